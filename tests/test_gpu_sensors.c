@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "fake_gpus.h"
 #include "telemetry/clocks.h"
-#include "telemetry/gpu.h"
+#include "telemetry/gpu_internal.h"
 
 #include <time.h>
 
@@ -311,6 +311,12 @@ static void test_numbers_that_cannot_be(void **state)
     erg_gpu_read(gpus, 1, all_metrics, &sample);
     assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
     assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_AVERAGE));
+    for (int m = 0; m < ERG_METRICS; m++) {
+        struct erg_open_gpu gpu = {0};
+        struct erg_gpu_sample one = {0};
+        erg_gpu_put(&gpu, &one, (enum erg_metric)m, -1, 1, "a driver");
+        assert_true(!erg_metric_info((enum erg_metric)m)->counter || !one.valid);
+    }
     erg_gpus_close(gpus);
     fake_close(&fake);
 }

@@ -164,6 +164,40 @@ static void test_a_counter_that_starts_anew_or_stands_still(void **state)
     erg_live_free(live);
 }
 
+/* The same of all counters: bytes for a moment, and errors of which there are none for long. */
+static void test_other_counters_that_jump(void **state)
+{
+    (void)state;
+    struct erg_open_gpu items[1] = {0};
+    struct erg_gpus gpus = observed_gpus(items, 1);
+    struct erg_sampler_options options = observed_options();
+    struct erg_live *live = erg_live_new(&gpus, &options, 500 * ms, start);
+    struct erg_live_view view = {0};
+    for (int64_t i = 0; i < 80; i++) {
+        struct erg_sampler_item item = observed_sample(0, start + i * 50 * ms);
+        bool garbage = i >= 20 && i < 25, anew = i >= 40;
+        int64_t bytes = (anew ? i - 40 : i) * 50000000;
+        observe_value(&item, ERG_METRIC_PCIE_TX, garbage ? INT64_MAX / 2 : bytes);
+        observe_value(&item, ERG_METRIC_NVLINK_RX, garbage ? 0 : (i + 1000) * 50000000);
+        observe_value(&item, ERG_METRIC_ECC_CORRECTED, anew ? 0 : 7);
+        erg_live_put(live, &item);
+        erg_live_look(live, start + i * 50 * ms, &view);
+        const int64_t *values = view.gpus[0].values;
+        if (garbage) {
+            assert_int_equal(values[ERG_METRIC_PCIE_TX], 19 * 50000000);
+            assert_int_equal(values[ERG_METRIC_NVLINK_RX], 1019 * 50000000L);
+        }
+        if (i > 10 && !anew)
+            assert_near(view.gpus[0].rates[ERG_METRIC_PCIE_TX], 1e9, 1e-3);
+    }
+    assert_int_equal(view.gpus[0].values[ERG_METRIC_PCIE_TX], 39 * 50000000);
+    assert_true(erg_live_has(&view.gpus[0], ERG_METRIC_ECC_CORRECTED));
+    assert_int_equal(view.gpus[0].values[ERG_METRIC_ECC_CORRECTED], 0);
+    assert_near(view.gpus[0].rates[ERG_METRIC_PCIE_TX], 1e9, 1e-3);
+    erg_live_view_release(&view);
+    erg_live_free(live);
+}
+
 static void test_average_power_only_for_want_of_instant(void **state)
 {
     (void)state;
@@ -228,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_stale_values_are_left_out),
         cmocka_unit_test(test_a_counter_that_jumps),
         cmocka_unit_test(test_a_counter_that_starts_anew_or_stands_still),
+        cmocka_unit_test(test_other_counters_that_jump),
         cmocka_unit_test(test_average_power_only_for_want_of_instant),
         cmocka_unit_test(test_words),
     };

@@ -11,23 +11,17 @@
 static const int64_t rate_ns = 200000000;
 static const int64_t fresh_least_ns = 2000000000;
 
-/* No GPU uses more, and no energy counter moves less often. */
-static const double most_w = 20e3, most_period_s = 1;
 static const int64_t believed_ns = 1000000000; /* a counter that has started anew, after this */
-static const int64_t still_ns = 3000000000;    /* from then on a counter stands still */
+static const int64_t still_ns = 3000000000;    /* from then on an energy counter stands still */
 
-/* The energy counter, beside what it says for a moment only. */
-struct energy_counter {
+/* A counter, beside what it says for a moment only. */
+struct counter {
     bool seen;
     struct erg_reading newest;       /* that follows from the ones before */
     int64_t moved_ns;                /* when its value was last another one */
     struct erg_reading odd, odd_end; /* the first and the last of readings that do not follow */
-    double used_j;                   /* since the start; NaN once it has started anew */
-};
-
-struct counter {
-    bool seen;
-    struct erg_reading anchor; /* the rate is from here to the newest reading */
+    double used;                     /* since the start; NaN once it has started anew */
+    struct erg_reading anchor;       /* the rate is from here to the newest reading */
     double rate;
     int64_t rate_at_ns;
 };
@@ -48,7 +42,6 @@ struct gpu_state {
     struct erg_reading newest[ERG_METRICS];
     int64_t read_ns[ERG_METRICS]; /* when the newest was read */
     struct counter counters[ERG_METRICS];
-    struct energy_counter energy;
     double power_energy_j;
     double held_w; /* the last power reading, which holds until the next */
     int64_t held_ns;
@@ -109,55 +102,74 @@ void erg_live_free(struct erg_live *live)
 
 /* ---- putting ---- */
 
-static bool follows(const struct erg_reading *reading, const struct erg_reading *before)
+/* What no GPU exceeds, in the counter's unit per second, and no counter moves less often. */
+static double most_per_s(enum erg_metric metric)
 {
+    switch (metric) {
+    case ERG_METRIC_ENERGY:
+        return 20e6;
+    case ERG_METRIC_VIOLATION_POWER:
+    case ERG_METRIC_VIOLATION_THERMAL:
+        return 2e9;
+    case ERG_METRIC_ECC_CORRECTED:
+    case ERG_METRIC_ECC_UNCORRECTED:
+        return 1e9;
+    default:
+        return 1e13; /* bytes */
+    }
+}
+
+static bool follows(const struct erg_reading *reading, const struct erg_reading *before,
+                    enum erg_metric metric)
+{
+    static const double most_period_s = 1;
     double time_s = 1e-9 * (double)(reading->time_ns - before->time_ns);
-    return reading->value >= before->value &&
-           1e-3 * (double)(reading->value - before->value) <= most_w * (time_s + most_period_s);
+    return reading->value >= before->value && (double)(reading->value - before->value) <=
+                                                  most_per_s(metric) * (time_s + most_period_s);
 }
 
 /*
- * Takes a reading of the energy counter, or returns false: some drivers answer garbage for a
- * moment. A counter that really starts anew, as when the driver is loaded again, goes on from there
- * and is believed after a while; how much was used until then is not known.
+ * Whether a reading that does not follow is believed: some drivers answer garbage for a moment. A
+ * counter that really starts anew, as when the driver is loaded again, goes on from there, and that
+ * of energy moves; how much was used until then is not known.
  */
-static bool take_energy(struct energy_counter *energy, const struct erg_reading *reading)
+static bool starts_anew(struct counter *counter, const struct erg_reading *reading,
+                        enum erg_metric metric)
 {
-    if (!energy->seen) {
-        *energy =
-            (struct energy_counter){.seen = true, .newest = *reading, .moved_ns = reading->time_ns};
-        return true;
-    }
-    bool sound = follows(reading, &energy->newest);
-    if (sound) {
-        energy->used_j += 1e-3 * (double)(reading->value - energy->newest.value);
-        energy->odd_end.time_ns = 0;
-    } else {
-        if (!energy->odd_end.time_ns || !follows(reading, &energy->odd_end))
-            energy->odd = *reading;
-        energy->odd_end = *reading;
-        if (reading->time_ns - energy->odd.time_ns < believed_ns ||
-            reading->value == energy->odd.value)
-            return false;
-        energy->odd_end.time_ns = 0;
-        energy->used_j = NAN;
-    }
-    if (reading->value != energy->newest.value)
-        energy->moved_ns = reading->time_ns;
-    energy->newest = *reading;
-    return true;
+    if (!counter->odd_end.time_ns || !follows(reading, &counter->odd_end, metric))
+        counter->odd = *reading;
+    counter->odd_end = *reading;
+    return reading->time_ns - counter->odd.time_ns >= believed_ns &&
+           (metric != ERG_METRIC_ENERGY || reading->value != counter->odd.value);
 }
 
-static void note_rate(struct counter *counter, const struct erg_reading *reading, int64_t now_ns)
+/* Takes a reading of a counter, or returns false. */
+static bool take_counter(struct counter *counter, const struct erg_reading *reading,
+                         enum erg_metric metric, int64_t now_ns)
 {
-    if (!counter->seen || reading->value < counter->anchor.value) {
-        *counter = (struct counter){.seen = true, .anchor = *reading, .rate = NAN};
-    } else if (reading->time_ns - counter->anchor.time_ns >= rate_ns) {
-        counter->rate = (double)(reading->value - counter->anchor.value) /
-                        (1e-9 * (double)(reading->time_ns - counter->anchor.time_ns));
+    bool anew = counter->seen && !follows(reading, &counter->newest, metric);
+    if (anew && !starts_anew(counter, reading, metric))
+        return false;
+    if (!counter->seen || anew)
+        *counter = (struct counter){.seen = true,
+                                    .newest = *reading,
+                                    .moved_ns = reading->time_ns,
+                                    .used = anew ? NAN : 0,
+                                    .anchor = *reading,
+                                    .rate = NAN};
+    counter->odd_end.time_ns = 0;
+    counter->used += (double)(reading->value - counter->newest.value);
+    if (reading->value != counter->newest.value)
+        counter->moved_ns = reading->time_ns;
+    counter->newest = *reading;
+    int64_t passed_ns = reading->time_ns - counter->anchor.time_ns;
+    if (passed_ns >= rate_ns) {
+        counter->rate =
+            (double)(reading->value - counter->anchor.value) / (1e-9 * (double)passed_ns);
         counter->rate_at_ns = now_ns;
         counter->anchor = *reading;
     }
+    return true;
 }
 
 static void note_power(struct erg_live *live, struct gpu_state *gpu,
@@ -203,10 +215,9 @@ void erg_live_put(void *context, const struct erg_sampler_item *item)
     note_power(live, gpu, sample);
     for (int m = 0; m < ERG_METRICS; m++) {
         if (!erg_gpu_has(sample, m) ||
-            (m == ERG_METRIC_ENERGY && !take_energy(&gpu->energy, &sample->readings[m])))
+            (erg_metric_info(m)->counter &&
+             !take_counter(&gpu->counters[m], &sample->readings[m], m, sample->end_ns)))
             continue;
-        if (erg_metric_info(m)->counter)
-            note_rate(&gpu->counters[m], &sample->readings[m], sample->end_ns);
         gpu->seen[m] = true;
         gpu->newest[m] = sample->readings[m];
         gpu->read_ns[m] = sample->end_ns;
@@ -243,8 +254,9 @@ static void look_at_gpu(const struct erg_live *live, const struct gpu_state *gpu
     view->answers =
         !gpu->lost && gpu->answered && now_ns - gpu->answered_ns <= live->fresh_ns[ERG_COST_FAST];
     view->valid = 0;
-    bool still = gpu->held_w > 0 && now_ns - gpu->energy.moved_ns > still_ns;
-    view->energy_j = gpu->energy.seen && !still ? gpu->energy.used_j : NAN;
+    const struct counter *energy = &gpu->counters[ERG_METRIC_ENERGY];
+    bool still = gpu->held_w > 0 && now_ns - energy->moved_ns > still_ns;
+    view->energy_j = energy->seen && !still ? 1e-3 * energy->used : NAN;
     view->power_energy_j = gpu->power_energy_j;
     for (int m = 0; m < ERG_METRICS; m++) {
         int64_t fresh_ns = live->fresh_ns[erg_metric_info(m)->cost];
