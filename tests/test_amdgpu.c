@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "commands.h"
 #include "ergon/telemetry.h"
-#include "telemetry/amdgpu.h"
 #include "telemetry/clocks.h"
+#include "telemetry/gpu_internal.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

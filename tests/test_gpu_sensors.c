@@ -314,7 +314,7 @@ static void test_numbers_that_cannot_be(void **state)
     for (int m = 0; m < ERG_METRICS; m++) {
         struct erg_open_gpu gpu = {0};
         struct erg_gpu_sample one = {0};
-        erg_gpu_put(&gpu, &one, (enum erg_metric)m, -1, 1, "a driver");
+        erg_gpu_put(&(struct erg_gpu_query){&gpu, &one, 0}, (enum erg_metric)m, -1, 1, "a driver");
         assert_true(!erg_metric_info((enum erg_metric)m)->counter || !one.valid);
     }
     erg_gpus_close(gpus);

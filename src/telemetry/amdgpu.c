@@ -1,9 +1,20 @@
-/* AMD GPUs: finds them in sysfs, and opens their files. */
-#include "telemetry/amdgpu.h"
+/*
+ * AMD GPUs behind the door of telemetry/gpu.h, as Linux' amdgpu driver shows them in sysfs.
+ *
+ * AMD SMI reads the same files. Its structures change from release to release, the files do not,
+ * and they are there without ROCm: so they are read directly. Power, limits, clocks, temperatures
+ * and utilisation are numbers in text (hwmon); energy, bytes over XGMI and throttling come from
+ * gpu_metrics, a table whose layout goes by its revision (amdgpu_table.c).
+ *
+ * Missing are the PCIe counters, power of the memory and critical errors, which the driver does not
+ * give or only at the price of a second, and clocks cannot be locked. Written from the facts of the
+ * kernel's documentation (gpu/amdgpu/thermal) and headers (kgd_pp_interface.h, amdgpu_smu.h of
+ * Linux 6.18), and tested on a made-up tree only: it has not yet run on a real AMD GPU.
+ */
+#include "telemetry/amdgpu_internal.h"
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "telemetry/amdgpu_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -175,11 +186,7 @@ int erg_amdgpu_open(struct erg_gpus **out, const char *root, struct erg_error *e
     }
     char driver[sizeof((struct erg_gpu_info *)0)->driver];
     find_driver(folder, driver, sizeof driver);
-    struct erg_gpus *gpus = erg_xcalloc(1, sizeof *gpus);
-    gpus->vendor = &amd;
-    gpus->items = erg_xcalloc((size_t)count, sizeof *gpus->items);
-    gpus->count = gpus->opened = (size_t)count;
-    atomic_init(&gpus->owners, 1);
+    struct erg_gpus *gpus = erg_gpus_new(&amd, (size_t)count);
     for (int i = 0; i < count; i++) {
         open_gpu(&gpus->items[i], folder, entries[i]->d_name, driver);
         gpus->items[i].info.index = i;

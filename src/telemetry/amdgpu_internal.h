@@ -34,6 +34,7 @@ enum { AMDGPU_TEMPERATURES = 3 };
 /* The text of a small file in a folder, without the line's end. Returns 0 or errno. */
 int erg_amdgpu_read_text(int folder, const char *name, char *text, size_t size);
 
-void erg_amdgpu_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+/* The method `read` of the vendor (amdgpu_read.c). */
+void erg_amdgpu_read(const struct erg_gpu_query *at);
 
 #endif

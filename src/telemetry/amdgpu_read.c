@@ -12,17 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A read under way. */
-struct amdgpu_reading {
-    struct erg_open_gpu *gpu;
-    struct amdgpu_gpu *state;
-    struct erg_gpu_sample *sample;
-    uint64_t metrics;
-};
-
-static bool wanted(const struct amdgpu_reading *at, enum erg_metric metric)
+static struct amdgpu_gpu *state_of(const struct erg_gpu_query *at)
 {
-    return at->metrics >> metric & 1;
+    return at->gpu->handle;
 }
 
 static const char *reason_of(int error)
@@ -44,9 +36,9 @@ static const char *reason_of(int error)
     }
 }
 
-static void refuse(const struct amdgpu_reading *at, enum erg_metric metric, int error)
+static void refuse(const struct erg_gpu_query *at, enum erg_metric metric, int error)
 {
-    erg_gpu_refuse(at->gpu, metric, reason_of(error));
+    erg_gpu_refuse(at, metric, reason_of(error));
 }
 
 /* Up to `size` bytes of a file; *error is 0 or errno. */
@@ -89,7 +81,7 @@ static int read_number(int folder, const char *name, long *value)
 /* ---- numbers in files ---- */
 
 /* Puts a file's number, divided, at the middle of the call, or says why not. False: it did not. */
-static bool put_number(const struct amdgpu_reading *at, enum erg_metric metric, int folder,
+static bool put_number(const struct erg_gpu_query *at, enum erg_metric metric, int folder,
                        const char *name, long divisor)
 {
     int64_t before_ns = erg_now_ns();
@@ -98,8 +90,7 @@ static bool put_number(const struct amdgpu_reading *at, enum erg_metric metric, 
     if (error)
         refuse(at, metric, error);
     else
-        erg_gpu_put(at->gpu, at->sample, metric, value / divisor, (before_ns + erg_now_ns()) / 2,
-                    name);
+        erg_gpu_put(at, metric, value / divisor, (before_ns + erg_now_ns()) / 2, name);
     return !error;
 }
 
@@ -119,21 +110,21 @@ static const struct number {
     {ERG_METRIC_POWER_LIMIT_MAX, "power1_cap_max", 1000},
 };
 
-static void read_numbers(const struct amdgpu_reading *at)
+static void read_numbers(const struct erg_gpu_query *at)
 {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const struct number *number = &numbers[i];
-        if (!wanted(at, number->metric) ||
-            put_number(at, number->metric, at->state->hwmon, number->name, number->divisor))
+        if (!erg_gpu_wants(at, number->metric) ||
+            put_number(at, number->metric, state_of(at)->hwmon, number->name, number->divisor))
             continue;
         /* GPUs before MI300 give one power only, a mean over milliseconds. */
         if (number->metric == ERG_METRIC_POWER_INSTANT)
-            put_number(at, number->metric, at->state->hwmon, "power1_average", 1000);
+            put_number(at, number->metric, state_of(at)->hwmon, "power1_average", 1000);
     }
-    if (wanted(at, ERG_METRIC_UTILISATION))
-        put_number(at, ERG_METRIC_UTILISATION, at->state->device, "gpu_busy_percent", 1);
-    if (wanted(at, ERG_METRIC_MEMORY_UTILISATION))
-        put_number(at, ERG_METRIC_MEMORY_UTILISATION, at->state->device, "mem_busy_percent", 1);
+    if (erg_gpu_wants(at, ERG_METRIC_UTILISATION))
+        put_number(at, ERG_METRIC_UTILISATION, state_of(at)->device, "gpu_busy_percent", 1);
+    if (erg_gpu_wants(at, ERG_METRIC_MEMORY_UTILISATION))
+        put_number(at, ERG_METRIC_MEMORY_UTILISATION, state_of(at)->device, "mem_busy_percent", 1);
 }
 
 /* ---- temperatures ---- */
@@ -143,25 +134,25 @@ static const char *const inputs[AMDGPU_TEMPERATURES] = {"temp1_input", "temp2_in
 static const char *const criticals[AMDGPU_TEMPERATURES] = {"temp1_crit", "temp2_crit",
                                                            "temp3_crit"};
 
-static void read_temperature(const struct amdgpu_reading *at, enum erg_metric metric, int sensor)
+static void read_temperature(const struct erg_gpu_query *at, enum erg_metric metric, int sensor)
 {
-    if (!wanted(at, metric))
+    if (!erg_gpu_wants(at, metric))
         return;
     if (sensor < 0)
         refuse(at, metric, ENOENT);
     else
-        put_number(at, metric, at->state->hwmon, inputs[sensor], 1000);
+        put_number(at, metric, state_of(at)->hwmon, inputs[sensor], 1000);
 }
 
-static void read_margin(const struct amdgpu_reading *at)
+static void read_margin(const struct erg_gpu_query *at)
 {
     int64_t before_ns = erg_now_ns();
     long least = 0;
     bool any = false;
     for (int i = 0; i < AMDGPU_TEMPERATURES; i++) {
         long now, critical;
-        if (read_number(at->state->hwmon, inputs[i], &now) != 0 ||
-            read_number(at->state->hwmon, criticals[i], &critical) != 0)
+        if (read_number(state_of(at)->hwmon, inputs[i], &now) != 0 ||
+            read_number(state_of(at)->hwmon, criticals[i], &critical) != 0)
             continue;
         long margin = (critical - now) / 1000;
         if (!any || margin < least)
@@ -169,15 +160,14 @@ static void read_margin(const struct amdgpu_reading *at)
         any = true;
     }
     if (any)
-        erg_gpu_put(at->gpu, at->sample, ERG_METRIC_MARGIN, least, (before_ns + erg_now_ns()) / 2,
-                    "temp*_crit");
+        erg_gpu_put(at, ERG_METRIC_MARGIN, least, (before_ns + erg_now_ns()) / 2, "temp*_crit");
     else
         refuse(at, ERG_METRIC_MARGIN, ENOENT);
 }
 
 /* ---- memory errors: "ue: 0" and "ce: 3" in lines ---- */
 
-static void read_errors(const struct amdgpu_reading *at)
+static void read_errors(const struct erg_gpu_query *at)
 {
     static const struct {
         enum erg_metric metric;
@@ -186,16 +176,16 @@ static void read_errors(const struct amdgpu_reading *at)
     char text[256];
     int error;
     int64_t before_ns = erg_now_ns();
-    text[read_bytes(at->state->device, "ras/umc_err_count", text, sizeof text - 1, &error)] = '\0';
+    text[read_bytes(state_of(at)->device, "ras/umc_err_count", text, sizeof text - 1, &error)] =
+        '\0';
     int64_t time_ns = (before_ns + erg_now_ns()) / 2;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         const char *found = error ? NULL : strstr(text, counts[i].key);
-        if (!wanted(at, counts[i].metric))
+        if (!erg_gpu_wants(at, counts[i].metric))
             continue;
         if (found)
-            erg_gpu_put(at->gpu, at->sample, counts[i].metric,
-                        strtol(found + strlen(counts[i].key), NULL, 10), time_ns,
-                        "ras/umc_err_count");
+            erg_gpu_put(at, counts[i].metric, strtol(found + strlen(counts[i].key), NULL, 10),
+                        time_ns, "ras/umc_err_count");
         else
             refuse(at, counts[i].metric, error ? error : ENOENT);
     }
@@ -203,25 +193,25 @@ static void read_errors(const struct amdgpu_reading *at)
 
 /* ---- the table ---- */
 
-static void put_table(const struct amdgpu_reading *at, enum erg_metric metric, int64_t value,
+static void put_table(const struct erg_gpu_query *at, enum erg_metric metric, int64_t value,
                       int64_t time_ns, const char *source)
 {
-    if (!wanted(at, metric))
+    if (!erg_gpu_wants(at, metric))
         return;
     if (value < 0)
         refuse(at, metric, ENOENT);
     else
-        erg_gpu_put(at->gpu, at->sample, metric, value, time_ns, source);
+        erg_gpu_put(at, metric, value, time_ns, source);
 }
 
 /* The firmware counts how many of its ticks it was at a limit. How long a tick is it does not say,
  * but their share of all ticks between two reads is a share of the time between them. */
-static void count_limited(const struct amdgpu_reading *at, const struct amdgpu_table *table,
+static void count_limited(const struct erg_gpu_query *at, const struct amdgpu_table *table,
                           int64_t time_ns)
 {
     static const enum erg_metric metrics[AMDGPU_LIMITS] = {ERG_METRIC_VIOLATION_POWER,
                                                            ERG_METRIC_VIOLATION_THERMAL};
-    struct amdgpu_gpu *state = at->state;
+    struct amdgpu_gpu *state = state_of(at);
     bool counts = table->ticks >= 0;
     uint32_t ticks = (uint32_t)(table->ticks - state->last.ticks);
     for (int i = 0; i < AMDGPU_LIMITS; i++) {
@@ -238,13 +228,13 @@ static void count_limited(const struct amdgpu_reading *at, const struct amdgpu_t
     state->last_ns = time_ns;
 }
 
-static void read_table(const struct amdgpu_reading *at)
+static void read_table(const struct erg_gpu_query *at)
 {
     unsigned char bytes[4096];
     struct amdgpu_table table = {-1, -1, -1, -1, -1, {-1, -1}};
     int error;
     int64_t before_ns = erg_now_ns();
-    size_t length = read_bytes(at->state->device, "gpu_metrics", bytes, sizeof bytes, &error);
+    size_t length = read_bytes(state_of(at)->device, "gpu_metrics", bytes, sizeof bytes, &error);
     int64_t time_ns = (before_ns + erg_now_ns()) / 2;
     if (!error)
         erg_amdgpu_table_decode(&table, bytes, length); /* else nothing is in it */
@@ -254,13 +244,14 @@ static void read_table(const struct amdgpu_reading *at)
               "gpu_metrics xgmi_write_data_acc");
     put_table(at, ERG_METRIC_NVLINK_RX, table.received_bytes, time_ns,
               "gpu_metrics xgmi_read_data_acc");
-    if (wanted(at, ERG_METRIC_VIOLATION_POWER) || wanted(at, ERG_METRIC_VIOLATION_THERMAL))
+    if (erg_gpu_wants(at, ERG_METRIC_VIOLATION_POWER) ||
+        erg_gpu_wants(at, ERG_METRIC_VIOLATION_THERMAL))
         count_limited(at, &table, time_ns);
 }
 
 #define BIT(metric) (UINT64_C(1) << (metric))
 
-void erg_amdgpu_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample)
+void erg_amdgpu_read(const struct erg_gpu_query *at)
 {
     static const uint64_t in_table = BIT(ERG_METRIC_ENERGY) | BIT(ERG_METRIC_REASONS) |
                                      BIT(ERG_METRIC_NVLINK_TX) | BIT(ERG_METRIC_NVLINK_RX) |
@@ -268,21 +259,21 @@ void erg_amdgpu_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_
                                      BIT(ERG_METRIC_VIOLATION_THERMAL);
     static const enum erg_metric never[] = {ERG_METRIC_PCIE_TX, ERG_METRIC_PCIE_RX,
                                             ERG_METRIC_MEMORY_POWER, ERG_METRIC_XID};
-    struct amdgpu_reading at = {gpu, gpu->handle, sample, metrics};
-    if (metrics & in_table)
-        read_table(&at);
-    read_numbers(&at);
-    read_temperature(&at, ERG_METRIC_TEMPERATURE, at.state->die);
-    read_temperature(&at, ERG_METRIC_MEMORY_TEMPERATURE, at.state->memory);
-    if (wanted(&at, ERG_METRIC_MARGIN))
-        read_margin(&at);
-    if (metrics & (BIT(ERG_METRIC_ECC_CORRECTED) | BIT(ERG_METRIC_ECC_UNCORRECTED)))
-        read_errors(&at);
+    const struct amdgpu_gpu *state = state_of(at);
+    struct erg_gpu_sample *sample = at->sample;
+    if (at->metrics & in_table)
+        read_table(at);
+    read_numbers(at);
+    read_temperature(at, ERG_METRIC_TEMPERATURE, state->die);
+    read_temperature(at, ERG_METRIC_MEMORY_TEMPERATURE, state->memory);
+    if (erg_gpu_wants(at, ERG_METRIC_MARGIN))
+        read_margin(at);
+    if (at->metrics & (BIT(ERG_METRIC_ECC_CORRECTED) | BIT(ERG_METRIC_ECC_UNCORRECTED)))
+        read_errors(at);
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
-        if (wanted(&at, never[i]))
-            refuse(&at, never[i], ENOENT);
+        if (erg_gpu_wants(at, never[i]))
+            refuse(at, never[i], ENOENT);
     /* What every GPU has; a folder without it is that of one that has gone. */
     char text[32];
-    sample->lost =
-        !sample->valid && erg_amdgpu_read_text(at.state->device, "vendor", text, 32) != 0;
+    sample->lost = !sample->valid && erg_amdgpu_read_text(state->device, "vendor", text, 32) != 0;
 }

@@ -1,5 +1,9 @@
-/* Asks CUDA in a child process for its GPUs (telemetry/cuda_order.h). */
-#include "telemetry/cuda_order.h"
+/*
+ * Asks the driver's CUDA library (libcuda.so.1, or what $ERGON_LIBCUDA names), with this process's
+ * environment, for its GPUs. A child process does it, for seconds at most: a program that
+ * initialised CUDA could not use it in children of its own any more.
+ */
+#include "telemetry/gpu_internal.h"
 
 #include "base/clock.h"
 

@@ -4,7 +4,6 @@
 #ifndef ERG_TELEMETRY_GPU_INTERNAL_H
 #define ERG_TELEMETRY_GPU_INTERNAL_H
 
-#include "telemetry/cuda_order.h"
 #include "telemetry/gpu.h"
 
 #include <stdatomic.h>
@@ -18,6 +17,25 @@ struct erg_open_gpu {
     _Atomic uint64_t narrow; /* counters of 32 bits */
 };
 
+/* What a read of one GPU asks for. */
+struct erg_gpu_query {
+    struct erg_open_gpu *gpu;
+    struct erg_gpu_sample *sample;
+    uint64_t metrics; /* that are wanted */
+};
+
+static inline bool erg_gpu_wants(const struct erg_gpu_query *at, enum erg_metric metric)
+{
+    return at->metrics >> metric & 1;
+}
+
+/* Notes a value and where it came from; one that cannot be is refused instead. */
+void erg_gpu_put(const struct erg_gpu_query *at, enum erg_metric metric, int64_t value,
+                 int64_t time_ns, const char *source);
+
+/* Notes why there is none; a literal. */
+void erg_gpu_refuse(const struct erg_gpu_query *at, enum erg_metric metric, const char *reason);
+
 struct erg_clock_list;
 
 /* Of one GPU, from any thread. Locks are asked for by telemetry/clocks.c and its guardian only. */
@@ -29,6 +47,8 @@ struct erg_clock_methods {
     int (*read)(const struct erg_open_gpu *gpu, int *clock_mhz, struct erg_error *err);
 };
 
+enum { ERG_CUDA_UUID_BYTES = 44 };
+
 struct erg_vendor {
     const struct erg_clock_methods *clocks; /* NULL: cannot be locked */
     /* Environment variables that say which GPUs a program sees, NULL ends; each chooses among those
@@ -37,7 +57,7 @@ struct erg_vendor {
     /* The UUIDs of the GPUs that a program sees, in the order in which those variables count; NULL:
      * that of the PCI bus. False where it cannot be found out. */
     bool (*order)(char (*uuids)[ERG_CUDA_UUID_BYTES], size_t capacity, size_t *count);
-    void (*read)(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+    void (*read)(const struct erg_gpu_query *at);
     void (*close)(struct erg_gpus *gpus); /* handles and the library */
 };
 
@@ -50,12 +70,23 @@ struct erg_gpus {
     atomic_int owners;
 };
 
-/* Notes a value and where it came from; one that cannot be is refused instead. */
-void erg_gpu_put(struct erg_open_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
-                 int64_t value, int64_t time_ns, const char *source);
+/* A new list of `count` GPUs in no particular state, none for a failure. */
+struct erg_gpus *erg_gpus_new(const struct erg_vendor *vendor, size_t count);
 
-/* Notes why there is none; a literal. */
-void erg_gpu_refuse(struct erg_open_gpu *gpu, enum erg_metric metric, const char *reason);
+/* All GPUs of NVIDIA's driver (nvml.c). ERG_NO_DEVICE where the library, the driver or every GPU is
+ * missing. */
+int erg_nvml_open(struct erg_gpus **gpus, struct erg_error *err);
+
+/* All GPUs of AMD's driver (amdgpu.c), in the order of the PCI bus. `root` is the driver's folder;
+ * NULL: $ERGON_AMDGPU, or /sys/bus/pci/drivers/amdgpu. ERG_NO_DEVICE likewise. */
+int erg_amdgpu_open(struct erg_gpus **gpus, const char *root, struct erg_error *err);
+
+/*
+ * Which GPUs CUDA shows to programs, in CUDA's order, which puts the fastest GPU first where kinds
+ * differ, unless CUDA_DEVICE_ORDER is PCI_BUS_ID: the UUIDs of up to `capacity` of them. False
+ * where there is no answer.
+ */
+bool erg_cuda_order(char (*uuids)[ERG_CUDA_UUID_BYTES], size_t capacity, size_t *count);
 
 /* Keeps of an open list what `select` asks for (telemetry/gpu.h). */
 int erg_gpus_select(struct erg_gpus *gpus, const char *select, struct erg_error *err);

@@ -1,4 +1,4 @@
-/* What GPUs of all vendors share: the metrics, lists and single values (telemetry/gpu.h). */
+/* GPUs of whichever vendor's driver is there: lists, metrics and single values. */
 #include "telemetry/gpu.h"
 
 #include "base/clock.h"
@@ -47,6 +47,30 @@ const struct erg_metric_info *erg_metric_info(enum erg_metric metric)
     return &metric_infos[metric];
 }
 
+int erg_gpus_open(struct erg_gpus **gpus, const char *select, struct erg_error *err)
+{
+    struct erg_gpus *found;
+    struct erg_error nvidia, amd;
+    if (erg_nvml_open(&found, &nvidia) != 0 && erg_amdgpu_open(&found, NULL, &amd) != 0)
+        return erg_fail(err, ERG_NO_DEVICE, "%s; %s", nvidia.message, amd.message);
+    if (erg_gpus_select(found, select, err) != 0) {
+        erg_gpus_close(found);
+        return -1;
+    }
+    *gpus = found;
+    return 0;
+}
+
+struct erg_gpus *erg_gpus_new(const struct erg_vendor *vendor, size_t count)
+{
+    struct erg_gpus *gpus = erg_xcalloc(1, sizeof *gpus);
+    gpus->vendor = vendor;
+    gpus->items = erg_xcalloc(count, sizeof *gpus->items);
+    gpus->count = gpus->opened = count;
+    atomic_init(&gpus->owners, 1);
+    return gpus;
+}
+
 struct erg_gpus *erg_gpus_retain(struct erg_gpus *gpus)
 {
     atomic_fetch_add(&gpus->owners, 1);
@@ -78,7 +102,7 @@ void erg_gpu_read(struct erg_gpus *gpus, size_t gpu, uint64_t metrics,
     struct erg_open_gpu *item = &gpus->items[gpu];
     *sample = (struct erg_gpu_sample){.start_ns = erg_now_ns(), .lost = item->info.trouble[0]};
     if (!sample->lost)
-        gpus->vendor->read(item, metrics, sample);
+        gpus->vendor->read(&(struct erg_gpu_query){item, sample, metrics});
     sample->end_ns = erg_now_ns();
 }
 
@@ -115,20 +139,20 @@ static bool is_plausible(enum erg_metric metric, int64_t value)
     return heat || (value >= 0 && (!power || value <= 20000000));
 }
 
-void erg_gpu_put(struct erg_open_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
-                 int64_t value, int64_t time_ns, const char *source)
+void erg_gpu_put(const struct erg_gpu_query *at, enum erg_metric metric, int64_t value,
+                 int64_t time_ns, const char *source)
 {
     if (!is_plausible(metric, value)) {
-        erg_gpu_refuse(gpu, metric, "the driver gives a number that cannot be");
+        erg_gpu_refuse(at, metric, "the driver gives a number that cannot be");
         return;
     }
-    sample->readings[metric] = (struct erg_reading){value, time_ns};
-    sample->valid |= UINT64_C(1) << metric;
-    atomic_store_explicit(&gpu->sources[metric], source, memory_order_relaxed);
-    erg_gpu_refuse(gpu, metric, NULL);
+    at->sample->readings[metric] = (struct erg_reading){value, time_ns};
+    at->sample->valid |= UINT64_C(1) << metric;
+    atomic_store_explicit(&at->gpu->sources[metric], source, memory_order_relaxed);
+    erg_gpu_refuse(at, metric, NULL);
 }
 
-void erg_gpu_refuse(struct erg_open_gpu *gpu, enum erg_metric metric, const char *reason)
+void erg_gpu_refuse(const struct erg_gpu_query *at, enum erg_metric metric, const char *reason)
 {
-    atomic_store_explicit(&gpu->refusals[metric], reason, memory_order_relaxed);
+    atomic_store_explicit(&at->gpu->refusals[metric], reason, memory_order_relaxed);
 }

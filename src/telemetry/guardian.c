@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "telemetry/guardian_internal.h"
 
 #include <dlfcn.h>
 #include <errno.h>

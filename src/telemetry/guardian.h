@@ -21,6 +21,7 @@
 #include "ergon/error.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* ---- the owner's side (used by telemetry/clocks.c) ---- */
@@ -58,5 +59,27 @@ int erg_guardian_release(struct erg_guardian *guardian, struct erg_error *err);
  * Fails when one stays locked.
  */
 int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err);
+
+/* ---- what they say to each other, in packets ---- */
+
+/* Both are of one build: a stale guardian is found by its version. */
+enum { ERG_GUARDIAN_VERSION = 1 };
+
+enum erg_guardian_task {
+    ERG_GUARDIAN_WATCH, /* answered */
+    ERG_GUARDIAN_END,   /* not answered: the guardian ends */
+};
+
+struct erg_guardian_request {
+    int32_t task; /* enum erg_guardian_task */
+    char uuid[96];
+};
+
+/* Also sent once at the start, before any request. */
+struct erg_guardian_answer {
+    int32_t version;
+    int32_t failed;
+    struct erg_error error;
+};
 
 #endif

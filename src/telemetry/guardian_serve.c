@@ -6,7 +6,6 @@
 #include "telemetry/claim.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/guardian.h"
-#include "telemetry/guardian_internal.h"
 
 #include <errno.h>
 #include <poll.h>

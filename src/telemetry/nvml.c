@@ -1,10 +1,14 @@
 /*
- * Opening NVML: the library and its entry points with their older names.
+ * NVML: NVIDIA's management library behind the door of telemetry/gpu.h.
+ *
+ * The library is opened at run time (libnvidia-ml.so.1, or what $ERGON_NVML names), so one binary
+ * runs anywhere. An entry point that a driver lacks falls back to its older version, and what no
+ * version gives is a missing value. Facts of the interface: NVIDIA's NVML API reference and the
+ * public nvml.h of CUDA 12 and 13.
  */
-#include "telemetry/nvml.h"
+#include "telemetry/nvml_internal.h"
 
 #include "base/memory.h"
-#include "telemetry/nvml_internal.h"
 
 #include <dlfcn.h>
 #include <stddef.h>
@@ -99,54 +103,56 @@ static const struct erg_vendor nvidia = {.clocks = &erg_nvml_clock_methods,
                                          .read = erg_nvml_read,
                                          .close = nvml_close};
 
-static int list_gpus(struct erg_gpus *gpus, struct erg_error *err)
+static int list_gpus(struct erg_gpus **gpus, struct nvml_library *library, struct erg_error *err)
 {
-    struct nvml_library *library = gpus->library;
     uint32_t count = 0;
     int result = library->calls.device_count(&count);
     if (result != NVML_SUCCESS || count == 0)
         return erg_fail(
             err, ERG_NO_DEVICE, "looking for NVIDIA GPUs: the driver shows none (%s), expected one",
             result == NVML_SUCCESS ? "it counts 0" : error_text(&library->calls, result));
-    gpus->items = erg_xcalloc(count, sizeof *gpus->items);
-    gpus->count = gpus->opened = count;
-    erg_nvml_open_gpus(gpus);
+    *gpus = erg_gpus_new(&nvidia, count);
+    (*gpus)->library = library;
+    erg_nvml_open_gpus(*gpus);
     for (uint32_t i = 0; i < count; i++)
-        if (!gpus->items[i].info.trouble[0])
+        if (!(*gpus)->items[i].info.trouble[0])
             return 0;
     return erg_fail(err, ERG_NO_DEVICE,
                     "looking for NVIDIA GPUs: none of %u works (GPU 0: %s), expected one that does",
-                    (unsigned)count, gpus->items[0].info.trouble);
+                    (unsigned)count, (*gpus)->items[0].info.trouble);
+}
+
+static int start(struct nvml_library *library, struct erg_error *err)
+{
+    const char *path = getenv("ERGON_NVML");
+    if (load(library, path ? path : "libnvidia-ml.so.1", err) != 0)
+        return -1;
+    int result = library->calls.init();
+    if (result == NVML_SUCCESS)
+        return 0;
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "looking for NVIDIA GPUs: the driver does not answer (%s), expected a loaded "
+                    "driver that this user may ask",
+                    error_text(&library->calls, result));
 }
 
 int erg_nvml_open(struct erg_gpus **out, struct erg_error *err)
 {
-    const char *path = getenv("ERGON_NVML");
     struct nvml_library *library = erg_xcalloc(1, sizeof *library);
-    if (load(library, path ? path : "libnvidia-ml.so.1", err) != 0) {
-        if (library->handle)
-            dlclose(library->handle);
-        free(library);
-        return -1;
+    struct erg_gpus *gpus = NULL;
+    bool started = start(library, err) == 0;
+    if (started && list_gpus(&gpus, library, err) == 0) {
+        *out = gpus;
+        return 0;
     }
-    int result = library->calls.init();
-    if (result != NVML_SUCCESS) {
-        erg_fail(err, ERG_NO_DEVICE,
-                 "looking for NVIDIA GPUs: the driver does not answer (%s), expected a loaded "
-                 "driver that this user may ask",
-                 error_text(&library->calls, result));
-        dlclose(library->handle);
-        free(library);
-        return -1;
-    }
-    struct erg_gpus *gpus = erg_xcalloc(1, sizeof *gpus);
-    gpus->vendor = &nvidia;
-    gpus->library = library;
-    atomic_init(&gpus->owners, 1);
-    if (list_gpus(gpus, err) != 0) {
+    if (gpus) {
         erg_gpus_close(gpus);
         return -1;
     }
-    *out = gpus;
-    return 0;
+    if (started)
+        library->calls.shutdown();
+    if (library->handle)
+        dlclose(library->handle);
+    free(library);
+    return -1;
 }

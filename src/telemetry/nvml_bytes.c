@@ -12,7 +12,7 @@ static const double link_bytes_per_s = 64e9;
  * Adds a counter's bytes. One of 32 bits is followed through its wraps: read too late to know how
  * often it wrapped, it returns false, and what it counted so far means nothing any more.
  */
-static bool follow(const struct nvml_reading *at, enum erg_metric metric, struct nvml_wrap *wrap,
+static bool follow(const struct erg_gpu_query *at, enum erg_metric metric, struct nvml_wrap *wrap,
                    const struct nvml_field *field, double unit, double links, int64_t *bytes)
 {
     if (field->type != NVML_TYPE_UNSIGNED_INT) {
@@ -34,21 +34,21 @@ static bool follow(const struct nvml_reading *at, enum erg_metric metric, struct
  * Puts the bytes of a metric if they are sure. After a reading that was not, the metric starts anew
  * at 0, in sight of all who take differences.
  */
-static void put_bytes(const struct nvml_reading *at, enum erg_metric metric, bool sure,
+static void put_bytes(const struct erg_gpu_query *at, enum erg_metric metric, bool sure,
                       int64_t bytes, int64_t time_ns, const char *source)
 {
     int counter = (int)metric - (int)ERG_METRIC_PCIE_TX;
-    bool anew = sure && at->state->unsure[counter];
-    at->state->unsure[counter] = !sure;
+    bool anew = sure && nvml_state(at)->unsure[counter];
+    nvml_state(at)->unsure[counter] = !sure;
     for (int link = 0; anew && link < NVML_LINKS_MAX; link++)
-        at->state->wraps[counter][link].sum = 0;
+        nvml_state(at)->wraps[counter][link].sum = 0;
     if (sure)
-        erg_nvml_put(at, metric, anew ? 0 : bytes, time_ns, source);
+        erg_gpu_put(at, metric, anew ? 0 : bytes, time_ns, source);
     else
-        erg_gpu_refuse(at->gpu, metric, "read too seldom for its 32 bits");
+        erg_gpu_refuse(at, metric, "read too seldom for its 32 bits");
 }
 
-void erg_nvml_read_pcie(const struct nvml_reading *at)
+void erg_nvml_read_pcie(const struct erg_gpu_query *at)
 {
     static const struct {
         enum erg_metric metric;
@@ -58,7 +58,7 @@ void erg_nvml_read_pcie(const struct nvml_reading *at)
         {ERG_METRIC_PCIE_TX, NVML_FIELD_PCIE_TX, "nvmlDeviceGetFieldValues 197"},
         {ERG_METRIC_PCIE_RX, NVML_FIELD_PCIE_RX, "nvmlDeviceGetFieldValues 198"},
     };
-    if (!erg_nvml_wanted(at, ERG_METRIC_PCIE_TX) && !erg_nvml_wanted(at, ERG_METRIC_PCIE_RX))
+    if (!erg_gpu_wants(at, ERG_METRIC_PCIE_TX) && !erg_gpu_wants(at, ERG_METRIC_PCIE_RX))
         return;
     struct nvml_field fields[2] = {{.id = counters[0].id}, {.id = counters[1].id}};
     int64_t before_ns = erg_now_ns();
@@ -71,7 +71,7 @@ void erg_nvml_read_pcie(const struct nvml_reading *at)
             erg_nvml_refuse(at, metric, fields[i].result);
             continue;
         }
-        bool sure = follow(at, metric, &at->state->wraps[i][0], &fields[i], 1, 1, &bytes);
+        bool sure = follow(at, metric, &nvml_state(at)->wraps[i][0], &fields[i], 1, 1, &bytes);
         put_bytes(at, metric, sure, bytes, middle_ns, counters[i].source);
     }
 }
@@ -94,9 +94,9 @@ static const struct link_way {
 };
 
 /* Asks both directions; the number of fields, or 0 when no link answers that way. */
-static int ask_links(const struct nvml_reading *at, enum nvml_links how, struct nvml_field *fields)
+static int ask_links(const struct erg_gpu_query *at, enum nvml_links how, struct nvml_field *fields)
 {
-    int links = how == NVML_LINKS_TOGETHER ? 1 : (int)at->state->link_count, answers = 0;
+    int links = how == NVML_LINKS_TOGETHER ? 1 : (int)nvml_state(at)->link_count, answers = 0;
     for (int i = 0; i < 2 * links; i++)
         fields[i] = (struct nvml_field){
             .id = link_ways[how].id[i % 2],
@@ -110,33 +110,33 @@ static int ask_links(const struct nvml_reading *at, enum nvml_links how, struct 
         if (fields[i].result == NVML_GPU_IS_LOST)
             at->sample->lost = true;
     }
-    at->state->links_result = fields[0].result;
+    nvml_state(at)->links_result = fields[0].result;
     return answers ? 2 * links : 0;
 }
 
-static void find_links(const struct nvml_reading *at, struct nvml_field *fields)
+static void find_links(const struct erg_gpu_query *at, struct nvml_field *fields)
 {
     struct nvml_field count = {.id = NVML_FIELD_NVLINK_COUNT};
     erg_nvml_ask_fields(at, &count, 1);
     int64_t links = count.result == NVML_SUCCESS ? erg_nvml_field_value(&count) : 0;
-    at->state->link_count = (uint32_t)(links < 0                ? 0
-                                       : links > NVML_LINKS_MAX ? NVML_LINKS_MAX
-                                                                : links);
+    nvml_state(at)->link_count = (uint32_t)(links < 0                ? 0
+                                            : links > NVML_LINKS_MAX ? NVML_LINKS_MAX
+                                                                     : links);
     for (int how = NVML_LINKS_TOGETHER; how <= NVML_LINKS_EACH_BYTES; how++)
         if (ask_links(at, (enum nvml_links)how, fields) > 0) {
-            at->state->links = (enum nvml_links)how;
+            nvml_state(at)->links = (enum nvml_links)how;
             return;
         }
     if (!at->sample->lost)
-        at->state->links = NVML_LINKS_NONE;
+        nvml_state(at)->links = NVML_LINKS_NONE;
 }
 
-void erg_nvml_read_links(const struct nvml_reading *at)
+void erg_nvml_read_links(const struct erg_gpu_query *at)
 {
     static const enum erg_metric metrics[2] = {ERG_METRIC_NVLINK_TX, ERG_METRIC_NVLINK_RX};
-    struct nvml_gpu *state = at->state;
+    struct nvml_gpu *state = nvml_state(at);
     struct nvml_field fields[2 * NVML_LINKS_MAX];
-    if (!erg_nvml_wanted(at, metrics[0]) && !erg_nvml_wanted(at, metrics[1]))
+    if (!erg_gpu_wants(at, metrics[0]) && !erg_gpu_wants(at, metrics[1]))
         return;
     if (state->links == NVML_LINKS_UNKNOWN)
         find_links(at, fields);

@@ -205,28 +205,22 @@ struct nvml_gpu {
 void erg_nvml_open_gpus(struct erg_gpus *gpus);
 void erg_nvml_gpu_free(struct nvml_gpu *state);
 
-/* A read under way. */
-struct nvml_reading {
-    struct erg_open_gpu *gpu;
-    struct nvml_gpu *state;
-    struct erg_gpu_sample *sample;
-    uint64_t metrics;
-};
+static inline struct nvml_gpu *nvml_state(const struct erg_gpu_query *at)
+{
+    return at->gpu->handle;
+}
 
 /* What reading any metric takes (nvml_read.c). */
-bool erg_nvml_wanted(const struct nvml_reading *at, enum erg_metric metric);
-void erg_nvml_put(const struct nvml_reading *at, enum erg_metric metric, int64_t value,
-                  int64_t time_ns, const char *source);
-void erg_nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int result);
-int erg_nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count);
+void erg_nvml_refuse(const struct erg_gpu_query *at, enum erg_metric metric, int result);
+int erg_nvml_ask_fields(const struct erg_gpu_query *at, struct nvml_field *fields, int count);
 int64_t erg_nvml_field_value(const struct nvml_field *field);
 
 /* The byte counters that are wanted (nvml_bytes.c). */
-void erg_nvml_read_pcie(const struct nvml_reading *at);
-void erg_nvml_read_links(const struct nvml_reading *at);
+void erg_nvml_read_pcie(const struct erg_gpu_query *at);
+void erg_nvml_read_links(const struct erg_gpu_query *at);
 
 /* The method `read` of the vendor (nvml_read.c). */
-void erg_nvml_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample);
+void erg_nvml_read(const struct erg_gpu_query *at);
 
 /* The methods `clocks` of the vendor (nvml_clocks.c). */
 extern const struct erg_clock_methods erg_nvml_clock_methods;

@@ -35,41 +35,30 @@ const char *erg_nvml_reason(int result)
     }
 }
 
-bool erg_nvml_wanted(const struct nvml_reading *at, enum erg_metric metric)
-{
-    return at->metrics >> metric & 1;
-}
-
-void erg_nvml_put(const struct nvml_reading *at, enum erg_metric metric, int64_t value,
-                  int64_t time_ns, const char *source)
-{
-    erg_gpu_put(at->gpu, at->sample, metric, value, time_ns, source);
-}
-
-void erg_nvml_refuse(const struct nvml_reading *at, enum erg_metric metric, int result)
+void erg_nvml_refuse(const struct erg_gpu_query *at, enum erg_metric metric, int result)
 {
     if (result == NVML_GPU_IS_LOST)
         at->sample->lost = true;
-    erg_gpu_refuse(at->gpu, metric, erg_nvml_reason(result));
+    erg_gpu_refuse(at, metric, erg_nvml_reason(result));
 }
 
 /* Calls, and puts `value` at the middle of the call or says why not. */
 #define READ(at, metric, source, call, value)                                                      \
     do {                                                                                           \
-        if (erg_nvml_wanted(at, metric)) {                                                         \
+        if (erg_gpu_wants(at, metric)) {                                                           \
             int64_t read_before_ns = erg_now_ns();                                                 \
             int read_result = (call);                                                              \
             if (read_result == NVML_SUCCESS)                                                       \
-                erg_nvml_put(at, metric, (int64_t)(value), (read_before_ns + erg_now_ns()) / 2,    \
-                             source);                                                              \
+                erg_gpu_put(at, metric, (int64_t)(value), (read_before_ns + erg_now_ns()) / 2,     \
+                            source);                                                               \
             else                                                                                   \
                 erg_nvml_refuse(at, metric, read_result);                                          \
         }                                                                                          \
     } while (0)
 
-#define HAS(at, member) ((at)->state->calls->member != NULL)
+#define HAS(at, member) (nvml_state(at)->calls->member != NULL)
 #define ASK(at, member, ...)                                                                       \
-    (HAS(at, member) ? (at)->state->calls->member((at)->state->device, __VA_ARGS__)                \
+    (HAS(at, member) ? nvml_state(at)->calls->member(nvml_state(at)->device, __VA_ARGS__)          \
                      : NVML_FUNCTION_NOT_FOUND)
 
 /* ---- fields ---- */
@@ -82,7 +71,7 @@ static bool is_number(const struct nvml_field *field)
     return field->type > NVML_TYPE_DOUBLE && field->type <= NVML_TYPE_UNSIGNED_SHORT;
 }
 
-int erg_nvml_ask_fields(const struct nvml_reading *at, struct nvml_field *fields, int count)
+int erg_nvml_ask_fields(const struct erg_gpu_query *at, struct nvml_field *fields, int count)
 {
     for (int i = 0; i < count; i++)
         fields[i].result = NVML_NOT_SUPPORTED; /* should the library leave one untouched */
@@ -152,33 +141,33 @@ enum { FIELD_METRICS = sizeof field_metrics / sizeof *field_metrics };
 
 /* Where the field is refused. On GPUs before Ampere this is the instant power, on others the mean
  * of a second. */
-static void read_power_usage(const struct nvml_reading *at)
+static void read_power_usage(const struct erg_gpu_query *at)
 {
     uint32_t power_mw = 0;
     int64_t before_ns = erg_now_ns();
-    if (!erg_nvml_wanted(at, ERG_METRIC_POWER_INSTANT) ||
+    if (!erg_gpu_wants(at, ERG_METRIC_POWER_INSTANT) ||
         erg_gpu_has(at->sample, ERG_METRIC_POWER_INSTANT))
         return;
     int result = ASK(at, power, &power_mw);
     if (result == NVML_SUCCESS)
-        erg_nvml_put(at, ERG_METRIC_POWER_INSTANT, power_mw, (before_ns + erg_now_ns()) / 2,
-                     "nvmlDeviceGetPowerUsage");
+        erg_gpu_put(at, ERG_METRIC_POWER_INSTANT, power_mw, (before_ns + erg_now_ns()) / 2,
+                    "nvmlDeviceGetPowerUsage");
     else if (result == NVML_GPU_IS_LOST) /* else the field's reason stays */
         erg_nvml_refuse(at, ERG_METRIC_POWER_INSTANT, result);
 }
 
-static void read_fields(const struct nvml_reading *at)
+static void read_fields(const struct erg_gpu_query *at)
 {
     struct nvml_field fields[FIELD_METRICS] = {0};
     const struct field_metric *asked[FIELD_METRICS];
     int count = 0;
     for (int i = 0; i < FIELD_METRICS; i++) {
         const struct field_metric *metric = &field_metrics[i];
-        if (!erg_nvml_wanted(at, metric->metric))
+        if (!erg_gpu_wants(at, metric->metric))
             continue;
         fields[count].id = metric->id;
         if (metric->module_source)
-            fields[count].scope = at->state->power_scope;
+            fields[count].scope = nvml_state(at)->power_scope;
         if (metric->metric == ERG_METRIC_MEMORY_POWER)
             fields[count].scope = NVML_SCOPE_MEMORY;
         asked[count++] = metric;
@@ -188,7 +177,8 @@ static void read_fields(const struct nvml_reading *at)
     int64_t before_ns = erg_now_ns();
     erg_nvml_ask_fields(at, fields, count);
     int64_t after_ns = erg_now_ns();
-    bool whole = at->state->power_scope == NVML_SCOPE_GPU; /* the module was not yet asked for */
+    bool whole =
+        nvml_state(at)->power_scope == NVML_SCOPE_GPU; /* the module was not yet asked for */
     for (int i = 0; i < count; i++) {
         bool module = fields[i].scope == NVML_SCOPE_MODULE && asked[i]->module_source;
         int64_t value = erg_nvml_field_value(&fields[i]);
@@ -197,22 +187,22 @@ static void read_fields(const struct nvml_reading *at)
             fields[i].result == NVML_SUCCESS)
             fields[i].result = NVML_NOT_SUPPORTED;
         if (fields[i].result == NVML_SUCCESS)
-            erg_nvml_put(at, asked[i]->metric, value, field_time(&fields[i], before_ns, after_ns),
-                         module ? asked[i]->module_source : asked[i]->source);
+            erg_gpu_put(at, asked[i]->metric, value, field_time(&fields[i], before_ns, after_ns),
+                        module ? asked[i]->module_source : asked[i]->source);
         else
             erg_nvml_refuse(at, asked[i]->metric, fields[i].result);
         /* Superchips may know the power of CPU and GPU together only: the next read asks that. */
         if (asked[i]->metric == ERG_METRIC_POWER_INSTANT && !module &&
             fields[i].result == NVML_NOT_SUPPORTED)
-            at->state->power_scope = NVML_SCOPE_MODULE;
+            nvml_state(at)->power_scope = NVML_SCOPE_MODULE;
     }
-    if (!whole || at->state->power_scope == NVML_SCOPE_GPU)
+    if (!whole || nvml_state(at)->power_scope == NVML_SCOPE_GPU)
         read_power_usage(at);
 }
 
 /* ---- calls of their own ---- */
 
-static void read_energy(const struct nvml_reading *at)
+static void read_energy(const struct erg_gpu_query *at)
 {
     unsigned long long energy_mj = 0;
     if (HAS(at, total_energy)) {
@@ -226,7 +216,7 @@ static void read_energy(const struct nvml_reading *at)
 }
 
 /* The lower of the temperatures from which on clocks fall, by the driver and by the hardware. */
-static int lowest_threshold(const struct nvml_reading *at, uint32_t *lowest_c)
+static int lowest_threshold(const struct erg_gpu_query *at, uint32_t *lowest_c)
 {
     static const int thresholds[] = {NVML_THRESHOLD_OPERATING, NVML_THRESHOLD_SLOWDOWN};
     int result = NVML_FUNCTION_NOT_FOUND;
@@ -241,7 +231,7 @@ static int lowest_threshold(const struct nvml_reading *at, uint32_t *lowest_c)
     return result;
 }
 
-static void read_heat(const struct nvml_reading *at)
+static void read_heat(const struct erg_gpu_query *at)
 {
     struct nvml_temperature modern = {.version = NVML_VERSION(struct nvml_temperature, 1),
                                       .sensor = NVML_SENSOR_GPU};
@@ -261,7 +251,7 @@ static void read_heat(const struct nvml_reading *at)
              lowest_c - at->sample->readings[ERG_METRIC_TEMPERATURE].value);
 }
 
-static void read_clocks(const struct nvml_reading *at)
+static void read_clocks(const struct erg_gpu_query *at)
 {
     uint32_t clock_mhz = 0;
     unsigned long long reasons = 0;
@@ -273,7 +263,7 @@ static void read_clocks(const struct nvml_reading *at)
          ASK(at, reasons, &reasons), reasons);
 }
 
-static void read_utilisation(const struct nvml_reading *at)
+static void read_utilisation(const struct erg_gpu_query *at)
 {
     struct nvml_utilisation use = {0};
     const char *source = "nvmlDeviceGetUtilizationRates";
@@ -281,7 +271,7 @@ static void read_utilisation(const struct nvml_reading *at)
     READ(at, ERG_METRIC_MEMORY_UTILISATION, source, ASK(at, utilisation, &use), use.memory);
 }
 
-static void read_violation(const struct nvml_reading *at, enum erg_metric metric, int policy,
+static void read_violation(const struct erg_gpu_query *at, enum erg_metric metric, int policy,
                            uint32_t field_id, const char *field_source)
 {
     struct nvml_violation violation = {0};
@@ -293,7 +283,7 @@ static void read_violation(const struct nvml_reading *at, enum erg_metric metric
              erg_nvml_field_value(&field));
 }
 
-static void read_limit_and_errors(const struct nvml_reading *at)
+static void read_limit_and_errors(const struct erg_gpu_query *at)
 {
     uint32_t limit_mw = 0;
     unsigned long long errors = 0;
@@ -305,11 +295,11 @@ static void read_limit_and_errors(const struct nvml_reading *at)
          ASK(at, ecc_errors, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &errors), errors);
 }
 
-static void read_xid(const struct nvml_reading *at)
+static void read_xid(const struct erg_gpu_query *at)
 {
-    struct nvml_gpu *state = at->state;
+    struct nvml_gpu *state = nvml_state(at);
     struct nvml_event event = {0};
-    if (!erg_nvml_wanted(at, ERG_METRIC_XID))
+    if (!erg_gpu_wants(at, ERG_METRIC_XID))
         return;
     if (!state->events) {
         erg_nvml_refuse(at, ERG_METRIC_XID, NVML_NOT_SUPPORTED);
@@ -320,25 +310,24 @@ static void read_xid(const struct nvml_reading *at)
     while ((result = state->calls->events_wait(state->events, &event, 0)) == NVML_SUCCESS)
         state->xid = (int64_t)event.data;
     if (result == NVML_TIMEOUT)
-        erg_nvml_put(at, ERG_METRIC_XID, state->xid, erg_now_ns(), "nvmlEventSetWait");
+        erg_gpu_put(at, ERG_METRIC_XID, state->xid, erg_now_ns(), "nvmlEventSetWait");
     else
         erg_nvml_refuse(at, ERG_METRIC_XID, result);
 }
 
-void erg_nvml_read(struct erg_open_gpu *gpu, uint64_t metrics, struct erg_gpu_sample *sample)
+void erg_nvml_read(const struct erg_gpu_query *at)
 {
-    struct nvml_reading at = {gpu, gpu->handle, sample, metrics};
-    read_energy(&at); /* first: its time matters most */
-    read_fields(&at);
-    read_clocks(&at);
-    read_heat(&at);
-    read_utilisation(&at);
-    erg_nvml_read_pcie(&at);
-    erg_nvml_read_links(&at);
-    read_violation(&at, ERG_METRIC_VIOLATION_POWER, NVML_POLICY_POWER, NVML_FIELD_VIOLATION_POWER,
+    read_energy(at); /* first: its time matters most */
+    read_fields(at);
+    read_clocks(at);
+    read_heat(at);
+    read_utilisation(at);
+    erg_nvml_read_pcie(at);
+    erg_nvml_read_links(at);
+    read_violation(at, ERG_METRIC_VIOLATION_POWER, NVML_POLICY_POWER, NVML_FIELD_VIOLATION_POWER,
                    "nvmlDeviceGetFieldValues 74");
-    read_violation(&at, ERG_METRIC_VIOLATION_THERMAL, NVML_POLICY_THERMAL,
+    read_violation(at, ERG_METRIC_VIOLATION_THERMAL, NVML_POLICY_THERMAL,
                    NVML_FIELD_VIOLATION_THERMAL, "nvmlDeviceGetFieldValues 75");
-    read_limit_and_errors(&at);
-    read_xid(&at);
+    read_limit_and_errors(at);
+    read_xid(at);
 }
