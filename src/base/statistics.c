@@ -3,6 +3,19 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double erg_median(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, by_value);
+    return count ? values[count / 2] : 0;
+}
 
 static const double pi = 3.14159265358979323846;
 

@@ -6,6 +6,9 @@
 
 #include <stddef.h>
 
+/* Sorts the values. 0 for none. */
+double erg_median(double *values, size_t count);
+
 /* The t with P(|T| <= t) = `confidence` for Student's distribution with `degrees` of freedom, at
  * least 1 (finite sums: Abramowitz & Stegun, Handbook of Mathematical Functions, 26.7.3 and 4). */
 double erg_student_critical(size_t degrees, double confidence);

@@ -6,7 +6,10 @@
 
 #include "ergon/error.h"
 
+#include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Cores that this process may use, at least 1: those of its affinity, but no more than the CPU time
  * that the quota of its control groups allows. */
@@ -27,5 +30,14 @@ double erg_thread_quota(const char *root);
 int erg_parallel_for(size_t count, size_t threads,
                      int (*task)(void *context, size_t i, struct erg_error *err), void *context,
                      struct erg_error *err);
+
+/* Starts a thread that takes no signals, which belong to the program's own ones. Returns errno. */
+int erg_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
+
+/* A condition that is waited for by erg_now_ns()'s clock. */
+void erg_condition_init(pthread_cond_t *condition);
+
+/* With the lock held; false once the moment has come. */
+bool erg_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until_ns);
 
 #endif

@@ -4,11 +4,12 @@
 #include "observe/doctor_internal.h"
 
 #include "base/clock.h"
+#include "base/statistics.h"
+#include "base/thread.h"
 #include "observe/format.h"
 #include "telemetry/clocks.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -45,12 +46,6 @@ static void leave(struct exam *exam)
     free(exam);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Alone and a few times, so that each metric has a latency of its own. */
 static void read_metric(struct exam *exam, enum erg_metric metric)
 {
@@ -61,11 +56,10 @@ static void read_metric(struct exam *exam, enum erg_metric metric)
         erg_gpu_read(exam->gpus, exam->index, UINT64_C(1) << metric, &sample);
         latencies_s[i] = 1e-9 * (double)(sample.end_ns - sample.start_ns);
     }
-    qsort(latencies_s, LATENCY_READS, sizeof *latencies_s, by_size);
     exam->result.lost |= sample.lost;
     result->valid = erg_gpu_has(&sample, metric);
     result->value = sample.readings[metric].value;
-    result->latency_s = latencies_s[LATENCY_READS / 2];
+    result->latency_s = erg_median(latencies_s, LATENCY_READS);
     result->source = erg_gpu_source(exam->gpus, exam->index, metric);
     result->refusal = erg_gpu_refusal(exam->gpus, exam->index, metric);
 }
@@ -141,14 +135,10 @@ static struct exam *begin(struct erg_gpus *gpus, size_t index, double watch_s)
                           .watch_s = watch_s,
                           .result = {.info = *erg_gpus_info(gpus, index), .ratio = NAN},
                           .owners = 2};
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&exam->ended, &attributes);
-    pthread_condattr_destroy(&attributes);
+    erg_condition_init(&exam->ended);
     pthread_mutex_init(&exam->lock, NULL);
     pthread_t thread;
-    if (pthread_create(&thread, NULL, examine, exam) == 0)
+    if (erg_thread_start(&thread, examine, exam) == 0)
         pthread_detach(thread);
     else
         exam->owners = 1; /* it will look like one that does not answer */
@@ -157,9 +147,8 @@ static struct exam *begin(struct erg_gpus *gpus, size_t index, double watch_s)
 
 static void await(struct exam *exam, int64_t deadline_ns, struct erg_doctor_gpu *result)
 {
-    struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
     pthread_mutex_lock(&exam->lock);
-    while (!exam->done && pthread_cond_timedwait(&exam->ended, &exam->lock, &deadline) == 0)
+    while (!exam->done && erg_condition_wait(&exam->ended, &exam->lock, deadline_ns))
         continue;
     if (exam->done)
         *result = exam->result;

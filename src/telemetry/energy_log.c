@@ -2,6 +2,7 @@
 #include "telemetry/energy_log.h"
 
 #include "base/memory.h"
+#include "base/statistics.h"
 #include "telemetry/energy_log_internal.h"
 
 #include <assert.h>
@@ -41,18 +42,6 @@ void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w)
 
 /* ---- what the sensor is like ---- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double erg_median(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, compare_doubles);
-    return count ? values[count / 2] : 0;
-}
-
 /* Polls of half the period do not tell when two steps happened. */
 static const double tells_share = 0.45;
 
@@ -71,7 +60,7 @@ static double usual_looseness(const struct erg_energy_log *log)
         if (half_s < tells_share * (middle_of(b) - middle_of(a)))
             halves_s[count++] = half_s;
     }
-    qsort(halves_s, count, sizeof *halves_s, compare_doubles);
+    erg_median(halves_s, count); /* sorts them */
     return count ? halves_s[count / 4] : 0;
 }
 

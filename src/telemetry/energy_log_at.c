@@ -3,6 +3,8 @@
  */
 #include "telemetry/energy_log_internal.h"
 
+#include "base/statistics.h"
+
 #include <math.h>
 
 enum { NEIGHBOURS = 6 }; /* steps on each side whose times tell about a step's own */

@@ -68,7 +68,4 @@ static inline double half_of(const struct counter_step *step)
  */
 double erg_energy_held(const struct power *power, const struct power *next, double away_s);
 
-/* Sorts the values. 0 for none. */
-double erg_median(double *values, size_t count);
-
 #endif

@@ -6,11 +6,11 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const double learning_s = 1.3;      /* close looks after opening: a dozen steps */
 static const int64_t first_ns = 500000000; /* at most, until the first steps are known */
@@ -44,12 +44,11 @@ static bool has_begun(const struct watched *watched)
 static void wait_for_first_steps(struct erg_meter *meter)
 {
     int64_t until_ns = erg_now_ns() + first_ns;
-    struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
     pthread_mutex_lock(&meter->lock);
     for (size_t i = 0; i < meter->count;)
         if (has_begun(&meter->watched[i]))
             i++;
-        else if (pthread_cond_timedwait(&meter->news, &meter->lock, &until) != 0)
+        else if (!erg_condition_wait(&meter->news, &meter->lock, until_ns))
             break;
     pthread_mutex_unlock(&meter->lock);
 }
@@ -67,11 +66,7 @@ int erg_meter_open(struct erg_meter **out, const char *gpus, struct erg_error *e
     }
     struct erg_meter *meter = erg_xcalloc(1, sizeof *meter);
     struct erg_sampler_options options = erg_sampler_options_default();
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&meter->news, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    erg_condition_init(&meter->news);
     pthread_mutex_init(&meter->lock, NULL);
     meter->gpus = opened;
     meter->count = count;

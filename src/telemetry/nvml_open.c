@@ -6,10 +6,9 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "telemetry/nvml_internal.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,28 +129,19 @@ static struct openings *start(struct erg_gpus *gpus)
 {
     struct openings *openings =
         erg_xcalloc(1, sizeof *openings + gpus->count * sizeof *openings->items);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&openings->news, &attributes);
-    pthread_condattr_destroy(&attributes);
+    erg_condition_init(&openings->news);
     pthread_mutex_init(&openings->lock, NULL);
     openings->gpus = erg_gpus_retain(gpus);
     openings->owners = 1;
-    /* Signals belong to the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&openings->lock);
     for (size_t i = 0; i < gpus->count; i++) {
         struct opening *item = &openings->items[i];
         item->all = openings;
-        item->started = pthread_create(&item->thread, NULL, run, item) == 0;
+        item->started = erg_thread_start(&item->thread, run, item) == 0;
         openings->threads += item->started; /* without one it looks like a GPU that hangs */
         openings->owners += item->started;
     }
     pthread_mutex_unlock(&openings->lock);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return openings;
 }
 
@@ -185,10 +175,9 @@ void erg_nvml_open_gpus(struct erg_gpus *gpus)
     pthread_mutex_lock(&openings->lock);
     for (bool news = true; news && openings->done < openings->threads;) {
         int64_t until_ns = erg_now_ns() + patience_ns;
-        struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
         size_t before = openings->done;
         while (openings->done == before &&
-               pthread_cond_timedwait(&openings->news, &openings->lock, &until) == 0)
+               erg_condition_wait(&openings->news, &openings->lock, until_ns))
             ;
         news = openings->done > before;
     }

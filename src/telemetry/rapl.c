@@ -5,18 +5,16 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "io/file.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /*
  * A reading lags by anything up to one update of its counter, all lags being equally likely. So the
@@ -141,8 +139,7 @@ static void *run_thread(void *argument)
     pthread_mutex_lock(&rapl->lock);
     while (!rapl->stop) {
         int64_t until_ns = erg_now_ns() + period_ns;
-        struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
-        while (!rapl->stop && pthread_cond_timedwait(&rapl->wake, &rapl->lock, &until) == 0)
+        while (!rapl->stop && erg_condition_wait(&rapl->wake, &rapl->lock, until_ns))
             ;
         follow(rapl);
     }
@@ -191,11 +188,7 @@ static int list_zones(struct erg_rapl *rapl, const char *root, struct erg_error 
 
 static int start_thread(struct erg_rapl *rapl, struct erg_error *err)
 {
-    sigset_t all, before; /* signals belong to the program's own threads */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int reason = pthread_create(&rapl->thread, NULL, run_thread, rapl);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int reason = erg_thread_start(&rapl->thread, run_thread, rapl);
     rapl->started = reason == 0;
     if (reason)
         return erg_fail(err, ERG_FAILED, "reading CPU energy counters: no thread for it (%s)",
@@ -210,11 +203,7 @@ int erg_rapl_open(struct erg_rapl **out, const char *root, struct erg_error *err
     if (!root)
         root = "/sys/class/powercap";
     struct erg_rapl *rapl = erg_xcalloc(1, sizeof *rapl);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&rapl->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    erg_condition_init(&rapl->wake);
     pthread_mutex_init(&rapl->lock, NULL);
     if (list_zones(rapl, root, err) != 0 || start_thread(rapl, err) != 0) {
         erg_rapl_close(rapl);

@@ -3,11 +3,9 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,20 +72,6 @@ struct erg_sampler_options erg_sampler_options_default(void)
     };
 }
 
-static void cond_init_monotonic(pthread_cond_t *cond)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
-static struct timespec moment(int64_t time_ns)
-{
-    return (struct timespec){time_ns / 1000000000, time_ns % 1000000000};
-}
-
 static int64_t thread_cpu_ns(void)
 {
     struct timespec used;
@@ -150,8 +134,8 @@ static struct lane_task wait_for_task(struct gpu_lane *lane, const struct schedu
                 task.scheduled_ns = now_ns;
             break;
         }
-        struct timespec until = moment(closely && close_ns < due_ns ? close_ns : due_ns);
-        pthread_cond_timedwait(&lane->wake, &lane->lock, &until);
+        erg_condition_wait(&lane->wake, &lane->lock,
+                           closely && close_ns < due_ns ? close_ns : due_ns);
     }
     pthread_mutex_unlock(&lane->lock);
     return task;
@@ -269,10 +253,9 @@ static void *run_writer(void *argument)
 {
     struct erg_sampler *sampler = argument;
     for (bool stop = false; !stop;) {
-        struct timespec until = moment(erg_now_ns() + sampler->writer_period_ns);
+        int64_t until_ns = erg_now_ns() + sampler->writer_period_ns;
         pthread_mutex_lock(&sampler->lock);
-        while (!sampler->stop &&
-               pthread_cond_timedwait(&sampler->wake, &sampler->lock, &until) != ETIMEDOUT)
+        while (!sampler->stop && erg_condition_wait(&sampler->wake, &sampler->lock, until_ns))
             ;
         stop = sampler->stop;
         pthread_mutex_unlock(&sampler->lock);
@@ -292,8 +275,8 @@ static int start_lane(struct erg_sampler *sampler, struct erg_gpus *gpus, size_t
     lane->gpu = gpu;
     lane->options = *options;
     pthread_mutex_init(&lane->lock, NULL);
-    cond_init_monotonic(&lane->wake);
-    int reason = pthread_create(&lane->thread, NULL, run_lane, lane);
+    erg_condition_init(&lane->wake);
+    int reason = erg_thread_start(&lane->thread, run_lane, lane);
     if (reason != 0) {
         atomic_store(&lane->owners, 1);
         release_lane(lane);
@@ -318,21 +301,15 @@ int erg_sampler_start(struct erg_sampler **out, struct erg_gpus *gpus,
     sampler->lanes = erg_xcalloc(count, sizeof *sampler->lanes);
     sampler->writer_period_ns = options->period_ns[ERG_COST_FAST] / WRITER_SHARE;
     pthread_mutex_init(&sampler->lock, NULL);
-    cond_init_monotonic(&sampler->wake);
-
-    /* Signals belong to the program's own threads. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    erg_condition_init(&sampler->wake);
     int result = 0;
     for (size_t gpu = 0; result == 0 && gpu < count; gpu++)
         result = start_lane(sampler, gpus, gpu, options, err);
-    int reason = result == 0 ? pthread_create(&sampler->writer, NULL, run_writer, sampler) : 0;
+    int reason = result == 0 ? erg_thread_start(&sampler->writer, run_writer, sampler) : 0;
     if (reason != 0)
         result = erg_fail(err, ERG_FAILED, "starting to sample GPUs: no thread to write (%s)",
                           strerror(reason));
     sampler->writes = result == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (result == 0)
         *out = sampler;
     else

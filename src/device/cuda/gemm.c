@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/statistics.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_internal.h"
 
@@ -320,12 +321,6 @@ static int time_answer(const struct trial *trial, size_t answer, double *ms, str
     return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Rounds go over all answers, so that a slow drift of the clock meets all alike. */
 static int time_answers(struct trial *trial, double *medians, struct erg_error *err)
 {
@@ -342,10 +337,8 @@ static int time_answers(struct trial *trial, double *medians, struct erg_error *
         for (size_t i = 0; i < trial->product->count; i++)
             if (time_answer(trial, i, &times[i][round], err))
                 return -1;
-    for (size_t i = 0; i < trial->product->count; i++) {
-        qsort(times[i], ROUNDS, sizeof times[i][0], by_value);
-        medians[i] = times[i][ROUNDS / 2];
-    }
+    for (size_t i = 0; i < trial->product->count; i++)
+        medians[i] = erg_median(times[i], ROUNDS);
     trial->gemm->timed_ns = erg_now_ns();
     return 0;
 }
