@@ -1,8 +1,8 @@
 /* A program in the foreground: its end, the signals that reach it; and the spread of repeats. */
 #include "check.h"
 
+#include "base/statistics.h"
 #include "observe/child.h"
-#include "observe/spread.h"
 
 static struct erg_child_signals signals;
 

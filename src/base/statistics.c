@@ -1,4 +1,4 @@
-/* Statistics: the mean of repetitions with its confidence interval (Student's t). */
+/* Statistics: the median, spreads, and the confidence interval of a mean (Student's t). */
 #include "base/statistics.h"
 
 #include <math.h>
@@ -70,4 +70,29 @@ struct erg_interval erg_interval_of_mean(const double *values, size_t count, dou
     interval.half_width = erg_student_critical(interval.count - 1, confidence) *
                           sqrt(squares / (numbers - 1) / numbers);
     return interval;
+}
+
+/* Welford's update, which loses no digits where the spread is small beside the mean. */
+void erg_spread_add(struct erg_spread *spread, double value)
+{
+    if (isnan(value))
+        return;
+    double before = value - spread->mean;
+    spread->count++;
+    spread->mean += before / (double)spread->count;
+    spread->squares += before * (value - spread->mean);
+    if (spread->count == 1 || value < spread->least)
+        spread->least = value;
+    if (spread->count == 1 || value > spread->most)
+        spread->most = value;
+}
+
+double erg_spread_mean(const struct erg_spread *spread)
+{
+    return spread->count ? spread->mean : NAN;
+}
+
+double erg_spread_sd(const struct erg_spread *spread)
+{
+    return spread->count < 2 ? NAN : sqrt(spread->squares / (double)(spread->count - 1));
 }

@@ -22,4 +22,17 @@ struct erg_interval {
 /* Of the mean of independent values, those that are NAN left out. */
 struct erg_interval erg_interval_of_mean(const double *values, size_t count, double confidence);
 
+/* Of a quantity over repeated runs; NaN is not counted. All-zero is a valid empty one. */
+struct erg_spread {
+    size_t count;
+    double mean;
+    double squares; /* sum of squared differences from the mean */
+    double least, most;
+};
+
+void erg_spread_add(struct erg_spread *spread, double value);
+
+double erg_spread_mean(const struct erg_spread *spread); /* NaN of none */
+double erg_spread_sd(const struct erg_spread *spread);   /* NaN of fewer than two */
+
 #endif

@@ -5,7 +5,7 @@
 #include "base/interrupt.h"
 #include "cli/curses.h"
 #include "io/json.h"
-#include "observe/live_report.h"
+#include "observe/live.h"
 
 #include <stdio.h>
 #include <stdlib.h>

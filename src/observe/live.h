@@ -9,7 +9,10 @@
 #ifndef ERG_OBSERVE_LIVE_H
 #define ERG_OBSERVE_LIVE_H
 
+#include "base/text.h"
 #include "telemetry/sampler.h"
+
+#include <jansson.h>
 
 enum { ERG_LIVE_HISTORY = 240 };
 
@@ -68,5 +71,13 @@ double erg_live_power_w(const struct erg_live_gpu *gpu);
 
 /* A value times `scale`, NaN where it is not known. */
 double erg_live_value(const struct erg_live_gpu *gpu, enum erg_metric metric, double scale);
+
+/* ---- for scripts (live_report.c) ---- */
+
+/* Adds a heading and a line per GPU. */
+void erg_live_table(struct erg_text *out, const struct erg_live_view *view);
+
+/* A new document with every metric of every GPU, null where it is not known. */
+json_t *erg_live_json(const struct erg_live_view *view);
 
 #endif

@@ -1,5 +1,5 @@
 /* The live state as a plain table and as JSON. */
-#include "observe/live_report.h"
+#include "observe/live.h"
 
 #include "base/table.h"
 #include "io/json.h"

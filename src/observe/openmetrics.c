@@ -9,129 +9,56 @@
 #include <string.h>
 #include <strings.h>
 
-/* A family with one sample per GPU, or several that a label tells apart. */
-struct metric_family {
-    const char *name, *type, *unit, *help;
-    struct member {
-        const char *label; /* "kind=\"min\"", NULL for none */
-        enum erg_metric metric;
-        double scale; /* to the family's unit */
-    } members[6];
-    size_t count;
+/* What is exported. A row without a name belongs to the family of the row before it. */
+static const struct exported {
+    enum erg_metric metric;
+    const char *label; /* that tells the rows of a family apart */
+    double scale;      /* to the family's unit */
+    const char *name, *unit, *help;
+} exported[] = {
+    {ERG_METRIC_ENERGY, "", 1e-3, "ergon_gpu_energy_joules", "joules",
+     "Energy by the GPU's own counter since its driver was loaded."},
+    {ERG_METRIC_POWER_INSTANT, "", 1e-3, "ergon_gpu_power_watts", "watts",
+     "Power now; the sensor looks only a part of the time."},
+    {ERG_METRIC_POWER_AVERAGE, "", 1e-3, "ergon_gpu_power_average_watts", "watts",
+     "Power averaged by the GPU over a second."},
+    {ERG_METRIC_MEMORY_POWER, "", 1e-3, "ergon_gpu_memory_power_watts", "watts",
+     "Power of the memory; a part of the GPU's power."},
+    {ERG_METRIC_POWER_LIMIT, "limit=\"enforced\"", 1e-3, "ergon_gpu_power_limit_watts", "watts",
+     "Power limits: the one in force, the one asked for, the default, and the least and most."},
+    {ERG_METRIC_POWER_LIMIT_REQUESTED, "limit=\"requested\"", 1e-3, NULL, NULL, NULL},
+    {ERG_METRIC_POWER_LIMIT_DEFAULT, "limit=\"default\"", 1e-3, NULL, NULL, NULL},
+    {ERG_METRIC_POWER_LIMIT_MIN, "limit=\"min\"", 1e-3, NULL, NULL, NULL},
+    {ERG_METRIC_POWER_LIMIT_MAX, "limit=\"max\"", 1e-3, NULL, NULL, NULL},
+    {ERG_METRIC_TEMPERATURE, "", 1, "ergon_gpu_temperature_celsius", "celsius",
+     "Temperature of the GPU."},
+    {ERG_METRIC_MEMORY_TEMPERATURE, "", 1, "ergon_gpu_memory_temperature_celsius", "celsius",
+     "Temperature of the memory."},
+    {ERG_METRIC_MARGIN, "", 1, "ergon_gpu_thermal_margin_celsius", "celsius",
+     "Degrees left before the GPU slows down for heat."},
+    {ERG_METRIC_SM_CLOCK, "", 1e6, "ergon_gpu_sm_clock_hertz", "hertz", "Clock of the SMs."},
+    {ERG_METRIC_MEMORY_CLOCK, "", 1e6, "ergon_gpu_memory_clock_hertz", "hertz",
+     "Clock of the memory."},
+    {ERG_METRIC_UTILISATION, "", 0.01, "ergon_gpu_utilisation_ratio", "ratio",
+     "Part of the time with a kernel running; says nothing of how much of the GPU it used."},
+    {ERG_METRIC_MEMORY_UTILISATION, "", 0.01, "ergon_gpu_memory_utilisation_ratio", "ratio",
+     "Part of the time with memory being read or written."},
+    {ERG_METRIC_VIOLATION_POWER, "cause=\"power\"", 1e-9, "ergon_gpu_throttled_seconds", "seconds",
+     "Time for which the clock was held down."},
+    {ERG_METRIC_VIOLATION_THERMAL, "cause=\"thermal\"", 1e-9, NULL, NULL, NULL},
+    {ERG_METRIC_PCIE_TX, "direction=\"sent\"", 1, "ergon_gpu_pcie_bytes", "bytes",
+     "Bytes over PCIe."},
+    {ERG_METRIC_PCIE_RX, "direction=\"received\"", 1, NULL, NULL, NULL},
+    {ERG_METRIC_NVLINK_TX, "direction=\"sent\"", 1, "ergon_gpu_nvlink_bytes", "bytes",
+     "Bytes over all NVLinks."},
+    {ERG_METRIC_NVLINK_RX, "direction=\"received\"", 1, NULL, NULL, NULL},
+    {ERG_METRIC_ECC_CORRECTED, "kind=\"corrected\"", 1, "ergon_gpu_memory_errors", "",
+     "Memory errors since the driver was loaded."},
+    {ERG_METRIC_ECC_UNCORRECTED, "kind=\"uncorrected\"", 1, NULL, NULL, NULL},
+    {ERG_METRIC_XID, "", 1, "ergon_gpu_xid", "",
+     "Number of the latest critical error (XID) since the exporter started; 0 is none."},
 };
-
-static const struct metric_family families[] = {
-    {"ergon_gpu_energy_joules",
-     "counter",
-     "joules",
-     "Energy by the GPU's own counter since its driver was loaded.",
-     {{NULL, ERG_METRIC_ENERGY, 1e-3}},
-     1},
-    {"ergon_gpu_power_watts",
-     "gauge",
-     "watts",
-     "Power now; the sensor looks only a part of the time.",
-     {{NULL, ERG_METRIC_POWER_INSTANT, 1e-3}},
-     1},
-    {"ergon_gpu_power_average_watts",
-     "gauge",
-     "watts",
-     "Power averaged by the GPU over a second.",
-     {{NULL, ERG_METRIC_POWER_AVERAGE, 1e-3}},
-     1},
-    {"ergon_gpu_memory_power_watts",
-     "gauge",
-     "watts",
-     "Power of the memory; a part of the GPU's power.",
-     {{NULL, ERG_METRIC_MEMORY_POWER, 1e-3}},
-     1},
-    {"ergon_gpu_power_limit_watts",
-     "gauge",
-     "watts",
-     "Power limits: the one in force, the one asked for, the default, and the least and most.",
-     {{"limit=\"enforced\"", ERG_METRIC_POWER_LIMIT, 1e-3},
-      {"limit=\"requested\"", ERG_METRIC_POWER_LIMIT_REQUESTED, 1e-3},
-      {"limit=\"default\"", ERG_METRIC_POWER_LIMIT_DEFAULT, 1e-3},
-      {"limit=\"min\"", ERG_METRIC_POWER_LIMIT_MIN, 1e-3},
-      {"limit=\"max\"", ERG_METRIC_POWER_LIMIT_MAX, 1e-3}},
-     5},
-    {"ergon_gpu_temperature_celsius",
-     "gauge",
-     "celsius",
-     "Temperature of the GPU.",
-     {{NULL, ERG_METRIC_TEMPERATURE, 1}},
-     1},
-    {"ergon_gpu_memory_temperature_celsius",
-     "gauge",
-     "celsius",
-     "Temperature of the memory.",
-     {{NULL, ERG_METRIC_MEMORY_TEMPERATURE, 1}},
-     1},
-    {"ergon_gpu_thermal_margin_celsius",
-     "gauge",
-     "celsius",
-     "Degrees left before the GPU slows down for heat.",
-     {{NULL, ERG_METRIC_MARGIN, 1}},
-     1},
-    {"ergon_gpu_sm_clock_hertz",
-     "gauge",
-     "hertz",
-     "Clock of the SMs.",
-     {{NULL, ERG_METRIC_SM_CLOCK, 1e6}},
-     1},
-    {"ergon_gpu_memory_clock_hertz",
-     "gauge",
-     "hertz",
-     "Clock of the memory.",
-     {{NULL, ERG_METRIC_MEMORY_CLOCK, 1e6}},
-     1},
-    {"ergon_gpu_utilisation_ratio",
-     "gauge",
-     "ratio",
-     "Part of the time with a kernel running; says nothing of how much of the GPU it used.",
-     {{NULL, ERG_METRIC_UTILISATION, 0.01}},
-     1},
-    {"ergon_gpu_memory_utilisation_ratio",
-     "gauge",
-     "ratio",
-     "Part of the time with memory being read or written.",
-     {{NULL, ERG_METRIC_MEMORY_UTILISATION, 0.01}},
-     1},
-    {"ergon_gpu_throttled_seconds",
-     "counter",
-     "seconds",
-     "Time for which the clock was held down.",
-     {{"cause=\"power\"", ERG_METRIC_VIOLATION_POWER, 1e-9},
-      {"cause=\"thermal\"", ERG_METRIC_VIOLATION_THERMAL, 1e-9}},
-     2},
-    {"ergon_gpu_pcie_bytes",
-     "counter",
-     "bytes",
-     "Bytes over PCIe.",
-     {{"direction=\"sent\"", ERG_METRIC_PCIE_TX, 1},
-      {"direction=\"received\"", ERG_METRIC_PCIE_RX, 1}},
-     2},
-    {"ergon_gpu_nvlink_bytes",
-     "counter",
-     "bytes",
-     "Bytes over all NVLinks.",
-     {{"direction=\"sent\"", ERG_METRIC_NVLINK_TX, 1},
-      {"direction=\"received\"", ERG_METRIC_NVLINK_RX, 1}},
-     2},
-    {"ergon_gpu_memory_errors",
-     "counter",
-     "",
-     "Memory errors since the driver was loaded.",
-     {{"kind=\"corrected\"", ERG_METRIC_ECC_CORRECTED, 1},
-      {"kind=\"uncorrected\"", ERG_METRIC_ECC_UNCORRECTED, 1}},
-     2},
-    {"ergon_gpu_xid",
-     "gauge",
-     "",
-     "Number of the latest critical error (XID) since the exporter started; 0 is none.",
-     {{NULL, ERG_METRIC_XID, 1}},
-     1},
-};
+enum { EXPORTED = sizeof exported / sizeof *exported };
 
 static void add_heading(struct erg_text *out, const char *name, const char *type, const char *unit,
                         const char *help)
@@ -162,23 +89,27 @@ static void add_sample(struct erg_text *out, const char *name, const char *suffi
     add_label(out, "uuid", info->uuid);
 }
 
-static void add_family(struct erg_text *out, const struct metric_family *family,
-                       const struct erg_live_view *view)
+/* Of the rows from `first` on; returns how many they are. */
+static size_t add_family(struct erg_text *out, size_t first, const struct erg_live_view *view)
 {
-    const char *suffix = family->type[0] == 'c' ? "_total" : "";
-    add_heading(out, family->name, family->type, family->unit, family->help);
+    const char *name = exported[first].name;
+    bool counter = erg_metric_info(exported[first].metric)->counter;
+    size_t count = 1;
+    while (first + count < EXPORTED && !exported[first + count].name)
+        count++;
+    add_heading(out, name, counter ? "counter" : "gauge", exported[first].unit,
+                exported[first].help);
     for (size_t g = 0; g < view->count; g++) {
         const struct erg_live_gpu *gpu = &view->gpus[g];
-        for (size_t i = 0; i < family->count; i++) {
-            const struct member *member = &family->members[i];
-            if (!erg_live_has(gpu, member->metric))
+        for (const struct exported *row = &exported[first]; row < &exported[first + count]; row++) {
+            if (!erg_live_has(gpu, row->metric))
                 continue;
-            add_sample(out, family->name, suffix, &gpu->info);
-            erg_text_printf(out, "%s%s} %.15g\n", member->label ? "," : "",
-                            member->label ? member->label : "",
-                            member->scale * (double)gpu->values[member->metric]);
+            add_sample(out, name, counter ? "_total" : "", &gpu->info);
+            erg_text_printf(out, "%s%s} %.15g\n", row->label[0] ? "," : "", row->label,
+                            row->scale * (double)gpu->values[row->metric]);
         }
     }
+    return count;
 }
 
 /* Counted since the exporter started, and kept while a GPU does not answer. */
@@ -256,8 +187,8 @@ void erg_openmetrics_text(struct erg_text *out, const struct erg_live_view *view
                           const struct erg_rapl_reading *cpu)
 {
     add_descriptions(out, view);
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        add_family(out, &families[i], view);
+    for (size_t i = 0; i < EXPORTED;)
+        i += add_family(out, i, view);
     add_integral(out, view);
     add_reasons(out, view);
     add_cpu(out, cpu);

@@ -1,10 +1,10 @@
 /* Repeated runs as a table and as JSON (observe/runs.h). */
 #include "observe/runs.h"
 
+#include "base/statistics.h"
 #include "base/table.h"
 #include "io/json.h"
 #include "observe/format.h"
-#include "observe/spread.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -48,10 +48,10 @@ static const struct column {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-static double column_of(const struct erg_window_gpu *gpu, size_t offset)
+static double value_at(const void *owner, size_t offset)
 {
     double value;
-    memcpy(&value, (const char *)gpu + offset, sizeof value);
+    memcpy(&value, (const char *)owner + offset, sizeof value);
     return value;
 }
 
@@ -70,15 +70,21 @@ enum total {
 /* `what` is shown in the table; an energy is followed by its uncertainty. */
 static const struct {
     const char *what, *unit, *key;
+    size_t offset; /* in the window or, where it is a sum, in its GPUs */
+    bool sum;
 } totals[TOTALS] = {
-    [TIME] = {"time", "s", "time_s"},
-    [ENERGY] = {"energy of GPUs", "J", "energy_j"},
-    [ENERGY_UNCERTAINTY] = {NULL, NULL, "uncertainty_j"},
-    [POWER] = {"mean power of GPUs", "W", "power_mean_w"},
-    [CPU] = {"energy of CPUs", "J", "cpu_energy_j"},
-    [CPU_UNCERTAINTY] = {NULL, NULL, "cpu_uncertainty_j"},
-    [DRAM] = {"energy of DRAM", "J", "dram_energy_j"},
-    [DRAM_UNCERTAINTY] = {NULL, NULL, "dram_uncertainty_j"},
+#define WINDOW(member) offsetof(struct erg_window_result, member), false
+#define GPUS(member) offsetof(struct erg_window_gpu, member), true
+    [TIME] = {"time", "s", "time_s", WINDOW(time_s)},
+    [ENERGY] = {"energy of GPUs", "J", "energy_j", GPUS(energy_j)},
+    [ENERGY_UNCERTAINTY] = {NULL, NULL, "uncertainty_j", GPUS(uncertainty_j)},
+    [POWER] = {"mean power of GPUs", "W", "power_mean_w", GPUS(power_mean_w)},
+    [CPU] = {"energy of CPUs", "J", "cpu_energy_j", WINDOW(cpu_j)},
+    [CPU_UNCERTAINTY] = {NULL, NULL, "cpu_uncertainty_j", WINDOW(cpu_uncertainty_j)},
+    [DRAM] = {"energy of DRAM", "J", "dram_energy_j", WINDOW(dram_j)},
+    [DRAM_UNCERTAINTY] = {NULL, NULL, "dram_uncertainty_j", WINDOW(dram_uncertainty_j)},
+#undef WINDOW
+#undef GPUS
 };
 
 /* Whether a GPU's energy is known in every run: those of which that is true are summed, so that the
@@ -106,32 +112,15 @@ static double sum_of(const struct erg_runs *runs, const struct erg_window_result
     double sum = counted_gpus(runs) ? 0 : NAN;
     for (size_t g = 0; g < runs->gpu_count; g++)
         if (is_counted(runs, g))
-            sum += column_of(&window->gpu[g], offset);
+            sum += value_at(&window->gpu[g], offset);
     return sum;
 }
 
 static double total_of(const struct erg_runs *runs, const struct erg_window_result *window,
                        enum total total)
 {
-    switch (total) {
-    case TIME:
-        return window->time_s;
-    case ENERGY:
-        return sum_of(runs, window, offsetof(struct erg_window_gpu, energy_j));
-    case ENERGY_UNCERTAINTY:
-        return sum_of(runs, window, offsetof(struct erg_window_gpu, uncertainty_j));
-    case POWER:
-        return sum_of(runs, window, offsetof(struct erg_window_gpu, power_mean_w));
-    case CPU:
-        return window->cpu_j;
-    case CPU_UNCERTAINTY:
-        return window->cpu_uncertainty_j;
-    case DRAM:
-        return window->dram_j;
-    case DRAM_UNCERTAINTY:
-    default:
-        return window->dram_uncertainty_j;
-    }
+    return totals[total].sum ? sum_of(runs, window, totals[total].offset)
+                             : value_at(window, totals[total].offset);
 }
 
 static struct erg_spread spread_total(const struct erg_runs *runs, enum total total)
@@ -146,7 +135,7 @@ static struct erg_spread spread_gpu(const struct erg_runs *runs, size_t gpu, siz
 {
     struct erg_spread spread = {0};
     for (size_t i = 0; i < runs->count; i++)
-        erg_spread_add(&spread, column_of(&runs->items[i].window.gpu[gpu], offset));
+        erg_spread_add(&spread, value_at(&runs->items[i].window.gpu[gpu], offset));
     return spread;
 }
 
@@ -377,7 +366,7 @@ static json_t *run_json(const struct erg_runs *runs, const struct erg_run *run)
                                     "lost", gpu->lost);
         for (size_t c = 0; c < COLUMNS; c++)
             json_object_set_new(row, columns[c].key,
-                                erg_json_number(column_of(gpu, columns[c].offset)));
+                                erg_json_number(value_at(gpu, columns[c].offset)));
         json_array_append_new(gpus, row);
     }
     json_object_set_new(object, "gpus", gpus);
