@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "launch/launch_internal.h"
 #include "launch/proof_internal.h"
-#include "launch/warden.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
-/*
- * Private to the room.
- */
+/* What the launcher of ranks is made of. Private to the room. */
 #ifndef ERG_LAUNCH_INTERNAL_H
 #define ERG_LAUNCH_INTERNAL_H
 
 #include "base/memory.h"
+#include "ergon/error.h"
 
 #include <stdint.h>
+#include <sys/types.h>
 
 /* How the ranks that this machine's launcher starts meet. */
 struct erg_launch_meeting {
@@ -22,5 +22,20 @@ struct erg_launch_meeting {
  */
 char **erg_launch_rank_environment(int rank, int ranks, const struct erg_launch_meeting *meeting,
                                    struct erg_arena *arena);
+
+struct erg_warden {
+    int link; /* closes with the launcher, however that ends; -1: there is none */
+    pid_t pid;
+};
+
+/* For up to `groups` process groups at a time. To be called before threads are started. */
+int erg_warden_start(struct erg_warden *warden, int groups, struct erg_error *err);
+
+/* From now on a process group is to be killed if the launcher dies, or no longer. */
+void erg_warden_watch(const struct erg_warden *warden, pid_t group);
+void erg_warden_forget(const struct erg_warden *warden, pid_t group);
+
+/* Groups that are watched now are killed. */
+void erg_warden_end(struct erg_warden *warden);
 
 #endif

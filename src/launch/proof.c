@@ -87,31 +87,35 @@ static void finish(struct sha256 *hash, unsigned char digest[ERG_PROOF_BYTES])
         digest[i] = (unsigned char)(hash->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
+/* The hash of the key with each byte changed by `pad`, then of the message. */
+static void hash_keyed(unsigned char digest[ERG_PROOF_BYTES], const unsigned char *key,
+                       unsigned char pad, const void *message, size_t bytes)
+{
+    struct sha256 hash;
+    unsigned char padded[BLOCK_BYTES];
+    for (int i = 0; i < BLOCK_BYTES; i++)
+        padded[i] = key[i] ^ pad;
+    start(&hash);
+    add(&hash, padded, sizeof padded);
+    add(&hash, message, bytes);
+    finish(&hash, digest);
+}
+
 void erg_proof_make(unsigned char proof[ERG_PROOF_BYTES], const char *key, const void *message,
                     size_t bytes)
 {
-    struct sha256 hash;
-    unsigned char short_key[BLOCK_BYTES] = {0}, pad[BLOCK_BYTES];
+    unsigned char short_key[BLOCK_BYTES] = {0}, inner[ERG_PROOF_BYTES];
     size_t length = strlen(key);
     if (length > BLOCK_BYTES) {
+        struct sha256 hash;
         start(&hash);
         add(&hash, key, length);
         finish(&hash, short_key);
     } else {
         memcpy(short_key, key, length);
     }
-    for (int i = 0; i < BLOCK_BYTES; i++)
-        pad[i] = short_key[i] ^ 0x36;
-    start(&hash);
-    add(&hash, pad, sizeof pad);
-    add(&hash, message, bytes);
-    finish(&hash, proof);
-    for (int i = 0; i < BLOCK_BYTES; i++)
-        pad[i] = short_key[i] ^ 0x5c;
-    start(&hash);
-    add(&hash, pad, sizeof pad);
-    add(&hash, proof, ERG_PROOF_BYTES);
-    finish(&hash, proof);
+    hash_keyed(inner, short_key, 0x36, message, bytes);
+    hash_keyed(proof, short_key, 0x5c, inner, sizeof inner);
 }
 
 bool erg_proof_equal(const unsigned char *a, const unsigned char *b)

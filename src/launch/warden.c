@@ -1,6 +1,10 @@
-/* The process that kills what a dead launcher had started (launch/warden.h). */
+/*
+ * The warden: a process that outlives the launcher's death by as long as it takes to kill what the
+ * launcher had started. The kernel can do that for the ranks alone (PR_SET_PDEATHSIG); what they
+ * started themselves, such as loaders of data, would keep its memory and its GPU.
+ */
 #define _GNU_SOURCE /* close_range */
-#include "launch/warden.h"
+#include "launch/launch_internal.h"
 
 #include "base/memory.h"
 
