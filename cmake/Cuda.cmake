@@ -32,20 +32,29 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY None)
 # Programs link as C, with the runtime by name below.
 set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
 
+# Of cuDNN and NCCL only the headers are wanted here: they say how the libraries are called.
+foreach(header cudnn_graph.h nccl.h)
+  string(MAKE_C_IDENTIFIER ${header} found)
+  find_path(ergon_${found} ${header} HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}
+            ENV CUDNN_HOME ENV NCCL_HOME PATH_SUFFIXES include)
+  if(NOT ergon_${found})
+    if(ERGON_CUDA STREQUAL "AUTO")
+      message(STATUS "CUDA device: no, for want of ${header}")
+      return()
+    endif()
+    message(FATAL_ERROR "ERGON_CUDA is ON, but there is no ${header} (beside CUDA's headers, in "
+                        "$CUDNN_HOME/include or $NCCL_HOME/include)")
+  endif()
+endforeach()
+
 find_library(ERGON_CUDART_STATIC cudart_static REQUIRED
              HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES})
 add_library(ergon_cudart INTERFACE)
 target_include_directories(ergon_cudart SYSTEM INTERFACE
-                           ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+                           ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${ergon_cudnn_graph_h}
+                           ${ergon_nccl_h})
 target_link_libraries(ergon_cudart INTERFACE ${ERGON_CUDART_STATIC} dl rt Threads::Threads)
 set(ergon_cuda ON)
-
-# Of cuDNN only the header is wanted here, for its enums; without it there is no attention.
-find_path(ERGON_CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES}
-          ENV CUDNN_HOME PATH_SUFFIXES include)
-if(ERGON_CUDNN_INCLUDE_DIR)
-  target_include_directories(ergon_cudart SYSTEM INTERFACE ${ERGON_CUDNN_INCLUDE_DIR})
-endif()
 
 # A program that runs where only the driver and C's library are: the linker takes from the archive
 # what the program uses, and so only the libraries that this needs.

@@ -10,7 +10,7 @@
  */
 #include "base/random.h"
 #include "device/cuda/decoder.h"
-#include "device/cuda/kernels_random.h"
+#include "device/cuda/kernels.h"
 
 #include "gpu_check.h"
 

@@ -64,13 +64,17 @@ int erg_sensor_log_poll(struct erg_sensor_log *log, struct erg_device *device,
     return 0;
 }
 
-bool erg_sensor_log_energy(const struct erg_sensor_log *log, size_t gpu, double start_s,
-                           double end_s, double *energy_j)
+bool erg_sensor_log_energy(const struct erg_sensor_log *log, double start_s, double end_s,
+                           double *energy_j)
 {
-    const struct erg_edge_list *edges = &log->edges[gpu];
-    if (edges->count < 2)
-        return false;
-    *energy_j = erg_edges_energy_at(edges, end_s) - erg_edges_energy_at(edges, start_s);
+    *energy_j = 0;
+    for (size_t g = 0; g < log->watched; g++) {
+        const struct erg_edge_list *edges = &log->edges[g];
+        if (edges->count < 2)
+            return false;
+        *energy_j += (erg_edges_energy_at(edges, end_s) - erg_edges_energy_at(edges, start_s)) /
+                     (double)log->watched;
+    }
     return true;
 }
 

@@ -39,11 +39,11 @@ int erg_sensor_log_poll(struct erg_sensor_log *log, struct erg_device *device,
                         struct erg_error *err);
 
 /*
- * Energy of one GPU between two moments, J: linear between the steps around each of them. False
- * when fewer than two steps were seen.
+ * Mean energy of the watched GPUs between two moments, J: linear between the steps around each of
+ * them. False when fewer than two steps of one GPU were seen.
  */
-bool erg_sensor_log_energy(const struct erg_sensor_log *log, size_t gpu, double start_s,
-                           double end_s, double *energy_j);
+bool erg_sensor_log_energy(const struct erg_sensor_log *log, double start_s, double end_s,
+                           double *energy_j);
 
 /* Mean time between steps of the counter, of the GPU where it is the longest; 0 before two. */
 double erg_sensor_log_period(const struct erg_sensor_log *log);

@@ -155,14 +155,7 @@ static bool energy_between(const struct profiling *at, double start_s, double en
         *energy_j = erg_sensor_log_mean(&at->log, start_s, end_s).power_w * (end_s - start_s);
         return true;
     }
-    *energy_j = 0;
-    for (size_t g = 0; g < at->device->gpus; g++) {
-        double one_j;
-        if (!erg_sensor_log_energy(&at->log, g, start_s, end_s, &one_j))
-            return false;
-        *energy_j += one_j / (double)at->device->gpus;
-    }
-    return true;
+    return erg_sensor_log_energy(&at->log, start_s, end_s, energy_j);
 }
 
 static int choose_source(const struct profiling *at, enum erg_energy_source *source,

@@ -10,7 +10,8 @@ int erg_real_open(struct erg_real **real, const struct erg_real_request *request
     (void)request;
     return erg_fail(err, ERG_NO_DEVICE,
                     "opening the GPUs of this machine: this ergon was built without CUDA; build it "
-                    "where nvcc is installed, or take emulated GPUs with --device emulated");
+                    "where nvcc and the headers of cuDNN and NCCL are installed, or take emulated "
+                    "GPUs with --device emulated");
 }
 
 struct erg_device *erg_real_device(const struct erg_real *real)

@@ -45,12 +45,8 @@ static int measure(struct erg_device *device, struct erg_sensor_log *log, double
 {
     struct erg_poll mean = erg_sensor_log_mean(log, start_s, end_s);
     double energy_j = 0;
-    bool counted = log->valid & ERG_SENSE_ENERGY;
-    for (size_t g = 0; g < log->watched && counted; g++) {
-        double one_j;
-        counted = erg_sensor_log_energy(log, g, start_s, end_s, &one_j);
-        energy_j += one_j / (double)log->watched;
-    }
+    bool counted =
+        log->valid & ERG_SENSE_ENERGY && erg_sensor_log_energy(log, start_s, end_s, &energy_j);
     if (!counted && !(log->valid & ERG_SENSE_POWER))
         return erg_fail(
             err, ERG_NO_DEVICE,
@@ -72,58 +68,51 @@ static int measure(struct erg_device *device, struct erg_sensor_log *log, double
     return 0;
 }
 
-static int watch(struct erg_device *device, struct erg_sensor_log *log, double start_s,
-                 double end_s, struct erg_measurement *result, struct erg_error *err)
-{
-    return poll_until(device, log, end_s + edges_s, err) ||
-                   measure(device, log, start_s, end_s, result, err)
-               ? -1
-               : 0;
-}
-
-int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, size_t count,
-                     double since_s, const struct erg_profile_options *options, uint64_t key,
-                     struct erg_measurement *result, struct erg_error *err)
+/* Of GPUs that rest since `since_s` or, where `waiting`, of the first one, which waits for the
+ * rest. */
+static int profile_without_work(struct erg_device *device, const struct erg_step *steps,
+                                size_t count, bool waiting, double since_s,
+                                const struct erg_profile_options *options, uint64_t key,
+                                struct erg_measurement *result, struct erg_error *err)
 {
     struct erg_sensor_log log;
+    struct erg_error ignored;
     erg_sensor_log_init(&log, device->gpus);
+    if (waiting)
+        log.watched = 1;
     erg_device_begin(device, key);
-    double begin_s = now_s(device);
+    double begin_s = now_s(device), wait_s = spin_s + options->window_s + 2 * edges_s;
     int status = work(device, steps, count, err);
+    if (!status && waiting)
+        status = erg_device_stagger(device, steps, count, (int64_t)(wait_s * 1e9), err);
     if (!status) {
-        double start_s = now_s(device) + since_s, end_s = start_s + options->window_s;
-        erg_device_sleep_ns(device, (int64_t)(fmax(since_s - edges_s, 0) * 1e9));
-        status = watch(device, &log, start_s, end_s, result, err);
-    }
-    if (!status)
-        result->device_s = now_s(device) - begin_s;
-    erg_sensor_log_release(&log);
-    return status;
-}
-
-int erg_profile_waiting(struct erg_device *device, const struct erg_step *steps, size_t count,
-                        const struct erg_profile_options *options, uint64_t key,
-                        struct erg_measurement *result, struct erg_error *err)
-{
-    struct erg_sensor_log log;
-    erg_sensor_log_init(&log, device->gpus);
-    log.watched = 1; /* the one that waits */
-    erg_device_begin(device, key);
-    double begin_s = now_s(device);
-    double wait_s = spin_s + options->window_s + 2 * edges_s;
-    int status = work(device, steps, count, err) ||
-                         erg_device_stagger(device, steps, count, (int64_t)(wait_s * 1e9), err)
+        double start_s = now_s(device) + (waiting ? spin_s + edges_s : since_s);
+        double end_s = start_s + options->window_s;
+        if (!waiting)
+            erg_device_sleep_ns(device, (int64_t)(fmax(since_s - edges_s, 0) * 1e9));
+        status = poll_until(device, &log, end_s + edges_s, err) ||
+                         measure(device, &log, start_s, end_s, result, err)
                      ? -1
                      : 0;
-    if (!status) {
-        double start_s = now_s(device) + spin_s + edges_s;
-        status = watch(device, &log, start_s, start_s + options->window_s, result, err);
-        struct erg_error ignored;
-        if (erg_device_sync(device, status ? &ignored : err))
+        if (waiting && erg_device_sync(device, status ? &ignored : err))
             status = -1;
     }
     if (!status)
         result->device_s = now_s(device) - begin_s;
     erg_sensor_log_release(&log);
     return status;
+}
+
+int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, size_t count,
+                     double since_s, const struct erg_profile_options *options, uint64_t key,
+                     struct erg_measurement *result, struct erg_error *err)
+{
+    return profile_without_work(device, steps, count, false, since_s, options, key, result, err);
+}
+
+int erg_profile_waiting(struct erg_device *device, const struct erg_step *steps, size_t count,
+                        const struct erg_profile_options *options, uint64_t key,
+                        struct erg_measurement *result, struct erg_error *err)
+{
+    return profile_without_work(device, steps, count, true, 0, options, key, result, err);
 }

@@ -1,14 +1,8 @@
-/* Collectives by NCCL: opens the library, and keeps one communicator per SM budget. */
+/* Collectives by NCCL, which is opened when it is asked for: one communicator per SM budget. */
 #include "device/cuda/collective_internal.h"
 
 #include "base/memory.h"
 #include "device/cuda/cuda_internal.h"
-
-/*
- * NCCL is opened when it is asked for: a program without it runs everywhere. Its header only says
- * how to call it; where that is missing at build time, so is the method.
- */
-#if __has_include(<nccl.h>)
 
 #include <nccl.h>
 #include <stdlib.h>
@@ -206,50 +200,3 @@ int erg_nccl_call(struct erg_nccl *nccl, enum erg_collective_operation operation
             return -1;
     return 0;
 }
-
-#else
-
-int erg_nccl_open(struct erg_nccl **nccl, int rank, int ranks, struct erg_error *err)
-{
-    (void)nccl, (void)rank, (void)ranks;
-    return erg_fail(err, ERG_NO_DEVICE, "ergon was built without the header of NCCL");
-}
-
-void erg_nccl_close(struct erg_nccl *nccl)
-{
-    (void)nccl;
-}
-
-void erg_nccl_abort(struct erg_nccl *nccl)
-{
-    (void)nccl;
-}
-
-int erg_nccl_name_new(struct erg_nccl *nccl, struct erg_nccl_name *name, struct erg_error *err)
-{
-    (void)name;
-    return erg_nccl_open(&nccl, 0, 0, err);
-}
-
-bool erg_nccl_prepared(const struct erg_nccl *nccl, int sms)
-{
-    (void)nccl, (void)sms;
-    return false;
-}
-
-int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name *name,
-                     struct erg_error *err)
-{
-    (void)sms, (void)name;
-    return erg_nccl_open(&nccl, 0, 0, err);
-}
-
-int erg_nccl_call(struct erg_nccl *nccl, enum erg_collective_operation operation,
-                  enum erg_collective_type type, const struct erg_collective_shards *parts,
-                  size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err)
-{
-    (void)operation, (void)type, (void)parts, (void)part_count, (void)sms, (void)stream;
-    return erg_nccl_open(&nccl, 0, 0, err);
-}
-
-#endif

@@ -1,4 +1,4 @@
-/* The CUDA device on rank 0: passes calls on to all ranks, and reads their sensors. */
+/* The CUDA device on rank 0: has all ranks do what it is asked, and reads their sensors. */
 #include "device/cuda/cuda_device_internal.h"
 #include "device/packed_steps.h"
 
@@ -18,12 +18,10 @@
 struct cuda_device {
     struct erg_device base;
     char identity[256];
-    const struct erg_worker_options *options;
-    struct erg_worker *worker;
+    struct device_rank rank;
     struct erg_gpus *sensors;
     size_t *sensor;                 /* [gpus]: index in `sensors` of each rank's GPU */
     struct erg_clock_group *clocks; /* NULL: clocks are not ours to set */
-    struct erg_device_span *spans;  /* [gpus][ERG_DEVICE_SPANS], of the latest sync */
     struct erg_error failure;       /* of a call that cannot say so itself */
 };
 
@@ -32,14 +30,17 @@ static struct cuda_device *self(struct erg_device *device)
     return (struct cuda_device *)(void *)device;
 }
 
-static int tell(struct cuda_device *device, struct device_message message, void *bytes,
-                struct erg_error *err)
+/* Of all ranks, this one included. */
+static int command(struct cuda_device *device, struct device_message message, char *bytes,
+                   struct erg_error *err)
 {
-    struct erg_rendezvous *rendezvous = device->options->rendezvous;
-    if (erg_rendezvous_broadcast(rendezvous, 0, &message, sizeof message, DEVICE_ANSWER_S, err))
-        return -1;
-    return message.bytes
-               ? erg_rendezvous_broadcast(rendezvous, 0, bytes, message.bytes, DEVICE_ANSWER_S, err)
+    struct erg_rendezvous *rendezvous = device->rank.options->rendezvous;
+    return erg_rendezvous_broadcast(rendezvous, 0, &message, sizeof message, DEVICE_ANSWER_S,
+                                    err) ||
+                   (message.bytes && erg_rendezvous_broadcast(rendezvous, 0, bytes, message.bytes,
+                                                              DEVICE_ANSWER_S, err)) ||
+                   erg_device_obey(&device->rank, &message, bytes, err)
+               ? -1
                : 0;
 }
 
@@ -47,13 +48,12 @@ static void close_device(struct erg_device *base)
 {
     struct cuda_device *device = self(base);
     struct erg_error ignored;
-    if (!tell(device, (struct device_message){.command = COMMAND_CLOSE}, NULL, &ignored))
-        erg_worker_close(device->worker, &ignored);
+    if (!command(device, (struct device_message){.command = COMMAND_CLOSE}, NULL, &ignored))
+        erg_device_rank_close(&device->rank, &ignored);
     if (erg_clock_group_close(device->clocks, &ignored))
         erg_log(ERG_LOG_ERROR, "%s", ignored.message);
     erg_gpus_close(device->sensors);
     free(device->sensor);
-    free(device->spans);
     free(device);
 }
 
@@ -61,9 +61,7 @@ static void begin(struct erg_device *base, uint64_t key)
 {
     (void)key; /* real GPUs keep their past */
     struct cuda_device *device = self(base);
-    if (tell(device, (struct device_message){.command = COMMAND_BEGIN}, NULL, &device->failure) ==
-        0)
-        erg_worker_begin(device->worker, &device->failure);
+    command(device, (struct device_message){.command = COMMAND_BEGIN}, NULL, &device->failure);
 }
 
 static int queue(struct cuda_device *device, const struct erg_step *steps, size_t count,
@@ -80,10 +78,7 @@ static int queue(struct cuda_device *device, const struct erg_step *steps, size_
                                      .delay_ns = others_delay_ns};
     char *bytes = erg_xmalloc(message.bytes);
     erg_packed_steps_write(steps, count, bytes);
-    int status = tell(device, message, bytes, err) ||
-                         erg_worker_enqueue(device->worker, steps, count, repeats, 0, err)
-                     ? -1
-                     : 0;
+    int status = command(device, message, bytes, err);
     free(bytes);
     return status;
 }
@@ -102,12 +97,7 @@ static int stagger(struct erg_device *base, const struct erg_step *steps, size_t
 
 static int sync_device(struct erg_device *base, struct erg_error *err)
 {
-    struct cuda_device *device = self(base);
-    return tell(device, (struct device_message){.command = COMMAND_SYNC}, NULL, err) ||
-                   erg_worker_sync(device->worker, err) ||
-                   erg_device_gather_spans(device->worker, device->options, device->spans, err)
-               ? -1
-               : 0;
+    return command(self(base), (struct device_message){.command = COMMAND_SYNC}, NULL, err);
 }
 
 static int set_clock(struct erg_device *base, int clock_mhz, struct erg_error *err)
@@ -184,62 +174,47 @@ static int span(struct erg_device *base, size_t back, size_t gpu, struct erg_dev
                 struct erg_error *err)
 {
     (void)err;
-    *out = self(base)->spans[gpu * ERG_DEVICE_SPANS + back];
+    *out = self(base)->rank.spans[gpu * ERG_DEVICE_SPANS + back];
     return 0;
 }
 
 static int repeat(struct erg_device *base, bool repeatable, struct erg_error *err)
 {
-    struct cuda_device *device = self(base);
     struct device_message message = {.command = COMMAND_REPEAT, .pass = repeatable};
-    return tell(device, message, NULL, err) || erg_worker_repeat(device->worker, repeatable, err)
-               ? -1
-               : 0;
+    return command(self(base), message, NULL, err);
 }
 
 static int clear(struct erg_device *base, struct erg_error *err)
 {
-    struct cuda_device *device = self(base);
-    return tell(device, (struct device_message){.command = COMMAND_CLEAR}, NULL, err) ||
-                   erg_worker_clear(device->worker, err)
-               ? -1
-               : 0;
+    return command(self(base), (struct device_message){.command = COMMAND_CLEAR}, NULL, err);
 }
 
 static int note(struct erg_device *base, size_t pass, struct erg_error *err)
 {
-    struct cuda_device *device = self(base);
-    return tell(device, (struct device_message){.command = COMMAND_NOTE, .pass = pass}, NULL,
-                err) ||
-                   erg_worker_note(device->worker, pass, err)
-               ? -1
-               : 0;
+    struct device_message message = {.command = COMMAND_NOTE, .pass = pass};
+    return command(self(base), message, NULL, err);
 }
 
 static int compare(struct erg_device *base, size_t pass, size_t reference,
                    struct erg_difference *list, size_t *count, struct erg_error *err)
 {
-    struct cuda_device *device = self(base);
+    struct device_rank *rank = &self(base)->rank;
     struct device_message message = {
         .command = COMMAND_COMPARE, .pass = pass, .reference = reference};
-    struct erg_difference *all = NULL;
-    int status = tell(device, message, NULL, err) ||
-                         erg_device_gather_differences(device->worker, device->options, pass,
-                                                       reference, &all, count, err)
-                     ? -1
-                     : 0;
-    for (size_t i = 0; !status && i < *count; i++) {
-        list[i] = all[i];
+    if (command(self(base), message, NULL, err))
+        return -1;
+    *count = rank->difference_count;
+    for (size_t i = 0; i < *count; i++) {
+        list[i] = rank->differences[i];
         for (size_t g = 1; g < base->gpus; g++) {
-            const struct erg_difference *other = &all[g * ERG_DIFFERENCES + i];
+            const struct erg_difference *other = &rank->differences[g * ERG_DIFFERENCES + i];
             list[i].copies += other->copies;
             list[i].identical += other->identical;
             if (!(other->relative <= list[i].relative))
                 list[i].relative = other->relative;
         }
     }
-    free(all);
-    return status;
+    return 0;
 }
 
 static const struct erg_device_numbers numbers = {repeat, clear, note, compare};
@@ -266,8 +241,9 @@ static bool same_bus(const char *a, const char *b)
     return x >= 12 && y >= 12 && strcasecmp(a + x - 12, b + y - 12) == 0;
 }
 
-static int find_sensors(struct cuda_device *device, const char *buses, struct erg_error *err)
+static int find_sensors(struct cuda_device *device, struct erg_error *err)
 {
+    const char *buses = device->rank.buses;
     if (erg_gpus_open(&device->sensors, "all", err))
         return -1;
     enum { BUS = sizeof((struct erg_cuda *)0)->bus };
@@ -288,35 +264,27 @@ static int find_sensors(struct cuda_device *device, const char *buses, struct er
 int erg_cuda_device_open(struct erg_device **out, const struct erg_worker_options *options,
                          bool lock_clocks, struct erg_error *err)
 {
-    struct erg_worker *worker;
-    if (erg_device_check_machines(options, err) || erg_worker_open(&worker, options, err))
+    struct device_rank rank;
+    if (erg_device_rank_open(&rank, options, err))
         return -1;
     struct cuda_device *device = erg_xcalloc(1, sizeof *device);
+    const char *name = erg_worker_cuda(rank.worker)->name;
     size_t gpus = (size_t)options->env->world;
-    device->options = options;
-    device->worker = worker;
+    device->rank = rank;
     device->sensor = erg_xcalloc(gpus, sizeof *device->sensor);
-    device->spans = erg_xcalloc(gpus * ERG_DEVICE_SPANS, sizeof *device->spans);
     snprintf(device->identity, sizeof device->identity,
              "%zu x %s, %s, microbatch %d x %d tokens, tensor %d, context %d, %s clocks", gpus,
-             erg_worker_cuda(worker)->name, options->model->name, options->sequences,
-             options->sequence, options->tensor, options->context,
-             lock_clocks ? "locked" : "default");
+             name, options->model->name, options->sequences, options->sequence, options->tensor,
+             options->context, lock_clocks ? "locked" : "default");
     device->base = (struct erg_device){.methods = &methods,
                                        .numbers = &numbers,
-                                       .board = erg_worker_cuda(worker)->name,
+                                       .board = name,
                                        .identity = device->identity,
                                        .gpus = gpus,
                                        .fixed_clock = !lock_clocks};
-    char *buses = NULL;
-    int status =
-        erg_device_share_buses(worker, options, &buses, err) || find_sensors(device, buses, err) ||
-                (lock_clocks &&
-                 erg_clock_group_open(&device->clocks, device->sensors, device->sensor, gpus, err))
-            ? -1
-            : 0;
-    free(buses);
-    if (status) {
+    if (find_sensors(device, err) ||
+        (lock_clocks &&
+         erg_clock_group_open(&device->clocks, device->sensors, device->sensor, gpus, err))) {
         close_device(&device->base);
         return -1;
     }

@@ -27,21 +27,23 @@ struct device_message {
 
 enum { DEVICE_ANSWER_S = 60 }; /* how long one rank waits for the others' answer */
 
-/* World calls. */
+/* What each rank has, and knows of all. */
+struct device_rank {
+    const struct erg_worker_options *options;
+    struct erg_worker *worker;
+    char *buses;                        /* [rank][sizeof erg_cuda.bus]: PCI addresses */
+    struct erg_device_span *spans;      /* [rank][ERG_DEVICE_SPANS], of the latest sync */
+    struct erg_difference *differences; /* [rank][ERG_DIFFERENCES], of the latest comparison */
+    size_t difference_count;            /* of each rank */
+};
 
-/* Rank 0 reads the sensors of all GPUs and compares their spans: they are on its machine. */
-int erg_device_check_machines(const struct erg_worker_options *options, struct erg_error *err);
-/* The PCI addresses of all GPUs, in the order of ranks; the caller frees. */
-int erg_device_share_buses(const struct erg_worker *worker,
-                           const struct erg_worker_options *options, char **buses,
-                           struct erg_error *err);
-/* Spans of all ranks, [rank][ERG_DEVICE_SPANS]. */
-int erg_device_gather_spans(struct erg_worker *worker, const struct erg_worker_options *options,
-                            struct erg_device_span *all, struct erg_error *err);
-/* Of all ranks, [rank][ERG_DIFFERENCES]; the caller frees. */
-int erg_device_gather_differences(const struct erg_worker *worker,
-                                  const struct erg_worker_options *options, size_t pass,
-                                  size_t reference, struct erg_difference **all, size_t *count,
-                                  struct erg_error *err);
+/* World calls. Close's own status is that of the worker. */
+int erg_device_rank_open(struct device_rank *rank, const struct erg_worker_options *options,
+                         struct erg_error *err);
+int erg_device_rank_close(struct device_rank *rank, struct erg_error *err);
+
+/* Does what rank 0 told all ranks, itself included; `bytes` are an enqueue's steps. */
+int erg_device_obey(struct device_rank *rank, const struct device_message *message, char *bytes,
+                    struct erg_error *err);
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "base/memory.h"
 #include "device/cuda/kernels.h"
-#include "device/cuda/kernels_random.h"
 #include "ops/context.h"
 
 #include <stdlib.h>

@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "device/cuda/kernels.h"
-#include "device/cuda/kernels_random.h"
 
 #include <stdlib.h>
 

@@ -77,6 +77,13 @@ int erg_cuda_loss_backward(size_t tokens, size_t columns, size_t first, const in
                            const float *log_sum, float scale, erg_bf16 *logits,
                            struct CUstream_st *stream, struct erg_error *err);
 
+/*
+ * Random numbers, for first weights and for data to measure with (zeros draw less power).
+ * out[i] is normal with this mean and standard deviation, a function of seed and i alone.
+ */
+int erg_cuda_random_normal(size_t count, float mean, float sd, uint64_t seed, erg_bf16 *out,
+                           struct CUstream_st *stream, struct erg_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,5 @@
 /* Kernels that fill tensors with seeded random numbers. */
-#include "device/cuda/kernels_random.h"
+#include "device/cuda/kernels.h"
 
 #include "device/cuda/cuda_internal.h"
 
