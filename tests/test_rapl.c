@@ -45,6 +45,15 @@ static int remove_root(void **state)
     return system(command);
 }
 
+static struct erg_window_result between(const struct erg_rapl_reading *before,
+                                        const struct erg_rapl_reading *after, int64_t begin_ns,
+                                        int64_t end_ns)
+{
+    struct erg_window_result window = {.begin_ns = begin_ns, .end_ns = end_ns};
+    erg_rapl_between(before, after, &window);
+    return window;
+}
+
 static void test_packages_and_wraps(void **state)
 {
     (void)state;
@@ -104,7 +113,7 @@ static void test_a_socket_that_cannot_be_read(void **state)
     struct erg_error err = {0};
     struct erg_rapl *rapl;
     struct erg_rapl_reading before, after;
-    struct erg_rapl_energy energy;
+    struct erg_window_result energy;
     make_zone("intel-rapl:0", "package-0", "0");
     make_zone("intel-rapl:0:0", "dram", "0");
     make_zone("intel-rapl:1", "package-1", "0");
@@ -117,7 +126,7 @@ static void test_a_socket_that_cannot_be_read(void **state)
     erg_rapl_read(rapl, &after);
     assert_false(after.cpu_valid);
     assert_true(after.dram_valid);
-    erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+    energy = between(&before, &after, before.end_ns, after.begin_ns);
     assert_true(isnan(energy.cpu_j) && isnan(energy.cpu_uncertainty_j));
     assert_near(energy.dram_j, 1, 1e-9);
     erg_rapl_close(rapl);
@@ -134,7 +143,7 @@ static void test_a_counter_that_starts_anew(void **state)
         struct erg_error err = {0};
         struct erg_rapl *rapl;
         struct erg_rapl_reading before, after, later;
-        struct erg_rapl_energy energy;
+        struct erg_window_result energy;
         make_zone("intel-rapl:0", "package-0", "1000000000");
         make_zone("intel-rapl:0:0", "dram", "0");
         assert_ok(erg_rapl_open(&rapl, root, &err), &err);
@@ -142,7 +151,7 @@ static void test_a_counter_that_starts_anew(void **state)
         write_file("intel-rapl:0", "energy_uj", resets[i]);
         write_file("intel-rapl:0:0", "energy_uj", "2000000");
         erg_rapl_read(rapl, &after);
-        erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+        energy = between(&before, &after, before.end_ns, after.begin_ns);
         assert_true(isnan(energy.cpu_j) && isnan(energy.cpu_uncertainty_j));
         assert_near(energy.dram_j, 2, 1e-9);
         assert_true(after.cpu_valid && after.cpu_run == before.cpu_run + 1);
@@ -152,7 +161,7 @@ static void test_a_counter_that_starts_anew(void **state)
         write_file("intel-rapl:0", "energy_uj", energy_uj.data);
         erg_text_release(&energy_uj);
         erg_rapl_read(rapl, &later);
-        erg_rapl_between(&after, &later, after.end_ns, later.begin_ns, &energy);
+        energy = between(&after, &later, after.end_ns, later.begin_ns);
         assert_near(energy.cpu_j, 3, 1e-9);
         erg_rapl_close(rapl);
     }
@@ -203,9 +212,8 @@ static void test_uncertainty_covers_windows(void **state)
             double gap_s = 3e-5 + 1e-4 * erg_rng_uniform(&rng); /* until a thread goes on */
             struct erg_rapl_reading before = read_at(&loads[l], begin_s - gap_s, phase_s);
             struct erg_rapl_reading after = read_at(&loads[l], end_s + gap_s, phase_s);
-            struct erg_rapl_energy energy;
-            erg_rapl_between(&before, &after, llround(begin_s * 1e9), llround(end_s * 1e9),
-                             &energy);
+            struct erg_window_result energy;
+            energy = between(&before, &after, llround(begin_s * 1e9), llround(end_s * 1e9));
             double truth_j = used_j(&loads[l], end_s) - used_j(&loads[l], begin_s);
             covered += fabs(energy.cpu_j - truth_j) <= energy.cpu_uncertainty_j;
             relative = fmax(relative, energy.cpu_uncertainty_j / truth_j);

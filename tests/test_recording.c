@@ -66,18 +66,18 @@ static struct erg_sampler_item make_item(size_t i)
     return item;
 }
 
-static void check_item(const struct erg_recorded *recorded, size_t i)
+static void check_item(const struct erg_sampler_item *recorded, size_t i)
 {
     struct erg_sampler_item item = make_item(i);
     assert_int_equal(recorded->gpu, item.gpu);
     assert_int_equal(recorded->scheduled_ns, item.scheduled_ns);
-    assert_int_equal(recorded->start_ns, item.sample.start_ns);
-    assert_int_equal(recorded->end_ns, item.sample.end_ns);
-    assert_int_equal(recorded->lost, item.sample.lost);
-    assert_int_equal(recorded->valid, item.sample.valid);
+    assert_int_equal(recorded->sample.start_ns, item.sample.start_ns);
+    assert_int_equal(recorded->sample.end_ns, item.sample.end_ns);
+    assert_int_equal(recorded->sample.lost, item.sample.lost);
+    assert_int_equal(recorded->sample.valid, item.sample.valid);
     for (int m = 0; m < ERG_METRICS; m++) {
-        assert_int_equal(recorded->readings[m].value, item.sample.readings[m].value);
-        assert_int_equal(recorded->readings[m].time_ns, item.sample.readings[m].time_ns);
+        assert_int_equal(recorded->sample.readings[m].value, item.sample.readings[m].value);
+        assert_int_equal(recorded->sample.readings[m].time_ns, item.sample.readings[m].time_ns);
     }
 }
 
@@ -101,12 +101,13 @@ static size_t read_back(size_t *damaged)
 {
     struct erg_error err = {0};
     struct erg_recording *recording;
-    struct erg_recorded sample;
+    struct erg_sampler_item item;
+    int64_t unix_ns;
     size_t count = 0;
     int more;
     assert_ok(erg_recording_open(&recording, path, &err), &err);
-    while ((more = erg_recording_next(recording, &sample, &err)) > 0)
-        check_item(&sample, count++);
+    while ((more = erg_recording_next(recording, &item, &unix_ns, &err)) > 0)
+        check_item(&item, count++);
     if (more < 0)
         fail_msg("%s", err.message);
     *damaged = erg_recording_damaged_bytes(recording);
@@ -141,13 +142,14 @@ static bool is_told(size_t *count)
 {
     struct erg_error err = {0};
     struct erg_recording *recording;
-    struct erg_recorded sample;
+    struct erg_sampler_item item;
+    int64_t unix_ns;
     *count = 0;
     if (erg_recording_open(&recording, path, &err) != 0)
         return err.message[0] != '\0';
     int more;
-    while ((more = erg_recording_next(recording, &sample, &err)) > 0)
-        check_item(&sample, (*count)++);
+    while ((more = erg_recording_next(recording, &item, &unix_ns, &err)) > 0)
+        check_item(&item, (*count)++);
     bool told = more < 0 || erg_recording_damaged_bytes(recording) > 0 ||
                 !erg_recording_was_closed(recording);
     erg_recording_close(recording);

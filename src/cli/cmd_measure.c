@@ -112,16 +112,13 @@ static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *
     if (erg_child_run(signals, command, end, err) != 0)
         return -1;
     int64_t end_ns = erg_now_ns();
-    struct erg_rapl_energy energy;
     erg_rapl_read(rapl, &after);
-    erg_rapl_between(&before, &after, start_ns, end_ns, &energy);
-    *result = (struct erg_window_result){.time_s = 1e-9 * (double)(end_ns - start_ns),
+    *result = (struct erg_window_result){.begin_ns = start_ns,
+                                         .end_ns = end_ns,
+                                         .time_s = 1e-9 * (double)(end_ns - start_ns),
                                          .energy_j = NAN,
-                                         .uncertainty_j = NAN,
-                                         .cpu_j = energy.cpu_j,
-                                         .cpu_uncertainty_j = energy.cpu_uncertainty_j,
-                                         .dram_j = energy.dram_j,
-                                         .dram_uncertainty_j = energy.dram_uncertainty_j};
+                                         .uncertainty_j = NAN};
+    erg_rapl_between(&before, &after, result);
     return 0;
 }
 

@@ -72,10 +72,7 @@ struct erg_meter {
     struct erg_window *windows; /* the open ones */
 };
 
-/* ---- what is known of a GPU (watched.c); under the meter's lock ---- */
-
-void erg_watched_init(struct watched *watched);
-void erg_watched_add(struct watched *watched, const struct erg_gpu_sample *sample);
+/* ---- what is known of a GPU (energy_meter.c); under the meter's lock ---- */
 
 /* Steps of its counter, or a usual value before that is known. */
 double erg_watched_period(const struct watched *watched);
@@ -92,7 +89,7 @@ bool erg_watched_by_counters(const struct watched *watched, double at_s, struct 
 
 /* ---- windows (window.c) ---- */
 
-/* What a sample tells an open window; under the meter's lock, after erg_watched_add(). */
+/* What a sample tells an open window; under the meter's lock. */
 void erg_window_update(struct erg_window *window, size_t gpu, const struct watched *watched,
                        const struct erg_gpu_sample *sample);
 

@@ -263,14 +263,14 @@ static void set_energy(double *energy_j, double *uncertainty_j, bool valid, doub
 }
 
 void erg_rapl_between(const struct erg_rapl_reading *before, const struct erg_rapl_reading *after,
-                      int64_t begin_ns, int64_t end_ns, struct erg_rapl_energy *energy)
+                      struct erg_window_result *window)
 {
     double time_s = 1e-9 * (double)(after->end_ns - before->begin_ns);
-    double outside_s = time_s - 1e-9 * (double)(end_ns - begin_ns);
-    set_energy(&energy->cpu_j, &energy->cpu_uncertainty_j,
+    double outside_s = time_s - 1e-9 * (double)(window->end_ns - window->begin_ns);
+    set_energy(&window->cpu_j, &window->cpu_uncertainty_j,
                before->cpu_valid && after->cpu_valid && before->cpu_run == after->cpu_run,
                after->cpu_j - before->cpu_j, outside_s, time_s);
-    set_energy(&energy->dram_j, &energy->dram_uncertainty_j,
+    set_energy(&window->dram_j, &window->dram_uncertainty_j,
                before->dram_valid && after->dram_valid && before->dram_run == after->dram_run,
                after->dram_j - before->dram_j, outside_s, time_s);
 }

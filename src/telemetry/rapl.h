@@ -13,6 +13,7 @@
 #define ERG_TELEMETRY_RAPL_H
 
 #include "ergon/error.h"
+#include "ergon/telemetry.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,12 +25,6 @@ struct erg_rapl_reading {
     size_t cpu_run, dram_run;   /* how often that happened: no differences between runs */
     bool cpu_valid, dram_valid; /* all packages could be read: a sum of some is never given */
     int64_t begin_ns, end_ns;   /* CLOCK_MONOTONIC: all counters were read between these */
-};
-
-/* Of a window. NaN: not known. */
-struct erg_rapl_energy {
-    double cpu_j, cpu_uncertainty_j; /* 95 % */
-    double dram_j, dram_uncertainty_j;
 };
 
 struct erg_rapl;
@@ -46,12 +41,12 @@ void erg_rapl_close(struct erg_rapl *rapl);
 void erg_rapl_read(struct erg_rapl *rapl, struct erg_rapl_reading *reading);
 
 /*
- * Energy between two readings of the same run as that of the window from begin_ns to end_ns, which
- * lies between them. Uncertain is what the counters had not yet seen at either end, and what was
- * used between the readings and the window: both at up to twice the mean power, since a load may
- * just be at its highest there.
+ * Energy of CPUs and their memory between two readings of the same run, as that of a window whose
+ * begin_ns and end_ns are set and lie between them. Uncertain is what the counters had not yet seen
+ * at either end, and what was used between the readings and the window: both at up to twice the
+ * mean power, since a load may just be at its highest there.
  */
 void erg_rapl_between(const struct erg_rapl_reading *before, const struct erg_rapl_reading *after,
-                      int64_t begin_ns, int64_t end_ns, struct erg_rapl_energy *energy);
+                      struct erg_window_result *window);
 
 #endif

@@ -256,27 +256,26 @@ static bool take_difference(struct erg_recording *recording, int64_t *last)
     return true;
 }
 
-static bool take_sample(struct erg_recording *recording, struct erg_recorded *sample)
+static bool take_item(struct erg_recording *recording, struct erg_sampler_item *item)
 {
     uint64_t gpu, flags, took_ns, valid;
-    *sample = (struct erg_recorded){0};
+    *item = (struct erg_sampler_item){0};
     if (!take_unsigned(recording, &gpu) || gpu >= recording->gpu_count ||
         !take_unsigned(recording, &flags))
         return false;
     struct recording_last *last = &recording->last[gpu];
+    struct erg_gpu_sample *sample = &item->sample;
     if (!take_difference(recording, &last->scheduled_ns) ||
         !take_difference(recording, &last->late_ns) || !take_unsigned(recording, &took_ns) ||
         !take_unsigned(recording, &valid))
         return false;
     if (recording->metric_count < METRICS_MAX && valid >> recording->metric_count)
         return false;
-    sample->gpu = (size_t)gpu;
+    item->gpu = (size_t)gpu;
+    item->scheduled_ns = last->scheduled_ns;
     sample->lost = flags & 1;
-    sample->scheduled_ns = last->scheduled_ns;
     sample->start_ns = (int64_t)((uint64_t)last->scheduled_ns + (uint64_t)last->late_ns);
     sample->end_ns = (int64_t)((uint64_t)sample->start_ns + took_ns);
-    sample->unix_ns = (int64_t)((uint64_t)sample->start_ns - (uint64_t)recording->chunk_mono_ns +
-                                (uint64_t)recording->chunk_unix_ns);
     for (size_t i = 0; i < recording->metric_count; i++) {
         if (!(valid >> i & 1))
             continue;
@@ -313,8 +312,8 @@ static bool enter_chunk(struct erg_recording *recording)
     return true;
 }
 
-int erg_recording_next(struct erg_recording *recording, struct erg_recorded *sample,
-                       struct erg_error *err)
+int erg_recording_next(struct erg_recording *recording, struct erg_sampler_item *item,
+                       int64_t *unix_ns, struct erg_error *err)
 {
     while (!recording->ended && (!recording->chunk || recording->at == recording->chunk_bytes))
         recording->ended = !enter_chunk(recording);
@@ -323,8 +322,11 @@ int erg_recording_next(struct erg_recording *recording, struct erg_recorded *sam
                         strerror(errno));
     if (recording->ended)
         return 0;
-    if (take_sample(recording, sample))
+    if (take_item(recording, item)) {
+        *unix_ns = (int64_t)((uint64_t)item->sample.start_ns - (uint64_t)recording->chunk_mono_ns +
+                             (uint64_t)recording->chunk_unix_ns);
         return 1;
+    }
     return erg_fail(err, ERG_FAILED,
                     "reading the recording '%s': a chunk with a good checksum holds what is no "
                     "sample, expected a file written by ergon record",

@@ -44,15 +44,6 @@ int erg_recorder_close(struct erg_recorder *recorder, struct erg_error *err);
 
 struct erg_recording;
 
-struct erg_recorded {
-    size_t gpu;                             /* index into the recording's GPUs */
-    int64_t scheduled_ns, start_ns, end_ns; /* monotonic */
-    int64_t unix_ns;                        /* start_ns on the calendar */
-    bool lost;
-    uint64_t valid;
-    struct erg_reading readings[ERG_METRICS];
-};
-
 /* Reads the header and finds the metrics by name, so that older and newer recordings open. */
 int erg_recording_open(struct erg_recording **recording, const char *path, struct erg_error *err);
 void erg_recording_close(struct erg_recording *recording);
@@ -62,11 +53,11 @@ size_t erg_recording_gpus(const struct erg_recording *recording);
 const struct erg_gpu_info *erg_recording_gpu(const struct erg_recording *recording, size_t gpu);
 
 /*
- * The next sample. Returns 1, 0 at the end, -1 for an unreadable file. A chunk that is cut short
- * or damaged ends the recording like an end of file.
+ * The next sample, and when it began on the calendar. Returns 1, 0 at the end, -1 for an unreadable
+ * file. A chunk that is cut short or damaged ends the recording like an end of file.
  */
-int erg_recording_next(struct erg_recording *recording, struct erg_recorded *sample,
-                       struct erg_error *err);
+int erg_recording_next(struct erg_recording *recording, struct erg_sampler_item *item,
+                       int64_t *unix_ns, struct erg_error *err);
 
 /* Bytes behind the last whole chunk: what a crash left. 0 for a clean end; after the last next().
  */

@@ -51,28 +51,27 @@ static void csv_header(struct erg_text *line)
     erg_csv_end_row(line);
 }
 
-static void csv_row(const struct erg_recording *recording, const struct erg_recorded *sample,
-                    struct erg_text *line)
+static void csv_row(const struct erg_recording *recording, const struct erg_sampler_item *item,
+                    int64_t unix_ns, struct erg_text *line)
 {
-    const struct erg_gpu_info *info = erg_recording_gpu(recording, sample->gpu);
+    const struct erg_gpu_info *info = erg_recording_gpu(recording, item->gpu);
+    const struct erg_gpu_sample *sample = &item->sample;
     char text[32];
     erg_csv_add_long(line, sample->start_ns);
-    erg_csv_add_long(line, sample->unix_ns);
+    erg_csv_add_long(line, unix_ns);
     erg_csv_add(line, erg_recording_node(recording));
     erg_csv_add(line, info->uuid);
     erg_csv_add_long(line, info->index);
-    erg_csv_add_long(line, sample->scheduled_ns);
+    erg_csv_add_long(line, item->scheduled_ns);
     erg_csv_add_long(line, sample->end_ns - sample->start_ns);
     for (int i = 0; i < STAMPS; i++) {
-        bool known = sample->valid >> stamps[i].metric & 1;
         int64_t time_ns = sample->readings[stamps[i].metric].time_ns;
+        bool known = erg_gpu_has(sample, stamps[i].metric);
         erg_csv_add(line, known ? value_text(text, stamps[i].metric, time_ns) : "");
     }
-    for (int m = 0; m < ERG_METRICS; m++) {
-        bool known = sample->valid >> m & 1;
-        int64_t value = sample->readings[m].value;
-        erg_csv_add(line, known ? value_text(text, (enum erg_metric)m, value) : "");
-    }
+    for (int m = 0; m < ERG_METRICS; m++)
+        erg_csv_add(line,
+                    erg_gpu_has(sample, m) ? value_text(text, m, sample->readings[m].value) : "");
     erg_csv_add_long(line, sample->lost);
     snprintf(text, sizeof text, "0x%" PRIx64, sample->valid);
     erg_csv_add(line, text);
@@ -81,27 +80,28 @@ static void csv_row(const struct erg_recording *recording, const struct erg_reco
 
 /* ---- JSON lines ---- */
 
-static void json_line(const struct erg_recording *recording, const struct erg_recorded *sample,
-                      struct erg_text *line)
+static void json_line(const struct erg_recording *recording, const struct erg_sampler_item *item,
+                      int64_t unix_ns, struct erg_text *line)
 {
-    const struct erg_gpu_info *info = erg_recording_gpu(recording, sample->gpu);
+    const struct erg_gpu_info *info = erg_recording_gpu(recording, item->gpu);
+    const struct erg_gpu_sample *sample = &item->sample;
     erg_text_printf(line, "{\"t_mono_ns\":%" PRId64 ",\"t_unix_ns\":%" PRId64 ",\"gpu_uuid\":",
-                    sample->start_ns, sample->unix_ns);
+                    sample->start_ns, unix_ns);
     erg_json_add_string(line, info->uuid);
     erg_text_printf(line, ",\"local_idx\":%d", info->index);
     if (sample->lost)
         erg_text_add(line, ",\"lost\":true");
     for (int i = 0; i < STAMPS; i++)
-        if (sample->valid >> stamps[i].metric & 1)
+        if (erg_gpu_has(sample, stamps[i].metric))
             erg_text_printf(line, ",\"%s\":%" PRId64, stamps[i].name,
                             sample->readings[stamps[i].metric].time_ns);
     for (int m = 0; m < ERG_METRICS; m++) {
-        if (!(sample->valid >> m & 1))
+        if (!erg_gpu_has(sample, m))
             continue;
         char text[32];
         const char *quote = m == ERG_METRIC_REASONS ? "\"" : "";
-        erg_text_printf(line, ",\"%s\":%s%s%s", erg_metric_info((enum erg_metric)m)->name, quote,
-                        value_text(text, (enum erg_metric)m, sample->readings[m].value), quote);
+        erg_text_printf(line, ",\"%s\":%s%s%s", erg_metric_info(m)->name, quote,
+                        value_text(text, m, sample->readings[m].value), quote);
     }
     erg_text_add(line, "}\n");
 }
@@ -133,23 +133,19 @@ static int export_lines(struct erg_recording *recording, enum erg_export_format 
     if (!out)
         return fail_writing(to, err);
     struct erg_text line = {0};
-    struct erg_recorded sample;
-    int result = 0, more;
+    struct erg_sampler_item item;
+    int64_t unix_ns;
+    int result = 0, more = 1;
     if (format == ERG_EXPORT_CSV) {
         csv_header(&line);
         result = write_line(out, to, &line, err);
     }
-    while (result == 0 && (more = erg_recording_next(recording, &sample, err)) != 0) {
-        if (more < 0) {
-            result = -1;
-            break;
-        }
-        if (format == ERG_EXPORT_CSV)
-            csv_row(recording, &sample, &line);
-        else
-            json_line(recording, &sample, &line);
+    while (result == 0 && (more = erg_recording_next(recording, &item, &unix_ns, err)) > 0) {
+        (format == ERG_EXPORT_CSV ? csv_row : json_line)(recording, &item, unix_ns, &line);
         result = write_line(out, to, &line, err);
     }
+    if (more < 0)
+        result = -1;
     if ((is_standard(to) ? fflush(out) : fclose(out)) != 0 && result == 0)
         result = fail_writing(to, err);
     erg_text_release(&line);
@@ -179,13 +175,13 @@ static const struct track {
 };
 enum { TRACKS = sizeof tracks / sizeof *tracks };
 
-static void add_counters(struct erg_trace *trace, const struct erg_recorded *sample,
+static void add_counters(struct erg_trace *trace, const struct erg_sampler_item *item,
                          int64_t origin_ns, struct erg_reading *last, bool *seen)
 {
     for (int i = 0; i < TRACKS; i++) {
         const struct track *track = &tracks[i];
-        struct erg_reading now = sample->readings[track->metric];
-        if (!(sample->valid >> track->metric & 1))
+        struct erg_reading now = item->sample.readings[track->metric];
+        if (!erg_gpu_has(&item->sample, track->metric))
             continue;
         struct erg_trace_arg arg = {"value", NULL, (double)now.value / track->unit};
         int64_t shown_ns = now.time_ns;
@@ -199,8 +195,8 @@ static void add_counters(struct erg_trace *trace, const struct erg_recorded *sam
             if (!rate)
                 continue;
         }
-        erg_trace_counter(trace, (int)sample->gpu, track->name,
-                          1e-9 * (double)(shown_ns - origin_ns), &arg, 1);
+        erg_trace_counter(trace, (int)item->gpu, track->name, 1e-9 * (double)(shown_ns - origin_ns),
+                          &arg, 1);
     }
 }
 
@@ -223,8 +219,8 @@ static int export_trace(struct erg_recording *recording, const char *to, struct 
     size_t gpus = erg_recording_gpus(recording);
     struct erg_reading *last = erg_xcalloc(gpus * TRACKS, sizeof *last);
     bool *seen = erg_xcalloc(gpus * TRACKS, sizeof *seen);
-    struct erg_recorded sample;
-    int64_t origin_ns = INT64_MIN;
+    struct erg_sampler_item item;
+    int64_t origin_ns = INT64_MIN, unix_ns;
     int more;
     for (size_t i = 0; i < gpus; i++) {
         struct erg_text name = {0};
@@ -233,11 +229,10 @@ static int export_trace(struct erg_recording *recording, const char *to, struct 
         erg_trace_name_process(trace, (int)i, name.data);
         erg_text_release(&name);
     }
-    while ((more = erg_recording_next(recording, &sample, err)) > 0) {
+    while ((more = erg_recording_next(recording, &item, &unix_ns, err)) > 0) {
         if (origin_ns == INT64_MIN)
-            origin_ns = sample.start_ns;
-        add_counters(trace, &sample, origin_ns, last + sample.gpu * TRACKS,
-                     seen + sample.gpu * TRACKS);
+            origin_ns = item.sample.start_ns;
+        add_counters(trace, &item, origin_ns, last + item.gpu * TRACKS, seen + item.gpu * TRACKS);
     }
     int result = more < 0 ? -1 : write_trace(trace, to, err);
     free(last);

@@ -228,11 +228,8 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
     struct erg_meter *meter = window->meter;
     double end_s = now_s(); /* first, for the same reason */
     struct erg_rapl_reading cpu = {0};
-    struct erg_rapl_energy host;
     if (meter->rapl)
         erg_rapl_read(meter->rapl, &cpu);
-    erg_rapl_between(&window->cpu, &cpu, llround(window->begin_s * 1e9), llround(end_s * 1e9),
-                     &host);
     pthread_mutex_lock(&meter->lock);
     window->end_s = end_s;
     for (size_t i = 0; i < meter->count; i++)
@@ -246,12 +243,9 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
         .time_s = end_s - window->begin_s,
         .energy_j = NAN,
         .uncertainty_j = NAN,
-        .cpu_j = host.cpu_j,
-        .cpu_uncertainty_j = host.cpu_uncertainty_j,
-        .dram_j = host.dram_j,
-        .dram_uncertainty_j = host.dram_uncertainty_j,
         .gpus = meter->count,
     };
+    erg_rapl_between(&window->cpu, &cpu, result);
     for (size_t i = 0; i < meter->count; i++) {
         struct erg_window_gpu *out = &result->gpu[i];
         set_gpu(out, window, i, result->time_s);

@@ -36,15 +36,16 @@ static void read_all(const void *bytes, size_t count)
 {
     struct erg_error err;
     struct erg_recording *recording;
-    struct erg_recorded sample;
+    struct erg_sampler_item item;
+    int64_t unix_ns;
     char path[64];
     int file = memfd_create("fuzz", 0);
     if (file < 0 || write(file, bytes, count) != (ssize_t)count)
         abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     if (erg_recording_open(&recording, path, &err) == 0) {
-        while (erg_recording_next(recording, &sample, &err) > 0)
-            if (sample.gpu >= erg_recording_gpus(recording) || sample.valid >> ERG_METRICS)
+        while (erg_recording_next(recording, &item, &unix_ns, &err) > 0)
+            if (item.gpu >= erg_recording_gpus(recording) || item.sample.valid >> ERG_METRICS)
                 abort();
         if (erg_recording_damaged_bytes(recording) > count)
             abort();
