@@ -36,7 +36,7 @@ struct erg_profile_options erg_profile_options_default(void)
 }
 
 /* One measurement under way. */
-struct profiling {
+struct profile_run {
     struct erg_device *device;
     const struct erg_step *steps;
     size_t count;
@@ -47,29 +47,29 @@ struct profiling {
     double grown; /* how many times longer than asked for window and cooldown are now */
 };
 
-static double now_s(const struct profiling *at)
+static double now_s(const struct profile_run *at)
 {
     return (double)erg_device_now_ns(at->device) * 1e-9;
 }
 
-static void pause_for(const struct profiling *at, double duration_s)
+static void pause_for(const struct profile_run *at, double duration_s)
 {
     erg_device_sleep_ns(at->device, (int64_t)(duration_s * 1e9));
 }
 
-static size_t runs_for(const struct profiling *at, double duration_s)
+static size_t runs_for(const struct profile_run *at, double duration_s)
 {
     return (size_t)fmax(1, ceil(duration_s / at->run_s));
 }
 
-static int enqueue(const struct profiling *at, size_t runs, struct erg_error *err)
+static int enqueue(const struct profile_run *at, size_t runs, struct erg_error *err)
 {
     return erg_device_enqueue(at->device, at->steps, at->count, runs, err);
 }
 
 /* From the start of the enqueue `first_back` ago to the end of the one `last_back` ago; the
  * longest of the GPUs. */
-static int elapsed(const struct profiling *at, size_t first_back, size_t last_back,
+static int elapsed(const struct profile_run *at, size_t first_back, size_t last_back,
                    double *elapsed_s, struct erg_error *err)
 {
     *elapsed_s = 0;
@@ -83,7 +83,8 @@ static int elapsed(const struct profiling *at, size_t first_back, size_t last_ba
     return 0;
 }
 
-static int time_runs(const struct profiling *at, size_t runs, double *run_s, struct erg_error *err)
+static int time_runs(const struct profile_run *at, size_t runs, double *run_s,
+                     struct erg_error *err)
 {
     if (enqueue(at, runs, err) != 0 || erg_device_sync(at->device, err) != 0 ||
         elapsed(at, 0, 0, run_s, err) != 0)
@@ -98,7 +99,7 @@ static int time_runs(const struct profiling *at, size_t runs, double *run_s, str
 }
 
 /* Locks the clock and times a few runs. */
-static int prepare(struct profiling *at, struct erg_measurement *result, struct erg_error *err)
+static int prepare(struct profile_run *at, struct erg_measurement *result, struct erg_error *err)
 {
     struct erg_error refusal;
     if (erg_device_set_clock(at->device, at->clock_mhz, &refusal) != 0) {
@@ -134,7 +135,7 @@ static struct series series_of(const double *values, size_t count)
  * Polls until `end_s`: densely near the window's ends as predicted, where the counter's steps count
  * most.
  */
-static int poll_until(struct profiling *at, double window_start_s, double window_end_s,
+static int poll_until(struct profile_run *at, double window_start_s, double window_end_s,
                       double end_s, struct erg_error *err)
 {
     while (now_s(at) < end_s) {
@@ -148,7 +149,7 @@ static int poll_until(struct profiling *at, double window_start_s, double window
 }
 
 /* Mean energy per GPU between two moments; the source says how. */
-static bool energy_between(const struct profiling *at, double start_s, double end_s,
+static bool energy_between(const struct profile_run *at, double start_s, double end_s,
                            enum erg_energy_source source, double *energy_j)
 {
     if (source == ERG_ENERGY_POWER) {
@@ -158,7 +159,7 @@ static bool energy_between(const struct profiling *at, double start_s, double en
     return erg_sensor_log_energy(&at->log, start_s, end_s, energy_j);
 }
 
-static int choose_source(const struct profiling *at, enum erg_energy_source *source,
+static int choose_source(const struct profile_run *at, enum erg_energy_source *source,
                          struct erg_error *err)
 {
     if (at->log.valid & ERG_SENSE_ENERGY)
@@ -174,7 +175,7 @@ static int choose_source(const struct profiling *at, enum erg_energy_source *sou
 }
 
 /* What the sub-windows say; the latest enqueue was the tail, before it the sub-windows. */
-static int evaluate(const struct profiling *at, size_t runs, struct erg_measurement *result,
+static int evaluate(const struct profile_run *at, size_t runs, struct erg_measurement *result,
                     struct series *time, struct series *energy, struct erg_error *err)
 {
     double run_s[SUB_WINDOWS], run_j[SUB_WINDOWS], start_s = 0, end_s = 0;
@@ -216,8 +217,8 @@ static int evaluate(const struct profiling *at, size_t runs, struct erg_measurem
     return 0;
 }
 
-static int measure_window(struct profiling *at, struct erg_measurement *result, struct series *time,
-                          struct series *energy, struct erg_error *err)
+static int measure_window(struct profile_run *at, struct erg_measurement *result,
+                          struct series *time, struct series *energy, struct erg_error *err)
 {
     const struct erg_profile_options *options = at->options;
     erg_sensor_log_clear(&at->log);
@@ -245,7 +246,7 @@ static int measure_window(struct profiling *at, struct erg_measurement *result, 
     return evaluate(at, runs, result, time, energy, err);
 }
 
-static bool clock_missed(const struct profiling *at, const struct erg_measurement *result)
+static bool clock_missed(const struct profile_run *at, const struct erg_measurement *result)
 {
     const uint32_t throttled = ERG_REASON_SW_POWER_CAP | ERG_REASON_HW_SLOWDOWN |
                                ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL |
@@ -256,14 +257,14 @@ static bool clock_missed(const struct profiling *at, const struct erg_measuremen
 }
 
 /* How many times longer the window would have to be for the counter's steps; below 1 it is fine. */
-static double shortness(const struct profiling *at, const struct erg_measurement *result)
+static double shortness(const struct profile_run *at, const struct erg_measurement *result)
 {
     if (result->energy_source != ERG_ENERGY_COUNTER)
         return 0;
     return steps_least * erg_sensor_log_period(&at->log) / result->window_s;
 }
 
-static int profile(struct profiling *at, struct erg_measurement *out, struct erg_error *err)
+static int profile(struct profile_run *at, struct erg_measurement *out, struct erg_error *err)
 {
     const struct erg_profile_options *options = at->options;
     struct erg_measurement result = {0};
@@ -292,7 +293,7 @@ static int profile(struct profiling *at, struct erg_measurement *out, struct erg
 }
 
 /* Sub-bursts right after each other, and one look at the sensors: only the time is wanted. */
-static int profile_burst(struct profiling *at, struct erg_measurement *result,
+static int profile_burst(struct profile_run *at, struct erg_measurement *result,
                          struct erg_error *err)
 {
     *result = (struct erg_measurement){.attempts = 1};
@@ -329,8 +330,8 @@ static int profile_burst(struct profiling *at, struct erg_measurement *result,
 }
 
 /* One measurement from the device's start of it to its last look at the sensors. */
-static int measure(int (*way)(struct profiling *, struct erg_measurement *, struct erg_error *),
-                   struct profiling *at, uint64_t key, struct erg_measurement *result,
+static int measure(int (*way)(struct profile_run *, struct erg_measurement *, struct erg_error *),
+                   struct profile_run *at, uint64_t key, struct erg_measurement *result,
                    struct erg_error *err)
 {
     erg_sensor_log_init(&at->log, at->device->gpus);
@@ -347,7 +348,7 @@ int erg_profile(struct erg_device *device, const struct erg_step *steps, size_t 
                 int clock_mhz, const struct erg_profile_options *options, uint64_t key,
                 struct erg_measurement *result, struct erg_error *err)
 {
-    struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
+    struct profile_run at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
     return measure(profile, &at, key, result, err);
 }
 
@@ -355,6 +356,6 @@ int erg_profile_time(struct erg_device *device, const struct erg_step *steps, si
                      int clock_mhz, const struct erg_profile_options *options, uint64_t key,
                      struct erg_measurement *result, struct erg_error *err)
 {
-    struct profiling at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
+    struct profile_run at = {device, steps, count, clock_mhz, options, {0}, 0, 1};
     return measure(profile_burst, &at, key, result, err);
 }

@@ -9,6 +9,24 @@
 
 /* ---- memory ---- */
 
+int erg_decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes,
+                     struct erg_error *err)
+{
+    void *memory;
+    if (erg_cuda_alloc(&memory, bytes, err))
+        return -1;
+    *(void **)pointer = memory;
+    ERG_PUSH(&decoder->memory, items, memory);
+    return 0;
+}
+
+static void release_memory(struct erg_decoder *decoder)
+{
+    for (size_t i = 0; i < decoder->memory.count; i++)
+        erg_cuda_free(decoder->memory.items[i]);
+    free(decoder->memory.items);
+}
+
 static int take_rows(struct erg_decoder *decoder, erg_bf16 **tensor, size_t row,
                      struct erg_error *err)
 {
@@ -273,7 +291,7 @@ int erg_decoder_close(struct erg_decoder *decoder, struct erg_error *err)
             status = -1;
     if (erg_decoder_release_attention(decoder, err))
         status = -1;
-    erg_decoder_release_memory(decoder);
+    release_memory(decoder);
     free(decoder->layers);
     free(decoder);
     return status;

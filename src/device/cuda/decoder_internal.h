@@ -135,7 +135,6 @@ int erg_decoder_release_vocabulary(struct erg_decoder *decoder, struct erg_error
 /* Memory of the decoder's own, freed with it; `pointer` is the address of any pointer. */
 int erg_decoder_take(struct erg_decoder *decoder, void *pointer, size_t bytes,
                      struct erg_error *err);
-void erg_decoder_release_memory(struct erg_decoder *decoder);
 
 int erg_decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind,
                         struct decoder_rows rows, size_t inputs, size_t outputs, const void *a,

@@ -48,12 +48,8 @@ static void emulated_close(struct erg_device *device)
     struct emulated *self = emulated_of(device);
     erg_history_release(&self->history);
     free(self->identity);
-    free(self->slowness);
-    free(self->factor);
-    free(self->gain);
-    free(self->phase_ns);
-    free(self->offset_mj);
-    free(self->latches);
+    free(self->gpus);
+    free(self->factors);
     free(self);
 }
 
@@ -67,10 +63,10 @@ static void emulated_begin(struct erg_device *device, uint64_t key)
     self->switch_ns = 0;
     erg_history_begin(&self->history);
     for (size_t g = 0; g < device->gpus; g++) {
-        self->phase_ns[g] =
-            to_ns(self->gpu->sensor_period_s * uniform_draw(self, DRAW_PHASE, 0, g));
-        self->offset_mj[g] = (uint64_t)(1e12 * uniform_draw(self, DRAW_OFFSET, 0, g));
-        self->latches[g].tick = INT64_MIN;
+        struct emulated_gpu *gpu = &self->gpus[g];
+        gpu->phase_ns = to_ns(self->gpu->sensor_period_s * uniform_draw(self, DRAW_PHASE, 0, g));
+        gpu->offset_mj = (uint64_t)(1e12 * uniform_draw(self, DRAW_OFFSET, 0, g));
+        gpu->latch.tick = INT64_MIN;
     }
 }
 
@@ -163,7 +159,7 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
             if (later.throttle > 0 || fmax(settled_c, temperature_c) > thermal_limit_c)
                 piece_ns = fmin(piece_ns, (double)look_again_ns);
         }
-        erg_history_append(&self->history, at_ns, &load, self->factor);
+        erg_history_append(&self->history, at_ns, &load, self->factors);
         at_ns += (int64_t)llround(piece_ns);
         repeats = piece_ns < left_ns ? repeats - piece_ns / (repeat_s * 1e9) : 0;
     }
@@ -194,10 +190,10 @@ static int queue(struct erg_device *device, const struct erg_step *steps, size_t
     uint64_t call = self->calls++;
     double slowest = -INFINITY; /* ranks meet in every communication */
     for (size_t g = 0; g < device->gpus; g++) {
-        slowest = fmax(slowest,
-                       self->slowness[g] + time_noise * normal_draw(self, DRAW_TIME, call + 1, g));
-        self->factor[g] = (1 + energy_noise * normal_draw(self, DRAW_ENERGY, call + 1, g)) *
-                          (1 + run_energy_noise * normal_draw(self, DRAW_ENERGY, 0, 0));
+        slowest = fmax(slowest, self->gpus[g].slowness +
+                                    time_noise * normal_draw(self, DRAW_TIME, call + 1, g));
+        self->factors[g] = (1 + energy_noise * normal_draw(self, DRAW_ENERGY, call + 1, g)) *
+                           (1 + run_energy_noise * normal_draw(self, DRAW_ENERGY, 0, 0));
     }
     double slowdown =
         exp(slowest - self->usual_slowness + run_time_noise * normal_draw(self, DRAW_TIME, 0, 0));
@@ -325,16 +321,12 @@ int erg_emulated_open(struct erg_device **device, const struct erg_gpu *gpu,
     self->identity = describe(self);
     self->base.identity = self->identity;
     self->history = (struct erg_history){.gpu = gpu, .heat = options->heat, .gpus = gpus};
-    self->slowness = erg_xcalloc(gpus, sizeof *self->slowness);
-    self->factor = erg_xcalloc(gpus, sizeof *self->factor);
-    self->gain = erg_xcalloc(gpus, sizeof *self->gain);
-    self->phase_ns = erg_xcalloc(gpus, sizeof *self->phase_ns);
-    self->offset_mj = erg_xcalloc(gpus, sizeof *self->offset_mj);
-    self->latches = erg_xcalloc(gpus, sizeof *self->latches);
+    self->gpus = erg_xcalloc(gpus, sizeof *self->gpus);
+    self->factors = erg_xcalloc(gpus, sizeof *self->factors);
     self->stream = options->seed; /* what belongs to the GPUs does not depend on the key */
     for (size_t g = 0; g < gpus; g++) {
-        self->slowness[g] = speed_spread * normal_draw(self, DRAW_SPEED, 0, g);
-        self->gain[g] = 1 + counter_gain_spread * normal_draw(self, DRAW_GAIN, 0, g);
+        self->gpus[g].slowness = speed_spread * normal_draw(self, DRAW_SPEED, 0, g);
+        self->gpus[g].gain = 1 + counter_gain_spread * normal_draw(self, DRAW_GAIN, 0, g);
     }
     /* The model's constants were fitted to groups of GPUs: they are those of the usual slowest. */
     if (options->noise)

@@ -75,10 +75,17 @@ double erg_history_settled(const struct erg_history *history, const struct erg_l
 /* ---- the device ---- */
 
 /* What the sensors show until their next tick. */
-struct latch {
+struct sensor_latch {
     int64_t tick;
     uint64_t energy_mj;
     double power_w, temperature_c;
+};
+
+struct emulated_gpu {
+    double slowness, gain; /* for good: log of its time, and of its energy counter */
+    int64_t phase_ns;      /* of its sensors */
+    uint64_t offset_mj;    /* of its counter */
+    struct sensor_latch latch;
 };
 
 struct emulated {
@@ -96,12 +103,9 @@ struct emulated {
     struct erg_history history;
     struct erg_device_span spans[ERG_DEVICE_SPANS]; /* of call c: spans[c % ERG_DEVICE_SPANS] */
     uint64_t span_count;
-    double *slowness, *factor; /* one per GPU: for good, and of the present enqueue */
-    double usual_slowness;     /* of the slowest of the group, on average */
-    double *gain;
-    int64_t *phase_ns;
-    uint64_t *offset_mj;
-    struct latch *latches;
+    struct emulated_gpu *gpus;
+    double *factors;       /* on the dynamic power of each, of the present enqueue */
+    double usual_slowness; /* of the slowest of the group, on average */
 };
 
 static inline struct emulated *emulated_of(struct erg_device *device)

@@ -7,13 +7,13 @@ static const int64_t poll_ns = 5000000; /* reading energy and power, measured on
 
 static void read_latch(struct emulated *self, size_t g, int64_t tick, int64_t period_ns)
 {
-    int64_t at_ns = self->phase_ns[g] + tick * period_ns;
-    double gain = self->gain[g];
-    double energy_j = gain * erg_history_energy(&self->history, g, at_ns);
-    double before_j = gain * erg_history_energy(&self->history, g, at_ns - period_ns);
-    self->latches[g] = (struct latch){
+    struct emulated_gpu *gpu = &self->gpus[g];
+    int64_t at_ns = gpu->phase_ns + tick * period_ns;
+    double energy_j = gpu->gain * erg_history_energy(&self->history, g, at_ns);
+    double before_j = gpu->gain * erg_history_energy(&self->history, g, at_ns - period_ns);
+    gpu->latch = (struct sensor_latch){
         .tick = tick,
-        .energy_mj = self->offset_mj[g] + (uint64_t)(energy_j * 1e3),
+        .energy_mj = gpu->offset_mj + (uint64_t)(energy_j * 1e3),
         .power_w = (energy_j - before_j) / ((double)period_ns * 1e-9),
         .temperature_c = round(erg_history_temperature(&self->history, at_ns)),
     };
@@ -30,10 +30,10 @@ int erg_emulated_sense(struct erg_device *device, struct erg_sample *samples, st
     int64_t period_ns = to_ns(self->gpu->sensor_period_s);
     for (size_t g = 0; g < device->gpus; g++) {
         /* The phase is below one period, so that the first tick number may be -1. */
-        int64_t tick = (self->now_ns - self->phase_ns[g] + period_ns) / period_ns - 1;
-        if (tick != self->latches[g].tick)
+        int64_t tick = (self->now_ns - self->gpus[g].phase_ns + period_ns) / period_ns - 1;
+        if (tick != self->gpus[g].latch.tick)
             read_latch(self, g, tick, period_ns);
-        const struct latch *latch = &self->latches[g];
+        const struct sensor_latch *latch = &self->gpus[g].latch;
         samples[g] = (struct erg_sample){
             .time_ns = self->now_ns,
             .energy_mj = latch->energy_mj,
