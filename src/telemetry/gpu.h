@@ -118,7 +118,7 @@ struct erg_gpus;
  * beginnings of UUIDs ("0,2" or "GPU-8f3a"). NULL takes the list from CUDA_VISIBLE_DEVICES (AMD:
  * ROCR_VISIBLE_DEVICES, and of those HIP_VISIBLE_DEVICES), and all GPUs where it is not set; there
  * "-1" or "NoDevFiles" ends the list, as for CUDA, and where kinds differ its indices count in
- * CUDA's order (telemetry/cuda_order.h). Fails with ERG_NO_DEVICE
+ * CUDA's order (cuda_order.c). Fails with ERG_NO_DEVICE
  * where there is no driver, no GPU or none is visible, and with ERG_FAILED for a list that is
  * wrong; MIG slices are refused, because no sensor is theirs alone.
  *

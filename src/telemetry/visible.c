@@ -13,7 +13,6 @@
 
 struct selection {
     const struct erg_gpus *gpus;
-    const char *list, *where; /* the whole text and where it came from, for messages */
     size_t *chosen;
     size_t count;
     bool counts; /* some GPU was named by an index */
@@ -22,16 +21,13 @@ struct selection {
 static int choose(struct selection *selection, const char *word, size_t found,
                   struct erg_error *err)
 {
+    const struct erg_gpu_info *info = &selection->gpus->items[found].info;
     for (size_t i = 0; i < selection->count; i++)
         if (selection->chosen[i] == found)
-            return erg_fail(err, ERG_FAILED,
-                            "selecting GPUs by %s=\"%s\": \"%s\" names a GPU a second time, "
-                            "expected each once",
-                            selection->where, selection->list, word);
-    const struct erg_gpu_info *info = &selection->gpus->items[found].info;
+            return erg_fail(err, ERG_FAILED, "\"%s\" names a GPU a second time, expected each once",
+                            word);
     if (info->trouble[0])
-        return erg_fail(err, ERG_NO_DEVICE, "selecting GPUs by %s=\"%s\": GPU %d does not work: %s",
-                        selection->where, selection->list, info->index, info->trouble);
+        return erg_fail(err, ERG_NO_DEVICE, "GPU %d does not work: %s", info->index, info->trouble);
     selection->chosen[selection->count++] = found;
     return 0;
 }
@@ -47,9 +43,8 @@ static int choose_uuid(struct selection *selection, const char *word, struct erg
         }
     if (matches != 1)
         return erg_fail(err, matches ? ERG_FAILED : ERG_NO_DEVICE,
-                        "selecting GPUs by %s=\"%s\": %zu of %zu GPUs have a UUID that begins "
-                        "with \"%s\", expected exactly one",
-                        selection->where, selection->list, matches, gpus->count, word);
+                        "%zu of %zu GPUs have a UUID that begins with \"%s\", expected exactly one",
+                        matches, gpus->count, word);
     return choose(selection, word, found, err);
 }
 
@@ -57,10 +52,8 @@ static int choose_index(struct selection *selection, const char *word, long inde
                         struct erg_error *err)
 {
     if (index < 0 || (size_t)index >= selection->gpus->count)
-        return erg_fail(err, ERG_NO_DEVICE,
-                        "selecting GPUs by %s=\"%s\": there is no GPU %s, expected an index from "
-                        "0 to %zu",
-                        selection->where, selection->list, word, selection->gpus->count - 1);
+        return erg_fail(err, ERG_NO_DEVICE, "there is no GPU %s, expected an index from 0 to %zu",
+                        word, selection->gpus->count - 1);
     return choose(selection, word, (size_t)index, err);
 }
 
@@ -85,18 +78,16 @@ static int choose_all(struct selection *selection, char *list, bool variable, st
         word = trim(word);
         if (strncasecmp(word, "MIG", 3) == 0)
             return erg_fail(err, ERG_FAILED,
-                            "selecting GPUs by %s=\"%s\": \"%s\" is a MIG slice, which has no "
-                            "power sensor of its own; expected indices or UUIDs of whole GPUs",
-                            selection->where, selection->list, word);
+                            "\"%s\" is a MIG slice, which has no power sensor of its own; expected "
+                            "indices or UUIDs of whole GPUs",
+                            word);
         bool number = erg_parse_long(word, &index);
         if (variable && ((number && index < 0) || strcmp(word, "NoDevFiles") == 0))
             return 0; /* CUDA and HIP stop at the first negative index, CUDA at this word */
         selection->counts |= number;
         if (!number && strncasecmp(word, "GPU-", 4) != 0)
-            return erg_fail(err, ERG_FAILED,
-                            "selecting GPUs by %s=\"%s\": \"%s\" is neither an index nor a UUID "
-                            "(\"GPU-...\")",
-                            selection->where, selection->list, word);
+            return erg_fail(err, ERG_FAILED, "\"%s\" is neither an index nor a UUID (\"GPU-...\")",
+                            word);
         if (number ? choose_index(selection, word, index, err) != 0
                    : choose_uuid(selection, word, err) != 0)
             return -1;
@@ -154,7 +145,7 @@ static bool choose_as_shown(struct selection *selection)
     return true;
 }
 
-static void follow_order(struct selection *selection)
+static void follow_order(struct selection *selection, const char *list, const char *where)
 {
     const char *order = getenv("CUDA_DEVICE_ORDER");
     if (!selection->gpus->vendor->order || !selection->counts ||
@@ -167,7 +158,7 @@ static void follow_order(struct selection *selection)
         "%s=\"%s\" counts the GPUs in CUDA's own order, which cannot be asked for here, and they "
         "are of different kinds: GPU %d (%s) of the PCI bus may not be the one that programs "
         "use; set CUDA_DEVICE_ORDER=PCI_BUS_ID for ergon and for them, or give UUIDs",
-        selection->where, selection->list, info->index, info->name);
+        where, list, info->index, info->name);
 }
 
 /* Keeps what one list asks for; `where` it came from, a variable or not. */
@@ -177,19 +168,17 @@ static int select_from(struct erg_gpus *gpus, const char *text, const char *wher
     char *list = erg_xstrdup(text);
     struct selection selection = {
         .gpus = gpus,
-        .list = text,
-        .where = where,
         .chosen = erg_xcalloc(gpus->count, sizeof *selection.chosen),
     };
     bool empty = *trim(list) == '\0';
     int result = empty ? 0 : choose_all(&selection, list, variable, err);
     if (result == 0 && selection.count == 0)
         result = erg_fail(err, ERG_NO_DEVICE,
-                          "selecting GPUs by %s=\"%s\": this hides every GPU, expected at least "
-                          "one index or UUID",
-                          where, text);
+                          "this hides every GPU, expected at least one index or UUID");
+    if (result != 0)
+        erg_fail_context(err, "selecting GPUs by %s=\"%s\"", where, text);
     if (result == 0 && variable)
-        follow_order(&selection);
+        follow_order(&selection, text, where);
     if (result == 0)
         keep(gpus, selection.chosen, selection.count);
     free(selection.chosen);
