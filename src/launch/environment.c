@@ -26,14 +26,18 @@ static const char *variable(const char *name)
     return text && *text ? text : NULL;
 }
 
+static int fail_unset(const char *name, struct erg_error *err)
+{
+    return erg_fail(err, ERG_USAGE,
+                    "the environment says only in part which rank this is: %s is not set", name);
+}
+
 static int read_number(const char *name, long least, long most, int *value, struct erg_error *err)
 {
     const char *text = variable(name);
     long number;
     if (!text)
-        return erg_fail(err, ERG_USAGE,
-                        "the environment says only in part which rank this is: %s is not set",
-                        name);
+        return fail_unset(name, err);
     if (!erg_parse_long(text, &number) || number < least || number > most)
         return erg_fail(err, ERG_USAGE,
                         "the environment variable %s is \"%s\", but must be a whole number from "
@@ -83,9 +87,7 @@ static int read_text(char *out, size_t capacity, const char *name, struct erg_er
 {
     const char *text = variable(name);
     if (!text)
-        return erg_fail(err, ERG_USAGE,
-                        "the environment says only in part which rank this is: %s is not set",
-                        name);
+        return fail_unset(name, err);
     return copy_text(out, capacity, name, text, strlen(text), err);
 }
 
@@ -157,9 +159,7 @@ static int read_slurm(struct erg_launch_environment *env, struct erg_error *err)
     if (env->world == 1)
         return 0;
     if (!variable("SLURM_JOB_ID"))
-        return erg_fail(err, ERG_USAGE,
-                        "the environment says only in part which rank this is: SLURM_JOB_ID is not "
-                        "set");
+        return fail_unset("SLURM_JOB_ID", err);
     if (first_host(env, err) || read_slurm_number("SLURM_JOB_ID", &job, err) ||
         read_slurm_number("SLURM_STEP_ID", &step, err))
         return -1;

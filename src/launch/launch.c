@@ -166,13 +166,13 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
             close(pipes[i][1]);
     if (!code) {
         setpgid(process->pid, process->pid); /* as the child does: whoever comes first */
-        erg_warden_watch(&launcher->warden, process->pid);
+        erg_warden_tell(&launcher->warden, process->pid);
         ssize_t count;
         while ((count = read(pipes[2][0], &code, sizeof code)) < 0 && errno == EINTR)
             ;
         if (count > 0) {
             waitpid(process->pid, NULL, 0);
-            erg_warden_forget(&launcher->warden, process->pid);
+            erg_warden_tell(&launcher->warden, -process->pid);
         }
     }
     if (pipes[2][0] >= 0)
@@ -283,7 +283,7 @@ static void reap(struct launcher *launcher)
             kill(-process->pid, SIGKILL);
         int status = 0;
         waitpid(process->pid, &status, 0);
-        erg_warden_forget(&launcher->warden, process->pid);
+        erg_warden_tell(&launcher->warden, -process->pid);
         process->ended = true;
         launcher->running--;
         if (status != 0) {

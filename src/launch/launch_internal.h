@@ -31,9 +31,8 @@ struct erg_warden {
 /* For up to `groups` process groups at a time. To be called before threads are started. */
 int erg_warden_start(struct erg_warden *warden, int groups, struct erg_error *err);
 
-/* From now on a process group is to be killed if the launcher dies, or no longer. */
-void erg_warden_watch(const struct erg_warden *warden, pid_t group);
-void erg_warden_forget(const struct erg_warden *warden, pid_t group);
+/* From now on a process group is to be killed if the launcher dies; no longer if negative. */
+void erg_warden_tell(const struct erg_warden *warden, pid_t group);
 
 /* Groups that are watched now are killed. */
 void erg_warden_end(struct erg_warden *warden);

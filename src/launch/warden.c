@@ -68,22 +68,12 @@ int erg_warden_start(struct erg_warden *warden, int groups, struct erg_error *er
     return erg_fail(err, ERG_FAILED, "cannot watch over ranks: %s", strerror(error));
 }
 
-static void tell(const struct erg_warden *warden, pid_t word)
+void erg_warden_tell(const struct erg_warden *warden, pid_t word)
 {
     ssize_t sent;
     do /* a warden that somebody killed is not missed before the launcher's own death */
         sent = send(warden->link, &word, sizeof word, MSG_NOSIGNAL);
     while (sent < 0 && errno == EINTR);
-}
-
-void erg_warden_watch(const struct erg_warden *warden, pid_t group)
-{
-    tell(warden, group);
-}
-
-void erg_warden_forget(const struct erg_warden *warden, pid_t group)
-{
-    tell(warden, -group);
 }
 
 void erg_warden_end(struct erg_warden *warden)
