@@ -17,7 +17,6 @@
 
 #include "base/memory.h"
 #include "ergon/error.h"
-#include "hardware/comm_table.h"
 #include "layout/grid/grid.h"
 #include "layout/grid/grid_model.h"
 
@@ -43,20 +42,15 @@ struct erg_planner_layers {
     struct erg_arena arena;
 };
 
-/* The layers of a model for microbatches of so many samples; 16 of them, or fewer blocks. */
-void erg_planner_layers_init(struct erg_planner_layers *layers, const struct erg_grid_model *model,
+/* The layers of a model, `count` runs of its operations, for microbatches of so many samples. */
+void erg_planner_layers_init(struct erg_planner_layers *layers, const struct erg_grid_ops *ops,
+                             const struct erg_grid_layer *cut, size_t count, double element_bytes,
                              double samples);
 void erg_planner_layers_release(struct erg_planner_layers *layers);
 
 struct erg_roofline {
     double peak_gflops, bandwidth_gb_s;
 };
-
-/*
- * Layer l's load counts (1 + l skew) times its roofline, because later convolutions reach less of
- * the roofline. Published: 0.5 for residual networks, 0.15 on 4 GPUs; 0 for transformers.
- */
-double erg_planner_skew(const struct erg_grid_model *model, long gpus);
 
 /* A grid of the planner: layers, their loads in seconds of one GPU, and fractions of the GPUs. */
 struct erg_grid_problem {
@@ -66,7 +60,10 @@ struct erg_grid_problem {
     size_t stages;
 };
 
-/* At most ERG_GRID_MAX_STAGES layers; gpus a power of two up to as many. */
+/*
+ * At most ERG_GRID_MAX_STAGES layers; gpus a power of two up to as many. Layer l's load counts
+ * (1 + l skew) times its roofline; 0 but for convolutions, of which later ones reach less of it.
+ */
 void erg_grid_problem_init(struct erg_grid_problem *problem,
                            const struct erg_planner_layers *layers,
                            const struct erg_roofline *roofline, double skew, long gpus,
@@ -129,7 +126,8 @@ struct erg_grid_plan_set {
     } items[ERG_GRID_SET_PLANS + 1]; /* one more while the set is being made */
     size_t count;
 };
-int erg_grid_plan_set(const struct erg_grid_problem *problem, const struct erg_comm_tables *tables,
+int erg_grid_plan_set(const struct erg_grid_problem *problem,
+                      const struct erg_grid_network *network,
                       const struct erg_allocation *allocation, struct erg_grid_plan_set *set,
                       struct erg_error *err);
 
