@@ -25,14 +25,6 @@ long erg_memory_groups(const struct erg_layout *layout, long stage)
     return groups < all ? groups : all;
 }
 
-/* The published form is of interleaved stages that copy whole groups. Peaks and ratios that were
- * published are met with it as it is, though it counts some tensors twice; the others are counted
- * tensor by tensor. */
-static bool is_as_published(const struct erg_memory_request *request)
-{
-    return request->layout->virtual_stages > 1 && !request->layer_copies;
-}
-
 /* Whether all forward passes of a stage come before its first backward pass. */
 static bool is_apart(const struct erg_layout *layout, long stage)
 {
@@ -219,10 +211,11 @@ static struct flight flight_of(const struct erg_memory_request *request, long in
 /* Logits at once, in units of those in bf16: those, and two copies in fp32. */
 enum { HEAD_LOGITS = 5 };
 
-/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
- * backward pass, and of those with what was used until then in a buffer, and in the head between
- * the two. */
-enum { FORWARD, BACKWARD, BACKWARD_MOVED, ATTENTION, ATTENTION_MOVED, HEAD };
+enum {
+    FORWARD = ERG_MEMORY_FORWARD,
+    FFN = ERG_MEMORY_FFN,
+    HEAD = ERG_MEMORY_AT_HEAD,
+};
 static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward",  "backward", "backward",
                                                              "backward", "backward", "head"};
 
@@ -236,12 +229,11 @@ static double sum_of(const struct moment *moment)
 }
 
 /*
- * Hidden tensors between stages: the output being sent, the next input and both gradients; as
- * published one more, of the layer's residual path. Where all forward passes come first no input is
- * still to come, and at first no gradient to be sent; nor is there an output on the last stage.
- * Without virtual stages the worst is at the first of few backward passes, so that how many forward
- * passes are still to come says what is there: with one the next input or the gradient being sent,
- * with two both.
+ * Hidden tensors between stages: the output being sent, the next input and both gradients. Where
+ * all forward passes come first no input is still to come, and at first no gradient to be sent; nor
+ * is there an output on the last stage. Without virtual stages the worst is at the first of few
+ * backward passes, so that how many forward passes are still to come says what is there: with one
+ * the next input or the gradient being sent, with two both.
  */
 static void fill_pipeline(struct moment *moments, const struct erg_memory_request *request,
                           double hidden, long index)
@@ -249,19 +241,14 @@ static void fill_pipeline(struct moment *moments, const struct erg_memory_reques
     const struct erg_layout *layout = request->layout;
     bool first = index == 0, last = index == layout->pipeline - 1, apart = is_apart(layout, index);
     long later = layout->microbatches - erg_memory_warmup(layout, index) - 1;
-    double usual = is_as_published(request) ? 5 : 4;
-    double count[ERG_MEMORY_MOMENTS] = {[FORWARD] = usual, [BACKWARD] = usual, [HEAD] = usual};
-    if (apart && layout->virtual_stages > 1) {
-        count[FORWARD] = count[BACKWARD] = count[HEAD] = last ? 3 : 2;
-    } else if (layout->virtual_stages == 1) {
-        count[FORWARD] = (last ? 0 : 1 + !apart) + (!first && later > 0) + 1;
-        count[BACKWARD] = 1 + !last + (first || apart ? 0 : later < 2 ? (double)later : 2);
-        count[HEAD] = last ? 2 + (!first && later > 0) : count[FORWARD];
+    double forward = apart ? (last ? 3 : 2) : 4, backward = forward, head = forward;
+    if (layout->virtual_stages == 1) {
+        forward = (last ? 0 : 1 + !apart) + (!first && later > 0) + 1;
+        backward = 1 + !last + (first || apart ? 0 : later < 2 ? (double)later : 2);
+        head = last ? 2 + (!first && later > 0) : forward;
     }
-    for (int i = BACKWARD_MOVED; i <= ATTENTION_MOVED; i++)
-        count[i] = count[BACKWARD];
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
-        moments[i].pipeline = count[i] * hidden;
+        moments[i].pipeline = (i == FORWARD ? forward : i == HEAD ? head : backward) * hidden;
 }
 
 /*
@@ -282,11 +269,10 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
                          const struct group *group, const struct flight *flight)
 {
     const bool is_arena = request->accounting == ERG_MEMORY_ARENA;
-    const bool published = is_as_published(request);
     double units = flight->units, head = flight->head;
     bool alone = request->layer_copies && flight->most == 1 && is_arena;
-    double whole[] = {[FORWARD] = larger(head, alone ? 1 : 2),
-                      [BACKWARD] = larger(head, flight->apart && !request->layer_copies ? 0 : 1)};
+    double whole_forward = larger(head, alone ? 1 : 2);
+    double whole_backward = larger(head, flight->apart && !request->layer_copies ? 0 : 1);
     double receive = 2 * group->moved, early = receive;
     if (is_arena && (flight->apart || flight->once))
         early = flight->apart ? 0 : group->moved;
@@ -294,25 +280,21 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
     enum erg_recompute recompute = erg_layout_recompute(request->layout, index);
     double saved = group->moved - group->rounding, all = units * group->kept;
     double movable = (double)(flight->unit * sizes->movable[recompute]);
-    double stays = movable - group->moved;
+    double transient[ERG_MEMORY_MOMENTS];
+    erg_memory_transients(transient, sizes, recompute, movable - group->moved);
     moments[FORWARD] = (struct moment){
-        .kept = all - larger(units - whole[FORWARD], 0) * saved,
+        .kept = all - larger(units - whole_forward, 0) * saved,
         .buffers = early,
-        .transient = erg_memory_beside_forward(sizes, recompute, published),
+        .transient = transient[FORWARD],
         .head = waiting,
     };
-    moments[BACKWARD] = (struct moment){
-        .kept = all - larger(units - whole[BACKWARD], 0) * saved,
-        .buffers = flight->waiting ? early : receive + group->split,
-        .transient = erg_memory_beside_ffn(sizes, recompute, published),
-        .head = waiting,
-    };
-    for (int i = BACKWARD_MOVED; i <= ATTENTION_MOVED; i++)
-        moments[i] = moments[BACKWARD];
-    moments[BACKWARD_MOVED].transient =
-        erg_memory_beside_ffn_moved(sizes, recompute, stays, published);
-    moments[ATTENTION].transient = erg_memory_beside_attention(sizes, recompute);
-    moments[ATTENTION_MOVED].transient = erg_memory_beside_attention_moved(sizes, recompute, stays);
+    for (int i = FFN; i < HEAD; i++)
+        moments[i] = (struct moment){
+            .kept = all - larger(units - whole_backward, 0) * saved,
+            .buffers = flight->waiting ? early : receive + group->split,
+            .transient = transient[i],
+            .head = waiting,
+        };
     moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = early};
     if (index == request->layout->pipeline - 1) {
         if (request->layer_copies)
@@ -333,7 +315,7 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     add_static(stage, request, sizes, index,
                erg_layout_stage_layers(request->layout, request->model->layers, index));
     fill_moments(moments, request, sizes, index, &group, &flight);
-    for (int i = BACKWARD; i < ERG_MEMORY_MOMENTS; i++)
+    for (int i = FORWARD + 1; i < ERG_MEMORY_MOMENTS; i++)
         if (sum_of(&moments[i]) > sum_of(&moments[worst]))
             worst = i;
     stage->moment = moment_names[worst];
@@ -404,20 +386,18 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
     struct erg_memory_request own = *request;
     struct erg_memory_stage constant = {0};
     struct moment moments[ERG_MEMORY_MOMENTS] = {
-        [FORWARD] = {.transient =
-                         erg_memory_beside_forward(sizes, recompute, is_as_published(request))},
-        [BACKWARD] = {.transient =
-                          erg_memory_beside_ffn(sizes, recompute, is_as_published(request))},
-        [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0},
-    };
-    double beside = 0;
+        [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0}};
+    double transient[ERG_MEMORY_MOMENTS], most = 0;
+    erg_memory_transients(transient, sizes, recompute, 0);
+    moments[FORWARD].transient = transient[FORWARD];
+    moments[FFN].transient = transient[FFN];
     own.accounting = ERG_MEMORY_ARENA;
     add_static(&constant, &own, sizes, index, 0);
     fill_pipeline(moments, request, (double)sizes->hidden, index);
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
-        beside = larger(beside, sum_of(&moments[i]));
+        most = larger(most, sum_of(&moments[i]));
     *floor = (struct erg_memory_floor){
-        .fixed_bytes = beside,
+        .fixed_bytes = most,
         .layer_bytes =
             (2 + 4 + 12 / (double)(layout->data * layout->context)) * sizes->layer_parameters,
         .kept_bytes = (double)sizes->kept[recompute],

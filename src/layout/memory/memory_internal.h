@@ -45,25 +45,28 @@ int64_t erg_memory_served_bytes(const struct erg_memory_sizes *sizes, int64_t by
 /* Whether a stage moves anything: it needs time between forward and backward of a group. */
 bool erg_memory_offloads(const struct erg_layout *layout, long stage);
 
-/* ---- beside the groups while a layer runs, in closed form (beside.c) ---- */
+/* ---- what lives while a layer runs, in closed form (transient.c) ---- */
 
-double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
-                                 bool published);
+/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
+ * backward pass, each also with what was used until then in a buffer, and in the head between. */
+enum {
+    ERG_MEMORY_FORWARD,
+    ERG_MEMORY_FFN,
+    ERG_MEMORY_FFN_MOVED,
+    ERG_MEMORY_ATTENTION,
+    ERG_MEMORY_ATTENTION_MOVED,
+    ERG_MEMORY_AT_HEAD, /* no layer runs */
+};
 
 /*
- * Going backward, what a layer kept is freed op by op, unless it lies in a buffer. First through
- * the FFN, as published or tensor by tensor, then through the norm before it and the attention,
- * when what was kept for the FFN has gone. What is used first moves last: the second of each two is
- * where so much was moved, all but `stays`, that what is used until then is among it.
+ * Going backward, what a layer kept is freed op by op, unless it lies in a buffer: first through
+ * the FFN, then through the norm before it and the attention, when what was kept for the FFN has
+ * gone. What is used first moves last: the _MOVED are where all but `stays` was moved, so that what
+ * is used until then is among it.
  */
-double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
-                             bool published);
-double erg_memory_beside_ffn_moved(const struct erg_memory_sizes *sizes,
-                                   enum erg_recompute recompute, double stays, bool published);
-double erg_memory_beside_attention(const struct erg_memory_sizes *sizes,
-                                   enum erg_recompute recompute);
-double erg_memory_beside_attention_moved(const struct erg_memory_sizes *sizes,
-                                         enum erg_recompute recompute, double stays);
+void erg_memory_transients(double transient[ERG_MEMORY_MOMENTS],
+                           const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
+                           double stays);
 
 /* ---- parameters and optimizer state of a stage ---- */
 
