@@ -14,12 +14,12 @@
 
 static uint32_t take(struct erg_memory_run *run, enum erg_memory_item item, int64_t bytes)
 {
-    return erg_memory_take(&run->s.track, item, bytes, 0);
+    return erg_memory_take(&run->s.memory, item, bytes, 0);
 }
 
 static void give(struct erg_memory_run *run, uint32_t *block)
 {
-    erg_memory_give(&run->s.track, block);
+    erg_memory_give(&run->s.memory, block);
 }
 
 /* Copies of whole groups: what the steps of the schedule begin and end. */
@@ -121,10 +121,10 @@ static void receive_gradient(struct erg_memory_run *run, long k)
 /* A pass has ended: what was its worst moment? */
 static void end_pass(struct erg_memory_run *run, bool is_backward, long k)
 {
-    struct erg_memory_track *track = &run->s.track;
+    struct erg_memory_allocator *memory = &run->s.memory;
     long chunk = is_backward ? erg_memory_backward_chunk(run, k) : erg_memory_forward_chunk(run, k);
-    if (track->worst.total > run->worst.total) {
-        run->worst = track->worst;
+    if (memory->worst.total > run->worst.total) {
+        run->worst = memory->worst;
         run->worst_moment = erg_memory_is_head(run, chunk) ? "head"
                             : is_backward                  ? "backward"
                                                            : "forward";
@@ -134,10 +134,10 @@ static void end_pass(struct erg_memory_run *run, bool is_backward, long k)
                                        .chunk = chunk,
                                        .microbatch = erg_memory_microbatch_of(run, k)};
         for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-            step.items[i] = (float)track->worst.items[i];
+            step.items[i] = (float)memory->worst.items[i];
         ERG_PUSH(run->course, steps, step);
     }
-    track->worst = track->now;
+    memory->worst = memory->now;
 }
 
 static void iterate(struct erg_memory_run *run)
@@ -168,7 +168,7 @@ static void iterate(struct erg_memory_run *run)
     erg_memory_end_copy_out(run);
     give(run, &run->output);
     give(run, &run->sent);
-    const int64_t *left = run->s.track.now.items;
+    const int64_t *left = run->s.memory.now.items;
     assert(left[ERG_MEMORY_ACTIVATIONS] == 0 && left[ERG_MEMORY_TRANSIENT] == 0 &&
            left[ERG_MEMORY_PIPELINE] == 0 && left[ERG_MEMORY_HEAD] == 0);
     (void)left;
@@ -228,7 +228,8 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
               .sizes = sizes,
               .stage = stage,
               .rank = rank,
-              .recompute = erg_layout_recompute(layout, stage)},
+              .recompute = erg_layout_recompute(layout, stage),
+              .memory = {.accounting = request->accounting}},
         .order = erg_pass_order_of((size_t)layout->pipeline, (size_t)layout->virtual_stages,
                                    (size_t)microbatches),
         .stages = layout->pipeline,
@@ -245,7 +246,6 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
         .gradient = NO_BLOCK,
         .sent = NO_BLOCK,
     };
-    erg_memory_track_init(&run->s.track, request->accounting);
     run->choices = erg_xcalloc((size_t)run->chunks, sizeof *run->choices);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         erg_memory_choose(&run->choices[chunk], sizes, run->s.recompute,
@@ -275,7 +275,7 @@ static void release(struct erg_memory_run *run)
         free(run->groups[k].kept);
     free(run->choices);
     free(run->groups);
-    erg_memory_track_release(&run->s.track);
+    erg_memory_allocator_release(&run->s.memory);
 }
 
 /* Follows both iterations; what is wanted of the second is in `run`. */
@@ -295,7 +295,7 @@ static void simulate(struct erg_memory_run *run, struct erg_memory_course *cours
     take_state(run, weights, true);
     run->course = course;
     run->copies = copies;
-    run->s.track.worst = run->s.track.now;
+    run->s.memory.worst = run->s.memory.now;
     iterate(run);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         free(weights[chunk].items);

@@ -2,8 +2,8 @@
 #ifndef ERG_LAYOUT_MEMORY_SIMULATE_H
 #define ERG_LAYOUT_MEMORY_SIMULATE_H
 
+#include "layout/memory/allocator.h"
 #include "layout/memory/memory_internal.h"
-#include "layout/memory/track.h"
 
 /* What one microbatch keeps of one chunk. */
 struct erg_memory_group {
@@ -23,7 +23,7 @@ struct erg_memory_simulation {
     long stage;
     long rank; /* of the data x context ranks; context fastest */
     enum erg_recompute recompute;
-    struct erg_memory_track track;
+    struct erg_memory_allocator memory;
 };
 
 /*

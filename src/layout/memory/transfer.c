@@ -54,7 +54,7 @@ void erg_memory_begin_copy_out(struct erg_memory_run *run, long k, long layer)
             touched |= choice->pieces[other].moved > 0 &&
                        kept_of(group, layer, &choice->pieces[other]) == kept;
         if (touched && piece->moved < piece->bytes)
-            kept->rest[piece->view] = erg_memory_take(&run->s.track, ERG_MEMORY_ACTIVATIONS,
+            kept->rest[piece->view] = erg_memory_take(&run->s.memory, ERG_MEMORY_ACTIVATIONS,
                                                       piece->bytes - piece->moved, 0);
     }
 }
@@ -71,9 +71,9 @@ void erg_memory_end_copy_out(struct erg_memory_run *run)
         if (!piece->moved)
             continue;
         struct erg_memory_kept *kept = kept_of(group, run->copying_layer, piece);
-        erg_memory_give(&run->s.track, &kept->block);
+        erg_memory_give(&run->s.memory, &kept->block);
         if (run->s.request->accounting == ERG_MEMORY_ARENA)
-            kept->rest[0] = erg_memory_take(&run->s.track, ERG_MEMORY_ACTIVATIONS,
+            kept->rest[0] = erg_memory_take(&run->s.memory, ERG_MEMORY_ACTIVATIONS,
                                             piece->bytes - piece->moved, 0);
     }
     run->copying_out = -1;
@@ -92,9 +92,10 @@ void erg_memory_begin_copy_in(struct erg_memory_run *run, long k, long layer)
     long slot = run->received++ % 2;
     if (run->receive[slot].bytes >= choice->moved)
         return;
-    erg_memory_give(&run->s.track, &run->receive[slot].block);
+    erg_memory_give(&run->s.memory, &run->receive[slot].block);
     run->receive[slot].bytes = choice->moved;
-    run->receive[slot].block = erg_memory_take(&run->s.track, ERG_MEMORY_OFFLOAD, choice->moved, 0);
+    run->receive[slot].block =
+        erg_memory_take(&run->s.memory, ERG_MEMORY_OFFLOAD, choice->moved, 0);
 }
 
 void erg_memory_join_split(struct erg_memory_run *run, struct erg_memory_group *group, long layer)
@@ -105,8 +106,8 @@ void erg_memory_join_split(struct erg_memory_run *run, struct erg_memory_group *
         first + choice->split->layer != layer || run->s.request->accounting == ERG_MEMORY_ARENA)
         return;
     struct erg_memory_kept *kept = kept_of(group, first, choice->split);
-    uint32_t whole = erg_memory_take(&run->s.track, ERG_MEMORY_OFFLOAD, choice->split->bytes, 0);
-    erg_memory_give(&run->s.track, &kept->rest[choice->split->view]);
+    uint32_t whole = erg_memory_take(&run->s.memory, ERG_MEMORY_OFFLOAD, choice->split->bytes, 0);
+    erg_memory_give(&run->s.memory, &kept->rest[choice->split->view]);
     kept->rest[choice->split->view] = whole;
 }
 
