@@ -1,6 +1,6 @@
 #include "cli/plan_items.h"
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 #include "observe/table.h"
 
 #include <math.h>

@@ -26,10 +26,10 @@ enum {
  * What a family of configs means; the keys' own values override where both exist. A model that also
  * sees or hears has the family of its text_config, which names itself by `type`.
  */
-struct family {
+struct model_family {
     const char *architecture, *also[3]; /* what `architectures` says */
     const char *types[6];               /* what `model_type` says */
-    int (*read)(struct erg_model *model, const struct family *family,
+    int (*read)(struct erg_model *model, const struct model_family *family,
                 const struct erg_json_place *place, struct erg_error *err);
     bool qkv_bias, qk_norm;
     bool window_asked_for; /* `sliding_window` means nothing without use_sliding_window: true */
@@ -156,7 +156,7 @@ static int read_rope(struct erg_model *model, const struct erg_json_place *place
  * the products of queries, keys and values in one matrix, and those of SwiGLU, which is how all are
  * counted. Where only a part of a head's channels is rotated the kernel still reads and writes all.
  */
-static int read_llama(struct erg_model *model, const struct family *family,
+static int read_llama(struct erg_model *model, const struct model_family *family,
                       const struct erg_json_place *place, struct erg_error *err)
 {
     model->gated = true;
@@ -204,7 +204,7 @@ static int read_llama(struct erg_model *model, const struct family *family,
  * of that kind have heads of another width; `head_dim` says so, as in the configs of other
  * families.
  */
-static int read_gpt2(struct erg_model *model, const struct family *family,
+static int read_gpt2(struct erg_model *model, const struct model_family *family,
                      const struct erg_json_place *place, struct erg_error *err)
 {
     (void)family;
@@ -239,7 +239,7 @@ static int read_gpt2(struct erg_model *model, const struct family *family,
     return 0;
 }
 
-static const struct family families[] = {
+static const struct model_family families[] = {
     {.architecture = "LlamaForCausalLM", .types = {"llama"}, .read = read_llama},
     {.architecture = "MistralForCausalLM",
      .also = {"MinistralForCausalLM", "Ministral3ForCausalLM"},
@@ -272,17 +272,19 @@ static bool is_among(const char *name, const char *const *names, size_t count)
 
 #define IS_AMONG(name, names) is_among(name, names, sizeof(names) / sizeof *(names))
 
-static const struct family *family_of_architecture(const char *name)
+static const struct model_family *family_of_architecture(const char *name)
 {
-    for (const struct family *family = families; name && family < families + FAMILY_COUNT; family++)
+    for (const struct model_family *family = families; name && family < families + FAMILY_COUNT;
+         family++)
         if (!strcmp(family->architecture, name) || IS_AMONG(name, family->also))
             return family;
     return NULL;
 }
 
-static const struct family *family_of_type(const char *type)
+static const struct model_family *family_of_type(const char *type)
 {
-    for (const struct family *family = families; type && family < families + FAMILY_COUNT; family++)
+    for (const struct model_family *family = families; type && family < families + FAMILY_COUNT;
+         family++)
         if (IS_AMONG(type, family->types))
             return family;
     return NULL;
@@ -293,8 +295,8 @@ static const struct family *family_of_type(const char *type)
  * where it has none; a text_config (`inside`) by its model_type, since its architectures may be
  * those of the model around it.
  */
-static const struct family *find_family(const struct erg_json_place *place, bool inside,
-                                        struct erg_error *err)
+static const struct model_family *find_family(const struct erg_json_place *place, bool inside,
+                                              struct erg_error *err)
 {
     const char *type = NULL, *name = NULL;
     const json_t *list = json_object_get(place->object, "architectures");
@@ -308,7 +310,7 @@ static const struct family *find_family(const struct erg_json_place *place, bool
                       "[\"LlamaForCausalLM\"]");
         return NULL;
     }
-    const struct family *family = family_of_architecture(name);
+    const struct model_family *family = family_of_architecture(name);
     if (!family && (inside || !listed))
         family = family_of_type(type);
     if (family)
@@ -337,7 +339,7 @@ static int read_config(struct erg_model *model, const struct erg_json_place *pla
     const bool inside = erg_json_has(place, "text_config");
     if (inside && erg_json_enter(&text, place, "text_config", err) != 0)
         return -1;
-    const struct family *family = find_family(&text, inside, err);
+    const struct model_family *family = find_family(&text, inside, err);
     if (!family)
         return -1;
     if (inside)

@@ -12,7 +12,7 @@
 #ifndef ERG_LAYOUT_MEMORY_ALLOCATOR_H
 #define ERG_LAYOUT_MEMORY_ALLOCATOR_H
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 #define ERG_MEMORY_NO_BLOCK UINT32_MAX
 

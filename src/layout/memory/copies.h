@@ -7,12 +7,12 @@
  * it has ended. Copies out and copies in each have a stream of their own and run one after the
  * other in the order of the list.
  *
- * Source: Megatron-Kwai's schedule of offloading (see memory.h), which copies whole groups.
+ * Source: Megatron-Kwai's schedule of offloading (see stage_memory.h), which copies whole groups.
  */
 #ifndef ERG_LAYOUT_MEMORY_COPIES_H
 #define ERG_LAYOUT_MEMORY_COPIES_H
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 struct erg_memory_copy {
     bool in;                       /* to the GPU */

@@ -2,7 +2,7 @@
 #ifndef ERG_LAYOUT_MEMORY_INTERNAL_H
 #define ERG_LAYOUT_MEMORY_INTERNAL_H
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 /* The library of matrix products asks for this on Hopper, once for every host thread that launches
  * some: forward and backward, and one more for products that overlap with their tensor group. */

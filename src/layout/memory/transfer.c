@@ -1,6 +1,15 @@
 /* Moving what a group keeps to host memory and back: what is allocated and freed, and when. */
 #include "base/memory.h"
-#include "layout/memory/run.h"
+#include "layout/memory/stage_run.h"
+
+#include <stdlib.h>
+
+void erg_memory_copies_release(struct erg_memory_copies *copies)
+{
+    free(copies->items);
+    free(copies->passes.items);
+    *copies = (struct erg_memory_copies){0};
+}
 
 static struct erg_memory_kept *kept_of(struct erg_memory_group *group, long layer,
                                        const struct erg_memory_piece *piece)
@@ -9,7 +18,7 @@ static struct erg_memory_kept *kept_of(struct erg_memory_group *group, long laye
 }
 
 /* A copy begins with the next layer that runs; returns its place in the list. */
-static size_t open_copy(struct erg_memory_run *run, bool in, long chunk, long microbatch,
+static size_t open_copy(struct erg_memory_stage_run *run, bool in, long chunk, long microbatch,
                         long layer)
 {
     if (!run->copies)
@@ -24,7 +33,7 @@ static size_t open_copy(struct erg_memory_run *run, bool in, long chunk, long mi
     return run->copies->count - 1;
 }
 
-static void close_copy(struct erg_memory_run *run, size_t *open)
+static void close_copy(struct erg_memory_stage_run *run, size_t *open)
 {
     if (*open != SIZE_MAX)
         run->copies->items[*open].end = erg_memory_copies_end(run->copies);
@@ -35,7 +44,7 @@ static void close_copy(struct erg_memory_run *run, size_t *open)
  * Of a group from `layer` on: all of it, or that layer. What stays of a tensor that is moved in
  * part needs memory of its own, since its owner goes.
  */
-void erg_memory_begin_copy_out(struct erg_memory_run *run, long k, long layer)
+void erg_memory_begin_copy_out(struct erg_memory_stage_run *run, long k, long layer)
 {
     struct erg_memory_group *group = &run->groups[k];
     if (!run->offloads || erg_memory_is_head(run, group->chunk))
@@ -59,7 +68,7 @@ void erg_memory_begin_copy_out(struct erg_memory_run *run, long k, long layer)
     }
 }
 
-void erg_memory_end_copy_out(struct erg_memory_run *run)
+void erg_memory_end_copy_out(struct erg_memory_stage_run *run)
 {
     if (run->copying_out < 0)
         return;
@@ -80,7 +89,7 @@ void erg_memory_end_copy_out(struct erg_memory_run *run)
 }
 
 /* Into one of two buffers. */
-void erg_memory_begin_copy_in(struct erg_memory_run *run, long k, long layer)
+void erg_memory_begin_copy_in(struct erg_memory_stage_run *run, long k, long layer)
 {
     close_copy(run, &run->open_in);
     if (k >= run->steps || !run->offloads ||
@@ -98,7 +107,8 @@ void erg_memory_begin_copy_in(struct erg_memory_run *run, long k, long layer)
         erg_memory_take(&run->s.memory, ERG_MEMORY_OFFLOAD, choice->moved, 0);
 }
 
-void erg_memory_join_split(struct erg_memory_run *run, struct erg_memory_group *group, long layer)
+void erg_memory_join_split(struct erg_memory_stage_run *run, struct erg_memory_group *group,
+                           long layer)
 {
     const struct erg_memory_choice *choice = &run->choices[group->chunk];
     long first = run->s.request->layer_copies ? layer : 0;
@@ -111,7 +121,7 @@ void erg_memory_join_split(struct erg_memory_run *run, struct erg_memory_group *
     kept->rest[choice->split->view] = whole;
 }
 
-void erg_memory_begin_copy_in_below(struct erg_memory_run *run, long k, long layer)
+void erg_memory_begin_copy_in_below(struct erg_memory_stage_run *run, long k, long layer)
 {
     if (layer > 0)
         erg_memory_begin_copy_in(run, k, layer - 1);

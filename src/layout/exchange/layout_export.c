@@ -1,3 +1,4 @@
+/* Exports of layouts: what all formats begin with, and which format is which. */
 #include "layout/exchange/export_internal.h"
 
 static void add_heading(struct erg_text *out, const struct erg_model *model,

@@ -3,7 +3,7 @@
  * Gradients are there from the start. In the framework the moments of the optimizer come with the
  * end of the first iteration, out of blocks that activations left, and the second is the worse.
  */
-#include "layout/memory/run.h"
+#include "layout/memory/stage_run.h"
 
 #include "base/memory.h"
 
@@ -12,18 +12,18 @@
 
 #define NO_BLOCK ERG_MEMORY_NO_BLOCK
 
-static uint32_t take(struct erg_memory_run *run, enum erg_memory_item item, int64_t bytes)
+static uint32_t take(struct erg_memory_stage_run *run, enum erg_memory_item item, int64_t bytes)
 {
     return erg_memory_take(&run->s.memory, item, bytes, 0);
 }
 
-static void give(struct erg_memory_run *run, uint32_t *block)
+static void give(struct erg_memory_stage_run *run, uint32_t *block)
 {
     erg_memory_give(&run->s.memory, block);
 }
 
 /* Copies of whole groups: what the steps of the schedule begin and end. */
-static void groups_out(struct erg_memory_run *run, long k)
+static void groups_out(struct erg_memory_stage_run *run, long k)
 {
     if (run->s.request->layer_copies)
         return;
@@ -32,14 +32,14 @@ static void groups_out(struct erg_memory_run *run, long k)
         erg_memory_begin_copy_out(run, k, 0);
 }
 
-static void groups_in(struct erg_memory_run *run, long k)
+static void groups_in(struct erg_memory_stage_run *run, long k)
 {
     if (!run->s.request->layer_copies)
         erg_memory_begin_copy_in(run, k, 0);
 }
 
 /* A pass begins, and one of its layers has run: positions in the list of copies. */
-static void begin_pass(struct erg_memory_run *run, bool is_backward, long chunk, long k)
+static void begin_pass(struct erg_memory_stage_run *run, bool is_backward, long chunk, long k)
 {
     if (!run->copies)
         return;
@@ -49,7 +49,7 @@ static void begin_pass(struct erg_memory_run *run, bool is_backward, long chunk,
         (struct erg_memory_pass){is_backward, chunk, erg_memory_microbatch_of(run, k), at, at});
 }
 
-static void count_layer(struct erg_memory_run *run)
+static void count_layer(struct erg_memory_stage_run *run)
 {
     if (run->copies)
         run->copies->passes.items[run->copies->passes.count - 1].end++;
@@ -57,7 +57,7 @@ static void count_layer(struct erg_memory_run *run)
 
 /* ---- passes ---- */
 
-static void forward(struct erg_memory_run *run, long k)
+static void forward(struct erg_memory_stage_run *run, long k)
 {
     struct erg_memory_group *group = &run->groups[k];
     long chunk = erg_memory_forward_chunk(run, k);
@@ -82,7 +82,7 @@ static void forward(struct erg_memory_run *run, long k)
     run->output = x;
 }
 
-static void backward(struct erg_memory_run *run, long k)
+static void backward(struct erg_memory_stage_run *run, long k)
 {
     struct erg_memory_group *group = &run->groups[erg_memory_group_of_backward(run, k)];
     uint32_t gradient = run->gradient;
@@ -106,20 +106,20 @@ static void backward(struct erg_memory_run *run, long k)
 }
 
 /* Memory for what forward step k, or backward step k, will be sent. */
-static void receive_input(struct erg_memory_run *run, long k)
+static void receive_input(struct erg_memory_stage_run *run, long k)
 {
     if (k < run->steps && !(run->s.stage == 0 && erg_memory_forward_chunk(run, k) == 0))
         run->input = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
 }
 
-static void receive_gradient(struct erg_memory_run *run, long k)
+static void receive_gradient(struct erg_memory_stage_run *run, long k)
 {
     if (k < run->steps && !erg_memory_is_head(run, erg_memory_backward_chunk(run, k)))
         run->gradient = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
 }
 
 /* A pass has ended: what was its worst moment? */
-static void end_pass(struct erg_memory_run *run, bool is_backward, long k)
+static void end_pass(struct erg_memory_stage_run *run, bool is_backward, long k)
 {
     struct erg_memory_allocator *memory = &run->s.memory;
     long chunk = is_backward ? erg_memory_backward_chunk(run, k) : erg_memory_forward_chunk(run, k);
@@ -140,7 +140,7 @@ static void end_pass(struct erg_memory_run *run, bool is_backward, long k)
     memory->worst = memory->now;
 }
 
-static void iterate(struct erg_memory_run *run)
+static void iterate(struct erg_memory_stage_run *run)
 {
     long warmup = run->warmup, steps = run->steps;
     receive_input(run, 0);
@@ -176,7 +176,7 @@ static void iterate(struct erg_memory_run *run)
 
 /* ---- what is there from the start ---- */
 
-static void take_weights(struct erg_memory_run *run, const struct erg_memory_weights *weights)
+static void take_weights(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights)
 {
     int64_t total = 0;
     for (size_t i = 0; i < weights->count; i++) {
@@ -187,7 +187,7 @@ static void take_weights(struct erg_memory_run *run, const struct erg_memory_wei
 }
 
 /* fp32 state of this rank's part of every weight: first the master copies, or the two moments. */
-static void take_state(struct erg_memory_run *run, const struct erg_memory_weights *weights,
+static void take_state(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
                        bool moments)
 {
     const struct erg_layout *layout = run->s.request->layout;
@@ -206,7 +206,7 @@ static void take_state(struct erg_memory_run *run, const struct erg_memory_weigh
     }
 }
 
-static void take_buffers(struct erg_memory_run *run)
+static void take_buffers(struct erg_memory_stage_run *run)
 {
     const struct erg_memory_sizes *sizes = run->s.sizes;
     for (long chunk = 0; chunk < run->chunks; chunk++)
@@ -219,11 +219,11 @@ static void take_buffers(struct erg_memory_run *run)
 
 /* ---- the whole ---- */
 
-static void init(struct erg_memory_run *run, const struct erg_memory_request *request,
+static void init(struct erg_memory_stage_run *run, const struct erg_memory_request *request,
                  const struct erg_memory_sizes *sizes, long stage, long rank, long microbatches)
 {
     const struct erg_layout *layout = request->layout;
-    *run = (struct erg_memory_run){
+    *run = (struct erg_memory_stage_run){
         .s = {.request = request,
               .sizes = sizes,
               .stage = stage,
@@ -267,7 +267,7 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
     }
 }
 
-static void release(struct erg_memory_run *run)
+static void release(struct erg_memory_stage_run *run)
 {
     for (long chunk = 0; chunk < run->chunks; chunk++)
         erg_memory_choice_release(&run->choices[chunk]);
@@ -279,7 +279,7 @@ static void release(struct erg_memory_run *run)
 }
 
 /* Follows both iterations; what is wanted of the second is in `run`. */
-static void simulate(struct erg_memory_run *run, struct erg_memory_course *course,
+static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course *course,
                      struct erg_memory_copies *copies)
 {
     const struct erg_memory_request *request = run->s.request;
@@ -307,7 +307,7 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
                               const struct erg_memory_sizes *sizes, long stage, long rank,
                               long microbatches)
 {
-    struct erg_memory_run run;
+    struct erg_memory_stage_run run;
     init(&run, request, sizes, stage, rank, microbatches);
     simulate(&run, course, NULL);
     *result = (struct erg_memory_stage){.peak_bytes = (double)run.worst.total,
@@ -329,7 +329,7 @@ void erg_memory_copies_init(struct erg_memory_copies *copies,
 {
     const struct erg_layout *layout = request->layout;
     struct erg_memory_sizes sizes;
-    struct erg_memory_run run;
+    struct erg_memory_stage_run run;
     *copies = (struct erg_memory_copies){0};
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);

@@ -1,12 +1,12 @@
 /* One stage while it runs: shared by the schedule and the copies only. */
-#ifndef ERG_LAYOUT_MEMORY_RUN_H
-#define ERG_LAYOUT_MEMORY_RUN_H
+#ifndef ERG_LAYOUT_MEMORY_STAGE_RUN_H
+#define ERG_LAYOUT_MEMORY_STAGE_RUN_H
 
 #include "iteration/pass_order.h"
 #include "layout/memory/copies.h"
-#include "layout/memory/simulate.h"
+#include "layout/memory/simulation.h"
 
-struct erg_memory_run {
+struct erg_memory_stage_run {
     struct erg_memory_simulation s;
     struct erg_pass_order order;
     long stages, chunks, steps, warmup; /* steps: forwards of an iteration */
@@ -30,29 +30,29 @@ struct erg_memory_run {
 
 /* ---- which microbatch and chunk a step is of ---- */
 
-static inline long erg_memory_forward_chunk(const struct erg_memory_run *run, long k)
+static inline long erg_memory_forward_chunk(const struct erg_memory_stage_run *run, long k)
 {
     return (long)erg_pass_order_nth(&run->order, false, (size_t)k).chunk;
 }
 
-static inline long erg_memory_backward_chunk(const struct erg_memory_run *run, long k)
+static inline long erg_memory_backward_chunk(const struct erg_memory_stage_run *run, long k)
 {
     return (long)erg_pass_order_nth(&run->order, true, (size_t)k).chunk;
 }
 
-static inline long erg_memory_microbatch_of(const struct erg_memory_run *run, long k)
+static inline long erg_memory_microbatch_of(const struct erg_memory_stage_run *run, long k)
 {
     return (long)erg_pass_order_nth(&run->order, false, (size_t)k).microbatch;
 }
 
 /* The forward step of the group that backward step k consumes. */
-static inline long erg_memory_group_of_backward(const struct erg_memory_run *run, long k)
+static inline long erg_memory_group_of_backward(const struct erg_memory_stage_run *run, long k)
 {
     return (long)erg_pass_order_forward(&run->order,
                                         erg_pass_order_nth(&run->order, true, (size_t)k));
 }
 
-static inline bool erg_memory_is_head(const struct erg_memory_run *run, long chunk)
+static inline bool erg_memory_is_head(const struct erg_memory_stage_run *run, long chunk)
 {
     return run->s.stage == run->stages - 1 && chunk == run->chunks - 1;
 }
@@ -60,15 +60,16 @@ static inline bool erg_memory_is_head(const struct erg_memory_run *run, long chu
 /* ---- offloading (transfer.c) ---- */
 
 /* Of a group from `layer` on: all of it, or that layer. Then the end of what was begun last. */
-void erg_memory_begin_copy_out(struct erg_memory_run *run, long k, long layer);
-void erg_memory_end_copy_out(struct erg_memory_run *run);
+void erg_memory_begin_copy_out(struct erg_memory_stage_run *run, long k, long layer);
+void erg_memory_end_copy_out(struct erg_memory_stage_run *run);
 
 /* For backward step k, or for one of its layers. What was copied in before is needed now. */
-void erg_memory_begin_copy_in(struct erg_memory_run *run, long k, long layer);
+void erg_memory_begin_copy_in(struct erg_memory_stage_run *run, long k, long layer);
 /* While a layer of backward step k runs: for the layer below it, or the next step's highest. */
-void erg_memory_begin_copy_in_below(struct erg_memory_run *run, long k, long layer);
+void erg_memory_begin_copy_in_below(struct erg_memory_stage_run *run, long k, long layer);
 
 /* A split tensor is put together when its layer's turn comes. */
-void erg_memory_join_split(struct erg_memory_run *run, struct erg_memory_group *group, long layer);
+void erg_memory_join_split(struct erg_memory_stage_run *run, struct erg_memory_group *group,
+                           long layer);
 
 #endif

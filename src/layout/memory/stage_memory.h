@@ -21,8 +21,8 @@
  * Source: Megatron-Kwai (pipeline-aware offloading, balanced recomputation); PyTorch's caching
  * allocator (c10/cuda/CUDACachingAllocator.cpp); Megatron-LM's distributed optimizer.
  */
-#ifndef ERG_LAYOUT_MEMORY_H
-#define ERG_LAYOUT_MEMORY_H
+#ifndef ERG_LAYOUT_STAGE_MEMORY_H
+#define ERG_LAYOUT_STAGE_MEMORY_H
 
 #include "job/layout.h"
 

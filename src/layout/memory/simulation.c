@@ -1,7 +1,7 @@
 /* All stages of a layout, simulated. */
+#include "layout/memory/simulation.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "layout/memory/simulate.h"
 
 #include <stdlib.h>
 
@@ -78,7 +78,7 @@ double erg_memory_stage_peak(const struct erg_memory_request *request,
     return worst.peak_bytes;
 }
 
-struct work {
+struct simulation_work {
     const struct erg_memory_request *request;
     const struct erg_memory_sizes *sizes;
     struct erg_memory_result *result;
@@ -87,7 +87,7 @@ struct work {
 static int simulate_stage(void *context, size_t index, struct erg_error *err)
 {
     (void)err;
-    const struct work *work = context;
+    const struct simulation_work *work = context;
     worst_of_stage(&work->result->stages[index], &work->result->courses[index], work->request,
                    work->sizes, (long)index);
     return 0;
@@ -104,7 +104,7 @@ int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memor
                                          .microbatches = erg_memory_microbatches(layout)};
     result->stages = erg_xcalloc((size_t)result->count, sizeof *result->stages);
     result->courses = erg_xcalloc((size_t)result->count, sizeof *result->courses);
-    struct work work = {request, &sizes, result};
+    struct simulation_work work = {request, &sizes, result};
     if (erg_parallel_for((size_t)result->count, 0, simulate_stage, &work, err) != 0) {
         erg_memory_result_release(result);
         return -1;
