@@ -12,6 +12,7 @@
 #include "estimator.h"
 #include "io/csv.h"
 #include "io/json.h"
+#include "json_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -458,7 +459,7 @@ static void compare_plan_sets(const struct data *data)
 {
     json_t *root;
     struct erg_error err;
-    if (erg_json_load(&root, path_of("tuning_db.json"), &err) != 0)
+    if (load_json(&root, path_of("tuning_db.json"), &err) != 0)
         die(&err);
     const char *key;
     json_t *value;

@@ -51,7 +51,9 @@ static bool read_table(struct erg_fit_rows *rows, const char *file)
     const char *path = shared_data(file);
     if (!path || erg_csv_load(&csv, path, &err) != 0)
         return false;
-    size_t time = erg_csv_columns(csv) - 1;
+    size_t time = 0; /* the last column */
+    while (erg_csv_header(csv, time + 1))
+        time++;
     for (size_t i = 0; i < erg_csv_rows(csv); i++) {
         struct erg_fit_row row = {
             .batch = number(csv, i, "global_batch"),

@@ -248,14 +248,9 @@ size_t erg_csv_rows(const struct erg_csv *csv)
     return csv->lines.count - 1;
 }
 
-size_t erg_csv_columns(const struct erg_csv *csv)
-{
-    return csv->columns;
-}
-
 const char *erg_csv_header(const struct erg_csv *csv, size_t column)
 {
-    return csv->fields.items[column];
+    return column < csv->columns ? csv->fields.items[column] : NULL;
 }
 
 size_t erg_csv_line(const struct erg_csv *csv, size_t row)

@@ -16,7 +16,6 @@
 
 /* *root is a new reference (json_decref). `name` stands for the file in messages. Bytes that are
  * not UTF-8 become U+FFFD. */
-int erg_json_load(json_t **root, const char *path, struct erg_error *err);
 int erg_json_parse(json_t **root, const char *name, const char *text, size_t length,
                    struct erg_error *err);
 
