@@ -100,7 +100,7 @@ static const double guesses[] = {0.8, 0.5, 100, 500, 10, 1000, 0.8, 0.5};
 static void guess(struct erg_engine *engine)
 {
     for (size_t k = 0; fitted_keys[k]; k++) {
-        const struct erg_engine_number *at = erg_engine_numbers;
+        const struct erg_quantity *at = erg_engine_numbers;
         while (strcmp(at->key, fitted_keys[k]) != 0)
             at++;
         erg_engine_set(engine, at, guesses[k] * at->factor);

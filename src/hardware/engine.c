@@ -74,7 +74,7 @@ static const cyaml_schema_value_t schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_engine, fields),
 };
 
-const struct erg_engine_number erg_engine_numbers[] = {
+const struct erg_quantity erg_engine_numbers[] = {
     REQUIRED(QUANTITY) OPTIONAL(QUANTITY) RELATIVE(QUANTITY){NULL, 0, 0, 0, 0},
 };
 
@@ -119,12 +119,8 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
 {
     struct erg_engine *engine = value;
     erg_name_make_printable(&engine->name);
-    for (const struct erg_engine_number *number = erg_engine_numbers; number->key; number++) {
-        const struct erg_quantity quantity = {number->key, number->offset, number->factor,
-                                              number->min, number->max};
-        if (erg_quantities_finish(engine, &quantity, 1, yaml, "", err) != 0)
-            return -1;
-    }
+    if (erg_quantities_finish(engine, erg_engine_numbers, yaml, "", err) != 0)
+        return -1;
     for (size_t i = 0; i < RELATIVES; i++)
         engine->followers |= erg_yaml_has(yaml, relatives[i].key) ? 0 : 1u << i;
     follow(engine);
@@ -192,12 +188,12 @@ int erg_engine_check_gpu(const struct erg_engine *engine, const struct erg_gpu *
 
 /* ---- numbers by their keys ---- */
 
-double erg_engine_get(const struct erg_engine *engine, const struct erg_engine_number *number)
+double erg_engine_get(const struct erg_engine *engine, const struct erg_quantity *number)
 {
     return *(const double *)(const void *)((const char *)engine + number->offset);
 }
 
-void erg_engine_set(struct erg_engine *engine, const struct erg_engine_number *number, double value)
+void erg_engine_set(struct erg_engine *engine, const struct erg_quantity *number, double value)
 {
     *number_at(engine, number->offset) = value;
     for (size_t i = 0; i < RELATIVES; i++)
@@ -208,9 +204,9 @@ void erg_engine_set(struct erg_engine *engine, const struct erg_engine_number *n
 
 /* ---- writing ---- */
 
-static const struct erg_engine_number *find_number(const char *key)
+static const struct erg_quantity *find_number(const char *key)
 {
-    for (const struct erg_engine_number *number = erg_engine_numbers; number->key; number++)
+    for (const struct erg_quantity *number = erg_engine_numbers; number->key; number++)
         if (!strcmp(number->key, key))
             return number;
     return NULL;
@@ -230,19 +226,10 @@ static int line_key(const char *line, const char *const *keys)
 static void add_number(struct erg_text *out, const struct erg_engine *engine, const char *key,
                        const char *comment)
 {
-    const struct erg_engine_number *number = find_number(key);
+    const struct erg_quantity *number = find_number(key);
     char field[96];
     snprintf(field, sizeof field, "%s: %.5g", key, erg_engine_get(engine, number) / number->factor);
     erg_text_printf(out, "%-33s # %s\n", field, comment);
-}
-
-static void add_heading(struct erg_text *out, const char *heading)
-{
-    while (*heading) {
-        size_t length = strcspn(heading, "\n");
-        erg_text_printf(out, "# %.*s\n", (int)length, heading);
-        heading += length + (heading[length] != '\0');
-    }
 }
 
 int erg_engine_write(const struct erg_engine *engine, const char *source, const char *path,
@@ -256,7 +243,7 @@ int erg_engine_write(const struct erg_engine *engine, const char *source, const 
         return -1;
     struct erg_text out = {0};
     bool above = true, written[64] = {false};
-    add_heading(&out, heading);
+    erg_catalogue_add_heading(&out, heading);
     for (char *line = text, *next; *line; line = next) {
         size_t length = strcspn(line, "\n");
         next = line + length + (line[length] == '\n');

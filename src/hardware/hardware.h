@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 struct erg_gpu {
-    char *name;       /* "A100-SXM4-40GB" */
+    char *name;          /* "A100-SXM4-40GB" */
     char **driver_names; /* as its driver calls it, which nvidia-smi shows */
     unsigned driver_names_count;
     char *confidence; /* how far the model of this GPU was checked, one sentence for people */
@@ -132,6 +132,14 @@ struct erg_cluster {
     struct erg_cluster *more;
     unsigned more_count;
     char *engine; /* of one of more: what trains there, a name of the catalogue; NULL: not named */
+};
+
+/* A number of such a file, for instance "gemm_efficiency" of an engine. */
+struct erg_quantity {
+    const char *key; /* path in the document */
+    size_t offset;   /* of a double in the struct */
+    double factor;   /* from the file's unit to that of the struct */
+    double min, max; /* in the file's unit */
 };
 
 /*
