@@ -11,10 +11,15 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
+static struct erg_pass_order order_of(const struct erg_layout *layout)
+{
+    return erg_pass_order_of((size_t)layout->pipeline, (size_t)layout->virtual_stages,
+                             (size_t)layout->microbatches);
+}
+
 long erg_memory_warmup(const struct erg_layout *layout, long stage)
 {
-    const struct erg_pass_order order = erg_pass_order_of(
-        (size_t)layout->pipeline, (size_t)layout->virtual_stages, (size_t)layout->microbatches);
+    const struct erg_pass_order order = order_of(layout);
     return (long)erg_pass_order_warmup(&order, (size_t)stage);
 }
 
@@ -100,64 +105,29 @@ static struct group group_of(const struct erg_memory_request *request,
     return group;
 }
 
-/* Layers of a stage in the first `steps` forward passes of a period, in which each chunk runs
- * `pipeline` microbatches in turn; or in those of a backward pass, which begins with the last. */
-static long layers_in(const struct erg_layout *layout, long layers, long index, long steps,
-                      bool backward)
-{
-    long sum = 0;
-    for (long i = 0; i < layout->virtual_stages && steps > 0; i++, steps -= layout->pipeline) {
-        long chunk = backward ? layout->virtual_stages - 1 - i : i;
-        long count = steps < layout->pipeline ? steps : layout->pipeline;
-        sum += count * erg_layout_chunk_layers(layout, layers, index, chunk);
-    }
-    return sum;
-}
-
-/* Whether chunk `chunk` of a stage has as many layers as the next, the first following the last. */
-static bool is_as_next(const struct erg_layout *layout, long layers, long index, long chunk)
-{
-    long next = (chunk + 1) % layout->virtual_stages;
-    return erg_layout_chunk_layers(layout, layers, index, chunk) ==
-           erg_layout_chunk_layers(layout, layers, index, next);
-}
-
 /*
  * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
  * flight where chunks are equal. The forward passes run ahead of the backward passes by the
- * warm-up, so the set of groups in flight repeats after every period, `pipeline` microbatches of
- * each chunk. It grows and shrinks steadily while neither direction comes to a chunk of another
- * size, so the worst is where one does, or at either end.
+ * warm-up, so the set of groups in flight repeats after every period.
  */
 static double groups_in_flight(const struct erg_memory_request *request, long index, long most)
 {
     const struct erg_layout *layout = request->layout;
-    long stages = layout->pipeline, chunks = layout->virtual_stages, period = stages * chunks;
-    long all = layout->microbatches * chunks, layers = request->model->layers;
-    long groups = erg_memory_groups(layout, index), whole = 0, worst = 0;
-    if (!layout->chunk_layers || chunks == 1)
+    const long layers = request->model->layers, groups = erg_memory_groups(layout, index);
+    const struct erg_pass_order order = order_of(layout);
+    const long all = (long)erg_pass_order_count(&order);
+    const long period = (long)(order.group * order.chunks);
+    long flying = 0, worst = 0;
+    if (!layout->chunk_layers || layout->virtual_stages == 1 ||
+        erg_layout_stage_layers(layout, layers, index) == most * layout->virtual_stages)
         return (double)groups;
-    for (long chunk = 0; chunk < chunks; chunk++)
-        whole += erg_layout_chunk_layers(layout, layers, index, chunk);
-    if (whole * stages == most * period)
-        return (double)groups;
-    for (long i = -2; i < 2 * chunks; i++) {
-        /* Forward passes done at the first backward pass, at the last forward pass, and when one
-         * direction ends its chunk i / 2 in the period that begins with the first. */
-        long end = (i / 2 + 1) * stages, done = i == -2 ? groups : all;
-        bool backward = i % 2;
-        if (i >= 0) {
-            long chunk = backward ? (2 * chunks - 2 - i / 2) % chunks : i / 2;
-            if (is_as_next(layout, layers, index, chunk))
-                continue;
-            done = backward ? groups + end : (groups - end + period - 1) / period * period + end;
+    for (long k = 0; k < all && k < groups + 2 * period; k++) {
+        long chunk = (long)erg_pass_order_nth(&order, false, (size_t)k).chunk;
+        flying += erg_layout_chunk_layers(layout, layers, index, chunk);
+        if (k >= groups) {
+            chunk = (long)erg_pass_order_nth(&order, true, (size_t)(k - groups)).chunk;
+            flying -= erg_layout_chunk_layers(layout, layers, index, chunk);
         }
-        long back = done - groups;
-        if (done > all)
-            continue;
-        long flying = (done / period - back / period) * whole * stages +
-                      layers_in(layout, layers, index, done % period, false) -
-                      layers_in(layout, layers, index, back % period, true);
         worst = flying > worst ? flying : worst;
     }
     return (double)worst / (double)most;

@@ -8,21 +8,6 @@
 /* Ranks of a stage that are tried in the framework. */
 enum { TRIED = 8 };
 
-/* The context rank whose halves make the largest partial gradients: one of the middle. */
-static long middle_rank(long context)
-{
-    long best = 0, most = 0;
-    for (long rank = 0; rank < context; rank++) {
-        long first = 2 * rank + 1, second = 2 * (context - rank);
-        long part = first < second ? first : second;
-        if (part > most) {
-            most = part;
-            best = rank;
-        }
-    }
-    return best;
-}
-
 /* The ranks whose moments waste most by the closed form, the worst first; how many. */
 static size_t worst_ranks(const struct erg_memory_request *request,
                           const struct erg_memory_sizes *sizes, long stage, long *ranks)
@@ -48,7 +33,8 @@ static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_cou
                            const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long stage)
 {
-    long ranks[TRIED] = {middle_rank(request->layout->context)};
+    /* Of context ranks the middle one's halves make the largest partial gradients. */
+    long ranks[TRIED] = {request->layout->context / 2};
     size_t count = 1;
     if (request->accounting == ERG_MEMORY_FRAMEWORK)
         count = worst_ranks(request, sizes, stage, ranks);
