@@ -1,5 +1,58 @@
-/* Exports of layouts: what all formats begin with, and which format is which. */
+/* Exports of layouts: what those to all software say alike, and which is which. */
 #include "layout/exchange/export_internal.h"
+
+bool erg_export_is_even(const struct erg_layout *layout)
+{
+    long chunks = layout->pipeline * layout->virtual_stages;
+    for (long i = 1; layout->chunk_layers && i < chunks; i++)
+        if (layout->chunk_layers[i] != layout->chunk_layers[0])
+            return false;
+    return true;
+}
+
+/* The least that computes again what either does. */
+static enum erg_recompute both(enum erg_recompute a, enum erg_recompute b)
+{
+    if (erg_recompute_is_within(a, b))
+        return b;
+    return erg_recompute_is_within(b, a) ? a : ERG_RECOMPUTE_BALANCED;
+}
+
+enum erg_recompute erg_export_recompute(struct erg_text *out, const struct erg_layout *layout,
+                                        const char *software)
+{
+    enum erg_recompute most = erg_layout_recompute(layout, 0);
+    bool differ = false;
+    for (long s = 1; s < layout->pipeline; s++) {
+        enum erg_recompute recompute = erg_layout_recompute(layout, s);
+        differ |= recompute != most;
+        most = both(most, recompute);
+    }
+    if (!differ)
+        return most;
+    erg_text_add(out, "# Planned for the stages, in their order:");
+    for (long s = 0; s < layout->pipeline; s++)
+        erg_text_printf(out, " %s", erg_recompute_name(erg_layout_recompute(layout, s)));
+    erg_text_printf(out, ".\n# %s recomputes the same on all of them: here %s.\n", software,
+                    erg_recompute_name(most));
+    return most;
+}
+
+bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout)
+{
+    bool any = false, differ = false;
+    for (long s = 0; s < layout->pipeline; s++) {
+        any |= erg_layout_offload(layout, s) > 0;
+        differ |= erg_layout_offload(layout, s) != erg_layout_offload(layout, 0);
+    }
+    if (!any)
+        return false;
+    erg_text_add(out, "# NOT THE SAME: share of the activations planned for host memory:");
+    for (long s = 0; s < (differ ? layout->pipeline : 1); s++)
+        erg_text_printf(out, " %.4g", erg_layout_offload(layout, s));
+    erg_text_add(out, differ ? " (by stage).\n" : ".\n");
+    return true;
+}
 
 static void add_heading(struct erg_text *out, const struct erg_model *model,
                         const struct erg_layout *layout)

@@ -139,9 +139,10 @@ long erg_memory_warmup(const struct erg_layout *layout, long stage);
 long erg_memory_groups(const struct erg_layout *layout, long stage);
 
 /*
- * Closed form. `sizes` are of the layout's degrees. With equal chunks at most 1.4 % above the
- * simulated peak of the worst stage, and not below it but by rows that are not split; with others
- * below it by at most 0.03 %, but far above it where chunks of a stage are very unequal.
+ * Closed form. `sizes` are of the layout's degrees. With equal chunks at most 1.8 % above the
+ * simulated peak of the worst stage, and not below it but by rows that are not split, or by groups
+ * that come back to the last stage when its head is done (0.005 %); with others below it by at most
+ * 0.03 %, but far above it where chunks of a stage are very unequal.
  */
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index);
