@@ -47,7 +47,7 @@ static const cyaml_schema_value_t schema = {
 
 const struct erg_quantity erg_cluster_numbers[] = {NUMBERS(QUANTITY){NULL, 0, 0, 0, 0}};
 
-/* Whether so many GPUs are used that the last node is, too. */
+/* Whether enough GPUs are used for the last node to be used, too. */
 static int check_used(const struct erg_cluster *cluster, const struct erg_yaml *yaml,
                       const char *key, struct erg_error *err)
 {

@@ -198,7 +198,7 @@ uint64_t erg_stack_fingerprint(const struct erg_stack *stack);
 int erg_cluster_load(struct erg_cluster **cluster, const char *path, struct erg_error *err);
 void erg_cluster_free(struct erg_cluster *cluster);
 
-/* Of its own nodes, those that are used. */
+/* The GPUs of its own nodes that are used. */
 static inline long erg_cluster_gpus(const struct erg_cluster *cluster)
 {
     return cluster->gpus_used ? cluster->gpus_used : (long)cluster->nodes * cluster->gpus_per_node;

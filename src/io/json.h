@@ -35,7 +35,7 @@ json_t *erg_json_number(double value);
 json_t *erg_json_new_string(const char *text);
 
 /*
- * json_pack() with such values. Of its format: {} with "s:" before each value, [], s (a "?" behind
+ * json_pack() with such values. Its format has {} with "s:" before each value, [], s (a "?" behind
  * it changes nothing; "*" and "+" are not known), i, I (json_int_t), b, f, n, o (takes the
  * reference over), O (adds one).
  */

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of an iteration; beyond any that is trained with, and what can be planned within seconds. */
+/* The largest iteration that is planned: beyond any training, and planned within seconds. */
 enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
 
 /* What the method `gp` knows beforehand: nothing, or the model of the emulated GPU, calibrated. */

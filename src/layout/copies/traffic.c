@@ -36,7 +36,7 @@ struct stage {
     double layer_end_s;
     size_t begun; /* copies of the list up to here may run */
     struct copy_lane lanes[DIRECTIONS];
-    /* Of the message on the links inside the node, between nodes; 0: none is. Bytes/s. */
+    /* Bytes/s of the message on the links inside the node and between nodes; 0: there is none. */
     double sends[2][DIRECTIONS];
     bool *arrived;   /* [passes]: the input is there */
     size_t *pass_of; /* [backward][chunk][microbatch] */

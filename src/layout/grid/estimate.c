@@ -235,7 +235,7 @@ int erg_estimate_take(const struct erg_estimate_setting *setting,
                     request->memory_bytes / 0x1p30);
 }
 
-/* The grid of so many stages; release its layers. */
+/* The grid with that number of stages; release its layers. */
 static void grid_of(const struct erg_estimate_setting *setting, struct erg_planner_layers *layers,
                     size_t stages, struct erg_grid_problem *problem)
 {

@@ -99,8 +99,8 @@ int erg_estimate_proxy(const struct erg_estimate_setting *setting,
                        struct erg_grid_estimate *estimate, struct erg_error *err);
 
 /*
- * The grid of so many stages: its plan, and those of its Pareto set (grid_plan.h). ERG_INFEASIBLE
- * where it has none; whether each fits is said, not required.
+ * The plan of the grid with that number of stages, and those of its Pareto set (grid_plan.h).
+ * ERG_INFEASIBLE where it has none; whether each fits is said, not required.
  */
 struct erg_grid_estimates {
     struct erg_grid_estimate plan;

@@ -38,13 +38,12 @@ struct erg_grid_ops {
     size_t count, capacity;
 };
 
-/* All operations in order of a dense decoder on sequences of so many tokens; the caller frees
- * items. */
+/* All operations of a dense decoder, in order; the caller frees items. */
 void erg_grid_ops_init(struct erg_grid_ops *ops, const struct erg_model *model, long sequence);
 
-/* What models are made of, added to the operations: one that memory limits, with so many tensors
- * read and written of the size of its output; a product of tokens x inner with inner x outer, after
- * which a tensor group may sum; the feed-forward part of a layer. */
+/* The parts of models. An elementwise operation is limited by memory and reads and writes `tensors`
+ * of the size of its output; a product is of rows x inner with inner x outer, and a linear one
+ * that `reduces` is summed by its tensor group. */
 enum { ERG_GRID_PLAIN = 2, ERG_GRID_RESIDUAL = 3, ERG_GRID_SOFTMAX = 3 };
 void erg_grid_add_elementwise(struct erg_grid_ops *ops, bool starts_block, double rows,
                               double output, int tensors);

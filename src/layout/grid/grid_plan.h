@@ -3,9 +3,9 @@
  * of heavy operations alone, without running or simulating any plan.
  *
  * 1. Every layer gets the fraction of the GPUs that its load is of all load (a roofline).
- * 2. Of all partitions of the layers and all stage sizes (powers of two), those whose stage sizes
- *    come near to the fractions are kept; of these, those that communicate little; of these the
- *    best balanced is the grid's partition. Its stages take the shapes that communicate least.
+ * 2. Partitions of the layers, with all stage sizes (powers of two), are kept where the stage sizes
+ *    come near to the fractions, and then where they communicate little. The best balanced one of
+ *    them is the grid's partition. Its stages take the shapes that communicate least.
  * The Pareto set is what a later search among real plans need not look beyond.
  *
  * Source of the method and of all constants: Arena, as implemented. Deviations from exact
@@ -42,7 +42,7 @@ struct erg_planner_layers {
     struct erg_arena arena;
 };
 
-/* The layers of a model, `count` runs of its operations, for microbatches of so many samples. */
+/* The layers of a model, `count` runs of its operations, for microbatches of `samples`. */
 void erg_planner_layers_init(struct erg_planner_layers *layers, const struct erg_grid_ops *ops,
                              const struct erg_grid_layer *cut, size_t count, double element_bytes,
                              double samples);
@@ -99,8 +99,8 @@ struct erg_shape_cost {
     double per_stage, additional;
 };
 
-/* Of layers [first, end) on so many GPUs, in every shape whose replicas all have samples, fewest
- * replicas first; returns how many (at most 5). */
+/* What layers [first, end) on `gpus` communicate in every shape whose replicas all have samples,
+ * fewest replicas first; returns how many shapes there are (at most 5). */
 enum { ERG_GRID_MAX_SHAPES = 5 };
 size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first, size_t end,
                             long gpus, struct erg_shape_cost *costs);

@@ -69,7 +69,7 @@ static void drop(struct erg_grid_plan_set *set, size_t index)
     memmove(&set->items[index], &set->items[index + 1], (set->count - index) * sizeof *set->items);
 }
 
-/* Of the two most alike plans drops the worse one. */
+/* Drops the worse one of the two most alike plans. */
 static void drop_one(struct erg_grid_plan_set *set)
 {
     size_t least = SIZE_MAX, at[2] = {0, 1};

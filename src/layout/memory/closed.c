@@ -36,7 +36,7 @@ static bool is_apart(const struct erg_layout *layout, long stage)
     return erg_memory_warmup(layout, stage) == layout->microbatches * layout->virtual_stages;
 }
 
-/* Of a stage with so many layers. */
+/* The parameters of a stage that holds `layers`. */
 static double stage_parameters(const struct erg_memory_request *request,
                                const struct erg_memory_sizes *sizes, long stage, long layers)
 {

@@ -37,7 +37,7 @@ struct erg_memory_copies {
     } passes;
 };
 
-/* Of all microbatches, with the layout's ratios. */
+/* The copies of all microbatches, with the layout's ratios. */
 void erg_memory_copies_init(struct erg_memory_copies *copies,
                             const struct erg_memory_request *request, long stage);
 void erg_memory_copies_release(struct erg_memory_copies *copies);

@@ -32,7 +32,7 @@ struct erg_memory_choice {
     const struct erg_memory_piece *split; /* NULL: none */
 };
 
-/* Of a chunk with `layers`. Release what it chose. */
+/* Chooses for a chunk with `layers`; to be released. */
 void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                        enum erg_recompute recompute, long layers, double offload,
                        enum erg_memory_accounting accounting);

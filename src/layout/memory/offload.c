@@ -90,11 +90,11 @@ static void choose_in_order(struct erg_memory_choice *choice, const struct erg_m
 }
 
 /*
- * A knapsack of so many bytes, in which a tensor is worth more the longer it would wait unused, and
- * of which one tensor may be split: it is filled in the order of worth, and nothing is better. The
+ * A knapsack of bytes, in which a tensor is worth more the longer it would wait unused, and one
+ * tensor may be split: filling it in the order of worth is best. The
  * backward pass needs last what was saved first, so that is the order in the arena. While a group
  * runs backward, all that was moved of it lies in a receive buffer, and what was not is freed
- * tensor by tensor. Of U bytes that are still to be used at least U - moved were not moved, and in
+ * tensor by tensor. At least U - moved of U bytes that are still to be used were not moved, and in
  * this order there are no more at any moment: no other choice of as many bytes, however many
  * tensors it splits, needs less memory.
  */

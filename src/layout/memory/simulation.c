@@ -33,7 +33,7 @@ static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_cou
                            const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long stage)
 {
-    /* Of context ranks the middle one's halves make the largest partial gradients. */
+    /* The middle context rank's halves make the largest partial gradients. */
     long ranks[TRIED] = {request->layout->context / 2};
     size_t count = 1;
     if (request->accounting == ERG_MEMORY_FRAMEWORK)

@@ -13,7 +13,7 @@ struct erg_memory_group {
     struct erg_memory_kept {
         uint32_t block, rest[2];
     } * kept;
-    /* Of the head's chunk: final norm's input and output, softmax. */
+    /* The head's chunk keeps the final norm's input and output and the softmax. */
     uint32_t head_input, head_norm, softmax;
 };
 

@@ -84,7 +84,7 @@ struct erg_memory_tensor {
     int views;
 };
 
-/* Of one model under a tensor and context degree and a microbatch; bytes, or parameters. */
+/* Bytes, or parameters, of one model under a tensor and context degree and a microbatch. */
 struct erg_memory_sizes {
     int64_t hidden;      /* a hidden tensor, split over the tensor group (U) */
     int64_t full_hidden; /* the same of all its ranks (t U) */
@@ -166,7 +166,7 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
 /*
  * What a stage needs at least in the arena, whatever its chunks and its ratio of offloading, by its
  * layers: fixed_bytes + layer_bytes for each, and for each layer in flight what is kept of it, of
- * which all that is movable may be in host memory. Of n layers at least flying n + beyond are in
+ * which all that is movable may be in host memory. At least flying n + beyond of n layers are in
  * flight at once, counted with their microbatches: all chunks but the last have one layer. Some ten
  * nanoseconds.
  */
@@ -194,7 +194,7 @@ struct erg_memory_result {
         size_t count, capacity;
     } * courses;
     long count, worst; /* the stage that needs most */
-    /* Of each stage's course: what repeats is simulated only so often. */
+    /* In each stage's course: passes that repeat are not simulated to the end. */
     long microbatches;
 };
 
@@ -207,8 +207,8 @@ int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memor
                         struct erg_error *err);
 void erg_memory_result_release(struct erg_memory_result *result);
 
-/* Of a GPU's memory what tensors can have. The published runs fit 72.8e9 B of an 80 GiB card and
- * failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
+/* The share of a GPU's memory that tensors can have. The published runs fit 72.8e9 B of an 80 GiB
+ * card and failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
 #define ERG_MEMORY_USABLE_SHARE 0.9
 
 /* ---- how much to offload ---- */

@@ -59,7 +59,7 @@ static inline bool erg_memory_is_head(const struct erg_memory_stage_run *run, lo
 
 /* ---- offloading (transfer.c) ---- */
 
-/* Of a group from `layer` on: all of it, or that layer. Then the end of what was begun last. */
+/* Copies all of a group out, or its layer `layer`; the end is that of the copy begun last. */
 void erg_memory_begin_copy_out(struct erg_memory_stage_run *run, long k, long layer);
 void erg_memory_end_copy_out(struct erg_memory_stage_run *run);
 

@@ -41,8 +41,8 @@ static void close_copy(struct erg_memory_stage_run *run, size_t *open)
 }
 
 /*
- * Of a group from `layer` on: all of it, or that layer. What stays of a tensor that is moved in
- * part needs memory of its own, since its owner goes.
+ * Copies all of a group out, or its layer `layer`. The part of a tensor that stays needs memory of
+ * its own, since its owner goes.
  */
 void erg_memory_begin_copy_out(struct erg_memory_stage_run *run, long k, long layer)
 {

@@ -14,7 +14,7 @@ static double ffn_output(const struct erg_memory_sizes *sizes)
     return (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full;
 }
 
-/* Of the FFN what it makes and does not keep, but the outputs of the norm and of the activation's
+/* What the FFN makes and does not keep, without the outputs of the norm and of the activation's
  * gate, which are gone before its output is there. */
 static double unkept_of_ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
 {
@@ -46,7 +46,7 @@ static double used_first(const struct erg_memory_sizes *sizes)
     return (sizes->gated ? 2 : 1) * (double)sizes->ffn;
 }
 
-/* Of recomputing everything, all of a layer again. */
+/* What full recomputation makes again of a layer before its backward pass. */
 static double made_again(const struct erg_memory_sizes *sizes)
 {
     return (double)(sizes->kept[ERG_RECOMPUTE_NONE] - sizes->kept[ERG_RECOMPUTE_FULL]);
@@ -63,8 +63,8 @@ static double ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recom
 }
 
 /* The attention's sums for the queries' gradient are in fp32; with context ranks it has the
- * gradients of all keys and values, and of half of them once more. Of the norm before the FFN
- * `norm_stays` is what is kept for it. */
+ * gradients of all keys and values, and those of half of them once more. `norm_stays` is what is
+ * kept for the norm before the FFN. */
 static double attention(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                         double norm_stays)
 {
