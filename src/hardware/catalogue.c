@@ -27,9 +27,7 @@ static int unknown_entry(const char *kind, const char *what, const char *name,
         *at = (char)tolower((unsigned char)*at);
     const char *meant = erg_closest(lower, names);
     struct erg_text known = {0};
-    erg_text_add(&known, "");
-    for (size_t i = 0; names[i]; i++)
-        erg_text_printf(&known, "%s%s", i ? ", " : "", names[i]);
+    erg_text_add_names(&known, names);
     if (meant)
         erg_fail(err, ERG_FAILED, "the %s '%s' is not known; did you mean '%s'? Known: %s", what,
                  name, meant, known.data);

@@ -151,6 +151,20 @@ static int read_rope(struct erg_model *model, const struct erg_json_place *place
     return read_scaling(&model->rope, &scaling, model->max_positions, err);
 }
 
+/* Heads share the hidden size where the config does not say how wide they are. */
+static int fill_head_dim(struct erg_model *model, const struct erg_json_place *place,
+                         const char *heads_key, const char *size, struct erg_error *err)
+{
+    if (model->head_dim)
+        return 0;
+    if (model->hidden % model->heads != 0)
+        return erg_json_fail(place, heads_key, err,
+                             "expected a divisor of the %s %ld (or a key 'head_dim'), got %ld",
+                             size, model->hidden, model->heads);
+    model->head_dim = model->hidden / model->heads;
+    return 0;
+}
+
 /*
  * Llama, Mistral, Qwen, Phi-3: RMSNorm, rotary positions, SwiGLU, grouped keys and values. Phi has
  * the products of queries, keys and values in one matrix, and those of SwiGLU, which is how all are
@@ -188,15 +202,7 @@ static int read_llama(struct erg_model *model, const struct model_family *family
         return erg_json_fail(place, "num_key_value_heads", err,
                              "expected a divisor of the %ld attention heads, got %ld", model->heads,
                              model->kv_heads);
-    if (model->head_dim)
-        return 0;
-    if (model->hidden % model->heads != 0)
-        return erg_json_fail(place, "num_attention_heads", err,
-                             "expected a divisor of the hidden size %ld (or a key 'head_dim'), got "
-                             "%ld",
-                             model->hidden, model->heads);
-    model->head_dim = model->hidden / model->heads;
-    return 0;
+    return fill_head_dim(model, place, "num_attention_heads", "hidden size", err);
 }
 
 /*
@@ -223,20 +229,10 @@ static int read_gpt2(struct erg_model *model, const struct model_family *family,
     if (optional_long(place, "n_inner", MAX_WIDTH, &model->ffn, err) ||
         optional_long(place, "head_dim", MAX_HEAD_DIM, &model->head_dim, err) ||
         optional_bool(place, "tie_word_embeddings", &model->tied, err) ||
+        optional_double(place, "layer_norm_epsilon", 0, 1, &model->norm_eps, err) ||
         check_activation(place, "activation_function", "gelu", err))
         return -1;
-    if (erg_json_has(place, "layer_norm_epsilon") &&
-        erg_json_double(place, "layer_norm_epsilon", 0, 1, &model->norm_eps, err))
-        return -1;
-    if (model->head_dim)
-        return 0;
-    if (model->hidden % model->heads != 0)
-        return erg_json_fail(place, "n_head", err,
-                             "expected a divisor of the embedding size %ld (or a key 'head_dim'), "
-                             "got %ld",
-                             model->hidden, model->heads);
-    model->head_dim = model->hidden / model->heads;
-    return 0;
+    return fill_head_dim(model, place, "n_head", "embedding size", err);
 }
 
 static const struct model_family families[] = {
@@ -418,8 +414,7 @@ static int not_found(const char *name, struct erg_error *err)
     struct erg_text known = {0};
     const char *const *names = erg_data_names("models", &arena);
     const char *meant = erg_closest(name, names);
-    for (size_t i = 0; names[i]; i++)
-        erg_text_printf(&known, "%s%s", i ? ", " : "", names[i]);
+    erg_text_add_names(&known, names);
     if (meant)
         erg_fail(err, ERG_FAILED,
                  "loading the model '%s': no such file or catalogue entry; did "
@@ -429,7 +424,7 @@ static int not_found(const char *name, struct erg_error *err)
         erg_fail(err, ERG_FAILED,
                  "loading the model '%s': expected a config.json, a folder that holds one, or one "
                  "of the catalogue: %s",
-                 name, known.data ? known.data : "(which is empty)");
+                 name, *known.data ? known.data : "(which is empty)");
     erg_text_release(&known);
     erg_arena_release(&arena);
     return -1;
