@@ -7,7 +7,8 @@
 
 /* What one microbatch keeps of one chunk. */
 struct erg_memory_group {
-    long chunk, layers;
+    long chunk, microbatch, layers;
+    bool head, moves; /* it is of the head's chunk; a part of it is moved to host memory */
     /* [layer * ERG_MEMORY_ROLES + role]: the tensor, what is kept of one of which a part
      * is in host memory, and what of it was put together again. */
     struct erg_memory_kept {

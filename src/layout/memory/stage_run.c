@@ -39,14 +39,14 @@ static void groups_in(struct erg_memory_stage_run *run, long k)
 }
 
 /* A pass begins, and one of its layers has run: positions in the list of copies. */
-static void begin_pass(struct erg_memory_stage_run *run, bool is_backward, long chunk, long k)
+static void begin_pass(struct erg_memory_stage_run *run, bool is_backward,
+                       const struct erg_memory_group *group)
 {
     if (!run->copies)
         return;
     size_t at = erg_memory_copies_end(run->copies);
-    ERG_PUSH(
-        &run->copies->passes, items,
-        (struct erg_memory_pass){is_backward, chunk, erg_memory_microbatch_of(run, k), at, at});
+    ERG_PUSH(&run->copies->passes, items,
+             (struct erg_memory_pass){is_backward, group->chunk, group->microbatch, at, at});
 }
 
 static void count_layer(struct erg_memory_stage_run *run)
@@ -60,12 +60,11 @@ static void count_layer(struct erg_memory_stage_run *run)
 static void forward(struct erg_memory_stage_run *run, long k)
 {
     struct erg_memory_group *group = &run->groups[k];
-    long chunk = erg_memory_forward_chunk(run, k);
     uint32_t x = run->input;
     run->input = NO_BLOCK;
-    if (run->s.stage == 0 && chunk == 0)
+    if (run->s.stage == 0 && group->chunk == 0)
         x = erg_memory_embedding_forward(&run->s);
-    begin_pass(run, false, chunk, k);
+    begin_pass(run, false, group);
     for (long layer = 0; layer < group->layers; layer++) {
         x = erg_memory_layer_forward(&run->s, group, layer, x, false);
         count_layer(run);
@@ -74,7 +73,7 @@ static void forward(struct erg_memory_stage_run *run, long k)
         erg_memory_end_copy_out(run);
         erg_memory_begin_copy_out(run, k, layer);
     }
-    if (erg_memory_is_head(run, chunk)) {
+    if (group->head) {
         erg_memory_head_forward(&run->s, group, x);
         x = NO_BLOCK;
     }
@@ -84,12 +83,12 @@ static void forward(struct erg_memory_stage_run *run, long k)
 
 static void backward(struct erg_memory_stage_run *run, long k)
 {
-    struct erg_memory_group *group = &run->groups[erg_memory_group_of_backward(run, k)];
+    struct erg_memory_group *group = erg_memory_group_back(run, k);
     uint32_t gradient = run->gradient;
     run->gradient = NO_BLOCK;
-    if (erg_memory_is_head(run, group->chunk))
+    if (group->head)
         gradient = erg_memory_head_backward(&run->s, group);
-    begin_pass(run, true, group->chunk, k);
+    begin_pass(run, true, group);
     for (long layer = group->layers; layer-- > 0;) {
         if (run->s.request->layer_copies)
             erg_memory_begin_copy_in_below(run, k, layer);
@@ -108,13 +107,13 @@ static void backward(struct erg_memory_stage_run *run, long k)
 /* Memory for what forward step k, or backward step k, will be sent. */
 static void receive_input(struct erg_memory_stage_run *run, long k)
 {
-    if (k < run->steps && !(run->s.stage == 0 && erg_memory_forward_chunk(run, k) == 0))
+    if (k < run->steps && !(run->s.stage == 0 && run->groups[k].chunk == 0))
         run->input = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
 }
 
 static void receive_gradient(struct erg_memory_stage_run *run, long k)
 {
-    if (k < run->steps && !erg_memory_is_head(run, erg_memory_backward_chunk(run, k)))
+    if (k < run->steps && !erg_memory_group_back(run, k)->head)
         run->gradient = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
 }
 
@@ -122,17 +121,15 @@ static void receive_gradient(struct erg_memory_stage_run *run, long k)
 static void end_pass(struct erg_memory_stage_run *run, bool is_backward, long k)
 {
     struct erg_memory_allocator *memory = &run->s.memory;
-    long chunk = is_backward ? erg_memory_backward_chunk(run, k) : erg_memory_forward_chunk(run, k);
+    const struct erg_memory_group *group =
+        is_backward ? erg_memory_group_back(run, k) : &run->groups[k];
     if (memory->worst.total > run->worst.total) {
         run->worst = memory->worst;
-        run->worst_moment = erg_memory_is_head(run, chunk) ? "head"
-                            : is_backward                  ? "backward"
-                                                           : "forward";
+        run->worst_moment = group->head ? "head" : is_backward ? "backward" : "forward";
     }
     if (run->course) {
-        struct erg_memory_step step = {.backward = is_backward,
-                                       .chunk = chunk,
-                                       .microbatch = erg_memory_microbatch_of(run, k)};
+        struct erg_memory_step step = {
+            .backward = is_backward, .chunk = group->chunk, .microbatch = group->microbatch};
         for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
             step.items[i] = (float)memory->worst.items[i];
         ERG_PUSH(run->course, steps, step);
@@ -152,7 +149,7 @@ static void iterate(struct erg_memory_stage_run *run)
     }
     groups_out(run, warmup - 1);
     receive_gradient(run, 0);
-    erg_memory_begin_copy_in(run, 0, run->groups[erg_memory_group_of_backward(run, 0)].layers - 1);
+    erg_memory_begin_copy_in(run, 0, erg_memory_group_back(run, 0)->layers - 1);
     for (long k = 0; k < steps; k++) {
         if (k + warmup < steps) {
             forward(run, k + warmup);
@@ -223,6 +220,7 @@ static void init(struct erg_memory_stage_run *run, const struct erg_memory_reque
                  const struct erg_memory_sizes *sizes, long stage, long rank, long microbatches)
 {
     const struct erg_layout *layout = request->layout;
+    const bool offloads = erg_memory_offloads(layout, stage);
     *run = (struct erg_memory_stage_run){
         .s = {.request = request,
               .sizes = sizes,
@@ -232,11 +230,9 @@ static void init(struct erg_memory_stage_run *run, const struct erg_memory_reque
               .memory = {.accounting = request->accounting}},
         .order = erg_pass_order_of((size_t)layout->pipeline, (size_t)layout->virtual_stages,
                                    (size_t)microbatches),
-        .stages = layout->pipeline,
         .chunks = layout->virtual_stages,
         .steps = microbatches * layout->virtual_stages,
         .warmup = erg_memory_warmup(layout, stage),
-        .offloads = erg_memory_offloads(layout, stage),
         .copying_out = -1,
         .receive = {{.block = NO_BLOCK}, {.block = NO_BLOCK}},
         .open_out = SIZE_MAX,
@@ -256,7 +252,11 @@ static void init(struct erg_memory_stage_run *run, const struct erg_memory_reque
     run->groups = erg_xcalloc((size_t)run->steps, sizeof *run->groups);
     for (long k = 0; k < run->steps; k++) {
         struct erg_memory_group *group = &run->groups[k];
-        group->chunk = erg_memory_forward_chunk(run, k);
+        const struct erg_pass pass = erg_pass_order_nth(&run->order, false, (size_t)k);
+        group->chunk = (long)pass.chunk;
+        group->microbatch = (long)pass.microbatch;
+        group->head = stage == layout->pipeline - 1 && group->chunk == run->chunks - 1;
+        group->moves = offloads && !group->head;
         group->layers =
             erg_layout_chunk_layers(layout, request->model->layers, stage, group->chunk);
         size_t count = (size_t)group->layers * ERG_MEMORY_ROLES;
@@ -315,10 +315,10 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
                                         .groups = erg_memory_groups(request->layout, stage)};
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         result->items[i] = (double)run.worst.items[i];
-    for (long k = 0; k < run.steps && run.offloads; k++) {
+    for (long k = 0; k < run.steps; k++) {
         double moved = (double)run.choices[run.groups[k].chunk].moved *
                        (double)(request->layer_copies ? run.groups[k].layers : 1);
-        if (!erg_memory_is_head(&run, run.groups[k].chunk) && moved > result->offload_bytes)
+        if (run.groups[k].moves && moved > result->offload_bytes)
             result->offload_bytes = moved;
     }
     release(&run);

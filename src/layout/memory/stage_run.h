@@ -9,8 +9,7 @@
 struct erg_memory_stage_run {
     struct erg_memory_simulation s;
     struct erg_pass_order order;
-    long stages, chunks, steps, warmup; /* steps: forwards of an iteration */
-    bool offloads;
+    long chunks, steps, warmup; /* steps: forwards of an iteration */
     struct erg_memory_choice *choices; /* [chunks]: of a group, or of one layer of it */
     struct erg_memory_group *groups;   /* [steps]: in order of their forward pass */
     long copying_out;                  /* group, or -1 */
@@ -28,33 +27,12 @@ struct erg_memory_stage_run {
     size_t open_out, open_in;         /* of them, not ended; else SIZE_MAX */
 };
 
-/* ---- which microbatch and chunk a step is of ---- */
-
-static inline long erg_memory_forward_chunk(const struct erg_memory_stage_run *run, long k)
+/* The group that backward step k consumes. */
+static inline struct erg_memory_group *erg_memory_group_back(const struct erg_memory_stage_run *run,
+                                                             long k)
 {
-    return (long)erg_pass_order_nth(&run->order, false, (size_t)k).chunk;
-}
-
-static inline long erg_memory_backward_chunk(const struct erg_memory_stage_run *run, long k)
-{
-    return (long)erg_pass_order_nth(&run->order, true, (size_t)k).chunk;
-}
-
-static inline long erg_memory_microbatch_of(const struct erg_memory_stage_run *run, long k)
-{
-    return (long)erg_pass_order_nth(&run->order, false, (size_t)k).microbatch;
-}
-
-/* The forward step of the group that backward step k consumes. */
-static inline long erg_memory_group_of_backward(const struct erg_memory_stage_run *run, long k)
-{
-    return (long)erg_pass_order_forward(&run->order,
-                                        erg_pass_order_nth(&run->order, true, (size_t)k));
-}
-
-static inline bool erg_memory_is_head(const struct erg_memory_stage_run *run, long chunk)
-{
-    return run->s.stage == run->stages - 1 && chunk == run->chunks - 1;
+    const struct erg_pass pass = erg_pass_order_nth(&run->order, true, (size_t)k);
+    return &run->groups[erg_pass_order_forward(&run->order, pass)];
 }
 
 /* ---- offloading (transfer.c) ---- */
