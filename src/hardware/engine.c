@@ -45,23 +45,26 @@
     X(host_link_gb_s, host_link_bandwidth, 1e9, 0, 1e5)                                            \
     X(offload_interference, offload_interference, 1, 0, 10)
 
-/* Another number of the file, or 1, where the file has none. */
+/* Where the file has none it is the last member here, or 1 for `name`. */
 #define RELATIVE(X)                                                                                \
-    X(whole_head_efficiency, whole_head_efficiency, 1, 0.01, 2)                                    \
-    X(unfused_host_factor, unfused_host_factor, 1, 1, 10)                                          \
-    X(attention_backward_efficiency, attention_backward_efficiency, 1, 0.01, 2)                    \
-    X(activation_factor, activation_factor, 1, 0.1, 10)                                            \
-    X(tensor_forward_context, tensor_forward_context, 1, 0, 10)                                    \
-    X(tensor_backward_context, tensor_backward_context, 1, 0, 10)                                  \
-    X(context_exposed_grouped, context_exposed_grouped, 1, 0, 10)                                  \
-    X(pipeline_ends_exposed, pipeline_ends_exposed, 1, 0, 10)
+    X(whole_head_efficiency, whole_head_efficiency, 1, 0.01, 2, name)                              \
+    X(unfused_host_factor, unfused_host_factor, 1, 1, 10, name)                                    \
+    X(attention_backward_efficiency, attention_backward_efficiency, 1, 0.01, 2,                    \
+      attention_efficiency)                                                                        \
+    X(activation_factor, activation_factor, 1, 0.1, 10, name)                                      \
+    X(tensor_forward_context, tensor_forward_context, 1, 0, 10, tensor_forward)                    \
+    X(tensor_backward_context, tensor_backward_context, 1, 0, 10, tensor_backward)                 \
+    X(context_exposed_grouped, context_exposed_grouped, 1, 0, 10, context_exposed)                 \
+    X(pipeline_ends_exposed, pipeline_ends_exposed, 1, 0, 10, pipeline_exposed)
 
-#define FIELD(key, member, factor, min, max)                                                       \
+#define OFFSET(member) offsetof(struct erg_engine, member)
+#define FIELD(key, member, ...)                                                                    \
     CYAML_FIELD_FLOAT(#key, CYAML_FLAG_DEFAULT, struct erg_engine, member),
-#define OPTION(key, member, factor, min, max)                                                      \
+#define OPTION(key, member, ...)                                                                   \
     CYAML_FIELD_FLOAT(#key, CYAML_FLAG_OPTIONAL, struct erg_engine, member),
-#define QUANTITY(key, member, factor, min, max)                                                    \
-    {#key, offsetof(struct erg_engine, member), factor, min, max},
+#define QUANTITY(key, member, factor, min, max) {#key, OFFSET(member), factor, min, max},
+#define RELATIVE_QUANTITY(key, member, factor, min, max, followed)                                 \
+    QUANTITY(key, member, factor, min, max)
 
 static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_engine, name, 1, 200),
@@ -75,29 +78,16 @@ static const cyaml_schema_value_t schema = {
 };
 
 const struct erg_quantity erg_engine_numbers[] = {
-    REQUIRED(QUANTITY) OPTIONAL(QUANTITY) RELATIVE(QUANTITY){NULL, 0, 0, 0, 0},
+    REQUIRED(QUANTITY) OPTIONAL(QUANTITY) RELATIVE(RELATIVE_QUANTITY){NULL, 0, 0, 0, 0},
 };
+
+#define FOLLOW(key, member, factor, min, max, followed) {#key, OFFSET(member), OFFSET(followed)},
 
 /* Which number stands in for one that the file leaves out. */
 static const struct {
     const char *key;
-    size_t offset;
-    ptrdiff_t followed; /* its offset; NOTHING: 1 is meant */
-} relatives[] = {
-#define NOTHING (-1)
-#define FOLLOWS(key, other)                                                                        \
-    {                                                                                              \
-#key, offsetof(struct erg_engine, key), offsetof(struct erg_engine, other)                 \
-    }
-    {"whole_head_efficiency", offsetof(struct erg_engine, whole_head_efficiency), NOTHING},
-    {"unfused_host_factor", offsetof(struct erg_engine, unfused_host_factor), NOTHING},
-    {"activation_factor", offsetof(struct erg_engine, activation_factor), NOTHING},
-    FOLLOWS(attention_backward_efficiency, attention_efficiency),
-    FOLLOWS(tensor_forward_context, tensor_forward),
-    FOLLOWS(tensor_backward_context, tensor_backward),
-    FOLLOWS(context_exposed_grouped, context_exposed),
-    FOLLOWS(pipeline_ends_exposed, pipeline_exposed),
-};
+    size_t offset, followed;
+} relatives[] = {RELATIVE(FOLLOW)};
 enum { RELATIVES = sizeof relatives / sizeof *relatives };
 
 static double *number_at(struct erg_engine *engine, size_t offset)
@@ -110,9 +100,8 @@ static void follow(struct erg_engine *engine)
     for (size_t i = 0; i < RELATIVES; i++)
         if (engine->followers & 1u << i)
             *number_at(engine, relatives[i].offset) =
-                relatives[i].followed == NOTHING
-                    ? 1
-                    : *number_at(engine, (size_t)relatives[i].followed);
+                relatives[i].followed == OFFSET(name) ? 1
+                                                      : *number_at(engine, relatives[i].followed);
 }
 
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
