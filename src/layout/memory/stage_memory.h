@@ -75,7 +75,6 @@ enum erg_memory_role {
 
 /* One of them for one microbatch; bytes 0: this model has none. */
 struct erg_memory_tensor {
-    const char *name;
     int64_t bytes;
     int64_t rows;   /* it can be split between any two */
     unsigned saved; /* bits 1 << enum erg_recompute: by which modes */
