@@ -9,7 +9,7 @@
 struct erg_memory_stage_run {
     struct erg_memory_simulation s;
     struct erg_pass_order order;
-    long chunks, steps, warmup; /* steps: forwards of an iteration */
+    long chunks, steps, warmup;        /* steps: forwards of an iteration */
     struct erg_memory_choice *choices; /* [chunks]: of a group, or of one layer of it */
     struct erg_memory_group *groups;   /* [steps]: in order of their forward pass */
     long copying_out;                  /* group, or -1 */
