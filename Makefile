@@ -37,7 +37,7 @@ demo: all
 bench: all
 	@cmake --build --preset $(PRESET) --target benches --target research
 	sh scripts/bench.sh $(BUILD)/bench
-	sh scripts/bench.sh $(BUILD)/research replay
+	sh scripts/bench.sh $(BUILD)/research arena replay
 
 # The status of the checks, not of tee.
 gpu-check: all

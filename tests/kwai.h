@@ -6,7 +6,7 @@
 #ifndef ERGON_TESTS_KWAI_H
 #define ERGON_TESTS_KWAI_H
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 /* Peak of all ranks after two iterations; sequence 8192, t 2, c 2, p 8, l 2, batch 256. */
 static const struct kwai_cell {

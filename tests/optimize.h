@@ -9,6 +9,7 @@
 #include "program.h"
 
 #include "io/json.h"
+#include "json_file.h"
 #include "stored.h"
 
 #include <fcntl.h>
@@ -129,7 +130,7 @@ static inline json_t *load_plan(const char *out)
     snprintf(path, sizeof path, "%s/%s/plan.json", folder, out);
     struct erg_error err = {0};
     json_t *plan = NULL;
-    assert_ok(erg_json_load(&plan, path, &err), &err);
+    assert_ok(load_json(&plan, path, &err), &err);
     return plan;
 }
 

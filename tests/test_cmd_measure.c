@@ -1,5 +1,6 @@
 /* ergon measure: energy of a command over the fake NVML; exit status, signals, output. */
 #include "commands.h"
+#include "json_file.h"
 
 #include <sys/stat.h>
 
@@ -51,7 +52,7 @@ static void test_table_and_output(void **state)
     check_program(arguments.data, 0, "out\n");
     json_t *root;
     struct erg_error err;
-    assert_ok(erg_json_load(&root, in_folder("m.json"), &err), &err);
+    assert_ok(load_json(&root, in_folder("m.json"), &err), &err);
     assert_int_equal(number_at(root, "runs.0.exit_status"), 0);
     json_decref(root);
     erg_text_release(&arguments);

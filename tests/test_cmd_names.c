@@ -1,5 +1,6 @@
 /* Names of any bytes, of GPUs, arguments, files and jobs: documents stay whole, and valid UTF-8. */
 #include "commands.h"
+#include "json_file.h"
 
 #include "io/csv.h"
 
@@ -116,7 +117,7 @@ static void test_jobs_of_any_name(void **state)
         struct erg_text path = {0};
         erg_text_printf(&path, "%s/out/%s", folder, files[i]);
         char *text;
-        assert_ok(erg_json_load(&root, path.data, &err), &err); /* is JSON */
+        assert_ok(load_json(&root, path.data, &err), &err); /* is JSON */
         assert_ok(erg_file_read(path.data, 0, &text, NULL, &err), &err);
         named += strstr(text, "Jos" FFFD "-1") != NULL;
         free(text);

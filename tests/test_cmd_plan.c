@@ -1,5 +1,6 @@
 /* ergon plan: its document, its tables, its files and its refusals. */
 #include "commands.h"
+#include "json_file.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -176,7 +177,7 @@ static void test_all_that_fit_are_drawn(void **state)
     snprintf(text, sizeof text, "%s/layouts.json", folder);
     struct erg_error err;
     json_t *document = NULL;
-    assert_ok(erg_json_load(&document, text, &err), &err);
+    assert_ok(load_json(&document, text, &err), &err);
     const json_t *drawn = json_object_get(json_object_get(document, "points"), "time_s");
     const double fit = number(json_object_get(document, "planned"), "fitting");
     assert_true(fit > 100);
@@ -391,7 +392,7 @@ static void check_way(const char *arguments, const char *recompute, const char *
     snprintf(path, sizeof path, "%s/plan/plan.json", folder);
     struct erg_error err;
     json_t *plan = NULL;
-    assert_ok(erg_json_load(&plan, path, &err), &err);
+    assert_ok(load_json(&plan, path, &err), &err);
     const json_t *job = json_object_get(plan, "job");
     assert_string_equal(json_string_value(json_object_get(job, "recompute")), recompute);
     json_decref(plan);

@@ -1,5 +1,6 @@
 /* ergon record and ergon export over the fake NVML. */
 #include "commands.h"
+#include "json_file.h"
 
 #include "io/csv.h"
 #include "io/file.h"
@@ -88,7 +89,7 @@ static void test_a_command_is_recorded(void **state)
     check_program(arguments.data, 0, "");
     json_t *trace;
     struct erg_error err;
-    assert_ok(erg_json_load(&trace, in_folder("a.json"), &err), &err);
+    assert_ok(load_json(&trace, in_folder("a.json"), &err), &err);
     assert_true(json_array_size(json_object_get(trace, "traceEvents")) > rows);
     json_decref(trace);
     erg_text_release(&arguments);

@@ -1,6 +1,7 @@
 /* ergon simulate --sweep: results in a folder, parts under Slurm, and its refusals. */
 #include "commands.h"
 #include "io/csv.h"
+#include "json_file.h"
 
 #include <sys/stat.h>
 
@@ -45,7 +46,7 @@ static void test_results(void **state)
     assert_true(number_at(document,
                           "groups.0.loads.1.policies.1.metrics.mean_jct_s.difference.half_width") >
                 0);
-    assert_ok(erg_json_load(&written, in_folder("all/sweep.json"), &err), &err);
+    assert_ok(load_json(&written, in_folder("all/sweep.json"), &err), &err);
     assert_true(json_equal(document, written));
     json_decref(written);
     json_decref(document);
@@ -98,7 +99,7 @@ static void test_names_what_is_not_served(void **state)
         erg_text_release(&result.out);
     }
     json_t *document;
-    assert_ok(erg_json_load(&document, in_folder("unfit/sweep.json"), &err), &err);
+    assert_ok(load_json(&document, in_folder("unfit/sweep.json"), &err), &err);
     /* 'second' under two policies, 'third' under all three. */
     assert_int_equal(json_array_size(json_at(document, "groups.0.unserved")), 5);
     assert_string_equal(text_at(document, "groups.0.unserved.0.policy"), "fcfs");
@@ -140,7 +141,7 @@ static void test_slurm(void **state)
                     in_folder("it's.sbatch"), folder, in_folder("it's.sbatch"));
     assert_int_equal(system(command.data), 0);
     assert_int_equal(stat(in_folder("it's apart/parts/4-of-4.db"), &info), 0);
-    assert_ok(erg_json_load(&apart, in_folder("it's apart/sweep.json"), &err), &err);
+    assert_ok(load_json(&apart, in_folder("it's apart/sweep.json"), &err), &err);
     whole = run_json(line("whole", "--json 2>/dev/null"), 0);
     assert_true(json_equal(apart, whole));
     json_decref(apart);

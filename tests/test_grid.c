@@ -81,9 +81,49 @@ static void test_published_totals(void **state)
     erg_csv_free(csv);
 }
 
+static void test_groups_of_gpus(void **state)
+{
+    (void)state;
+    /* Nodes of 4: GPUs 2..5 lie on two nodes, 0 4 8 12 on four, 0 2 on one. */
+    assert_int_equal(erg_comm_group_of(2, 1, 4, 4).nodes, 2);
+    assert_int_equal(erg_comm_group_of(0, 4, 4, 4).nodes, 4);
+    assert_int_equal(erg_comm_group_of(0, 2, 2, 4).nodes, 1);
+    assert_int_equal(erg_comm_group_of(0, 2, 2, 4).size, 2);
+}
+
+/* 2^18 elements are 2^20 bytes: a ring of n sends (n - 1) / n of them, an AllReduce twice that. */
+static void test_links(void **state)
+{
+    (void)state;
+    const struct erg_allocation allocation = {"H200-SXM-measured-long", 2, 4, false};
+    const struct erg_grid_links links = {200e9, 25e9, 1e-5};
+    static const struct {
+        enum erg_grid_collective op;
+        struct erg_comm_group group;
+        double bytes, rate;
+    } expected[] = {
+        {ERG_ALL_REDUCE, {4, 1}, 2 * 0.75 * 0x1p20, 200e9},
+        {ERG_ALL_REDUCE, {8, 2}, 2 * 0.875 * 0x1p20, 4 * 25e9},
+        {ERG_ALL_TO_ALL, {2, 2}, 0.5 * 0x1p20, 25e9},
+        {ERG_SEND, {2, 1}, 0x1p20, 200e9},
+        {ERG_SEND, {2, 2}, 0x1p20, 25e9},
+    };
+    const struct erg_grid_network network = erg_grid_network_of(&links);
+    struct erg_error err;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        double seconds = 0;
+        assert_ok(network.time(network.context, &allocation, expected[i].op, expected[i].group,
+                               0x1p18, &seconds, &err),
+                  &err);
+        assert_close(seconds, 1e-5 + expected[i].bytes / expected[i].rate, 1e-6);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_groups_of_gpus),
+        cmocka_unit_test(test_links),
         cmocka_unit_test(test_iteration_of_two_stages),
         cmocka_unit_test(test_published_totals),
     };

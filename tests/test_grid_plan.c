@@ -161,22 +161,25 @@ static void test_quiet_partitions_are_kept(void **state)
     free(partitions.items);
 }
 
-static struct erg_comm_tables *load_tables(const char *text)
-{
-    char path[] = "/tmp/ergon-comm-XXXXXX";
-    int file = mkstemp(path);
-    struct erg_comm_tables *tables;
-    struct erg_error err;
-    assert_true(file >= 0);
-    assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
-    close(file);
-    assert_ok(erg_comm_tables_load(&tables, path, &err), &err);
-    unlink(path);
-    return tables;
-}
+/* Every AllReduce within one node takes as long; of groups across nodes only `across` knows. */
+struct constant {
+    double seconds;
+    bool across;
+};
 
-#define TABLE_HEADER                                                                               \
-    "gpu_type,num_nodes,gpus_per_node,infiniband,op,group_size,hosts_crossed,elements,time_s\n"
+static int time_of_constant(const void *context, const struct erg_allocation *allocation,
+                            enum erg_grid_collective op, struct erg_comm_group group,
+                            double elements, double *seconds, struct erg_error *err)
+{
+    const struct constant *constant = context;
+    (void)elements;
+    assert_int_equal(op, ERG_ALL_REDUCE);
+    if (group.nodes > 1 && !constant->across)
+        return erg_fail(err, ERG_FAILED, "no all-reduce of %ld GPUs across %ld nodes of %ld",
+                        group.size, group.nodes, allocation->gpus_per_node);
+    *seconds += constant->seconds;
+    return 0;
+}
 
 static void test_pareto_set(void **state)
 {
@@ -185,12 +188,12 @@ static void test_pareto_set(void **state)
     struct erg_grid_plan_set set;
     struct erg_error err;
     const struct erg_allocation allocation = {"x", 2, 2, false};
-    struct erg_comm_tables *slow = load_tables(TABLE_HEADER "x,2,2,0,all-reduce,2,1,1,100\n");
-    struct erg_comm_tables *fast = load_tables(TABLE_HEADER "x,2,2,0,all-reduce,2,1,1,1e-9\n");
+    const struct erg_grid_network slow = {time_of_constant, &(struct constant){100, false}};
+    const struct erg_grid_network fast = {time_of_constant, &(struct constant){1e-9, false}};
     /* One partition, perfectly balanced. By tensor and data of both stages: 15 x 1000;
      * 15 x (1000 + 1.1 x 2000); 15 x (1.1 x 8 + 1); 15 x 2001: the third beats the others. */
     make(&made, (const double[]){1, 1, 1, 1}, outputs, weights, 4, 4, 2);
-    assert_ok(erg_grid_plan_set(&made.problem, slow, &allocation, &set, &err), &err);
+    assert_ok(erg_grid_plan_set(&made.problem, &slow, &allocation, &set, &err), &err);
     assert_int_equal(set.count, 1);
     assert_plan(&set.items[0].plan, "0_1__2_3::2_1__1_2");
     assert_near(set.items[0].communication, 15 * 9.8, 1e-9);
@@ -200,10 +203,10 @@ static void test_pareto_set(void **state)
      * silent, so the first plan beats all others, unless communication hides anyway: then nothing
      * is ten times better balanced, and all 2 x 2 x 2 plans stay. */
     make(&made, (const double[]){3, 2, 2, 1}, none, none, 4, 4, 2);
-    assert_ok(erg_grid_plan_set(&made.problem, slow, &allocation, &set, &err), &err);
+    assert_ok(erg_grid_plan_set(&made.problem, &slow, &allocation, &set, &err), &err);
     assert_int_equal(set.count, 1);
     assert_plan(&set.items[0].plan, "0_0__1_3::1_2__1_2");
-    assert_ok(erg_grid_plan_set(&made.problem, fast, &allocation, &set, &err), &err);
+    assert_ok(erg_grid_plan_set(&made.problem, &fast, &allocation, &set, &err), &err);
     assert_int_equal(set.count, 8);
     assert_true(set.items[7].insignificant);
     assert_plan(&set.items[7].plan, "0_1__2_3::2_1__2_1");
@@ -213,17 +216,14 @@ static void test_pareto_set(void **state)
     for (int i = 0; i < 16; i++)
         loads[i] = 1 + 0.05 * i;
     const struct erg_allocation four = {"x", 4, 2, false};
-    struct erg_comm_tables *many =
-        load_tables(TABLE_HEADER "x,4,2,0,all-reduce,2,1,1,1e-9\nx,4,2,0,all-reduce,4,2,1,1e-9\n");
+    const struct erg_grid_network many = {time_of_constant, &(struct constant){1e-9, true}};
     make(&made, loads, none, none, 16, 8, 4);
-    assert_ok(erg_grid_plan_set(&made.problem, many, &four, &set, &err), &err);
+    assert_ok(erg_grid_plan_set(&made.problem, &many, &four, &set, &err), &err);
     assert_int_equal(set.count, ERG_GRID_SET_PLANS);
-    /* What the tables lack is said. */
-    assert_fails(erg_grid_plan_set(&made.problem, fast, &four, &set, &err), &err,
-                 "no all-reduce of 2 GPUs");
-    erg_comm_tables_free(slow);
-    erg_comm_tables_free(fast);
-    erg_comm_tables_free(many);
+    /* What the network does not know is said. */
+    make(&made, (const double[]){1, 1}, none, none, 2, 4, 1);
+    assert_fails(erg_grid_plan_set(&made.problem, &fast, &allocation, &set, &err), &err,
+                 "no all-reduce of 4 GPUs across 2 nodes of 2");
 }
 
 static void check_places(const long *sizes, size_t stages, long gpus_per_node, const long *expected)

@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/trace.h"
+#include "json_file.h"
 #include "stored.h"
 
 #include <signal.h>
@@ -404,7 +405,7 @@ static void trace_is_valid_json(void **state)
     snprintf(path, sizeof path, "%s", in_folder("trace.json"));
     json_t *root;
     assert_ok(erg_trace_write(trace, path, &err), &err);
-    assert_ok(erg_json_load(&root, path, &err), &err);
+    assert_ok(load_json(&root, path, &err), &err);
     assert_int_equal(json_array_size(json_object_get(root, "traceEvents")), 0);
     json_decref(root);
 
@@ -416,7 +417,7 @@ static void trace_is_valid_json(void **state)
     erg_trace_counter(trace, 3, "power", 2, power, 2);
     assert_ok(erg_trace_write(trace, path, &err), &err);
     erg_trace_free(trace);
-    assert_ok(erg_json_load(&root, path, &err), &err);
+    assert_ok(load_json(&root, path, &err), &err);
     const json_t *events = json_object_get(root, "traceEvents");
     assert_int_equal(json_array_size(events), 6);
     const json_t *span = json_array_get(events, 4);
@@ -450,7 +451,7 @@ static void trace_spans_that_follow_each_other_do_not_overlap(void **state)
     assert_ok(erg_trace_write(trace, path, &err), &err);
     erg_trace_free(trace);
     json_t *root;
-    assert_ok(erg_json_load(&root, path, &err), &err);
+    assert_ok(load_json(&root, path, &err), &err);
     const json_t *events = json_object_get(root, "traceEvents");
     assert_int_equal(json_array_size(events), SPANS);
     long long end_ns = 0;

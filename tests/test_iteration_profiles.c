@@ -5,6 +5,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "iteration_world.h"
+#include "json_file.h"
 #include "plan/plan.h"
 #include "program.h"
 
@@ -149,7 +150,7 @@ static json_t *load_case(const char *name, const char *suffix)
     json_t *root;
     snprintf(path, sizeof path, "%s/tests/data/perseus_cases/%s%s", ERGON_TEST_SOURCE_DIR, name,
              suffix);
-    assert_ok(erg_json_load(&root, path, &err), &err);
+    assert_ok(load_json(&root, path, &err), &err);
     return root;
 }
 

@@ -1,7 +1,7 @@
 /* What would make a layout or a job fit: what is named does, and nothing less. */
 #include "check.h"
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 #include "layout/search/change.h"
 
 struct world {

@@ -192,7 +192,7 @@ static void what_follows_a_constant_is_fitted_with_it(void **state)
 {
     (void)state;
     struct erg_engine *engine = engine_of("megatron-a100");
-    const struct erg_engine_number *exposed = erg_engine_numbers, *ends = erg_engine_numbers;
+    const struct erg_quantity *exposed = erg_engine_numbers, *ends = erg_engine_numbers;
     while (strcmp(exposed->key, "pipeline_exposed") != 0)
         exposed++;
     while (strcmp(ends->key, "pipeline_ends_exposed") != 0)
@@ -338,7 +338,7 @@ static void the_command_reproduces_the_committed_engine(void **state)
     check_program(arguments, 0, "megatron-kwai-h800.csv:");
     struct erg_engine *committed = engine_of("megatron-kwai-h800"), *fitted;
     assert_ok(erg_engine_load(&fitted, path, &err), &err);
-    for (const struct erg_engine_number *at = erg_engine_numbers; at->key; at++) {
+    for (const struct erg_quantity *at = erg_engine_numbers; at->key; at++) {
         double a = *(const double *)(const void *)((const char *)committed + at->offset);
         double b = *(const double *)(const void *)((const char *)fitted + at->offset);
         if (!(fabs(a - b) <= 2e-3 * fabs(a)))

@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 #include "layout/time/fit.h"
 
 static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai-h800.csv";

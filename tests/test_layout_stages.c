@@ -2,7 +2,7 @@
 #include "layout_world.h"
 
 #include "base/random.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 static double peak_of(const struct world *world, const struct erg_layout *layout, long stage)
 {

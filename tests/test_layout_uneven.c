@@ -2,7 +2,7 @@
 #include "layout_world.h"
 
 #include "base/random.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 #include "layout/search/search_internal.h"
 
 #include <limits.h>

@@ -55,7 +55,7 @@ static void any_third_predicts_the_others(void **state)
                       100 * node, 100 * several);
         assert_true(node <= 0.06);
         assert_true(several <= 0.1);
-        for (const struct erg_engine_number *at = erg_engine_numbers; third == 0 && at->key; at++)
+        for (const struct erg_quantity *at = erg_engine_numbers; third == 0 && at->key; at++)
             assert_near(erg_engine_get(&fit.engine, at), erg_engine_get(committed, at),
                         2e-3 * erg_engine_get(committed, at));
         free(rows.items);

@@ -2,8 +2,8 @@
 #include "memory_world.h"
 
 #include "base/random.h"
-#include "layout/memory/change.h"
-#include "layout/memory/simulate.h"
+#include "layout/memory/simulation.h"
+#include "layout/memory/smallest_change.h"
 
 static const double GiB = 0x1p30;
 

@@ -3,7 +3,7 @@
 #include "mixed_world.h"
 
 #include "base/random.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 #include "layout/search/mixed_internal.h"
 
 enum { MOST_STAGES = 4 };

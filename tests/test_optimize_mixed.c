@@ -3,6 +3,7 @@
  * plan of one, every stage has the tables of its own GPUs, and what ergon plan writes is taken.
  * That energies of plan files add up is in test_plan.c.
  */
+#include "json_file.h"
 #include "optimize.h"
 
 #include "io/file.h"
@@ -332,7 +333,7 @@ static void what_is_planned_is_optimized(void **state)
     assert_int_equal(job->kind_count, 2);
     json_t *layouts = NULL;
     snprintf(path, sizeof path, "%s/planned/layouts.json", folder);
-    assert_ok(erg_json_load(&layouts, path, &err), &err);
+    assert_ok(load_json(&layouts, path, &err), &err);
     const json_t *best = json_array_get(json_object_get(layouts, "layouts"), 0), *place;
     size_t i, stage = 0;
     json_array_foreach(json_object_get(best, "places"), i, place)

@@ -4,6 +4,7 @@
  * digits; real runs of several shapes are made here.
  */
 #include "goals.h"
+#include "json_file.h"
 #include "optimize.h"
 
 #include "base/random.h"
@@ -446,7 +447,7 @@ static void test_broken_plans_are_refused_by_key(void **state)
     };
     struct erg_error err = {0};
     json_t *sample = NULL;
-    assert_ok(erg_json_load(&sample, sample_path, &err), &err);
+    assert_ok(load_json(&sample, sample_path, &err), &err);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *broken = json_deep_copy(sample);
         break_at(broken, cases[i].path, cases[i].value);
@@ -478,7 +479,7 @@ static void test_damaged_bytes(void **state)
     (void)state;
     struct erg_error err = {0};
     json_t *sample = NULL;
-    assert_ok(erg_json_load(&sample, sample_path, &err), &err);
+    assert_ok(load_json(&sample, sample_path, &err), &err);
     char *text = json_dumps(sample, JSON_COMPACT);
     json_decref(sample);
     size_t length = strlen(text), accepted = 0;

@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "layout/document/layouts.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 #include "optimize/optimize.h"
 #include "partition/partition.h"
 

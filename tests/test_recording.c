@@ -8,6 +8,7 @@
 #include "io/csv.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "json_file.h"
 #include "observed.h"
 #include "telemetry/recording.h"
 
@@ -416,7 +417,7 @@ static void test_hostile_names(void **state)
     json_decref(object);
     free(text);
     export_to(ERG_EXPORT_CHROME, "a.json", to, sizeof to);
-    assert_ok(erg_json_load(&object, to, &err), &err);
+    assert_ok(load_json(&object, to, &err), &err);
     json_decref(object);
 }
 
@@ -442,7 +443,7 @@ static void test_trace(void **state)
     export_to(ERG_EXPORT_CHROME, "a.json", to, sizeof to);
     json_t *root, *event;
     size_t i, powers = 0, rates = 0;
-    assert_ok(erg_json_load(&root, to, &err), &err);
+    assert_ok(load_json(&root, to, &err), &err);
     json_array_foreach(json_object_get(root, "traceEvents"), i, event)
     {
         const char *name = json_string_value(json_object_get(event, "name"));

@@ -1,5 +1,6 @@
 /* The report: the page, the table and the trace of a plan. */
 #include "check.h"
+#include "json_file.h"
 
 #include "base/text.h"
 #include "io/file.h"
@@ -12,8 +13,7 @@ static json_t *sample(void)
 {
     struct erg_error err;
     json_t *plan = NULL;
-    assert_ok(erg_json_load(&plan, ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json", &err),
-              &err);
+    assert_ok(load_json(&plan, ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json", &err), &err);
     return plan;
 }
 
@@ -244,7 +244,7 @@ static void test_trace(void **state)
     json_t *plan = sample(), *trace = NULL, *event;
     const char *path = scratch("trace.json");
     assert_ok(erg_report_trace(path, plan, &err), &err);
-    assert_ok(erg_json_load(&trace, path, &err), &err);
+    assert_ok(load_json(&trace, path, &err), &err);
     unlink(path);
     const json_t *events = json_is_array(trace) ? trace : json_object_get(trace, "traceEvents");
     size_t i, spans = 0, counters = 0;

@@ -51,7 +51,9 @@ static bool read_table(struct erg_fit_rows *rows, const char *file)
     const char *path = shared_data(file);
     if (!path || erg_csv_load(&csv, path, &err) != 0)
         return false;
-    size_t time = erg_csv_columns(csv) - 1;
+    size_t time = 0; /* the last column */
+    while (erg_csv_header(csv, time + 1))
+        time++;
     for (size_t i = 0; i < erg_csv_rows(csv); i++) {
         struct erg_fit_row row = {
             .batch = number(csv, i, "global_batch"),
@@ -98,7 +100,7 @@ static const double guesses[] = {0.8, 0.5, 100, 500, 10, 1000, 0.8, 0.5};
 static void guess(struct erg_engine *engine)
 {
     for (size_t k = 0; fitted_keys[k]; k++) {
-        const struct erg_engine_number *at = erg_engine_numbers;
+        const struct erg_quantity *at = erg_engine_numbers;
         while (strcmp(at->key, fitted_keys[k]) != 0)
             at++;
         erg_engine_set(engine, at, guesses[k] * at->factor);

@@ -19,7 +19,7 @@ struct erg_interval {
     double half_width; /* of the mean's confidence interval; NAN with fewer than two */
 };
 
-/* Of the mean of independent values, those that are NAN left out. */
+/* The mean of independent values, without those that are NAN, and how sure it is. */
 struct erg_interval erg_interval_of_mean(const double *values, size_t count, double confidence);
 
 /* Of a quantity over repeated runs; NaN is not counted. All-zero is a valid empty one. */

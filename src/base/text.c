@@ -260,3 +260,10 @@ const char *erg_closest(const char *word, const char *const *candidates)
     }
     return closest;
 }
+
+void erg_text_add_names(struct erg_text *text, const char *const *names)
+{
+    erg_text_add(text, "");
+    for (size_t i = 0; names[i]; i++)
+        erg_text_printf(text, "%s%s", i ? ", " : "", names[i]);
+}

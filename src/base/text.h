@@ -56,4 +56,7 @@ const char *erg_whole_number(const char *text);
  */
 const char *erg_closest(const char *word, const char *const *candidates);
 
+/* "a, b, c" of a list that ends with NULL; at least empty text. */
+void erg_text_add_names(struct erg_text *text, const char *const *names);
+
 #endif

@@ -18,7 +18,7 @@
 
 /* ---- how many cores ---- */
 
-/* Of one folder of a control group; infinity where it sets no quota. */
+/* The quota of one folder of a control group; infinity where it sets none. */
 static double group_quota(const char *folder)
 {
     static const char *const versions[][2] = {{"cpu.max", NULL},

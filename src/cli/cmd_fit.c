@@ -107,7 +107,7 @@ static void cut_keys(struct fitting *at)
 /* The constant's value in the unit of an engine's file. */
 static double in_file_unit(const struct erg_engine *engine, const char *key)
 {
-    const struct erg_engine_number *number = erg_engine_numbers;
+    const struct erg_quantity *number = erg_engine_numbers;
     while (strcmp(number->key, key) != 0)
         number++;
     return erg_engine_get(engine, number) / number->factor;

@@ -5,7 +5,7 @@
 #include "cli/plan_mixed.h"
 
 #include "base/memory.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 #include <math.h>
 #include <stdlib.h>

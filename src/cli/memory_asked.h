@@ -6,7 +6,7 @@
 #include "job/job.h"
 
 #include "base/memory.h"
-#include "layout/memory/change.h"
+#include "layout/memory/smallest_change.h"
 #include "layout/search/mixed.h"
 
 /* The options. */

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "job/layout.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 static const struct erg_gpu *gpu_of_stage(const struct erg_job *job, long stage)
 {

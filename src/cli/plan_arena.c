@@ -11,19 +11,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the planner needs of a call; all but the allocation is the same for all numbers of GPUs. */
+/* What the planner needs of a call: all but the allocation is the same for all numbers of GPUs. */
 struct asked {
     const struct planning *at;
-    struct erg_grid_model model;
-    struct erg_grid_device device;
-    struct erg_estimator estimator;
-    struct erg_estimate_job job;
-    struct erg_comm_links links;
-    char size[32];
+    struct erg_grid_ops ops;
+    struct erg_grid_links links;
+    struct erg_estimate_request request;
+    long sequence;
+    struct erg_text name;
 };
 
 static int ask(struct asked *asked, const struct planning *at, struct erg_error *err)
 {
+    enum { OPS_OF_A_LAYER = 10 }; /* layout/grid/grid_model.c */
     const struct erg_layout_search *search = at->searches;
     const struct erg_engine *engine = at->energy.time.engine;
     const struct erg_model *model = at->energy.time.model;
@@ -38,21 +38,41 @@ static int ask(struct asked *asked, const struct planning *at, struct erg_error 
                         "%d sequences (--batch), got %ld",
                         ERG_GRID_MICROBATCHES, ERG_GRID_MICROBATCHES, search->batch_least);
     asked->at = at;
-    erg_plan_profile_size(model, asked->size);
-    asked->model = erg_grid_model_of(model, asked->size, search->sequence);
-    asked->estimator = erg_estimator_of(&asked->model, &asked->device, at->energy.gpu, engine,
-                                        search->memory_bytes);
-    asked->job = (struct erg_estimate_job){model->name, asked->size, search->batch_least};
-    asked->links = (struct erg_comm_links){
+    char size[32];
+    erg_plan_profile_size(model, size);
+    erg_text_printf(&asked->name, "%s %s", model->name, size);
+    erg_grid_ops_init(&asked->ops, model, search->sequence);
+    asked->sequence = search->sequence;
+    asked->links = (struct erg_grid_links){
         at->machine.link_bandwidth * engine->link_efficiency,
         at->machine.network_bandwidth * engine->network_efficiency, engine->collective_latency_s};
+    asked->request = (struct erg_estimate_request){
+        .name = asked->name.data,
+        .ops = &asked->ops,
+        .element_bytes = 2,
+        .batch = search->batch_least,
+        .constants = {.matmul_efficiency = engine->gemm_efficiency,
+                      .convolution_efficiency = engine->gemm_efficiency,
+                      .memory_efficiency = engine->memory_efficiency,
+                      .kernel_s = engine->layer_overhead_s / OPS_OF_A_LAYER},
+        .flops = engine->peak_flops,
+        .memory_bandwidth = at->energy.gpu->memory_bandwidth,
+        .memory_bytes = search->memory_bytes,
+        .network = erg_grid_network_of(&asked->links),
+    };
     return 0;
 }
 
-static struct erg_allocation allocation_of(const struct planning *at, long gpus)
+/* On so many GPUs. */
+static int set(struct erg_estimate_setting *setting, const struct asked *asked, long gpus,
+               struct erg_error *err)
 {
-    const long per_node = at->machine.node_gpus, nodes = gpus > per_node ? gpus / per_node : 1;
-    return (struct erg_allocation){at->energy.gpu->name, nodes, gpus / nodes, false};
+    const long per_node = asked->at->machine.node_gpus,
+               nodes = gpus > per_node ? gpus / per_node : 1;
+    struct erg_estimate_request request = asked->request;
+    request.allocation =
+        (struct erg_allocation){asked->at->energy.gpu->name, nodes, gpus / nodes, false};
+    return erg_estimate_setting_init(setting, &request, err);
 }
 
 /* ---- the grids of one number of GPUs ---- */
@@ -68,7 +88,7 @@ static json_t *plan_document(const struct asked *asked, const struct erg_grid_es
     json_object_set_new(json, "within_stages_s", erg_json_number(estimate->time.intra_s));
     json_object_set_new(json, "between_stages_s", erg_json_number(estimate->time.inter_s));
     json_object_set_new(json, "tokens_per_s",
-                        erg_json_number((double)asked->job.batch * (double)asked->model.sequence /
+                        erg_json_number((double)asked->request.batch * (double)asked->sequence /
                                         estimate->time.total_s));
     json_object_set_new(json, "peak_bytes", erg_json_number(estimate->memory_bytes));
     json_object_set_new(json, "fits", json_boolean(estimate->fits));
@@ -94,7 +114,7 @@ static void add_grid(const struct asked *asked, const struct erg_grid_estimates 
     erg_table_add(table, "%zu", plan->plan.stages);
     erg_table_add_number(table, 4, plan->time.total_s);
     erg_table_add_number(
-        table, 4, (double)asked->job.batch * (double)asked->model.sequence / plan->time.total_s);
+        table, 4, (double)asked->request.batch * (double)asked->sequence / plan->time.total_s);
     erg_table_add(table, "%.1f", plan->memory_bytes / 0x1p30);
     erg_table_add(table, "%s", plan->fits ? "yes" : "no");
     erg_table_add(table, "%zu", grid->set_count);
@@ -111,20 +131,17 @@ static int show_grids(const struct asked *asked, bool json, struct erg_error *er
     static const char *const heads[] = {"stages", "s",   "tokens/s",     "GiB",
                                         "fits",   "set", "best of it s", "plan"};
     const long gpus = asked->at->searches->gpus;
-    const struct erg_allocation allocation = allocation_of(asked->at, gpus);
-    struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &asked->links);
+    struct erg_estimate_setting setting;
     struct erg_table table = {.columns = sizeof heads / sizeof *heads};
     struct erg_grid_estimate proxy;
     json_t *document = json_object(), *grids = json_array();
-    int status =
-        erg_estimate_proxy(&asked->estimator, tables, &asked->job, &allocation, &proxy, err);
+    int status = set(&setting, asked, gpus, err) || erg_estimate_proxy(&setting, &proxy, err);
     for (size_t i = 0; i < table.columns; i++)
         erg_table_add(&table, "%s", heads[i]);
     for (size_t stages = 1; !status && (long)stages <= gpus; stages *= 2) {
         struct erg_grid_estimates grid;
         struct erg_error none;
-        if (erg_estimate_grid(&asked->estimator, tables, &asked->job, &allocation, stages, &grid,
-                              &none) == 0)
+        if (erg_estimate_grid(&setting, stages, &grid, &none) == 0)
             add_grid(asked, &grid, stages == proxy.plan.stages, &table, grids);
         else if (none.status != ERG_INFEASIBLE)
             status = erg_fail(err, none.status, "%s", none.message);
@@ -133,9 +150,9 @@ static int show_grids(const struct asked *asked, bool json, struct erg_error *er
         json_object_set_new(document, "schema_version", json_integer(1));
         json_object_set_new(document, "planner", erg_json_new_string("arena"));
         json_object_set_new(document, "gpus", json_integer(gpus));
-        json_object_set_new(document, "batch", json_integer(asked->job.batch));
+        json_object_set_new(document, "batch", json_integer(asked->request.batch));
         json_object_set_new(document, "microbatches", json_integer(ERG_GRID_MICROBATCHES));
-        json_object_set_new(document, "sequence", json_integer(asked->model.sequence));
+        json_object_set_new(document, "sequence", json_integer(asked->sequence));
         json_object_set_new(document, "proxy", plan_document(asked, &proxy));
         json_object_set(document, "grids", grids);
     }
@@ -148,17 +165,16 @@ static int show_grids(const struct asked *asked, bool json, struct erg_error *er
                "with the limits of engine %s\n"
                "plan: layers of every stage, of %d or fewer runs of equal work, then its data and "
                "tensor degree\n\n",
-               asked->job.family, gpus, allocation.gpu_type, asked->job.batch,
-               asked->model.sequence, ERG_GRID_MICROBATCHES, asked->at->energy.time.engine->name,
-               ERG_GRID_MAX_STAGES);
+               asked->at->energy.time.model->name, gpus, setting.request.allocation.gpu_type,
+               asked->request.batch, asked->sequence, ERG_GRID_MICROBATCHES,
+               asked->at->energy.time.engine->name, ERG_GRID_MAX_STAGES);
         erg_plan_print_table(&table);
     }
     if (status || json)
         erg_table_release(&table);
     json_decref(grids);
     json_decref(document);
-    erg_comm_tables_free(tables);
-    return status;
+    return status ? -1 : 0;
 }
 
 /* ---- its profile ---- */
@@ -180,20 +196,20 @@ static int print_profile(const struct asked *asked, struct erg_error *err)
             erg_text_printf(&left_out, "%s%ld", left_out.count ? ", " : "", gpus);
             continue;
         }
-        const struct erg_allocation allocation = allocation_of(asked->at, gpus);
-        const struct plan_profile_shape shape = {asked->at->energy.time.model, allocation.gpu_type,
-                                                 asked->job.batch, allocation.nodes,
-                                                 allocation.gpus_per_node};
-        struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &asked->links);
+        struct erg_estimate_setting setting;
         struct erg_grid_estimate proxy;
-        if (erg_estimate_proxy(&asked->estimator, tables, &asked->job, &allocation, &proxy, err) ==
-            0)
+        if ((status = set(&setting, asked, gpus, err)) != 0)
+            break;
+        const struct erg_allocation *allocation = &setting.request.allocation;
+        const struct plan_profile_shape shape = {asked->at->energy.time.model, allocation->gpu_type,
+                                                 asked->request.batch, allocation->nodes,
+                                                 allocation->gpus_per_node};
+        if (erg_estimate_proxy(&setting, &proxy, err) == 0)
             erg_plan_profile_row(&text, &shape, proxy.time.total_s, NAN);
         else if (err->status == ERG_INFEASIBLE)
             erg_plan_profile_row(&text, &shape, -1, NAN);
         else
             status = -1;
-        erg_comm_tables_free(tables);
     }
     if (left_out.count)
         erg_log(ERG_LOG_WARNING, "--planner arena plans 1, 2, 4, 8 and 16 GPUs; left out: %s",
@@ -205,17 +221,23 @@ static int print_profile(const struct asked *asked, struct erg_error *err)
     return status;
 }
 
-int erg_plan_arena(const struct planning *at, bool json, struct erg_error *err)
+static int answer(const struct asked *asked, bool json, struct erg_error *err)
 {
-    struct asked asked;
-    if (ask(&asked, at, err) != 0)
-        return -1;
-    if (at->values->export == PLAN_EXPORT_PROFILE)
-        return print_profile(&asked, err);
-    if (at->search_count > 1)
+    if (asked->at->values->export == PLAN_EXPORT_PROFILE)
+        return print_profile(asked, err);
+    if (asked->at->search_count > 1)
         return erg_fail(err, ERG_USAGE,
                         "--gpus gives %zu numbers of GPUs; --planner arena needs one, but for "
                         "--export profile",
-                        at->search_count);
-    return show_grids(&asked, json, err);
+                        asked->at->search_count);
+    return show_grids(asked, json, err);
+}
+
+int erg_plan_arena(const struct planning *at, bool json, struct erg_error *err)
+{
+    struct asked asked = {0};
+    int status = ask(&asked, at, err) || answer(&asked, json, err) ? -1 : 0;
+    free(asked.ops.items);
+    erg_text_release(&asked.name);
+    return status;
 }

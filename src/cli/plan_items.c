@@ -1,7 +1,7 @@
 #include "cli/plan_items.h"
 
 #include "base/table.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 #include <math.h>
 #include <stdio.h>

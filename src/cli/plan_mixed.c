@@ -5,7 +5,7 @@
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

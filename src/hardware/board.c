@@ -1,5 +1,7 @@
-/* Whether a GPU of the catalogue is what a driver names. */
+/* Which GPU of the catalogue a driver names. */
 #include "hardware/hardware.h"
+
+#include "io/file.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -36,8 +38,7 @@ static bool has_digit(const char *word, size_t length)
 
 bool erg_gpu_is_board(const struct erg_gpu *gpu, const char *board)
 {
-    /* Of one chip there are boards of other power, which say so where the usual one says nothing.
-     */
+    /* Boards of other power with the same chip say so where the usual one says nothing. */
     static const char *const slower[] = {"PCIe", "NVL"};
     for (size_t i = 0; i < sizeof slower / sizeof *slower; i++)
         if (has_word(board, slower[i], strlen(slower[i])) &&
@@ -53,4 +54,33 @@ bool erg_gpu_is_board(const struct erg_gpu *gpu, const char *board)
             any = true;
         }
     return any;
+}
+
+/* How many words of `entry` the name has; 0 without the first one. */
+static int shared_words(const char *entry, const char *name)
+{
+    const char *word;
+    size_t length;
+    int shared = 0;
+    while ((length = next_word(&entry, &word)) > 0) {
+        bool has = has_word(name, word, length);
+        if (!has && shared == 0)
+            return 0;
+        shared += has;
+    }
+    return shared;
+}
+
+const char *erg_gpu_catalogue_name(const char *driver_name, struct erg_arena *arena)
+{
+    const char *const *names = erg_data_names("gpus", arena), *best = NULL;
+    int most = 0;
+    for (size_t i = 0; names[i]; i++) {
+        int shared = shared_words(names[i], driver_name);
+        if (shared > most) {
+            most = shared;
+            best = names[i];
+        }
+    }
+    return best;
 }

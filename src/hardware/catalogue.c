@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static bool is_path(const char *name)
 {
@@ -28,9 +27,7 @@ static int unknown_entry(const char *kind, const char *what, const char *name,
         *at = (char)tolower((unsigned char)*at);
     const char *meant = erg_closest(lower, names);
     struct erg_text known = {0};
-    erg_text_add(&known, "");
-    for (size_t i = 0; names[i]; i++)
-        erg_text_printf(&known, "%s%s", i ? ", " : "", names[i]);
+    erg_text_add_names(&known, names);
     if (meant)
         erg_fail(err, ERG_FAILED, "the %s '%s' is not known; did you mean '%s'? Known: %s", what,
                  name, meant, known.data);
@@ -75,73 +72,36 @@ void erg_name_make_printable(char **name)
     *name = printable.data;
 }
 
-/* The length of the word at `text`; names separate words by blanks, dashes and underscores. */
-static size_t word_length(const char *text)
+void erg_catalogue_add_heading(struct erg_text *out, const char *heading)
 {
-    return strcspn(text, " -_");
-}
-
-static bool has_word(const char *text, const char *word, size_t length)
-{
-    while (*text) {
-        size_t here = word_length(text);
-        if (here == length && !strncasecmp(text, word, length))
-            return true;
-        text += here + (text[here] != '\0');
+    while (*heading) {
+        size_t length = strcspn(heading, "\n");
+        erg_text_printf(out, "# %.*s\n", (int)length, heading);
+        heading += length + (heading[length] != '\0');
     }
-    return false;
 }
 
-/* How many words of `entry` the name has; 0 without the first one. */
-static int shared_words(const char *entry, const char *name)
-{
-    int shared = 0;
-    if (!has_word(name, entry, word_length(entry)))
-        return 0;
-    while (*entry) {
-        size_t length = word_length(entry);
-        shared += has_word(name, entry, length);
-        entry += length + (entry[length] != '\0');
-    }
-    return shared;
-}
-
-const char *erg_gpu_catalogue_name(const char *driver_name, struct erg_arena *arena)
-{
-    const char *const *names = erg_data_names("gpus", arena), *best = NULL;
-    int most = 0;
-    for (size_t i = 0; names[i]; i++) {
-        int shared = shared_words(names[i], driver_name);
-        if (shared > most) {
-            most = shared;
-            best = names[i];
-        }
-    }
-    return best;
-}
-
-int erg_quantities_finish(void *object, const struct erg_quantity *list, size_t count,
+int erg_quantities_finish(void *object, const struct erg_quantity *list,
                           const struct erg_yaml *yaml, const char *prefix, struct erg_error *err)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (; list->key; list++) {
         char key[160];
-        snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "." : "", list[i].key);
+        snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "." : "", list->key);
         if (!erg_yaml_has(yaml, key))
             continue;
-        double *number = (double *)(void *)((char *)object + list[i].offset);
-        if (erg_yaml_check_range(yaml, key, *number, list[i].min, list[i].max, err) != 0)
+        double *number = (double *)(void *)((char *)object + list->offset);
+        if (erg_yaml_check_range(yaml, key, *number, list->min, list->max, err) != 0)
             return -1;
-        *number *= list[i].factor;
+        *number *= list->factor;
     }
     return 0;
 }
 
-uint64_t erg_quantities_hash(const void *object, const struct erg_quantity *list, size_t count,
-                             uint64_t hash)
+uint64_t erg_quantities_hash(const void *object, const struct erg_quantity *list, uint64_t hash)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (; list->key; list++) {
         uint64_t bits;
-        memcpy(&bits, (const char *)object + list[i].offset, sizeof bits);
+        memcpy(&bits, (const char *)object + list->offset, sizeof bits);
         hash = erg_hash_u64(hash, bits);
     }
     return hash;

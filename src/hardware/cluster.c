@@ -4,29 +4,30 @@
 
 #include <stdio.h>
 
+/* Key, member, factor from the file's unit to the member's, limits in the file's. */
+#define NUMBERS(X)                                                                                 \
+    X(intra_node_bandwidth_gb_s, intra_node_bandwidth, 1e9, 0.01, 1e5)                             \
+    X(inter_node_bandwidth_gb_s, inter_node_bandwidth, 1e9, 0.01, 1e5)                             \
+    X(inter_node_latency_us, inter_node_latency_s, 1e-6, 0, 1e6)                                   \
+    X(host_memory_gib, host_memory_bytes, 0x1p30, 1, 1e6)                                          \
+    X(host_memory_bandwidth_gb_s, host_memory_bandwidth, 1e9, 1, 1e5)                              \
+    X(shared_link_bandwidth_gb_s, shared_link_bandwidth, 1e9, 0.01, 1e5)
+#define FIELD(key, member, factor, min, max)                                                       \
+    CYAML_FIELD_FLOAT(#key, CYAML_FLAG_OPTIONAL, struct erg_cluster, member),
+#define QUANTITY(key, member, factor, min, max)                                                    \
+    {#key, offsetof(struct erg_cluster, member), factor, min, max},
+
 /* Nodes of one kind. */
 #define NODES                                                                                      \
     CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, struct erg_cluster, nodes),                       \
         CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, struct erg_cluster, gpus_per_node),   \
         CYAML_FIELD_INT("gpus_used", CYAML_FLAG_OPTIONAL, struct erg_cluster, gpus_used),          \
         CYAML_FIELD_STRING_PTR("gpu", CYAML_FLAG_POINTER, struct erg_cluster, gpu, 1, 200),        \
-        CYAML_FIELD_FLOAT("intra_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,    \
-                          intra_node_bandwidth),                                                   \
-        CYAML_FIELD_FLOAT("inter_node_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,    \
-                          inter_node_bandwidth),                                                   \
-        CYAML_FIELD_FLOAT("inter_node_latency_us", CYAML_FLAG_OPTIONAL, struct erg_cluster,        \
-                          inter_node_latency_s),                                                   \
-        CYAML_FIELD_FLOAT("host_memory_gib", CYAML_FLAG_OPTIONAL, struct erg_cluster,              \
-                          host_memory_bytes),                                                      \
-        CYAML_FIELD_FLOAT("host_memory_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,   \
-                          host_memory_bandwidth),                                                  \
-        CYAML_FIELD_FLOAT("shared_link_bandwidth_gb_s", CYAML_FLAG_OPTIONAL, struct erg_cluster,   \
-                          shared_link_bandwidth)
+        NUMBERS(FIELD)
 
 static const cyaml_schema_field_t more_fields[] = {
-    NODES,
-    CYAML_FIELD_STRING_PTR("engine", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct erg_cluster,
-                           engine, 1, 200),
+    NODES CYAML_FIELD_STRING_PTR("engine", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                                 struct erg_cluster, engine, 1, 200),
     CYAML_FIELD_END,
 };
 
@@ -35,9 +36,8 @@ static const cyaml_schema_value_t more_schema = {
 };
 
 const cyaml_schema_field_t erg_cluster_fields[] = {
-    NODES,
-    CYAML_FIELD_SEQUENCE("more_nodes", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct erg_cluster,
-                         more, &more_schema, 1, 8),
+    NODES CYAML_FIELD_SEQUENCE("more_nodes", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,
+                               struct erg_cluster, more, &more_schema, 1, 8),
     CYAML_FIELD_END,
 };
 
@@ -45,20 +45,9 @@ static const cyaml_schema_value_t schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_cluster, erg_cluster_fields),
 };
 
-static const struct erg_quantity quantities[] = {
-    {"intra_node_bandwidth_gb_s", offsetof(struct erg_cluster, intra_node_bandwidth), 1e9, 0.01,
-     1e5},
-    {"inter_node_bandwidth_gb_s", offsetof(struct erg_cluster, inter_node_bandwidth), 1e9, 0.01,
-     1e5},
-    {"inter_node_latency_us", offsetof(struct erg_cluster, inter_node_latency_s), 1e-6, 0, 1e6},
-    {"host_memory_gib", offsetof(struct erg_cluster, host_memory_bytes), 0x1p30, 1, 1e6},
-    {"host_memory_bandwidth_gb_s", offsetof(struct erg_cluster, host_memory_bandwidth), 1e9, 1,
-     1e5},
-    {"shared_link_bandwidth_gb_s", offsetof(struct erg_cluster, shared_link_bandwidth), 1e9, 0.01,
-     1e5},
-};
+const struct erg_quantity erg_cluster_numbers[] = {NUMBERS(QUANTITY){NULL, 0, 0, 0, 0}};
 
-/* Whether so many GPUs are used that the last node is, too. */
+/* Whether enough GPUs are used for the last node to be used, too. */
 static int check_used(const struct erg_cluster *cluster, const struct erg_yaml *yaml,
                       const char *key, struct erg_error *err)
 {
@@ -80,8 +69,7 @@ static int finish_nodes(struct erg_cluster *cluster, const struct erg_yaml *yaml
     if (erg_yaml_check_range(yaml, nodes, cluster->nodes, 1, 100000, err) != 0 ||
         erg_yaml_check_range(yaml, gpus, cluster->gpus_per_node, 1, 1024, err) != 0 ||
         check_used(cluster, yaml, used, err) != 0 ||
-        erg_quantities_finish(cluster, quantities, sizeof quantities / sizeof *quantities, yaml,
-                              prefix, err) != 0)
+        erg_quantities_finish(cluster, erg_cluster_numbers, yaml, prefix, err) != 0)
         return -1;
     if (cluster->nodes > 1 && !(cluster->inter_node_bandwidth > 0))
         return erg_yaml_fail(yaml, nodes, err,

@@ -29,6 +29,9 @@
 
 extern const cyaml_schema_field_t erg_cluster_fields[];
 
+/* What is optional of nodes; ends with a NULL key. */
+extern const struct erg_quantity erg_cluster_numbers[];
+
 /*
  * Converts what was read to the units of struct erg_cluster and checks it. `prefix` is the path of
  * the cluster in the document ("cluster", or "" at the top). Does not look the GPU's name up.

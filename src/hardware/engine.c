@@ -45,23 +45,26 @@
     X(host_link_gb_s, host_link_bandwidth, 1e9, 0, 1e5)                                            \
     X(offload_interference, offload_interference, 1, 0, 10)
 
-/* Another number of the file, or 1, where the file has none. */
+/* Where the file has none it is the last member here, or 1 for `name`. */
 #define RELATIVE(X)                                                                                \
-    X(whole_head_efficiency, whole_head_efficiency, 1, 0.01, 2)                                    \
-    X(unfused_host_factor, unfused_host_factor, 1, 1, 10)                                          \
-    X(attention_backward_efficiency, attention_backward_efficiency, 1, 0.01, 2)                    \
-    X(activation_factor, activation_factor, 1, 0.1, 10)                                            \
-    X(tensor_forward_context, tensor_forward_context, 1, 0, 10)                                    \
-    X(tensor_backward_context, tensor_backward_context, 1, 0, 10)                                  \
-    X(context_exposed_grouped, context_exposed_grouped, 1, 0, 10)                                  \
-    X(pipeline_ends_exposed, pipeline_ends_exposed, 1, 0, 10)
+    X(whole_head_efficiency, whole_head_efficiency, 1, 0.01, 2, name)                              \
+    X(unfused_host_factor, unfused_host_factor, 1, 1, 10, name)                                    \
+    X(attention_backward_efficiency, attention_backward_efficiency, 1, 0.01, 2,                    \
+      attention_efficiency)                                                                        \
+    X(activation_factor, activation_factor, 1, 0.1, 10, name)                                      \
+    X(tensor_forward_context, tensor_forward_context, 1, 0, 10, tensor_forward)                    \
+    X(tensor_backward_context, tensor_backward_context, 1, 0, 10, tensor_backward)                 \
+    X(context_exposed_grouped, context_exposed_grouped, 1, 0, 10, context_exposed)                 \
+    X(pipeline_ends_exposed, pipeline_ends_exposed, 1, 0, 10, pipeline_exposed)
 
-#define FIELD(key, member, factor, min, max)                                                       \
+#define OFFSET(member) offsetof(struct erg_engine, member)
+#define FIELD(key, member, ...)                                                                    \
     CYAML_FIELD_FLOAT(#key, CYAML_FLAG_DEFAULT, struct erg_engine, member),
-#define OPTION(key, member, factor, min, max)                                                      \
+#define OPTION(key, member, ...)                                                                   \
     CYAML_FIELD_FLOAT(#key, CYAML_FLAG_OPTIONAL, struct erg_engine, member),
-#define QUANTITY(key, member, factor, min, max)                                                    \
-    {#key, offsetof(struct erg_engine, member), factor, min, max},
+#define QUANTITY(key, member, factor, min, max) {#key, OFFSET(member), factor, min, max},
+#define RELATIVE_QUANTITY(key, member, factor, min, max, followed)                                 \
+    QUANTITY(key, member, factor, min, max)
 
 static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_engine, name, 1, 200),
@@ -74,30 +77,17 @@ static const cyaml_schema_value_t schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_engine, fields),
 };
 
-const struct erg_engine_number erg_engine_numbers[] = {
-    REQUIRED(QUANTITY) OPTIONAL(QUANTITY) RELATIVE(QUANTITY){NULL, 0, 0, 0, 0},
+const struct erg_quantity erg_engine_numbers[] = {
+    REQUIRED(QUANTITY) OPTIONAL(QUANTITY) RELATIVE(RELATIVE_QUANTITY){NULL, 0, 0, 0, 0},
 };
+
+#define FOLLOW(key, member, factor, min, max, followed) {#key, OFFSET(member), OFFSET(followed)},
 
 /* Which number stands in for one that the file leaves out. */
 static const struct {
     const char *key;
-    size_t offset;
-    ptrdiff_t followed; /* its offset; NOTHING: 1 is meant */
-} relatives[] = {
-#define NOTHING (-1)
-#define FOLLOWS(key, other)                                                                        \
-    {                                                                                              \
-#key, offsetof(struct erg_engine, key), offsetof(struct erg_engine, other)                 \
-    }
-    {"whole_head_efficiency", offsetof(struct erg_engine, whole_head_efficiency), NOTHING},
-    {"unfused_host_factor", offsetof(struct erg_engine, unfused_host_factor), NOTHING},
-    {"activation_factor", offsetof(struct erg_engine, activation_factor), NOTHING},
-    FOLLOWS(attention_backward_efficiency, attention_efficiency),
-    FOLLOWS(tensor_forward_context, tensor_forward),
-    FOLLOWS(tensor_backward_context, tensor_backward),
-    FOLLOWS(context_exposed_grouped, context_exposed),
-    FOLLOWS(pipeline_ends_exposed, pipeline_exposed),
-};
+    size_t offset, followed;
+} relatives[] = {RELATIVE(FOLLOW)};
 enum { RELATIVES = sizeof relatives / sizeof *relatives };
 
 static double *number_at(struct erg_engine *engine, size_t offset)
@@ -110,21 +100,16 @@ static void follow(struct erg_engine *engine)
     for (size_t i = 0; i < RELATIVES; i++)
         if (engine->followers & 1u << i)
             *number_at(engine, relatives[i].offset) =
-                relatives[i].followed == NOTHING
-                    ? 1
-                    : *number_at(engine, (size_t)relatives[i].followed);
+                relatives[i].followed == OFFSET(name) ? 1
+                                                      : *number_at(engine, relatives[i].followed);
 }
 
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_engine *engine = value;
     erg_name_make_printable(&engine->name);
-    for (const struct erg_engine_number *number = erg_engine_numbers; number->key; number++) {
-        const struct erg_quantity quantity = {number->key, number->offset, number->factor,
-                                              number->min, number->max};
-        if (erg_quantities_finish(engine, &quantity, 1, yaml, "", err) != 0)
-            return -1;
-    }
+    if (erg_quantities_finish(engine, erg_engine_numbers, yaml, "", err) != 0)
+        return -1;
     for (size_t i = 0; i < RELATIVES; i++)
         engine->followers |= erg_yaml_has(yaml, relatives[i].key) ? 0 : 1u << i;
     follow(engine);
@@ -192,12 +177,12 @@ int erg_engine_check_gpu(const struct erg_engine *engine, const struct erg_gpu *
 
 /* ---- numbers by their keys ---- */
 
-double erg_engine_get(const struct erg_engine *engine, const struct erg_engine_number *number)
+double erg_engine_get(const struct erg_engine *engine, const struct erg_quantity *number)
 {
     return *(const double *)(const void *)((const char *)engine + number->offset);
 }
 
-void erg_engine_set(struct erg_engine *engine, const struct erg_engine_number *number, double value)
+void erg_engine_set(struct erg_engine *engine, const struct erg_quantity *number, double value)
 {
     *number_at(engine, number->offset) = value;
     for (size_t i = 0; i < RELATIVES; i++)
@@ -208,9 +193,9 @@ void erg_engine_set(struct erg_engine *engine, const struct erg_engine_number *n
 
 /* ---- writing ---- */
 
-static const struct erg_engine_number *find_number(const char *key)
+static const struct erg_quantity *find_number(const char *key)
 {
-    for (const struct erg_engine_number *number = erg_engine_numbers; number->key; number++)
+    for (const struct erg_quantity *number = erg_engine_numbers; number->key; number++)
         if (!strcmp(number->key, key))
             return number;
     return NULL;
@@ -230,19 +215,10 @@ static int line_key(const char *line, const char *const *keys)
 static void add_number(struct erg_text *out, const struct erg_engine *engine, const char *key,
                        const char *comment)
 {
-    const struct erg_engine_number *number = find_number(key);
+    const struct erg_quantity *number = find_number(key);
     char field[96];
     snprintf(field, sizeof field, "%s: %.5g", key, erg_engine_get(engine, number) / number->factor);
     erg_text_printf(out, "%-33s # %s\n", field, comment);
-}
-
-static void add_heading(struct erg_text *out, const char *heading)
-{
-    while (*heading) {
-        size_t length = strcspn(heading, "\n");
-        erg_text_printf(out, "# %.*s\n", (int)length, heading);
-        heading += length + (heading[length] != '\0');
-    }
 }
 
 int erg_engine_write(const struct erg_engine *engine, const char *source, const char *path,
@@ -256,7 +232,7 @@ int erg_engine_write(const struct erg_engine *engine, const char *source, const 
         return -1;
     struct erg_text out = {0};
     bool above = true, written[64] = {false};
-    add_heading(&out, heading);
+    erg_catalogue_add_heading(&out, heading);
     for (char *line = text, *next; *line; line = next) {
         size_t length = strcspn(line, "\n");
         next = line + length + (line[length] == '\n');

@@ -81,20 +81,13 @@ void erg_engine_free(struct erg_engine *engine);
 int erg_engine_check_gpu(const struct erg_engine *engine, const struct erg_gpu *gpu,
                          struct erg_error *err);
 
-/* The number of an engine's file by its key, for instance "gemm_efficiency", in the file's unit. */
-struct erg_engine_number {
-    const char *key;
-    size_t offset; /* of the double in struct erg_engine */
-    double factor; /* from the file's unit to the struct's */
-    double min, max;
-};
-extern const struct erg_engine_number erg_engine_numbers[]; /* ends with a NULL key */
+/* All numbers of an engine's file; ends with a NULL key. */
+extern const struct erg_quantity erg_engine_numbers[];
 
-double erg_engine_get(const struct erg_engine *engine, const struct erg_engine_number *number);
+double erg_engine_get(const struct erg_engine *engine, const struct erg_quantity *number);
 /* Sets a number as if the file had this value: numbers that the file leaves to this one follow it.
  * In the struct's unit, as erg_engine_get(). */
-void erg_engine_set(struct erg_engine *engine, const struct erg_engine_number *number,
-                    double value);
+void erg_engine_set(struct erg_engine *engine, const struct erg_quantity *number, double value);
 
 /*
  * Writes the file of `source` (name or path, as for loading) to `path` with other numbers in

@@ -12,6 +12,24 @@
 #include <strings.h>
 
 /*
+ * One line per whole number: section, key in the file, member, smallest and largest value; or the
+ * member that says which that is, where there is one.
+ */
+#define DATASHEET_WHOLES(X)                                                                        \
+    X(datasheet, sms, sms, 1, name, 10000, name)                                                   \
+    X(datasheet, clock_max_mhz, clock_max_mhz, 1, name, 100000, name)                              \
+    X(datasheet, clock_min_mhz, clock_min_mhz, 1, name, 0, clock_max_mhz)                          \
+    X(datasheet, clock_step_mhz, clock_step_mhz, 1, name, 0, clock_max_mhz)
+#define SEARCH_WHOLES(X)                                                                           \
+    X(search_clocks, max_mhz, search_max_mhz, 0, clock_min_mhz, 0, clock_max_mhz)                  \
+    X(search_clocks, min_mhz, search_min_mhz, 0, clock_min_mhz, 0, search_max_mhz)                 \
+    X(search_clocks, step_mhz, search_step_mhz, 1, name, 0, clock_max_mhz)
+#define COMPUTE_WHOLES(X)                                                                          \
+    X(compute, gemm_tile_m, gemm_tile_m, 1, name, 4096, name)                                      \
+    X(compute, gemm_tile_n, gemm_tile_n, 1, name, 4096, name)
+#define LIBRARY_WHOLES(X) X(communication, library_blocks, library_blocks, 1, name, 1024, name)
+
+/*
  * One line per number: section, key in the file, member, factor from the file's unit to the
  * member's, smallest and largest value in the file's unit. The lists make both the schema and the
  * table of units.
@@ -96,31 +114,19 @@
     CYAML_FIELD_FLOAT(#name, CYAML_FLAG_OPTIONAL, struct erg_gpu, member),
 #define QUANTITY(section, name, member, factor, min, max)                                          \
     {#section "." #name, offsetof(struct erg_gpu, member), (factor), (min), (max)},
-#define INTEGER(key, member) CYAML_FIELD_INT(key, CYAML_FLAG_DEFAULT, struct erg_gpu, member)
+#define INTEGER(section, name, member, ...)                                                        \
+    CYAML_FIELD_INT(#name, CYAML_FLAG_DEFAULT, struct erg_gpu, member),
 
 static const cyaml_schema_field_t datasheet_fields[] = {
-    INTEGER("sms", sms),
-    INTEGER("clock_max_mhz", clock_max_mhz),
-    INTEGER("clock_min_mhz", clock_min_mhz),
-    INTEGER("clock_step_mhz", clock_step_mhz),
-    DATASHEET_NUMBERS(FIELD) CYAML_FIELD_END,
-};
-static const cyaml_schema_field_t search_fields[] = {
-    INTEGER("max_mhz", search_max_mhz),
-    INTEGER("min_mhz", search_min_mhz),
-    INTEGER("step_mhz", search_step_mhz),
-    CYAML_FIELD_END,
-};
+    DATASHEET_WHOLES(INTEGER) DATASHEET_NUMBERS(FIELD) CYAML_FIELD_END};
+static const cyaml_schema_field_t search_fields[] = {SEARCH_WHOLES(INTEGER) CYAML_FIELD_END};
 static const cyaml_schema_field_t compute_fields[] = {
-    INTEGER("gemm_tile_m", gemm_tile_m),
-    INTEGER("gemm_tile_n", gemm_tile_n),
-    COMPUTE_NUMBERS(FIELD) COMPUTE_OPTIONS(OPTION) CYAML_FIELD_END,
+    COMPUTE_WHOLES(INTEGER) COMPUTE_NUMBERS(FIELD) COMPUTE_OPTIONS(OPTION) CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t communication_fields[] = {
     COMMUNICATION_NUMBERS(FIELD) COMMUNICATION_OPTIONS(OPTION)
         CYAML_FIELD_BOOL("persistent_gemm", CYAML_FLAG_DEFAULT, struct erg_gpu, persistent_gemm),
-    INTEGER("library_blocks", library_blocks),
-    CYAML_FIELD_END,
+    LIBRARY_WHOLES(INTEGER) CYAML_FIELD_END,
 };
 static const cyaml_schema_field_t power_fields[] = {POWER_NUMBERS(FIELD) POWER_OPTIONS(OPTION)
                                                         CYAML_FIELD_END};
@@ -162,49 +168,40 @@ static const cyaml_schema_value_t schema = {
 static const struct erg_quantity quantities[] = {
     DATASHEET_NUMBERS(QUANTITY) COMPUTE_NUMBERS(QUANTITY) COMPUTE_OPTIONS(QUANTITY)
         COMMUNICATION_NUMBERS(QUANTITY) COMMUNICATION_OPTIONS(QUANTITY) POWER_NUMBERS(QUANTITY)
-            POWER_OPTIONS(QUANTITY) HEAT_NUMBERS(QUANTITY)};
+            POWER_OPTIONS(QUANTITY) HEAT_NUMBERS(QUANTITY){NULL, 0, 0, 0, 0}};
 
-/* The numbers that have no unit to convert, for writing. */
+#define OFFSET(member) offsetof(struct erg_gpu, member)
+#define WHOLE(section, name, member, min, min_of, max, max_of)                                     \
+    {#section "." #name, OFFSET(member), false, min, OFFSET(min_of), max, OFFSET(max_of)},
+
+/* The numbers that have no unit to convert. */
 static const struct whole {
     const char *key;
     size_t offset;
     bool is_bool;
-} wholes[] = {
-    {"datasheet.sms", offsetof(struct erg_gpu, sms), false},
-    {"datasheet.clock_max_mhz", offsetof(struct erg_gpu, clock_max_mhz), false},
-    {"datasheet.clock_min_mhz", offsetof(struct erg_gpu, clock_min_mhz), false},
-    {"datasheet.clock_step_mhz", offsetof(struct erg_gpu, clock_step_mhz), false},
-    {"search_clocks.max_mhz", offsetof(struct erg_gpu, search_max_mhz), false},
-    {"search_clocks.min_mhz", offsetof(struct erg_gpu, search_min_mhz), false},
-    {"search_clocks.step_mhz", offsetof(struct erg_gpu, search_step_mhz), false},
-    {"compute.gemm_tile_m", offsetof(struct erg_gpu, gemm_tile_m), false},
-    {"compute.gemm_tile_n", offsetof(struct erg_gpu, gemm_tile_n), false},
-    {"communication.persistent_gemm", offsetof(struct erg_gpu, persistent_gemm), true},
-    {"communication.library_blocks", offsetof(struct erg_gpu, library_blocks), false},
-};
+    int min;
+    size_t min_of; /* an int that is the smallest value; that of the name: `min` */
+    int max;
+    size_t max_of;
+} wholes[] = {DATASHEET_WHOLES(WHOLE) SEARCH_WHOLES(WHOLE) COMPUTE_WHOLES(WHOLE){
+                  "communication.persistent_gemm", OFFSET(persistent_gemm), true, 0, 0, 0, 0},
+              LIBRARY_WHOLES(WHOLE)};
+enum { WHOLES = sizeof wholes / sizeof *wholes };
 
-static int check_integers(const struct erg_gpu *gpu, const struct erg_yaml *yaml,
-                          struct erg_error *err)
+static int *whole_at(struct erg_gpu *gpu, size_t offset)
 {
-    if (erg_yaml_check_range(yaml, "datasheet.sms", gpu->sms, 1, 10000, err) != 0 ||
-        erg_yaml_check_range(yaml, "datasheet.clock_max_mhz", gpu->clock_max_mhz, 1, 100000, err) !=
-            0 ||
-        erg_yaml_check_range(yaml, "datasheet.clock_min_mhz", gpu->clock_min_mhz, 1,
-                             gpu->clock_max_mhz, err) != 0 ||
-        erg_yaml_check_range(yaml, "datasheet.clock_step_mhz", gpu->clock_step_mhz, 1,
-                             gpu->clock_max_mhz, err) != 0 ||
-        erg_yaml_check_range(yaml, "search_clocks.max_mhz", gpu->search_max_mhz, gpu->clock_min_mhz,
-                             gpu->clock_max_mhz, err) != 0 ||
-        erg_yaml_check_range(yaml, "search_clocks.min_mhz", gpu->search_min_mhz, gpu->clock_min_mhz,
-                             gpu->search_max_mhz, err) != 0 ||
-        erg_yaml_check_range(yaml, "search_clocks.step_mhz", gpu->search_step_mhz, 1,
-                             gpu->clock_max_mhz, err) != 0 ||
-        erg_yaml_check_range(yaml, "compute.gemm_tile_m", gpu->gemm_tile_m, 1, 4096, err) != 0 ||
-        erg_yaml_check_range(yaml, "compute.gemm_tile_n", gpu->gemm_tile_n, 1, 4096, err) != 0)
-        return -1;
-    if (erg_yaml_check_range(yaml, "communication.library_blocks", gpu->library_blocks, 1, 1024,
-                             err) != 0)
-        return -1;
+    return (int *)(void *)((char *)gpu + offset);
+}
+
+static int check_wholes(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_error *err)
+{
+    for (const struct whole *at = wholes; at < wholes + WHOLES; at++) {
+        int min = at->min_of != OFFSET(name) ? *whole_at(gpu, at->min_of) : at->min;
+        int max = at->max_of != OFFSET(name) ? *whole_at(gpu, at->max_of) : at->max;
+        if (!at->is_bool &&
+            erg_yaml_check_range(yaml, at->key, *whole_at(gpu, at->offset), min, max, err) != 0)
+            return -1;
+    }
     if (gpu->search_step_mhz % gpu->clock_step_mhz != 0)
         return erg_yaml_fail(yaml, "search_clocks.step_mhz", err,
                              "expected a multiple of the %d MHz in which the clock can be set, got "
@@ -218,9 +215,8 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
     struct erg_gpu *gpu = value;
     erg_name_make_printable(&gpu->name);
     erg_name_make_printable(&gpu->confidence);
-    if (check_integers(gpu, yaml, err) != 0 ||
-        erg_quantities_finish(gpu, quantities, sizeof quantities / sizeof *quantities, yaml, "",
-                              err) != 0)
+    if (check_wholes(gpu, yaml, err) != 0 ||
+        erg_quantities_finish(gpu, quantities, yaml, "", err) != 0)
         return -1;
     if (!erg_yaml_has(yaml, "compute.attention_backward_k0"))
         gpu->attention_backward_k0 = gpu->attention_k0;
@@ -292,8 +288,7 @@ void erg_gpu_free(struct erg_gpu *gpu)
 
 void erg_gpu_clamp(struct erg_gpu *gpu)
 {
-    for (size_t i = 0; i < sizeof quantities / sizeof *quantities; i++) {
-        const struct erg_quantity *quantity = &quantities[i];
+    for (const struct erg_quantity *quantity = quantities; quantity->key; quantity++) {
         double *number = (double *)(void *)((char *)gpu + quantity->offset);
         *number =
             fmin(fmax(*number, quantity->min * quantity->factor), quantity->max * quantity->factor);
@@ -311,7 +306,18 @@ uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu)
     uint64_t hash = erg_hash_text(gpu->name);
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
         hash = erg_hash_u64(hash, (uint64_t)integers[i]);
-    return erg_quantities_hash(gpu, quantities, sizeof quantities / sizeof *quantities, hash);
+    return erg_quantities_hash(gpu, quantities, hash);
+}
+
+static bool in_section(const char *key, const char *section)
+{
+    size_t length = strlen(section);
+    return !strncmp(key, section, length) && key[length] == '.';
+}
+
+static void copy_member(struct erg_gpu *to, const struct erg_gpu *from, size_t offset, size_t bytes)
+{
+    memcpy((char *)to + offset, (const char *)from + offset, bytes);
 }
 
 int erg_gpu_take_datasheet(struct erg_gpu *gpu, const struct erg_gpu *board, struct erg_error *err)
@@ -322,19 +328,13 @@ int erg_gpu_take_datasheet(struct erg_gpu *gpu, const struct erg_gpu *board, str
                         "%s %g; expected GPUs of one architecture",
                         gpu->name, board->name, gpu->flops_per_sm_clock, board->name,
                         board->flops_per_sm_clock);
-    double power = board->board_power_w / gpu->board_power_w;
-    gpu->sms = board->sms;
-    gpu->clock_max_mhz = board->clock_max_mhz;
-    gpu->clock_min_mhz = board->clock_min_mhz;
-    gpu->clock_step_mhz = board->clock_step_mhz;
-    gpu->memory_bandwidth = board->memory_bandwidth;
-    gpu->link_bandwidth = board->link_bandwidth;
-    gpu->board_power_w = board->board_power_w;
-    gpu->memory_bytes = board->memory_bytes;
-    gpu->search_max_mhz = board->search_max_mhz;
-    gpu->search_min_mhz = board->search_min_mhz;
-    gpu->search_step_mhz = board->search_step_mhz;
-    gpu->power_cap_w *= power;
+    gpu->power_cap_w *= board->board_power_w / gpu->board_power_w;
+    for (size_t i = 0; i < WHOLES; i++)
+        if (in_section(wholes[i].key, "datasheet") || in_section(wholes[i].key, "search_clocks"))
+            copy_member(gpu, board, wholes[i].offset, sizeof(int));
+    for (size_t i = 0; quantities[i].key; i++)
+        if (in_section(quantities[i].key, "datasheet"))
+            copy_member(gpu, board, quantities[i].offset, sizeof(double));
     return 0;
 }
 
@@ -355,18 +355,12 @@ static void write_line(struct writer *writer, const char *key, size_t member, co
                     writer->origin(writer->context, member));
 }
 
-static bool in_section(const char *key, const char *section)
-{
-    size_t length = strlen(section);
-    return !strncmp(key, section, length) && key[length] == '.';
-}
-
 static void write_section(struct writer *writer, const char *section)
 {
     const char *gpu = (const char *)writer->gpu;
     char value[40];
     erg_text_printf(&writer->text, "\n%s:\n", section);
-    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
+    for (size_t i = 0; i < WHOLES; i++) {
         if (!in_section(wholes[i].key, section))
             continue;
         const void *member = gpu + wholes[i].offset;
@@ -376,7 +370,7 @@ static void write_section(struct writer *writer, const char *section)
             snprintf(value, sizeof value, "%d", *(const int *)member);
         write_line(writer, wholes[i].key, wholes[i].offset, value);
     }
-    for (size_t i = 0; i < sizeof quantities / sizeof *quantities; i++) {
+    for (size_t i = 0; quantities[i].key; i++) {
         if (!in_section(quantities[i].key, section))
             continue;
         const void *member = gpu + quantities[i].offset;
@@ -392,11 +386,7 @@ int erg_gpu_write(const struct erg_gpu *gpu, const char *path, const char *headi
     static const char *const sections[] = {"datasheet",     "search_clocks", "compute",
                                            "communication", "power",         "heat"};
     struct writer writer = {gpu, {0}, origin, context};
-    for (const char *line = heading; *line;) {
-        size_t length = strcspn(line, "\n");
-        erg_text_printf(&writer.text, "# %.*s\n", (int)length, line);
-        line += length + (line[length] == '\n');
-    }
+    erg_catalogue_add_heading(&writer.text, heading);
     erg_text_add(&writer.text, "\nname: ");
     erg_yaml_add_string(&writer.text, gpu->name);
     erg_text_add(&writer.text, "\nconfidence: ");

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 struct erg_gpu {
-    char *name;       /* "A100-SXM4-40GB" */
+    char *name;          /* "A100-SXM4-40GB" */
     char **driver_names; /* as its driver calls it, which nvidia-smi shows */
     unsigned driver_names_count;
     char *confidence; /* how far the model of this GPU was checked, one sentence for people */
@@ -134,6 +134,14 @@ struct erg_cluster {
     char *engine; /* of one of more: what trains there, a name of the catalogue; NULL: not named */
 };
 
+/* A number of such a file, for instance "gemm_efficiency" of an engine. */
+struct erg_quantity {
+    const char *key; /* path in the document */
+    size_t offset;   /* of a double in the struct */
+    double factor;   /* from the file's unit to that of the struct */
+    double min, max; /* in the file's unit */
+};
+
 /*
  * Reads a catalogue entry: `name` is a file path when it contains '/' or ends in ".yaml", else a
  * name looked up (case-insensitively) in the data folders. Unknown names are errors that list what
@@ -190,7 +198,7 @@ uint64_t erg_stack_fingerprint(const struct erg_stack *stack);
 int erg_cluster_load(struct erg_cluster **cluster, const char *path, struct erg_error *err);
 void erg_cluster_free(struct erg_cluster *cluster);
 
-/* Of its own nodes, those that are used. */
+/* The GPUs of its own nodes that are used. */
 static inline long erg_cluster_gpus(const struct erg_cluster *cluster)
 {
     return cluster->gpus_used ? cluster->gpus_used : (long)cluster->nodes * cluster->gpus_per_node;

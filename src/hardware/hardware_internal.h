@@ -8,20 +8,13 @@
 #include "hardware/hardware.h"
 #include "io/yaml.h"
 
-struct erg_quantity {
-    const char *key; /* path in the document */
-    size_t offset;   /* of a double in the struct */
-    double factor;   /* from the file's unit to that of the struct */
-    double min, max; /* in the file's unit */
-};
-
-/* Checks and converts what the document gives; `prefix` as in erg_cluster_finish(). */
-int erg_quantities_finish(void *object, const struct erg_quantity *list, size_t count,
+/* Lists end with a NULL key. Checks and converts what the document gives; `prefix` as in
+ * erg_cluster_finish(). */
+int erg_quantities_finish(void *object, const struct erg_quantity *list,
                           const struct erg_yaml *yaml, const char *prefix, struct erg_error *err);
 
 /* Mixes the quantities of an object into a hash. */
-uint64_t erg_quantities_hash(const void *object, const struct erg_quantity *list, size_t count,
-                             uint64_t hash);
+uint64_t erg_quantities_hash(const void *object, const struct erg_quantity *list, uint64_t hash);
 
 /* The file of the catalogue entry `name` of `kind`, to be freed by the caller; NULL: unknown. */
 char *erg_catalogue_path(const char *kind, const char *name);
@@ -41,5 +34,8 @@ int erg_catalogue_load(void **value, const struct erg_catalogue *catalogue, cons
 
 /* Writes out the control characters of a name that was read, which is shown and written often. */
 void erg_name_make_printable(char **name);
+
+/* Comment lines: `heading` with "# " before each. */
+void erg_catalogue_add_heading(struct erg_text *out, const char *heading);
 
 #endif

@@ -27,7 +27,7 @@ struct erg_csv {
     size_t columns;
 };
 
-struct cursor {
+struct csv_cursor {
     char *at, *end;
     size_t line;
 };
@@ -41,7 +41,8 @@ static bool blank(char c)
  * Cuts one field out of the text and steps over the separator that follows it. *last tells
  * whether the field ended its row.
  */
-static int cut_field(struct erg_csv *csv, struct cursor *cursor, bool *last, struct erg_error *err)
+static int cut_field(struct erg_csv *csv, struct csv_cursor *cursor, bool *last,
+                     struct erg_error *err)
 {
     char *start, *stop;
     while (cursor->at < cursor->end && blank(*cursor->at))
@@ -96,7 +97,7 @@ static int cut_field(struct erg_csv *csv, struct cursor *cursor, bool *last, str
     return 0;
 }
 
-static bool skip_empty_lines(struct cursor *cursor)
+static bool skip_empty_lines(struct csv_cursor *cursor)
 {
     char *at = cursor->at;
     while (at < cursor->end && (blank(*at) || *at == '\r' || *at == '\n')) {
@@ -110,15 +111,15 @@ static bool skip_empty_lines(struct cursor *cursor)
 }
 
 /* Leaves the cursor at the next row, also after a failure. */
-static int cut_row(struct erg_csv *csv, struct cursor *cursor, struct erg_error *err)
+static int cut_row(struct erg_csv *csv, struct csv_cursor *cursor, struct erg_error *err)
 {
-    const struct cursor start = *cursor;
+    const struct csv_cursor start = *cursor;
     size_t before = csv->fields.count;
     bool last = false;
     while (!last) {
         if (cut_field(csv, cursor, &last, err) != 0) {
             char *end = memchr(start.at, '\n', (size_t)(start.end - start.at));
-            *cursor = (struct cursor){end ? end + 1 : start.end, start.end, start.line + 1};
+            *cursor = (struct csv_cursor){end ? end + 1 : start.end, start.end, start.line + 1};
             return -1;
         }
     }
@@ -134,7 +135,7 @@ static int cut_row(struct erg_csv *csv, struct cursor *cursor, struct erg_error 
 }
 
 /* `broken` NULL: every row must be sound. */
-static int cut_rows(struct erg_csv *csv, struct cursor cursor, struct erg_csv_broken *broken,
+static int cut_rows(struct erg_csv *csv, struct csv_cursor cursor, struct erg_csv_broken *broken,
                     struct erg_error *err)
 {
     while (skip_empty_lines(&cursor)) {
@@ -180,7 +181,7 @@ static int adopt(struct erg_csv **out, const char *name, char *data, size_t leng
     }
     csv->name = erg_xstrdup(name);
     csv->data = data;
-    struct cursor cursor = {data, data + length, 1};
+    struct csv_cursor cursor = {data, data + length, 1};
     const char *nul = memchr(data, '\0', length);
     int failed = 0;
     if (nul) {
@@ -247,14 +248,9 @@ size_t erg_csv_rows(const struct erg_csv *csv)
     return csv->lines.count - 1;
 }
 
-size_t erg_csv_columns(const struct erg_csv *csv)
-{
-    return csv->columns;
-}
-
 const char *erg_csv_header(const struct erg_csv *csv, size_t column)
 {
-    return csv->fields.items[column];
+    return column < csv->columns ? csv->fields.items[column] : NULL;
 }
 
 size_t erg_csv_line(const struct erg_csv *csv, size_t row)

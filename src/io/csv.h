@@ -31,8 +31,7 @@ int erg_csv_parse_sound(struct erg_csv **csv, struct erg_csv_broken *broken, con
 void erg_csv_free(struct erg_csv *csv);
 
 size_t erg_csv_rows(const struct erg_csv *csv);
-size_t erg_csv_columns(const struct erg_csv *csv);
-const char *erg_csv_header(const struct erg_csv *csv, size_t column);
+const char *erg_csv_header(const struct erg_csv *csv, size_t column); /* NULL: it has no such */
 size_t erg_csv_line(const struct erg_csv *csv, size_t row); /* where the row starts, from 1 */
 
 /* The column of that name: required (an error lists what there is), or optional (-1 if absent). */

@@ -57,8 +57,8 @@ int erg_database_execute(struct erg_database *database, const char *sql, const c
     return erg_database_fail(database, doing, err);
 }
 
-int erg_database_prepare(struct erg_database *database, sqlite3_stmt **statement, const char *sql,
-                         struct erg_error *err)
+static int prepare(struct erg_database *database, sqlite3_stmt **statement, const char *sql,
+                   struct erg_error *err)
 {
     if (sqlite3_prepare_v3(database->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, statement, NULL) ==
         SQLITE_OK)
@@ -194,9 +194,14 @@ static int set_up(struct erg_database *database, struct erg_error *err)
                         database->format->name, database->path);
     if (!empty && (check_table(database, err) || check_integrity(database, err)))
         return -1;
-    if (enter_wal(database, err) != 0)
+    if (enter_wal(database, err) || (empty && create(database, err)))
         return -1;
-    return empty ? create(database, err) : 0;
+    const struct erg_database_format *format = database->format;
+    return prepare(database, &database->get, format->get_sql, err) ||
+                   prepare(database, &database->put, format->put_sql, err) ||
+                   prepare(database, &database->each, format->each_sql, err)
+               ? -1
+               : 0;
 }
 
 int erg_database_open(struct erg_database *database, const char *path,
@@ -218,6 +223,9 @@ int erg_database_open(struct erg_database *database, const char *path,
 
 void erg_database_close(struct erg_database *database)
 {
+    sqlite3_finalize(database->get);
+    sqlite3_finalize(database->put);
+    sqlite3_finalize(database->each);
     sqlite3_close(database->handle);
     free(database->path);
     *database = (struct erg_database){0};

@@ -17,10 +17,12 @@ struct erg_database_format {
     int application_id; /* tells this kind of file from all others */
     int version;
     const char *create_sql; /* its tables */
+    const char *get_sql, *put_sql, *each_sql;
 };
 
 struct erg_database {
-    sqlite3 *handle; /* for statements; without a mutex of its own */
+    sqlite3 *handle;                /* for statements; without a mutex of its own */
+    sqlite3_stmt *get, *put, *each; /* the format's */
     const struct erg_database_format *format;
     char *path;
 };
@@ -29,11 +31,8 @@ struct erg_database {
 int erg_database_open(struct erg_database *database, const char *path,
                       const struct erg_database_format *format, struct erg_error *err);
 
-/* After all statements were finalized; all-zero is fine. */
+/* All-zero is fine. */
 void erg_database_close(struct erg_database *database);
-
-int erg_database_prepare(struct erg_database *database, sqlite3_stmt **statement, const char *sql,
-                         struct erg_error *err);
 
 /* Runs statements that return no rows; `doing` is for messages: "writing to". */
 int erg_database_execute(struct erg_database *database, const char *sql, const char *doing,

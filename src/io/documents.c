@@ -10,22 +10,24 @@
 #include <string.h>
 #include <unistd.h>
 
+static const char get_sql[] = "SELECT content FROM document WHERE key = ?1";
+static const char put_sql[] = "INSERT INTO document (key, about, content, created_utc)"
+                              " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO NOTHING";
+static const char each_sql[] = "SELECT key, about, content, created_utc FROM document";
+
 static const struct erg_database_format format = {
     .name = "store of documents",
     .application_id = 0x65726764, /* "ergd" */
     .version = 1,
     .create_sql = "CREATE TABLE document (key TEXT PRIMARY KEY, about TEXT NOT NULL,"
                   " content TEXT NOT NULL, created_utc TEXT NOT NULL)",
+    .get_sql = get_sql,
+    .put_sql = put_sql,
+    .each_sql = each_sql,
 };
-
-static const char get_sql[] = "SELECT content FROM document WHERE key = ?1";
-static const char put_sql[] = "INSERT INTO document (key, about, content, created_utc)"
-                              " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (key) DO NOTHING";
-static const char each_sql[] = "SELECT key, about, content, created_utc FROM document";
 
 struct erg_documents {
     struct erg_database database;
-    sqlite3_stmt *get, *put, *each;
 };
 
 int erg_documents_open(struct erg_documents **out, const char *path, struct erg_error *err)
@@ -36,12 +38,6 @@ int erg_documents_open(struct erg_documents **out, const char *path, struct erg_
         free(documents);
         return -1;
     }
-    if (erg_database_prepare(database, &documents->get, get_sql, err) != 0 ||
-        erg_database_prepare(database, &documents->put, put_sql, err) != 0 ||
-        erg_database_prepare(database, &documents->each, each_sql, err) != 0) {
-        erg_documents_close(documents);
-        return -1;
-    }
     *out = documents;
     return 0;
 }
@@ -50,9 +46,6 @@ void erg_documents_close(struct erg_documents *documents)
 {
     if (!documents)
         return;
-    sqlite3_finalize(documents->get);
-    sqlite3_finalize(documents->put);
-    sqlite3_finalize(documents->each);
     erg_database_close(&documents->database);
     free(documents);
 }
@@ -60,7 +53,7 @@ void erg_documents_close(struct erg_documents *documents)
 int erg_documents_get(struct erg_documents *documents, const char *key, json_t **document,
                       struct erg_error *err)
 {
-    sqlite3_stmt *get = documents->get;
+    sqlite3_stmt *get = documents->database.get;
     int result = 0;
     *document = NULL;
     sqlite3_bind_text(get, 1, key, -1, SQLITE_STATIC);
@@ -89,7 +82,7 @@ enum { COLUMNS = 4 };
 
 static int put_row(struct erg_documents *documents, const char *const *row, struct erg_error *err)
 {
-    sqlite3_stmt *put = documents->put;
+    sqlite3_stmt *put = documents->database.put;
     for (int i = 0; i < COLUMNS; i++)
         sqlite3_bind_text(put, 1 + i, row[i], -1, SQLITE_STATIC);
     int result = sqlite3_step(put) == SQLITE_DONE
@@ -118,10 +111,10 @@ static int add_all(struct erg_documents *documents, struct erg_documents *from,
                    struct erg_error *err)
 {
     int code;
-    while ((code = sqlite3_step(from->each)) == SQLITE_ROW) {
+    while ((code = sqlite3_step(from->database.each)) == SQLITE_ROW) {
         const char *row[COLUMNS];
         for (int i = 0; i < COLUMNS; i++)
-            if (!(row[i] = (const char *)sqlite3_column_text(from->each, i)))
+            if (!(row[i] = (const char *)sqlite3_column_text(from->database.each, i)))
                 return erg_documents_fail(from, row[0] ? row[0] : "without a key",
                                           "it is not whole", err);
         if (put_row(documents, row, err) != 0)

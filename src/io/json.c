@@ -40,17 +40,6 @@ int erg_json_parse(json_t **root, const char *name, const char *text, size_t len
     return 0;
 }
 
-int erg_json_load(json_t **root, const char *path, struct erg_error *err)
-{
-    char *text;
-    size_t length;
-    if (erg_file_read(path, 0, &text, &length, err) != 0)
-        return -1;
-    int result = erg_json_parse(root, path, text, length, err);
-    free(text);
-    return result;
-}
-
 char *erg_json_text(const json_t *root)
 {
     return json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);

@@ -16,7 +16,6 @@
 
 /* *root is a new reference (json_decref). `name` stands for the file in messages. Bytes that are
  * not UTF-8 become U+FFFD. */
-int erg_json_load(json_t **root, const char *path, struct erg_error *err);
 int erg_json_parse(json_t **root, const char *name, const char *text, size_t length,
                    struct erg_error *err);
 
@@ -36,7 +35,7 @@ json_t *erg_json_number(double value);
 json_t *erg_json_new_string(const char *text);
 
 /*
- * json_pack() with such values. Of its format: {} with "s:" before each value, [], s (a "?" behind
+ * json_pack() with such values. Its format has {} with "s:" before each value, [], s (a "?" behind
  * it changes nothing; "*" and "+" are not known), i, I (json_int_t), b, f, n, o (takes the
  * reference over), O (adds one).
  */

@@ -9,22 +9,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static const struct erg_database_format format = {
-    .name = "measurement store",
-    .application_id = 0x6572676e, /* "ergn" */
-    .version = 1,
-    .create_sql = "CREATE TABLE measurement ("
-                  " id INTEGER PRIMARY KEY,"
-                  " device TEXT NOT NULL, signature TEXT NOT NULL,"
-                  " clock_mhz INTEGER NOT NULL, slot INTEGER NOT NULL, sms INTEGER NOT NULL,"
-                  " kind INTEGER NOT NULL, repeat INTEGER NOT NULL,"
-                  " work_name TEXT NOT NULL, slot_name TEXT NOT NULL,"
-                  " time_s REAL NOT NULL, energy_j REAL, time_error REAL, energy_error REAL,"
-                  " clock_effective_mhz REAL, temperature_begin_c REAL, temperature_end_c REAL,"
-                  " window_s REAL, reasons INTEGER NOT NULL, created_utc TEXT NOT NULL,"
-                  " UNIQUE (device, signature, clock_mhz, slot, sms, kind, repeat))",
-};
-
 static const char get_sql[] =
     "SELECT time_s, energy_j, time_error, energy_error, clock_effective_mhz,"
     " temperature_begin_c, temperature_end_c, window_s, reasons FROM measurement"
@@ -44,9 +28,27 @@ static const char each_sql[] =
     " energy_j, time_error, energy_error, clock_effective_mhz, temperature_begin_c,"
     " temperature_end_c, window_s, reasons, created_utc FROM measurement ORDER BY id";
 
+static const struct erg_database_format format = {
+    .name = "measurement store",
+    .application_id = 0x6572676e, /* "ergn" */
+    .version = 1,
+    .create_sql = "CREATE TABLE measurement ("
+                  " id INTEGER PRIMARY KEY,"
+                  " device TEXT NOT NULL, signature TEXT NOT NULL,"
+                  " clock_mhz INTEGER NOT NULL, slot INTEGER NOT NULL, sms INTEGER NOT NULL,"
+                  " kind INTEGER NOT NULL, repeat INTEGER NOT NULL,"
+                  " work_name TEXT NOT NULL, slot_name TEXT NOT NULL,"
+                  " time_s REAL NOT NULL, energy_j REAL, time_error REAL, energy_error REAL,"
+                  " clock_effective_mhz REAL, temperature_begin_c REAL, temperature_end_c REAL,"
+                  " window_s REAL, reasons INTEGER NOT NULL, created_utc TEXT NOT NULL,"
+                  " UNIQUE (device, signature, clock_mhz, slot, sms, kind, repeat))",
+    .get_sql = get_sql,
+    .put_sql = put_sql,
+    .each_sql = each_sql,
+};
+
 struct erg_store {
     struct erg_database database;
-    sqlite3_stmt *get, *put, *each;
     pthread_mutex_t mutex; /* statements are shared by all threads */
 };
 
@@ -59,12 +61,6 @@ int erg_store_open(struct erg_store **out, const char *path, struct erg_error *e
         return -1;
     }
     pthread_mutex_init(&store->mutex, NULL);
-    if (erg_database_prepare(database, &store->get, get_sql, err) != 0 ||
-        erg_database_prepare(database, &store->put, put_sql, err) != 0 ||
-        erg_database_prepare(database, &store->each, each_sql, err) != 0) {
-        erg_store_close(store);
-        return -1;
-    }
     *out = store;
     return 0;
 }
@@ -73,9 +69,6 @@ void erg_store_close(struct erg_store *store)
 {
     if (!store)
         return;
-    sqlite3_finalize(store->get);
-    sqlite3_finalize(store->put);
-    sqlite3_finalize(store->each);
     erg_database_close(&store->database);
     pthread_mutex_destroy(&store->mutex);
     free(store);
@@ -147,16 +140,16 @@ int erg_store_get(struct erg_store *store, const struct erg_store_key *key,
                   struct erg_measurement *value, bool *found, struct erg_error *err)
 {
     pthread_mutex_lock(&store->mutex);
-    bind_key(store->get, key);
-    int code = sqlite3_step(store->get), result = 0;
+    bind_key(store->database.get, key);
+    int code = sqlite3_step(store->database.get), result = 0;
     if (code == SQLITE_ROW) {
-        read_value(store->get, 0, value);
+        read_value(store->database.get, 0, value);
         result = check_value(store, key, value, err);
     } else if (code != SQLITE_DONE) {
         result = erg_database_fail(&store->database, "reading", err);
     }
     *found = code == SQLITE_ROW;
-    finish(store, store->get);
+    finish(store, store->database.get);
     return result;
 }
 
@@ -180,7 +173,7 @@ int erg_store_put(struct erg_store *store, const struct erg_store_row *row, bool
     erg_utc_now(now, sizeof now);
 
     pthread_mutex_lock(&store->mutex);
-    sqlite3_stmt *put = store->put;
+    sqlite3_stmt *put = store->database.put;
     bind_key(put, &row->key);
     sqlite3_bind_text(put, 8, row->work_name, -1, SQLITE_STATIC);
     sqlite3_bind_text(put, 9, row->slot_name, -1, SQLITE_STATIC);
@@ -203,7 +196,7 @@ int erg_store_each(struct erg_store *store,
                    void *context, struct erg_error *err)
 {
     pthread_mutex_lock(&store->mutex);
-    sqlite3_stmt *each = store->each;
+    sqlite3_stmt *each = store->database.each;
     int code, result = 0;
     while (result == 0 && (code = sqlite3_step(each)) != SQLITE_DONE) {
         if (code != SQLITE_ROW) {

@@ -52,14 +52,6 @@ static int expected(const struct check *check, const yaml_node_t *node, const ch
                     (const char *)node->data.scalar.value);
 }
 
-/* One of the texts in a list that ends with NULL, joined for a message. */
-static void join(struct erg_text *out, const char *const *names)
-{
-    erg_text_add(out, "");
-    for (size_t i = 0; names[i]; i++)
-        erg_text_printf(out, "%s%s", i ? ", " : "", names[i]);
-}
-
 static const cyaml_schema_field_t *find_field(const cyaml_schema_field_t *fields, const char *key)
 {
     for (; fields->key; fields++) {
@@ -83,7 +75,7 @@ static int unknown_key(const struct check *check, const yaml_node_t *key_node,
         complain(check, key_node, "", "the key '%s' is not known; did you mean '%s'?", path, meant);
     } else {
         struct erg_text known = {0};
-        join(&known, names);
+        erg_text_add_names(&known, names);
         complain(check, key_node, "", "the key '%s' is not known; known here: %s", path,
                  known.data);
         erg_text_release(&known);
@@ -203,7 +195,7 @@ static int check_enum(const struct check *check, const yaml_node_t *node,
     if (!found) {
         const char *meant = erg_closest(text, names);
         struct erg_text known = {0};
-        join(&known, names);
+        erg_text_add_names(&known, names);
         if (meant)
             complain(check, node, path, "'%.80s' is not known; did you mean '%s'?", text, meant);
         else

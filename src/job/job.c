@@ -32,7 +32,7 @@ static const cyaml_strval_t prior_names[] = {{"none", ERG_JOB_NO_PRIOR},
 static const cyaml_strval_t goal_names[] = {
     {"fastest", ERG_FASTEST}, {"least_energy", ERG_LEAST_ENERGY}, {"knee", ERG_KNEE}};
 
-#define SEARCH struct erg_job_file_search
+#define SEARCH struct erg_job_search
 static const cyaml_schema_field_t search_fields[] = {
     CYAML_FIELD_ENUM("method", OPTIONAL_WORD, SEARCH, method, search_names, COUNT(search_names)),
     CYAML_FIELD_INT("budget", OPTIONAL, SEARCH, budget),
@@ -44,7 +44,7 @@ static const cyaml_schema_field_t search_fields[] = {
     CYAML_FIELD_END,
 };
 
-#define PROFILER struct erg_job_file_profiler
+#define PROFILER struct erg_job_profiler
 static const cyaml_schema_field_t profiler_fields[] = {
     CYAML_FIELD_FLOAT("window_s", OPTIONAL, PROFILER, window_s),
     CYAML_FIELD_FLOAT("cooldown_s", OPTIONAL, PROFILER, cooldown_s),
@@ -69,21 +69,21 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_MAPPING("cluster", CYAML_FLAG_DEFAULT, JOB, cluster, erg_cluster_fields),
     CYAML_FIELD_STRING_PTR("stack", OPTIONAL | CYAML_FLAG_POINTER, JOB, stack, 1, 4000),
     CYAML_FIELD_STRING_PTR("engine", OPTIONAL | CYAML_FLAG_POINTER, JOB, engine, 1, 4000),
-    CYAML_FIELD_INT("tensor", OPTIONAL, JOB, tensor),
-    CYAML_FIELD_INT("context", OPTIONAL, JOB, context),
-    CYAML_FIELD_INT("pipeline", OPTIONAL, JOB, pipeline),
-    CYAML_FIELD_INT("data", OPTIONAL, JOB, data),
-    CYAML_FIELD_INT("virtual_stages", OPTIONAL, JOB, virtual_stages),
+    CYAML_FIELD_INT("tensor", OPTIONAL, JOB, layout.tensor),
+    CYAML_FIELD_INT("context", OPTIONAL, JOB, layout.context),
+    CYAML_FIELD_INT("pipeline", OPTIONAL, JOB, layout.pipeline),
+    CYAML_FIELD_INT("data", OPTIONAL, JOB, layout.data),
+    CYAML_FIELD_INT("virtual_stages", OPTIONAL, JOB, layout.virtual_stages),
     CYAML_FIELD_ENUM("schedule", OPTIONAL_WORD, JOB, schedule, schedule_names,
                      COUNT(schedule_names)),
     CYAML_FIELD_SEQUENCE("layers", OPTIONAL | CYAML_FLAG_POINTER, JOB, layers, &layer_count, 1,
                          10000),
-    CYAML_FIELD_INT("microbatch_size", CYAML_FLAG_DEFAULT, JOB, microbatch_size),
-    CYAML_FIELD_INT("microbatches", CYAML_FLAG_DEFAULT, JOB, microbatches),
-    CYAML_FIELD_INT("sequence", CYAML_FLAG_DEFAULT, JOB, sequence),
-    CYAML_FIELD_ENUM("recompute", OPTIONAL_WORD, JOB, recompute, recompute_names,
+    CYAML_FIELD_INT("microbatch_size", CYAML_FLAG_DEFAULT, JOB, layout.microbatch),
+    CYAML_FIELD_INT("microbatches", CYAML_FLAG_DEFAULT, JOB, layout.microbatches),
+    CYAML_FIELD_INT("sequence", CYAML_FLAG_DEFAULT, JOB, layout.sequence),
+    CYAML_FIELD_ENUM("recompute", OPTIONAL_WORD, JOB, layout.recompute, recompute_names,
                      COUNT(recompute_names)),
-    CYAML_FIELD_FLOAT("offload", OPTIONAL, JOB, offload),
+    CYAML_FIELD_FLOAT("offload", OPTIONAL, JOB, layout.offload),
     CYAML_FIELD_SEQUENCE("stage_recompute", OPTIONAL | CYAML_FLAG_POINTER, JOB, stage_recompute,
                          &stage_recompute, 1, 10000),
     CYAML_FIELD_SEQUENCE("stage_offload", OPTIONAL | CYAML_FLAG_POINTER, JOB, stage_offload,
@@ -101,25 +101,25 @@ static const cyaml_schema_field_t job_fields[] = {
 static const cyaml_schema_value_t job_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_job_file, job_fields)};
 
-static int override_number(int *value, long given, const char *what, struct erg_error *err)
+static int override_number(long *value, long given, const char *what, struct erg_error *err)
 {
     if (given == 0)
         return 0;
     if (given < 1 || given > INT_MAX)
         return erg_fail(err, ERG_USAGE, "expected %s of at least 1 on the command line, got %ld",
                         what, given);
-    *value = (int)given;
+    *value = given;
     return 0;
 }
 
 static int apply_overrides(struct erg_job_file *file, const struct erg_job_overrides *overrides,
                            struct erg_error *err)
 {
-    if (override_number(&file->microbatches, overrides->microbatches, "a number of microbatches",
+    if (override_number(&file->layout.microbatches, overrides->microbatches,
+                        "a number of microbatches", err) ||
+        override_number(&file->layout.microbatch, overrides->microbatch_size, "a microbatch size",
                         err) ||
-        override_number(&file->microbatch_size, overrides->microbatch_size, "a microbatch size",
-                        err) ||
-        override_number(&file->sequence, overrides->sequence, "a sequence length", err))
+        override_number(&file->layout.sequence, overrides->sequence, "a sequence length", err))
         return -1;
     if (overrides->seed)
         file->search.seed = *overrides->seed;

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of an iteration; beyond any that is trained with, and what can be planned within seconds. */
+/* The largest iteration that is planned: beyond any training, and planned within seconds. */
 enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
 
 /* What the method `gp` knows beforehand: nothing, or the model of the emulated GPU, calibrated. */
@@ -56,7 +56,7 @@ struct erg_job {
     size_t *stage_kind;   /* [pipeline]: the kind of GPUs that each stage lies on ... */
     bool placed;          /* ... as the file says, or there is one; else the first, of any layout */
     bool even_microbatch; /* it can be split in two equal halves */
-    struct {
+    struct erg_job_search {
         enum erg_search_method method;
         enum erg_job_prior prior;
         int budget, start, batch; /* measurements per partition; 0 = the method's default */
@@ -64,7 +64,7 @@ struct erg_job {
         uint64_t seed;
     } search;
 
-    struct { /* -1 = the profiler's default */
+    struct erg_job_profiler { /* -1 = the profiler's default */
         double window_s, cooldown_s, warmup_s;
     } profiler;
 

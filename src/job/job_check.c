@@ -10,11 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int default_to(int value, int fallback, const struct erg_yaml *yaml, const char *key)
-{
-    return erg_yaml_has(yaml, key) ? value : fallback;
-}
-
 /* Keys whose numbers must lie in a range, whatever the others say. */
 static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *yaml,
                         struct erg_error *err)
@@ -24,15 +19,15 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
         double value, min, max;
     } ranges[] = {
         {"vocabulary", file->vocabulary, 1, 1e8},
-        {"tensor", file->tensor, 1, 1024},
-        {"context", file->context, 1, 1024},
-        {"pipeline", file->pipeline, 1, 1024},
-        {"data", file->data, 1, 1e6},
-        {"virtual_stages", file->virtual_stages, 1, 1024},
-        {"microbatch_size", file->microbatch_size, 1, 1e4},
-        {"microbatches", file->microbatches, 1, ERG_JOB_MOST_MICROBATCHES},
-        {"sequence", file->sequence, 1, 1e8},
-        {"offload", file->offload, 0, 1},
+        {"tensor", (double)file->layout.tensor, 1, 1024},
+        {"context", (double)file->layout.context, 1, 1024},
+        {"pipeline", (double)file->layout.pipeline, 1, 1024},
+        {"data", (double)file->layout.data, 1, 1e6},
+        {"virtual_stages", (double)file->layout.virtual_stages, 1, 1024},
+        {"microbatch_size", (double)file->layout.microbatch, 1, 1e4},
+        {"microbatches", (double)file->layout.microbatches, 1, ERG_JOB_MOST_MICROBATCHES},
+        {"sequence", (double)file->layout.sequence, 1, 1e8},
+        {"offload", file->layout.offload, 0, 1},
         {"search.budget", file->search.budget, 1, 1e6},
         {"search.start", file->search.start, 1, 1e6},
         {"search.batch", file->search.batch, 1, 1e6},
@@ -319,33 +314,39 @@ static void choose_name(struct erg_job *job, const struct erg_job_file *file, co
     job->name = job->own_name = name.data;
 }
 
+/* What is taken as it is read, and what keys that are absent stand for. */
 static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
                        const struct erg_yaml *yaml)
 {
+    struct erg_layout *layout = &job->layout;
+    struct erg_job_profiler *profiler = &job->profiler;
+    const struct {
+        const char *key;
+        long *value;
+    } degrees[] = {{"tensor", &layout->tensor},
+                   {"context", &layout->context},
+                   {"pipeline", &layout->pipeline},
+                   {"data", &layout->data},
+                   {"virtual_stages", &layout->virtual_stages}};
+    const struct {
+        const char *key;
+        double *value;
+    } times[] = {{"profiler.window_s", &profiler->window_s},
+                 {"profiler.cooldown_s", &profiler->cooldown_s},
+                 {"profiler.warmup_s", &profiler->warmup_s}};
     job->cluster = file->cluster;
-    job->layout.tensor = default_to(file->tensor, 1, yaml, "tensor");
-    job->layout.context = default_to(file->context, 1, yaml, "context");
-    job->layout.pipeline = default_to(file->pipeline, 1, yaml, "pipeline");
-    job->layout.data = default_to(file->data, 1, yaml, "data");
-    job->layout.virtual_stages = default_to(file->virtual_stages, 1, yaml, "virtual_stages");
-    job->layout.microbatch = file->microbatch_size;
-    job->layout.microbatches = file->microbatches;
-    job->layout.sequence = file->sequence;
-    job->layout.recompute = file->recompute;
-    job->layout.offload = file->offload;
+    job->layout = file->layout;
+    job->search = file->search;
+    job->profiler = file->profiler;
     job->offload_line = erg_yaml_line(yaml, "offload");
-    job->search.method = file->search.method;
-    job->search.prior = file->search.prior;
-    job->search.budget = file->search.budget;
-    job->search.start = file->search.start;
-    job->search.batch = file->search.batch;
-    job->search.sweep_clocks =
-        default_to(file->search.sweep_clocks, -1, yaml, "search.sweep_clocks");
-    job->search.seed = file->search.seed;
-    job->profiler.window_s = erg_yaml_has(yaml, "profiler.window_s") ? file->profiler.window_s : -1;
-    job->profiler.cooldown_s =
-        erg_yaml_has(yaml, "profiler.cooldown_s") ? file->profiler.cooldown_s : -1;
-    job->profiler.warmup_s = erg_yaml_has(yaml, "profiler.warmup_s") ? file->profiler.warmup_s : -1;
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+        if (!erg_yaml_has(yaml, degrees[i].key))
+            *degrees[i].value = 1;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        if (!erg_yaml_has(yaml, times[i].key))
+            *times[i].value = -1;
+    if (!erg_yaml_has(yaml, "search.sweep_clocks"))
+        job->search.sweep_clocks = -1;
 }
 
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,

@@ -5,38 +5,24 @@
 #include "io/yaml.h"
 #include "job/job.h"
 
-struct erg_job_file_search {
-    enum erg_search_method method;
-    enum erg_job_prior prior;
-    int budget, start, batch, sweep_clocks;
-    uint64_t seed;
-};
-
-struct erg_job_file_profiler {
-    double window_s, cooldown_s, warmup_s;
-};
-
 /* One member per key; zero where a key is absent. */
 struct erg_job_file {
     char *name, *model, *stack, *engine;
     bool tie_embeddings;
     int vocabulary;
     struct erg_cluster cluster;
-    int tensor, context, pipeline, data, virtual_stages;
+    struct erg_layout layout; /* without its lists */
     enum erg_schedule_kind schedule;
     int *layers;
     unsigned layers_count;
-    int microbatch_size, microbatches, sequence;
-    enum erg_recompute recompute;
-    double offload;
     enum erg_recompute *stage_recompute;
     unsigned stage_recompute_count;
     double *stage_offload;
     unsigned stage_offload_count;
     char **stage_gpus;
     unsigned stage_gpus_count;
-    struct erg_job_file_search search;
-    struct erg_job_file_profiler profiler;
+    struct erg_job_search search;
+    struct erg_job_profiler profiler;
     enum erg_objective goal;
     double deadline_s, budget_j;
 };

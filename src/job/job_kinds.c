@@ -148,7 +148,7 @@ static void say_remedy(char *text, size_t size, const struct erg_cluster *nodes,
 static int check_cluster(const struct erg_job *job, const struct erg_yaml *yaml,
                          struct erg_error *err)
 {
-    long replica = (long)job->layout.tensor * job->layout.context * job->layout.pipeline,
+    long replica = job->layout.tensor * job->layout.context * job->layout.pipeline,
          needed = replica * job->layout.data;
     long gpus = erg_cluster_gpus(&job->cluster);
     char nodes[64], remedy[96];
@@ -188,7 +188,7 @@ static int check_kind(const struct erg_job *job, size_t kind, const struct erg_y
 int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
                         struct erg_error *err)
 {
-    long group = (long)job->layout.tensor * job->layout.context;
+    long group = job->layout.tensor * job->layout.context;
     char key[KEY_BYTES];
     for (size_t k = 0; k < job->kind_count; k++) {
         const struct erg_cluster *nodes = job->kinds[k].nodes;

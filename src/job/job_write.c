@@ -4,6 +4,7 @@
 #include "job/job_internal.h"
 
 #include "base/text.h"
+#include "hardware/cluster_schema.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -37,26 +38,17 @@ static void add_name(struct erg_text *out, const char *key, const char *name, co
 static void add_nodes(struct erg_text *out, const char *path, const struct erg_cluster *cluster,
                       long gpus, const char *first, const char *others)
 {
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {
-        {"intra_node_bandwidth_gb_s", cluster->intra_node_bandwidth / 1e9},
-        {"inter_node_bandwidth_gb_s", cluster->inter_node_bandwidth / 1e9},
-        {"inter_node_latency_us", cluster->inter_node_latency_s * 1e6},
-        {"host_memory_gib", cluster->host_memory_bytes / 0x1p30},
-        {"host_memory_bandwidth_gb_s", cluster->host_memory_bandwidth / 1e9},
-        {"shared_link_bandwidth_gb_s", cluster->shared_link_bandwidth / 1e9},
-    };
     const long per_node = cluster->gpus_per_node, nodes = (gpus + per_node - 1) / per_node;
     erg_text_printf(out, "%snodes: %ld\n%sgpus_per_node: %ld\n", first, nodes, others, per_node);
     if (gpus < nodes * per_node)
         erg_text_printf(out, "%sgpus_used: %ld\n", others, gpus);
     erg_text_add(out, others);
     add_name(out, "gpu", cluster->gpu, path);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (numbers[i].value > 0)
-            erg_text_printf(out, "%s%s: %.10g\n", others, numbers[i].key, numbers[i].value);
+    for (const struct erg_quantity *number = erg_cluster_numbers; number->key; number++) {
+        double value = *(const double *)(const void *)((const char *)cluster + number->offset);
+        if (value > 0)
+            erg_text_printf(out, "%s%s: %.10g\n", others, number->key, value / number->factor);
+    }
 }
 
 /* The nodes that stages lie on: the first of them as the cluster's own, with the job's engine. */

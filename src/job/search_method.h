@@ -1,4 +1,5 @@
-/* How schedules are searched: a job asks for a method by name, the search (search/search.h) runs it. */
+/* How schedules are searched: a job asks for a method by name, the search (search/search.h) runs
+ * it. */
 #ifndef ERG_JOB_SEARCH_METHOD_H
 #define ERG_JOB_SEARCH_METHOD_H
 

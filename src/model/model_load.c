@@ -26,10 +26,10 @@ enum {
  * What a family of configs means; the keys' own values override where both exist. A model that also
  * sees or hears has the family of its text_config, which names itself by `type`.
  */
-struct family {
+struct model_family {
     const char *architecture, *also[3]; /* what `architectures` says */
     const char *types[6];               /* what `model_type` says */
-    int (*read)(struct erg_model *model, const struct family *family,
+    int (*read)(struct erg_model *model, const struct model_family *family,
                 const struct erg_json_place *place, struct erg_error *err);
     bool qkv_bias, qk_norm;
     bool window_asked_for; /* `sliding_window` means nothing without use_sliding_window: true */
@@ -151,12 +151,26 @@ static int read_rope(struct erg_model *model, const struct erg_json_place *place
     return read_scaling(&model->rope, &scaling, model->max_positions, err);
 }
 
+/* Heads share the hidden size where the config does not say how wide they are. */
+static int fill_head_dim(struct erg_model *model, const struct erg_json_place *place,
+                         const char *heads_key, const char *size, struct erg_error *err)
+{
+    if (model->head_dim)
+        return 0;
+    if (model->hidden % model->heads != 0)
+        return erg_json_fail(place, heads_key, err,
+                             "expected a divisor of the %s %ld (or a key 'head_dim'), got %ld",
+                             size, model->hidden, model->heads);
+    model->head_dim = model->hidden / model->heads;
+    return 0;
+}
+
 /*
  * Llama, Mistral, Qwen, Phi-3: RMSNorm, rotary positions, SwiGLU, grouped keys and values. Phi has
  * the products of queries, keys and values in one matrix, and those of SwiGLU, which is how all are
  * counted. Where only a part of a head's channels is rotated the kernel still reads and writes all.
  */
-static int read_llama(struct erg_model *model, const struct family *family,
+static int read_llama(struct erg_model *model, const struct model_family *family,
                       const struct erg_json_place *place, struct erg_error *err)
 {
     model->gated = true;
@@ -188,15 +202,7 @@ static int read_llama(struct erg_model *model, const struct family *family,
         return erg_json_fail(place, "num_key_value_heads", err,
                              "expected a divisor of the %ld attention heads, got %ld", model->heads,
                              model->kv_heads);
-    if (model->head_dim)
-        return 0;
-    if (model->hidden % model->heads != 0)
-        return erg_json_fail(place, "num_attention_heads", err,
-                             "expected a divisor of the hidden size %ld (or a key 'head_dim'), got "
-                             "%ld",
-                             model->hidden, model->heads);
-    model->head_dim = model->hidden / model->heads;
-    return 0;
+    return fill_head_dim(model, place, "num_attention_heads", "hidden size", err);
 }
 
 /*
@@ -204,7 +210,7 @@ static int read_llama(struct erg_model *model, const struct family *family,
  * of that kind have heads of another width; `head_dim` says so, as in the configs of other
  * families.
  */
-static int read_gpt2(struct erg_model *model, const struct family *family,
+static int read_gpt2(struct erg_model *model, const struct model_family *family,
                      const struct erg_json_place *place, struct erg_error *err)
 {
     (void)family;
@@ -223,23 +229,13 @@ static int read_gpt2(struct erg_model *model, const struct family *family,
     if (optional_long(place, "n_inner", MAX_WIDTH, &model->ffn, err) ||
         optional_long(place, "head_dim", MAX_HEAD_DIM, &model->head_dim, err) ||
         optional_bool(place, "tie_word_embeddings", &model->tied, err) ||
+        optional_double(place, "layer_norm_epsilon", 0, 1, &model->norm_eps, err) ||
         check_activation(place, "activation_function", "gelu", err))
         return -1;
-    if (erg_json_has(place, "layer_norm_epsilon") &&
-        erg_json_double(place, "layer_norm_epsilon", 0, 1, &model->norm_eps, err))
-        return -1;
-    if (model->head_dim)
-        return 0;
-    if (model->hidden % model->heads != 0)
-        return erg_json_fail(place, "n_head", err,
-                             "expected a divisor of the embedding size %ld (or a key 'head_dim'), "
-                             "got %ld",
-                             model->hidden, model->heads);
-    model->head_dim = model->hidden / model->heads;
-    return 0;
+    return fill_head_dim(model, place, "n_head", "embedding size", err);
 }
 
-static const struct family families[] = {
+static const struct model_family families[] = {
     {.architecture = "LlamaForCausalLM", .types = {"llama"}, .read = read_llama},
     {.architecture = "MistralForCausalLM",
      .also = {"MinistralForCausalLM", "Ministral3ForCausalLM"},
@@ -272,17 +268,19 @@ static bool is_among(const char *name, const char *const *names, size_t count)
 
 #define IS_AMONG(name, names) is_among(name, names, sizeof(names) / sizeof *(names))
 
-static const struct family *family_of_architecture(const char *name)
+static const struct model_family *family_of_architecture(const char *name)
 {
-    for (const struct family *family = families; name && family < families + FAMILY_COUNT; family++)
+    for (const struct model_family *family = families; name && family < families + FAMILY_COUNT;
+         family++)
         if (!strcmp(family->architecture, name) || IS_AMONG(name, family->also))
             return family;
     return NULL;
 }
 
-static const struct family *family_of_type(const char *type)
+static const struct model_family *family_of_type(const char *type)
 {
-    for (const struct family *family = families; type && family < families + FAMILY_COUNT; family++)
+    for (const struct model_family *family = families; type && family < families + FAMILY_COUNT;
+         family++)
         if (IS_AMONG(type, family->types))
             return family;
     return NULL;
@@ -293,8 +291,8 @@ static const struct family *family_of_type(const char *type)
  * where it has none; a text_config (`inside`) by its model_type, since its architectures may be
  * those of the model around it.
  */
-static const struct family *find_family(const struct erg_json_place *place, bool inside,
-                                        struct erg_error *err)
+static const struct model_family *find_family(const struct erg_json_place *place, bool inside,
+                                              struct erg_error *err)
 {
     const char *type = NULL, *name = NULL;
     const json_t *list = json_object_get(place->object, "architectures");
@@ -308,7 +306,7 @@ static const struct family *find_family(const struct erg_json_place *place, bool
                       "[\"LlamaForCausalLM\"]");
         return NULL;
     }
-    const struct family *family = family_of_architecture(name);
+    const struct model_family *family = family_of_architecture(name);
     if (!family && (inside || !listed))
         family = family_of_type(type);
     if (family)
@@ -337,7 +335,7 @@ static int read_config(struct erg_model *model, const struct erg_json_place *pla
     const bool inside = erg_json_has(place, "text_config");
     if (inside && erg_json_enter(&text, place, "text_config", err) != 0)
         return -1;
-    const struct family *family = find_family(&text, inside, err);
+    const struct model_family *family = find_family(&text, inside, err);
     if (!family)
         return -1;
     if (inside)
@@ -416,8 +414,7 @@ static int not_found(const char *name, struct erg_error *err)
     struct erg_text known = {0};
     const char *const *names = erg_data_names("models", &arena);
     const char *meant = erg_closest(name, names);
-    for (size_t i = 0; names[i]; i++)
-        erg_text_printf(&known, "%s%s", i ? ", " : "", names[i]);
+    erg_text_add_names(&known, names);
     if (meant)
         erg_fail(err, ERG_FAILED,
                  "loading the model '%s': no such file or catalogue entry; did "
@@ -427,7 +424,7 @@ static int not_found(const char *name, struct erg_error *err)
         erg_fail(err, ERG_FAILED,
                  "loading the model '%s': expected a config.json, a folder that holds one, or one "
                  "of the catalogue: %s",
-                 name, known.data ? known.data : "(which is empty)");
+                 name, *known.data ? known.data : "(which is empty)");
     erg_text_release(&known);
     erg_arena_release(&arena);
     return -1;

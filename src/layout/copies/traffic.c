@@ -19,7 +19,7 @@ const char *erg_memory_transfer_name(enum erg_memory_transfer_kind kind)
 enum { OUT, IN, DIRECTIONS };
 
 /* Copies of a GPU in one direction. */
-struct lane {
+struct copy_lane {
     size_t next; /* of the list: the oldest that has not ended */
     bool open;   /* it runs */
     size_t item; /* of the transfers */
@@ -35,8 +35,8 @@ struct stage {
     bool running;
     double layer_end_s;
     size_t begun; /* copies of the list up to here may run */
-    struct lane lanes[DIRECTIONS];
-    /* Of the message on the links inside the node, between nodes; 0: none is. Bytes/s. */
+    struct copy_lane lanes[DIRECTIONS];
+    /* Bytes/s of the message on the links inside the node and between nodes; 0: there is none. */
     double sends[2][DIRECTIONS];
     bool *arrived;   /* [passes]: the input is there */
     size_t *pass_of; /* [backward][chunk][microbatch] */
@@ -136,7 +136,7 @@ static void end_transfer(struct stage *stage, size_t item, double now)
 static void run_lane(struct pipeline *at, struct stage *stage, int direction)
 {
     const struct erg_memory_stage_speed *speed = stage->speed;
-    struct lane *lane = &stage->lanes[direction];
+    struct copy_lane *lane = &stage->lanes[direction];
     if (!lane->open && lane->next < stage->begun) {
         const struct erg_memory_copy *copy = &stage->list->items[lane->next];
         const struct erg_memory_transfer transfer = {
@@ -309,7 +309,7 @@ static void end_all(struct pipeline *at)
     for (long s = 0; s < at->count; s++) {
         struct stage *stage = &at->stages[s];
         for (int d = 0; d < DIRECTIONS; d++) {
-            struct lane *lane = &stage->lanes[d];
+            struct copy_lane *lane = &stage->lanes[d];
             if (!lane->open || lane->end_s > at->now)
                 continue;
             end_transfer(stage, lane->item, at->now);

@@ -73,22 +73,18 @@ struct erg_memory_speeds {
     double head_s; /* of the last stage: loss and all, a third of it forward */
 };
 
-/* Of a layout whose stages each run on an engine and its machine, `on` [pipeline]. Stages that
- * follow each other on the same machine, which is the same pointer then, fill its nodes one after
- * the other; others lie on different nodes. */
-void erg_memory_speeds_init(struct erg_memory_speeds *speeds,
-                            const struct erg_memory_request *request,
-                            const struct erg_time_request *on);
-void erg_memory_speeds_release(struct erg_memory_speeds *speeds);
-
 /* `stages` [count] are those of one pipeline, in order. */
 void erg_memory_traffic_init(struct erg_memory_traffic *traffic,
                              const struct erg_memory_copies *stages, long count,
                              const struct erg_memory_speeds *speeds);
 void erg_memory_traffic_release(struct erg_memory_traffic *traffic);
 
-/* All of a layout at once; *shared_s is what its iteration takes longer because copies and messages
- * share something. `on` as of the speeds. */
+/*
+ * All of a layout whose stages each run on an engine and its machine, `on` [pipeline]. Stages that
+ * follow each other on the same machine, which is the same pointer then, fill its nodes one after
+ * the other; others lie on different nodes. *shared_s is what its iteration takes longer because
+ * copies and messages share something.
+ */
 void erg_memory_traffic_of_layout(struct erg_memory_traffic *traffic, double *shared_s,
                                   const struct erg_memory_request *request,
                                   const struct erg_time_request *on);

@@ -4,7 +4,7 @@
 #include "io/json.h"
 #include "layout/document/memory.h"
 #include "layout/energy/mixed.h"
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "job/job.h"
 #include "layout/copies/traffic.h"
-#include "layout/memory/change.h"
+#include "layout/memory/smallest_change.h"
 
 #include <jansson.h>
 

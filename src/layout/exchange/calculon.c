@@ -92,7 +92,7 @@ static int read_matrix(struct erg_calculon_system *system, const struct erg_json
     return read_efficiency(&type, "gflops_efficiency", 1e9, &system->products, err);
 }
 
-/* Of host memory more than any has is no limit, and infinite; a GPU's has to have one. */
+/* Host memory larger than any machine has means no limit, and is infinite; a GPU must have one. */
 static int read_capacity(const struct erg_json_place *memory, double least, double *gib,
                          struct erg_error *err)
 {

@@ -7,7 +7,7 @@
  * GPT: two linears in the MLP, LayerNorm, biases. Its embeddings are not modelled there but counted
  * with 51200 words, which are used here too.
  *
- * Of a system, ergon takes
+ * ergon takes from a system
  *   matrix.float16 (or bfloat16): tflops, and the efficiency at the size of the model's products;
  *   mem1: GiB, GBps, and the efficiency at the size of the model's hidden states;
  *   mem2: GiB and GBps as host memory behind the host link, the efficiency of the largest copies;
@@ -62,7 +62,7 @@ struct erg_calculon_system {
         double bytes, bandwidth;
         struct erg_calculon_efficiency efficiency; /* by bytes */
     } memory, host; /* of a GPU; host.bytes 0: none, INFINITY: no limit */
-    bool roofline; /* bytes are moved under the FLOPs; else after them */
+    bool roofline;  /* bytes are moved under the FLOPs; else after them */
     struct erg_calculon_network networks[2];
     size_t network_count; /* 1 or 2 */
 };

@@ -177,7 +177,8 @@ static double product_efficiency(const struct erg_calculon_import *import)
     return fmax(least_s / sum_s, 0.01);
 }
 
-/* Of the products of queries with keys, and of scores with values: all heads of a GPU in one. */
+/* The efficiency of the products of queries with keys, and of scores with values: all heads of a
+ * GPU in one. */
 static double score_efficiency(const struct erg_calculon_import *import)
 {
     const struct erg_calculon_model *model = import->model;

@@ -13,7 +13,9 @@
 #define ERG_LAYOUT_GRID_H
 
 #include "base/text.h"
+#include "ergon/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum {
@@ -33,6 +35,52 @@ struct erg_grid_plan {
 
 /* "0_7__8_15::2_1__1_2": first and last layer of each stage, then data_tensor of each. */
 void erg_grid_plan_text(const struct erg_grid_plan *plan, struct erg_text *text);
+
+/* ---- Communication (grid_network.c) ---- */
+
+enum erg_grid_collective {
+    ERG_SEND, /* from one GPU to one other */
+    ERG_ALL_REDUCE,
+    ERG_ALL_GATHER,
+    ERG_ALL_TO_ALL,
+    ERG_REDUCE_SCATTER,
+    ERG_COLLECTIVES,
+};
+
+/* Part of a cluster that a job gets: equally many GPUs of each of its nodes. */
+struct erg_allocation {
+    const char *gpu_type;
+    long nodes, gpus_per_node;
+    bool infiniband; /* which network, of a type that was measured on two; else what there is */
+};
+
+struct erg_comm_group {
+    long size;  /* GPUs */
+    long nodes; /* that it crosses */
+};
+
+/* The group of `size` GPUs `stride` apart from GPU `first` on. */
+struct erg_comm_group erg_comm_group_of(long first, long stride, long size, long gpus_per_node);
+
+/* What knows how long a collective over a group takes. */
+struct erg_grid_network {
+    /* Adds seconds for `elements` of fp32 of each replica. Fails, and says what is not known. */
+    int (*time)(const void *context, const struct erg_allocation *allocation,
+                enum erg_grid_collective op, struct erg_comm_group group, double elements,
+                double *seconds, struct erg_error *err);
+    const void *context;
+};
+
+/*
+ * The network of links whose rates alone are known: all but sends take a latency and the bytes that
+ * each GPU sends in a ring, at the rate of its node's links or, where the group crosses nodes, at
+ * one GPU's share of the network for each of its GPUs in a node. Knows all groups.
+ */
+struct erg_grid_links {
+    double node_bandwidth, network_bandwidth; /* bytes/s of one GPU, one direction */
+    double latency_s;
+};
+struct erg_grid_network erg_grid_network_of(const struct erg_grid_links *links);
 
 /* ---- Iteration time (grid_time.c) ---- */
 

@@ -2,12 +2,8 @@
  * What a grid's planner and estimator know of a model: its operations with their work, and its
  * pipeline layers, which are runs of operations of about equal work.
  *
- * Three families, described by data (estimate.h), not by code: encoder transformers, the same with
- * experts in place of some feed-forward layers (top-2 gating with capacity factor 2, dispatched by
- * dense products over groups of tokens, as GShard), and bottleneck residual networks whose 3 x 3
- * convolutions are wider by a factor.
- *
- * Numbers are of the forward pass of one sample unless said; tensors in elements.
+ * Numbers are of the forward pass of one sample unless said; tensors in elements. Convolutions and
+ * experts are of models that only the replays of research/ make.
  */
 #ifndef ERG_LAYOUT_GRID_MODEL_H
 #define ERG_LAYOUT_GRID_MODEL_H
@@ -17,27 +13,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-
-struct erg_grid_model {
-    char *family, *size; /* "bert", "760M" */
-    bool half;           /* computes in 2 bytes an element, with the rates of half precision */
-    /* Transformers (hidden > 0). */
-    long layers, hidden, heads, sequence, vocabulary;
-    long ffn_factor;   /* feed-forward width in hidden sizes */
-    long experts;      /* 0: none */
-    long expert_every; /* the last of every so many layers has experts */
-    long expert_group; /* tokens that gating looks at together */
-    /* Decoders: width of queries and of keys and values, 0: both as wide as the hidden state; of
-     * the feed-forward part, 0: ffn_factor times the hidden size. */
-    long query_width, key_width, ffn_width;
-    bool gated;  /* two widths into the activation */
-    bool causal; /* attention is one kernel that skips what is masked */
-    bool untied; /* the head has weights of its own */
-    /* Residual networks (channels > 0). */
-    long *blocks; /* of each stage of resolution */
-    unsigned blocks_count;
-    long channels, width_factor, image, classes;
-};
 
 enum erg_grid_op_kind {
     ERG_GRID_MATMUL,
@@ -63,12 +38,24 @@ struct erg_grid_ops {
     size_t count, capacity;
 };
 
-/* A dense decoder on sequences of so many tokens, in half precision; borrows its name and
- * `size`. */
-struct erg_grid_model erg_grid_model_of(const struct erg_model *model, char *size, long sequence);
+/* All operations of a dense decoder, in order; the caller frees items. */
+void erg_grid_ops_init(struct erg_grid_ops *ops, const struct erg_model *model, long sequence);
 
-/* All operations of a model in order; the caller frees items. */
-void erg_grid_model_ops(const struct erg_grid_model *model, struct erg_grid_ops *ops);
+/* The parts of models. An elementwise operation is limited by memory and reads and writes `tensors`
+ * of the size of its output; a product is of rows x inner with inner x outer, and a linear one
+ * that `reduces` is summed by its tensor group. */
+enum { ERG_GRID_PLAIN = 2, ERG_GRID_RESIDUAL = 3, ERG_GRID_SOFTMAX = 3 };
+void erg_grid_add_elementwise(struct erg_grid_ops *ops, bool starts_block, double rows,
+                              double output, int tensors);
+struct erg_grid_op erg_grid_product(double rows, double inner, double outer);
+void erg_grid_add_linear(struct erg_grid_ops *ops, double rows, double inner, double outer,
+                         bool reduces);
+void erg_grid_add_embedding(struct erg_grid_ops *ops, double tokens, double hidden,
+                            double vocabulary);
+void erg_grid_add_feed_forward(struct erg_grid_ops *ops, double tokens, double hidden, double ffn,
+                               bool gated);
+void erg_grid_add_head(struct erg_grid_ops *ops, double tokens, double hidden, double vocabulary,
+                       bool tied);
 
 /* A run of operations: a pipeline layer, or several together. */
 struct erg_grid_layer {

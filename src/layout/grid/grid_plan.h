@@ -3,9 +3,9 @@
  * of heavy operations alone, without running or simulating any plan.
  *
  * 1. Every layer gets the fraction of the GPUs that its load is of all load (a roofline).
- * 2. Of all partitions of the layers and all stage sizes (powers of two), those whose stage sizes
- *    come near to the fractions are kept; of these, those that communicate little; of these the
- *    best balanced is the grid's partition. Its stages take the shapes that communicate least.
+ * 2. Partitions of the layers, with all stage sizes (powers of two), are kept where the stage sizes
+ *    come near to the fractions, and then where they communicate little. The best balanced one of
+ *    them is the grid's partition. Its stages take the shapes that communicate least.
  * The Pareto set is what a later search among real plans need not look beyond.
  *
  * Source of the method and of all constants: Arena, as implemented. Deviations from exact
@@ -17,7 +17,6 @@
 
 #include "base/memory.h"
 #include "ergon/error.h"
-#include "hardware/comm_table.h"
 #include "layout/grid/grid.h"
 #include "layout/grid/grid_model.h"
 
@@ -43,20 +42,15 @@ struct erg_planner_layers {
     struct erg_arena arena;
 };
 
-/* The layers of a model for microbatches of so many samples; 16 of them, or fewer blocks. */
-void erg_planner_layers_init(struct erg_planner_layers *layers, const struct erg_grid_model *model,
+/* The layers of a model, `count` runs of its operations, for microbatches of `samples`. */
+void erg_planner_layers_init(struct erg_planner_layers *layers, const struct erg_grid_ops *ops,
+                             const struct erg_grid_layer *cut, size_t count, double element_bytes,
                              double samples);
 void erg_planner_layers_release(struct erg_planner_layers *layers);
 
 struct erg_roofline {
     double peak_gflops, bandwidth_gb_s;
 };
-
-/*
- * Layer l's load counts (1 + l skew) times its roofline, because later convolutions reach less of
- * the roofline. Published: 0.5 for residual networks, 0.15 on 4 GPUs; 0 for transformers.
- */
-double erg_planner_skew(const struct erg_grid_model *model, long gpus);
 
 /* A grid of the planner: layers, their loads in seconds of one GPU, and fractions of the GPUs. */
 struct erg_grid_problem {
@@ -66,7 +60,10 @@ struct erg_grid_problem {
     size_t stages;
 };
 
-/* At most ERG_GRID_MAX_STAGES layers; gpus a power of two up to as many. */
+/*
+ * At most ERG_GRID_MAX_STAGES layers; gpus a power of two up to as many. Layer l's load counts
+ * (1 + l skew) times its roofline; 0 but for convolutions, of which later ones reach less of it.
+ */
 void erg_grid_problem_init(struct erg_grid_problem *problem,
                            const struct erg_planner_layers *layers,
                            const struct erg_roofline *roofline, double skew, long gpus,
@@ -102,8 +99,8 @@ struct erg_shape_cost {
     double per_stage, additional;
 };
 
-/* Of layers [first, end) on so many GPUs, in every shape whose replicas all have samples, fewest
- * replicas first; returns how many (at most 5). */
+/* What layers [first, end) on `gpus` communicate in every shape whose replicas all have samples,
+ * fewest replicas first; returns how many shapes there are (at most 5). */
 enum { ERG_GRID_MAX_SHAPES = 5 };
 size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first, size_t end,
                             long gpus, struct erg_shape_cost *costs);
@@ -129,7 +126,8 @@ struct erg_grid_plan_set {
     } items[ERG_GRID_SET_PLANS + 1]; /* one more while the set is being made */
     size_t count;
 };
-int erg_grid_plan_set(const struct erg_grid_problem *problem, const struct erg_comm_tables *tables,
+int erg_grid_plan_set(const struct erg_grid_problem *problem,
+                      const struct erg_grid_network *network,
                       const struct erg_allocation *allocation, struct erg_grid_plan_set *set,
                       struct erg_error *err);
 

@@ -3,19 +3,16 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 
 /* Operations below both have no intensity worth speaking of: memory limits them. */
 #define SMALL_GFLOP 0.1
 #define SMALL_GB 0.1
 
-static struct erg_planner_layer planner_layer(const struct erg_grid_model *model,
-                                              const struct erg_grid_ops *ops,
-                                              const struct erg_grid_layer *layer, double samples,
-                                              struct erg_arena *arena)
+static struct erg_planner_layer planner_layer(const struct erg_grid_ops *ops,
+                                              const struct erg_grid_layer *layer, double bytes,
+                                              double samples, struct erg_arena *arena)
 {
     enum { DIRECTIONS = 4 }; /* forward, again for the backward pass, two gradients */
-    double bytes = model->half ? 2 : 4;
     struct erg_planner_layer result = {
         .ops = erg_arena_alloc(arena, DIRECTIONS * layer->op_count * sizeof *result.ops),
         .weight_bytes = (layer->weights + layer->expert_weights) * bytes};
@@ -39,31 +36,20 @@ static struct erg_planner_layer planner_layer(const struct erg_grid_model *model
     return result;
 }
 
-void erg_planner_layers_init(struct erg_planner_layers *layers, const struct erg_grid_model *model,
+void erg_planner_layers_init(struct erg_planner_layers *layers, const struct erg_grid_ops *ops,
+                             const struct erg_grid_layer *cut, size_t count, double element_bytes,
                              double samples)
 {
-    struct erg_grid_ops ops;
-    struct erg_grid_layer cut[ERG_GRID_MAX_STAGES];
-    erg_grid_model_ops(model, &ops);
-    *layers = (struct erg_planner_layers){
-        .count = erg_grid_cut_layers(&ops, cut, ERG_GRID_MAX_STAGES), .samples = samples};
-    layers->items = erg_arena_alloc(&layers->arena, layers->count * sizeof *layers->items);
-    for (size_t i = 0; i < layers->count; i++)
-        layers->items[i] = planner_layer(model, &ops, &cut[i], samples, &layers->arena);
-    free(ops.items);
+    *layers = (struct erg_planner_layers){.count = count, .samples = samples};
+    layers->items = erg_arena_alloc(&layers->arena, count * sizeof *layers->items);
+    for (size_t i = 0; i < count; i++)
+        layers->items[i] = planner_layer(ops, &cut[i], element_bytes, samples, &layers->arena);
 }
 
 void erg_planner_layers_release(struct erg_planner_layers *layers)
 {
     erg_arena_release(&layers->arena);
     *layers = (struct erg_planner_layers){0};
-}
-
-double erg_planner_skew(const struct erg_grid_model *model, long gpus)
-{
-    if (model->channels == 0)
-        return 0;
-    return gpus == 4 ? 0.15 : 0.5;
 }
 
 static double op_load_s(const struct erg_heavy_op *op, const struct erg_roofline *roofline)
@@ -74,7 +60,7 @@ static double op_load_s(const struct erg_heavy_op *op, const struct erg_roofline
     return gflop / fmin(roofline->peak_gflops, gflop / gb * roofline->bandwidth_gb_s);
 }
 
-/* To so many decimals as the published planner does: exactly, not after a rounded product. */
+/* Rounds to as many decimals as the published planner: exactly, not after a rounded product. */
 static double decimals(double value, long double scale)
 {
     return (double)(rintl((long double)value * scale) / scale);

@@ -69,7 +69,7 @@ static void drop(struct erg_grid_plan_set *set, size_t index)
     memmove(&set->items[index], &set->items[index + 1], (set->count - index) * sizeof *set->items);
 }
 
-/* Of the two most alike plans drops the worse one. */
+/* Drops the worse one of the two most alike plans. */
 static void drop_one(struct erg_grid_plan_set *set)
 {
     size_t least = SIZE_MAX, at[2] = {0, 1};
@@ -139,36 +139,36 @@ static void walk_shapes(const struct shape_walk *walk, size_t stage, size_t *cho
  * Shapes of a partition's stages, and whether what they communicate hides: the published look-up
  * takes bytes for elements.
  */
-static int prepare(struct shape_walk *walk, const struct erg_comm_tables *tables,
+static int prepare(struct shape_walk *walk, const struct erg_grid_network *network,
                    const struct erg_allocation *allocation, struct erg_error *err)
 {
     const struct erg_grid_partition *partition = walk->partition;
     long first_gpu[ERG_GRID_MAX_STAGES];
     erg_grid_place(partition->sizes, walk->problem->stages, allocation->gpus_per_node, first_gpu);
     for (size_t s = 0; s < walk->problem->stages; s++) {
-        struct erg_comm_curve curve;
         double load_s = 0;
         for (size_t i = partition->first[s]; i < partition->first[s + 1]; i++)
             load_s += walk->problem->loads[i];
         struct erg_comm_group group =
             erg_comm_group_of(first_gpu[s], 1, partition->sizes[s], allocation->gpus_per_node);
-        if (group.size > 1 &&
-            erg_comm_tables_find(tables, allocation, ERG_ALL_REDUCE, group, &curve, err) != 0)
-            return -1;
         walk->counts[s] =
             erg_grid_shape_costs(walk->problem, partition->first[s], partition->first[s + 1],
                                  partition->sizes[s], walk->costs[s]);
         for (size_t i = 0; i < walk->counts[s]; i++) {
             const struct erg_shape_cost *cost = &walk->costs[s][i];
-            walk->insignificant[s][i] =
-                group.size == 1 ||
-                erg_comm_time(&curve, cost->per_stage + cost->additional) < HIDDEN_SHARE * load_s;
+            double seconds = 0;
+            if (group.size > 1 &&
+                network->time(network->context, allocation, ERG_ALL_REDUCE, group,
+                              cost->per_stage + cost->additional, &seconds, err) != 0)
+                return -1;
+            walk->insignificant[s][i] = group.size == 1 || seconds < HIDDEN_SHARE * load_s;
         }
     }
     return 0;
 }
 
-int erg_grid_plan_set(const struct erg_grid_problem *problem, const struct erg_comm_tables *tables,
+int erg_grid_plan_set(const struct erg_grid_problem *problem,
+                      const struct erg_grid_network *network,
                       const struct erg_allocation *allocation, struct erg_grid_plan_set *set,
                       struct erg_error *err)
 {
@@ -181,7 +181,7 @@ int erg_grid_plan_set(const struct erg_grid_problem *problem, const struct erg_c
         struct shape_walk walk = {
             .problem = problem, .partition = &partitions.items[i], .set = set};
         size_t chosen[ERG_GRID_MAX_STAGES];
-        result = prepare(&walk, tables, allocation, err);
+        result = prepare(&walk, network, allocation, err);
         if (result == 0)
             walk_shapes(&walk, 0, chosen);
     }

@@ -11,10 +11,15 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
+static struct erg_pass_order order_of(const struct erg_layout *layout)
+{
+    return erg_pass_order_of((size_t)layout->pipeline, (size_t)layout->virtual_stages,
+                             (size_t)layout->microbatches);
+}
+
 long erg_memory_warmup(const struct erg_layout *layout, long stage)
 {
-    const struct erg_pass_order order = erg_pass_order_of(
-        (size_t)layout->pipeline, (size_t)layout->virtual_stages, (size_t)layout->microbatches);
+    const struct erg_pass_order order = order_of(layout);
     return (long)erg_pass_order_warmup(&order, (size_t)stage);
 }
 
@@ -25,21 +30,13 @@ long erg_memory_groups(const struct erg_layout *layout, long stage)
     return groups < all ? groups : all;
 }
 
-/* The published form is of interleaved stages that copy whole groups. Peaks and ratios that were
- * published are met with it as it is, though it counts some tensors twice; the others are counted
- * tensor by tensor. */
-static bool is_as_published(const struct erg_memory_request *request)
-{
-    return request->layout->virtual_stages > 1 && !request->layer_copies;
-}
-
 /* Whether all forward passes of a stage come before its first backward pass. */
 static bool is_apart(const struct erg_layout *layout, long stage)
 {
     return erg_memory_warmup(layout, stage) == layout->microbatches * layout->virtual_stages;
 }
 
-/* Of a stage with so many layers. */
+/* The parameters of a stage that holds `layers`. */
 static double stage_parameters(const struct erg_memory_request *request,
                                const struct erg_memory_sizes *sizes, long stage, long layers)
 {
@@ -108,64 +105,29 @@ static struct group group_of(const struct erg_memory_request *request,
     return group;
 }
 
-/* Layers of a stage in the first `steps` forward passes of a period, in which each chunk runs
- * `pipeline` microbatches in turn; or in those of a backward pass, which begins with the last. */
-static long layers_in(const struct erg_layout *layout, long layers, long index, long steps,
-                      bool backward)
-{
-    long sum = 0;
-    for (long i = 0; i < layout->virtual_stages && steps > 0; i++, steps -= layout->pipeline) {
-        long chunk = backward ? layout->virtual_stages - 1 - i : i;
-        long count = steps < layout->pipeline ? steps : layout->pipeline;
-        sum += count * erg_layout_chunk_layers(layout, layers, index, chunk);
-    }
-    return sum;
-}
-
-/* Whether chunk `chunk` of a stage has as many layers as the next, the first following the last. */
-static bool is_as_next(const struct erg_layout *layout, long layers, long index, long chunk)
-{
-    long next = (chunk + 1) % layout->virtual_stages;
-    return erg_layout_chunk_layers(layout, layers, index, chunk) ==
-           erg_layout_chunk_layers(layout, layers, index, next);
-}
-
 /*
  * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
  * flight where chunks are equal. The forward passes run ahead of the backward passes by the
- * warm-up, so the set of groups in flight repeats after every period, `pipeline` microbatches of
- * each chunk. It grows and shrinks steadily while neither direction comes to a chunk of another
- * size, so the worst is where one does, or at either end.
+ * warm-up, so the set of groups in flight repeats after every period.
  */
 static double groups_in_flight(const struct erg_memory_request *request, long index, long most)
 {
     const struct erg_layout *layout = request->layout;
-    long stages = layout->pipeline, chunks = layout->virtual_stages, period = stages * chunks;
-    long all = layout->microbatches * chunks, layers = request->model->layers;
-    long groups = erg_memory_groups(layout, index), whole = 0, worst = 0;
-    if (!layout->chunk_layers || chunks == 1)
+    const long layers = request->model->layers, groups = erg_memory_groups(layout, index);
+    const struct erg_pass_order order = order_of(layout);
+    const long all = (long)erg_pass_order_count(&order);
+    const long period = (long)(order.group * order.chunks);
+    long flying = 0, worst = 0;
+    if (!layout->chunk_layers || layout->virtual_stages == 1 ||
+        erg_layout_stage_layers(layout, layers, index) == most * layout->virtual_stages)
         return (double)groups;
-    for (long chunk = 0; chunk < chunks; chunk++)
-        whole += erg_layout_chunk_layers(layout, layers, index, chunk);
-    if (whole * stages == most * period)
-        return (double)groups;
-    for (long i = -2; i < 2 * chunks; i++) {
-        /* Forward passes done at the first backward pass, at the last forward pass, and when one
-         * direction ends its chunk i / 2 in the period that begins with the first. */
-        long end = (i / 2 + 1) * stages, done = i == -2 ? groups : all;
-        bool backward = i % 2;
-        if (i >= 0) {
-            long chunk = backward ? (2 * chunks - 2 - i / 2) % chunks : i / 2;
-            if (is_as_next(layout, layers, index, chunk))
-                continue;
-            done = backward ? groups + end : (groups - end + period - 1) / period * period + end;
+    for (long k = 0; k < all && k < groups + 2 * period; k++) {
+        long chunk = (long)erg_pass_order_nth(&order, false, (size_t)k).chunk;
+        flying += erg_layout_chunk_layers(layout, layers, index, chunk);
+        if (k >= groups) {
+            chunk = (long)erg_pass_order_nth(&order, true, (size_t)(k - groups)).chunk;
+            flying -= erg_layout_chunk_layers(layout, layers, index, chunk);
         }
-        long back = done - groups;
-        if (done > all)
-            continue;
-        long flying = (done / period - back / period) * whole * stages +
-                      layers_in(layout, layers, index, done % period, false) -
-                      layers_in(layout, layers, index, back % period, true);
         worst = flying > worst ? flying : worst;
     }
     return (double)worst / (double)most;
@@ -219,10 +181,11 @@ static struct flight flight_of(const struct erg_memory_request *request, long in
 /* Logits at once, in units of those in bf16: those, and two copies in fp32. */
 enum { HEAD_LOGITS = 5 };
 
-/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
- * backward pass, and of those with what was used until then in a buffer, and in the head between
- * the two. */
-enum { FORWARD, BACKWARD, BACKWARD_MOVED, ATTENTION, ATTENTION_MOVED, HEAD };
+enum {
+    FORWARD = ERG_MEMORY_FORWARD,
+    FFN = ERG_MEMORY_FFN,
+    HEAD = ERG_MEMORY_AT_HEAD,
+};
 static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward",  "backward", "backward",
                                                              "backward", "backward", "head"};
 
@@ -236,12 +199,11 @@ static double sum_of(const struct moment *moment)
 }
 
 /*
- * Hidden tensors between stages: the output being sent, the next input and both gradients; as
- * published one more, of the layer's residual path. Where all forward passes come first no input is
- * still to come, and at first no gradient to be sent; nor is there an output on the last stage.
- * Without virtual stages the worst is at the first of few backward passes, so that how many forward
- * passes are still to come says what is there: with one the next input or the gradient being sent,
- * with two both.
+ * Hidden tensors between stages: the output being sent, the next input and both gradients. Where
+ * all forward passes come first no input is still to come, and at first no gradient to be sent; nor
+ * is there an output on the last stage. Without virtual stages the worst is at the first of few
+ * backward passes, so that how many forward passes are still to come says what is there: with one
+ * the next input or the gradient being sent, with two both.
  */
 static void fill_pipeline(struct moment *moments, const struct erg_memory_request *request,
                           double hidden, long index)
@@ -249,19 +211,14 @@ static void fill_pipeline(struct moment *moments, const struct erg_memory_reques
     const struct erg_layout *layout = request->layout;
     bool first = index == 0, last = index == layout->pipeline - 1, apart = is_apart(layout, index);
     long later = layout->microbatches - erg_memory_warmup(layout, index) - 1;
-    double usual = is_as_published(request) ? 5 : 4;
-    double count[ERG_MEMORY_MOMENTS] = {[FORWARD] = usual, [BACKWARD] = usual, [HEAD] = usual};
-    if (apart && layout->virtual_stages > 1) {
-        count[FORWARD] = count[BACKWARD] = count[HEAD] = last ? 3 : 2;
-    } else if (layout->virtual_stages == 1) {
-        count[FORWARD] = (last ? 0 : 1 + !apart) + (!first && later > 0) + 1;
-        count[BACKWARD] = 1 + !last + (first || apart ? 0 : later < 2 ? (double)later : 2);
-        count[HEAD] = last ? 2 + (!first && later > 0) : count[FORWARD];
+    double forward = apart ? (last ? 3 : 2) : 4, backward = forward, head = forward;
+    if (layout->virtual_stages == 1) {
+        forward = (last ? 0 : 1 + !apart) + (!first && later > 0) + 1;
+        backward = 1 + !last + (first || apart ? 0 : later < 2 ? (double)later : 2);
+        head = last ? 2 + (!first && later > 0) : forward;
     }
-    for (int i = BACKWARD_MOVED; i <= ATTENTION_MOVED; i++)
-        count[i] = count[BACKWARD];
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
-        moments[i].pipeline = count[i] * hidden;
+        moments[i].pipeline = (i == FORWARD ? forward : i == HEAD ? head : backward) * hidden;
 }
 
 /*
@@ -282,11 +239,10 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
                          const struct group *group, const struct flight *flight)
 {
     const bool is_arena = request->accounting == ERG_MEMORY_ARENA;
-    const bool published = is_as_published(request);
     double units = flight->units, head = flight->head;
     bool alone = request->layer_copies && flight->most == 1 && is_arena;
-    double whole[] = {[FORWARD] = larger(head, alone ? 1 : 2),
-                      [BACKWARD] = larger(head, flight->apart && !request->layer_copies ? 0 : 1)};
+    double whole_forward = larger(head, alone ? 1 : 2);
+    double whole_backward = larger(head, flight->apart && !request->layer_copies ? 0 : 1);
     double receive = 2 * group->moved, early = receive;
     if (is_arena && (flight->apart || flight->once))
         early = flight->apart ? 0 : group->moved;
@@ -294,25 +250,21 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
     enum erg_recompute recompute = erg_layout_recompute(request->layout, index);
     double saved = group->moved - group->rounding, all = units * group->kept;
     double movable = (double)(flight->unit * sizes->movable[recompute]);
-    double stays = movable - group->moved;
+    double transient[ERG_MEMORY_MOMENTS];
+    erg_memory_transients(transient, sizes, recompute, movable - group->moved);
     moments[FORWARD] = (struct moment){
-        .kept = all - larger(units - whole[FORWARD], 0) * saved,
+        .kept = all - larger(units - whole_forward, 0) * saved,
         .buffers = early,
-        .transient = erg_memory_beside_forward(sizes, recompute, published),
+        .transient = transient[FORWARD],
         .head = waiting,
     };
-    moments[BACKWARD] = (struct moment){
-        .kept = all - larger(units - whole[BACKWARD], 0) * saved,
-        .buffers = flight->waiting ? early : receive + group->split,
-        .transient = erg_memory_beside_ffn(sizes, recompute, published),
-        .head = waiting,
-    };
-    for (int i = BACKWARD_MOVED; i <= ATTENTION_MOVED; i++)
-        moments[i] = moments[BACKWARD];
-    moments[BACKWARD_MOVED].transient =
-        erg_memory_beside_ffn_moved(sizes, recompute, stays, published);
-    moments[ATTENTION].transient = erg_memory_beside_attention(sizes, recompute);
-    moments[ATTENTION_MOVED].transient = erg_memory_beside_attention_moved(sizes, recompute, stays);
+    for (int i = FFN; i < HEAD; i++)
+        moments[i] = (struct moment){
+            .kept = all - larger(units - whole_backward, 0) * saved,
+            .buffers = flight->waiting ? early : receive + group->split,
+            .transient = transient[i],
+            .head = waiting,
+        };
     moments[HEAD] = (struct moment){.kept = moments[FORWARD].kept, .buffers = early};
     if (index == request->layout->pipeline - 1) {
         if (request->layer_copies)
@@ -333,7 +285,7 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     add_static(stage, request, sizes, index,
                erg_layout_stage_layers(request->layout, request->model->layers, index));
     fill_moments(moments, request, sizes, index, &group, &flight);
-    for (int i = BACKWARD; i < ERG_MEMORY_MOMENTS; i++)
+    for (int i = FORWARD + 1; i < ERG_MEMORY_MOMENTS; i++)
         if (sum_of(&moments[i]) > sum_of(&moments[worst]))
             worst = i;
     stage->moment = moment_names[worst];
@@ -404,20 +356,18 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
     struct erg_memory_request own = *request;
     struct erg_memory_stage constant = {0};
     struct moment moments[ERG_MEMORY_MOMENTS] = {
-        [FORWARD] = {.transient =
-                         erg_memory_beside_forward(sizes, recompute, is_as_published(request))},
-        [BACKWARD] = {.transient =
-                          erg_memory_beside_ffn(sizes, recompute, is_as_published(request))},
-        [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0},
-    };
-    double beside = 0;
+        [HEAD] = {.head = index == layout->pipeline - 1 ? HEAD_LOGITS * (double)sizes->logits : 0}};
+    double transient[ERG_MEMORY_MOMENTS], most = 0;
+    erg_memory_transients(transient, sizes, recompute, 0);
+    moments[FORWARD].transient = transient[FORWARD];
+    moments[FFN].transient = transient[FFN];
     own.accounting = ERG_MEMORY_ARENA;
     add_static(&constant, &own, sizes, index, 0);
     fill_pipeline(moments, request, (double)sizes->hidden, index);
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
-        beside = larger(beside, sum_of(&moments[i]));
+        most = larger(most, sum_of(&moments[i]));
     *floor = (struct erg_memory_floor){
-        .fixed_bytes = beside,
+        .fixed_bytes = most,
         .layer_bytes =
             (2 + 4 + 12 / (double)(layout->data * layout->context)) * sizes->layer_parameters,
         .kept_bytes = (double)sizes->kept[recompute],

@@ -7,12 +7,12 @@
  * it has ended. Copies out and copies in each have a stream of their own and run one after the
  * other in the order of the list.
  *
- * Source: Megatron-Kwai's schedule of offloading (see memory.h), which copies whole groups.
+ * Source: Megatron-Kwai's schedule of offloading (see stage_memory.h), which copies whole groups.
  */
 #ifndef ERG_LAYOUT_MEMORY_COPIES_H
 #define ERG_LAYOUT_MEMORY_COPIES_H
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 struct erg_memory_copy {
     bool in;                       /* to the GPU */
@@ -37,7 +37,7 @@ struct erg_memory_copies {
     } passes;
 };
 
-/* Of all microbatches, with the layout's ratios. */
+/* The copies of all microbatches, with the layout's ratios. */
 void erg_memory_copies_init(struct erg_memory_copies *copies,
                             const struct erg_memory_request *request, long stage);
 void erg_memory_copies_release(struct erg_memory_copies *copies);

@@ -5,23 +5,23 @@
  * Linears with a tensor group make their whole output and then reduce and scatter it; what they
  * gather lies in a buffer that all share.
  */
-#include "layout/memory/simulate.h"
+#include "layout/memory/simulation.h"
 
 #define NO_BLOCK ERG_MEMORY_NO_BLOCK
 
 static uint32_t transient(struct erg_memory_simulation *s, int64_t bytes)
 {
-    return erg_memory_take(&s->track, ERG_MEMORY_TRANSIENT, bytes, 0);
+    return erg_memory_take(&s->memory, ERG_MEMORY_TRANSIENT, bytes, 0);
 }
 
 static uint32_t on_second_stream(struct erg_memory_simulation *s, int64_t bytes)
 {
-    return erg_memory_take(&s->track, ERG_MEMORY_TRANSIENT, bytes, 1);
+    return erg_memory_take(&s->memory, ERG_MEMORY_TRANSIENT, bytes, 1);
 }
 
 static void drop(struct erg_memory_simulation *s, uint32_t *block)
 {
-    erg_memory_give(&s->track, block);
+    erg_memory_give(&s->memory, block);
 }
 
 void erg_memory_drop(struct erg_memory_simulation *s, struct erg_memory_kept *kept)
@@ -55,7 +55,7 @@ static uint32_t make(struct forward *f, enum erg_memory_role role)
     const struct erg_memory_tensor *tensor = &f->s->sizes->tensors[role];
     if (!(tensor->saved & 1u << f->recompute))
         return transient(f->s, tensor->bytes);
-    f->kept[role].block = erg_memory_take(&f->s->track, ERG_MEMORY_ACTIVATIONS, tensor->bytes, 0);
+    f->kept[role].block = erg_memory_take(&f->s->memory, ERG_MEMORY_ACTIVATIONS, tensor->bytes, 0);
     return NO_BLOCK;
 }
 
@@ -125,14 +125,14 @@ uint32_t erg_memory_layer_forward(struct erg_memory_simulation *s, struct erg_me
     struct forward f = {s, &group->kept[layer * ERG_MEMORY_ROLES],
                         replay ? ERG_RECOMPUTE_NONE : s->recompute};
     f.kept[ERG_MEMORY_INPUT].block = input;
-    erg_memory_call(&s->track, input, ERG_MEMORY_ACTIVATIONS);
+    erg_memory_relabel(&s->memory, input, ERG_MEMORY_ACTIVATIONS);
     uint32_t gathered = forward_projections(&f);
     forward_attention(&f);
     uint32_t projected = reduced(s);
     uint32_t residual = make(&f, ERG_MEMORY_FFN_INPUT);
     uint32_t ffn = forward_ffn(&f);
     uint32_t share = make(&f, ERG_MEMORY_KV_SHARE);
-    uint32_t output = erg_memory_take(&s->track, ERG_MEMORY_PIPELINE, s->sizes->hidden, 0);
+    uint32_t output = erg_memory_take(&s->memory, ERG_MEMORY_PIPELINE, s->sizes->hidden, 0);
     drop(s, &gathered);
     drop(s, &projected);
     drop(s, &ffn);
@@ -189,7 +189,7 @@ static uint32_t backward_column(struct erg_memory_simulation *s, struct erg_memo
     drop(s, &of_norm);
     erg_memory_drop(s, norm);
     erg_memory_drop(s, input);
-    uint32_t sum = erg_memory_take(&s->track, ERG_MEMORY_PIPELINE, s->sizes->hidden, 0);
+    uint32_t sum = erg_memory_take(&s->memory, ERG_MEMORY_PIPELINE, s->sizes->hidden, 0);
     drop(s, &of_input);
     drop(s, gradient);
     return sum;
@@ -270,7 +270,7 @@ uint32_t erg_memory_layer_backward(struct erg_memory_simulation *s, struct erg_m
 uint32_t erg_memory_embedding_forward(struct erg_memory_simulation *s)
 {
     uint32_t output = reduced(s);
-    uint32_t own = erg_memory_take(&s->track, ERG_MEMORY_ACTIVATIONS, s->sizes->hidden, 0);
+    uint32_t own = erg_memory_take(&s->memory, ERG_MEMORY_ACTIVATIONS, s->sizes->hidden, 0);
     drop(s, &output);
     return own;
 }
@@ -280,25 +280,25 @@ void erg_memory_head_forward(struct erg_memory_simulation *s, struct erg_memory_
                              uint32_t input)
 {
     int64_t logits = s->sizes->logits;
-    struct erg_memory_track *track = &s->track;
+    struct erg_memory_allocator *memory = &s->memory;
     group->head_input = input;
-    erg_memory_call(track, input, ERG_MEMORY_HEAD);
-    group->head_norm = erg_memory_take(track, ERG_MEMORY_HEAD, s->sizes->hidden, 0);
-    uint32_t narrow = erg_memory_take(track, ERG_MEMORY_HEAD, logits, 0);
-    uint32_t wide = erg_memory_take(track, ERG_MEMORY_HEAD, 2 * logits, 0);
-    group->softmax = erg_memory_take(track, ERG_MEMORY_HEAD, 2 * logits, 0);
+    erg_memory_relabel(memory, input, ERG_MEMORY_HEAD);
+    group->head_norm = erg_memory_take(memory, ERG_MEMORY_HEAD, s->sizes->hidden, 0);
+    uint32_t narrow = erg_memory_take(memory, ERG_MEMORY_HEAD, logits, 0);
+    uint32_t wide = erg_memory_take(memory, ERG_MEMORY_HEAD, 2 * logits, 0);
+    group->softmax = erg_memory_take(memory, ERG_MEMORY_HEAD, 2 * logits, 0);
     drop(s, &wide);
     drop(s, &narrow);
 }
 
 uint32_t erg_memory_head_backward(struct erg_memory_simulation *s, struct erg_memory_group *group)
 {
-    uint32_t narrow = erg_memory_take(&s->track, ERG_MEMORY_HEAD, s->sizes->logits, 0);
+    uint32_t narrow = erg_memory_take(&s->memory, ERG_MEMORY_HEAD, s->sizes->logits, 0);
     drop(s, &group->softmax);
     uint32_t of_norm = reduced(s);
     drop(s, &narrow);
     drop(s, &group->head_norm);
-    uint32_t of_input = erg_memory_take(&s->track, ERG_MEMORY_PIPELINE, s->sizes->hidden, 0);
+    uint32_t of_input = erg_memory_take(&s->memory, ERG_MEMORY_PIPELINE, s->sizes->hidden, 0);
     drop(s, &of_norm);
     drop(s, &group->head_input);
     return of_input;

@@ -2,7 +2,7 @@
 #ifndef ERG_LAYOUT_MEMORY_INTERNAL_H
 #define ERG_LAYOUT_MEMORY_INTERNAL_H
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 /* The library of matrix products asks for this on Hopper, once for every host thread that launches
  * some: forward and backward, and one more for products that overlap with their tensor group. */
@@ -32,7 +32,7 @@ struct erg_memory_choice {
     const struct erg_memory_piece *split; /* NULL: none */
 };
 
-/* Of a chunk with `layers`. Release what it chose. */
+/* Chooses for a chunk with `layers`; to be released. */
 void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                        enum erg_recompute recompute, long layers, double offload,
                        enum erg_memory_accounting accounting);
@@ -45,25 +45,28 @@ int64_t erg_memory_served_bytes(const struct erg_memory_sizes *sizes, int64_t by
 /* Whether a stage moves anything: it needs time between forward and backward of a group. */
 bool erg_memory_offloads(const struct erg_layout *layout, long stage);
 
-/* ---- beside the groups while a layer runs, in closed form (beside.c) ---- */
+/* ---- what lives while a layer runs, in closed form (transient.c) ---- */
 
-double erg_memory_beside_forward(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
-                                 bool published);
+/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
+ * backward pass, each also with what was used until then in a buffer, and in the head between. */
+enum {
+    ERG_MEMORY_FORWARD,
+    ERG_MEMORY_FFN,
+    ERG_MEMORY_FFN_MOVED,
+    ERG_MEMORY_ATTENTION,
+    ERG_MEMORY_ATTENTION_MOVED,
+    ERG_MEMORY_AT_HEAD, /* no layer runs */
+};
 
 /*
- * Going backward, what a layer kept is freed op by op, unless it lies in a buffer. First through
- * the FFN, as published or tensor by tensor, then through the norm before it and the attention,
- * when what was kept for the FFN has gone. What is used first moves last: the second of each two is
- * where so much was moved, all but `stays`, that what is used until then is among it.
+ * Going backward, what a layer kept is freed op by op, unless it lies in a buffer: first through
+ * the FFN, then through the norm before it and the attention, when what was kept for the FFN has
+ * gone. What is used first moves last: the _MOVED are where all but `stays` was moved, so that what
+ * is used until then is among it.
  */
-double erg_memory_beside_ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
-                             bool published);
-double erg_memory_beside_ffn_moved(const struct erg_memory_sizes *sizes,
-                                   enum erg_recompute recompute, double stays, bool published);
-double erg_memory_beside_attention(const struct erg_memory_sizes *sizes,
-                                   enum erg_recompute recompute);
-double erg_memory_beside_attention_moved(const struct erg_memory_sizes *sizes,
-                                         enum erg_recompute recompute, double stays);
+void erg_memory_transients(double transient[ERG_MEMORY_MOMENTS],
+                           const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
+                           double stays);
 
 /* ---- parameters and optimizer state of a stage ---- */
 

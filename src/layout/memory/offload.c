@@ -29,7 +29,7 @@ static void list_pieces(struct erg_memory_choice *choice, const struct erg_memor
 }
 
 /* Contiguous tensors by decreasing size, then strided views; equals as they were saved. */
-struct ranked {
+struct ranked_piece {
     struct erg_memory_piece piece;
     bool strided;
     size_t place;
@@ -37,7 +37,7 @@ struct ranked {
 
 static int compare_ranked(const void *a, const void *b)
 {
-    const struct ranked *x = a, *y = b;
+    const struct ranked_piece *x = a, *y = b;
     if (x->strided != y->strided)
         return x->strided ? 1 : -1;
     if (x->piece.bytes != y->piece.bytes)
@@ -51,12 +51,13 @@ static void order_as_published(struct erg_memory_choice *choice,
                                const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                                double offload)
 {
-    struct ranked *ranked = erg_xcalloc(choice->count + 1, sizeof *ranked);
+    struct ranked_piece *ranked = erg_xcalloc(choice->count + 1, sizeof *ranked);
     for (size_t i = 0; i < choice->count; i++)
-        ranked[i] = (struct ranked){.piece = choice->pieces[i],
-                                    .strided = !erg_recompute_activation(recompute) &&
-                                               sizes->tensors[choice->pieces[i].tensor].views > 1,
-                                    .place = i};
+        ranked[i] =
+            (struct ranked_piece){.piece = choice->pieces[i],
+                                  .strided = !erg_recompute_activation(recompute) &&
+                                             sizes->tensors[choice->pieces[i].tensor].views > 1,
+                                  .place = i};
     qsort(ranked, choice->count, sizeof *ranked, compare_ranked);
     bool reversed = offload > 0.5;
     for (size_t i = 0; i < choice->count; i++)
@@ -89,11 +90,11 @@ static void choose_in_order(struct erg_memory_choice *choice, const struct erg_m
 }
 
 /*
- * A knapsack of so many bytes, in which a tensor is worth more the longer it would wait unused, and
- * of which one tensor may be split: it is filled in the order of worth, and nothing is better. The
+ * A knapsack of bytes, in which a tensor is worth more the longer it would wait unused, and one
+ * tensor may be split: filling it in the order of worth is best. The
  * backward pass needs last what was saved first, so that is the order in the arena. While a group
  * runs backward, all that was moved of it lies in a receive buffer, and what was not is freed
- * tensor by tensor. Of U bytes that are still to be used at least U - moved were not moved, and in
+ * tensor by tensor. At least U - moved of U bytes that are still to be used were not moved, and in
  * this order there are no more at any moment: no other choice of as many bytes, however many
  * tensors it splits, needs less memory.
  */

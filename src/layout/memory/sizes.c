@@ -43,11 +43,11 @@ const char *erg_memory_unsharded(enum erg_memory_item item)
                : "";
 }
 
-static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, const char *name,
-                int64_t bytes, int64_t rows, unsigned saved)
+static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, int64_t bytes,
+                int64_t rows, unsigned saved)
 {
-    sizes->tensors[role] = (struct erg_memory_tensor){
-        .name = name, .bytes = bytes, .rows = rows, .saved = saved, .views = 1};
+    sizes->tensors[role] =
+        (struct erg_memory_tensor){.bytes = bytes, .rows = rows, .saved = saved, .views = 1};
 }
 
 /*
@@ -60,21 +60,20 @@ static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens)
     int64_t own = tokens / sizes->tensor; /* tokens of the residual stream on this rank */
     int64_t hidden = sizes->hidden, shared = sizes->context > 1 ? sizes->kv : 0;
     int64_t local = sizes->kv - shared;
-    set(sizes, ERG_MEMORY_INPUT, "layer input", hidden, own, ALL);
-    set(sizes, ERG_MEMORY_ATTENTION_NORM, "attention norm output", hidden, own, UNLESS_NORMS);
-    set(sizes, ERG_MEMORY_QK_INPUT, "queries and keys before their norm", sizes->qk, tokens, MOST);
-    set(sizes, ERG_MEMORY_QUERIES, "queries", sizes->query, tokens, MOST);
-    set(sizes, ERG_MEMORY_KEYS, "keys", local / 2, tokens, MOST);
-    set(sizes, ERG_MEMORY_VALUES, "values", local / 2, tokens, MOST);
-    set(sizes, ERG_MEMORY_KV_SHARE, "share of keys and values", shared, tokens, MOST);
-    set(sizes, ERG_MEMORY_LOG_SUM_EXP, "log-sum-exp", sizes->log_sum_exp, tokens, MOST);
-    set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, "attention output", sizes->query, tokens, MOST);
-    set(sizes, ERG_MEMORY_FFN_INPUT, "FFN norm input", hidden, own, MOST);
-    set(sizes, ERG_MEMORY_FFN_NORM, "FFN norm output", hidden, own, UNLESS_NORMS);
-    set(sizes, ERG_MEMORY_FC1_OUTPUT, "FC1 output", sizes->fc1, tokens, MOST);
-    set(sizes, ERG_MEMORY_GATE, "activated gate", sizes->gated ? sizes->ffn : 0, tokens,
-        UNLESS_ACTIVATION);
-    set(sizes, ERG_MEMORY_ACTIVATED, "activation output", sizes->ffn, tokens, UNLESS_ACTIVATION);
+    set(sizes, ERG_MEMORY_INPUT, hidden, own, ALL);
+    set(sizes, ERG_MEMORY_ATTENTION_NORM, hidden, own, UNLESS_NORMS);
+    set(sizes, ERG_MEMORY_QK_INPUT, sizes->qk, tokens, MOST);
+    set(sizes, ERG_MEMORY_QUERIES, sizes->query, tokens, MOST);
+    set(sizes, ERG_MEMORY_KEYS, local / 2, tokens, MOST);
+    set(sizes, ERG_MEMORY_VALUES, local / 2, tokens, MOST);
+    set(sizes, ERG_MEMORY_KV_SHARE, shared, tokens, MOST);
+    set(sizes, ERG_MEMORY_LOG_SUM_EXP, sizes->log_sum_exp, tokens, MOST);
+    set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, sizes->query, tokens, MOST);
+    set(sizes, ERG_MEMORY_FFN_INPUT, hidden, own, MOST);
+    set(sizes, ERG_MEMORY_FFN_NORM, hidden, own, UNLESS_NORMS);
+    set(sizes, ERG_MEMORY_FC1_OUTPUT, sizes->fc1, tokens, MOST);
+    set(sizes, ERG_MEMORY_GATE, sizes->gated ? sizes->ffn : 0, tokens, UNLESS_ACTIVATION);
+    set(sizes, ERG_MEMORY_ACTIVATED, sizes->ffn, tokens, UNLESS_ACTIVATION);
     if (sizes->gated)
         sizes->tensors[ERG_MEMORY_FC1_OUTPUT].views = 2;
 }

@@ -1,5 +1,5 @@
 /* Kinds of GPUs as a search sees them. */
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 #include "layout/search/mixed.h"
 
 int erg_mixed_kind_init(struct erg_mixed_kind *kind, const struct erg_cluster *nodes,

@@ -2,7 +2,7 @@
 #ifndef ERG_LAYOUT_SEARCH_INTERNAL_H
 #define ERG_LAYOUT_SEARCH_INTERNAL_H
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 #include "layout/search/search.h"
 #include "layout/time/split.h"
 

@@ -94,7 +94,7 @@ static const double prior_sd = 10, untold_sd = 1;
 struct fitting {
     const struct erg_fit_request *request;
     size_t constants;
-    const struct erg_engine_number *numbers[ERG_FIT_MOST_CONSTANTS];
+    const struct erg_quantity *numbers[ERG_FIT_MOST_CONSTANTS];
     size_t *fold_of; /* each row's */
     size_t without;  /* the fold that is left out; request->folds: none */
     struct erg_engine engine;
@@ -105,7 +105,7 @@ static void apply(struct fitting *fitting, const double *logs)
     const struct erg_engine *start = fitting->request->start;
     fitting->engine = *start;
     for (size_t k = 0; k < fitting->constants; k++) {
-        const struct erg_engine_number *number = fitting->numbers[k];
+        const struct erg_quantity *number = fitting->numbers[k];
         erg_engine_set(&fitting->engine, number, erg_engine_get(start, number) * exp(logs[k]));
     }
 }
@@ -209,7 +209,7 @@ static int find_constants(struct fitting *fitting, struct erg_error *err)
 {
     const char *const *keys = fitting->request->keys;
     for (size_t k = 0; keys[k]; k++) {
-        const struct erg_engine_number *number = erg_engine_numbers;
+        const struct erg_quantity *number = erg_engine_numbers;
         while (number->key && strcmp(number->key, keys[k]) != 0)
             number++;
         if (!number->key) {
@@ -265,7 +265,7 @@ static int check_fitted(const struct fitting *fitting, const struct erg_fit *fit
                         struct erg_error *err)
 {
     for (size_t k = 0; k < fit->constants; k++) {
-        const struct erg_engine_number *number = fitting->numbers[k];
+        const struct erg_quantity *number = fitting->numbers[k];
         double value = erg_engine_get(&fit->engine, number) / number->factor;
         if (value >= number->min && value <= number->max)
             continue;

@@ -1,6 +1,6 @@
 #include "layout/time/time.h"
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 #include <assert.h>
 #include <math.h>

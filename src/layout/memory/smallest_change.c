@@ -1,17 +1,18 @@
-#include "layout/memory/change.h"
+/* The smallest change with which a layout would fit. */
+#include "layout/memory/smallest_change.h"
 
 #include "base/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-struct search {
+struct change_search {
     struct erg_memory_change *change;
     const struct erg_memory_request *request;
     const struct erg_memory_bounds *bounds;
 };
 
-static const struct erg_memory_room *room_of(const struct search *search, long stage)
+static const struct erg_memory_room *room_of(const struct change_search *search, long stage)
 {
     const struct erg_memory_bounds *bounds = search->bounds;
     return &bounds->rooms[bounds->degrees ? 0 : stage];
@@ -24,7 +25,7 @@ static bool takes(const struct erg_memory_room *room, double host_bytes)
 }
 
 /* Whether a simulated layout fits. */
-static bool has_room(const struct search *search, const struct erg_memory_result *result)
+static bool has_room(const struct change_search *search, const struct erg_memory_result *result)
 {
     bool fits = true;
     for (long s = 0; s < result->count; s++) {
@@ -37,7 +38,7 @@ static bool has_room(const struct search *search, const struct erg_memory_result
 }
 
 /* Takes a layout as the change if it fits; *fits says so. */
-static int try_layout(struct search *search, const struct erg_layout *layout, bool *fits,
+static int try_layout(struct change_search *search, const struct erg_layout *layout, bool *fits,
                       struct erg_error *err)
 {
     struct erg_memory_request request = *search->request;
@@ -54,7 +55,7 @@ static int try_layout(struct search *search, const struct erg_layout *layout, bo
 }
 
 /* With layers moved. */
-static int try_moves(struct search *search, const struct erg_layout *layout, bool free_moves,
+static int try_moves(struct change_search *search, const struct erg_layout *layout, bool free_moves,
                      struct erg_error *err)
 {
     struct erg_layout tried = *layout;
@@ -78,7 +79,8 @@ static int try_moves(struct search *search, const struct erg_layout *layout, boo
  * The ratio of offloading nearest to the layout's own with which it fits: the least that its GPUs
  * need where that is more, else the most that the host takes. In thousandths, as it will be said.
  */
-static int try_ratios(struct search *search, const struct erg_layout *layout, struct erg_error *err)
+static int try_ratios(struct change_search *search, const struct erg_layout *layout,
+                      struct erg_error *err)
 {
     enum { STEPS = 1000 };
     struct erg_memory_request request = *search->request;
@@ -120,7 +122,7 @@ static int try_ratios(struct search *search, const struct erg_layout *layout, st
 
 /* All changes of recomputation and offloading, and of the layers of the layout that was asked
  * about, the smallest first. */
-static int try_changes(struct search *search, const struct erg_layout *layout, bool as_it_is,
+static int try_changes(struct change_search *search, const struct erg_layout *layout, bool as_it_is,
                        struct erg_error *err)
 {
     static const struct {
@@ -158,7 +160,7 @@ static int try_changes(struct search *search, const struct erg_layout *layout, b
  * What GPUs are short of with all that can be recomputed and offloaded, in closed form: the least
  * of all recomputation that includes the layout's and of no offloading and all, into *best.
  */
-static double least_excess(const struct search *search, const struct erg_layout *layout,
+static double least_excess(const struct change_search *search, const struct erg_layout *layout,
                            struct erg_layout *best)
 {
     struct erg_layout least = *layout;
@@ -193,7 +195,7 @@ static double least_excess(const struct search *search, const struct erg_layout 
 }
 
 /* Whether nothing is gained by looking closer: too large with all that can be done. */
-static bool is_hopeless(const struct search *search, const struct erg_layout *layout)
+static bool is_hopeless(const struct change_search *search, const struct erg_layout *layout)
 {
     struct erg_layout least;
     return least_excess(search, layout, &least) >
@@ -201,8 +203,8 @@ static bool is_hopeless(const struct search *search, const struct erg_layout *la
 }
 
 /* One degree times `factor`; false: the model or the nodes do not allow it. */
-static bool grow(struct erg_layout *grown, const struct search *search, int degree, long factor,
-                 bool more_gpus)
+static bool grow(struct erg_layout *grown, const struct change_search *search, int degree,
+                 long factor, bool more_gpus)
 {
     const struct erg_layout *layout = search->request->layout;
     const struct erg_memory_bounds *bounds = search->bounds;
@@ -224,7 +226,7 @@ static bool grow(struct erg_layout *grown, const struct search *search, int degr
     return !layout->chunk_layers && erg_layout_check(grown, search->request->model, NULL) == 0;
 }
 
-static int try_degrees(struct search *search, bool more_gpus, struct erg_error *err)
+static int try_degrees(struct change_search *search, bool more_gpus, struct erg_error *err)
 {
     enum { MOST = 64 };
     for (long factor = 2; factor <= MOST && !search->change->found; factor *= 2)
@@ -238,7 +240,7 @@ static int try_degrees(struct search *search, bool more_gpus, struct erg_error *
 }
 
 /* What the layout needs with the least memory that it can have, exactly. */
-static int find_least(struct search *search, struct erg_error *err)
+static int find_least(struct change_search *search, struct erg_error *err)
 {
     struct erg_memory_change *change = search->change;
     struct erg_memory_request request = *search->request;
@@ -263,7 +265,7 @@ int erg_memory_smallest_change(struct erg_memory_change *change,
                                const struct erg_memory_request *request,
                                const struct erg_memory_bounds *bounds, struct erg_error *err)
 {
-    struct search search = {change, request, bounds};
+    struct change_search search = {change, request, bounds};
     int status = 0;
     *change = (struct erg_memory_change){0};
     status = try_changes(&search, request->layout, false, err);

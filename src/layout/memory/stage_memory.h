@@ -21,8 +21,8 @@
  * Source: Megatron-Kwai (pipeline-aware offloading, balanced recomputation); PyTorch's caching
  * allocator (c10/cuda/CUDACachingAllocator.cpp); Megatron-LM's distributed optimizer.
  */
-#ifndef ERG_LAYOUT_MEMORY_H
-#define ERG_LAYOUT_MEMORY_H
+#ifndef ERG_LAYOUT_STAGE_MEMORY_H
+#define ERG_LAYOUT_STAGE_MEMORY_H
 
 #include "job/layout.h"
 
@@ -75,7 +75,6 @@ enum erg_memory_role {
 
 /* One of them for one microbatch; bytes 0: this model has none. */
 struct erg_memory_tensor {
-    const char *name;
     int64_t bytes;
     int64_t rows;   /* it can be split between any two */
     unsigned saved; /* bits 1 << enum erg_recompute: by which modes */
@@ -84,7 +83,7 @@ struct erg_memory_tensor {
     int views;
 };
 
-/* Of one model under a tensor and context degree and a microbatch; bytes, or parameters. */
+/* Bytes, or parameters, of one model under a tensor and context degree and a microbatch. */
 struct erg_memory_sizes {
     int64_t hidden;      /* a hidden tensor, split over the tensor group (U) */
     int64_t full_hidden; /* the same of all its ranks (t U) */
@@ -139,9 +138,10 @@ long erg_memory_warmup(const struct erg_layout *layout, long stage);
 long erg_memory_groups(const struct erg_layout *layout, long stage);
 
 /*
- * Closed form. `sizes` are of the layout's degrees. With equal chunks at most 1.4 % above the
- * simulated peak of the worst stage, and not below it but by rows that are not split; with others
- * below it by at most 0.03 %, but far above it where chunks of a stage are very unequal.
+ * Closed form. `sizes` are of the layout's degrees. With equal chunks at most 1.8 % above the
+ * simulated peak of the worst stage, and not below it but by rows that are not split, or by groups
+ * that come back to the last stage when its head is done (0.005 %); with others below it by at most
+ * 0.03 %, but far above it where chunks of a stage are very unequal.
  */
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index);
@@ -165,7 +165,7 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
 /*
  * What a stage needs at least in the arena, whatever its chunks and its ratio of offloading, by its
  * layers: fixed_bytes + layer_bytes for each, and for each layer in flight what is kept of it, of
- * which all that is movable may be in host memory. Of n layers at least flying n + beyond are in
+ * which all that is movable may be in host memory. At least flying n + beyond of n layers are in
  * flight at once, counted with their microbatches: all chunks but the last have one layer. Some ten
  * nanoseconds.
  */
@@ -193,7 +193,7 @@ struct erg_memory_result {
         size_t count, capacity;
     } * courses;
     long count, worst; /* the stage that needs most */
-    /* Of each stage's course: what repeats is simulated only so often. */
+    /* In each stage's course: passes that repeat are not simulated to the end. */
     long microbatches;
 };
 
@@ -206,8 +206,8 @@ int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memor
                         struct erg_error *err);
 void erg_memory_result_release(struct erg_memory_result *result);
 
-/* Of a GPU's memory what tensors can have. The published runs fit 72.8e9 B of an 80 GiB card and
- * failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
+/* The share of a GPU's memory that tensors can have. The published runs fit 72.8e9 B of an 80 GiB
+ * card and failed with 77.4e9 B: contexts, collectives and gaps between blocks took the rest. */
 #define ERG_MEMORY_USABLE_SHARE 0.9
 
 /* ---- how much to offload ---- */

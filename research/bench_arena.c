@@ -1,7 +1,7 @@
 /*
- * The estimator of layout/grid/estimate.h against the measured optima of the published Arena
+ * The estimator (estimator.h) against the measured optima of the published Arena
  * profiles, beside the estimates published with them. Of the feasible rows every third (the first,
- * the fourth, …) is what the constants of data/estimators/arena.yaml were fitted to; deviations are
+ * the fourth, …) is what the constants of estimator.yaml were fitted to; deviations are
  * of the other rows. A row is priced where the communication tables have the groups that it needs.
  *
  * Usage: bench_arena [--rows | --fit]
@@ -9,9 +9,10 @@
  *   --fit   fits the constants anew, to each third in turn, and judges them by the other two
  */
 #include "base/least_squares.h"
+#include "estimator.h"
 #include "io/csv.h"
 #include "io/json.h"
-#include "layout/grid/estimate.h"
+#include "json_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@
 static const struct erg_roofline a40 = {37400, 696};
 
 struct row {
-    struct erg_estimate_job job;
+    struct estimator_job job;
     struct erg_allocation allocation;
     long gpus;
     double measured_s;
@@ -34,8 +35,8 @@ struct row {
 };
 
 struct data {
-    struct erg_estimator *estimator;
-    struct erg_comm_tables *tables;
+    struct estimator *estimator;
+    struct comm_tables *tables;
     struct erg_csv *optima, *estimates;
     struct {
         struct row *items;
@@ -114,10 +115,11 @@ static struct row read_row(const struct erg_csv *csv, size_t i, const char *meas
 static void load(struct data *data)
 {
     struct erg_error err;
-    if (erg_comm_tables_load(&data->tables, path_of("comm_data.csv"), &err) != 0 ||
+    if (comm_tables_load(&data->tables, path_of("comm_data.csv"), &err) != 0 ||
         erg_csv_load(&data->optima, path_of("prof_optimal.csv"), &err) != 0 ||
         erg_csv_load(&data->estimates, path_of("prof_estimate.csv"), &err) != 0 ||
-        erg_estimator_load(&data->estimator, "arena", &err) != 0)
+        estimator_load(&data->estimator, ERGON_TEST_SOURCE_DIR "/research/estimator.yaml", &err) !=
+            0)
         die(&err);
     for (size_t i = 0; i < erg_csv_rows(data->optima); i++) {
         struct row row = read_row(data->optima, i, "iter_time_s");
@@ -132,8 +134,8 @@ static int estimate_row(const struct data *data, struct row *row,
                         struct erg_grid_estimate *estimate, struct erg_error *err)
 {
     row->estimated_s = 0;
-    if (erg_estimate_job(data->estimator, data->tables, &row->job, &row->allocation, estimate,
-                         err) != 0)
+    if (estimator_fastest(data->estimator, data->tables, &row->job, &row->allocation, estimate,
+                          err) != 0)
         return -1;
     row->estimated_s = estimate->time.total_s;
     return 0;
@@ -263,7 +265,7 @@ static void estimate_all(struct data *data, bool print)
 }
 
 /* The fitted constants. */
-static double *constant(struct erg_estimator *estimator, size_t index)
+static double *constant(struct estimator *estimator, size_t index)
 {
     struct erg_estimate_constants *c = &estimator->constants;
     double *const constants[] = {&c->matmul_efficiency, &c->convolution_efficiency,
@@ -366,14 +368,27 @@ struct agreement {
     size_t published, kept, partitions, plans, in_set, chosen, grids, of_grids;
 };
 
+/* The layers of a model in microbatches of a batch; to be released. */
+static void make_layers(struct erg_planner_layers *layers, const struct family_model *model,
+                        long batch)
+{
+    struct erg_grid_ops ops;
+    struct erg_grid_layer cut[ERG_GRID_MAX_STAGES];
+    family_ops(model, &ops);
+    size_t count = erg_grid_cut_layers(&ops, cut, ERG_GRID_MAX_STAGES);
+    erg_planner_layers_init(layers, &ops, cut, count, model->half ? 2 : 4,
+                            (double)batch / ERG_GRID_MICROBATCHES);
+    free(ops.items);
+}
+
 static void compare_grid(const struct data *data, const char *text, const json_t *plans,
                          struct agreement *all)
 {
     struct key key;
-    const struct erg_grid_model *model;
+    const struct family_model *model;
     struct erg_error err;
     if (!parse_key(text, &key) ||
-        erg_estimator_model(data->estimator, key.family, key.size, &model, &err) != 0 ||
+        estimator_model(data->estimator, key.family, key.size, &model, &err) != 0 ||
         json_array_size(plans) == 0) {
         printf("%-46s nothing to compare\n", text);
         return;
@@ -385,11 +400,12 @@ static void compare_grid(const struct data *data, const char *text, const json_t
     struct erg_grid_plan_set set;
     struct erg_grid_plan plan;
     struct erg_grid_partitions partitions;
-    erg_planner_layers_init(&layers, model, (double)key.batch / ERG_GRID_MICROBATCHES);
-    erg_grid_problem_init(&problem, &layers, &a40, erg_planner_skew(model, gpus), gpus,
+    const struct erg_grid_network network = comm_tables_network(data->tables);
+    make_layers(&layers, model, key.batch);
+    erg_grid_problem_init(&problem, &layers, &a40, family_skew(model, gpus), gpus,
                           (size_t)key.stages);
     if (erg_grid_plan(&problem, &plan, &err) != 0 ||
-        erg_grid_plan_set(&problem, data->tables, &allocation, &set, &err) != 0)
+        erg_grid_plan_set(&problem, &network, &allocation, &set, &err) != 0)
         die(&err);
     erg_grid_partitions(&problem, &partitions);
     erg_grid_keep_quiet(&problem, &partitions);
@@ -443,7 +459,7 @@ static void compare_plan_sets(const struct data *data)
 {
     json_t *root;
     struct erg_error err;
-    if (erg_json_load(&root, path_of("tuning_db.json"), &err) != 0)
+    if (load_json(&root, path_of("tuning_db.json"), &err) != 0)
         die(&err);
     const char *key;
     json_t *value;
@@ -460,13 +476,13 @@ static void compare_plan_sets(const struct data *data)
     json_object_foreach(json_object_get(root, "selected_cell_num_stages"), key, value)
     {
         /* wide_resnet__1B::256__16::a40__2__2: the key of a plan set but for the stages. */
-        const struct erg_estimate_job job = {"wide_resnet", "1B", 256};
+        const struct estimator_job job = {"wide_resnet", "1B", 256};
         const struct erg_allocation allocation = {"a40", 2, 2, true};
         struct erg_grid_estimate estimate;
         if (strcmp(key, "wide_resnet__1B::256__16::a40__2__2") != 0)
             printf("%s: not compared\n", key);
-        else if (erg_estimate_proxy(data->estimator, data->tables, &job, &allocation, &estimate,
-                                    &err) != 0)
+        else if (estimator_proxy(data->estimator, data->tables, &job, &allocation, &estimate,
+                                 &err) != 0)
             die(&err);
         else
             printf("%s: published %lld stages, our proxy plan has %zu (%.2f s)\n", key,
@@ -491,23 +507,23 @@ static void compare_plans(const struct data *data)
         struct row row = read_row(csv, i, "measured_iter_time_s");
         struct erg_shape shape = {(long)number_at(csv, i, "dp"), (long)number_at(csv, i, "tp")};
         size_t stages = (size_t)number_at(csv, i, "pp");
-        const struct erg_grid_model *model;
+        const struct family_model *model;
         struct erg_planner_layers layers;
         struct erg_grid_problem problem;
         struct erg_grid_plan plan;
         struct erg_grid_estimate estimate;
         row.allocation.infiniband = false;
-        if (erg_estimator_model(data->estimator, row.job.family, row.job.size, &model, &err) != 0)
+        if (estimator_model(data->estimator, row.job.family, row.job.size, &model, &err) != 0)
             die(&err);
-        erg_planner_layers_init(&layers, model, (double)row.job.batch / ERG_GRID_MICROBATCHES);
-        erg_grid_problem_init(&problem, &layers, &a40, erg_planner_skew(model, row.gpus), row.gpus,
+        make_layers(&layers, model, row.job.batch);
+        erg_grid_problem_init(&problem, &layers, &a40, family_skew(model, row.gpus), row.gpus,
                               stages);
         if (erg_grid_plan(&problem, &plan, &err) != 0)
             die(&err);
         for (size_t s = 0; s < stages; s++)
             plan.shapes[s] = shape;
-        if (erg_estimate_plan(data->estimator, data->tables, &row.job, &row.allocation, &plan,
-                              false, &estimate, &err) != 0)
+        if (estimator_plan(data->estimator, data->tables, &row.job, &row.allocation, &plan, false,
+                           &estimate, &err) != 0)
             die(&err);
         printf("%s %s %ld, %ldx%ld %s, %zu stages of %ld x %ld: measured %6.2f s, ours %6.2f, "
                "published %6.2f\n",
@@ -534,7 +550,7 @@ int main(int argc, char **argv)
     free(data.rows.items);
     erg_csv_free(data.optima);
     erg_csv_free(data.estimates);
-    erg_comm_tables_free(data.tables);
-    erg_estimator_free(data.estimator);
+    comm_tables_free(data.tables);
+    estimator_free(data.estimator);
     return 0;
 }

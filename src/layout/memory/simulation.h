@@ -1,19 +1,20 @@
 /* Shared by the files of the simulation only: one stage, and the tensors of one microbatch. */
-#ifndef ERG_LAYOUT_MEMORY_SIMULATE_H
-#define ERG_LAYOUT_MEMORY_SIMULATE_H
+#ifndef ERG_LAYOUT_MEMORY_SIMULATION_H
+#define ERG_LAYOUT_MEMORY_SIMULATION_H
 
+#include "layout/memory/allocator.h"
 #include "layout/memory/memory_internal.h"
-#include "layout/memory/track.h"
 
 /* What one microbatch keeps of one chunk. */
 struct erg_memory_group {
-    long chunk, layers;
+    long chunk, microbatch, layers;
+    bool head, moves; /* it is of the head's chunk; a part of it is moved to host memory */
     /* [layer * ERG_MEMORY_ROLES + role]: the tensor, what is kept of one of which a part
      * is in host memory, and what of it was put together again. */
     struct erg_memory_kept {
         uint32_t block, rest[2];
     } * kept;
-    /* Of the head's chunk: final norm's input and output, softmax. */
+    /* The head's chunk keeps the final norm's input and output and the softmax. */
     uint32_t head_input, head_norm, softmax;
 };
 
@@ -23,7 +24,7 @@ struct erg_memory_simulation {
     long stage;
     long rank; /* of the data x context ranks; context fastest */
     enum erg_recompute recompute;
-    struct erg_memory_track track;
+    struct erg_memory_allocator memory;
 };
 
 /*

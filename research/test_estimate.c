@@ -1,7 +1,7 @@
 /* The estimator: operations and layers of small models counted by hand, times worked out from
  * limits and tables with round numbers, and what it says when it cannot. */
 #include "check.h"
-#include "layout/grid/estimate.h"
+#include "estimator.h"
 
 #define SMALL_TRANSFORMER                                                                          \
     "{family: t, size: s, half_precision: true, layers: 1, hidden: 4, heads: 2, sequence: 8, "     \
@@ -11,7 +11,7 @@ static const char estimator_text[] =
     "constants:\n"
     "  matmul_efficiency: 0.5\n  convolution_efficiency: 0.25\n  memory_efficiency: 1\n"
     "  convolution_rows: 100\n  scaling_loss: 0.5\n  kernel_us: 1\n"
-    "  memory_fraction: 0.5\n"
+    "memory_fraction: 0.5\n"
     "devices:\n"
     "  - {type: x, half_tflops: 0.02, full_tflops: 0.01, memory_bandwidth_gb_s: 1, memory_mib: 2}\n"
     "models:\n"
@@ -35,8 +35,8 @@ static void write_file(char *path, const char *text)
 }
 
 struct world {
-    struct erg_estimator *estimator;
-    struct erg_comm_tables *tables;
+    struct estimator *estimator;
+    struct comm_tables *tables;
 };
 
 static int open_world(void **state)
@@ -46,8 +46,8 @@ static int open_world(void **state)
     struct erg_error err;
     write_file(estimator_path, estimator_text);
     write_file(tables_path, tables_text);
-    assert_ok(erg_estimator_load(&world.estimator, estimator_path, &err), &err);
-    assert_ok(erg_comm_tables_load(&world.tables, tables_path, &err), &err);
+    assert_ok(estimator_load(&world.estimator, estimator_path, &err), &err);
+    assert_ok(comm_tables_load(&world.tables, tables_path, &err), &err);
     unlink(estimator_path);
     unlink(tables_path);
     *state = &world;
@@ -57,8 +57,8 @@ static int open_world(void **state)
 static int close_world(void **state)
 {
     struct world *world = *state;
-    erg_estimator_free(world->estimator);
-    erg_comm_tables_free(world->tables);
+    estimator_free(world->estimator);
+    comm_tables_free(world->tables);
     return 0;
 }
 
@@ -77,7 +77,7 @@ static void test_operations_of_a_transformer(void **state)
     struct world *world = *state;
     struct erg_grid_ops ops;
     struct erg_grid_layer layers[3];
-    erg_grid_model_ops(&world->estimator->models[0], &ops);
+    family_ops(&world->estimator->models[0], &ops);
     assert_int_equal(ops.count, small_ops);
     assert_int_equal(erg_grid_cut_layers(&ops, layers, 1), 1);
     assert_near(layers[0].matmul_flops, small_flops, 0);
@@ -97,19 +97,21 @@ static void test_operations_of_a_transformer(void **state)
     free(ops.items);
 }
 
+static const char catalogue[] = ERGON_TEST_SOURCE_DIR "/research/estimator.yaml";
+
 static double weights_of(const char *family, const char *size, double *flops)
 {
-    struct erg_estimator *estimator;
-    const struct erg_grid_model *model;
+    struct estimator *estimator;
+    const struct family_model *model;
     struct erg_grid_ops ops;
     struct erg_grid_layer layer;
     struct erg_error err;
-    assert_ok(erg_estimator_load(&estimator, "arena", &err), &err);
-    assert_ok(erg_estimator_model(estimator, family, size, &model, &err), &err);
-    erg_grid_model_ops(model, &ops);
+    assert_ok(estimator_load(&estimator, catalogue, &err), &err);
+    assert_ok(estimator_model(estimator, family, size, &model, &err), &err);
+    family_ops(model, &ops);
     erg_grid_cut_layers(&ops, &layer, 1);
     free(ops.items);
-    erg_estimator_free(estimator);
+    estimator_free(estimator);
     *flops = layer.matmul_flops + layer.convolution_flops;
     return layer.weights + layer.expert_weights;
 }
@@ -138,15 +140,15 @@ static void test_catalogue_models(void **state)
     /* The plain network of 50 layers (64 channels, width 1) has 4.09 GMAC at 224 x 224; its
      * weights without biases and norms are 25.5 million with 1000 classes. */
     long blocks[] = {3, 4, 6, 3};
-    struct erg_grid_model plain = {.blocks = blocks,
-                                   .blocks_count = 4,
-                                   .channels = 64,
-                                   .width_factor = 1,
-                                   .image = 224,
-                                   .classes = 1000};
+    struct family_model plain = {.blocks = blocks,
+                                 .blocks_count = 4,
+                                 .channels = 64,
+                                 .width_factor = 1,
+                                 .image = 224,
+                                 .classes = 1000};
     struct erg_grid_ops ops;
     struct erg_grid_layer layer;
-    erg_grid_model_ops(&plain, &ops);
+    family_ops(&plain, &ops);
     erg_grid_cut_layers(&ops, &layer, 1);
     free(ops.items);
     assert_close(layer.convolution_flops + layer.matmul_flops, 2 * 4.09e9, 0.005);
@@ -170,11 +172,12 @@ static void test_splits_evenly(void **state)
 static void test_one_gpu(void **state)
 {
     struct world *world = *state;
-    const struct erg_estimate_job job = {"t", "s", 32}; /* microbatches of 2 */
+    const struct estimator_job job = {"t", "s", 32}; /* microbatches of 2 */
     const struct erg_allocation one = {"x", 1, 1, false};
     struct erg_grid_estimate estimate;
     struct erg_error err;
-    assert_ok(erg_estimate_job(world->estimator, world->tables, &job, &one, &estimate, &err), &err);
+    assert_ok(estimator_fastest(world->estimator, world->tables, &job, &one, &estimate, &err),
+              &err);
     /* 0.5 x 20 GFLOP/s and 1 GB/s, 2 bytes an element. */
     double pass = 2 * small_flops / 10e9 + 2 * small_traffic * 2 / 1e9 + small_ops * 1e-6;
     double weights = small_weights * 2 / 1e9;
@@ -190,25 +193,26 @@ static void test_one_gpu(void **state)
 static void test_two_gpus(void **state)
 {
     struct world *world = *state;
-    const struct erg_estimate_job job = {"t", "s", 16};
+    const struct estimator_job job = {"t", "s", 16};
     const struct erg_allocation two = {"x", 1, 2, false};
     struct erg_grid_plan tensor = {1, {0, 2}, {{1, 2}}};
     struct erg_grid_plan stages = {2, {0, 1, 2}, {{1, 1}, {1, 1}}};
     struct erg_grid_estimate estimate;
     struct erg_error err;
-    assert_ok(erg_estimate_plan(world->estimator, world->tables, &job, &two, &tensor, false,
-                                &estimate, &err),
+    assert_ok(estimator_plan(world->estimator, world->tables, &job, &two, &tensor, false, &estimate,
+                             &err),
               &err);
     /* Two sums of 32 elements in 2 bytes: 16 of fp32, 1 ms each; twice that in backward. */
     assert_close(estimate.time.intra_s, 16 * (2 * 1e-3 + 2 * 2 * 1e-3), 1e-12);
     /* One send of 32 elements: 0.5 s, of each microbatch both ways; the other stage sends nothing
      * on: 15 x 0.5 + 0.5, twice. */
-    assert_ok(erg_estimate_plan(world->estimator, world->tables, &job, &two, &stages, false,
-                                &estimate, &err),
+    assert_ok(estimator_plan(world->estimator, world->tables, &job, &two, &stages, false, &estimate,
+                             &err),
               &err);
     assert_close(estimate.time.inter_s, 2 * 16 * 0.5, 1e-12);
     /* Replicas of half a sample are none, so the fastest plan is one stage of two GPUs. */
-    assert_ok(erg_estimate_job(world->estimator, world->tables, &job, &two, &estimate, &err), &err);
+    assert_ok(estimator_fastest(world->estimator, world->tables, &job, &two, &estimate, &err),
+              &err);
     assert_int_equal(estimate.plan.stages, 1);
     assert_int_equal(estimate.plan.shapes[0].tensor, 2);
     struct erg_text text = {0};
@@ -216,8 +220,8 @@ static void test_two_gpus(void **state)
     assert_string_equal(text.data, "0_1::1_2");
     erg_text_release(&text);
     /* Two samples a microbatch: replicas, whose gradients are 128 elements of fp32: 4 ms. */
-    const struct erg_estimate_job larger = {"t", "s", 32};
-    assert_ok(erg_estimate_job(world->estimator, world->tables, &larger, &two, &estimate, &err),
+    const struct estimator_job larger = {"t", "s", 32};
+    assert_ok(estimator_fastest(world->estimator, world->tables, &larger, &two, &estimate, &err),
               &err);
     assert_int_equal(estimate.plan.shapes[0].data, 2);
     assert_close(estimate.time.intra_s, 4e-3, 1e-12);
@@ -228,14 +232,14 @@ static void test_two_gpus(void **state)
 static void test_scaling_loss(void **state)
 {
     struct world *world = *state;
-    const struct erg_estimate_job job = {"t", "s", 64};
+    const struct estimator_job job = {"t", "s", 64};
     const struct erg_allocation four = {"x", 1, 4, false};
     const struct erg_grid_plan plan = {1, {0, 2}, {{4, 1}}};
     struct erg_grid_estimate estimate;
     struct erg_error err;
-    assert_ok(erg_estimate_plan(world->estimator, world->tables, &job, &four, &plan, false,
-                                &estimate, &err),
-              &err);
+    assert_ok(
+        estimator_plan(world->estimator, world->tables, &job, &four, &plan, false, &estimate, &err),
+        &err);
     double pass = small_flops / 10e9 + small_traffic * 2 / 1e9 + small_ops * 1e-6;
     double weights = small_weights * 2 / 1e9;
     assert_close(estimate.time.compute_s, 16 * (4 * sqrt(2) * pass + 6 * weights) + 7 * weights,
@@ -245,44 +249,44 @@ static void test_scaling_loss(void **state)
 static void test_what_it_cannot_say(void **state)
 {
     struct world *world = *state;
-    struct erg_estimate_job job = {"t", "huge", 16};
+    struct estimator_job job = {"t", "huge", 16};
     struct erg_allocation gpus = {"x", 1, 2, false};
     struct erg_grid_estimate estimate;
     struct erg_error err;
-    assert_fails(erg_estimate_job(world->estimator, world->tables, &job, &gpus, &estimate, &err),
+    assert_fails(estimator_fastest(world->estimator, world->tables, &job, &gpus, &estimate, &err),
                  &err, "t huge does not fit on 1 x 2 x");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     job.size = "s";
     const struct erg_grid_plan three = {1, {0, 3}, {{1, 2}}};
-    assert_fails(erg_estimate_plan(world->estimator, world->tables, &job, &gpus, &three, false,
-                                   &estimate, &err),
+    assert_fails(estimator_plan(world->estimator, world->tables, &job, &gpus, &three, false,
+                                &estimate, &err),
                  &err, "expected a plan of its 2 layers, got one of 3");
     gpus.nodes = 2;
-    assert_fails(erg_estimate_job(world->estimator, world->tables, &job, &gpus, &estimate, &err),
+    assert_fails(estimator_fastest(world->estimator, world->tables, &job, &gpus, &estimate, &err),
                  &err, "was measured in 2 x 2 x");
     gpus.nodes = 3;
-    assert_fails(erg_estimate_job(world->estimator, world->tables, &job, &gpus, &estimate, &err),
+    assert_fails(estimator_fastest(world->estimator, world->tables, &job, &gpus, &estimate, &err),
                  &err, "powers of two");
     job.batch = 8;
     gpus.nodes = 1;
-    assert_fails(erg_estimate_job(world->estimator, world->tables, &job, &gpus, &estimate, &err),
+    assert_fails(estimator_fastest(world->estimator, world->tables, &job, &gpus, &estimate, &err),
                  &err, "expected a batch of at least 16 samples");
     job.family = "u";
-    assert_fails(erg_estimate_job(world->estimator, world->tables, &job, &gpus, &estimate, &err),
+    assert_fails(estimator_fastest(world->estimator, world->tables, &job, &gpus, &estimate, &err),
                  &err, "does not know the model u s, but t s, t huge");
     job.family = "t";
     gpus.gpu_type = "y";
-    assert_fails(erg_estimate_job(world->estimator, world->tables, &job, &gpus, &estimate, &err),
+    assert_fails(estimator_fastest(world->estimator, world->tables, &job, &gpus, &estimate, &err),
                  &err, "does not know the GPU type y, but x");
 }
 
 static void check_refused(const char *text, const char *part)
 {
     char path[] = "/tmp/ergon-estimator-XXXXXX";
-    struct erg_estimator *estimator;
+    struct estimator *estimator;
     struct erg_error err;
     write_file(path, text);
-    assert_fails(erg_estimator_load(&estimator, path, &err), &err, part);
+    assert_fails(estimator_load(&estimator, path, &err), &err, part);
     unlink(path);
 }
 
@@ -296,10 +300,9 @@ static void test_refuses_wrong_files(void **state)
     memcpy(text, estimator_text, sizeof text);
     memcpy(strstr(text, "matmul_efficiency: 0.5"), "matmul_efficiency: 1.5", 22);
     check_refused(text, "constants.matmul_efficiency");
-    struct erg_estimator *estimator;
+    struct estimator *estimator;
     struct erg_error err;
-    assert_fails(erg_estimator_load(&estimator, "nobody", &err), &err,
-                 "the estimator 'nobody' is not known");
+    assert_fails(estimator_load(&estimator, "nobody.yaml", &err), &err, "nobody.yaml");
 }
 
 int main(void)

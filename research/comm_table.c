@@ -1,5 +1,5 @@
 /* Tables of measured communication, and what they say of a size that was not measured. */
-#include "hardware/comm_table.h"
+#include "comm_table.h"
 
 #include "base/memory.h"
 #include "io/csv.h"
@@ -13,17 +13,16 @@
 #define CONTENTION_PER_TRANSFER 1.1
 #define CONTENTION_FROM_ELEMENTS 0x1p27
 #define MOST_GPUS_PER_NODE 16
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* What all samples of a curve have in common. */
 struct key {
     char gpu_type[64];
     long nodes, gpus_per_node, infiniband;
-    enum erg_collective op;
+    enum erg_grid_collective op;
     struct erg_comm_group group;
 };
 
-struct erg_comm_tables {
+struct comm_tables {
     struct {
         struct curve {
             struct key key;
@@ -45,21 +44,9 @@ static const char *const names[ERG_COLLECTIVES] = {
     [ERG_REDUCE_SCATTER] = "reduce-scatter",
 };
 
-const char *erg_collective_name(enum erg_collective op)
+const char *comm_collective_name(enum erg_grid_collective op)
 {
     return names[op];
-}
-
-struct erg_comm_group erg_comm_group_of(long first, long stride, long size, long gpus_per_node)
-{
-    struct erg_comm_group group = {size, 0};
-    long last = -1;
-    for (long i = 0; i < size; i++) {
-        long node = (first + i * stride) / gpus_per_node;
-        group.nodes += node != last;
-        last = node;
-    }
-    return group;
 }
 
 static bool same_key(const struct key *a, const struct key *b)
@@ -102,7 +89,7 @@ static int read_row(const struct erg_csv *csv, size_t row, const size_t *columns
     return 0;
 }
 
-static int add_row(struct erg_comm_tables *tables, const struct erg_csv *csv, size_t row,
+static int add_row(struct comm_tables *tables, const struct erg_csv *csv, size_t row,
                    const size_t *columns, struct erg_error *err)
 {
     struct key key;
@@ -122,7 +109,7 @@ static int add_row(struct erg_comm_tables *tables, const struct erg_csv *csv, si
     return 0;
 }
 
-int erg_comm_tables_load(struct erg_comm_tables **out, const char *path, struct erg_error *err)
+int comm_tables_load(struct comm_tables **out, const char *path, struct erg_error *err)
 {
     static const char *const headers[COLUMNS] = {"gpu_type",      "num_nodes", "gpus_per_node",
                                                  "infiniband",    "op",        "group_size",
@@ -130,7 +117,7 @@ int erg_comm_tables_load(struct erg_comm_tables **out, const char *path, struct 
     struct erg_csv *csv;
     if (erg_csv_load(&csv, path, err) != 0)
         return -1;
-    struct erg_comm_tables *tables = erg_xcalloc(1, sizeof *tables);
+    struct comm_tables *tables = erg_xcalloc(1, sizeof *tables);
     size_t columns[COLUMNS];
     int result = 0;
     for (int i = 0; i < COLUMNS && result == 0; i++)
@@ -140,49 +127,12 @@ int erg_comm_tables_load(struct erg_comm_tables **out, const char *path, struct 
     if (result == 0)
         *out = tables;
     else
-        erg_comm_tables_free(tables);
+        comm_tables_free(tables);
     erg_csv_free(csv);
     return result;
 }
 
-struct erg_comm_tables *erg_comm_tables_of_links(const struct erg_allocation *allocation,
-                                                 const struct erg_comm_links *links)
-{
-    static const double elements[] = {1, 0x1p26}; /* a straight line */
-    struct erg_comm_tables *tables = erg_xcalloc(1, sizeof *tables);
-    long gpus = allocation->nodes * allocation->gpus_per_node;
-    struct key key = {.nodes = allocation->nodes, .gpus_per_node = allocation->gpus_per_node};
-    snprintf(key.gpu_type, sizeof key.gpu_type, "%s", allocation->gpu_type);
-    for (long size = 2; size <= gpus; size *= 2)
-        for (long nodes = 1; nodes <= size && nodes <= allocation->nodes; nodes++)
-            for (key.op = ERG_SEND; key.op < ERG_COLLECTIVES; key.op++) {
-                struct key one = key;
-                double rate = nodes == 1
-                                  ? links->node_bandwidth
-                                  : links->network_bandwidth * floor((double)size / (double)nodes);
-                double sent = (double)(size - 1) / (double)size; /* of what each GPU has */
-                if (key.op == ERG_SEND && (size > 2 || nodes > 2))
-                    continue;
-                if (key.op == ERG_SEND) {
-                    sent = 1;
-                    one.nodes = nodes;
-                    one.gpus_per_node = 2 / nodes;
-                } else if (key.op == ERG_ALL_REDUCE) {
-                    sent *= 2;
-                }
-                one.group = (struct erg_comm_group){size, nodes};
-                ERG_PUSH(&tables->curves, items,
-                         (struct curve){one, tables->elements.count, COUNT(elements)});
-                for (size_t i = 0; i < COUNT(elements); i++) {
-                    double bytes = sent * elements[i] * sizeof(float);
-                    ERG_PUSH(&tables->elements, items, elements[i]);
-                    ERG_PUSH(&tables->times, items, links->latency_s + bytes / rate);
-                }
-            }
-    return tables;
-}
-
-void erg_comm_tables_free(struct erg_comm_tables *tables)
+void comm_tables_free(struct comm_tables *tables)
 {
     if (!tables)
         return;
@@ -193,7 +143,7 @@ void erg_comm_tables_free(struct erg_comm_tables *tables)
 }
 
 /* The last curve with this key: later runs replace earlier ones. */
-static const struct curve *find_key(const struct erg_comm_tables *tables, const struct key *key)
+static const struct curve *find_key(const struct comm_tables *tables, const struct key *key)
 {
     for (size_t i = tables->curves.count; i-- > 0;)
         if (same_key(&tables->curves.items[i].key, key))
@@ -201,8 +151,7 @@ static const struct curve *find_key(const struct erg_comm_tables *tables, const 
     return NULL;
 }
 
-static bool was_measured_on(const struct erg_comm_tables *tables, const char *gpu_type,
-                            bool infiniband)
+static bool was_measured_on(const struct comm_tables *tables, const char *gpu_type, bool infiniband)
 {
     for (size_t i = 0; i < tables->curves.count; i++) {
         const struct key *key = &tables->curves.items[i].key;
@@ -212,10 +161,9 @@ static bool was_measured_on(const struct erg_comm_tables *tables, const char *gp
     return false;
 }
 
-int erg_comm_tables_find(const struct erg_comm_tables *tables,
-                         const struct erg_allocation *allocation, enum erg_collective op,
-                         struct erg_comm_group group, struct erg_comm_curve *curve,
-                         struct erg_error *err)
+int comm_tables_find(const struct comm_tables *tables, const struct erg_allocation *allocation,
+                     enum erg_grid_collective op, struct erg_comm_group group,
+                     struct comm_curve *curve, struct erg_error *err)
 {
     struct key key = {.op = op, .group = group, .nodes = allocation->nodes};
     const char *type = allocation->gpu_type;
@@ -237,14 +185,14 @@ int erg_comm_tables_find(const struct erg_comm_tables *tables,
         return erg_fail(err, ERG_FAILED,
                         "communication tables: no %s of %ld GPUs across %ld nodes was measured in "
                         "%ld x %ld %s, nor with more GPUs in a node",
-                        erg_collective_name(op), group.size, group.nodes, allocation->nodes,
+                        comm_collective_name(op), group.size, group.nodes, allocation->nodes,
                         allocation->gpus_per_node, type);
-    *curve = (struct erg_comm_curve){tables->elements.items + found->first,
-                                     tables->times.items + found->first, found->count};
+    *curve = (struct comm_curve){tables->elements.items + found->first,
+                                 tables->times.items + found->first, found->count};
     return 0;
 }
 
-double erg_comm_time(const struct erg_comm_curve *curve, double elements)
+double comm_time(const struct comm_curve *curve, double elements)
 {
     const double *sizes = curve->elements, *times = curve->time_s;
     size_t last = curve->count - 1;
@@ -255,7 +203,7 @@ double erg_comm_time(const struct erg_comm_curve *curve, double elements)
         double rest = elements - transfers * sizes[last];
         double contention =
             sizes[last] >= CONTENTION_FROM_ELEMENTS ? pow(CONTENTION_PER_TRANSFER, transfers) : 1;
-        return (transfers * times[last] + erg_comm_time(curve, rest)) * contention;
+        return (transfers * times[last] + comm_time(curve, rest)) * contention;
     }
     size_t low = 0, high = last; /* sizes[low] < elements <= sizes[high] */
     while (high - low > 1) {
@@ -269,9 +217,18 @@ double erg_comm_time(const struct erg_comm_curve *curve, double elements)
     return elements == sizes[high] ? times[high] : times[low] + share * (times[high] - times[low]);
 }
 
-double erg_comm_elements(double count, enum erg_comm_type type)
+static int time_of_tables(const void *context, const struct erg_allocation *allocation,
+                          enum erg_grid_collective op, struct erg_comm_group group, double elements,
+                          double *seconds, struct erg_error *err)
 {
-    static const double factors[] = {
-        [ERG_COMM_FP32] = 1, [ERG_COMM_INT32] = 1, [ERG_COMM_FP16] = 0.5, [ERG_COMM_BOOL] = 0.25};
-    return count * factors[type];
+    struct comm_curve curve;
+    if (comm_tables_find(context, allocation, op, group, &curve, err) != 0)
+        return -1;
+    *seconds += comm_time(&curve, elements);
+    return 0;
+}
+
+struct erg_grid_network comm_tables_network(const struct comm_tables *tables)
+{
+    return (struct erg_grid_network){time_of_tables, tables};
 }

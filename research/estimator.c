@@ -1,8 +1,7 @@
-/* The estimator's catalogue: devices, models and constants. */
-#include "layout/grid/estimate.h"
+/* The catalogue of devices, models and constants, and what the estimator says with it. */
+#include "estimator.h"
 
 #include "base/text.h"
-#include "io/file.h"
 #include "io/yaml.h"
 
 #include <stdio.h>
@@ -20,11 +19,10 @@ static const cyaml_schema_field_t constant_fields[] = {
     CONSTANT(convolution_rows),
     CONSTANT(scaling_loss),
     CYAML_FIELD_FLOAT("kernel_us", CYAML_FLAG_DEFAULT, struct erg_estimate_constants, kernel_s),
-    CONSTANT(memory_fraction),
     CYAML_FIELD_END,
 };
 
-#define DEVICE struct erg_grid_device
+#define DEVICE struct estimator_device
 static const cyaml_schema_field_t device_fields[] = {
     CYAML_FIELD_STRING_PTR("type", CYAML_FLAG_POINTER, DEVICE, type, 1, 15),
     CYAML_FIELD_FLOAT("half_tflops", CYAML_FLAG_DEFAULT, DEVICE, half_flops),
@@ -36,7 +34,7 @@ static const cyaml_schema_field_t device_fields[] = {
 static const cyaml_schema_value_t device_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, DEVICE, device_fields)};
 
-#define MODEL struct erg_grid_model
+#define MODEL struct family_model
 #define COUNT(name) CYAML_FIELD_INT(#name, OPTIONAL, MODEL, name)
 static const cyaml_schema_value_t block_schema = {CYAML_VALUE_INT(CYAML_FLAG_DEFAULT, long)};
 static const cyaml_schema_field_t model_fields[] = {
@@ -63,9 +61,10 @@ static const cyaml_schema_field_t model_fields[] = {
 static const cyaml_schema_value_t model_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, MODEL, model_fields)};
 
-#define ESTIMATOR struct erg_estimator
+#define ESTIMATOR struct estimator
 static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_MAPPING("constants", CYAML_FLAG_DEFAULT, ESTIMATOR, constants, constant_fields),
+    CYAML_FIELD_FLOAT("memory_fraction", CYAML_FLAG_DEFAULT, ESTIMATOR, memory_fraction),
     CYAML_FIELD_SEQUENCE("devices", CYAML_FLAG_POINTER, ESTIMATOR, devices, &device_schema, 1,
                          1000),
     CYAML_FIELD_SEQUENCE("models", CYAML_FLAG_POINTER, ESTIMATOR, models, &model_schema, 1, 10000),
@@ -89,14 +88,13 @@ static int finish_constants(struct erg_estimate_constants *c, const struct erg_y
         check(yaml, "constants.memory_efficiency", c->memory_efficiency, 0.01, 1, err) != 0 ||
         check(yaml, "constants.convolution_rows", c->convolution_rows, 0, 1e6, err) != 0 ||
         check(yaml, "constants.scaling_loss", c->scaling_loss, 0, 1, err) != 0 ||
-        check(yaml, "constants.kernel_us", c->kernel_s, 0, 1e6, err) != 0 ||
-        check(yaml, "constants.memory_fraction", c->memory_fraction, 0.01, 1, err) != 0)
+        check(yaml, "constants.kernel_us", c->kernel_s, 0, 1e6, err) != 0)
         return -1;
     c->kernel_s *= 1e-6;
     return 0;
 }
 
-static int finish_device(struct erg_grid_device *device, const char *key,
+static int finish_device(struct estimator_device *device, const char *key,
                          const struct erg_yaml *yaml, struct erg_error *err)
 {
     if (check(yaml, key, device->half_flops, 0.01, 1e6, err) != 0 ||
@@ -111,7 +109,7 @@ static int finish_device(struct erg_grid_device *device, const char *key,
     return 0;
 }
 
-static int finish_model(const struct erg_grid_model *model, const char *key,
+static int finish_model(const struct family_model *model, const char *key,
                         const struct erg_yaml *yaml, struct erg_error *err)
 {
     bool transformer = model->layers > 0 && model->hidden > 0 && model->heads > 0 &&
@@ -131,11 +129,11 @@ static int finish_model(const struct erg_grid_model *model, const char *key,
     return 0;
 }
 
-static int finish(struct erg_estimator *estimator, const struct erg_yaml *yaml,
-                  struct erg_error *err)
+static int finish(struct estimator *estimator, const struct erg_yaml *yaml, struct erg_error *err)
 {
     char key[64];
-    if (finish_constants(&estimator->constants, yaml, err) != 0)
+    if (finish_constants(&estimator->constants, yaml, err) != 0 ||
+        check(yaml, "memory_fraction", estimator->memory_fraction, 0.01, 1, err) != 0)
         return -1;
     for (unsigned i = 0; i < estimator->devices_count; i++) {
         snprintf(key, sizeof key, "devices[%u]", i);
@@ -150,18 +148,11 @@ static int finish(struct erg_estimator *estimator, const struct erg_yaml *yaml,
     return 0;
 }
 
-int erg_estimator_load(struct erg_estimator **estimator, const char *name, struct erg_error *err)
+int estimator_load(struct estimator **estimator, const char *path, struct erg_error *err)
 {
-    char *path = strchr(name, '/') ? erg_xstrdup(name) : erg_data_find("estimators", name);
-    if (!path)
-        return erg_fail(err, ERG_FAILED,
-                        "the estimator '%s' is not known: expected a file of data/estimators, or a "
-                        "path",
-                        name);
     struct erg_yaml *yaml;
     void *value;
     int result = erg_yaml_open(&yaml, path, err);
-    free(path);
     if (result != 0)
         return -1;
     result = erg_yaml_read(yaml, &schema, &value, err);
@@ -173,13 +164,13 @@ int erg_estimator_load(struct erg_estimator **estimator, const char *name, struc
     return result;
 }
 
-void erg_estimator_free(struct erg_estimator *estimator)
+void estimator_free(struct estimator *estimator)
 {
     erg_yaml_free(&schema, estimator);
 }
 
-int erg_estimator_model(const struct erg_estimator *estimator, const char *family, const char *size,
-                        const struct erg_grid_model **model, struct erg_error *err)
+int estimator_model(const struct estimator *estimator, const char *family, const char *size,
+                    const struct family_model **model, struct erg_error *err)
 {
     struct erg_text known = {0};
     for (unsigned i = 0; i < estimator->models_count; i++) {
@@ -196,8 +187,8 @@ int erg_estimator_model(const struct erg_estimator *estimator, const char *famil
     return -1;
 }
 
-int erg_estimator_device(const struct erg_estimator *estimator, const char *type,
-                         const struct erg_grid_device **device, struct erg_error *err)
+int estimator_device(const struct estimator *estimator, const char *type,
+                     const struct estimator_device **device, struct erg_error *err)
 {
     struct erg_text known = {0};
     for (unsigned i = 0; i < estimator->devices_count; i++) {
@@ -212,4 +203,103 @@ int erg_estimator_device(const struct erg_estimator *estimator, const char *type
              known.data);
     erg_text_release(&known);
     return -1;
+}
+
+/* ---- estimates ---- */
+
+/* Borrows the operations, which the caller frees, and the model's name. */
+struct job_setting {
+    struct erg_grid_ops ops;
+    struct erg_text name;
+    const struct family_model *model;
+    struct erg_estimate_setting setting;
+};
+
+static int open_setting(struct job_setting *s, const struct estimator *estimator,
+                        const struct comm_tables *tables, const struct estimator_job *job,
+                        const struct erg_allocation *allocation, struct erg_error *err)
+{
+    const struct estimator_device *device;
+    *s = (struct job_setting){0};
+    if (estimator_model(estimator, job->family, job->size, &s->model, err) != 0 ||
+        estimator_device(estimator, allocation->gpu_type, &device, err) != 0)
+        return -1;
+    erg_text_printf(&s->name, "%s %s", job->family, job->size);
+    family_ops(s->model, &s->ops);
+    const struct erg_estimate_request request = {
+        .name = s->name.data,
+        .ops = &s->ops,
+        .element_bytes = s->model->half ? 2 : 4,
+        .skew = family_skew(s->model, allocation->nodes * allocation->gpus_per_node),
+        .batch = job->batch,
+        .allocation = *allocation,
+        .constants = estimator->constants,
+        .flops = s->model->half ? device->half_flops : device->full_flops,
+        .memory_bandwidth = device->memory_bandwidth,
+        .memory_bytes = estimator->memory_fraction * device->memory_bytes,
+        .network = comm_tables_network(tables),
+    };
+    return erg_estimate_setting_init(&s->setting, &request, err);
+}
+
+static int close_setting(struct job_setting *s, int status)
+{
+    free(s->ops.items);
+    erg_text_release(&s->name);
+    return status;
+}
+
+/* All stages in one shape, layers balanced by their forward time. */
+static void make_plan(const struct erg_estimate_setting *setting, size_t stages,
+                      struct erg_shape shape, struct erg_grid_plan *plan)
+{
+    double forward[ERG_GRID_MAX_STAGES];
+    for (size_t i = 0; i < setting->layer_count; i++)
+        forward[i] = erg_estimate_forward_s(setting, &setting->layers[i], shape);
+    *plan = (struct erg_grid_plan){.stages = stages};
+    erg_grid_split(forward, setting->layer_count, stages, plan->first);
+    for (size_t i = 0; i < stages; i++)
+        plan->shapes[i] = shape;
+}
+
+int estimator_fastest(const struct estimator *estimator, const struct comm_tables *tables,
+                      const struct estimator_job *job, const struct erg_allocation *allocation,
+                      struct erg_grid_estimate *estimate, struct erg_error *err)
+{
+    struct job_setting s;
+    if (open_setting(&s, estimator, tables, job, allocation, err) != 0)
+        return close_setting(&s, -1);
+    struct erg_estimate_best best = {0};
+    long gpus = allocation->nodes * allocation->gpus_per_node;
+    for (long stages = 1; stages <= gpus && (size_t)stages <= s.setting.layer_count; stages *= 2) {
+        long of_stage = gpus / stages;
+        for (long data = 1; data <= of_stage && (double)data <= s.setting.microbatch; data *= 2) {
+            struct erg_grid_plan plan;
+            make_plan(&s.setting, (size_t)stages, (struct erg_shape){data, of_stage / data}, &plan);
+            erg_estimate_try(&s.setting, &plan, false, &best);
+            if (s.model->experts > 0 && data > 1)
+                erg_estimate_try(&s.setting, &plan, true, &best);
+        }
+    }
+    return close_setting(&s, erg_estimate_take(&s.setting, &best, estimate, err));
+}
+
+int estimator_proxy(const struct estimator *estimator, const struct comm_tables *tables,
+                    const struct estimator_job *job, const struct erg_allocation *allocation,
+                    struct erg_grid_estimate *estimate, struct erg_error *err)
+{
+    struct job_setting s;
+    int status = open_setting(&s, estimator, tables, job, allocation, err);
+    return close_setting(&s, status ? status : erg_estimate_proxy(&s.setting, estimate, err));
+}
+
+int estimator_plan(const struct estimator *estimator, const struct comm_tables *tables,
+                   const struct estimator_job *job, const struct erg_allocation *allocation,
+                   const struct erg_grid_plan *plan, bool shared_experts,
+                   struct erg_grid_estimate *estimate, struct erg_error *err)
+{
+    struct job_setting s;
+    int status = open_setting(&s, estimator, tables, job, allocation, err);
+    return close_setting(
+        &s, status ? status : erg_estimate_plan(&s.setting, plan, shared_experts, estimate, err));
 }

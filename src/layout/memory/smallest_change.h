@@ -1,8 +1,8 @@
 /* What would help a layout that does not fit into its GPUs, or a node's host memory. */
-#ifndef ERG_LAYOUT_MEMORY_CHANGE_H
-#define ERG_LAYOUT_MEMORY_CHANGE_H
+#ifndef ERG_LAYOUT_MEMORY_SMALLEST_CHANGE_H
+#define ERG_LAYOUT_MEMORY_SMALLEST_CHANGE_H
 
-#include "layout/memory/memory.h"
+#include "layout/memory/stage_memory.h"
 
 /* What a stage has. */
 struct erg_memory_room {

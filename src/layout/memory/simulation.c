@@ -1,27 +1,12 @@
 /* All stages of a layout, simulated. */
+#include "layout/memory/simulation.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "layout/memory/simulate.h"
 
 #include <stdlib.h>
 
 /* Ranks of a stage that are tried in the framework. */
 enum { TRIED = 8 };
-
-/* The context rank whose halves make the largest partial gradients: one of the middle. */
-static long middle_rank(long context)
-{
-    long best = 0, most = 0;
-    for (long rank = 0; rank < context; rank++) {
-        long first = 2 * rank + 1, second = 2 * (context - rank);
-        long part = first < second ? first : second;
-        if (part > most) {
-            most = part;
-            best = rank;
-        }
-    }
-    return best;
-}
 
 /* The ranks whose moments waste most by the closed form, the worst first; how many. */
 static size_t worst_ranks(const struct erg_memory_request *request,
@@ -48,7 +33,8 @@ static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_cou
                            const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long stage)
 {
-    long ranks[TRIED] = {middle_rank(request->layout->context)};
+    /* The middle context rank's halves make the largest partial gradients. */
+    long ranks[TRIED] = {request->layout->context / 2};
     size_t count = 1;
     if (request->accounting == ERG_MEMORY_FRAMEWORK)
         count = worst_ranks(request, sizes, stage, ranks);
@@ -78,7 +64,7 @@ double erg_memory_stage_peak(const struct erg_memory_request *request,
     return worst.peak_bytes;
 }
 
-struct work {
+struct simulation_work {
     const struct erg_memory_request *request;
     const struct erg_memory_sizes *sizes;
     struct erg_memory_result *result;
@@ -87,7 +73,7 @@ struct work {
 static int simulate_stage(void *context, size_t index, struct erg_error *err)
 {
     (void)err;
-    const struct work *work = context;
+    const struct simulation_work *work = context;
     worst_of_stage(&work->result->stages[index], &work->result->courses[index], work->request,
                    work->sizes, (long)index);
     return 0;
@@ -104,7 +90,7 @@ int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memor
                                          .microbatches = erg_memory_microbatches(layout)};
     result->stages = erg_xcalloc((size_t)result->count, sizeof *result->stages);
     result->courses = erg_xcalloc((size_t)result->count, sizeof *result->courses);
-    struct work work = {request, &sizes, result};
+    struct simulation_work work = {request, &sizes, result};
     if (erg_parallel_for((size_t)result->count, 0, simulate_stage, &work, err) != 0) {
         erg_memory_result_release(result);
         return -1;

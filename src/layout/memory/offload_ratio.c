@@ -1,7 +1,7 @@
 /* The least offloading with which a layout fits. */
 #include "base/memory.h"
 #include "base/thread.h"
-#include "layout/memory/simulate.h"
+#include "layout/memory/simulation.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ struct least {
     double offload, bytes;
 };
 
-struct work {
+struct ratio_search {
     const struct erg_memory_request *request;
     const struct erg_memory_sizes *sizes;
     double *budgets; /* [stages] */
@@ -23,7 +23,7 @@ struct work {
     } * found;                       /* [stages] */
 };
 
-static double stage_peak(const struct work *work, long stage, enum erg_recompute recompute,
+static double stage_peak(const struct ratio_search *work, long stage, enum erg_recompute recompute,
                          double offload)
 {
     struct erg_layout layout = *work->request->layout;
@@ -42,8 +42,8 @@ static const double RESOLUTION = 1e-5;
 /* Where the stage needs the least, of the ratios from `from` on: in the arena its peak is convex.
  * More offloading may need more, where receive buffers of few groups in flight are larger than what
  * leaves. */
-static struct least least_from(const struct work *work, long stage, enum erg_recompute recompute,
-                               double from)
+static struct least least_from(const struct ratio_search *work, long stage,
+                               enum erg_recompute recompute, double from)
 {
     double low = from, high = 1;
     while (high - low > RESOLUTION) {
@@ -61,7 +61,7 @@ static struct least least_from(const struct work *work, long stage, enum erg_rec
  * The smallest ratio from `from` on with which the stage fits in the arena; above 1: none, and
  * *least says where it needs the least.
  */
-static double arena_ratio(const struct work *work, long stage, enum erg_recompute recompute,
+static double arena_ratio(const struct ratio_search *work, long stage, enum erg_recompute recompute,
                           double from, struct least *least)
 {
     const double budget = work->budgets[stage];
@@ -90,13 +90,13 @@ static double arena_ratio(const struct work *work, long stage, enum erg_recomput
 
 /* The framework's allocator never needs less than its tensors, but rounds what is left of a split
  * tensor, so there the first ratio that fits is looked for, in small steps. */
-static double smallest_ratio(const struct work *work, long stage, enum erg_recompute recompute,
-                             double from, struct least *least)
+static double smallest_ratio(const struct ratio_search *work, long stage,
+                             enum erg_recompute recompute, double from, struct least *least)
 {
     if (work->request->accounting == ERG_MEMORY_ARENA)
         return arena_ratio(work, stage, recompute, from, least);
     struct erg_memory_request request = *work->request;
-    struct work arena = *work;
+    struct ratio_search arena = *work;
     request.accounting = ERG_MEMORY_ARENA;
     arena.request = &request;
     *least = (struct least){from, stage_peak(work, stage, recompute, from)};
@@ -115,7 +115,7 @@ static double smallest_ratio(const struct work *work, long stage, enum erg_recom
 }
 
 /* Copied out by one GPU of the stage in an iteration. */
-static double moved_bytes(const struct work *work, long stage, enum erg_recompute recompute,
+static double moved_bytes(const struct ratio_search *work, long stage, enum erg_recompute recompute,
                           double offload)
 {
     const struct erg_memory_request *request = work->request;
@@ -143,7 +143,7 @@ static double moved_bytes(const struct work *work, long stage, enum erg_recomput
 static int solve_stage(void *context, size_t index, struct erg_error *err)
 {
     (void)err;
-    const struct work *work = context;
+    const struct ratio_search *work = context;
     long stage = (long)index;
     enum erg_recompute asked = erg_layout_recompute(work->request->layout, stage);
     struct found *found = &work->found[stage];
@@ -169,7 +169,7 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
 
 /* Every budget that is missed by no more than `slack` of it is then what its stage needs at least.
  */
-static int check_budgets(struct erg_memory_solution *solution, const struct work *work,
+static int check_budgets(struct erg_memory_solution *solution, const struct ratio_search *work,
                          double slack, struct erg_error *err)
 {
     for (long i = 0; i < solution->count; i++) {
@@ -188,7 +188,7 @@ static int check_budgets(struct erg_memory_solution *solution, const struct work
 
 /* The smallest ratio with which all stages fit; NAN: none, since what one needs is too much for
  * another. */
-static double ratio_of_all(const struct work *work)
+static double ratio_of_all(const struct ratio_search *work)
 {
     const struct erg_layout *layout = work->request->layout;
     double ratio = 0;
@@ -215,8 +215,8 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
     size_t count = (size_t)layout->pipeline;
-    struct work work = {request, &sizes, erg_xcalloc(count, sizeof *work.budgets),
-                        erg_xcalloc(count, sizeof *work.found)};
+    struct ratio_search work = {request, &sizes, erg_xcalloc(count, sizeof *work.budgets),
+                                erg_xcalloc(count, sizeof *work.found)};
     *solution = (struct erg_memory_solution){.count = layout->pipeline};
     memcpy(work.budgets, budgets, count * sizeof *budgets);
     int status = erg_parallel_for(count, 0, solve_stage, &work, err);

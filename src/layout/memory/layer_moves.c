@@ -1,13 +1,13 @@
 /* Layers that move from stages that are too large to others. */
 #include "base/interrupt.h"
 #include "base/memory.h"
-#include "layout/memory/change.h"
-#include "layout/memory/simulate.h"
+#include "layout/memory/simulation.h"
+#include "layout/memory/smallest_change.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-struct moving {
+struct layer_moves {
     struct erg_memory_request request; /* of `layout` */
     struct erg_layout layout;          /* with `layers` */
     const struct erg_memory_room *rooms;
@@ -18,7 +18,7 @@ struct moving {
 };
 
 /* The chunk of a stage with most layers, or with fewest. */
-static long *chunk_of(const struct moving *at, long stage, bool most)
+static long *chunk_of(const struct layer_moves *at, long stage, bool most)
 {
     const long pipeline = at->layout.pipeline;
     long *found = &at->layers[stage];
@@ -30,13 +30,13 @@ static long *chunk_of(const struct moving *at, long stage, bool most)
     return found;
 }
 
-static double left_of(const struct moving *at, long stage)
+static double left_of(const struct layer_moves *at, long stage)
 {
     return at->rooms[stage].gpu_bytes - erg_memory_stage_peak(&at->request, &at->sizes, stage);
 }
 
 /* What would be left with one layer more. */
-static double left_with_more(struct moving *at, long stage)
+static double left_with_more(struct layer_moves *at, long stage)
 {
     long *chunk = chunk_of(at, stage, false);
     if (isnan(at->next[stage])) {
@@ -47,13 +47,13 @@ static double left_with_more(struct moving *at, long stage)
     return at->next[stage];
 }
 
-static long layers_of(const struct moving *at, long stage)
+static long layers_of(const struct layer_moves *at, long stage)
 {
     return erg_layout_stage_layers(&at->layout, 0, stage);
 }
 
 /* Whether a stage with one layer more has no more than one like it has. */
-static bool is_free(const struct moving *at, const long *before, long stage)
+static bool is_free(const struct layer_moves *at, const long *before, long stage)
 {
     for (long other = 0; other < at->layout.pipeline; other++)
         if (at->rooms[other].gpu_bytes == at->rooms[stage].gpu_bytes &&
@@ -63,7 +63,7 @@ static bool is_free(const struct moving *at, const long *before, long stage)
 }
 
 /* The stage that has most left with one layer more, -1: none has enough. */
-static long receiver_of(struct moving *at, const long *before, bool free)
+static long receiver_of(struct layer_moves *at, const long *before, bool free)
 {
     long best = -1;
     for (long stage = 0; stage < at->layout.pipeline; stage++) {
@@ -76,14 +76,15 @@ static long receiver_of(struct moving *at, const long *before, bool free)
     return best;
 }
 
-static void count_again(struct moving *at, long stage)
+static void count_again(struct layer_moves *at, long stage)
 {
     at->left[stage] = left_of(at, stage);
     at->next[stage] = NAN;
 }
 
 /* Until all stages fit, or no layer can move. */
-static int move(struct moving *at, const long *before, bool free, bool *fits, struct erg_error *err)
+static int move(struct layer_moves *at, const long *before, bool free, bool *fits,
+                struct erg_error *err)
 {
     for (;;) {
         long giver = 0;
@@ -110,7 +111,7 @@ int erg_memory_move_layers(long *chunk_layers, bool *fits, const struct erg_memo
 {
     const struct erg_layout *layout = request->layout;
     const long pipeline = layout->pipeline;
-    struct moving at = {
+    struct layer_moves at = {
         .request = *request,
         .layout = *layout,
         .rooms = rooms,

@@ -3,7 +3,7 @@
  * Gradients are there from the start. In the framework the moments of the optimizer come with the
  * end of the first iteration, out of blocks that activations left, and the second is the worse.
  */
-#include "layout/memory/run.h"
+#include "layout/memory/stage_run.h"
 
 #include "base/memory.h"
 
@@ -12,18 +12,18 @@
 
 #define NO_BLOCK ERG_MEMORY_NO_BLOCK
 
-static uint32_t take(struct erg_memory_run *run, enum erg_memory_item item, int64_t bytes)
+static uint32_t take(struct erg_memory_stage_run *run, enum erg_memory_item item, int64_t bytes)
 {
-    return erg_memory_take(&run->s.track, item, bytes, 0);
+    return erg_memory_take(&run->s.memory, item, bytes, 0);
 }
 
-static void give(struct erg_memory_run *run, uint32_t *block)
+static void give(struct erg_memory_stage_run *run, uint32_t *block)
 {
-    erg_memory_give(&run->s.track, block);
+    erg_memory_give(&run->s.memory, block);
 }
 
 /* Copies of whole groups: what the steps of the schedule begin and end. */
-static void groups_out(struct erg_memory_run *run, long k)
+static void groups_out(struct erg_memory_stage_run *run, long k)
 {
     if (run->s.request->layer_copies)
         return;
@@ -32,24 +32,24 @@ static void groups_out(struct erg_memory_run *run, long k)
         erg_memory_begin_copy_out(run, k, 0);
 }
 
-static void groups_in(struct erg_memory_run *run, long k)
+static void groups_in(struct erg_memory_stage_run *run, long k)
 {
     if (!run->s.request->layer_copies)
         erg_memory_begin_copy_in(run, k, 0);
 }
 
 /* A pass begins, and one of its layers has run: positions in the list of copies. */
-static void begin_pass(struct erg_memory_run *run, bool is_backward, long chunk, long k)
+static void begin_pass(struct erg_memory_stage_run *run, bool is_backward,
+                       const struct erg_memory_group *group)
 {
     if (!run->copies)
         return;
     size_t at = erg_memory_copies_end(run->copies);
-    ERG_PUSH(
-        &run->copies->passes, items,
-        (struct erg_memory_pass){is_backward, chunk, erg_memory_microbatch_of(run, k), at, at});
+    ERG_PUSH(&run->copies->passes, items,
+             (struct erg_memory_pass){is_backward, group->chunk, group->microbatch, at, at});
 }
 
-static void count_layer(struct erg_memory_run *run)
+static void count_layer(struct erg_memory_stage_run *run)
 {
     if (run->copies)
         run->copies->passes.items[run->copies->passes.count - 1].end++;
@@ -57,15 +57,14 @@ static void count_layer(struct erg_memory_run *run)
 
 /* ---- passes ---- */
 
-static void forward(struct erg_memory_run *run, long k)
+static void forward(struct erg_memory_stage_run *run, long k)
 {
     struct erg_memory_group *group = &run->groups[k];
-    long chunk = erg_memory_forward_chunk(run, k);
     uint32_t x = run->input;
     run->input = NO_BLOCK;
-    if (run->s.stage == 0 && chunk == 0)
+    if (run->s.stage == 0 && group->chunk == 0)
         x = erg_memory_embedding_forward(&run->s);
-    begin_pass(run, false, chunk, k);
+    begin_pass(run, false, group);
     for (long layer = 0; layer < group->layers; layer++) {
         x = erg_memory_layer_forward(&run->s, group, layer, x, false);
         count_layer(run);
@@ -74,7 +73,7 @@ static void forward(struct erg_memory_run *run, long k)
         erg_memory_end_copy_out(run);
         erg_memory_begin_copy_out(run, k, layer);
     }
-    if (erg_memory_is_head(run, chunk)) {
+    if (group->head) {
         erg_memory_head_forward(&run->s, group, x);
         x = NO_BLOCK;
     }
@@ -82,14 +81,14 @@ static void forward(struct erg_memory_run *run, long k)
     run->output = x;
 }
 
-static void backward(struct erg_memory_run *run, long k)
+static void backward(struct erg_memory_stage_run *run, long k)
 {
-    struct erg_memory_group *group = &run->groups[erg_memory_group_of_backward(run, k)];
+    struct erg_memory_group *group = erg_memory_group_back(run, k);
     uint32_t gradient = run->gradient;
     run->gradient = NO_BLOCK;
-    if (erg_memory_is_head(run, group->chunk))
+    if (group->head)
         gradient = erg_memory_head_backward(&run->s, group);
-    begin_pass(run, true, group->chunk, k);
+    begin_pass(run, true, group);
     for (long layer = group->layers; layer-- > 0;) {
         if (run->s.request->layer_copies)
             erg_memory_begin_copy_in_below(run, k, layer);
@@ -106,41 +105,39 @@ static void backward(struct erg_memory_run *run, long k)
 }
 
 /* Memory for what forward step k, or backward step k, will be sent. */
-static void receive_input(struct erg_memory_run *run, long k)
+static void receive_input(struct erg_memory_stage_run *run, long k)
 {
-    if (k < run->steps && !(run->s.stage == 0 && erg_memory_forward_chunk(run, k) == 0))
+    if (k < run->steps && !(run->s.stage == 0 && run->groups[k].chunk == 0))
         run->input = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
 }
 
-static void receive_gradient(struct erg_memory_run *run, long k)
+static void receive_gradient(struct erg_memory_stage_run *run, long k)
 {
-    if (k < run->steps && !erg_memory_is_head(run, erg_memory_backward_chunk(run, k)))
+    if (k < run->steps && !erg_memory_group_back(run, k)->head)
         run->gradient = take(run, ERG_MEMORY_PIPELINE, run->s.sizes->hidden);
 }
 
 /* A pass has ended: what was its worst moment? */
-static void end_pass(struct erg_memory_run *run, bool is_backward, long k)
+static void end_pass(struct erg_memory_stage_run *run, bool is_backward, long k)
 {
-    struct erg_memory_track *track = &run->s.track;
-    long chunk = is_backward ? erg_memory_backward_chunk(run, k) : erg_memory_forward_chunk(run, k);
-    if (track->worst.total > run->worst.total) {
-        run->worst = track->worst;
-        run->worst_moment = erg_memory_is_head(run, chunk) ? "head"
-                            : is_backward                  ? "backward"
-                                                           : "forward";
+    struct erg_memory_allocator *memory = &run->s.memory;
+    const struct erg_memory_group *group =
+        is_backward ? erg_memory_group_back(run, k) : &run->groups[k];
+    if (memory->worst.total > run->worst.total) {
+        run->worst = memory->worst;
+        run->worst_moment = group->head ? "head" : is_backward ? "backward" : "forward";
     }
     if (run->course) {
-        struct erg_memory_step step = {.backward = is_backward,
-                                       .chunk = chunk,
-                                       .microbatch = erg_memory_microbatch_of(run, k)};
+        struct erg_memory_step step = {
+            .backward = is_backward, .chunk = group->chunk, .microbatch = group->microbatch};
         for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-            step.items[i] = (float)track->worst.items[i];
+            step.items[i] = (float)memory->worst.items[i];
         ERG_PUSH(run->course, steps, step);
     }
-    track->worst = track->now;
+    memory->worst = memory->now;
 }
 
-static void iterate(struct erg_memory_run *run)
+static void iterate(struct erg_memory_stage_run *run)
 {
     long warmup = run->warmup, steps = run->steps;
     receive_input(run, 0);
@@ -152,7 +149,7 @@ static void iterate(struct erg_memory_run *run)
     }
     groups_out(run, warmup - 1);
     receive_gradient(run, 0);
-    erg_memory_begin_copy_in(run, 0, run->groups[erg_memory_group_of_backward(run, 0)].layers - 1);
+    erg_memory_begin_copy_in(run, 0, erg_memory_group_back(run, 0)->layers - 1);
     for (long k = 0; k < steps; k++) {
         if (k + warmup < steps) {
             forward(run, k + warmup);
@@ -168,7 +165,7 @@ static void iterate(struct erg_memory_run *run)
     erg_memory_end_copy_out(run);
     give(run, &run->output);
     give(run, &run->sent);
-    const int64_t *left = run->s.track.now.items;
+    const int64_t *left = run->s.memory.now.items;
     assert(left[ERG_MEMORY_ACTIVATIONS] == 0 && left[ERG_MEMORY_TRANSIENT] == 0 &&
            left[ERG_MEMORY_PIPELINE] == 0 && left[ERG_MEMORY_HEAD] == 0);
     (void)left;
@@ -176,7 +173,7 @@ static void iterate(struct erg_memory_run *run)
 
 /* ---- what is there from the start ---- */
 
-static void take_weights(struct erg_memory_run *run, const struct erg_memory_weights *weights)
+static void take_weights(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights)
 {
     int64_t total = 0;
     for (size_t i = 0; i < weights->count; i++) {
@@ -187,7 +184,7 @@ static void take_weights(struct erg_memory_run *run, const struct erg_memory_wei
 }
 
 /* fp32 state of this rank's part of every weight: first the master copies, or the two moments. */
-static void take_state(struct erg_memory_run *run, const struct erg_memory_weights *weights,
+static void take_state(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
                        bool moments)
 {
     const struct erg_layout *layout = run->s.request->layout;
@@ -206,7 +203,7 @@ static void take_state(struct erg_memory_run *run, const struct erg_memory_weigh
     }
 }
 
-static void take_buffers(struct erg_memory_run *run)
+static void take_buffers(struct erg_memory_stage_run *run)
 {
     const struct erg_memory_sizes *sizes = run->s.sizes;
     for (long chunk = 0; chunk < run->chunks; chunk++)
@@ -219,23 +216,23 @@ static void take_buffers(struct erg_memory_run *run)
 
 /* ---- the whole ---- */
 
-static void init(struct erg_memory_run *run, const struct erg_memory_request *request,
+static void init(struct erg_memory_stage_run *run, const struct erg_memory_request *request,
                  const struct erg_memory_sizes *sizes, long stage, long rank, long microbatches)
 {
     const struct erg_layout *layout = request->layout;
-    *run = (struct erg_memory_run){
+    const bool offloads = erg_memory_offloads(layout, stage);
+    *run = (struct erg_memory_stage_run){
         .s = {.request = request,
               .sizes = sizes,
               .stage = stage,
               .rank = rank,
-              .recompute = erg_layout_recompute(layout, stage)},
+              .recompute = erg_layout_recompute(layout, stage),
+              .memory = {.accounting = request->accounting}},
         .order = erg_pass_order_of((size_t)layout->pipeline, (size_t)layout->virtual_stages,
                                    (size_t)microbatches),
-        .stages = layout->pipeline,
         .chunks = layout->virtual_stages,
         .steps = microbatches * layout->virtual_stages,
         .warmup = erg_memory_warmup(layout, stage),
-        .offloads = erg_memory_offloads(layout, stage),
         .copying_out = -1,
         .receive = {{.block = NO_BLOCK}, {.block = NO_BLOCK}},
         .open_out = SIZE_MAX,
@@ -245,7 +242,6 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
         .gradient = NO_BLOCK,
         .sent = NO_BLOCK,
     };
-    erg_memory_track_init(&run->s.track, request->accounting);
     run->choices = erg_xcalloc((size_t)run->chunks, sizeof *run->choices);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         erg_memory_choose(&run->choices[chunk], sizes, run->s.recompute,
@@ -256,7 +252,11 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
     run->groups = erg_xcalloc((size_t)run->steps, sizeof *run->groups);
     for (long k = 0; k < run->steps; k++) {
         struct erg_memory_group *group = &run->groups[k];
-        group->chunk = erg_memory_forward_chunk(run, k);
+        const struct erg_pass pass = erg_pass_order_nth(&run->order, false, (size_t)k);
+        group->chunk = (long)pass.chunk;
+        group->microbatch = (long)pass.microbatch;
+        group->head = stage == layout->pipeline - 1 && group->chunk == run->chunks - 1;
+        group->moves = offloads && !group->head;
         group->layers =
             erg_layout_chunk_layers(layout, request->model->layers, stage, group->chunk);
         size_t count = (size_t)group->layers * ERG_MEMORY_ROLES;
@@ -267,7 +267,7 @@ static void init(struct erg_memory_run *run, const struct erg_memory_request *re
     }
 }
 
-static void release(struct erg_memory_run *run)
+static void release(struct erg_memory_stage_run *run)
 {
     for (long chunk = 0; chunk < run->chunks; chunk++)
         erg_memory_choice_release(&run->choices[chunk]);
@@ -275,11 +275,11 @@ static void release(struct erg_memory_run *run)
         free(run->groups[k].kept);
     free(run->choices);
     free(run->groups);
-    erg_memory_track_release(&run->s.track);
+    erg_memory_allocator_release(&run->s.memory);
 }
 
 /* Follows both iterations; what is wanted of the second is in `run`. */
-static void simulate(struct erg_memory_run *run, struct erg_memory_course *course,
+static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course *course,
                      struct erg_memory_copies *copies)
 {
     const struct erg_memory_request *request = run->s.request;
@@ -295,7 +295,7 @@ static void simulate(struct erg_memory_run *run, struct erg_memory_course *cours
     take_state(run, weights, true);
     run->course = course;
     run->copies = copies;
-    run->s.track.worst = run->s.track.now;
+    run->s.memory.worst = run->s.memory.now;
     iterate(run);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         free(weights[chunk].items);
@@ -307,7 +307,7 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
                               const struct erg_memory_sizes *sizes, long stage, long rank,
                               long microbatches)
 {
-    struct erg_memory_run run;
+    struct erg_memory_stage_run run;
     init(&run, request, sizes, stage, rank, microbatches);
     simulate(&run, course, NULL);
     *result = (struct erg_memory_stage){.peak_bytes = (double)run.worst.total,
@@ -315,10 +315,10 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
                                         .groups = erg_memory_groups(request->layout, stage)};
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         result->items[i] = (double)run.worst.items[i];
-    for (long k = 0; k < run.steps && run.offloads; k++) {
+    for (long k = 0; k < run.steps; k++) {
         double moved = (double)run.choices[run.groups[k].chunk].moved *
                        (double)(request->layer_copies ? run.groups[k].layers : 1);
-        if (!erg_memory_is_head(&run, run.groups[k].chunk) && moved > result->offload_bytes)
+        if (run.groups[k].moves && moved > result->offload_bytes)
             result->offload_bytes = moved;
     }
     release(&run);
@@ -329,7 +329,7 @@ void erg_memory_copies_init(struct erg_memory_copies *copies,
 {
     const struct erg_layout *layout = request->layout;
     struct erg_memory_sizes sizes;
-    struct erg_memory_run run;
+    struct erg_memory_stage_run run;
     *copies = (struct erg_memory_copies){0};
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);

@@ -1,0 +1,60 @@
+/*
+ * Where the tensors of a simulation lie: what is allocated at each moment, by item, and the worst
+ * moment. In the arena every tensor takes its bytes. In the framework a caching allocator is
+ * emulated: it hands out addresses of a device that does not exist, as PyTorch's does with
+ * max_split_size_mb:21 (c10/cuda/CUDACachingAllocator.cpp). Requests are rounded to 512 B. Those up
+ * to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones
+ * get segments of their size in multiples of 2 MiB. The smallest free block that fits serves a
+ * request, of equal ones that of the lowest address. Blocks of 21 MiB and more are never cut and
+ * serve only requests that are also that large and less than 20 MiB smaller. Streams share nothing.
+ * Nothing is ever given back to the device.
+ */
+#ifndef ERG_LAYOUT_MEMORY_ALLOCATOR_H
+#define ERG_LAYOUT_MEMORY_ALLOCATOR_H
+
+#include "layout/memory/stage_memory.h"
+
+#define ERG_MEMORY_NO_BLOCK UINT32_MAX
+
+struct erg_memory_moment {
+    int64_t total, items[ERG_MEMORY_ITEMS];
+};
+
+enum { ERG_MEMORY_STREAMS = 2 };
+
+struct erg_memory_allocator {
+    enum erg_memory_accounting accounting;
+    struct erg_memory_moment now, worst; /* worst: since it was last set to now */
+    struct erg_memory_block {
+        int64_t bytes, held; /* of the tensor, and what it takes; of a free block its size */
+        int64_t address;
+        uint32_t before, after; /* neighbours in its segment */
+        enum erg_memory_item item;
+        bool taken, small;
+        uint8_t stream;
+    } * blocks;
+    size_t count, capacity;
+    struct {
+        uint32_t *items;
+        size_t count, capacity;
+    } spare; /* numbers of blocks that are no more */
+    /* Free blocks of one stream, small or large, by size, then address. */
+    struct erg_memory_pool {
+        uint32_t *items;
+        size_t count, capacity;
+    } pools[ERG_MEMORY_STREAMS][2];
+    int64_t reserved; /* all segments together */
+};
+
+void erg_memory_allocator_release(struct erg_memory_allocator *memory);
+
+/* A tensor of no bytes has no block. */
+uint32_t erg_memory_take(struct erg_memory_allocator *memory, enum erg_memory_item item,
+                         int64_t bytes, int stream);
+/* Frees the block, if it is one, and forgets it. */
+void erg_memory_give(struct erg_memory_allocator *memory, uint32_t *block);
+/* From now on it counts as another item. */
+void erg_memory_relabel(struct erg_memory_allocator *memory, uint32_t block,
+                        enum erg_memory_item item);
+
+#endif

@@ -1,0 +1,96 @@
+/* What lives in closed form while a layer runs, without the groups and the tensors of the pipeline.
+ * In which order layer.c follows it. */
+#include "layout/memory/memory_internal.h"
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* In the forward pass of the FFN, next to what it keeps. */
+static double ffn_output(const struct erg_memory_sizes *sizes)
+{
+    double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
+    return (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full;
+}
+
+/* What the FFN makes and does not keep, without the outputs of the norm and of the activation's
+ * gate, which are gone before its output is there. */
+static double unkept_of_ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
+{
+    if (recompute == ERG_RECOMPUTE_FULL)
+        return (double)(sizes->hidden + sizes->fc1 + sizes->ffn);
+    return erg_recompute_activation(recompute) ? (double)sizes->ffn : 0;
+}
+
+/*
+ * In the FFN the worst is where its output is made or, where that is small, where the gate still
+ * is: before the layer's output, which is counted in the pipeline, and the share of keys and
+ * values, which is counted as kept.
+ */
+static double forward(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
+{
+    const double unkept = unkept_of_ffn(sizes, recompute);
+    const bool gate =
+        sizes->gated && (recompute == ERG_RECOMPUTE_FULL || erg_recompute_activation(recompute));
+    const double share =
+        sizes->context > 1 && recompute != ERG_RECOMPUTE_FULL ? (double)sizes->kv : 0;
+    double attention = (double)sizes->kv * (double)sizes->context + 3 * (double)sizes->query;
+    double gated = (double)sizes->gathered_kv + unkept + (gate ? (double)sizes->ffn : 0) - share;
+    return larger(larger(attention, ffn_output(sizes) + unkept), gated);
+}
+
+/* The activated tensor and the gate, which go before the gradient of both widths is joined. */
+static double used_first(const struct erg_memory_sizes *sizes)
+{
+    return (sizes->gated ? 2 : 1) * (double)sizes->ffn;
+}
+
+/* What full recomputation makes again of a layer before its backward pass. */
+static double made_again(const struct erg_memory_sizes *sizes)
+{
+    return (double)(sizes->kept[ERG_RECOMPUTE_NONE] - sizes->kept[ERG_RECOMPUTE_FULL]);
+}
+
+static double ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
+{
+    double keys = (double)sizes->gathered_kv, share = sizes->context > 1 ? (double)sizes->kv : 0;
+    if (recompute == ERG_RECOMPUTE_FULL)
+        return made_again(sizes) + larger(keys + used_first(sizes), ffn_output(sizes) - share);
+    if (erg_recompute_activation(recompute))
+        return keys + (sizes->gated ? 6 : 3) * (double)sizes->ffn;
+    return keys + used_first(sizes);
+}
+
+/* The attention's sums for the queries' gradient are in fp32; with context ranks it has the
+ * gradients of all keys and values, and those of half of them once more. `norm_stays` is what is
+ * kept for the norm before the FFN. */
+static double attention(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
+                        double norm_stays)
+{
+    double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
+    double hidden = (double)sizes->hidden, keys = (double)sizes->gathered_kv;
+    double norm =
+        (double)sizes->fc1 + keys + full + (erg_recompute_norms(recompute) ? 2 : 1) * hidden;
+    double sums = 4 * (double)sizes->query + (sizes->context > 1 ? 2.5 * keys : (double)sizes->kv);
+    return larger(norm + norm_stays, sums);
+}
+
+void erg_memory_transients(double transient[ERG_MEMORY_MOMENTS],
+                           const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
+                           double stays)
+{
+    bool full = recompute == ERG_RECOMPUTE_FULL;
+    enum erg_recompute made = full ? ERG_RECOMPUTE_NONE : recompute;
+    double norm_stays = (erg_recompute_norms(made) ? 1 : 2) * (double)sizes->hidden;
+    transient[ERG_MEMORY_FORWARD] = forward(sizes, recompute);
+    transient[ERG_MEMORY_FFN] = transient[ERG_MEMORY_FFN_MOVED] = ffn(sizes, recompute);
+    if (!full && !erg_recompute_activation(recompute))
+        transient[ERG_MEMORY_FFN_MOVED] += used_first(sizes) - stays;
+    transient[ERG_MEMORY_ATTENTION] = attention(sizes, recompute, norm_stays) -
+                                      (double)sizes->kept_of_ffn[made] +
+                                      (full ? made_again(sizes) : 0);
+    transient[ERG_MEMORY_ATTENTION_MOVED] =
+        full ? transient[ERG_MEMORY_ATTENTION] : attention(sizes, recompute, 0) - stays;
+    transient[ERG_MEMORY_AT_HEAD] = 0;
+}
