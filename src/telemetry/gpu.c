@@ -104,11 +104,12 @@ const char *erg_gpu_refusal(const struct erg_gpus *gpus, size_t gpu, enum erg_me
     return item->info.trouble[0] ? item->info.trouble : atomic_load(&item->refusals[metric]);
 }
 
-/* A counter of energy that is negative was no number of 63 bits; no GPU draws 20 kW. */
+/* A counter of energy that is negative was no number of 63 bits; no GPU draws 20 kW, and one that
+ * answers draws more than nothing. */
 static bool is_plausible(enum erg_metric metric, int64_t value)
 {
     bool power = metric == ERG_METRIC_POWER_INSTANT || metric == ERG_METRIC_POWER_AVERAGE;
-    return power ? value >= 0 && value <= 20000000 : metric != ERG_METRIC_ENERGY || value >= 0;
+    return power ? value > 0 && value <= 20000000 : metric != ERG_METRIC_ENERGY || value >= 0;
 }
 
 void erg_gpu_put(struct erg_gpu *gpu, struct erg_gpu_sample *sample, enum erg_metric metric,
