@@ -41,13 +41,9 @@ static void test_without_powers(void **state)
     (void)state;
     struct world world;
     struct erg_simulated result;
-    struct erg_operating_point point = {1, 0};
     make_world(&world);
-    for (int i = 0; i < 2; i++) {
-        world.types[i].idle_power_w = 0;
-        world.types[i].points = &point;
-        world.types[i].points_count = 1;
-    }
+    world.types[0].idle_power_w = world.types[1].idle_power_w = 0;
+    world.points[0].power_w = world.points[1].power_w = 0;
     set_time(&world, 0, 0, 1, 4, 3);
     add_job(&world, 1000, 10, 0, 4);
     simulate(&result, &world, "fcfs");
