@@ -73,6 +73,12 @@ static void test_fleet(void **state)
     assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
                     "     points: [{slowdown: 1, power_w: 9}, {slowdown: 2, power_w: 9}]}\n",
                     "draws less than its 9 W");
+    assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
+                    "     points: [{slowdown: 0,\n       power_w: 9}]}\n",
+                    "cluster.yaml:3: key 'types[0].points[0].slowdown': expected a number from 1");
+    assert_no_fleet("types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
+                    "     points: [{slowdown: 1,\n       power_w: -9}]}\n",
+                    "cluster.yaml:4: key 'types[0].points[0].power_w': expected a number from 0");
     assert_no_fleet(
         "types:\n  - {name: a, nodes: 1, gpus_per_node: 1, memory_gb: 1,\n"
         "     idle_power_w: 9, waiting_power_w: 20, points: [{slowdown: 1, power_w: 19}]}\n",

@@ -4,6 +4,7 @@
 #include "cluster/policies/policies.h"
 #include "cluster/simulate/comparison.h"
 #include "cluster/simulate/gpu_uses.h"
+#include "cluster/simulate/results.h"
 #include "cluster_world.h"
 
 static void test_one_job_by_hand(void **state)
@@ -30,6 +31,27 @@ static void test_one_job_by_hand(void **state)
     assert_near(result.summary.utilization, 280 / (16 * 70.0), 1e-12);
     assert_near(result.summary.mean_queue_s, 0, 0);
     assert_true(isnan(result.summary.deadlines_met));
+    erg_simulated_release(&result);
+    erg_speeds_free(world.speeds);
+}
+
+/* Where no file has powers, energy is not known, which is not 0. */
+static void test_without_powers(void **state)
+{
+    (void)state;
+    struct world world;
+    struct erg_simulated result;
+    make_world(&world);
+    world.types[0].idle_power_w = world.types[1].idle_power_w = 0;
+    world.points[0].power_w = world.points[1].power_w = 0;
+    set_time(&world, 0, 0, 1, 4, 3);
+    add_job(&world, 1000, 10, 0, 4);
+    simulate(&result, &world, "fcfs");
+    assert_true(isnan(result.summary.energy_j) && isnan(result.summary.peak_power_w));
+    json_t *document = erg_simulated_document(&result, &world.simulation);
+    assert_true(json_is_null(json_object_get(document, "energy_j")));
+    assert_true(json_is_null(json_object_get(document, "peak_power_w")));
+    json_decref(document);
     erg_simulated_release(&result);
     erg_speeds_free(world.speeds);
 }
@@ -592,6 +614,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_job_by_hand),
+        cmocka_unit_test(test_without_powers),
         cmocka_unit_test(test_queue_by_hand),
         cmocka_unit_test(test_fairness_by_hand),
         cmocka_unit_test(test_failure_by_hand),

@@ -299,8 +299,8 @@ static void test_numbers_that_cannot_be(void **state)
     (void)state;
     struct erg_error err = {0};
     struct fake fake =
-        fake_open(ERGON_TEST_FAKE_NVML, "gpus 2\ngpu 0 glitch 0 9 18446744073709551615\n"
-                                        "gpu 1 power 0=30000\n");
+        fake_open(ERGON_TEST_FAKE_NVML, "gpus 3\ngpu 0 glitch 0 9 18446744073709551615\n"
+                                        "gpu 1 power 0=30000\ngpu 2 power 0=0\n");
     struct erg_gpus *gpus;
     struct erg_gpu_sample sample;
     assert_ok(erg_gpus_open(&gpus, NULL, &err), &err);
@@ -308,9 +308,11 @@ static void test_numbers_that_cannot_be(void **state)
     assert_false(erg_gpu_has(&sample, ERG_METRIC_ENERGY));
     assert_string_equal(erg_gpu_refusal(gpus, 0, ERG_METRIC_ENERGY),
                         "the driver gives a number that cannot be");
-    erg_gpu_read(gpus, 1, all_metrics, &sample);
-    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
-    assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_AVERAGE));
+    for (size_t gpu = 1; gpu < 3; gpu++) {
+        erg_gpu_read(gpus, gpu, all_metrics, &sample);
+        assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_INSTANT));
+        assert_false(erg_gpu_has(&sample, ERG_METRIC_POWER_AVERAGE));
+    }
     for (int m = 0; m < ERG_METRICS; m++) {
         struct erg_open_gpu gpu = {0};
         struct erg_gpu_sample one = {0};

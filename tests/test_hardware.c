@@ -258,6 +258,8 @@ static void clusters_are_checked(void **state)
     assert_near(cluster->intra_node_bandwidth, 0, 0);
     assert_close(cluster->shared_link_bandwidth, 25e9, 1e-12);
     erg_cluster_free(cluster);
+    assert_fails(load_cluster(&cluster, "nodes: 1\ngpus_per_node: 8\ngpu: A41\n", &err), &err,
+                 "cluster.yaml:3: key 'gpu': the GPU 'A41' is not known");
     assert_fails(load_cluster(&cluster, "nodes: 2\ngpus_per_node: 8\ngpu: A40\n", &err), &err,
                  "cluster.yaml:1: key 'nodes': 2 nodes need the key 'inter_node_bandwidth_gb_s'");
     assert_fails(load_cluster(&cluster, "nodes: 0\ngpus_per_node: 8\ngpu: A40\n", &err), &err,

@@ -531,6 +531,19 @@ static void json_values_take_any_input(void **state)
     assert_string_equal(json_string_value(back), "a\"b\\c\n\x1b[0m caf\xEF\xBF\xBD \xc3\xbc");
     json_decref(back);
     erg_text_release(&line);
+    /* Controls that jansson would leave as they are, for a terminal to obey. */
+    root = erg_json_pack("{s:s}", "name", "del\x7f csi\xc2\x9b nel\xc2\x85 \xc2\xa0\t\x1b");
+    text = erg_json_text(root);
+    assert_string_equal(
+        text, "{\n  \"name\": \"del\\u007f csi\\u009b nel\\u0085 \xc2\xa0\\t\\u001B\"\n}");
+    back = json_loads(text, 0, NULL);
+    assert_true(json_equal(back, root));
+    json_decref(back);
+    json_decref(root);
+    free(text);
+    erg_json_add_string(&line, "\x7f\xc2\x9b");
+    assert_string_equal(line.data, "\"\\u007f\\u009b\"");
+    erg_text_release(&line);
     struct erg_error err = {0};
     static const char model[] = "{\"_name_or_path\": \"caf\xe9\"}";
     assert_ok(erg_json_parse(&back, "config.json", model, sizeof model - 1, &err), &err);

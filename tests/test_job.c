@@ -219,6 +219,8 @@ static void broken_rules_have_their_sentence(void **state)
          "job.yaml:12: key 'fsdp': sharding of weights and gradients over data parallel ranks "
          "(FSDP, "
          "ZeRO 2 and 3) is not modelled"},
+        {0, "", "FSDP: 1\n", "job.yaml:12: key 'FSDP': sharding of weights"},
+        {0, "", "fsdp_degree: 32\n", "job.yaml:12: key 'fsdp_degree': sharding of weights"},
         {0, "", "zero_stage: 3\n", "job.yaml:12: key 'zero_stage': sharding of weights"},
         {7, "tensor: 0", "", "job.yaml:7: key 'tensor': expected a number from 1 to 1024, got 0"},
         {0, "", "vocabulary: 1000\n",

@@ -514,7 +514,7 @@ static void messages_name_their_file(void **state)
     assert_ok(erg_file_write(path, cluster, strlen(cluster), &err), &err);
     snprintf(arguments, sizeof arguments, "fit '%s' -e megatron-kwai-h800 -c '%s' 2>&1", rows_path,
              path);
-    check_program(arguments, 1, "cluster.yaml: key 'gpu': the GPU 'H8000' is not known");
+    check_program(arguments, 1, "cluster.yaml:3: key 'gpu': the GPU 'H8000' is not known");
     unlink(path);
 }
 

@@ -119,6 +119,9 @@ static void rotary_frequencies(void **state)
             assert_int_equal(model->rope.positions, cases[i].positions);
         erg_model_free(model);
     }
+    snprintf(text, sizeof text, "{%s,\n\"partial_rotary_factor\": 0}", rest);
+    assert_fails(erg_model_parse(&model, "r", text, strlen(text), &err), &err,
+                 "r:2: key 'partial_rotary_factor': expected a number above 0, got 0");
     snprintf(text, sizeof text, "{%s, \"rope_scaling\": {\"rope_type\": \"llama3\"}}", rest);
     assert_fails(erg_model_parse(&model, "r", text, strlen(text), &err), &err, "factor");
 }

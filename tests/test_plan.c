@@ -431,6 +431,7 @@ static void test_broken_plans_are_refused_by_key(void **state)
         {"methods.ergon.points.0.energy_j", "19000", "points[0].energy_j': the plan says 19000"},
         {"methods.ergon.points.0.static_energy_j", "1", "static_energy_j': the plan says 1"},
         {"methods.ergon.points.0.dynamic_energy_j", "1", "dynamic_energy_j': the plan says 1"},
+        {"methods.ergon.points.0.dynamic_energy_j", "null", "dynamic_energy_j': expected the "},
         {"methods.ergon.points.1.time_s", "5", "points[1].time_s': the plan says 5"},
         {"methods.ergon.points.0.planned_time_s", "0", "points[0].planned_time_s'"},
         {"methods.ergon.points.0.options.1.0", "99", "points[0].options[1][0]': expected a whole"},

@@ -176,6 +176,7 @@ static void names_do_not_move_the_cursor(void **state)
     } names[] = {
         {"a\033]0;x\007b", "a\\x1b]0;x\\x07b"},
         {"a\rb\x7f", "a\\x0db\\x7f"},
+        {"a\nergon: b", "a\\x0aergon: b"}, /* nor make lines of their own */
         {"caf\xc3\xa9\xe4\xb8\x80\xf0\x9f\x98\x80", "caf\xc3\xa9\xe4\xb8\x80\xf0\x9f\x98\x80"},
         {"a\xc2\x9b"
          "2J",

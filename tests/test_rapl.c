@@ -7,6 +7,7 @@
 #include "telemetry/rapl.h"
 
 #include <sys/stat.h>
+#include <time.h>
 
 static char root[64];
 
@@ -88,6 +89,39 @@ static void test_packages_and_wraps(void **state)
     erg_rapl_read(rapl, &reading);
     assert_true(reading.cpu_valid);
     assert_near(reading.cpu_j, 4, 1e-9); /* nothing was lost meanwhile */
+    erg_rapl_close(rapl);
+}
+
+/* The sum of a socket that moves and one that stands still is not that of both; nor has a counter
+ * without a range any energy to give when it falls. */
+static void test_a_counter_that_stands_still(void **state)
+{
+    (void)state;
+    struct erg_error err = {0};
+    struct erg_rapl *rapl;
+    struct erg_rapl_reading before, after;
+    struct erg_rapl_energy energy;
+    make_zone("intel-rapl:0", "package-0", "0");
+    make_zone("intel-rapl:1", "package-1", "7000000");
+    write_file("intel-rapl:1", "max_energy_range_uj", "0");
+    assert_ok(erg_rapl_open(&rapl, root, &err), &err);
+    erg_rapl_read(rapl, &before);
+    assert_true(before.cpu_valid);
+    nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
+    write_file("intel-rapl:0", "energy_uj", "5000000");
+    erg_rapl_read(rapl, &after);
+    assert_false(after.cpu_valid);
+    erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+    assert_true(isnan(energy.cpu_j));
+    write_file("intel-rapl:1", "energy_uj", "9000000"); /* it was only slow */
+    erg_rapl_read(rapl, &after);
+    erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+    assert_near(energy.cpu_j, 7, 1e-9);
+    write_file("intel-rapl:1", "energy_uj", "8000000");
+    erg_rapl_read(rapl, &after);
+    erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+    assert_true(isnan(energy.cpu_j));
+    assert_near(after.cpu_j, 0, 0);
     erg_rapl_close(rapl);
 }
 
@@ -229,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_uncertainty_covers_windows),
         cmocka_unit_test_setup_teardown(test_packages_and_wraps, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_a_counter_that_stands_still, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_none, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_a_socket_that_cannot_be_read, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_a_counter_that_starts_anew, make_root, remove_root),

@@ -541,9 +541,11 @@ static void test_refusals(void **state)
         {SMALL "policies: [fcfs]\naccounting: fair\n", "the key 'accounting' is not known"},
         {SMALL "policies: [fcfs]\npool_traces: true\n", "expected at least two traces"},
         {"clusters: [none.yaml]\ntraces: [a]\nprofiles: " DATA "\npolicies: [fcfs]\n",
+         "sweep.yaml:1: key 'clusters[0]': reading '"},
+        {"clusters: [none.yaml]\ntraces: [a]\nprofiles: " DATA "\npolicies: [fcfs]\n",
          "/none.yaml': No such file"},
         {"clusters: [a]\ntraces: [a]\nprofiles: /nowhere\npolicies: [fcfs]\n",
-         "/nowhere/prof_optimal.csv"},
+         "sweep.yaml:3: key 'profiles': reading '/nowhere/prof_optimal.csv'"},
     };
     struct erg_sweep *sweep;
     struct erg_error err;

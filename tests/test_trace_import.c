@@ -162,7 +162,7 @@ static void test_philly(void **state)
     assert_ok(
         import(
             &result, &maker,
-            "[{\"status\": \"Pass\", \"vc\": \"v1\", \"jobid\": \"two\", \"user\": \"u\",\n"
+            "\xef\xbb\xbf[{\"status\": \"Pass\", \"vc\": \"v1\", \"jobid\": \"two\", \"user\": \"u\",\n"
             "  \"submitted_time\": \"2017-10-07 01:00:00\", \"attempts\": [\n"
             "   {\"start_time\": \"2017-10-07 01:10:00\", \"end_time\": \"2017-10-07 01:20:00\",\n"
             "    \"detail\": [{\"ip\": \"m1\", \"gpus\": [\"gpu0\", \"gpu1\"]}]},\n"
@@ -315,20 +315,26 @@ static void test_bad_rows(void **state)
                             "13,u1,\"vc\"A,2,64,1,x,2020-04-01 00:12:00,,,9,60\n"
                             "14,u1,\"vcA,2,64,1,x,2020-04-01 00:12:00,,,9,60\n"
                             "15,u1,vcA,2,64,1,x,2020-04-01 00:12:00,,,900,60\n"
+                            "17,u1,vcA,2,64,1,x,2020-04-01 00:12:00,2020-04-01 00:13:00,"
+                            "2020-04-01 00:12:00,60,60\n"
+                            "18,u1,vcA,2,64,1,x,2020-04-01 00:08:15.25,,,900,60\n"
                             "16,u1,vcA,2,64,1,x,2020-04-01 00:",
                      1, &err),
               &err);
-    assert_int_equal(result.jobs, 3);
+    assert_int_equal(result.jobs, 4);
     assert_int_equal(result.without_gpus, 1);
     assert_int_equal(result.never_ran, 1);
     assert_int_equal(result.still_ran, 2);
-    assert_int_equal(result.wrong, 10); /* 3, 4, 8, 9, the nameless, the second 1, 12 to 14, 16 */
+    /* 3, 4, 8, 9, the nameless, the second 1, 12 to 14, 16, 17 */
+    assert_int_equal(result.wrong, 11);
     assert_non_null(strstr(result.first_wrong.message, "log:14: "));
     assert_string_equal(maker.trace->jobs[0].id, "1");
     assert_runs(&maker, 0, 3600);
-    assert_string_equal(maker.trace->jobs[1].id, "11");
-    assert_runs(&maker, 1, 600);
-    assert_runs(&maker, 2, 900);
+    assert_string_equal(maker.trace->jobs[1].id, "18");
+    assert_near(maker.trace->jobs[1].submit_s, 0.25, 0);
+    assert_string_equal(maker.trace->jobs[2].id, "11");
+    assert_runs(&maker, 2, 600);
+    assert_runs(&maker, 3, 900);
     erg_trace_maker_release(&maker);
 }
 

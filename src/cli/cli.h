@@ -45,6 +45,8 @@ void erg_terminal_finish(void);
 
 /* Prints text that may hold control characters, which are shown as "\x1b". */
 void erg_terminal_print(FILE *out, const char *text);
+/* Prints a message as one line of standard error, line breaks of names shown as "\x0a". */
+void erg_terminal_message(const char *text);
 /* Does so for all of standard output from here on. */
 void erg_terminal_guard_output(void);
 

@@ -82,9 +82,7 @@ static int find_machine(struct fitting *at, struct erg_error *err)
     if (erg_cluster_load(&cluster, values->cluster, err) != 0)
         return -1;
     int status = erg_gpu_load(&gpu, cluster->gpu, err);
-    if (status) {
-        erg_fail_context(err, "%s: key 'gpu'", values->cluster);
-    } else {
+    if (status == 0) {
         status = set_machine(at, values->cluster, gpu, cluster, err);
         erg_gpu_free(gpu);
     }

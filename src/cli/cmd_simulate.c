@@ -266,10 +266,12 @@ static void print(const struct simulating *at, const struct erg_simulated *resul
         add_share(&table, "of free GPUs, in pieces of nodes", summary->fragmentation);
     erg_table_add(&table, "starts, moves and resizings");
     erg_table_add(&table, "%ld", summary->reconfigurations);
-    erg_table_add(&table, "energy of GPUs");
-    erg_table_add(&table, "%.4g GJ", summary->energy_j / 1e9);
-    erg_table_add(&table, "power of GPUs, peak");
-    erg_table_add(&table, "%.4g kW", summary->peak_power_w / 1e3);
+    if (!isnan(summary->energy_j)) {
+        erg_table_add(&table, "energy of GPUs");
+        erg_table_add(&table, "%.4g GJ", summary->energy_j / 1e9);
+        erg_table_add(&table, "power of GPUs, peak");
+        erg_table_add(&table, "%.4g kW", summary->peak_power_w / 1e3);
+    }
     if (!isnan(summary->off_gpu_s)) {
         erg_table_add(&table, "GPUs of nodes that were off");
         erg_table_add(&table, "%.1f %%, %.0f nodes woken",

@@ -161,8 +161,7 @@ int main(int argc, char **argv)
     if (result == 0)
         return ERG_OK;
     fputs("ergon: ", stderr);
-    erg_terminal_print(stderr, err.message);
-    putc('\n', stderr);
+    erg_terminal_message(err.message);
     if (err.status == ERG_INTERRUPTED && erg_interrupted())
         return 128 + erg_interrupt_signal(); /* as a shell says it */
     return err.status ? (int)err.status : ERG_FAILED;

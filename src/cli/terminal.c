@@ -37,6 +37,7 @@ static struct {
  * shown as "\x1b", those of one byte and those that UTF-8 writes as two.
  */
 struct escaping {
+    bool one_line;    /* line breaks are shown so, too */
     int continuation; /* bytes that a character of UTF-8 still has */
     bool held;        /* its first byte, 0xc2, waits for the second */
 };
@@ -48,8 +49,8 @@ static size_t escape(struct escaping *state, const char *bytes, size_t count, ch
     for (size_t i = 0; i < count; i++) {
         unsigned char byte = (unsigned char)bytes[i];
         bool continues = state->continuation > 0 && (byte & 0xc0) == 0x80;
-        bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f ||
-                       (byte >= 0x80 && byte < 0xa0 && (!continues || state->held));
+        bool control = (byte < 0x20 && byte != '\t' && (byte != '\n' || state->one_line)) ||
+                       byte == 0x7f || (byte >= 0x80 && byte < 0xa0 && (!continues || state->held));
         if (state->held && !control)
             out[length++] = (char)0xc2;
         state->held = byte == 0xc2;
@@ -66,13 +67,23 @@ static size_t escape(struct escaping *state, const char *bytes, size_t count, ch
     return length;
 }
 
-void erg_terminal_print(FILE *out, const char *text)
+static void print(FILE *out, struct escaping state, const char *text)
 {
     size_t count = strlen(text);
-    struct escaping state = {0};
     char *escaped = erg_xmalloc(4 * count + 4);
     fwrite(escaped, 1, escape(&state, text, count, escaped), out);
     free(escaped);
+}
+
+void erg_terminal_print(FILE *out, const char *text)
+{
+    print(out, (struct escaping){0}, text);
+}
+
+void erg_terminal_message(const char *text)
+{
+    print(stderr, (struct escaping){.one_line = true}, text);
+    putc('\n', stderr);
 }
 
 static ssize_t write_escaped(void *cookie, const char *bytes, size_t count)
@@ -124,8 +135,7 @@ static void show_message(void *context, enum erg_log_level level, const char *te
         if (level != ERG_LOG_INFO)
             fprintf(stderr, "%s%s:%s ", terminal.colour ? colours[level] : "", names[level],
                     terminal.colour ? "\033[0m" : "");
-        erg_terminal_print(stderr, text);
-        putc('\n', stderr);
+        erg_terminal_message(text);
     }
     pthread_mutex_unlock(&terminal.lock);
 }

@@ -62,7 +62,7 @@ static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINT
 static int finish_points(struct erg_gpu_type *type, unsigned index, const struct erg_yaml *yaml,
                          struct erg_error *err)
 {
-    char key[96];
+    char key[64], slowdown[96], power[96];
     if (!type->points) {
         type->points = erg_xmalloc(sizeof *type->points);
         type->points[0] = (struct erg_operating_point){1, type->idle_power_w};
@@ -71,16 +71,18 @@ static int finish_points(struct erg_gpu_type *type, unsigned index, const struct
     for (unsigned i = 0; i < type->points_count; i++) {
         const struct erg_operating_point *point = &type->points[i];
         snprintf(key, sizeof key, "types[%u].points[%u]", index, i);
-        if (erg_yaml_check_range(yaml, key, point->power_w, 0, 1e5, err) != 0 ||
-            erg_yaml_check_range(yaml, key, point->slowdown, 1, 1e3, err) != 0)
+        snprintf(slowdown, sizeof slowdown, "%s.slowdown", key);
+        snprintf(power, sizeof power, "%s.power_w", key);
+        if (erg_yaml_check_range(yaml, power, point->power_w, 0, 1e5, err) != 0 ||
+            erg_yaml_check_range(yaml, slowdown, point->slowdown, 1, 1e3, err) != 0)
             return -1;
         if (point->power_w < fmax(type->idle_power_w, type->waiting_power_w))
-            return erg_yaml_fail(yaml, key, err,
+            return erg_yaml_fail(yaml, power, err,
                                  "%g W are less than the %g W that such a GPU draws when it does "
                                  "not compute",
                                  point->power_w, fmax(type->idle_power_w, type->waiting_power_w));
         if (i == 0 && point->slowdown != 1)
-            return erg_yaml_fail(yaml, key, err,
+            return erg_yaml_fail(yaml, slowdown, err,
                                  "the first point is the fastest: expected a slowdown of 1, got %g",
                                  point->slowdown);
         if (i > 0 && (point->slowdown <= point[-1].slowdown || point->power_w >= point[-1].power_w))

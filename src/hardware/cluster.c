@@ -95,6 +95,23 @@ int erg_cluster_finish(struct erg_cluster *cluster, const struct erg_yaml *yaml,
     return 0;
 }
 
+/* Whether the GPUs of all nodes can be loaded: what cannot gets the line of its key. */
+static int check_gpus(const struct erg_cluster *cluster, const struct erg_yaml *yaml,
+                      struct erg_error *err)
+{
+    for (unsigned i = 0; i <= cluster->more_count; i++) {
+        char key[32] = "gpu";
+        struct erg_gpu *gpu;
+        struct erg_error inner;
+        if (i)
+            snprintf(key, sizeof key, "more_nodes[%u].gpu", i - 1);
+        if (erg_gpu_load(&gpu, i ? cluster->more[i - 1].gpu : cluster->gpu, &inner) != 0)
+            return erg_yaml_fail(yaml, key, err, "%.700s", inner.message);
+        erg_gpu_free(gpu);
+    }
+    return 0;
+}
+
 int erg_cluster_load(struct erg_cluster **cluster, const char *path, struct erg_error *err)
 {
     struct erg_yaml *yaml;
@@ -102,11 +119,15 @@ int erg_cluster_load(struct erg_cluster **cluster, const char *path, struct erg_
     if (erg_yaml_open(&yaml, path, err) != 0)
         return -1;
     int result = erg_yaml_read(yaml, &schema, &value, err);
-    if (result == 0 && (result = erg_cluster_finish(value, yaml, "", err)) != 0)
-        erg_yaml_free(&schema, value);
+    if (result == 0) {
+        if (erg_cluster_finish(value, yaml, "", err) == 0 && check_gpus(value, yaml, err) == 0) {
+            *cluster = value;
+        } else {
+            erg_yaml_free(&schema, value);
+            result = -1;
+        }
+    }
     erg_yaml_close(yaml);
-    if (result == 0)
-        *cluster = value;
     return result;
 }
 

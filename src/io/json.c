@@ -40,9 +40,37 @@ int erg_json_parse(json_t **root, const char *name, const char *text, size_t len
     return 0;
 }
 
+/*
+ * Valid UTF-8 with all control characters written as JSON escapes them, and a backslash before
+ * those of `quoted`. jansson leaves U+007F to U+009F, which terminals obey, as they are. Line
+ * breaks of an indented document stay.
+ */
+static void add_escaped(struct erg_text *out, const char *text, const char *quoted)
+{
+    const char *plain = text; /* from here on nothing is added yet */
+    for (const char *at = text; *at; at++) {
+        const unsigned char c = (unsigned char)at[0], next = (unsigned char)at[1];
+        const bool long_control = c == 0xc2 && next < 0xa0;
+        const bool control = (c < 0x20 && (quoted[0] || c != '\n')) || c == 0x7f || long_control;
+        if (!control && !strchr(quoted, c))
+            continue;
+        erg_text_add_bytes(out, plain, (size_t)(at - plain));
+        erg_text_printf(out, control ? "\\u%04x" : "\\%c", long_control ? next : c);
+        at += long_control;
+        plain = at + 1;
+    }
+    erg_text_add(out, plain);
+}
+
 char *erg_json_text(const json_t *root)
 {
-    return json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+    char *dumped = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+    if (!dumped)
+        return NULL;
+    struct erg_text text = {0};
+    add_escaped(&text, dumped, "");
+    free(dumped);
+    return text.data;
 }
 
 int erg_json_write(const char *path, const json_t *root, struct erg_error *err)
@@ -152,16 +180,7 @@ void erg_json_add_string(struct erg_text *out, const char *text)
     erg_text_add(out, "\"");
     struct erg_text sound = {0};
     erg_text_add_utf8(&sound, text, strlen(text));
-    const char *plain = sound.data;
-    for (const char *at = plain; *at; at++) {
-        unsigned char c = (unsigned char)*at;
-        if (c >= 0x20 && c != 0x7f && c != '"' && c != '\\')
-            continue;
-        erg_text_add_bytes(out, plain, (size_t)(at - plain));
-        erg_text_printf(out, c == '"' || c == '\\' ? "\\%c" : "\\u%04x", c);
-        plain = at + 1;
-    }
-    erg_text_add(out, plain);
+    add_escaped(out, sound.data, "\"\\");
     erg_text_add(out, "\"");
     erg_text_release(&sound);
 }

@@ -22,7 +22,7 @@ int erg_json_parse(json_t **root, const char *name, const char *text, size_t len
 /* Indented, keys in order of insertion, 17 digits; written in one step (io/file.h). */
 int erg_json_write(const char *path, const json_t *root, struct erg_error *err);
 
-/* The same as text, to be freed by the caller. */
+/* The same as text, to be freed by the caller. No control character is left in its strings. */
 char *erg_json_text(const json_t *root);
 
 /*

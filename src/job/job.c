@@ -162,7 +162,20 @@ static const char *const sharding_keys[] = {"fsdp",
                                             "data-parallel-shard-degree",
                                             "use-torch-fsdp2",
                                             "use-megatron-fsdp",
-                                            "use_megatron_fsdp"};
+                                            "use_megatron_fsdp",
+                                            "FSDP",
+                                            "ZeRO",
+                                            "fsdp_degree",
+                                            "fsdp-degree",
+                                            "fsdp_size",
+                                            "fsdp-size",
+                                            "fully_sharded",
+                                            "fully-sharded",
+                                            "dp_shard",
+                                            "dp-shard",
+                                            "zero_optimization",
+                                            "data_parallel_sharding_strategy",
+                                            "data-parallel-sharding-strategy"};
 
 bool erg_job_is_sharding(const char *key)
 {

@@ -128,6 +128,15 @@ static int read_scaling(struct erg_rope *rope, const struct erg_json_place *plac
     return rope->scaling == ERG_ROPE_YARN ? read_yarn(rope, place, err) : 0;
 }
 
+static int read_rotated_share(double *share, const struct erg_json_place *place,
+                              struct erg_error *err)
+{
+    const char *key = "partial_rotary_factor";
+    if (optional_double(place, key, 0, 1, share, err))
+        return -1;
+    return *share > 0 ? 0 : erg_json_fail(place, key, err, "expected a number above 0, got 0");
+}
+
 /* Rotary frequencies. Newer configs have all of them in one object, `rope_parameters`. */
 static int read_rope(struct erg_model *model, const struct erg_json_place *place,
                      struct erg_error *err)
@@ -137,7 +146,7 @@ static int read_rope(struct erg_model *model, const struct erg_json_place *place
     model->rope_theta = 10000;
     model->rope.rotated_share = 1;
     if (optional_double(place, "rope_theta", 1, INFINITY, &model->rope_theta, err) ||
-        optional_double(place, "partial_rotary_factor", 0, 1, &model->rope.rotated_share, err))
+        read_rotated_share(&model->rope.rotated_share, place, err))
         return -1;
     if (!erg_json_has(place, inner))
         inner = "rope_scaling";
@@ -146,7 +155,7 @@ static int read_rope(struct erg_model *model, const struct erg_json_place *place
     if (erg_json_enter(&scaling, place, inner, err))
         return -1;
     if (optional_double(&scaling, "rope_theta", 1, INFINITY, &model->rope_theta, err) ||
-        optional_double(&scaling, "partial_rotary_factor", 0, 1, &model->rope.rotated_share, err))
+        read_rotated_share(&model->rope.rotated_share, &scaling, err))
         return -1;
     return read_scaling(&model->rope, &scaling, model->max_positions, err);
 }

@@ -317,6 +317,9 @@ static int check_sum(const struct checker *c, const char *path, const char *name
     if (isfinite(recomputed) && fabs(value - recomputed) <= slack * fabs(recomputed))
         return 0;
     snprintf(key, sizeof key, "%s.%s", path, name);
+    if (isnan(value))
+        return FAIL(c, key, "expected the %.9g that its instructions make, got nothing",
+                    recomputed);
     return FAIL(c, key, "the plan says %.9g, but its instructions make %.9g", value, recomputed);
 }
 

@@ -129,14 +129,15 @@ const char *erg_gpu_refusal(const struct erg_gpus *gpus, size_t gpu, enum erg_me
 }
 
 /* Only temperatures and their margin go below 0: a counter that does was no number of 63 bits. No
- * GPU draws 20 kW. */
+ * GPU draws 20 kW, and one that answers draws more than nothing. */
 static bool is_plausible(enum erg_metric metric, int64_t value)
 {
     bool heat = metric == ERG_METRIC_TEMPERATURE || metric == ERG_METRIC_MEMORY_TEMPERATURE ||
                 metric == ERG_METRIC_MARGIN;
-    bool power = metric == ERG_METRIC_POWER_INSTANT || metric == ERG_METRIC_POWER_AVERAGE ||
-                 metric == ERG_METRIC_MEMORY_POWER;
-    return heat || (value >= 0 && (!power || value <= 20000000));
+    bool power = metric == ERG_METRIC_POWER_INSTANT || metric == ERG_METRIC_POWER_AVERAGE;
+    if (power)
+        return value > 0 && value <= 20000000;
+    return heat || (value >= 0 && (metric != ERG_METRIC_MEMORY_POWER || value <= 20000000));
 }
 
 void erg_gpu_put(const struct erg_gpu_query *at, enum erg_metric metric, int64_t value,

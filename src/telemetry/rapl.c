@@ -29,6 +29,10 @@ static const double peak = 2;
 /* No package or its memory uses more: what does is a counter that was set anew. */
 static const double most_w = 5e3, slack_s = 0.1;
 
+/* A counter that moves no more for so many of its updates tells nothing: even a CPU that sleeps
+ * uses more than the least that it counts. */
+static const int64_t still_ns = 500000000;
+
 static const int64_t period_ns = 1000000000; /* between readings of the thread */
 
 enum kind { CPU, DRAM, KINDS };
@@ -39,6 +43,7 @@ struct zone {
     enum kind kind;
     int64_t range_uj; /* it goes from this back to 0 */
     int64_t last_uj, last_ns;
+    int64_t moved_ns; /* when a reading last differed from the one before */
     bool valid;
     double sum_j;
 };
@@ -51,7 +56,10 @@ struct erg_rapl {
     struct zone *items;
     size_t count, capacity;
     size_t zones[KINDS], unreadable[KINDS], runs[KINDS];
+    bool warned[KINDS]; /* of a counter that went silent */
 };
+
+static const char *const owners[KINDS] = {[CPU] = "the CPUs", [DRAM] = "their memory"};
 
 static bool read_number(const char *path, int64_t *value)
 {
@@ -85,7 +93,7 @@ static void add_zone(struct erg_rapl *rapl, const char *folder)
     bool ours = zone.kind == DRAM || strncmp(name, "package", 7) == 0;
     zone.valid =
         ours && read_number(range_path, &zone.range_uj) && read_number(zone.path, &zone.last_uj);
-    zone.last_ns = erg_now_ns();
+    zone.last_ns = zone.moved_ns = erg_now_ns();
     rapl->zones[zone.kind] += ours;
     rapl->unreadable[zone.kind] += ours && !zone.valid;
     if (zone.valid)
@@ -103,6 +111,17 @@ static bool is_whole(const struct erg_rapl *rapl, enum kind kind)
     return rapl->zones[kind] && !rapl->unreadable[kind];
 }
 
+/* A reading that is no energy, for a reason that is said once. */
+static void leave_out(struct erg_rapl *rapl, struct zone *zone, const char *reason)
+{
+    zone->valid = false;
+    if (!rapl->warned[zone->kind])
+        erg_log(ERG_LOG_WARNING,
+                "the energy counter '%s' %s, so the energy of %s is not known meanwhile",
+                zone->path, reason, owners[zone->kind]);
+    rapl->warned[zone->kind] = true;
+}
+
 /* Under the lock: reads all counters. */
 static void follow(struct erg_rapl *rapl)
 {
@@ -111,12 +130,18 @@ static void follow(struct erg_rapl *rapl)
         struct zone *zone = &rapl->items[i];
         int64_t now_uj = 0;
         zone->valid = read_number(zone->path, &now_uj);
-        if (!zone->valid)
+        if (!zone->valid) {
+            leave_out(rapl, zone, "can no longer be read");
             continue;
+        }
         int64_t now_ns = erg_now_ns(), moved_uj = now_uj - zone->last_uj;
         double moved_j = 1e-6 * (double)(moved_uj < 0 ? moved_uj + zone->range_uj : moved_uj);
-        if (moved_j > most_w * (1e-9 * (double)(now_ns - zone->last_ns) + slack_s))
+        if (moved_j < 0 || moved_j > most_w * (1e-9 * (double)(now_ns - zone->last_ns) + slack_s))
             anew[zone->kind] = true;
+        if (moved_uj)
+            zone->moved_ns = now_ns;
+        else if (now_ns - zone->moved_ns > still_ns)
+            leave_out(rapl, zone, "stands still");
         zone->sum_j += moved_j;
         zone->last_uj = now_uj;
         zone->last_ns = now_ns;
@@ -128,7 +153,7 @@ static void follow(struct erg_rapl *rapl)
         if (anew[kind] && !rapl->runs[kind])
             erg_log(ERG_LOG_WARNING,
                     "an energy counter of %s was set anew: what was used then is not known",
-                    kind == CPU ? "the CPUs" : "their memory");
+                    owners[kind]);
         rapl->runs[kind] += anew[kind];
     }
 }
@@ -172,8 +197,8 @@ static int list_zones(struct erg_rapl *rapl, const char *root, struct erg_error 
                 "%zu of the %zu energy counters of CPUs below '%s' cannot be read, so the energy "
                 "of %s is not known",
                 all - rapl->count, all, root,
-                !rapl->unreadable[DRAM]  ? "the CPUs"
-                : !rapl->unreadable[CPU] ? "their memory"
+                !rapl->unreadable[DRAM]  ? owners[CPU]
+                : !rapl->unreadable[CPU] ? owners[DRAM]
                                          : "the CPUs and their memory");
     if (is_whole(rapl, CPU) || is_whole(rapl, DRAM))
         return 0;

@@ -22,9 +22,10 @@
 struct erg_rapl_reading {
     /* Summed over packages, since the reader was opened or one of their counters started anew. */
     double cpu_j, dram_j;
-    size_t cpu_run, dram_run;   /* how often that happened: no differences between runs */
-    bool cpu_valid, dram_valid; /* all packages could be read: a sum of some is never given */
-    int64_t begin_ns, end_ns;   /* CLOCK_MONOTONIC: all counters were read between these */
+    size_t cpu_run, dram_run; /* how often that happened: no differences between runs */
+    /* All packages could be read, and none stood still: a sum of some is never given. */
+    bool cpu_valid, dram_valid;
+    int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC: all counters were read between these */
 };
 
 struct erg_rapl;

@@ -333,14 +333,17 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->reconfiguration_gpu_s = lost_s;
     summary->undone_gpu_s = undone_s;
     summary->deadlines_met = met / (double)with_deadline;
-    summary->energy_j = meter->energy_j;
-    /* Where no time passed, what is drawn at that moment. */
-    summary->peak_power_w = meter->peak_power_w > 0 ? meter->peak_power_w : meter->power_w;
+    /* Where no time passed, what is drawn at that moment. Where nothing ever is, neither the
+     * cluster nor the profiles say what GPUs draw. */
+    const double peak_w = meter->peak_power_w > 0 ? meter->peak_power_w : meter->power_w;
+    const bool drawn = peak_w > 0;
+    summary->energy_j = drawn ? meter->energy_j : NAN;
+    summary->peak_power_w = drawn ? peak_w : NAN;
     summary->throttled_s = isfinite(meter->simulation->power_cap_w) ? meter->throttled_s : NAN;
     summary->off_gpu_s = meter->simulation->fleet->saves_power ? meter->off_gpu_s : NAN;
     summary->wake_ups = meter->simulation->fleet->saves_power ? (double)meter->wake_ups : NAN;
-    summary->cost_usd = meter->simulation->tariff ? meter->cost_usd : NAN;
-    summary->co2_kg = meter->simulation->tariff ? meter->co2_g / 1e3 : NAN;
+    summary->cost_usd = meter->simulation->tariff && drawn ? meter->cost_usd : NAN;
+    summary->co2_kg = meter->simulation->tariff && drawn ? meter->co2_g / 1e3 : NAN;
     summary->simulated_s = meter->now_s;
     free(jcts);
 }

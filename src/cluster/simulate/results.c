@@ -154,6 +154,7 @@ static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
                        const struct erg_simulation *simulation)
 {
     const struct erg_job_trace *trace = simulation->trace;
+    const bool drawn = !isnan(result->summary.energy_j);
     HEADER(out, "job_id", "tenant", "state", "runnable", "submitted_s", "started_s", "ended_s",
            "jct_s", "queued_s", "iterations", "remaining", "gpu_s", "lost_gpu_s", "undone_gpu_s",
            "energy_j", "reconfigurations");
@@ -173,7 +174,7 @@ static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
         erg_csv_add_double(out, job->gpu_s);
         erg_csv_add_double(out, job->lost_s);
         erg_csv_add_double(out, job->undone_s);
-        erg_csv_add_double(out, job->energy_j);
+        erg_csv_add_double(out, drawn ? job->energy_j : NAN);
         erg_csv_add_long(out, job->reconfigurations);
         erg_csv_end_row(out);
     }
@@ -222,6 +223,7 @@ static void events_table(struct erg_text *out, const struct erg_simulated *resul
 
 static void cluster_table(struct erg_text *out, const struct erg_simulated *result)
 {
+    const bool drawn = !isnan(result->summary.energy_j);
     HEADER(out, "time_s", "running", "waiting", "busy_gpus", "down_gpus", "off_gpus",
            "samples_per_s", "power_w");
     for (size_t i = 0; i < result->samples_count; i++) {
@@ -233,7 +235,7 @@ static void cluster_table(struct erg_text *out, const struct erg_simulated *resu
         erg_csv_add_long(out, sample->down_gpus);
         erg_csv_add_long(out, sample->off_gpus);
         erg_csv_add_double(out, sample->samples_per_s);
-        erg_csv_add_double(out, sample->power_w);
+        erg_csv_add_double(out, drawn ? sample->power_w : NAN);
         erg_csv_end_row(out);
     }
 }

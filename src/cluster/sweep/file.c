@@ -182,22 +182,26 @@ static char *path_from(const char *file, const char *name)
     return path.data;
 }
 
-static int hash_file(uint64_t *hash, const char *path, struct erg_error *err)
+/* Of a file that a key names: where it cannot be read the key is told. */
+static int hash_file(uint64_t *hash, const char *path, const struct erg_yaml *yaml, const char *key,
+                     struct erg_error *err)
 {
     char *text;
     size_t length;
-    if (erg_file_read(path, 0, &text, &length, err) != 0)
-        return -1;
+    struct erg_error inner;
+    if (erg_file_read(path, 0, &text, &length, &inner) != 0)
+        return erg_yaml_fail(yaml, key, err, "%.700s", inner.message);
     *hash = erg_hash_u64(*hash, erg_hash_u64(erg_hash_text(text), length));
     free(text);
     return 0;
 }
 
-static int hash_profiles(struct erg_sweep *sweep, const char *folder, struct erg_error *err)
+static int hash_profiles(struct erg_sweep *sweep, const char *folder, const struct erg_yaml *yaml,
+                         struct erg_error *err)
 {
     struct erg_text path = {0};
     erg_text_printf(&path, "%s/prof_optimal.csv", folder);
-    int result = hash_file(&sweep->profiles_hash, path.data, err);
+    int result = hash_file(&sweep->profiles_hash, path.data, yaml, "profiles", err);
     erg_text_release(&path);
     return result;
 }
@@ -229,21 +233,24 @@ static int load_inputs(struct erg_sweep *sweep, struct erg_sweep_inputs *inputs,
     return 0;
 }
 
-static int load_files(struct erg_sweep *sweep, struct erg_error *err)
+static int load_files(struct erg_sweep *sweep, const struct erg_yaml *yaml, struct erg_error *err)
 {
+    char key[32];
     unsigned clusters = sweep->clusters_count, traces = sweep->traces_count;
     char *profiles = path_from(sweep->path, sweep->profiles);
     sweep->inputs = erg_xcalloc((size_t)clusters * traces, sizeof *sweep->inputs);
     sweep->cluster_hashes = erg_xcalloc(clusters, sizeof *sweep->cluster_hashes);
     sweep->trace_hashes = erg_xcalloc(traces, sizeof *sweep->trace_hashes);
-    int result = hash_profiles(sweep, profiles, err);
+    int result = hash_profiles(sweep, profiles, yaml, err);
     for (unsigned c = 0; c < clusters && result == 0; c++) {
         char *cluster = path_from(sweep->path, sweep->clusters[c]);
-        result = hash_file(&sweep->cluster_hashes[c], cluster, err);
+        snprintf(key, sizeof key, "clusters[%u]", c);
+        result = hash_file(&sweep->cluster_hashes[c], cluster, yaml, key, err);
         for (unsigned t = 0; t < traces && result == 0; t++) {
             char *trace = path_from(sweep->path, sweep->traces[t]);
+            snprintf(key, sizeof key, "traces[%u]", t);
             if (c == 0)
-                result = hash_file(&sweep->trace_hashes[t], trace, err);
+                result = hash_file(&sweep->trace_hashes[t], trace, yaml, key, err);
             if (result == 0)
                 result = load_inputs(sweep, &sweep->inputs[c * traces + t], cluster, trace,
                                      profiles, err);
@@ -256,7 +263,7 @@ static int load_files(struct erg_sweep *sweep, struct erg_error *err)
 }
 
 /* Takes over the document. */
-static int read_sweep(struct erg_sweep **out, struct erg_yaml *yaml, const char *path,
+static int read_sweep(struct erg_sweep **out, struct erg_yaml *yaml, const char *path, bool files,
                       struct erg_error *err)
 {
     void *value;
@@ -265,6 +272,8 @@ static int read_sweep(struct erg_sweep **out, struct erg_yaml *yaml, const char 
         struct erg_sweep *sweep = value;
         sweep->path = erg_xstrdup(path);
         result = check_values(sweep, yaml, err);
+        if (result == 0 && files)
+            result = load_files(sweep, yaml, err);
         if (result == 0)
             *out = sweep;
         else
@@ -280,21 +289,15 @@ int erg_sweep_parse(struct erg_sweep **out, const char *name, const char *text, 
     struct erg_yaml *yaml;
     if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
         return -1;
-    return read_sweep(out, yaml, name, err);
+    return read_sweep(out, yaml, name, false, err);
 }
 
 int erg_sweep_load(struct erg_sweep **out, const char *path, struct erg_error *err)
 {
     struct erg_yaml *yaml;
-    struct erg_sweep *sweep;
-    if (erg_yaml_open(&yaml, path, err) != 0 || read_sweep(&sweep, yaml, path, err) != 0)
+    if (erg_yaml_open(&yaml, path, err) != 0)
         return -1;
-    if (load_files(sweep, err) != 0) {
-        erg_sweep_free(sweep);
-        return -1;
-    }
-    *out = sweep;
-    return 0;
+    return read_sweep(out, yaml, path, true, err);
 }
 
 void erg_sweep_free(struct erg_sweep *sweep)

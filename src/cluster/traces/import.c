@@ -127,6 +127,12 @@ static void leave_out_unknown(struct importing *at)
     log->count = kept;
 }
 
+/* Since the first submission, without what the difference of two dates in seconds is off by. */
+static double since(double first_s, double time_s)
+{
+    return round((time_s - first_s) * 1e6) / 1e6;
+}
+
 static int add_job(struct importing *at, const struct erg_log_job *job, double first_s,
                    struct erg_error *err)
 {
@@ -143,11 +149,11 @@ static int add_job(struct importing *at, const struct erg_log_job *job, double f
     erg_trace_maker_add(at->maker, &(struct erg_made_job){
                                        .id = job->id,
                                        .tenant = job->tenant,
-                                       .submit_s = job->submit_s - first_s,
+                                       .submit_s = since(first_s, job->submit_s),
                                        .duration_s = isnan(job->iterations)
                                                          ? job->duration_s
                                                          : (job->iterations + 0.5) * iteration_s,
-                                       .deadline_s = job->deadline_s - first_s,
+                                       .deadline_s = since(first_s, job->deadline_s),
                                        .workload = workload,
                                        .type = type,
                                        .gpus = gpus,
@@ -212,7 +218,7 @@ int erg_trace_import_text(struct erg_trace_import *import, struct erg_trace_make
                           struct erg_error *err)
 {
     struct erg_log log = {.path = name, .seed = seed};
-    size_t begin = 0;
+    size_t begin = length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* byte-order mark */
     *import = (struct erg_trace_import){.layout = "Philly"};
     while (begin < length && isspace((unsigned char)text[begin]))
         begin++;

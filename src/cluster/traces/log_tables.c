@@ -96,8 +96,16 @@ static int read_span(const struct erg_csv *csv, size_t row, struct erg_log_job *
     return 0;
 }
 
+static bool is_reversed(const struct erg_csv *csv, size_t row)
+{
+    double start_s, end_s;
+    return read_time(csv, row, "start_time", &start_s, NULL) == 0 &&
+           read_time(csv, row, "end_time", &end_s, NULL) == 0 && end_s < start_s;
+}
+
 /* ---- Helios and Acme ---- */
 
+/* A stated duration counts, but for times that contradict it. */
 static int read_helios(struct erg_log *log, const struct erg_csv *csv, size_t row,
                        struct erg_log_job *job, struct erg_error *err)
 {
@@ -110,7 +118,8 @@ static int read_helios(struct erg_log *log, const struct erg_csv *csv, size_t ro
         return 0;
     if (is_running(field(csv, row, "state")))
         job->fate = ERG_LOG_STILL_RAN;
-    else if (isnan(job->duration_s) && read_span(csv, row, job, &start_s, err) != 0)
+    else if ((isnan(job->duration_s) || (job->duration_s > 0 && is_reversed(csv, row))) &&
+             read_span(csv, row, job, &start_s, err) != 0)
         return -1;
     if (job->fate != ERG_LOG_RAN || job->duration_s == 0)
         return 0;
