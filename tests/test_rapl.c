@@ -100,7 +100,7 @@ static void test_a_counter_that_stands_still(void **state)
     struct erg_error err = {0};
     struct erg_rapl *rapl;
     struct erg_rapl_reading before, after;
-    struct erg_rapl_energy energy;
+    struct erg_window_result energy = {0};
     make_zone("intel-rapl:0", "package-0", "0");
     make_zone("intel-rapl:1", "package-1", "7000000");
     write_file("intel-rapl:1", "max_energy_range_uj", "0");
@@ -111,15 +111,21 @@ static void test_a_counter_that_stands_still(void **state)
     write_file("intel-rapl:0", "energy_uj", "5000000");
     erg_rapl_read(rapl, &after);
     assert_false(after.cpu_valid);
-    erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+    energy.begin_ns = before.end_ns;
+    energy.end_ns = after.begin_ns;
+    erg_rapl_between(&before, &after, &energy);
     assert_true(isnan(energy.cpu_j));
     write_file("intel-rapl:1", "energy_uj", "9000000"); /* it was only slow */
     erg_rapl_read(rapl, &after);
-    erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+    energy.begin_ns = before.end_ns;
+    energy.end_ns = after.begin_ns;
+    erg_rapl_between(&before, &after, &energy);
     assert_near(energy.cpu_j, 7, 1e-9);
     write_file("intel-rapl:1", "energy_uj", "8000000");
     erg_rapl_read(rapl, &after);
-    erg_rapl_between(&before, &after, before.end_ns, after.begin_ns, &energy);
+    energy.begin_ns = before.end_ns;
+    energy.end_ns = after.begin_ns;
+    erg_rapl_between(&before, &after, &energy);
     assert_true(isnan(energy.cpu_j));
     assert_near(after.cpu_j, 0, 0);
     erg_rapl_close(rapl);
