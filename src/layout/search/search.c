@@ -326,16 +326,17 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
     erg_layout_places_init(&walk->places, &walk->site, layout, blocks, count);
     walk->blocks = blocks;
     const bool alike = count == 1 || erg_time_places_are_alike(walk->places.time, count);
+    long batch = 0;
     for (long chunks = 1; chunks <= most && !is_done(walk); chunks++) {
         const bool equal = (alike || search->equal_stages) && layers % (stages * chunks) == 0;
         const bool unequal = !search->equal_stages && stages > 1 &&
                              (stages * chunks < layers || (!alike && stages * chunks == layers));
-        if (!is_asked(chunks, search->only.virtual_stages))
-            continue;
         layout->virtual_stages = chunks;
-        const long batch = erg_layout_choose_batch(search, layout);
-        layout->microbatches = batch / (layout->data * layout->microbatch);
-        if (!batch || !(equal || unequal) ||
+        if (chunks <= 2) { /* all interleaved schedules ask the same of a batch */
+            batch = erg_layout_choose_batch(search, layout);
+            layout->microbatches = batch / (layout->data * layout->microbatch);
+        }
+        if (!batch || !(equal || unequal) || !is_asked(chunks, search->only.virtual_stages) ||
             (walk->any && !erg_layout_may_fit(&walk->places, layout, search->recomputes)))
             continue;
         if (search->per_stage)
@@ -454,15 +455,12 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
 }
 
 /* The most groups of t c GPUs that one stage can have. */
-static long most_data(const struct walk *walk, const struct erg_layout *layout)
+static long most_data_of(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
-    const struct erg_layout_search *search = walk->search;
     const long group = layout->tensor * layout->context;
     long most = 0;
     for (size_t k = 0; k < search->kind_count; k++)
         most = most_of(most, search->kinds[k].gpus / group);
-    if (search->gpus)
-        most = least_of(most, search->gpus / group);
     return least_of(most, search->batch_most / layout->microbatch);
 }
 
@@ -470,25 +468,30 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
 {
     const struct erg_layout_search *search = walk->search;
     const bool exact = search->batch_least == search->batch_most;
+    const long rest = search->gpus / (tensor * context); /* groups of an exact number */
     long most = search->batch_most;
     if (search->microbatch_most > 0)
         most = least_of(most, search->microbatch_most);
     for (long microbatch = 1; microbatch <= most && !is_done(walk); microbatch++) {
+        if (!is_asked(microbatch, search->only.microbatch) ||
+            (exact && search->batch_most % microbatch != 0))
+            continue;
+        struct erg_layout_block blocks[ERG_LAYOUT_MOST_KINDS];
         struct erg_layout layout = {
             .tensor = tensor,
             .context = context,
             .microbatch = microbatch,
             .sequence = search->sequence,
         };
-        struct erg_layout_block blocks[ERG_LAYOUT_MOST_KINDS];
-        if (!is_asked(microbatch, search->only.microbatch) ||
-            (exact && search->batch_most % microbatch != 0))
-            continue;
-        for (layout.data = most_data(walk, &layout); layout.data >= 1; layout.data--)
-            if (is_asked(layout.data, search->only.data) &&
-                search->gpus % (tensor * context * layout.data) == 0 &&
-                (!exact || search->batch_most % (microbatch * layout.data) == 0))
-                walk_stages(walk, &layout, blocks, 0, 0);
+        const long most_data = most_data_of(search, &layout);
+        for (long i = 1; i <= (rest ? search->model->layers : most_data); i++) {
+            layout.data = rest ? rest / i : most_data + 1 - i; /* of an exact number i stages */
+            if ((rest && rest % i != 0) || layout.data > most_data ||
+                !is_asked(layout.data, search->only.data) ||
+                (exact && search->batch_most % (microbatch * layout.data) != 0))
+                continue;
+            walk_stages(walk, &layout, blocks, 0, 0);
+        }
     }
 }
 
