@@ -29,8 +29,8 @@ static void try_splits(struct splits *splits, long at, long left)
     }
     splits->chunks[at] = left;
     struct erg_layout_candidate candidate;
-    if (erg_layout_evaluate_on(&candidate, splits->search, &splits->layout, splits->at.blocks,
-                               splits->at.block_count, NULL) != 0)
+    if (erg_layout_evaluate(&candidate, splits->search, &splits->layout, splits->at.blocks,
+                            splits->at.block_count, NULL) != 0)
         return;
     splits->fits = true;
     splits->best_s = fmin(splits->best_s, candidate.time.total);

@@ -88,7 +88,8 @@ static void try_all(struct all *all, const struct erg_layout_search *search)
                                                                   (enum erg_recompute)recompute};
                             struct erg_layout_candidate candidate;
                             if (search->gpus % (t * c * p) != 0 ||
-                                erg_layout_evaluate(&candidate, search, &layout, NULL) != 0)
+                                erg_layout_evaluate(&candidate, search, &layout, NULL, 0, NULL) !=
+                                    0)
                                 continue;
                             offer(all, &candidate);
                             erg_layout_candidate_release(&candidate);
@@ -166,7 +167,7 @@ static void try_split(struct splits *splits)
     for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
         for (long k = i; k >= 0; k -= layout->pipeline)
             even &= labs(splits->chunks[i] - splits->chunks[k]) <= 1;
-    if (erg_layout_evaluate(&candidate, splits->search, layout, NULL) != 0)
+    if (erg_layout_evaluate(&candidate, splits->search, layout, NULL, 0, NULL) != 0)
         return;
     splits->fit++;
     splits->even += even;
@@ -226,7 +227,7 @@ static void the_stage_that_needs_most_counts(void **state)
             .microbatch = 1,
             .recompute = (enum erg_recompute)erg_rng_below(&rng, ERG_RECOMPUTES)};
         struct erg_layout_candidate found;
-        if (erg_layout_evaluate(&found, &search, &layout, NULL) != 0)
+        if (erg_layout_evaluate(&found, &search, &layout, NULL, 0, NULL) != 0)
             continue;
         double peak = peak_of(&search, &found.layout);
         assert_close(found.peak_bytes, peak, 1e-12);
@@ -384,7 +385,7 @@ static void all_ways_to_ask_say_the_same(void **state)
         struct erg_layout_candidate alone;
         struct erg_layout layout = found.items[i].layout;
         layout.chunk_layers = NULL;
-        assert_ok(erg_layout_evaluate(&alone, &search, &layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&alone, &search, &layout, NULL, 0, &err), &err);
         assert_close(alone.tokens_per_s, found.items[i].tokens_per_s, 1e-9);
         assert_true(i == 0 || found.items[i].tokens_per_s <= found.items[i - 1].tokens_per_s);
         uneven += found.items[i].layout.virtual_stages > 1 && found.items[i].chunk_layers;
@@ -427,7 +428,7 @@ static void stages_may_differ(void **state)
         unequal++;
         interleaved += layout->virtual_stages > 1;
         struct erg_layout_candidate again;
-        assert_ok(erg_layout_evaluate(&again, &search, layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&again, &search, layout, NULL, 0, &err), &err);
         assert_close(again.tokens_per_s, found.items[i].tokens_per_s, 1e-12);
         erg_layout_candidate_release(&again);
     }
@@ -532,8 +533,8 @@ static void rejected_layouts_say_why(void **state)
          "GiB more than the 64.0 GiB of a GPU"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_fails(erg_layout_evaluate(&candidate, &search, &cases[i].layout, &err), &err,
-                     cases[i].message);
+        assert_fails(erg_layout_evaluate(&candidate, &search, &cases[i].layout, NULL, 0, &err),
+                     &err, cases[i].message);
         assert_int_equal(err.status, ERG_INFEASIBLE);
     }
     const struct erg_layout offloads = {.tensor = 4,
@@ -543,31 +544,31 @@ static void rejected_layouts_say_why(void **state)
                                         .microbatch = 2,
                                         .recompute = ERG_RECOMPUTE_NONE};
     search.batch_least = search.batch_most = 256;
-    assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err);
+    assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, NULL, 0, &err), &err);
     assert_true(candidate.layout.offload > 0.05 && candidate.layout.offload < 1);
     assert_close(candidate.peak_bytes, search.kinds[0].memory_bytes,
                  1e-6); /* no more than needed */
     erg_layout_candidate_release(&candidate);
     search.kinds[0].host_bytes = 0x1p30;
-    assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err,
+    assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, NULL, 0, &err), &err,
                  "to a node's host memory than its 1.0 GiB");
     /* 80 layers in 12 chunks: the fastest split, unless stages must be equal. */
     const struct erg_layout uneven = {
         .tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 3, .microbatch = 1};
     search.kinds[0].memory_bytes = 0x1p37;
-    assert_ok(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err);
+    assert_ok(erg_layout_evaluate(&candidate, &search, &uneven, NULL, 0, &err), &err);
     long level[12];
     for (int i = 0; i < 12; i++)
         level[i] = 6 + (i > 3);
     struct erg_layout said = uneven;
     struct erg_layout_candidate other;
     said.chunk_layers = level;
-    assert_ok(erg_layout_evaluate(&other, &search, &said, &err), &err);
+    assert_ok(erg_layout_evaluate(&other, &search, &said, NULL, 0, &err), &err);
     assert_true(candidate.time.total <= other.time.total);
     erg_layout_candidate_release(&other);
     erg_layout_candidate_release(&candidate);
     search.equal_stages = true;
-    assert_fails(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err,
+    assert_fails(erg_layout_evaluate(&candidate, &search, &uneven, NULL, 0, &err), &err,
                  "cannot be divided among 4 stages of 3 chunks");
     world_release(&world);
 }

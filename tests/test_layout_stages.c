@@ -150,7 +150,7 @@ static void nothing_is_faster(void **state)
         asked.stage_recompute = NULL;
         asked.stage_offload = NULL;
         if (own.items[0].layout.chunk_layers == NULL) {
-            assert_ok(erg_layout_evaluate(&one, &search, &asked, &err), &err);
+            assert_ok(erg_layout_evaluate(&one, &search, &asked, NULL, 0, &err), &err);
             assert_close(one.time.total, own.items[0].time.total, 1e-12);
             erg_layout_candidate_release(&one);
         }
@@ -200,9 +200,9 @@ static void published_rows_copy_less(void **state)
                                       .recompute = ERG_RECOMPUTE_BALANCED};
     struct erg_layout_candidate one, own;
     struct erg_error err;
-    assert_ok(erg_layout_evaluate(&one, &search, &layout, &err), &err);
+    assert_ok(erg_layout_evaluate(&one, &search, &layout, NULL, 0, &err), &err);
     search.per_stage = true;
-    assert_ok(erg_layout_evaluate(&own, &search, &layout, &err), &err);
+    assert_ok(erg_layout_evaluate(&own, &search, &layout, NULL, 0, &err), &err);
     assert_near(one.layout.offload, 0.544, 0.02);
     assert_close(own.layout.offload, one.layout.offload, 1e-6);
     assert_true(own.time.total < one.time.total);

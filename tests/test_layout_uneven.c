@@ -275,7 +275,7 @@ static void splits_far_from_even_are_found(void **state)
         struct erg_layout layout = best->layout;
         struct erg_layout_candidate known;
         layout.chunk_layers = memcpy(chunks, cases[i].chunks, sizeof chunks);
-        assert_ok(erg_layout_evaluate(&known, &search, &layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&known, &search, &layout, NULL, 0, &err), &err);
         assert_close(best->time.total, known.time.total, 1e-9);
         erg_layout_candidate_release(&known);
         erg_layout_found_release(&found);
@@ -323,7 +323,7 @@ static void large_models_have_a_bound(void **state)
                 }
             }
             layout.chunk_layers = chunks;
-            if (erg_layout_evaluate(&other, &search, &layout, &err) != 0)
+            if (erg_layout_evaluate(&other, &search, &layout, NULL, 0, &err) != 0)
                 continue;
             assert_true(other.time.total >= item->bound_s * (1 - 1e-9));
             erg_layout_candidate_release(&other);

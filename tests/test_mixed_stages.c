@@ -182,8 +182,8 @@ static void nothing_is_faster(void **state)
         struct erg_layout asked = one.layout;
         asked.stage_recompute = NULL;
         asked.stage_offload = NULL;
-        assert_ok(erg_layout_evaluate_on(&one, &search, &asked, all.items[0].blocks,
-                                         all.items[0].block_count, &err),
+        assert_ok(erg_layout_evaluate(&one, &search, &asked, all.items[0].blocks,
+                                      all.items[0].block_count, &err),
                   &err);
         assert_close(one.time.total, all.items[0].time.total, 1e-12);
         assert_close(one.layout.offload, all.items[0].layout.offload, 1e-12);

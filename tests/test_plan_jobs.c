@@ -207,7 +207,7 @@ static double mixed_time(const struct erg_job *job, const struct erg_layout *lay
         blocks[job->stage_kind[stage] != first].stages++;
     search.model = job->model;
     fill_kinds(&search, job, draw->search.kinds[0].memory_bytes);
-    assert_ok(erg_layout_evaluate_on(&lies, &search, layout, blocks, 2, &err), &err);
+    assert_ok(erg_layout_evaluate(&lies, &search, layout, blocks, 2, &err), &err);
     const double total_s = lies.time.total;
     erg_layout_candidate_release(&lies);
     return total_s;

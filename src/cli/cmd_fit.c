@@ -1,5 +1,6 @@
 /* ergon fit ROWS.csv: the constants of a training engine that explain measured iterations. */
 #include "cli/cli.h"
+#include "cli/print.h"
 
 #include "io/json.h"
 #include "job/job.h"
@@ -207,10 +208,7 @@ static void print_json(const struct fitting *at)
                                  "schema_version", 1, "constants", constants, "fitted",
                                  errors_json(&at->fit.fitted), "held_out",
                                  errors_json(&at->fit.held_out), "folds", folds, "rows", rows);
-    char *text = erg_json_text(root);
-    puts(text);
-    free(text);
-    json_decref(root);
+    erg_print_json(root);
 }
 
 static int write_engine(const struct fitting *at, struct erg_error *err)

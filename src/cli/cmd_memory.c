@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 #include "cli/memory_asked.h"
 #include "cli/memory_print.h"
-#include "cli/memory_unfit.h"
+#include "cli/print.h"
 
 #include "base/log.h"
 #include "io/json.h"
@@ -192,9 +192,7 @@ static int show(const struct erg_invocation *call, const struct erg_memory_answe
     json_t *document = erg_memory_document(answer);
     int status = values->report ? erg_report_memory_write(values->report, document, err) : 0;
     if (status == 0 && call->common.json) {
-        char *text = erg_json_text(document);
-        fputs(text, stdout);
-        free(text);
+        erg_print_json(json_incref(document));
     } else if (status == 0) {
         erg_memory_print(answer);
     }

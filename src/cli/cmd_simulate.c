@@ -1,6 +1,6 @@
 /* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
 #include "cli/cli.h"
-#include "cli/simulate_generate.h"
+#include "cli/print.h"
 #include "cli/simulate_sweep.h"
 
 #include "base/log.h"
@@ -8,6 +8,7 @@
 #include "cluster/simulate/comparison.h"
 #include "cluster/simulate/outages.h"
 #include "cluster/simulate/results.h"
+#include "cluster/traces/generate.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "observe/table.h"
@@ -112,6 +113,7 @@ static int check_sweep(const struct erg_invocation *call, struct erg_error *err)
     return 0;
 }
 
+/* A trace drawn as a file says, on standard output. */
 static int generate(const struct erg_invocation *call, struct erg_error *err)
 {
     static const char *const fitting[] = {"generate", "profiles", NULL};
@@ -124,9 +126,22 @@ static int generate(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(
             err, ERG_USAGE,
             "--generate needs CLUSTER.yaml and the option --profiles DIR, and no trace");
-    const struct simulate_generate request = {call->arguments[0], values->generate,
-                                              values->profiles, seed_of(call)};
-    return simulate_generate(&request, err);
+    struct erg_fleet *fleet;
+    struct erg_trace_maker maker;
+    if (erg_fleet_load(&fleet, call->arguments[0], err) != 0)
+        return -1;
+    int status = erg_trace_maker_init(&maker, fleet, values->profiles, err);
+    if (status == 0)
+        status = erg_trace_generate(&maker, values->generate, seed_of(call), err);
+    if (status == 0) {
+        struct erg_text text = {0};
+        erg_trace_maker_write(&text, &maker);
+        fwrite(text.data, 1, text.count, stdout);
+        erg_text_release(&text);
+    }
+    erg_trace_maker_release(&maker);
+    erg_fleet_free(fleet);
+    return status;
 }
 
 /* Of one simulation. */
@@ -350,10 +365,7 @@ static void print_json(const struct simulating *at)
                            ? json_incref(json_array_get(at->documents, 0))
                            : erg_json_pack("{s:s, s:i, s:O}", "schema", "ergon.simulations",
                                            "schema_version", 1, "policies", at->documents);
-    char *text = erg_json_text(document);
-    fputs(text, stdout);
-    free(text);
-    json_decref(document);
+    erg_print_json(document);
 }
 
 static void release(struct simulating *at)

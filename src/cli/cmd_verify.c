@@ -1,5 +1,6 @@
 /* ergon verify JOB.yaml PLAN.json: a plan's schedule on a stack of layers, beside its pieces. */
 #include "cli/cli.h"
+#include "cli/print.h"
 
 #include "device/real.h"
 #include "io/json.h"
@@ -129,11 +130,7 @@ static void print_costs(const struct erg_verification *verification)
                   sum(sequential[0]->stack, sequential[1]->stack));
         erg_table_add(&table, "%s", "");
     }
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    erg_print_table(&table, "");
     print_shares(verification);
     print_clocks(verification);
 }
@@ -166,11 +163,8 @@ static void print_partitions(const struct erg_verification *verification)
             erg_table_add(&table, "%+.1f %%", percent(plan.energy_j, other.energy_j));
         }
     }
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    printf("\n%s", text.data);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    putchar('\n');
+    erg_print_table(&table, "");
 }
 
 static void print_numbers(const struct erg_verification *verification)
@@ -196,11 +190,8 @@ static void print_numbers(const struct erg_verification *verification)
         }
         erg_table_add(&table, "%s", "");
     }
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    printf("\n%s", text.data);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    putchar('\n');
+    erg_print_table(&table, "");
 }
 
 /* ---- as JSON ---- */
@@ -290,10 +281,7 @@ static void print(const struct erg_invocation *call, const struct erg_verify_req
     const struct erg_job *job = request->job;
     if (call->common.json) {
         json_t *json = document(verification, request->layers);
-        char *text = erg_json_text(json);
-        puts(text);
-        free(text);
-        json_decref(json);
+        erg_print_json(json);
         return;
     }
     printf("%s: %d layers of %s, a microbatch of %ld x %ld tokens, on %s%s\n\n", job->name,

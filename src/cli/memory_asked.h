@@ -40,11 +40,4 @@ void erg_memory_asked_release(struct memory_asked *asked);
  * the cluster's own nodes. */
 int erg_memory_ask_kinds(struct memory_asked *asked, struct erg_error *err);
 
-/* Where the stages of the layout lie and how many layers each has, as ergon plan has it: so that an
- * iteration is the shortest. `data`: the degree that it must have; 0: any. (memory_place.c) */
-int erg_memory_place_stages(struct memory_asked *asked, long batch, long data,
-                            struct erg_error *err);
-/* The layers of chunks that cannot be equal, on nodes of one kind, likewise. */
-int erg_memory_split_layers(struct memory_asked *asked, struct erg_error *err);
-
 #endif

@@ -1,5 +1,6 @@
 /* Searches for what ergon plan is asked, and hands it to who prints or writes it. */
 #include "cli/plan_answer.h"
+#include "cli/print.h"
 
 #include "cli/plan_print.h"
 #include "cli/plan_profile.h"
@@ -133,7 +134,7 @@ static int find_asked(struct planning *at, const char *option, const char *text,
     if (!status && is_mixed(at)) {
         status = search_degrees(at, layout, err);
     } else if (!status) {
-        status = erg_layout_evaluate(&one, at->searches, layout, err);
+        status = erg_layout_evaluate(&one, at->searches, layout, NULL, 0, err);
         if (status)
             erg_plan_say_change(&at->remedy, at->searches, layout, err);
         else
@@ -145,15 +146,6 @@ static int find_asked(struct planning *at, const char *option, const char *text,
             at->found.items[0] = one;
     }
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;
-}
-
-/* Takes the document. */
-static void print_document(json_t *document)
-{
-    char *text = erg_json_text(document);
-    puts(text);
-    free(text);
-    json_decref(document);
 }
 
 /* A layout of an answer as what --export names, but a profile. */
@@ -239,7 +231,7 @@ static int print_unfit(struct planning *at, const struct erg_layout *layout)
     struct erg_layout_candidate one;
     struct erg_error ignored = {0};
     larger.kinds[0].memory_bytes = INFINITY;
-    if (erg_layout_evaluate(&one, &larger, layout, NULL) != 0)
+    if (erg_layout_evaluate(&one, &larger, layout, NULL, 0, NULL) != 0)
         return 0; /* not a matter of memory */
     int status = print_beside_best(at, &one, "does not fit", &ignored);
     erg_layout_candidate_release(&one);
@@ -429,7 +421,7 @@ int erg_plan_answer(struct planning *at, bool json, struct erg_error *err)
     const struct erg_layout_answer answer = answer_of(at);
     if (status) {
         if (json && err->status == ERG_INFEASIBLE)
-            print_document(erg_layout_refusal_document(&answer, err->message, &at->remedy));
+            erg_print_json(erg_layout_refusal_document(&answer, err->message, &at->remedy));
         return -1;
     }
     if (at->values->output && write_files(at, &answer, err) != 0)
@@ -437,7 +429,7 @@ int erg_plan_answer(struct planning *at, bool json, struct erg_error *err)
     if (export >= 0)
         print_export(at, &answer, best(at));
     else if (json)
-        print_document(erg_layout_document(&answer));
+        erg_print_json(erg_layout_document(&answer));
     else
         print_text(at, &answer);
     return 0;

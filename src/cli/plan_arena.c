@@ -2,6 +2,7 @@
 #include "cli/plan_answer.h"
 #include "cli/plan_print.h"
 #include "cli/plan_profile.h"
+#include "cli/print.h"
 
 #include "base/log.h"
 #include "io/json.h"
@@ -137,9 +138,7 @@ static int show_grids(const struct asked *asked, bool json, struct erg_error *er
         json_object_set(document, "grids", grids);
     }
     if (!status && json) {
-        char *text = erg_json_text(document);
-        printf("%s\n", text);
-        free(text);
+        erg_print_json(json_incref(document));
     } else if (!status) {
         printf("%s on %ld %s, batch %ld of %ld tokens in %d microbatches, by the planner of Arena "
                "with the limits of engine %s\n"
@@ -148,7 +147,7 @@ static int show_grids(const struct asked *asked, bool json, struct erg_error *er
                asked->job.family, gpus, allocation.gpu_type, asked->job.batch,
                asked->model.sequence, ERG_GRID_MICROBATCHES, asked->at->energy.time.engine->name,
                ERG_GRID_MAX_STAGES);
-        erg_plan_print_table(&table);
+        erg_print_table(&table, "");
     }
     if (status || json)
         erg_table_release(&table);

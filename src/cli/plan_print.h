@@ -3,10 +3,6 @@
 #define ERG_CLI_PLAN_PRINT_H
 
 #include "layout/document/layouts.h"
-#include "observe/table.h"
-
-/* Releases it. */
-void erg_plan_print_table(struct erg_table *table);
 
 void erg_plan_print_heading(const struct erg_layout_answer *answer);
 

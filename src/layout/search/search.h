@@ -167,15 +167,16 @@ void erg_layout_found_shorten(struct erg_layout_found *found, size_t count);
 bool erg_layout_any_fits(const struct erg_layout_search *search);
 
 /*
- * On one kind: one layout of given degrees, chunks, microbatch and recomputation (and, where the
- * search may not offload, its own ratio): data degree, batch, offloading, memory and time. Where no
- * split is given and stages may differ, in the search and by the layout's `cut`, that of the
- * fastest split. ERG_INFEASIBLE where it is none of the search; the message names the constraint
- * that it breaks. To be released.
+ * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not
+ * offload, its own ratio): batch, offloading, memory and time. Its stages lie on these blocks, with
+ * the layout's data degree; of none on one kind, with the data degree that follows. Where no split
+ * is given and stages may differ, in the search and by the layout's `cut`, that of the fastest
+ * split. ERG_INFEASIBLE where it is none of the search; the message names the constraint that it
+ * breaks. To be released.
  */
 int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_search *search, const struct erg_layout *layout,
-                        struct erg_error *err);
+                        const struct erg_layout_block *blocks, size_t count, struct erg_error *err);
 void erg_layout_candidate_release(struct erg_layout_candidate *candidate);
 
 /* FLOP/s of the datasheet of all GPUs that a layout uses: what its MFU refers to. */

@@ -75,13 +75,6 @@ void erg_layout_fill_peaks(struct erg_layout_candidate *candidate,
 
 /* ---- one layout (evaluate.c) ---- */
 
-/* A layout on given blocks, all degrees, layers of chunks, microbatch and recomputation: batch,
- * offloading, memory and time. To be released. */
-int erg_layout_evaluate_on(struct erg_layout_candidate *candidate,
-                           const struct erg_layout_search *search, const struct erg_layout *layout,
-                           const struct erg_layout_block *blocks, size_t count,
-                           struct erg_error *err);
-
 int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err);
 
 /* The candidate's time and rate, as it is, by the closed form alone. */
