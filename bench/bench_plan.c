@@ -14,7 +14,7 @@
 #include "check.h"
 
 #include "base/clock.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 static const double calculon_candidates = 6985920, calculon_rate = 290;
 

@@ -2,7 +2,7 @@
 #include "mixed_world.h"
 
 #include "base/random.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <stdbool.h>
 

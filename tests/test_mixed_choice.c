@@ -7,7 +7,7 @@
 #include "layout/energy/candidate.h"
 #include "layout/energy/choice_internal.h"
 #include "layout/energy/mixed_rows.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 /* ---- energy ---- */
 

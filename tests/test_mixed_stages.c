@@ -4,7 +4,7 @@
 
 #include "base/random.h"
 #include "layout/memory/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 enum { MOST_STAGES = 4 };
 

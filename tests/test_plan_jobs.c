@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "layout/document/layouts.h"
 #include "layout/memory/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 #include "optimize/optimize.h"
 #include "partition/partition.h"
 

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "io/json.h"
 #include "layout/copies/traffic.h"
-#include "layout/document/memory.h"
+#include "layout/document/memory_document.h"
 #include "report/report.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "layout/memory/change.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 /* The options. */
 struct memory_values {

@@ -2,7 +2,7 @@
 #ifndef ERG_CLI_MEMORY_PRINT_H
 #define ERG_CLI_MEMORY_PRINT_H
 
-#include "layout/document/memory.h"
+#include "layout/document/memory_document.h"
 
 void erg_memory_print(const struct erg_memory_answer *answer);
 

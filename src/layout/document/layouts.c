@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "io/json.h"
-#include "layout/document/memory.h"
+#include "layout/document/memory_document.h"
 #include "layout/energy/candidate.h"
 #include "layout/memory/memory.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "layout/energy/candidate.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
  * the iteration gets shorter, it does. Of small models all splits are tried instead. What the
  * closed form takes at the least bounds how much faster another split may be.
  */
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* One layout of a search: what it costs, and why it is none of those that fit. */
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdio.h>

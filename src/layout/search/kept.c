@@ -1,7 +1,7 @@
 /* What is kept while a search goes on, and the fastest splits of the layers of that. */
 #include "base/interrupt.h"
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef ERG_LAYOUT_SEARCH_NEAREST_H
 #define ERG_LAYOUT_SEARCH_NEAREST_H
 
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 struct erg_layout_change {
     /* Of tensor, context and pipeline degree, virtual stages, microbatch and recomputation as few

@@ -10,7 +10,7 @@
  * (time/split.h), until even a split that fits whatever it needs would be slower.
  */
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

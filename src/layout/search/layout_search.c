@@ -1,10 +1,10 @@
 /* The walk over all layouts of a job. */
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdio.h>

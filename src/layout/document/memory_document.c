@@ -1,4 +1,5 @@
-#include "layout/document/memory.h"
+/* Memory of a layout, and what would make it fit, as JSON. */
+#include "layout/document/memory_document.h"
 
 #include "base/text.h"
 #include "io/json.h"

@@ -3,7 +3,7 @@
 #define ERG_LAYOUT_SEARCH_INTERNAL_H
 
 #include "layout/memory/memory.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 #include "layout/time/split.h"
 
 #include <math.h>
