@@ -123,7 +123,7 @@ static void gpus_and_batches_that_fit(void **state)
 {
     const struct world *world = *state;
     struct erg_layout_search search = world->search;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_error err;
     search.kinds[0].memory_bytes = 9e9;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "GiB more");
@@ -131,7 +131,7 @@ static void gpus_and_batches_that_fit(void **state)
     assert_true(gpus > 8 && gpus % 8 == 0);
     search.gpus = search.kinds[0].gpus = gpus;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     search.gpus = search.kinds[0].gpus = gpus - 8;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "no layout");
     assert_int_equal(erg_layout_fewest_gpus(&search, 8), 0);

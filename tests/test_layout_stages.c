@@ -108,7 +108,7 @@ static void nothing_is_faster(void **state)
     struct erg_rng rng;
     erg_rng_seed(&rng, 20261122);
     for (int round = 0; round < 14; round++) {
-        struct erg_layout_found own, same;
+        struct erg_layout_results own, same;
         struct erg_error err;
         seen.budget = 0x1p30 * (10 + 30 * erg_rng_uniform(&rng));
         world.engine->host_link_bandwidth = 1e9 * (4 + 60 * erg_rng_uniform(&rng));
@@ -136,7 +136,7 @@ static void nothing_is_faster(void **state)
         if (erg_layout_search(&own, &search, &err) != 0)
             continue;
         /* Bounds drop nothing, and one layout alone is what the search says. */
-        struct erg_layout_found bounded;
+        struct erg_layout_results bounded;
         search.each = NULL;
         assert_ok(erg_layout_search(&bounded, &search, &err), &err);
         assert_int_equal(bounded.count, own.count);
@@ -159,10 +159,10 @@ static void nothing_is_faster(void **state)
         if (erg_layout_search(&same, &search, &err) == 0) {
             assert_true(own.items[0].tokens_per_s >= same.items[0].tokens_per_s * (1 - 1e-9));
             seen.faster += own.items[0].tokens_per_s > same.items[0].tokens_per_s * (1 + 1e-6);
-            erg_layout_found_release(&same);
+            erg_layout_results_release(&same);
         }
-        erg_layout_found_release(&own);
-        erg_layout_found_release(&bounded);
+        erg_layout_results_release(&own);
+        erg_layout_results_release(&bounded);
     }
     print_message("%ld layouts, %ld stages unlike the first, %ld wait for copies; the fastest is "
                   "faster in %ld rounds\n",

@@ -48,7 +48,7 @@ static void draw_nodes(struct erg_text *out, struct erg_rng *rng, size_t kind, l
 struct draw {
     struct erg_job *job;
     struct erg_layout_search search;
-    struct erg_layout_found found; /* of some nothing fits */
+    struct erg_layout_results found; /* of some nothing fits */
 };
 
 static void parse_drawn(struct draw *draw, struct erg_rng *rng)
@@ -122,7 +122,7 @@ static void draw_and_search(struct draw *draw, uint64_t seed)
 
 static void draw_release(struct draw *draw)
 {
-    erg_layout_found_release(&draw->found);
+    erg_layout_results_release(&draw->found);
     erg_job_free(draw->job);
 }
 

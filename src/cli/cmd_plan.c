@@ -111,7 +111,7 @@ static void release(struct planning *at)
     free(at->counts);
     erg_layout_choice_release(&at->choice);
     erg_layout_candidate_release(&at->remedy.layout);
-    erg_layout_found_release(&at->found);
+    erg_layout_results_release(&at->found);
     free(at->points.items);
     free(at->searches);
     for (size_t k = 0; k < ERG_LAYOUT_MOST_KINDS; k++) {

@@ -120,7 +120,7 @@ static int search_degrees(struct planning *at, const struct erg_layout *layout,
                                               .microbatch = layout->microbatch};
     if (erg_layout_search(&at->found, &search, err) != 0)
         return -1;
-    erg_layout_found_shorten(&at->found, 1);
+    erg_layout_results_shorten(&at->found, 1);
     return 0;
 }
 
@@ -138,10 +138,11 @@ static int find_asked(struct planning *at, const char *option, const char *text,
         if (status)
             erg_plan_say_change(&at->remedy, at->searches, layout, err);
         else
-            at->found = (struct erg_layout_found){.items = erg_xcalloc(1, sizeof *at->found.items),
-                                                  .count = 1,
-                                                  .evaluated = 1,
-                                                  .feasible = 1};
+            at->found =
+                (struct erg_layout_results){.items = erg_xcalloc(1, sizeof *at->found.items),
+                                            .count = 1,
+                                            .evaluated = 1,
+                                            .feasible = 1};
         if (!status)
             at->found.items[0] = one;
     }
@@ -194,7 +195,7 @@ static int find_fastest(struct planning *at, struct erg_error *err)
         return -1;
     for (size_t i = 0; draws && is_mixed(at) && i < at->found.count; i++)
         note_point(at, &at->found.items[i]);
-    erg_layout_found_shorten(&at->found, (size_t)at->values->top);
+    erg_layout_results_shorten(&at->found, (size_t)at->values->top);
     return 0;
 }
 
@@ -248,7 +249,7 @@ int erg_plan_explain(struct planning *at, struct erg_error *err)
     }
     struct erg_layout_candidate one = at->found.items[0];
     at->found.count = 0;
-    erg_layout_found_release(&at->found);
+    erg_layout_results_release(&at->found);
     int status = print_beside_best(at, &one, NULL, err);
     erg_layout_candidate_release(&one);
     return status;

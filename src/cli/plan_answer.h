@@ -31,7 +31,7 @@ struct planning {
     size_t search_count;
     struct erg_layout_energy_request energy; /* of the first kind */
     struct erg_goal query;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_choice choice;
     struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
     struct erg_layout_remedy remedy; /* where nothing fits */

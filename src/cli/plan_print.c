@@ -223,7 +223,7 @@ static void print_letters(void)
            "chunks in the model's order, 3×2 is 2 2 2), b microbatch, d data\n");
 }
 
-void erg_plan_print_tried(const struct erg_layout_found *found)
+void erg_plan_print_tried(const struct erg_layout_results *found)
 {
     printf("\nOf %llu layouts %llu do not fit into the GPUs' memory",
            (unsigned long long)found->evaluated, (unsigned long long)found->memory);

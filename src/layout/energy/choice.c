@@ -31,7 +31,7 @@ static unsigned wanted_recomputes(void *context, const struct erg_layout *degree
 /* On several kinds of GPUs: a search does not ask for layouts that cannot be among those with the
  * best bounds, or take longer than all deadlines. Where none is wanted, the fastest says whether
  * any fits. */
-static int search_mixed(struct erg_layout_found *found, struct erg_layout_choosing *at,
+static int search_mixed(struct erg_layout_results *found, struct erg_layout_choosing *at,
                         struct erg_layout_search *search, struct erg_error *err)
 {
     struct erg_error own = {0};
@@ -50,8 +50,8 @@ static int search_mixed(struct erg_layout_found *found, struct erg_layout_choosi
     return erg_layout_search(found, search, err);
 }
 
-static int search_one(struct erg_layout_found *found, struct erg_layout_choosing *at, size_t index,
-                      bool considers, struct erg_error *err)
+static int search_one(struct erg_layout_results *found, struct erg_layout_choosing *at,
+                      size_t index, bool considers, struct erg_error *err)
 {
     struct erg_layout_search search = at->request->searches[index];
     search.each = considers ? erg_layout_choosing_consider : NULL;
@@ -69,12 +69,12 @@ static int search_all(struct erg_layout_choosing *at, bool considers, double *ra
     range_s[0] = INFINITY;
     range_s[1] = 0;
     for (size_t i = 0; i < at->request->search_count; i++) {
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_error own = {0};
         if (search_one(&found, at, i, considers, &own) == 0) {
             range_s[0] = fmin(range_s[0], found.items[0].time.total);
             range_s[1] = fmax(range_s[1], found.items[0].time.total);
-            erg_layout_found_release(&found);
+            erg_layout_results_release(&found);
             found_any = true;
         } else if (own.status != ERG_INFEASIBLE ||
                    (!found_any && i + 1 == at->request->search_count)) {

@@ -136,7 +136,7 @@ struct erg_layout_candidate {
     size_t block_count;
 };
 
-struct erg_layout_found {
+struct erg_layout_results {
     struct erg_layout_candidate *items; /* the fastest first */
     size_t count;
     /* Layouts of the space by what became of them; `evaluated` is their sum. Equal stages and those
@@ -156,12 +156,12 @@ struct erg_layout_found {
  * ERG_INFEASIBLE where no layout fits; the message names the one that is nearest to fitting.
  * Interruptible; reports progress.
  */
-int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
+int erg_layout_search(struct erg_layout_results *found, const struct erg_layout_search *search,
                       struct erg_error *err);
-void erg_layout_found_release(struct erg_layout_found *found);
+void erg_layout_results_release(struct erg_layout_results *found);
 
 /* Leaves no more than so many. */
-void erg_layout_found_shorten(struct erg_layout_found *found, size_t count);
+void erg_layout_results_shorten(struct erg_layout_results *found, size_t count);
 
 /* Whether the search would find any. False also where it was interrupted. */
 bool erg_layout_any_fits(const struct erg_layout_search *search);
