@@ -65,7 +65,7 @@ static const struct erg_option options[] = {
     {0},
 };
 
-struct simulating {
+struct simulate_call {
     const struct values *values;
     struct erg_simulation simulation; /* of the policy that is simulated now */
     struct erg_fleet *fleet;
@@ -176,7 +176,7 @@ static int check_options(const struct values *values, struct erg_error *err)
     return 0;
 }
 
-static int add_policy(struct simulating *at, const char *name, struct erg_error *err)
+static int add_policy(struct simulate_call *at, const char *name, struct erg_error *err)
 {
     const struct erg_policy *policy;
     if (erg_policy_find(&policy, name, err) != 0)
@@ -188,7 +188,7 @@ static int add_policy(struct simulating *at, const char *name, struct erg_error 
     return 0;
 }
 
-static int parse_policies(struct simulating *at, struct erg_error *err)
+static int parse_policies(struct simulate_call *at, struct erg_error *err)
 {
     char *names = erg_xstrdup(at->values->policies), *rest = names, *name;
     int status = 0;
@@ -198,7 +198,8 @@ static int parse_policies(struct simulating *at, struct erg_error *err)
     return status;
 }
 
-static int prepare(struct simulating *at, const struct erg_invocation *call, struct erg_error *err)
+static int prepare(struct simulate_call *at, const struct erg_invocation *call,
+                   struct erg_error *err)
 {
     const struct values *values = at->values;
     struct erg_simulation *simulation = &at->simulation;
@@ -254,7 +255,7 @@ static void add_share(struct erg_table *table, const char *what, double share)
     erg_table_add(table, isfinite(share) ? "%.1f %%" : "-", 100 * share);
 }
 
-static void print(const struct simulating *at, const struct erg_simulated *result)
+static void print(const struct simulate_call *at, const struct erg_simulated *result)
 {
     const struct erg_summary *summary = &result->summary;
     struct erg_table table = {.columns = 2};
@@ -309,7 +310,7 @@ static void print(const struct simulating *at, const struct erg_simulated *resul
     erg_table_release(&table);
 }
 
-static void warn_of_unserved(const struct simulating *at, const struct erg_simulated *result)
+static void warn_of_unserved(const struct simulate_call *at, const struct erg_simulated *result)
 {
     struct erg_text message = {0};
     for (size_t i = 0; i < result->unserved_count; i++) {
@@ -321,7 +322,7 @@ static void warn_of_unserved(const struct simulating *at, const struct erg_simul
     erg_text_release(&message);
 }
 
-static int simulate(struct simulating *at, const struct erg_policy *policy, bool prints,
+static int simulate(struct simulate_call *at, const struct erg_policy *policy, bool prints,
                     struct erg_error *err)
 {
     struct erg_simulated result;
@@ -349,7 +350,7 @@ static int simulate(struct simulating *at, const struct erg_policy *policy, bool
     return status;
 }
 
-static int write_page(const struct simulating *at, struct erg_error *err)
+static int write_page(const struct simulate_call *at, struct erg_error *err)
 {
     struct erg_text path = {0};
     erg_text_printf(&path, "%s/report.html", at->values->output);
@@ -359,7 +360,7 @@ static int write_page(const struct simulating *at, struct erg_error *err)
 }
 
 /* One summary, or those of several policies. */
-static void print_json(const struct simulating *at)
+static void print_json(const struct simulate_call *at)
 {
     json_t *document = at->policies.count == 1
                            ? json_incref(json_array_get(at->documents, 0))
@@ -368,7 +369,7 @@ static void print_json(const struct simulating *at)
     erg_print_json(document);
 }
 
-static void release(struct simulating *at)
+static void release(struct simulate_call *at)
 {
     json_decref(at->comparison);
     json_decref(at->documents);
@@ -390,7 +391,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     }
     if (values->generate)
         return generate(call, err);
-    struct simulating at = {.values = values, .documents = json_array()};
+    struct simulate_call at = {.values = values, .documents = json_array()};
     int status = check_given(call, err);
     if (status == 0)
         status = check_options(at.values, err);

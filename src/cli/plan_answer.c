@@ -18,20 +18,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool is_mixed(const struct planning *at)
+static bool is_mixed(const struct plan_call *at)
 {
     return at->searches->kind_count > 1;
 }
 
 /* Whether the answer is one over clocks. */
-static bool is_over_clocks(const struct planning *at)
+static bool is_over_clocks(const struct plan_call *at)
 {
     const struct plan_values *values = at->values;
     return values->objective >= 0 || at->query.deadline_s > 0 || at->query.energy_j > 0 ||
            at->query.power_w > 0 || at->search_count > 1 || values->output;
 }
 
-static struct erg_layout_answer answer_of(const struct planning *at)
+static struct erg_layout_answer answer_of(const struct plan_call *at)
 {
     const bool clocks = is_over_clocks(at);
     return (struct erg_layout_answer){.job = at->job,
@@ -46,7 +46,7 @@ static struct erg_layout_answer answer_of(const struct planning *at)
                                       .point_count = at->points.count};
 }
 
-static struct erg_layout_choice_request choice_request(const struct planning *at)
+static struct erg_layout_choice_request choice_request(const struct plan_call *at)
 {
     return (struct erg_layout_choice_request){.searches = at->searches,
                                               .search_count = at->search_count,
@@ -62,7 +62,7 @@ static struct erg_layout_choice_request choice_request(const struct planning *at
 /* ---- one layout ---- */
 
 /* What `text` says, with the job's recomputation unless the command line names another. */
-static int parse_layout(struct erg_layout *layout, const struct planning *at, const char *text,
+static int parse_layout(struct erg_layout *layout, const struct plan_call *at, const char *text,
                         struct erg_error *err)
 {
     const struct erg_layout *own = &at->job->layout;
@@ -77,7 +77,7 @@ static int parse_layout(struct erg_layout *layout, const struct planning *at, co
 
 /* Whether some stages of these degrees are layouts of the model, and GPUs of several kinds enough
  * for them. */
-static int check_degrees(const struct planning *at, const struct erg_layout *asked,
+static int check_degrees(const struct plan_call *at, const struct erg_layout *asked,
                          struct erg_error *err)
 {
     const struct erg_layout_search *search = at->searches;
@@ -104,7 +104,7 @@ static int check_degrees(const struct planning *at, const struct erg_layout *ask
 }
 
 /* Of several kinds: the fastest layout of these degrees and this recomputation. */
-static int search_degrees(struct planning *at, const struct erg_layout *layout,
+static int search_degrees(struct plan_call *at, const struct erg_layout *layout,
                           struct erg_error *err)
 {
     struct erg_layout_search search = *at->searches;
@@ -126,7 +126,7 @@ static int search_degrees(struct planning *at, const struct erg_layout *layout,
 
 /* The layout that `text` says becomes the only one that was found. Of one kind, where it does not
  * fit, it is refused with the smallest change that helps. */
-static int find_asked(struct planning *at, const char *option, const char *text,
+static int find_asked(struct plan_call *at, const char *option, const char *text,
                       struct erg_layout *layout, struct erg_error *err)
 {
     struct erg_layout_candidate one;
@@ -150,7 +150,7 @@ static int find_asked(struct planning *at, const char *option, const char *text,
 }
 
 /* A layout of an answer as what --export names, but a profile. */
-static void print_export(const struct planning *at, const struct erg_layout_answer *answer,
+static void print_export(const struct plan_call *at, const struct erg_layout_answer *answer,
                          const struct erg_layout_candidate *candidate)
 {
     const int export = at->values->export;
@@ -169,7 +169,7 @@ static void print_export(const struct planning *at, const struct erg_layout_answ
 static void note_point(void *context, const struct erg_layout_candidate *candidate)
 {
     enum { MOST = 20000 }; /* as many as a page can draw */
-    struct planning *at = context;
+    struct plan_call *at = context;
     struct erg_layout_energy energy;
     if (at->points.count >= MOST)
         return;
@@ -181,7 +181,7 @@ static void note_point(void *context, const struct erg_layout_candidate *candida
 
 /* The fastest layouts at the highest clock, as many as are shown; and what a page draws, on several
  * kinds only of the fastest, since there are too many others. */
-static int find_fastest(struct planning *at, struct erg_error *err)
+static int find_fastest(struct plan_call *at, struct erg_error *err)
 {
     enum { DRAWN = 300 };
     struct erg_layout_search search = *at->searches;
@@ -200,7 +200,7 @@ static int find_fastest(struct planning *at, struct erg_error *err)
 }
 
 /* A layout beside the best of those that fit, if there is one. */
-static int print_beside_best(struct planning *at, const struct erg_layout_candidate *one,
+static int print_beside_best(struct plan_call *at, const struct erg_layout_candidate *one,
                              const char *verdict, struct erg_error *err)
 {
     int status = find_fastest(at, err);
@@ -226,7 +226,7 @@ static int print_beside_best(struct planning *at, const struct erg_layout_candid
 
 /* What a layout that does not fit would be with as much memory as it needs: as it is, without
  * offloading. */
-static int print_unfit(struct planning *at, const struct erg_layout *layout)
+static int print_unfit(struct plan_call *at, const struct erg_layout *layout)
 {
     struct erg_layout_search larger = *at->searches;
     struct erg_layout_candidate one;
@@ -239,7 +239,7 @@ static int print_unfit(struct planning *at, const struct erg_layout *layout)
     return status;
 }
 
-int erg_plan_explain(struct planning *at, struct erg_error *err)
+int erg_plan_explain(struct plan_call *at, struct erg_error *err)
 {
     struct erg_layout layout;
     if (find_asked(at, "--why", at->values->why, &layout, err) != 0) {
@@ -258,14 +258,14 @@ int erg_plan_explain(struct planning *at, struct erg_error *err)
 /* ---- all of them ---- */
 
 /* The best layout. */
-static const struct erg_layout_candidate *best(const struct planning *at)
+static const struct erg_layout_candidate *best(const struct plan_call *at)
 {
     return at->choice.pick_count ? &at->choice.layouts[at->choice.picks[0].option].candidate
                                  : &at->found.items[0];
 }
 
 /* The kinds of GPUs of an answer, and on which each stage of a layout lies. */
-static size_t *set_kinds(struct erg_plan *plan, const struct planning *at,
+static size_t *set_kinds(struct erg_plan *plan, const struct plan_call *at,
                          const struct erg_layout_candidate *candidate)
 {
     plan->kind_count = at->searches->kind_count;
@@ -291,7 +291,7 @@ static size_t *set_kinds(struct erg_plan *plan, const struct planning *at,
 }
 
 /* The answer as a plan: what each instruction runs at. */
-static int write_plan(const struct planning *at, const struct erg_layout_answer *answer,
+static int write_plan(const struct plan_call *at, const struct erg_layout_answer *answer,
                       const char *path, struct erg_error *err)
 {
     const struct erg_layout_pick *pick = &answer->choice->picks[0];
@@ -313,7 +313,7 @@ static int write_plan(const struct planning *at, const struct erg_layout_answer 
 }
 
 /* Writes layouts.json, layouts.html, job.yaml and plan.json of an answer over clocks. */
-static int write_files(const struct planning *at, const struct erg_layout_answer *answer,
+static int write_files(const struct plan_call *at, const struct erg_layout_answer *answer,
                        struct erg_error *err)
 {
     const char *folder = at->values->output;
@@ -340,7 +340,7 @@ static int write_files(const struct planning *at, const struct erg_layout_answer
 
 /* The choice over clocks: of the one that was asked for, or of all, and with several numbers of
  * GPUs what each gives. */
-static int choose(struct planning *at, struct erg_error *err)
+static int choose(struct plan_call *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = choice_request(at);
     if (at->values->layout) {
@@ -356,7 +356,7 @@ static int choose(struct planning *at, struct erg_error *err)
     return erg_layout_counts_init(at->counts, &request, &at->choice, err);
 }
 
-static void print_text(const struct planning *at, const struct erg_layout_answer *answer)
+static void print_text(const struct plan_call *at, const struct erg_layout_answer *answer)
 {
     const struct erg_layout_candidate *first = best(at);
     erg_plan_print_heading(answer);
@@ -383,7 +383,7 @@ static void print_text(const struct planning *at, const struct erg_layout_answer
 }
 
 /* For ergon simulate, in place of an answer. */
-int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
+int erg_plan_print_profile(const struct plan_call *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = choice_request(at);
     struct erg_text text = {0};
@@ -396,7 +396,7 @@ int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
 }
 
 /* What was asked for, or the best of all. Where nothing fits on one kind of GPUs, what would. */
-static int find(struct planning *at, struct erg_error *err)
+static int find(struct plan_call *at, struct erg_error *err)
 {
     const struct plan_values *values = at->values;
     const bool clocks = is_over_clocks(at), remedies = at->search_count == 1 && !is_mixed(at);
@@ -415,7 +415,7 @@ static int find(struct planning *at, struct erg_error *err)
     return 0;
 }
 
-int erg_plan_answer(struct planning *at, bool json, struct erg_error *err)
+int erg_plan_answer(struct plan_call *at, bool json, struct erg_error *err)
 {
     const int export = at->values->export;
     int status = find(at, err);

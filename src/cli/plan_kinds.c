@@ -142,7 +142,7 @@ static int list_numbers(struct numbers *numbers, const char *text,
 
 /* ---- kinds ---- */
 
-static int load_kind(struct planning *at, struct erg_layout_search *search, size_t index,
+static int load_kind(struct plan_call *at, struct erg_layout_search *search, size_t index,
                      const struct erg_cluster *nodes, struct erg_error *err)
 {
     const struct plan_values *values = at->values;
@@ -178,7 +178,7 @@ static int load_kind(struct planning *at, struct erg_layout_search *search, size
 }
 
 /* What all searches ask: only the GPUs are missing. */
-static int fill_search(struct planning *at, struct erg_layout_search *search,
+static int fill_search(struct plan_call *at, struct erg_layout_search *search,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
     const struct plan_values *values = at->values;
@@ -222,7 +222,7 @@ static bool may_be_used(const struct erg_layout_search *search, unsigned used, l
 /* Of one kind one for each number of GPUs. Of several kinds one of any number unless numbers were
  * given; of one number, whatever kinds it is of; of each of several on every kind alone and on all
  * sets of them. */
-static void list_searches(struct planning *at, const struct erg_layout_search *search,
+static void list_searches(struct plan_call *at, const struct erg_layout_search *search,
                           const struct numbers *numbers)
 {
     const bool mixed = search->kind_count > 1, sets = mixed && numbers->count > 1;
@@ -243,7 +243,7 @@ static void list_searches(struct planning *at, const struct erg_layout_search *s
         }
 }
 
-int erg_plan_prepare_searches(struct planning *at, const struct erg_cluster *cluster,
+int erg_plan_prepare_searches(struct plan_call *at, const struct erg_cluster *cluster,
                               struct erg_error *err)
 {
     struct erg_layout_search search;

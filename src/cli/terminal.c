@@ -37,13 +37,13 @@ static struct {
  * shown as "\x1b", those of one byte and those that UTF-8 writes as two. A byte from 0x80 to 0x9f
  * is no control character only where it continues a character of UTF-8.
  */
-struct escaping {
+struct escape_state {
     int continuation;    /* bytes that a character of UTF-8 still has */
     unsigned char least; /* the first of them is no less */
     bool held;           /* its first byte, 0xc2, waits for the second */
 };
 
-static void begin_character(struct escaping *state, unsigned char byte)
+static void begin_character(struct escape_state *state, unsigned char byte)
 {
     state->held = byte == 0xc2;
     state->least = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80; /* else a shorter one exists */
@@ -51,7 +51,7 @@ static void begin_character(struct escaping *state, unsigned char byte)
 }
 
 /* `out` has room for 4 bytes for each of `count` and one character more. */
-static size_t escape(struct escaping *state, const char *bytes, size_t count, char *out)
+static size_t escape(struct escape_state *state, const char *bytes, size_t count, char *out)
 {
     size_t length = 0;
     for (size_t i = 0; i < count; i++) {
@@ -63,7 +63,7 @@ static size_t escape(struct escaping *state, const char *bytes, size_t count, ch
         if (state->held && !control)
             out[length++] = (char)0xc2;
         if (continues)
-            *state = (struct escaping){.continuation = state->continuation - 1, .least = 0x80};
+            *state = (struct escape_state){.continuation = state->continuation - 1, .least = 0x80};
         else
             begin_character(state, byte);
         if (control)
@@ -75,10 +75,10 @@ static size_t escape(struct escaping *state, const char *bytes, size_t count, ch
 }
 
 /* What is held at the end of a text. */
-static size_t escape_end(struct escaping *state, char *out)
+static size_t escape_end(struct escape_state *state, char *out)
 {
     const bool held = state->held;
-    *state = (struct escaping){0};
+    *state = (struct escape_state){0};
     *out = (char)0xc2;
     return held;
 }
@@ -86,7 +86,7 @@ static size_t escape_end(struct escaping *state, char *out)
 void erg_terminal_print(FILE *out, const char *text)
 {
     size_t count = strlen(text);
-    struct escaping state = {0};
+    struct escape_state state = {0};
     char *escaped = erg_xmalloc(4 * count + 4);
     size_t length = escape(&state, text, count, escaped);
     length += escape_end(&state, escaped + length);
@@ -125,7 +125,7 @@ static int close_escaped(void *cookie)
 
 void erg_terminal_guard_output(void)
 {
-    static struct escaping state;
+    static struct escape_state state;
     const cookie_io_functions_t functions = {.write = write_escaped, .close = close_escaped};
     FILE *guarded = fopencookie(&state, "w", functions);
     if (!guarded)
