@@ -107,10 +107,9 @@ static void print_costs(const struct erg_verification *verification)
         {"", "", "composed", "stack", "apart", "composed", "stack", "apart", "time", "energy",
          "clock"},
     };
-    struct erg_table table = {.columns = COLUMNS};
-    for (int line = 0; line < 2; line++)
-        for (int c = 0; c < COLUMNS; c++)
-            erg_table_add(&table, "%s", heads[line][c]);
+    struct erg_table table = {0};
+    erg_print_heads(&table, heads[0], COLUMNS);
+    erg_print_heads(&table, heads[1], COLUMNS);
     for (int backward = 0; backward < 2; backward++)
         for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
             const struct erg_verify_row *row =
@@ -144,10 +143,9 @@ static void print_partitions(const struct erg_verification *verification)
         {"", "", "time", "energy", "time", "energy", "time", "energy", "time", "energy", "time",
          "energy"},
     };
-    struct erg_table table = {.columns = COLUMNS};
-    for (int line = 0; line < 2; line++)
-        for (int c = 0; c < COLUMNS; c++)
-            erg_table_add(&table, "%s", heads[line][c]);
+    struct erg_table table = {0};
+    erg_print_heads(&table, heads[0], COLUMNS);
+    erg_print_heads(&table, heads[1], COLUMNS);
     for (size_t i = 0; i < verification->partition_count; i++) {
         const struct erg_verify_partition *partition = &verification->partitions[i];
         struct erg_cost plan = partition->costs[ERG_VERIFY_PLAN];
@@ -280,8 +278,7 @@ static void print(const struct erg_invocation *call, const struct erg_verify_req
 {
     const struct erg_job *job = request->job;
     if (call->common.json) {
-        json_t *json = document(verification, request->layers);
-        erg_print_json(json);
+        erg_print_json(document(verification, request->layers));
         return;
     }
     printf("%s: %d layers of %s, a microbatch of %ld x %ld tokens, on %s%s\n\n", job->name,

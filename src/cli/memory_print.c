@@ -131,10 +131,9 @@ static void print_traffic(const struct erg_memory_answer *answer)
     const struct erg_memory_traffic *traffic = answer->traffic;
     static const char *const heads[] = {"stage",       "out GB",  "in GB", "sent GB",
                                         "received GB", "waits s", "ends s"};
-    struct erg_table table = {.columns = sizeof heads / sizeof *heads};
+    struct erg_table table = {0};
     double wait_s = 0, shared = 0;
-    for (size_t i = 0; i < table.columns; i++)
-        erg_table_add(&table, "%s", heads[i]);
+    erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
     for (long s = 0; s < traffic->count; s++) {
         const struct erg_memory_stage_traffic *stage = &traffic->stages[s];
         double own = answer->job->kinds[answer->stage_kind[s]].nodes->shared_link_bandwidth;
@@ -221,13 +220,9 @@ static void print_solution(const struct erg_memory_solution *solution)
 static void print_verdict(const struct erg_memory_answer *answer)
 {
     const struct erg_memory_stage *worst = &answer->result->stages[answer->binding];
-    int item = 0;
-    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-        if (worst->items[i] > worst->items[item])
-            item = i;
+    const enum erg_memory_item item = erg_memory_largest(worst);
     printf("\nStage %ld binds with %.2f GiB, most of it %s (%.2f GiB).\n", answer->binding,
-           erg_gib(worst->peak_bytes), erg_memory_item_name((enum erg_memory_item)item),
-           erg_gib(worst->items[item]));
+           erg_gib(worst->peak_bytes), erg_memory_item_name(item), erg_gib(worst->items[item]));
     print_rooms(answer);
     if (answer->traffic)
         print_traffic(answer);

@@ -111,13 +111,12 @@ static int show_grids(const struct query *query, bool json, struct erg_error *er
     const long gpus = query->at->searches->gpus;
     const struct erg_allocation allocation = allocation_of(query->at, gpus);
     struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &query->links);
-    struct erg_table table = {.columns = sizeof heads / sizeof *heads};
+    struct erg_table table = {0};
     struct erg_grid_estimate proxy;
     json_t *document = json_object(), *grids = json_array();
     int status =
         erg_estimate_proxy(&query->estimator, tables, &query->job, &allocation, &proxy, err);
-    for (size_t i = 0; i < table.columns; i++)
-        erg_table_add(&table, "%s", heads[i]);
+    erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
     for (size_t stages = 1; !status && (long)stages <= gpus; stages *= 2) {
         struct erg_grid_estimates grid;
         struct erg_error none;

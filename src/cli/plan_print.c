@@ -10,13 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void add_heads(struct erg_table *table, const char *const *heads, size_t count)
-{
-    table->columns = count;
-    for (size_t i = 0; i < count; i++)
-        erg_table_add(table, "%s", heads[i]);
-}
-
 /* "the least energy within 9 s, 400 kW" */
 static void print_query(const struct erg_goal *query)
 {
@@ -305,7 +298,7 @@ static void print_frontier(const struct erg_layout_answer *answer,
         (double)planned->candidate.batch * (double)planned->candidate.layout.sequence;
     size_t every = (frontier->count + ROWS - 1) / ROWS;
     struct erg_table table = {0};
-    add_heads(&table, heads, sizeof heads / sizeof *heads);
+    erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
     for (size_t i = 0; i < frontier->count; i++) {
         const struct erg_point *point = &frontier->points[i];
         struct erg_layout_clocks clocks;

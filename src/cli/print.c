@@ -14,6 +14,13 @@ void erg_print_json(json_t *document)
     json_decref(document);
 }
 
+void erg_print_heads(struct erg_table *table, const char *const *heads, size_t count)
+{
+    table->columns = count;
+    for (size_t i = 0; i < count; i++)
+        erg_table_add(table, "%s", heads[i]);
+}
+
 void erg_print_table(struct erg_table *table, const char *indent)
 {
     struct erg_text text = {0};

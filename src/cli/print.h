@@ -9,6 +9,9 @@
 /* Takes the document. */
 void erg_print_json(json_t *document);
 
+/* The first row of a table, which has as many columns then. */
+void erg_print_heads(struct erg_table *table, const char *const *heads, size_t count);
+
 /* Lines that begin with `indent`. Releases the table. */
 void erg_print_table(struct erg_table *table, const char *indent);
 
