@@ -68,14 +68,4 @@ int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layou
 int erg_plan_say_needed(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
                         struct erg_error *err);
 
-/*
- * So many layouts are searched for where `top` are shown: a search refines the splits of those that
- * it keeps, so with fewer the first ones might depend on how many are shown.
- */
-static inline size_t erg_plan_searched(size_t top)
-{
-    const size_t least = 64;
-    return top > least ? top : least;
-}
-
 #endif

@@ -181,6 +181,7 @@ static int load_kind(struct plan_call *at, struct erg_layout_search *search, siz
 static int fill_search(struct plan_call *at, struct erg_layout_search *search,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
+    enum { LEAST_TOP = 64 };
     const struct plan_values *values = at->values;
     const struct erg_layout *layout = &at->job->layout;
     const double batch = values->batch != ERG_NOT_GIVEN
@@ -196,7 +197,9 @@ static int fill_search(struct plan_call *at, struct erg_layout_search *search,
         .recomputes = values->recompute >= 0 ? 1u << values->recompute : ERG_RECOMPUTE_ALL,
         .offload = true,
         .per_stage = values->per_stage,
-        .top = erg_plan_searched((size_t)values->top),
+        /* A search refines the splits of those that it keeps, so with fewer the first ones might
+         * depend on how many are shown. */
+        .top = (size_t)(values->top > LEAST_TOP ? values->top : LEAST_TOP),
     };
     if (search->kind_count > ERG_LAYOUT_MOST_KINDS)
         return erg_fail(err, ERG_FAILED, "expected nodes of at most %d kinds, got %zu",

@@ -254,17 +254,7 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
                                 const struct erg_layout_places *places,
                                 const struct erg_layout *layout, double limit);
 
-/* Seconds that do not depend on the split, with this ratio of offloading. */
-double erg_layout_split_waits(const struct erg_layout_places *places,
-                              const struct erg_layout *layout, double offload);
-
 /* ---- the same by rounds, of layouts with virtual stages (chunk_split.c) ---- */
-
-/* A split whose rounds are as level as layers allow, whatever memory it needs: into the splitter's
- * round_layers. Some microseconds. */
-void erg_layout_split_rounds(struct erg_layout_splitter *splitter,
-                             const struct erg_layout_places *places,
-                             const struct erg_layout *layout);
 
 /* Follows the schedule of a split that fits, and with virtual stages that by rounds, too: the
  * candidate becomes that which is faster. Where each stage does what is best for it (per_stage of

@@ -165,8 +165,9 @@ static void fill_stages(struct erg_split_group *groups, const struct split_probl
     }
 }
 
-double erg_layout_split_waits(const struct erg_layout_places *places,
-                              const struct erg_layout *layout, double offload)
+/* Seconds that do not depend on the split, with this ratio of offloading. */
+static double fixed_waits(const struct erg_layout_places *places, const struct erg_layout *layout,
+                          double offload)
 {
     double most = 0;
     for (size_t i = 0; offload > 0 && i < places->count; i++) {
@@ -188,7 +189,7 @@ static double solve(const struct split_problem *at, struct erg_split_group *grou
         .pace_weight = at->pace_weight,
         .sum_weight = at->sum_weight,
     };
-    double constant = erg_layout_split_waits(at->places, at->layout, offload);
+    double constant = fixed_waits(at->places, at->layout, offload);
     return erg_split_solve(&split, limit - constant) + constant;
 }
 
