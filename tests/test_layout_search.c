@@ -11,15 +11,18 @@ static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai
 static struct erg_layout_search search_of(const struct world *world, long gpus, long sequence)
 {
     return (struct erg_layout_search){
-        .time = {world->model, world->engine, &world->machine},
+        .model = world->model,
+        .kinds = {{.engine = world->engine,
+                   .machine = world->machine,
+                   .gpus = gpus,
+                   .memory_bytes = 0x1p36}},
+        .kind_count = 1,
         .gpus = gpus,
         .sequence = sequence,
         .batch_least = 64,
         .batch_most = 64,
-        .memory_bytes = 0x1p36,
         .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
-        .unequal = true,
         .top = 20,
     };
 }
@@ -27,7 +30,7 @@ static struct erg_layout_search search_of(const struct world *world, long gpus, 
 /* The stage that needs most, of all. */
 static double peak_of(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
-    const struct erg_memory_request request = {.model = search->time.model, .layout = layout};
+    const struct erg_memory_request request = {.model = search->model, .layout = layout};
     struct erg_memory_sizes sizes;
     double peak = 0;
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
@@ -69,7 +72,7 @@ static void offer_each(void *context, const struct erg_layout_candidate *candida
 /* Every layout of small numbers, one by one, by the function that evaluates one. */
 static void try_all(struct all *all, const struct erg_layout_search *search)
 {
-    const struct erg_model *model = search->time.model;
+    const struct erg_model *model = search->model;
     for (long t = 1; t <= 8; t++)
         for (long c = 1; c <= 8; c++)
             for (long p = 1; p <= model->layers; p++)
@@ -85,7 +88,8 @@ static void try_all(struct all *all, const struct erg_layout_search *search)
                                                                   (enum erg_recompute)recompute};
                             struct erg_layout_candidate candidate;
                             if (search->gpus % (t * c * p) != 0 ||
-                                erg_layout_evaluate(&candidate, search, &layout, NULL) != 0)
+                                erg_layout_evaluate(&candidate, search, &layout, NULL, 0, NULL) !=
+                                    0)
                                 continue;
                             offer(all, &candidate);
                             erg_layout_candidate_release(&candidate);
@@ -106,20 +110,20 @@ static void the_search_finds_what_trying_all_finds(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_error err;
-        struct erg_layout_found found, seen;
+        struct erg_layout_results found, seen;
         struct all all = {0}, each = {0};
         struct erg_layout_search search = search_of(&world, cases[i].gpus, cases[i].sequence);
         search.batch_least = cases[i].least;
         search.batch_most = cases[i].most;
-        search.memory_bytes = cases[i].gib * 0x1p30;
-        search.unequal = false;
+        search.kinds[0].memory_bytes = cases[i].gib * 0x1p30;
+        search.equal_stages = true;
         search.microbatch_most = 64;
         try_all(&all, &search);
         assert_ok(erg_layout_search(&found, &search, &err), &err);
         assert_int_equal(found.count, all.count);
         for (size_t k = 0; k < found.count; k++) {
             assert_close(found.items[k].tokens_per_s, all.best[k].tokens_per_s, 1e-12);
-            assert_true(found.items[k].peak_bytes <= search.memory_bytes * (1 + 1e-9));
+            assert_true(found.items[k].peak_bytes <= search.kinds[0].memory_bytes * (1 + 1e-9));
             assert_close(found.items[k].peak_bytes, peak_of(&search, &found.items[k].layout),
                          1e-12);
             assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
@@ -138,8 +142,8 @@ static void the_search_finds_what_trying_all_finds(void **state)
         for (size_t k = 0; k < seen.count; k++)
             assert_memory_equal(&seen.items[k].layout, &found.items[k].layout,
                                 sizeof found.items[k].layout);
-        erg_layout_found_release(&seen);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&seen);
+        erg_layout_results_release(&found);
     }
     world_release(&world);
 }
@@ -163,7 +167,7 @@ static void try_split(struct splits *splits)
     for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
         for (long k = i; k >= 0; k -= layout->pipeline)
             even &= labs(splits->chunks[i] - splits->chunks[k]) <= 1;
-    if (erg_layout_evaluate(&candidate, splits->search, layout, NULL) != 0)
+    if (erg_layout_evaluate(&candidate, splits->search, layout, NULL, 0, NULL) != 0)
         return;
     splits->fit++;
     splits->even += even;
@@ -186,7 +190,7 @@ static void try_splits(struct splits *splits, long at, long left)
 }
 
 /* Of what a search with stages that may differ kept, those of one layout's degrees. */
-static double fastest_found(const struct erg_layout_found *found, const struct erg_layout *layout)
+static double fastest_found(const struct erg_layout_results *found, const struct erg_layout *layout)
 {
     double best = INFINITY;
     for (size_t i = 0; i < found->count; i++) {
@@ -210,11 +214,11 @@ static void the_stage_that_needs_most_counts(void **state)
     long fit = 0, few = 0;
     erg_rng_seed(&rng, 8);
     for (int i = 0; i < 6000; i++) {
-        search.gpus = 3 + (long)erg_rng_below(&rng, 6);
+        search.gpus = search.kinds[0].gpus = 3 + (long)erg_rng_below(&rng, 6);
         search.sequence = 4096 << erg_rng_below(&rng, 4);
         search.batch_least = search.batch_most = 1 + (long)erg_rng_below(&rng, 12);
-        search.memory_bytes = 0x1p30 * (20 + 60 * erg_rng_uniform(&rng));
-        search.unequal = erg_rng_below(&rng, 2);
+        search.kinds[0].memory_bytes = 0x1p30 * (20 + 60 * erg_rng_uniform(&rng));
+        search.equal_stages = erg_rng_below(&rng, 2) == 0;
         const struct erg_layout layout = {
             .tensor = 1,
             .context = 1,
@@ -223,11 +227,11 @@ static void the_stage_that_needs_most_counts(void **state)
             .microbatch = 1,
             .recompute = (enum erg_recompute)erg_rng_below(&rng, ERG_RECOMPUTES)};
         struct erg_layout_candidate found;
-        if (erg_layout_evaluate(&found, &search, &layout, NULL) != 0)
+        if (erg_layout_evaluate(&found, &search, &layout, NULL, 0, NULL) != 0)
             continue;
         double peak = peak_of(&search, &found.layout);
         assert_close(found.peak_bytes, peak, 1e-12);
-        assert_true(peak <= search.memory_bytes * (1 + 1e-9));
+        assert_true(peak <= search.kinds[0].memory_bytes * (1 + 1e-9));
         fit++;
         few += found.layout.offload > 0 && found.layout.microbatches <= found.layout.pipeline;
         erg_layout_candidate_release(&found);
@@ -251,7 +255,7 @@ static void no_split_that_fits_is_faster(void **state)
     for (int i = 0; i < 120; i++) {
         static const long gpus[] = {2, 3, 4, 6, 8, 10, 12};
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search =
             search_of(&world, gpus[erg_rng_below(&rng, 7)], 4096 << erg_rng_below(&rng, 2));
         world.model->layers = 4 + (long)erg_rng_below(&rng, 8);
@@ -269,12 +273,13 @@ static void no_split_that_fits_is_faster(void **state)
         search.microbatch_most = 2;
         search.batch_least = search.batch_most =
             (i % 3 ? 24 : 4) * (1 + (long)erg_rng_below(&rng, 3));
-        search.memory_bytes = 0x1p30 * (8 + 24 * erg_rng_uniform(&rng));
-        search.host_bytes = erg_rng_below(&rng, 3) ? 0 : 0x1p30 * (2 + 60 * erg_rng_uniform(&rng));
+        search.kinds[0].memory_bytes = 0x1p30 * (8 + 24 * erg_rng_uniform(&rng));
+        search.kinds[0].host_bytes =
+            erg_rng_below(&rng, 3) ? 0 : 0x1p30 * (2 + 60 * erg_rng_uniform(&rng));
         search.top = 5000;
         if (erg_layout_search(&found, &search, &err) != 0) {
             assert_int_equal(err.status, ERG_INFEASIBLE);
-            found = (struct erg_layout_found){0};
+            found = (struct erg_layout_results){0};
         }
         assert_int_equal(erg_layout_any_fits(&search), found.count > 0);
         nothing += found.count == 0;
@@ -284,7 +289,7 @@ static void no_split_that_fits_is_faster(void **state)
             if (found.items[k].layout.chunk_layers) /* is proven to be the fastest split */
                 assert_near(found.items[k].bound_s, found.items[k].time.total, 0);
             assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
-            assert_true(found.items[k].peak_bytes <= search.memory_bytes * (1 + 1e-9));
+            assert_true(found.items[k].peak_bytes <= search.kinds[0].memory_bytes * (1 + 1e-9));
         }
         host += (long)found.host_memory;
         for (long t = 1; t <= 2; t++)
@@ -314,7 +319,7 @@ static void no_split_that_fits_is_faster(void **state)
                         chunked += v > 1;
                         tilted += splits.even == 0;
                     }
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message(
         "%ld layouts, %ld with virtual stages, %ld only in chunks that differ by more than "
@@ -347,7 +352,7 @@ static bool is_same(const struct erg_layout *a, const struct erg_layout *b)
 }
 
 /* All that fit come once, those that are found as they are found. */
-static void check_offered(const struct offered *offered, const struct erg_layout_found *found)
+static void check_offered(const struct offered *offered, const struct erg_layout_results *found)
 {
     assert_int_equal(offered->count, found->feasible);
     for (size_t i = 0; i < offered->count; i++)
@@ -369,7 +374,7 @@ static void all_ways_to_ask_say_the_same(void **state)
     (void)state;
     struct world world = world_of("llama-3.3-70b");
     struct erg_error err;
-    struct erg_layout_found found, fewer, seen;
+    struct erg_layout_results found, fewer, seen;
     struct erg_layout_search search = search_of(&world, 96, 8192);
     struct offered offered = {0};
     size_t uneven = 0;
@@ -380,7 +385,7 @@ static void all_ways_to_ask_say_the_same(void **state)
         struct erg_layout_candidate alone;
         struct erg_layout layout = found.items[i].layout;
         layout.chunk_layers = NULL;
-        assert_ok(erg_layout_evaluate(&alone, &search, &layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&alone, &search, &layout, NULL, 0, &err), &err);
         assert_close(alone.tokens_per_s, found.items[i].tokens_per_s, 1e-9);
         assert_true(i == 0 || found.items[i].tokens_per_s <= found.items[i - 1].tokens_per_s);
         uneven += found.items[i].layout.virtual_stages > 1 && found.items[i].chunk_layers;
@@ -397,9 +402,9 @@ static void all_ways_to_ask_say_the_same(void **state)
     assert_close(seen.items[0].tokens_per_s, found.items[0].tokens_per_s, 1e-12);
     check_offered(&offered, &seen);
     free(offered.items);
-    erg_layout_found_release(&found);
-    erg_layout_found_release(&fewer);
-    erg_layout_found_release(&seen);
+    erg_layout_results_release(&found);
+    erg_layout_results_release(&fewer);
+    erg_layout_results_release(&seen);
     world_release(&world);
 }
 
@@ -409,7 +414,7 @@ static void stages_may_differ(void **state)
     (void)state;
     struct world world = world_of("gpt3-175b");
     struct erg_error err;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_search search = search_of(&world, 640, 2048);
     search.batch_least = search.batch_most = 640;
     search.top = 150;
@@ -423,12 +428,12 @@ static void stages_may_differ(void **state)
         unequal++;
         interleaved += layout->virtual_stages > 1;
         struct erg_layout_candidate again;
-        assert_ok(erg_layout_evaluate(&again, &search, layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&again, &search, layout, NULL, 0, &err), &err);
         assert_close(again.tokens_per_s, found.items[i].tokens_per_s, 1e-12);
         erg_layout_candidate_release(&again);
     }
     assert_true(unequal > 20 && interleaved > 20);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     world_release(&world);
 }
 
@@ -454,14 +459,14 @@ static void published_layouts_are_among_the_best(void **state)
     for (size_t i = 0; i < rows.count; i++) {
         const struct erg_fit_row *row = &rows.items[i];
         const struct erg_layout *wanted = &row->layout;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search =
             search_of(&world, erg_layout_gpus(wanted), wanted->sequence);
-        search.time.model = row->model;
+        search.model = row->model;
         search.batch_least = 240;
         search.batch_most = 272;
         search.recomputes = 1 << ERG_RECOMPUTE_NONE | 1 << ERG_RECOMPUTE_BALANCED;
-        search.unequal = false;
+        search.equal_stages = true;
         search.microbatch_most = 1;
         search.memory_slack = ERG_MEMORY_ERROR;
         search.top = 150;
@@ -489,7 +494,7 @@ static void published_layouts_are_among_the_best(void **state)
         }
         if (!met)
             fail_msg("row %zu: the published layout is none that fits", i);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message("published layout: best in %d of %zu, among the best 3 in %d; at most %.2f %% "
                   "from our best; offload at most %.3f off\n",
@@ -528,8 +533,8 @@ static void rejected_layouts_say_why(void **state)
          "GiB more than the 64.0 GiB of a GPU"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_fails(erg_layout_evaluate(&candidate, &search, &cases[i].layout, &err), &err,
-                     cases[i].message);
+        assert_fails(erg_layout_evaluate(&candidate, &search, &cases[i].layout, NULL, 0, &err),
+                     &err, cases[i].message);
         assert_int_equal(err.status, ERG_INFEASIBLE);
     }
     const struct erg_layout offloads = {.tensor = 4,
@@ -539,30 +544,31 @@ static void rejected_layouts_say_why(void **state)
                                         .microbatch = 2,
                                         .recompute = ERG_RECOMPUTE_NONE};
     search.batch_least = search.batch_most = 256;
-    assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err);
+    assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, NULL, 0, &err), &err);
     assert_true(candidate.layout.offload > 0.05 && candidate.layout.offload < 1);
-    assert_close(candidate.peak_bytes, search.memory_bytes, 1e-6); /* no more than needed */
+    assert_close(candidate.peak_bytes, search.kinds[0].memory_bytes,
+                 1e-6); /* no more than needed */
     erg_layout_candidate_release(&candidate);
-    search.host_bytes = 0x1p30;
-    assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err,
+    search.kinds[0].host_bytes = 0x1p30;
+    assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, NULL, 0, &err), &err,
                  "to a node's host memory than its 1.0 GiB");
     /* 80 layers in 12 chunks: the fastest split, unless stages must be equal. */
     const struct erg_layout uneven = {
         .tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 3, .microbatch = 1};
-    search.memory_bytes = 0x1p37;
-    assert_ok(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err);
+    search.kinds[0].memory_bytes = 0x1p37;
+    assert_ok(erg_layout_evaluate(&candidate, &search, &uneven, NULL, 0, &err), &err);
     long level[12];
     for (int i = 0; i < 12; i++)
         level[i] = 6 + (i > 3);
     struct erg_layout said = uneven;
     struct erg_layout_candidate other;
     said.chunk_layers = level;
-    assert_ok(erg_layout_evaluate(&other, &search, &said, &err), &err);
+    assert_ok(erg_layout_evaluate(&other, &search, &said, NULL, 0, &err), &err);
     assert_true(candidate.time.total <= other.time.total);
     erg_layout_candidate_release(&other);
     erg_layout_candidate_release(&candidate);
-    search.unequal = false;
-    assert_fails(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err,
+    search.equal_stages = true;
+    assert_fails(erg_layout_evaluate(&candidate, &search, &uneven, NULL, 0, &err), &err,
                  "cannot be divided among 4 stages of 3 chunks");
     world_release(&world);
 }
@@ -572,12 +578,12 @@ static void searches_without_an_answer_say_why(void **state)
     (void)state;
     struct world world = world_of("gpt3-175b");
     struct erg_error err;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_search search = search_of(&world, 8, 2048);
     assert_fails(erg_layout_search(&found, &search, &err), &err,
                  "no layout of gpt3-175b on 8 GPUs fits into 64.0 GiB; nearest is tensor");
     assert_int_equal(err.status, ERG_INFEASIBLE);
-    search.gpus = 1024;
+    search.gpus = search.kinds[0].gpus = 1024;
     search.batch_least = search.batch_most = 1;
     assert_fails(erg_layout_search(&found, &search, &err), &err,
                  "spreads a batch of 1 sequences over 1024 GPUs");

@@ -3,19 +3,20 @@
 
 #include "base/random.h"
 #include "layout/memory/stage_memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <limits.h>
 
 static struct erg_layout_search search_of(const struct world *world, long gpus, long sequence)
 {
     return (struct erg_layout_search){
-        .time = {world->model, world->engine, &world->machine},
+        .model = world->model,
+        .kinds = {{.engine = world->engine, .machine = world->machine, .gpus = gpus}},
+        .kind_count = 1,
         .gpus = gpus,
         .sequence = sequence,
         .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
-        .unequal = true,
         .group_most = 2,
         .microbatch_most = 2,
     };
@@ -139,10 +140,11 @@ static void a_stage_holds_what_any_of_its_chunks_do(void **state)
         search.offload = erg_rng_below(&rng, 4) > 0;
         world.model->layers = layout.pipeline * v + 8; /* of others any */
         const long stage = (long)erg_rng_below(&rng, (uint64_t)layout.pipeline);
-        struct erg_layout_pieces pieces;
+        const struct erg_layout_block block = {.stages = layout.pipeline};
+        struct erg_layout_site site;
         struct erg_layout_places places;
-        erg_layout_pieces_init(&pieces, &search, &layout);
-        erg_layout_places_init(&places, &search, &pieces, &layout, 1e9);
+        erg_layout_site_init(&site, &search);
+        erg_layout_places_init(&places, &site, &layout, &block, 1);
         struct ways ways = {.places = &places,
                             .layout = &layout,
                             .stage = stage,
@@ -159,10 +161,10 @@ static void a_stage_holds_what_any_of_its_chunks_do(void **state)
         layout.chunk_layers = chunks;
         erg_layout_stage_lines(&lines, &places.on[0], &layout, stage);
         layout.chunk_layers = NULL;
-        search.memory_bytes =
+        search.kinds[0].memory_bytes =
             erg_layout_stage_peak(&lines, erg_rng_below(&rng, 2) ? ways.offload : 0) *
             (0.85 + 0.2 * erg_rng_uniform(&rng));
-        search.host_bytes =
+        search.kinds[0].host_bytes =
             erg_rng_below(&rng, 4) ? 0 : 8 * lines.host_bytes * 1.5 * erg_rng_uniform(&rng);
         try_ways(&ways, 0, layers);
         const bool holds =
@@ -190,7 +192,7 @@ static void a_stage_holds_what_any_of_its_chunks_do(void **state)
 /* ---- splits ---- */
 
 /* The fastest that was found of these degrees. */
-static const struct erg_layout_candidate *find(const struct erg_layout_found *found,
+static const struct erg_layout_candidate *find(const struct erg_layout_results *found,
                                                const struct erg_layout *wanted)
 {
     for (size_t i = 0; i < found->count; i++) {
@@ -255,15 +257,15 @@ static void splits_far_from_even_are_found(void **state)
     struct world world = world_of("llama-2-7b");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         long chunks[6];
         struct erg_layout_search search = search_of(&world, cases[i].gpus, cases[i].sequence);
         world.model->layers = cases[i].layers;
         world.model->vocab = cases[i].vocabulary;
         world.engine->offload_interference = 0.1;
         search.batch_least = search.batch_most = cases[i].batch;
-        search.memory_bytes = 0x1p30 * cases[i].gib;
-        search.host_bytes = 0x1p30 * cases[i].host_gib;
+        search.kinds[0].memory_bytes = 0x1p30 * cases[i].gib;
+        search.kinds[0].host_bytes = 0x1p30 * cases[i].host_gib;
         search.top = 1000;
         assert_ok(erg_layout_search(&found, &search, &err), &err);
         const struct erg_layout_candidate *best = find(&found, &cases[i].layout);
@@ -273,10 +275,10 @@ static void splits_far_from_even_are_found(void **state)
         struct erg_layout layout = best->layout;
         struct erg_layout_candidate known;
         layout.chunk_layers = memcpy(chunks, cases[i].chunks, sizeof chunks);
-        assert_ok(erg_layout_evaluate(&known, &search, &layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&known, &search, &layout, NULL, 0, &err), &err);
         assert_close(best->time.total, known.time.total, 1e-9);
         erg_layout_candidate_release(&known);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     world_release(&world);
 }
@@ -288,13 +290,13 @@ static void large_models_have_a_bound(void **state)
     (void)state;
     struct world world = world_of("llama-3.3-70b");
     struct erg_error err;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_search search = search_of(&world, 96, 8192);
     struct erg_rng rng;
     double furthest = 0, others = 0;
     long tried = 0;
     search.batch_least = search.batch_most = 24;
-    search.memory_bytes = 0x1p36;
+    search.kinds[0].memory_bytes = 0x1p36;
     search.group_most = 8;
     search.top = 20;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
@@ -321,7 +323,7 @@ static void large_models_have_a_bound(void **state)
                 }
             }
             layout.chunk_layers = chunks;
-            if (erg_layout_evaluate(&other, &search, &layout, &err) != 0)
+            if (erg_layout_evaluate(&other, &search, &layout, NULL, 0, &err) != 0)
                 continue;
             assert_true(other.time.total >= item->bound_s * (1 - 1e-9));
             erg_layout_candidate_release(&other);
@@ -333,7 +335,7 @@ static void large_models_have_a_bound(void **state)
                   "layout %.1f %%\n",
                   tried, found.count, 100 * furthest, 100 * found.gap);
     assert_true(tried > 500 && furthest < 0.05);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     world_release(&world);
 }
 
@@ -347,10 +349,10 @@ static void offloading_counts_in_bounds(void **state)
     long offload = 0;
     for (long batch = 1280; batch <= 2560; batch += 256) {
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search = search_of(&world, 1024, 2048);
         search.batch_least = search.batch_most = batch;
-        search.memory_bytes = 0x1p30 * 48;
+        search.kinds[0].memory_bytes = 0x1p30 * 48;
         search.group_most = 8;
         search.microbatch_most = 0;
         search.top = 20;
@@ -363,7 +365,7 @@ static void offloading_counts_in_bounds(void **state)
             offload++;
         }
         gap = fmax(gap, found.gap);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message("%ld layouts that offload: no split is more than %.2f %% faster, of any layout "
                   "%.2f %%\n",
@@ -381,10 +383,10 @@ static void splits_of_many_chunks_are_near_their_bounds(void **state)
     long many = 0;
     for (long batch = 64; batch <= 192; batch += 64) {
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search = search_of(&world, 64, 4096);
         search.batch_least = search.batch_most = batch;
-        search.memory_bytes = 0x1p30 * 72;
+        search.kinds[0].memory_bytes = 0x1p30 * 72;
         search.group_most = 8;
         search.top = 64;
         assert_ok(erg_layout_search(&found, &search, &err), &err);
@@ -397,7 +399,7 @@ static void splits_of_many_chunks_are_near_their_bounds(void **state)
             furthest = fmax(furthest, item->time.total / item->bound_s - 1);
             many++;
         }
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message(
         "%ld layouts: no split is more than %.3f %% faster in the mean, %.2f %% at most\n", many,
