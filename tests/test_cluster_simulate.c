@@ -358,9 +358,10 @@ static void test_rounds_by_hand(void **state)
 static const struct erg_policy *watched;
 static long decisions;
 
-static int watched_open(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *watched_open(const struct erg_scheduler *scheduler, const void *rules)
 {
-    return watched->open ? watched->open(state, scheduler, err) : 0;
+    (void)rules;
+    return watched->open ? watched->open(scheduler, watched->rules) : NULL;
 }
 
 static void watched_close(void *state)

@@ -143,6 +143,15 @@ int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node)
     return bits(occupancy->free[node]);
 }
 
+int erg_occupancy_up(const struct erg_occupancy *occupancy, int type)
+{
+    const struct erg_gpu_type *gpus = &occupancy->fleet->types[type];
+    int up = 0;
+    for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++)
+        up += occupancy->down[node] ? 0 : gpus->gpus_per_node;
+    return up;
+}
+
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu)
 {
     return occupancy->owners[occupancy->first_owner[node] + gpu];

@@ -56,6 +56,8 @@ void erg_occupancy_free(struct erg_occupancy *occupancy);
 /* Whether no job has any GPU of a node that is up. */
 bool erg_occupancy_idle(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
+/* GPUs of a type whose nodes are up. */
+int erg_occupancy_up(const struct erg_occupancy *occupancy, int type);
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu);
 
 /* In which order nodes are chosen, those that are off after all others; among equals always in the

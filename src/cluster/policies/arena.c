@@ -39,8 +39,7 @@ struct arena {
     struct erg_placement placement;
 };
 
-int erg_arena_open(void **state, const struct erg_scheduler *scheduler,
-                   const struct arena_rules *rules)
+void *erg_arena_open(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct arena *arena = erg_xcalloc(1, sizeof *arena);
     struct arena_table *tables[] = {&arena->table, &arena->trial, &arena->best, &arena->before};
@@ -48,8 +47,7 @@ int erg_arena_open(void **state, const struct erg_scheduler *scheduler,
         arena_table_init(tables[i], scheduler, rules);
     arena->opportunistic = erg_xcalloc(scheduler->jobs_count, sizeof *arena->opportunistic);
     arena->hopeless = erg_xcalloc(scheduler->trace->workloads_count, sizeof *arena->hopeless);
-    *state = arena;
-    return 0;
+    return arena;
 }
 
 void erg_arena_close(void *state)
@@ -387,26 +385,12 @@ int erg_arena_decide(void *state, struct erg_scheduler *scheduler,
     return 0;
 }
 
-static int open_arena(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    static const struct arena_rules rules = {0};
-    (void)err;
-    return erg_arena_open(state, scheduler, &rules);
-}
-
-static int open_deadlines(void **state, const struct erg_scheduler *scheduler,
-                          struct erg_error *err)
-{
-    static const struct arena_rules rules = {.deadlines = true};
-    (void)err;
-    return erg_arena_open(state, scheduler, &rules);
-}
-
 const struct erg_policy erg_policy_arena = {
     .name = "arena",
     .summary = "Arena: changes types and numbers of GPUs as the cluster fills",
-    .events = ERG_ARENA_CALLED,
-    .open = open_arena,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = &(const struct arena_rules){0},
+    .open = erg_arena_open,
     .decide = erg_arena_decide,
     .close = erg_arena_close,
 };
@@ -414,8 +398,9 @@ const struct erg_policy erg_policy_arena = {
 const struct erg_policy erg_policy_arena_ddl = {
     .name = "arena-ddl",
     .summary = "Arena that keeps deadlines",
-    .events = ERG_ARENA_CALLED,
-    .open = open_deadlines,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = &(const struct arena_rules){.deadlines = true},
+    .open = erg_arena_open,
     .decide = erg_arena_decide,
     .close = erg_arena_close,
 };

@@ -100,12 +100,10 @@ bool arena_search(struct arena_table *table, int seat, int *budget, struct arena
  */
 bool arena_downgrade(struct arena_table *table, int seat, int depth);
 
-/* For the functions of a policy (policy.h); the rules are borrowed. */
-int erg_arena_open(void **state, const struct erg_scheduler *scheduler,
-                   const struct arena_rules *rules);
+/* For a policy (policy.h) whose rules are a struct arena_rules. */
+void *erg_arena_open(const struct erg_scheduler *scheduler, const void *rules);
 int erg_arena_decide(void *state, struct erg_scheduler *scheduler,
                      const struct erg_occasion *occasion, struct erg_error *err);
 void erg_arena_close(void *state);
-#define ERG_ARENA_CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
 
 #endif

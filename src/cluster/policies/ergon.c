@@ -82,8 +82,7 @@
 #define TAKEN_SHARE 0.01 /* of all GPUs: where more are free, nobody waits for a slower job's */
 #define ENERGY_SHARE 0.31
 
-static int open_any(void **state, const struct erg_scheduler *scheduler,
-                    const struct ergon_taste *taste)
+static void *open_ergon(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct ergon *ergon = erg_xcalloc(1, sizeof *ergon);
     ergon->workloads = scheduler->trace->workloads_count;
@@ -93,25 +92,8 @@ static int open_any(void **state, const struct erg_scheduler *scheduler,
         erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *ergon->tenant_used_s);
     ergon->decided_s = -INFINITY;
     ergon->fleet_idle_w = erg_fleet_idle_power(scheduler->fleet);
-    ergon->taste = taste;
-    *state = ergon;
-    return 0;
-}
-
-static int open_ergon(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    static const struct ergon_taste taste = {
-        .thrift_free = 5, .idle_share = 5, .critical_power = 1};
-    (void)err;
-    return open_any(state, scheduler, &taste);
-}
-
-static int open_thrifty(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    static const struct ergon_taste taste = {
-        .thrift_free = 2, .idle_share = 0, .critical_power = 3};
-    (void)err;
-    return open_any(state, scheduler, &taste);
+    ergon->taste = rules;
+    return ergon;
 }
 
 static void close_ergon(void *state)
@@ -179,17 +161,6 @@ static double time_power(const struct ergon *ergon, const struct erg_scheduler *
     double power_w = ergon->taste->idle_share * ergon->fleet_idle_w / jobs;
     power_w /= fmax(1, relative_cost(scheduler));
     return power_w > 0 ? exp2(rint(STEPS * log2(power_w)) / STEPS) : 0;
-}
-
-static void count_supply(struct ergon *ergon, const struct erg_scheduler *scheduler)
-{
-    int *supply = ergon->market.supply;
-    for (int type = 0; type < ergon->market.types; type++)
-        supply[type] = scheduler->occupancy->free_gpus[type];
-    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
-        const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[scheduler->jobs[id].shape];
-        supply[shape->type] += erg_shape_gpus(shape);
-    }
 }
 
 /* Does what the market decided, as far as GPUs lie together. */
@@ -320,7 +291,8 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
     ergon->energy_price = energy_price(ergon, scheduler);
     ergon->clocking.rest_w = time_power(ergon, scheduler);
     ergon_weigh(ergon, scheduler);
-    count_supply(ergon, scheduler);
+    for (int type = 0; type < ergon->market.types; type++)
+        ergon->market.supply[type] = erg_occupancy_up(scheduler->occupancy, type);
     ergon_clear(ergon, scheduler);
     apply(ergon, scheduler);
     use_rest(ergon, scheduler);
@@ -340,13 +312,11 @@ static double linger(const struct erg_scheduler *scheduler)
     return scheduler->fleet->power_saving.wake_s;
 }
 
-#define EVENTS                                                                                     \
-    (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR | ERG_EVENT_TARIFF)
-
 const struct erg_policy erg_policy_ergon = {
     .name = "ergon",
     .summary = "a market for GPUs: type, number, locality and operating point of all jobs together",
-    .events = EVENTS,
+    .events = ERG_EVENTS_OF_JOBS | ERG_EVENT_TARIFF,
+    .rules = &(const struct ergon_taste){.thrift_free = 5, .idle_share = 5, .critical_power = 1},
     .open = open_ergon,
     .decide = decide_ergon,
     .close = close_ergon,
@@ -356,8 +326,9 @@ const struct erg_policy erg_policy_ergon = {
 const struct erg_policy erg_policy_ergon_thrifty = {
     .name = "ergon-thrifty",
     .summary = "the same, with still slower clocks where GPUs are free",
-    .events = EVENTS,
-    .open = open_thrifty,
+    .events = ERG_EVENTS_OF_JOBS | ERG_EVENT_TARIFF,
+    .rules = &(const struct ergon_taste){.thrift_free = 2, .idle_share = 0, .critical_power = 3},
+    .open = open_ergon,
     .decide = decide_ergon,
     .close = close_ergon,
     .linger = linger,

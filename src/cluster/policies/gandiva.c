@@ -27,13 +27,12 @@ struct gandiva {
     struct erg_placement placement; /* scratch */
 };
 
-static int open_gandiva(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *open_gandiva(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
+    (void)rules;
     struct gandiva *gandiva = erg_xcalloc(1, sizeof *gandiva);
     erg_queues_init(&gandiva->queues, scheduler);
-    *state = gandiva;
-    return 0;
+    return gandiva;
 }
 
 static void close_gandiva(void *state)
@@ -72,17 +71,11 @@ static void shrink(struct gandiva *gandiva, struct erg_scheduler *scheduler, int
     erg_scheduler_place(scheduler, id, &gandiva->placement, 0);
 }
 
-static bool fit(struct erg_scheduler *scheduler, int job, int type)
-{
-    int shape = erg_asked_shape(scheduler, job, type);
-    return erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE);
-}
-
 /* Places a job, if need be on GPUs that others have grown into. */
 static bool fit_or_reclaim(void *state, struct erg_scheduler *scheduler, int job, int type)
 {
     struct gandiva *gandiva = state;
-    if (fit(scheduler, job, type))
+    if (erg_asked_fit(scheduler, job, type, ERG_LEAST_FREE))
         return true;
     int reclaimable = scheduler->occupancy->free_gpus[type];
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next)
@@ -94,7 +87,7 @@ static bool fit_or_reclaim(void *state, struct erg_scheduler *scheduler, int job
         if (!runs_on(scheduler, id, type) || !has_grown(scheduler, id))
             continue;
         shrink(gandiva, scheduler, id);
-        if (fit(scheduler, job, type))
+        if (erg_asked_fit(scheduler, job, type, ERG_LEAST_FREE))
             return true;
     }
     return false;
@@ -163,7 +156,7 @@ static int decide_gandiva(void *state, struct erg_scheduler *scheduler,
 const struct erg_policy erg_policy_gandiva = {
     .name = "gandiva",
     .summary = "first come, first served; jobs migrate together and grow into idle GPUs",
-    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_gandiva,
     .decide = decide_gandiva,
     .close = close_gandiva,

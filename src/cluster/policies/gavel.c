@@ -53,11 +53,11 @@ struct gavel {
     int *turn_of; /* by job: the type it is to run on; -1: none */
 };
 
-static int open_gavel(void **state, const struct erg_scheduler *scheduler, bool fair)
+static void *open_gavel(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct gavel *gavel = erg_xcalloc(1, sizeof *gavel);
     size_t jobs = scheduler->jobs_count, types = scheduler->fleet->types_count;
-    gavel->fair = fair;
+    gavel->fair = rules != NULL;
     gavel->types = (int)types;
     gavel->jobs = erg_xcalloc(jobs, sizeof *gavel->jobs);
     gavel->shares = erg_xcalloc(jobs * types, sizeof *gavel->shares);
@@ -66,20 +66,7 @@ static int open_gavel(void **state, const struct erg_scheduler *scheduler, bool 
     gavel->turn_of = erg_xcalloc(jobs, sizeof *gavel->turn_of);
     gavel->decided_s = -INFINITY;
     gavel->length_s = fmax(ROUND_S, RESTARTS_PER_ROUND * erg_scheduler_cost(scheduler, 1));
-    *state = gavel;
-    return 0;
-}
-
-static int open_sum(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    (void)err;
-    return open_gavel(state, scheduler, false);
-}
-
-static int open_fair(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    (void)err;
-    return open_gavel(state, scheduler, true);
+    return gavel;
 }
 
 static void close_gavel(void *state)
@@ -101,20 +88,13 @@ static size_t cell(const struct gavel *gavel, int job, int type)
     return (size_t)job * (size_t)gavel->types + (size_t)type;
 }
 
-/* Samples/s of a job on what it asked for, of a type; 0: it cannot run. */
-static double speed_on(const struct erg_scheduler *scheduler, int job, int type)
-{
-    int shape = erg_asked_shape(scheduler, job, type);
-    return shape < 0 ? 0 : erg_scheduler_speed(scheduler, job, shape)->samples_per_s;
-}
-
 /* A job's mean speed if it spent time on all types in proportion to their GPUs. */
 static double equal_speed(const struct gavel *gavel, const struct erg_scheduler *scheduler, int job)
 {
     double sum = 0;
     for (int type = 0; type < gavel->types; type++) {
         const struct erg_gpu_type *gpus = &scheduler->fleet->types[type];
-        sum += speed_on(scheduler, job, type) * gpus->nodes * gpus->gpus_per_node;
+        sum += erg_asked_speed(scheduler, job, type) * gpus->nodes * gpus->gpus_per_node;
     }
     return sum / scheduler->fleet->gpus;
 }
@@ -155,15 +135,6 @@ static void keep_accounts(struct gavel *gavel, const struct erg_scheduler *sched
     }
 }
 
-static int up_gpus(const struct erg_scheduler *scheduler, int type)
-{
-    const struct erg_gpu_type *gpus = &scheduler->fleet->types[type];
-    int up = 0;
-    for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++)
-        up += scheduler->occupancy->down[node] ? 0 : gpus->gpus_per_node;
-    return up;
-}
-
 /* The program: rows of types, then of jobs' time, then of jobs' speeds (gavel-fair). */
 static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler)
 {
@@ -171,7 +142,7 @@ static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler
     int jobs = (int)gavel->count;
     erg_program_reset(program);
     for (int type = 0; type < gavel->types; type++)
-        erg_program_row(program, 0, up_gpus(scheduler, type));
+        erg_program_row(program, 0, erg_occupancy_up(scheduler->occupancy, type));
     for (int i = 0; i < jobs; i++)
         erg_program_row(program, 0, 1);
     for (int i = 0; i < jobs && gavel->fair; i++)
@@ -181,7 +152,7 @@ static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler
         int gpus = scheduler->jobs[job].request->gpus;
         double unit = gavel->fair ? equal_speed(gavel, scheduler, job) / gpus : 1;
         for (int type = 0; type < gavel->types; type++) {
-            double speed = speed_on(scheduler, job, type) / unit;
+            double speed = erg_asked_speed(scheduler, job, type) / unit;
             if (speed <= 0)
                 continue;
             erg_program_column(program, gavel->fair ? SUM_WEIGHT * speed / jobs : speed, 1);
@@ -211,7 +182,7 @@ static int solve(struct gavel *gavel, const struct erg_scheduler *scheduler, str
     size_t column = 0;
     for (size_t i = 0; i < gavel->count; i++)
         for (int type = 0; type < gavel->types; type++) {
-            bool runs = speed_on(scheduler, gavel->jobs[i], type) > 0;
+            bool runs = erg_asked_speed(scheduler, gavel->jobs[i], type) > 0;
             gavel->shares[cell(gavel, gavel->jobs[i], type)] = runs ? gavel->solution[column++] : 0;
         }
     gavel->changed = false;
@@ -236,7 +207,7 @@ static void take_turns(struct gavel *gavel, const struct erg_scheduler *schedule
         gavel->turns = erg_xrealloc(gavel->turns, gavel->turns_capacity, sizeof *gavel->turns);
     }
     for (int type = 0; type < gavel->types; type++)
-        left[type] = up_gpus(scheduler, type);
+        left[type] = erg_occupancy_up(scheduler->occupancy, type);
     for (size_t i = 0; i < gavel->count; i++) {
         int job = gavel->jobs[i];
         gavel->turn_of[job] = -1;
@@ -262,23 +233,6 @@ static void take_turns(struct gavel *gavel, const struct erg_scheduler *schedule
     free(left);
 }
 
-static bool fit(struct erg_scheduler *scheduler, int job, int type)
-{
-    int shape = erg_asked_shape(scheduler, job, type);
-    return erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE);
-}
-
-/* The fastest type with room. */
-static bool fit_anywhere(struct erg_scheduler *scheduler, int job)
-{
-    int type = -1;
-    while ((type = erg_asked_next_type(scheduler, job, type)) >= 0)
-        if (scheduler->jobs[job].request->gpus <= scheduler->occupancy->free_gpus[type] &&
-            fit(scheduler, job, type))
-            return true;
-    return false;
-}
-
 static void apply(struct gavel *gavel, struct erg_scheduler *scheduler)
 {
     for (size_t i = 0; i < gavel->count; i++) {
@@ -294,7 +248,7 @@ static void apply(struct gavel *gavel, struct erg_scheduler *scheduler)
         for (size_t i = 0; i < gavel->count; i++) {
             const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
             if (job->request->gpus == gpus && job->shape < 0 && gavel->turn_of[job->id] >= 0)
-                fit(scheduler, job->id, gavel->turn_of[job->id]);
+                erg_asked_fit(scheduler, job->id, gavel->turn_of[job->id], ERG_LEAST_FREE);
         }
 }
 
@@ -302,7 +256,8 @@ static void use_rest(const struct gavel *gavel, struct erg_scheduler *scheduler)
 {
     for (size_t i = 0; i < gavel->count; i++) {
         const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
-        if (job->shape < 0 && !fit_anywhere(scheduler, job->id) && job->state == ERG_JOB_RUNNING)
+        if (job->shape < 0 && erg_asked_fit_anywhere(scheduler, job->id, ERG_LEAST_FREE) < 0 &&
+            job->state == ERG_JOB_RUNNING)
             erg_scheduler_suspend(scheduler, job->id);
     }
 }
@@ -326,13 +281,11 @@ static int decide_gavel(void *state, struct erg_scheduler *scheduler,
     return 0;
 }
 
-#define CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
-
 const struct erg_policy erg_policy_gavel = {
     .name = "gavel",
     .summary = "shares of time on each type by a linear program, for the most throughput",
-    .events = CALLED,
-    .open = open_sum,
+    .events = ERG_EVENTS_OF_JOBS,
+    .open = open_gavel,
     .decide = decide_gavel,
     .close = close_gavel,
 };
@@ -340,8 +293,9 @@ const struct erg_policy erg_policy_gavel = {
 const struct erg_policy erg_policy_gavel_fair = {
     .name = "gavel-fair",
     .summary = "the same, for the least of all jobs' speeds",
-    .events = CALLED,
-    .open = open_fair,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = "fair",
+    .open = open_gavel,
     .decide = decide_gavel,
     .close = close_gavel,
 };

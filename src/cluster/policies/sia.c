@@ -51,16 +51,15 @@ struct sia {
     double decided_s;
 };
 
-static int open_sia(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *open_sia(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
+    (void)rules;
     struct sia *sia = erg_xcalloc(1, sizeof *sia);
     sia->workloads = scheduler->trace->workloads_count;
     sia->menus = erg_xcalloc(sia->workloads, sizeof *sia->menus);
     erg_market_init(&sia->market, (int)scheduler->fleet->types_count);
     sia->decided_s = -INFINITY;
-    *state = sia;
-    return 0;
+    return sia;
 }
 
 static void close_sia(void *state)
@@ -118,17 +117,6 @@ static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
     }
 }
 
-static void count_supply(struct sia *sia, const struct erg_scheduler *scheduler)
-{
-    for (int type = 0; type < sia->market.types; type++)
-        sia->market.supply[type] = scheduler->occupancy->free_gpus[type];
-    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
-        const struct erg_cluster_job *job = &scheduler->jobs[id];
-        sia->market.supply[scheduler->speeds->shapes[job->shape].type] +=
-            erg_placement_gpus(&job->placement);
-    }
-}
-
 /* The same program for Cbc; what it gives replaces what the market gave. */
 static int solve_exactly(struct sia *sia, struct erg_error *err)
 {
@@ -169,7 +157,8 @@ static int solve(struct sia *sia, const struct erg_scheduler *scheduler, struct 
     for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
         ERG_PUSH(&sia->jobs, items, id);
     erg_market_reset(&sia->market);
-    count_supply(sia, scheduler);
+    for (int type = 0; type < sia->market.types; type++)
+        sia->market.supply[type] = erg_occupancy_up(scheduler->occupancy, type);
     for (size_t i = 0; i < sia->jobs.count; i++)
         bid(sia, scheduler, sia->jobs.items[i]);
     erg_market_clear(&sia->market);
@@ -241,7 +230,7 @@ static int decide_sia(void *state, struct erg_scheduler *scheduler,
 const struct erg_policy erg_policy_sia = {
     .name = "sia",
     .summary = "types and numbers of GPUs of all jobs by an integer program",
-    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_sia,
     .decide = decide_sia,
     .close = close_sia,

@@ -50,9 +50,9 @@ struct tiresias {
     size_t calls;
 };
 
-static int open_tiresias(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *open_tiresias(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
+    (void)rules;
     struct tiresias *tiresias = erg_xcalloc(1, sizeof *tiresias);
     size_t jobs = scheduler->jobs_count;
     tiresias->types = (int)scheduler->fleet->types_count;
@@ -64,8 +64,7 @@ static int open_tiresias(void **state, const struct erg_scheduler *scheduler, st
     tiresias->refusals =
         erg_xcalloc(scheduler->trace->workloads_count * ((size_t)scheduler->speeds->gpus_most + 1),
                     sizeof *tiresias->refusals);
-    *state = tiresias;
-    return 0;
+    return tiresias;
 }
 
 static void close_tiresias(void *state)
@@ -173,8 +172,7 @@ static void note_stop(struct tiresias *tiresias, const struct erg_scheduler *sch
 
 static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type, int job)
 {
-    int shape = erg_asked_shape(scheduler, job, type);
-    if (!erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE))
+    if (!erg_asked_fit(scheduler, job, type, ERG_LEAST_FREE))
         return false;
     note_run(tiresias, scheduler, &tiresias->lines[type], job);
     return true;
@@ -238,21 +236,16 @@ static size_t *refusal_of(const struct tiresias *tiresias, const struct erg_sche
 static bool change_line(struct tiresias *tiresias, struct erg_scheduler *scheduler, int job)
 {
     struct line *from = &tiresias->lines[tiresias->type_of[job]];
-    int type = -1;
-    while ((type = erg_asked_next_type(scheduler, job, type)) >= 0) {
-        int shape = erg_asked_shape(scheduler, job, type);
-        if (scheduler->jobs[job].request->gpus > scheduler->occupancy->free_gpus[type] ||
-            !erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE))
-            continue;
-        line_remove(tiresias, scheduler, from, job);
-        from->waiting--;
-        tiresias->type_of[job] = type;
-        tiresias->lines[type].waiting++;
-        line_insert(tiresias, scheduler, &tiresias->lines[type], job);
-        note_run(tiresias, scheduler, &tiresias->lines[type], job);
-        return true;
-    }
-    return false;
+    int type = erg_asked_fit_anywhere(scheduler, job, ERG_LEAST_FREE);
+    if (type < 0)
+        return false;
+    line_remove(tiresias, scheduler, from, job);
+    from->waiting--;
+    tiresias->type_of[job] = type;
+    tiresias->lines[type].waiting++;
+    line_insert(tiresias, scheduler, &tiresias->lines[type], job);
+    note_run(tiresias, scheduler, &tiresias->lines[type], job);
+    return true;
 }
 
 /* What one job could not have, no other one of its kind can. */
@@ -315,7 +308,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
 const struct erg_policy erg_policy_tiresias = {
     .name = "tiresias",
     .summary = "least attained service first, in GPU-hours, with preemption",
-    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_tiresias,
     .decide = decide_tiresias,
     .close = close_tiresias,

@@ -303,12 +303,11 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
     event_heap_init(&sim.switching, (size_t)simulation->fleet->nodes);
     sort_submissions(&sim);
     simulator_sort_outages(&sim.outages, simulation);
-    int status = policy->open ? policy->open(&sim.policy_state, sim.scheduler, err) : 0;
-    if (status == 0) {
-        status = run(&sim, err);
-        if (policy->close)
-            policy->close(sim.policy_state);
-    }
+    if (policy->open)
+        sim.policy_state = policy->open(sim.scheduler, policy->rules);
+    int status = run(&sim, err);
+    if (policy->close)
+        policy->close(sim.policy_state);
     if (status == 0) {
         simulator_note_waiting(&sim);
         *result = (struct erg_simulated){.jobs_count = count,
