@@ -1,9 +1,12 @@
 /* What a policy decided, booked: accounts, meters and records of the jobs that it changed. */
 #include "cluster/simulate/simulate_internal.h"
 
+#include "base/memory.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
 {
@@ -141,20 +144,78 @@ static void record_change(struct simulator *sim, const struct change *before)
                          job->id, -1);
 }
 
+/* In the records, a placement's GPUs are a job's from now on; -1: nobody's. */
+static void hold(const struct simulator *sim, int *holders, const struct erg_placement *placement,
+                 int job)
+{
+    for (int i = 0; i < placement->count; i++) {
+        const struct erg_slice *slice = &placement->slices[i];
+        int *of_node = holders + sim->scheduler->occupancy->first_owner[slice->node];
+        for (uint64_t rest = slice->gpus; rest; rest &= rest - 1)
+            of_node[__builtin_ctzll(rest)] = job;
+    }
+}
+
+/* Whether another job has a GPU of this one's in the records. */
+static bool is_held(const struct simulator *sim, const int *holders,
+                    const struct erg_cluster_job *job)
+{
+    for (int i = 0; i < job->placement.count; i++) {
+        const struct erg_slice *slice = &job->placement.slices[i];
+        const int *of_node = holders + sim->scheduler->occupancy->first_owner[slice->node];
+        for (uint64_t rest = slice->gpus; rest; rest &= rest - 1) {
+            int holder = of_node[__builtin_ctzll(rest)];
+            if (holder >= 0 && holder != job->id)
+                return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * Who reads the records one by one never sees a GPU with two jobs: each job comes after those whose
+ * GPUs it gets. Where jobs exchange GPUs, one of them first gives its own back, by a record of its
+ * own.
+ */
 static void record_changes(struct simulator *sim)
 {
-    if (!sim->simulation->keep_events)
-        return;
-    size_t count;
-    struct record_step *steps = simulator_record_order(sim, &count);
-    for (size_t i = 0; i < count; i++) {
-        const struct change *change = &sim->scheduler->changes->items[steps[i].change];
-        if (steps[i].releases)
-            simulator_record(sim, ERG_RECORD_RELEASE, change->job, -1);
-        else
+    const struct erg_change_log *changes = sim->scheduler->changes;
+    size_t left = changes->count, gpus = (size_t)sim->scheduler->fleet->gpus;
+    enum progress {
+        HOLDS,
+        RELEASED,
+        RECORDED
+    } *progress = erg_xcalloc(changes->count, sizeof *progress);
+    int *holders = erg_xmalloc(gpus * sizeof *holders);
+    memset(holders, -1, gpus * sizeof *holders);
+    for (size_t i = 0; i < changes->count; i++)
+        hold(sim, holders, &changes->items[i].placement, changes->items[i].job);
+    while (left > 0) {
+        const struct change *exchanged = NULL;
+        bool recorded = false;
+        for (size_t i = 0; i < changes->count; i++) {
+            const struct change *change = &changes->items[i];
+            if (progress[i] == RECORDED)
+                continue;
+            if (is_held(sim, holders, &sim->scheduler->jobs[change->job])) {
+                exchanged = exchanged || progress[i] == RELEASED ? exchanged : change;
+                continue;
+            }
             record_change(sim, change);
+            if (progress[i] == HOLDS)
+                hold(sim, holders, &change->placement, -1);
+            progress[i] = RECORDED;
+            recorded = true;
+            left--;
+        }
+        if (recorded)
+            continue;
+        simulator_record(sim, ERG_RECORD_RELEASE, exchanged->job, -1);
+        hold(sim, holders, &exchanged->placement, -1);
+        progress[exchanged - changes->items] = RELEASED;
     }
-    free(steps);
+    free(progress);
+    free(holders);
 }
 
 int simulator_book(struct simulator *sim, struct erg_error *err)
@@ -168,7 +229,7 @@ int simulator_book(struct simulator *sim, struct erg_error *err)
         (void)job;
         result = book_change(sim, &changes->items[i], err);
     }
-    if (result == 0 && changes->count > 0)
+    if (result == 0 && changes->count > 0 && sim->simulation->keep_events)
         record_changes(sim);
     scheduler_settle(sim->scheduler);
     return result;

@@ -77,15 +77,6 @@ void simulator_note_waiting(struct simulator *sim);
  */
 int simulator_book(struct simulator *sim, struct erg_error *err);
 
-/* What is recorded of a decision: a change by index, or that its job gives its GPUs back before. */
-struct record_step {
-    size_t change;
-    bool releases;
-};
-
-/* The steps in the order in which they are to be recorded; to be freed. */
-struct record_step *simulator_record_order(const struct simulator *sim, size_t *count);
-
 /* The pace of a running job that stays on its GPUs is another from now on. */
 void simulator_pace(struct simulator *sim, int job);
 
