@@ -12,7 +12,7 @@
 #define ERG_CLUSTER_OCCUPANCY_H
 
 #include "cluster/fleet.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -100,7 +100,7 @@ static void close_ergon(void *state)
 {
     struct ergon *ergon = state;
     for (size_t i = 0; i < ergon->workloads; i++)
-        ergon_menu_release(&ergon->menus[i]);
+        erg_menu_release(&ergon->menus[i]);
     free(ergon->menus);
     erg_market_release(&ergon->market);
     free(ergon->bidders.items);
@@ -176,14 +176,14 @@ static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
         long given = ergon->market.bidders.items[i].given;
         if (given >= 0) {
             const struct ergon_bid *bid = &ergon->bids.items[given];
-            const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
-            ergon->orders[orders++] = (struct ergon_order){
+            const struct erg_menu *menu = erg_menu_of(ergon, scheduler, id);
+            ergon->orders[orders++] = (struct erg_order){
                 id, menu, bid->stays ? NULL : &menu->choices.items[bid->choice], bid->point};
         } else if (scheduler->jobs[id].state == ERG_JOB_RUNNING) {
             erg_scheduler_suspend(scheduler, id);
         }
     }
-    ergon_place(scheduler, ergon->orders, orders);
+    erg_orders_place(scheduler, ergon->orders, orders);
 }
 
 /* Gives a job without GPUs the best of what is free, within the power left. */
@@ -191,14 +191,14 @@ static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, 
                           double *left_w)
 {
     int id = ergon->bidders.items[index].job;
-    const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
+    const struct erg_menu *menu = erg_menu_of(ergon, scheduler, id);
     long tried = -1;
-    while ((tried = ergon_next_offer(scheduler, &ergon->market, index, tried)) >= 0) {
+    while ((tried = erg_order_next_offer(scheduler, &ergon->market, index, tried)) >= 0) {
         const struct ergon_bid *bid = &ergon->bids.items[tried];
         if (bid->choice < 0 || bid->extra_w > *left_w)
             continue;
-        struct ergon_order order = {id, menu, &menu->choices.items[bid->choice], bid->point};
-        if (ergon_fit(scheduler, &order)) {
+        struct erg_order order = {id, menu, &menu->choices.items[bid->choice], bid->point};
+        if (erg_order_fit(scheduler, &order)) {
             *left_w -= bid->extra_w;
             return true;
         }
@@ -216,8 +216,9 @@ static double drawn_power(const struct erg_scheduler *scheduler, int *gpus)
             continue; /* lifted */
         const struct erg_speed *speed = erg_scheduler_speed(scheduler, id, job->shape);
         int type = scheduler->speeds->shapes[job->shape].type;
-        extra_w += erg_placement_gpus(&job->placement) *
-                   (speed->points[job->point].power_w - ergon_base_power(scheduler->fleet, type));
+        extra_w +=
+            erg_placement_gpus(&job->placement) *
+            (speed->points[job->point].power_w - erg_fleet_base_power(scheduler->fleet, type));
         gpus[type] += erg_placement_gpus(&job->placement);
     }
     return extra_w;
@@ -229,7 +230,7 @@ static double left_power(const struct ergon *ergon, const struct erg_scheduler *
         return INFINITY;
     int *gpus = erg_xcalloc((size_t)ergon->market.types, sizeof *gpus);
     double drawn_w = drawn_power(scheduler, gpus);
-    double left_w = ergon_allowed_power(scheduler, gpus) - drawn_w;
+    double left_w = erg_bids_allowed_power(scheduler, gpus) - drawn_w;
     free(gpus);
     return left_w;
 }
@@ -258,8 +259,7 @@ static void run_one(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
     for (size_t i = ergon->bidders.count; i-- > 0 && scheduler->running.count == 0;) {
         const struct erg_bidder *offers = &ergon->market.bidders.items[i];
-        const struct ergon_menu *menu =
-            ergon_menu_of(ergon, scheduler, ergon->bidders.items[i].job);
+        const struct erg_menu *menu = erg_menu_of(ergon, scheduler, ergon->bidders.items[i].job);
         const struct ergon_bid *least = NULL;
         for (size_t o = offers->first; o < offers->end; o++) {
             const struct ergon_bid *bid = &ergon->bids.items[o];
@@ -267,9 +267,9 @@ static void run_one(struct ergon *ergon, struct erg_scheduler *scheduler)
                 least = bid;
         }
         if (least)
-            ergon_fit(scheduler,
-                      &(struct ergon_order){ergon->bidders.items[i].job, menu,
-                                            &menu->choices.items[least->choice], least->point});
+            erg_order_fit(scheduler,
+                          &(struct erg_order){ergon->bidders.items[i].job, menu,
+                                              &menu->choices.items[least->choice], least->point});
     }
 }
 
@@ -286,14 +286,14 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
         erg_scheduler_wake(scheduler, next_s);
         return 0;
     }
-    ergon_keep_accounts(ergon, scheduler);
+    erg_bidders_keep_accounts(ergon, scheduler);
     ergon->clocking.thrift = clock_thrift(ergon, scheduler);
     ergon->energy_price = energy_price(ergon, scheduler);
     ergon->clocking.rest_w = time_power(ergon, scheduler);
-    ergon_weigh(ergon, scheduler);
+    erg_bidders_weigh(ergon, scheduler);
     for (int type = 0; type < ergon->market.types; type++)
         ergon->market.supply[type] = erg_occupancy_up(scheduler->occupancy, type);
-    ergon_clear(ergon, scheduler);
+    erg_bids_clear(ergon, scheduler);
     apply(ergon, scheduler);
     use_rest(ergon, scheduler);
     run_one(ergon, scheduler);

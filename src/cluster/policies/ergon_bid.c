@@ -15,8 +15,8 @@
 /* What a job bids on: a shape, as a choice of the menu or, without one, because it has it. */
 struct lot {
     const struct ergon_bidder *bidder;
-    const struct ergon_menu *menu;
-    const struct ergon_choice *choice; /* whose fastest shape this is; NULL: of none */
+    const struct erg_menu *menu;
+    const struct erg_menu_choice *choice; /* whose fastest shape this is; NULL: of none */
     const struct erg_speed *speed;
     int gpus;
     double base_w; /* of each */
@@ -26,16 +26,17 @@ static double clocked_worth(const struct ergon *ergon, const struct lot *lot, in
 {
     if (lot->choice && lot->bidder->rest_w == 0)
         return lot->menu->worths[lot->choice->first_worth + (size_t)point].clocked;
-    return ergon_merit(lot->menu, lot->speed->samples_per_s, lot->gpus, &lot->speed->points[point],
-                       ergon->clocking.rest_w + lot->bidder->rest_w, ergon->clocking.thrift);
+    return erg_menu_merit(lot->menu, lot->speed->samples_per_s, lot->gpus,
+                          &lot->speed->points[point], ergon->clocking.rest_w + lot->bidder->rest_w,
+                          ergon->clocking.thrift);
 }
 
 static double shared_worth(const struct lot *lot, int point)
 {
     if (lot->choice)
         return lot->menu->worths[lot->choice->first_worth + (size_t)point].shared;
-    return ergon_merit(lot->menu, lot->speed->samples_per_s, lot->gpus, &lot->speed->points[point],
-                       0, ERGON_THRIFT);
+    return erg_menu_merit(lot->menu, lot->speed->samples_per_s, lot->gpus,
+                          &lot->speed->points[point], 0, ERGON_THRIFT);
 }
 
 /* Picks the operating point by what it is worth less what its energy costs; `now` (-1: none) is
@@ -69,10 +70,10 @@ static bool picks_itself(const struct ergon *ergon, const struct ergon_bidder *b
 /* Offers a shape at the operating point that the job picks itself: as a choice of the menu, or to
  * stay on it. */
 static void offer_point(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                        const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index,
+                        const struct ergon_bidder *bidder, const struct erg_menu *menu, int index,
                         int shape, double keep)
 {
-    const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
+    const struct erg_menu_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
     bool stays = shape == scheduler->jobs[bidder->job].shape;
     int type = scheduler->speeds->shapes[shape].type, point = 0;
     const struct lot lot = {
@@ -81,7 +82,7 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
         .choice = choice && choice->shape == shape ? choice : NULL,
         .speed = erg_scheduler_speed(scheduler, bidder->job, shape),
         .gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]),
-        .base_w = ergon_base_power(scheduler->fleet, type),
+        .base_w = erg_fleet_base_power(scheduler->fleet, type),
     };
     int now = stays ? scheduler->jobs[bidder->job].point : -1;
     double value = pick_point(ergon, &lot, keep, now, &point);
@@ -91,7 +92,7 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
 }
 
 /* Offers a choice at the operating point that was picked for everybody. */
-static void offer_choice(struct ergon *ergon, const struct ergon_choice *choice, int index,
+static void offer_choice(struct ergon *ergon, const struct erg_menu_choice *choice, int index,
                          bool stays, double value)
 {
     ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, choice->point, choice->extra_w});
@@ -109,7 +110,7 @@ static double keep_of(double left_s, double cost_s)
 /* Offers to stay on the GPUs that the job has; `index` is the choice of as many of the same type,
  * or -1. */
 static void offer_stay(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                       const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index)
+                       const struct ergon_bidder *bidder, const struct erg_menu *menu, int index)
 {
     int shape = scheduler->jobs[bidder->job].shape;
     int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
@@ -117,7 +118,7 @@ static void offer_stay(struct ergon *ergon, const struct erg_scheduler *schedule
     double left_s =
         bidder->remaining * erg_scheduler_speed(scheduler, bidder->job, shape)->iteration_s;
     double keep = 1 + STAYING * cost_s / fmin(ERGON_HORIZON_S, fmax(cost_s, left_s));
-    const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
+    const struct erg_menu_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
     if (choice && choice->shape == shape && !picks_itself(ergon, bidder))
         offer_choice(ergon, choice, index, true, bidder->weight * keep * choice->merit);
     else
@@ -129,14 +130,14 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
                 const struct ergon_bidder *bidder)
 {
     int shape = scheduler->jobs[bidder->job].shape;
-    const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, bidder->job);
+    const struct erg_menu *menu = erg_menu_of(ergon, scheduler, bidder->job);
     const struct erg_gpu_shape *now = shape >= 0 ? &scheduler->speeds->shapes[shape] : NULL;
     int type = now ? now->type : -1, gpus = now ? erg_shape_gpus(now) : 0;
     bool may_stay = now != NULL;
     double start_s = now ? 0 : menu->least_cost_s; /* which it needs in any case */
     erg_market_bid(&ergon->market);
     for (int i = 0; i < (int)menu->choices.count; i++) {
-        const struct ergon_choice *choice = &menu->choices.items[i];
+        const struct erg_menu_choice *choice = &menu->choices.items[i];
         if (may_stay && (choice->type > type || (choice->type == type && choice->gpus >= gpus))) {
             bool same = choice->type == type && choice->gpus == gpus;
             offer_stay(ergon, scheduler, bidder, menu, same ? i : -1);
@@ -174,13 +175,13 @@ static double clear_market(struct ergon *ergon, const struct erg_scheduler *sche
     return extra_w;
 }
 
-double ergon_allowed_power(const struct erg_scheduler *scheduler, const int *gpus)
+double erg_bids_allowed_power(const struct erg_scheduler *scheduler, const int *gpus)
 {
     const struct erg_fleet *fleet = scheduler->fleet;
     double others_w = 0;
     for (int t = 0; t < (int)fleet->types_count; t++) {
         const struct erg_gpu_type *type = &fleet->types[t];
-        double base_w = ergon_base_power(fleet, t);
+        double base_w = erg_fleet_base_power(fleet, t);
         int on = (type->nodes - scheduler->occupancy->off_nodes[t]) * type->gpus_per_node;
         others_w += type->nodes * type->gpus_per_node * base_w;
         others_w += fmax(0, on - gpus[t]) * (type->idle_power_w - base_w);
@@ -201,7 +202,7 @@ static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *s
             const struct erg_offer *offer = &market->offers.items[market->bidders.items[i].given];
             gpus[offer->type] += offer->gpus;
         }
-    double left_w = ergon_allowed_power(scheduler, gpus) - *wanted_w;
+    double left_w = erg_bids_allowed_power(scheduler, gpus) - *wanted_w;
     free(gpus);
     return left_w;
 }
@@ -254,7 +255,7 @@ static double rent_per_watt(const struct erg_market *market, double extra_w)
     return extra_w > 0 ? rent / extra_w : 0;
 }
 
-void ergon_clear(struct ergon *ergon, const struct erg_scheduler *scheduler)
+void erg_bids_clear(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double extra_w;
     if (isinf(scheduler->power_cap_w))

@@ -34,7 +34,7 @@
 #define EXACT_COLUMNS 60
 
 struct sia {
-    struct ergon_menu *menus; /* by workload; without choices: not made yet */
+    struct erg_menu *menus; /* by workload; without choices: not made yet */
     size_t workloads;
     struct erg_market market; /* a bidder for each job, an offer for each choice of its menu */
     struct erg_program program;
@@ -45,7 +45,7 @@ struct sia {
         size_t count, capacity;
     } jobs;
     struct {
-        struct ergon_order *items;
+        struct erg_order *items;
         size_t count, capacity;
     } orders;
     double decided_s;
@@ -66,7 +66,7 @@ static void close_sia(void *state)
 {
     struct sia *sia = state;
     for (size_t i = 0; i < sia->workloads; i++)
-        ergon_menu_release(&sia->menus[i]);
+        erg_menu_release(&sia->menus[i]);
     free(sia->menus);
     erg_market_release(&sia->market);
     erg_program_release(&sia->program);
@@ -76,16 +76,16 @@ static void close_sia(void *state)
     free(sia);
 }
 
-static const struct ergon_menu *menu_of(struct sia *sia, const struct erg_scheduler *scheduler,
-                                        int job)
+static const struct erg_menu *menu_of(struct sia *sia, const struct erg_scheduler *scheduler,
+                                      int job)
 {
     int workload = scheduler->jobs[job].request->workload;
     if (sia->menus[workload].choices.count == 0)
-        ergon_menu_make(&sia->menus[workload], scheduler, workload);
+        erg_menu_make(&sia->menus[workload], scheduler, workload);
     return &sia->menus[workload];
 }
 
-static bool has(const struct erg_scheduler *scheduler, int id, const struct ergon_choice *choice)
+static bool has(const struct erg_scheduler *scheduler, int id, const struct erg_menu_choice *choice)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
     if (job->shape < 0)
@@ -97,16 +97,16 @@ static bool has(const struct erg_scheduler *scheduler, int id, const struct ergo
 /* The objective, turned round: what it gains by giving a job each configuration. */
 static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
 {
-    const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+    const struct erg_menu *menu = menu_of(sia, scheduler, id);
     const struct erg_cluster_job *job = &scheduler->jobs[id];
-    const struct ergon_choice *least = &menu->choices.items[0];
+    const struct erg_menu_choice *least = &menu->choices.items[0];
     double age_s = scheduler->now_s - job->submitted_s;
     for (size_t i = 1; i < menu->choices.count; i++)
         if (menu->choices.items[i].samples_per_s < least->samples_per_s)
             least = &menu->choices.items[i];
     erg_market_bid(&sia->market);
     for (size_t i = 0; i < menu->choices.count; i++) {
-        const struct ergon_choice *choice = &menu->choices.items[i];
+        const struct erg_menu_choice *choice = &menu->choices.items[i];
         double goodput = least->gpus * choice->samples_per_s / least->samples_per_s;
         double cost_s = erg_scheduler_cost(scheduler, choice->gpus);
         if (job->shape >= 0 && !has(scheduler, id, choice))
@@ -172,12 +172,12 @@ static int solve(struct sia *sia, const struct erg_scheduler *scheduler, struct 
 static bool fit_rest(struct sia *sia, struct erg_scheduler *scheduler, size_t index)
 {
     int id = sia->jobs.items[index];
-    const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+    const struct erg_menu *menu = menu_of(sia, scheduler, id);
     size_t first = sia->market.bidders.items[index].first;
     long tried = -1;
-    while ((tried = ergon_next_offer(scheduler, &sia->market, index, tried)) >= 0)
-        if (ergon_fit(scheduler, &(struct ergon_order){
-                                     id, menu, &menu->choices.items[tried - (long)first], 0}))
+    while ((tried = erg_order_next_offer(scheduler, &sia->market, index, tried)) >= 0)
+        if (erg_order_fit(scheduler, &(struct erg_order){
+                                         id, menu, &menu->choices.items[tried - (long)first], 0}))
             return true;
     return false;
 }
@@ -188,18 +188,18 @@ static void apply(struct sia *sia, struct erg_scheduler *scheduler)
     for (size_t i = 0; i < sia->jobs.count; i++) {
         int id = sia->jobs.items[i];
         const struct erg_bidder *bidder = &sia->market.bidders.items[i];
-        const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+        const struct erg_menu *menu = menu_of(sia, scheduler, id);
         if (bidder->given < 0) {
             if (scheduler->jobs[id].state == ERG_JOB_RUNNING)
                 erg_scheduler_suspend(scheduler, id);
             continue;
         }
-        const struct ergon_choice *choice =
+        const struct erg_menu_choice *choice =
             &menu->choices.items[bidder->given - (long)bidder->first];
         ERG_PUSH(&sia->orders, items,
-                 (struct ergon_order){id, menu, has(scheduler, id, choice) ? NULL : choice, 0});
+                 (struct erg_order){id, menu, has(scheduler, id, choice) ? NULL : choice, 0});
     }
-    ergon_place(scheduler, sia->orders.items, sia->orders.count);
+    erg_orders_place(scheduler, sia->orders.items, sia->orders.count);
     for (size_t i = 0; i < sia->jobs.count; i++) {
         const struct erg_cluster_job *job = &scheduler->jobs[sia->jobs.items[i]];
         if (job->placement.count == 0 && !fit_rest(sia, scheduler, i) &&

@@ -31,7 +31,7 @@ enum { THRESHOLDS = sizeof thresholds_gpu_s / sizeof *thresholds_gpu_s };
 #define ROUNDING_S 1e-6
 
 /* The jobs of a type that have not ended, by priority. */
-struct line {
+struct type_line {
     int *items;
     size_t count, capacity;
     size_t waiting; /* of them */
@@ -40,13 +40,13 @@ struct line {
 };
 
 struct tiresias {
-    struct line *lines; /* by type */
+    struct type_line *lines; /* by type */
     int types;
-    int *type_of;              /* by job: where it lines up */
-    unsigned char *levels;     /* by job: its queue */
-    bool *chosen;              /* by job, while its line is served */
-    struct event_heap sinking; /* running jobs by when they will pass a threshold */
-    size_t *refusals;          /* [workload][GPUs]: the last call in which these found no room */
+    int *type_of;                  /* by job: where it lines up */
+    unsigned char *levels;         /* by job: its queue */
+    bool *chosen;                  /* by job, while its line is served */
+    struct erg_event_heap sinking; /* running jobs by when they will pass a threshold */
+    size_t *refusals; /* [workload][GPUs]: the last call in which these found no room */
     size_t calls;
 };
 
@@ -60,7 +60,7 @@ static void *open_tiresias(const struct erg_scheduler *scheduler, const void *ru
     tiresias->type_of = erg_xcalloc(jobs, sizeof *tiresias->type_of);
     tiresias->levels = erg_xcalloc(jobs, sizeof *tiresias->levels);
     tiresias->chosen = erg_xcalloc(jobs, sizeof *tiresias->chosen);
-    event_heap_init(&tiresias->sinking, jobs);
+    erg_event_heap_init(&tiresias->sinking, jobs);
     tiresias->refusals =
         erg_xcalloc(scheduler->trace->workloads_count * ((size_t)scheduler->speeds->gpus_most + 1),
                     sizeof *tiresias->refusals);
@@ -76,7 +76,7 @@ static void close_tiresias(void *state)
     free(tiresias->type_of);
     free(tiresias->levels);
     free(tiresias->chosen);
-    event_heap_release(&tiresias->sinking);
+    erg_event_heap_release(&tiresias->sinking);
     free(tiresias->refusals);
     free(tiresias);
 }
@@ -92,7 +92,7 @@ static bool before(const struct tiresias *tiresias, const struct erg_scheduler *
 
 /* Where a job stands in its line, or would. */
 static size_t position(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                       const struct line *line, int job)
+                       const struct type_line *line, int job)
 {
     size_t low = 0, high = line->count;
     while (low < high) {
@@ -106,7 +106,7 @@ static size_t position(const struct tiresias *tiresias, const struct erg_schedul
 }
 
 static void line_insert(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                        struct line *line, int job)
+                        struct type_line *line, int job)
 {
     size_t at = position(tiresias, scheduler, line, job);
     ERG_RESERVE(line, items, 1);
@@ -116,7 +116,7 @@ static void line_insert(const struct tiresias *tiresias, const struct erg_schedu
 }
 
 static void line_remove(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                        struct line *line, int job)
+                        struct type_line *line, int job)
 {
     size_t at = position(tiresias, scheduler, line, job);
     memmove(line->items + at, line->items + at + 1, (--line->count - at) * sizeof *line->items);
@@ -133,15 +133,15 @@ static void expect_sinking(struct tiresias *tiresias, const struct erg_scheduler
         at_s =
             scheduler->now_s + (thresholds_gpu_s[level] - erg_scheduler_attained(scheduler, job)) /
                                    scheduler->jobs[job].request->gpus;
-    event_heap_set(&tiresias->sinking, job, at_s);
+    erg_event_heap_set(&tiresias->sinking, job, at_s);
 }
 
 /* Moves running jobs whose service has passed a threshold. */
 static void demote(struct tiresias *tiresias, const struct erg_scheduler *scheduler)
 {
-    while (event_heap_next(&tiresias->sinking) <= scheduler->now_s + ROUNDING_S) {
-        int job = event_heap_pop(&tiresias->sinking), level = tiresias->levels[job];
-        struct line *line = &tiresias->lines[tiresias->type_of[job]];
+    while (erg_event_heap_next(&tiresias->sinking) <= scheduler->now_s + ROUNDING_S) {
+        int job = erg_event_heap_pop(&tiresias->sinking), level = tiresias->levels[job];
+        struct type_line *line = &tiresias->lines[tiresias->type_of[job]];
         double attained = erg_scheduler_attained(scheduler, job) +
                           2 * ROUNDING_S * scheduler->jobs[job].request->gpus;
         line_remove(tiresias, scheduler, line, job);
@@ -155,7 +155,7 @@ static void demote(struct tiresias *tiresias, const struct erg_scheduler *schedu
 
 /* A job of the line got its GPUs, or lost them. */
 static void note_run(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                     struct line *line, int job)
+                     struct type_line *line, int job)
 {
     line->waiting--;
     line->busy_gpus += scheduler->jobs[job].request->gpus;
@@ -163,11 +163,11 @@ static void note_run(struct tiresias *tiresias, const struct erg_scheduler *sche
 }
 
 static void note_stop(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                      struct line *line, int job)
+                      struct type_line *line, int job)
 {
     line->waiting++;
     line->busy_gpus -= scheduler->jobs[job].request->gpus;
-    event_heap_set(&tiresias->sinking, job, INFINITY);
+    erg_event_heap_set(&tiresias->sinking, job, INFINITY);
 }
 
 static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type, int job)
@@ -182,7 +182,7 @@ static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int 
 static bool fit_or_preempt(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type,
                            int job, size_t *preempted_from)
 {
-    struct line *line = &tiresias->lines[type];
+    struct type_line *line = &tiresias->lines[type];
     while (!fit(tiresias, scheduler, type, job)) {
         int last = -1;
         while (last < 0 && *preempted_from > 0) {
@@ -201,7 +201,7 @@ static bool fit_or_preempt(struct tiresias *tiresias, struct erg_scheduler *sche
 /* Gives a type's GPUs to the first of its line. */
 static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type)
 {
-    struct line *line = &tiresias->lines[type];
+    struct type_line *line = &tiresias->lines[type];
     size_t end = 0, preempted_from = line->count;
     int left = line->busy_gpus + scheduler->occupancy->free_gpus[type];
     line->changed = false;
@@ -235,7 +235,7 @@ static size_t *refusal_of(const struct tiresias *tiresias, const struct erg_sche
 /* A job that waits and names no type goes where GPUs are left that nobody there can use. */
 static bool change_line(struct tiresias *tiresias, struct erg_scheduler *scheduler, int job)
 {
-    struct line *from = &tiresias->lines[tiresias->type_of[job]];
+    struct type_line *from = &tiresias->lines[tiresias->type_of[job]];
     int type = erg_asked_fit_anywhere(scheduler, job, ERG_LEAST_FREE);
     if (type < 0)
         return false;
@@ -253,7 +253,7 @@ static void use_other_types(struct tiresias *tiresias, struct erg_scheduler *sch
 {
     tiresias->calls++;
     for (int type = 0; type < tiresias->types; type++) {
-        struct line *line = &tiresias->lines[type];
+        struct type_line *line = &tiresias->lines[type];
         for (size_t i = 0; i < line->count && line->waiting > 0;) {
             const struct erg_cluster_job *job = &scheduler->jobs[line->items[i]];
             size_t *refusal = refusal_of(tiresias, scheduler, job->request);
@@ -275,7 +275,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
     struct tiresias *tiresias = state;
     for (size_t i = 0; i < occasion->ended_count; i++) {
         int job = occasion->ended[i];
-        struct line *line = &tiresias->lines[tiresias->type_of[job]];
+        struct type_line *line = &tiresias->lines[tiresias->type_of[job]];
         note_stop(tiresias, scheduler, line, job);
         line_remove(tiresias, scheduler, line, job);
         line->waiting--;
@@ -300,8 +300,8 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
         if (tiresias->lines[type].changed || nodes_changed)
             serve(tiresias, scheduler, type);
     use_other_types(tiresias, scheduler);
-    if (event_heap_next(&tiresias->sinking) < INFINITY)
-        erg_scheduler_wake(scheduler, event_heap_next(&tiresias->sinking));
+    if (erg_event_heap_next(&tiresias->sinking) < INFINITY)
+        erg_scheduler_wake(scheduler, erg_event_heap_next(&tiresias->sinking));
     return 0;
 }
 

@@ -14,7 +14,7 @@
 
 #include "cluster/job_trace.h"
 #include "cluster/occupancy.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 #include "cluster/tariff.h"
 
 #include <stdbool.h>
@@ -74,13 +74,6 @@ struct erg_scheduler {
     struct erg_work *works;         /* by id: the accounts; the simulator's */
     struct erg_change_log *changes; /* of this decision; the simulator's */
 };
-
-/* `for (int j = list.first; j >= 0; j = erg_scheduler_job(scheduler, j)->next)`. */
-static inline struct erg_cluster_job *erg_scheduler_job(const struct erg_scheduler *scheduler,
-                                                        int id)
-{
-    return &scheduler->jobs[id];
-}
 
 /* Whether job a came before job b: by submission, jobs of one moment in the order of the trace. */
 static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, int a, int b)

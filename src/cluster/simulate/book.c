@@ -1,5 +1,5 @@
 /* What a policy decided, booked: accounts, meters and records of the jobs that it changed. */
-#include "cluster/simulate/simulate_internal.h"
+#include "cluster/simulate/simulation_internal.h"
 
 #include "base/memory.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
+void erg_simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
 {
     if (!sim->simulation->keep_events)
         return;
@@ -29,15 +29,15 @@ void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job,
         ERG_PUSH(&sim->slices, items, now->placement.slices[i]);
 }
 
-void simulator_refresh(struct simulator *sim, int id)
+void erg_simulator_refresh(struct simulator *sim, int id)
 {
     const struct erg_accounting *accounting = sim->scheduler->accounting;
     const struct erg_work *work = &sim->scheduler->works[id];
     double share_until_s = INFINITY;
-    meter_update(&sim->meter, id);
+    erg_cluster_meter_update(&sim->meter, id);
     if (sim->scheduler->jobs[id].state == ERG_JOB_RUNNING)
         accounting->share(work, sim->scheduler->now_s, &share_until_s);
-    event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
+    erg_event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
 }
 
 /* The accounts begin anew: what the job had until now is added up. */
@@ -56,13 +56,13 @@ static double iteration_s(const struct simulator *sim, const struct erg_cluster_
     return speed->iteration_s * erg_speed_slowdown(speed, job->point, sim->meter.throttle);
 }
 
-void simulator_pace(struct simulator *sim, int id)
+void erg_simulator_pace(struct simulator *sim, int id)
 {
     const struct erg_cluster_job *job = &sim->scheduler->jobs[id];
     add_used(sim, id, &job->placement);
     sim->scheduler->accounting->pace(&sim->scheduler->works[id], sim->scheduler->fleet,
                                      sim->scheduler->now_s, iteration_s(sim, job));
-    simulator_refresh(sim, id);
+    erg_simulator_refresh(sim, id);
 }
 
 /* Whether a job can run where the policy has put it. */
@@ -102,7 +102,7 @@ static void book_move(struct simulator *sim, const struct change *before)
         if (isnan(job->started_s))
             job->started_s = scheduler->now_s;
     }
-    simulator_refresh(sim, job->id);
+    erg_simulator_refresh(sim, job->id);
 }
 
 static bool has_changed(const struct erg_cluster_job *job, const struct change *before)
@@ -115,8 +115,8 @@ static int book_change(struct simulator *sim, const struct change *before, struc
 {
     const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
     if (job->state == ERG_JOB_REJECTED) {
-        simulator_note_rejected(sim, job->id);
-        meter_update(&sim->meter, job->id);
+        erg_simulator_note_rejected(sim, job->id);
+        erg_cluster_meter_update(&sim->meter, job->id);
         return 0;
     }
     if (!has_changed(job, before))
@@ -125,7 +125,7 @@ static int book_change(struct simulator *sim, const struct change *before, struc
     if (job->placement.count > 0 && check_placed(sim, job, err) != 0)
         return -1;
     if (erg_placement_equal(&before->placement, &job->placement))
-        simulator_pace(sim, job->id);
+        erg_simulator_pace(sim, job->id);
     else
         book_move(sim, before);
     return 0;
@@ -135,13 +135,13 @@ static void record_change(struct simulator *sim, const struct change *before)
 {
     const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
     if (job->state == ERG_JOB_REJECTED)
-        simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
+        erg_simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
     else if (has_changed(job, before))
-        simulator_record(sim,
-                         job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
-                         : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
-                                                            : ERG_RECORD_START,
-                         job->id, -1);
+        erg_simulator_record(sim,
+                             job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
+                             : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
+                                                                : ERG_RECORD_START,
+                             job->id, -1);
 }
 
 /* In the records, a placement's GPUs are a job's from now on; -1: nobody's. */
@@ -210,7 +210,7 @@ static void record_changes(struct simulator *sim)
         }
         if (recorded)
             continue;
-        simulator_record(sim, ERG_RECORD_RELEASE, exchanged->job, -1);
+        erg_simulator_record(sim, ERG_RECORD_RELEASE, exchanged->job, -1);
         hold(sim, holders, &exchanged->placement, -1);
         progress[exchanged - changes->items] = RELEASED;
     }
@@ -218,11 +218,11 @@ static void record_changes(struct simulator *sim)
     free(holders);
 }
 
-int simulator_book(struct simulator *sim, struct erg_error *err)
+int erg_simulator_book(struct simulator *sim, struct erg_error *err)
 {
     const struct erg_change_log *changes = sim->scheduler->changes;
     int result = 0;
-    simulator_wake_nodes(sim);
+    erg_simulator_wake_nodes(sim);
     for (size_t i = 0; i < changes->count && result == 0; i++) {
         const struct erg_cluster_job *job = &sim->scheduler->jobs[changes->items[i].job];
         assert((job->state == ERG_JOB_RUNNING) == (job->placement.count > 0));
@@ -231,6 +231,6 @@ int simulator_book(struct simulator *sim, struct erg_error *err)
     }
     if (result == 0 && changes->count > 0 && sim->simulation->keep_events)
         record_changes(sim);
-    scheduler_settle(sim->scheduler);
+    erg_scheduler_settle(sim->scheduler);
     return result;
 }

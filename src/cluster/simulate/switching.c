@@ -1,9 +1,9 @@
 /* Nodes that are switched off where no job has them, and woken for the next. */
-#include "cluster/simulate/simulate_internal.h"
+#include "cluster/simulate/simulation_internal.h"
 
 #include <math.h>
 
-void simulator_wake_nodes(struct simulator *sim)
+void erg_simulator_wake_nodes(struct simulator *sim)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
     struct erg_occupancy *occupancy = scheduler->occupancy;
@@ -13,9 +13,9 @@ void simulator_wake_nodes(struct simulator *sim)
             continue;
         erg_occupancy_switch(occupancy, node, false);
         scheduler->ready_s[node] = scheduler->now_s + scheduler->fleet->power_saving.wake_s;
-        meter_switch(&sim->meter, node, false);
+        erg_cluster_meter_switch(&sim->meter, node, false);
         sim->meter.wake_ups++;
-        simulator_record(sim, ERG_RECORD_WAKE, -1, node);
+        erg_simulator_record(sim, ERG_RECORD_WAKE, -1, node);
     }
 }
 
@@ -36,20 +36,20 @@ static void note_touched(struct simulator *sim)
         int node = occupancy->touched[i];
         bool waits = sim->switching.slot_of[node] >= 0;
         if (!erg_occupancy_idle(occupancy, node))
-            event_heap_set(&sim->switching, node, INFINITY);
+            erg_event_heap_set(&sim->switching, node, INFINITY);
         else if (!waits && !occupancy->off[node])
-            event_heap_set(&sim->switching, node, due_s);
+            erg_event_heap_set(&sim->switching, node, due_s);
     }
     erg_occupancy_settle(occupancy);
 }
 
-void simulator_switch_off(struct simulator *sim)
+void erg_simulator_switch_off(struct simulator *sim)
 {
     note_touched(sim);
-    while (event_heap_next(&sim->switching) <= sim->scheduler->now_s) {
-        int node = event_heap_pop(&sim->switching);
+    while (erg_event_heap_next(&sim->switching) <= sim->scheduler->now_s) {
+        int node = erg_event_heap_pop(&sim->switching);
         erg_occupancy_switch(sim->scheduler->occupancy, node, true);
-        meter_switch(&sim->meter, node, true);
-        simulator_record(sim, ERG_RECORD_OFF, -1, node);
+        erg_cluster_meter_switch(&sim->meter, node, true);
+        erg_simulator_record(sim, ERG_RECORD_OFF, -1, node);
     }
 }

@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 #include "cluster/job_trace.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 
 struct erg_trace_maker {
     const struct erg_fleet *fleet; /* borrowed */

@@ -255,15 +255,17 @@ static int load_files(struct erg_sweep *sweep, struct erg_error *err)
     return result;
 }
 
-/* Takes over the document. */
-static int read_sweep(struct erg_sweep **out, struct erg_yaml *yaml, const char *path,
-                      struct erg_error *err)
+int erg_sweep_parse(struct erg_sweep **out, const char *name, const char *text, size_t length,
+                    struct erg_error *err)
 {
+    struct erg_yaml *yaml;
     void *value;
+    if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
+        return -1;
     int result = erg_yaml_read(yaml, &schema, &value, err);
     if (result == 0) {
         struct erg_sweep *sweep = value;
-        sweep->path = erg_xstrdup(path);
+        sweep->path = erg_xstrdup(name);
         result = check_values(sweep, yaml, err);
         if (result == 0)
             *out = sweep;
@@ -274,27 +276,20 @@ static int read_sweep(struct erg_sweep **out, struct erg_yaml *yaml, const char 
     return result;
 }
 
-int erg_sweep_parse(struct erg_sweep **out, const char *name, const char *text, size_t length,
-                    struct erg_error *err)
-{
-    struct erg_yaml *yaml;
-    if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
-        return -1;
-    return read_sweep(out, yaml, name, err);
-}
-
 int erg_sweep_load(struct erg_sweep **out, const char *path, struct erg_error *err)
 {
-    struct erg_yaml *yaml;
     struct erg_sweep *sweep;
-    if (erg_yaml_open(&yaml, path, err) != 0 || read_sweep(&sweep, yaml, path, err) != 0)
+    char *text;
+    size_t length;
+    if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
         return -1;
-    if (load_files(sweep, err) != 0) {
+    int result = erg_sweep_parse(&sweep, path, text, length, err);
+    free(text);
+    if (result == 0 && (result = load_files(sweep, err)) != 0)
         erg_sweep_free(sweep);
-        return -1;
-    }
-    *out = sweep;
-    return 0;
+    if (result == 0)
+        *out = sweep;
+    return result;
 }
 
 void erg_sweep_free(struct erg_sweep *sweep)

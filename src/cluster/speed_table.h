@@ -6,8 +6,8 @@
  * shape; readers need not know what filled it (profiles of a folder, estimates, frontiers of one's
  * own). Where a scheduler believes something other than the truth, there are two tables.
  */
-#ifndef ERG_CLUSTER_SPEEDS_H
-#define ERG_CLUSTER_SPEEDS_H
+#ifndef ERG_CLUSTER_SPEED_TABLE_H
+#define ERG_CLUSTER_SPEED_TABLE_H
 
 #include "base/memory.h"
 #include "cluster/fleet.h"

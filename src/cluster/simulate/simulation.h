@@ -19,14 +19,14 @@
  * one share of the highest, the largest that keeps the cap, and those that are lower anyway stay as
  * they are: what an operator does who caps clocks, only that he does it at every moment anew.
  */
-#ifndef ERG_CLUSTER_SIMULATE_H
-#define ERG_CLUSTER_SIMULATE_H
+#ifndef ERG_CLUSTER_SIMULATE_SIMULATION_H
+#define ERG_CLUSTER_SIMULATE_SIMULATION_H
 
 #include "cluster/fleet.h"
 #include "cluster/job_trace.h"
 #include "cluster/schedule/accounting.h"
 #include "cluster/schedule/policy.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 #include "cluster/tariff.h"
 #include "cluster/unserved.h"
 
