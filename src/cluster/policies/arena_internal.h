@@ -63,13 +63,6 @@ void erg_trial_give_all(struct erg_trial *table, int seat);
 /* The lowest of some GPUs. */
 uint64_t erg_trial_lowest(uint64_t gpus, int count);
 
-/* Exchanges all that is on two nodes of a type. */
-void erg_trial_swap_nodes(struct erg_trial *table, int a, int b);
-
-/* Takes all free GPUs out of a table, and puts those back that were free in another. */
-void erg_trial_hide_free(struct erg_trial *table);
-void erg_trial_show_free(struct erg_trial *table, const struct erg_trial *from);
-
 /* Nodes on which a seat has GPUs, in order; their number, that of the seat. */
 int erg_trial_nodes(const struct erg_trial *table, int seat, int *nodes);
 

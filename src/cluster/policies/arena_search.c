@@ -4,7 +4,6 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Nodes of a type that are partly used, those with most free GPUs first. */
 struct partial_nodes {
@@ -203,36 +202,12 @@ static bool take_relaxed(struct erg_trial *table, int seat, struct partial_nodes
     return false;
 }
 
-/* Node contents that compaction has seen before: from then on it goes round in circles. */
-static uint64_t fingerprint(const struct erg_trial *table, int type)
-{
-    const struct erg_gpu_type *gpus = &table->scheduler->fleet->types[type];
-    const int *owners = table->owners + table->scheduler->occupancy->first_owner[gpus->first_node];
-    uint64_t hash = 1469598103934665603u;
-    for (int i = 0; i < gpus->nodes * gpus->gpus_per_node; i++)
-        hash = (hash ^ (uint64_t)(unsigned)owners[i]) * 1099511628211u;
-    return hash;
-}
-
 static bool take_compacted(struct erg_trial *table, int seat, struct partial_nodes *partial,
                            int idle_nodes, int gpus_per_node, int *budget)
 {
     const struct erg_trial_seat *what = &table->seats[seat];
     int capacity = table->scheduler->fleet->types[what->type].gpus_per_node;
-    uint64_t seen[ARENA_SEARCH_BUDGET];
-    int steps = *budget < ARENA_SEARCH_BUDGET ? *budget : ARENA_SEARCH_BUDGET;
-    int count = 0;
-    for (int step = 0; step < steps; step++) {
-        uint64_t now = fingerprint(table, what->type);
-        for (int i = count - 1; i >= 0; i--)
-            if (seen[i] == now) { /* only the remainder of a cycle is still to be walked */
-                step = steps - (steps - step) % (count - i);
-                count = 0;
-                break;
-            }
-        if (step >= steps)
-            break;
-        seen[count++] = now;
+    for (int step = 0; step<ARENA_SEARCH_BUDGET && * budget> 0; step++) {
         compact(table, partial, capacity);
         --*budget;
         if (take_idle(table, seat, idle_nodes, gpus_per_node, true))

@@ -159,38 +159,6 @@ void erg_trial_give_all(struct erg_trial *table, int seat)
         erg_trial_give(table, seat, nodes[i], erg_trial_held(table, seat, nodes[i]));
 }
 
-void erg_trial_swap_nodes(struct erg_trial *table, int a, int b)
-{
-    const struct erg_occupancy *occupancy = table->scheduler->occupancy;
-    int *x = table->owners + occupancy->first_owner[a];
-    int *y = table->owners + occupancy->first_owner[b];
-    int gpus = table->scheduler->fleet->types[occupancy->type_of[a]].gpus_per_node;
-    for (int i = 0; i < gpus; i++) {
-        int owner = x[i];
-        x[i] = y[i];
-        y[i] = owner;
-    }
-    uint64_t free = table->free[a];
-    table->free[a] = table->free[b];
-    table->free[b] = free;
-}
-
-void erg_trial_hide_free(struct erg_trial *table)
-{
-    const struct erg_fleet *fleet = table->scheduler->fleet;
-    memset(table->free, 0, (size_t)fleet->nodes * sizeof *table->free);
-    memset(table->free_gpus, 0, fleet->types_count * sizeof *table->free_gpus);
-}
-
-void erg_trial_show_free(struct erg_trial *table, const struct erg_trial *from)
-{
-    const struct erg_fleet *fleet = table->scheduler->fleet;
-    for (int node = 0; node < fleet->nodes; node++)
-        table->free[node] |= from->free[node];
-    for (unsigned type = 0; type < fleet->types_count; type++)
-        table->free_gpus[type] += from->free_gpus[type];
-}
-
 /* The restart and the rest of the round pass before a job gets on. */
 static bool meets_deadline(const struct erg_scheduler *scheduler, int job,
                            const struct erg_gpu_shape *shape, const struct erg_speed *speed)
