@@ -112,19 +112,14 @@ static void close_ergon(void *state)
 }
 
 /* Of all GPUs, the share that nobody took at the last clearing. */
-static double free_share(const struct ergon *ergon, const struct erg_scheduler *scheduler)
+static double free_share(const struct ergon *ergon)
 {
     double free = 0, all = 0;
     for (int type = 0; type < ergon->market.types; type++) {
         free += ergon->market.left[type];
         all += ergon->market.supply[type];
     }
-    if (all == 0) { /* before the first: if all who wait got what they asked for */
-        all = free = scheduler->fleet->gpus;
-        for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
-            free -= scheduler->jobs[id].request->gpus;
-    }
-    return free / all;
+    return all > 0 ? free / all : 1;
 }
 
 /* What energy costs and emits now over its mean; 1 without a tariff. */
@@ -141,7 +136,7 @@ static double relative_cost(const struct erg_scheduler *scheduler)
 static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 16 }; /* per unit: points are not picked anew for less */
-    double slack = fmax(0, fmin(1, free_share(ergon, scheduler) / FREE_SHARE));
+    double slack = fmax(0, fmin(1, free_share(ergon) / FREE_SHARE));
     double thrift = CLOCK_THRIFT + slack * (ergon->taste->thrift_free - CLOCK_THRIFT);
     return rint(STEPS * thrift * relative_cost(scheduler)) / STEPS;
 }
@@ -149,7 +144,7 @@ static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler
 /* Value of a watt for its energy: where all GPUs are taken, so much of what they are worth. */
 static double energy_price(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
-    double taken = 1 - free_share(ergon, scheduler) / TAKEN_SHARE;
+    double taken = 1 - free_share(ergon) / TAKEN_SHARE;
     return ENERGY_SHARE * fmax(0, fmin(1, taken)) * relative_cost(scheduler) * ergon->rent_per_w;
 }
 
@@ -176,7 +171,7 @@ static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
         long given = ergon->market.bidders.items[i].given;
         if (given >= 0) {
             const struct ergon_bid *bid = &ergon->bids.items[given];
-            const struct erg_menu *menu = erg_menu_of(ergon, scheduler, id);
+            const struct erg_menu *menu = erg_menu_of(ergon->menus, scheduler, id);
             ergon->orders[orders++] = (struct erg_order){
                 id, menu, bid->stays ? NULL : &menu->choices.items[bid->choice], bid->point};
         } else if (scheduler->jobs[id].state == ERG_JOB_RUNNING) {
@@ -186,53 +181,21 @@ static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
     erg_orders_place(scheduler, ergon->orders, orders);
 }
 
-/* Gives a job without GPUs the best of what is free, within the power left. */
-static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, size_t index,
-                          double *left_w)
+/* Gives a job without GPUs the best of what is free. */
+static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, size_t index)
 {
     int id = ergon->bidders.items[index].job;
-    const struct erg_menu *menu = erg_menu_of(ergon, scheduler, id);
+    const struct erg_menu *menu = erg_menu_of(ergon->menus, scheduler, id);
     long tried = -1;
     while ((tried = erg_order_next_offer(scheduler, &ergon->market, index, tried)) >= 0) {
         const struct ergon_bid *bid = &ergon->bids.items[tried];
-        if (bid->choice < 0 || bid->extra_w > *left_w)
+        if (bid->choice < 0)
             continue;
         struct erg_order order = {id, menu, &menu->choices.items[bid->choice], bid->point};
-        if (erg_order_fit(scheduler, &order)) {
-            *left_w -= bid->extra_w;
+        if (erg_order_fit(scheduler, &order))
             return true;
-        }
     }
     return false;
-}
-
-/* Watts of all jobs beyond the base power of their GPUs, which are counted by type. */
-static double drawn_power(const struct erg_scheduler *scheduler, int *gpus)
-{
-    double extra_w = 0;
-    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
-        const struct erg_cluster_job *job = &scheduler->jobs[id];
-        if (job->shape < 0)
-            continue; /* lifted */
-        const struct erg_speed *speed = erg_scheduler_speed(scheduler, id, job->shape);
-        int type = scheduler->speeds->shapes[job->shape].type;
-        extra_w +=
-            erg_placement_gpus(&job->placement) *
-            (speed->points[job->point].power_w - erg_fleet_base_power(scheduler->fleet, type));
-        gpus[type] += erg_placement_gpus(&job->placement);
-    }
-    return extra_w;
-}
-
-static double left_power(const struct ergon *ergon, const struct erg_scheduler *scheduler)
-{
-    if (isinf(scheduler->power_cap_w))
-        return INFINITY;
-    int *gpus = erg_xcalloc((size_t)ergon->market.types, sizeof *gpus);
-    double drawn_w = drawn_power(scheduler, gpus);
-    double left_w = erg_bids_allowed_power(scheduler, gpus) - drawn_w;
-    free(gpus);
-    return left_w;
 }
 
 /* What could not be placed, and what waits, on GPUs that are still free. */
@@ -241,12 +204,11 @@ static void use_rest(struct ergon *ergon, struct erg_scheduler *scheduler)
     int free = 0;
     for (int type = 0; type < ergon->market.types; type++)
         free += scheduler->occupancy->free_gpus[type];
-    double left_w = left_power(ergon, scheduler);
     for (size_t i = ergon->bidders.count; i-- > 0;) {
         const struct erg_cluster_job *job = &scheduler->jobs[ergon->bidders.items[i].job];
         if (job->placement.count > 0)
             continue;
-        if (free > 0 && fit_somewhere(ergon, scheduler, i, &left_w))
+        if (free > 0 && fit_somewhere(ergon, scheduler, i))
             free -= erg_placement_gpus(&job->placement);
         else if (job->state == ERG_JOB_RUNNING)
             erg_scheduler_suspend(scheduler, job->id);
@@ -259,7 +221,8 @@ static void run_one(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
     for (size_t i = ergon->bidders.count; i-- > 0 && scheduler->running.count == 0;) {
         const struct erg_bidder *offers = &ergon->market.bidders.items[i];
-        const struct erg_menu *menu = erg_menu_of(ergon, scheduler, ergon->bidders.items[i].job);
+        const struct erg_menu *menu =
+            erg_menu_of(ergon->menus, scheduler, ergon->bidders.items[i].job);
         const struct ergon_bid *least = NULL;
         for (size_t o = offers->first; o < offers->end; o++) {
             const struct ergon_bid *bid = &ergon->bids.items[o];

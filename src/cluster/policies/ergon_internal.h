@@ -27,11 +27,7 @@ struct erg_menu_choice {
     int first_locality, localities; /* shapes, the fastest first; in the menu's list */
     int shape;                      /* the fastest */
     double cost_s;                  /* of getting it */
-    int point;                      /* that is picked */
     size_t first_worth;             /* of the points on that shape; in the menu's list */
-    double merit;                   /* there; see erg_menu_merit() */
-    double kept_merit;              /* of that, what remains of an hour that begins by a restart */
-    double extra_w;                 /* there, beyond the base power of its GPUs */
 };
 
 /*
@@ -47,7 +43,6 @@ struct erg_menu {
         int *items;
         size_t count, capacity;
     } localities;
-    struct ergon_worth *worths; /* known once points were picked */
     /* Samples/s that count as one GPU equivalent: what a GPU of the fleet gives it at best, in the
      * mean over GPUs of those types that it can run on. */
     double unit;
@@ -55,11 +50,13 @@ struct erg_menu {
     int fastest_gpus;    /* and how many GPUs those are */
     double least_cost_s; /* of getting GPUs, on the choice that costs least */
     double least_j;      /* energy of a sample on the most economical choice and operating point */
-    struct ergon_clocking picked; /* by which points were; its thrift NAN: not yet */
+    struct ergon_worth *worths;      /* ergon's alone, */
+    struct ergon_clocking worths_by; /* and by which they were found */
 };
 
-/* Operating points are still to be picked. */
-void erg_menu_make(struct erg_menu *menu, const struct erg_scheduler *scheduler, int workload);
+/* Of a job's workload, made when it is first asked for; `menus`: of all workloads, at first 0. */
+const struct erg_menu *erg_menu_of(struct erg_menu *menus, const struct erg_scheduler *scheduler,
+                                   int job);
 void erg_menu_release(struct erg_menu *menu);
 
 /*
@@ -166,15 +163,7 @@ void erg_bidders_keep_accounts(struct ergon *ergon, const struct erg_scheduler *
 /* Lists all jobs by falling work with their weights. */
 void erg_bidders_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler);
 
-/* Of the job's workload. */
-const struct erg_menu *erg_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                                   int job);
-
 /* Clears the market, and finds the price of power where there is a cap. */
 void erg_bids_clear(struct ergon *ergon, const struct erg_scheduler *scheduler);
-
-/* Watts that jobs may draw beyond the base power of all GPUs, if they have so many (by type). Other
- * GPUs of nodes that are on idle. */
-double erg_bids_allowed_power(const struct erg_scheduler *scheduler, const int *gpus);
 
 #endif

@@ -104,7 +104,7 @@ static void find_units(struct erg_menu *menu, const struct erg_speeds *speeds, i
     menu->unit = sum / gpus;
 }
 
-void erg_menu_make(struct erg_menu *menu, const struct erg_scheduler *scheduler, int workload)
+static void make_menu(struct erg_menu *menu, const struct erg_scheduler *scheduler, int workload)
 {
     const struct erg_speeds *speeds = scheduler->speeds;
     for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
@@ -113,48 +113,6 @@ void erg_menu_make(struct erg_menu *menu, const struct erg_scheduler *scheduler,
             add_choice(menu, scheduler, workload, type, gpus, &fastest);
     }
     find_units(menu, speeds, workload);
-    menu->picked.thrift = NAN;
-}
-
-/* Has room for what all operating points of all choices are worth. */
-static void make_worths(struct erg_menu *menu, const struct erg_speeds *speeds, int workload)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < menu->choices.count; i++) {
-        menu->choices.items[i].first_worth = count;
-        count += (size_t)speed_of(speeds, workload, &menu->choices.items[i])->points_count;
-    }
-    menu->worths = erg_xmalloc(count * sizeof *menu->worths);
-}
-
-/* Picks the operating points of all choices. */
-static void pick_points(struct erg_menu *menu, const struct erg_speeds *speeds, int workload,
-                        struct ergon_clocking clocking)
-{
-    if (!menu->worths)
-        make_worths(menu, speeds, workload);
-    menu->picked = clocking;
-    for (size_t i = 0; i < menu->choices.count; i++) {
-        struct erg_menu_choice *choice = &menu->choices.items[i];
-        const struct erg_speed *speed = speed_of(speeds, workload, choice);
-        struct ergon_worth *worths = menu->worths + choice->first_worth;
-        double best = 0;
-        for (int p = 0; p < speed->points_count; p++) {
-            const struct erg_operating_point *point = &speed->points[p];
-            worths[p].clocked = erg_menu_merit(menu, choice->samples_per_s, choice->gpus, point,
-                                               clocking.rest_w, clocking.thrift);
-            worths[p].shared =
-                erg_menu_merit(menu, choice->samples_per_s, choice->gpus, point, 0, ERGON_THRIFT);
-            if (worths[p].clocked > best) {
-                best = worths[p].clocked;
-                choice->point = p;
-            }
-        }
-        choice->merit = worths[choice->point].shared;
-        choice->kept_merit = choice->merit * ERGON_HORIZON_S / (ERGON_HORIZON_S + choice->cost_s);
-        choice->extra_w = choice->gpus * (speed->points[choice->point].power_w -
-                                          erg_fleet_base_power(speeds->fleet, choice->type));
-    }
 }
 
 void erg_menu_release(struct erg_menu *menu)
@@ -164,15 +122,11 @@ void erg_menu_release(struct erg_menu *menu)
     free(menu->worths);
 }
 
-const struct erg_menu *erg_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
+const struct erg_menu *erg_menu_of(struct erg_menu *menus, const struct erg_scheduler *scheduler,
                                    int job)
 {
     int workload = scheduler->jobs[job].request->workload;
-    struct erg_menu *menu = &ergon->menus[workload];
-    if (menu->choices.count == 0)
-        erg_menu_make(menu, scheduler, workload);
-    if (menu->picked.thrift != ergon->clocking.thrift ||
-        menu->picked.rest_w != ergon->clocking.rest_w)
-        pick_points(menu, scheduler->speeds, workload, ergon->clocking);
-    return menu;
+    if (menus[workload].choices.count == 0)
+        make_menu(&menus[workload], scheduler, workload);
+    return &menus[workload];
 }

@@ -70,12 +70,8 @@ static bool make_room(struct erg_scheduler *scheduler, const struct erg_order *o
     const struct erg_gpu_shape *shape =
         &scheduler->speeds->shapes[order->menu->localities.items[order->choice->first_locality]];
     const struct erg_gpu_type *type = &scheduler->fleet->types[shape->type];
-    int gpus = erg_shape_gpus(shape), able = 0;
+    int gpus = erg_shape_gpus(shape);
     if (occupancy->free_gpus[shape->type] < gpus)
-        return false;
-    for (int node = type->first_node; node < type->first_node + type->nodes; node++)
-        able += yielding(scheduler, node, gpus) >= shape->gpus_per_node;
-    if (able < shape->nodes)
         return false;
     while (!erg_order_fit(scheduler, order)) {
         int best = -1, most = -1;

@@ -76,15 +76,6 @@ static void close_sia(void *state)
     free(sia);
 }
 
-static const struct erg_menu *menu_of(struct sia *sia, const struct erg_scheduler *scheduler,
-                                      int job)
-{
-    int workload = scheduler->jobs[job].request->workload;
-    if (sia->menus[workload].choices.count == 0)
-        erg_menu_make(&sia->menus[workload], scheduler, workload);
-    return &sia->menus[workload];
-}
-
 static bool has(const struct erg_scheduler *scheduler, int id, const struct erg_menu_choice *choice)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
@@ -97,7 +88,7 @@ static bool has(const struct erg_scheduler *scheduler, int id, const struct erg_
 /* The objective, turned round: what it gains by giving a job each configuration. */
 static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
 {
-    const struct erg_menu *menu = menu_of(sia, scheduler, id);
+    const struct erg_menu *menu = erg_menu_of(sia->menus, scheduler, id);
     const struct erg_cluster_job *job = &scheduler->jobs[id];
     const struct erg_menu_choice *least = &menu->choices.items[0];
     double age_s = scheduler->now_s - job->submitted_s;
@@ -172,7 +163,7 @@ static int solve(struct sia *sia, const struct erg_scheduler *scheduler, struct 
 static bool fit_rest(struct sia *sia, struct erg_scheduler *scheduler, size_t index)
 {
     int id = sia->jobs.items[index];
-    const struct erg_menu *menu = menu_of(sia, scheduler, id);
+    const struct erg_menu *menu = erg_menu_of(sia->menus, scheduler, id);
     size_t first = sia->market.bidders.items[index].first;
     long tried = -1;
     while ((tried = erg_order_next_offer(scheduler, &sia->market, index, tried)) >= 0)
@@ -188,7 +179,7 @@ static void apply(struct sia *sia, struct erg_scheduler *scheduler)
     for (size_t i = 0; i < sia->jobs.count; i++) {
         int id = sia->jobs.items[i];
         const struct erg_bidder *bidder = &sia->market.bidders.items[i];
-        const struct erg_menu *menu = menu_of(sia, scheduler, id);
+        const struct erg_menu *menu = erg_menu_of(sia->menus, scheduler, id);
         if (bidder->given < 0) {
             if (scheduler->jobs[id].state == ERG_JOB_RUNNING)
                 erg_scheduler_suspend(scheduler, id);
