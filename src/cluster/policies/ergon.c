@@ -112,14 +112,19 @@ static void close_ergon(void *state)
 }
 
 /* Of all GPUs, the share that nobody took at the last clearing. */
-static double free_share(const struct ergon *ergon)
+static double free_share(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double free = 0, all = 0;
     for (int type = 0; type < ergon->market.types; type++) {
         free += ergon->market.left[type];
         all += ergon->market.supply[type];
     }
-    return all > 0 ? free / all : 1;
+    if (all == 0) { /* before the first: if all who wait got what they asked for */
+        all = free = scheduler->fleet->gpus;
+        for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
+            free -= scheduler->jobs[id].request->gpus;
+    }
+    return free / all;
 }
 
 /* What energy costs and emits now over its mean; 1 without a tariff. */
@@ -136,7 +141,7 @@ static double relative_cost(const struct erg_scheduler *scheduler)
 static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 16 }; /* per unit: points are not picked anew for less */
-    double slack = fmax(0, fmin(1, free_share(ergon) / FREE_SHARE));
+    double slack = fmax(0, fmin(1, free_share(ergon, scheduler) / FREE_SHARE));
     double thrift = CLOCK_THRIFT + slack * (ergon->taste->thrift_free - CLOCK_THRIFT);
     return rint(STEPS * thrift * relative_cost(scheduler)) / STEPS;
 }
@@ -144,7 +149,7 @@ static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler
 /* Value of a watt for its energy: where all GPUs are taken, so much of what they are worth. */
 static double energy_price(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
-    double taken = 1 - free_share(ergon) / TAKEN_SHARE;
+    double taken = 1 - free_share(ergon, scheduler) / TAKEN_SHARE;
     return ENERGY_SHARE * fmax(0, fmin(1, taken)) * relative_cost(scheduler) * ergon->rent_per_w;
 }
 
