@@ -1,10 +1,8 @@
 /*
  * Occupancy: which job has which GPUs.
  *
- * Nodes of a type are kept in one set for each number of free GPUs, as bits in node order, so that
- * "the first node with at least 4 free GPUs" and "the fullest node that still has 2" cost a few
- * words, however many nodes there are. GPUs of a node are bits, too; which of them a job gets
- * matters, since a job that changes GPUs restarts.
+ * GPUs of a node are bits; which of them a job gets matters, since a job that changes GPUs
+ * restarts.
  *
  * Nodes that are switched off (fleet.h) are free, and found last, as Slurm has it.
  */
@@ -23,6 +21,9 @@ struct erg_slice {
     uint64_t gpus; /* bits, the node's first GPU the lowest */
 };
 
+/* The lowest so many of some GPUs. */
+uint64_t erg_gpus_lowest(uint64_t gpus, int count);
+
 /* All GPUs of a job: the same number on each of its nodes. Zero slices: none. */
 struct erg_placement {
     struct erg_slice *slices;
@@ -31,18 +32,17 @@ struct erg_placement {
 
 struct erg_occupancy {
     const struct erg_fleet *fleet;
-    uint64_t *free;    /* by node; none of a node that is down */
-    bool *down;        /* by node */
-    bool *off;         /* by node; until it is woken, which the simulator does for its first job */
-    int *type_of;      /* by node */
-    int *owners;       /* by GPU: the job that has it; -1: nobody */
-    int *first_owner;  /* by node: where its GPUs' owners begin */
-    uint64_t **levels; /* by type: [free GPUs][word] of the nodes with exactly so many free;
-                        * behind them those that are off and entirely free */
-    int *words;        /* by type: of a level */
-    int *free_gpus;    /* by type */
-    int *idle_nodes;   /* by type: nodes that are entirely free, off or not */
-    int *off_nodes;    /* by type */
+    uint64_t *free;   /* by node; none of a node that is down */
+    bool *down;       /* by node */
+    bool *off;        /* by node; until it is woken, which the simulator does for its first job */
+    int *type_of;     /* by node */
+    int *owners;      /* by GPU: the job that has it; -1: nobody */
+    int *first_owner; /* by node: where its GPUs' owners begin */
+    int *levels;      /* [type][free GPUs]: nodes with exactly so many free; behind all that a
+                       * node can have those that are off and entirely free */
+    int *free_gpus;   /* by type */
+    int *idle_nodes;  /* by type: nodes that are entirely free, off or not */
+    int *off_nodes;   /* by type */
     /* Where power is saved: nodes that were or became entirely free since the simulator last
      * looked, each once. */
     int *touched;

@@ -121,7 +121,7 @@ static void halve(const struct downgrade_search *search, struct plan *plan, int 
         int count = erg_trial_nodes(table, seat, nodes);
         if (count == 1) {
             uint64_t held = erg_trial_held(table, seat, nodes[0]);
-            erg_trial_give(table, seat, nodes[0], held & ~erg_trial_lowest(held, what->gpus / 2));
+            erg_trial_give(table, seat, nodes[0], held & ~erg_gpus_lowest(held, what->gpus / 2));
         }
         for (int i = count / 2; i < count && count > 1; i++)
             erg_trial_give(table, seat, nodes[i], erg_trial_held(table, seat, nodes[i]));

@@ -60,9 +60,6 @@ void erg_trial_take(struct erg_trial *table, int seat, int node, uint64_t gpus);
 void erg_trial_give(struct erg_trial *table, int seat, int node, uint64_t gpus);
 void erg_trial_give_all(struct erg_trial *table, int seat);
 
-/* The lowest of some GPUs. */
-uint64_t erg_trial_lowest(uint64_t gpus, int count);
-
 /* Nodes on which a seat has GPUs, in order; their number, that of the seat. */
 int erg_trial_nodes(const struct erg_trial *table, int seat, int *nodes);
 

@@ -53,7 +53,7 @@ static bool take_idle(struct erg_trial *table, int seat, int nodes, int gpus_per
         return false;
     for (int i = 0; i < count; i++)
         erg_trial_take(table, seat, found[i],
-                       erg_trial_lowest(table->free[found[i]], gpus_per_node));
+                       erg_gpus_lowest(table->free[found[i]], gpus_per_node));
     return true;
 }
 
@@ -63,7 +63,7 @@ static bool take_partial(struct erg_trial *table, int seat, const struct partial
     for (int i = 0; i < partial->count; i++)
         if (erg_trial_free_of(table, partial->nodes[i]) >= gpus) {
             erg_trial_take(table, seat, partial->nodes[i],
-                           erg_trial_lowest(table->free[partial->nodes[i]], gpus));
+                           erg_gpus_lowest(table->free[partial->nodes[i]], gpus));
             return true;
         }
     return false;
@@ -103,7 +103,7 @@ static void move_piece(struct erg_trial *table, const struct node_piece *piece, 
             erg_trial_give(table, piece->seat, pair[side],
                            erg_trial_held(table, piece->seat, pair[side]));
     erg_trial_take(table, piece->seat, pair[to],
-                   erg_trial_lowest(table->free[pair[to]], piece->gpus));
+                   erg_gpus_lowest(table->free[pair[to]], piece->gpus));
 }
 
 /* Everything on the node with less on it moves to the other. */
@@ -161,7 +161,7 @@ static void refill_pair(struct erg_trial *table, const int *pair)
                                erg_trial_held(table, pieces[i].seat, pair[side]));
     for (int i = 0; i < count; i++)
         erg_trial_take(table, pieces[i].seat, pair[sides[i]],
-                       erg_trial_lowest(table->free[pair[sides[i]]], pieces[i].gpus));
+                       erg_gpus_lowest(table->free[pair[sides[i]]], pieces[i].gpus));
 }
 
 static void compact(struct erg_trial *table, const struct partial_nodes *partial, int capacity)
@@ -196,7 +196,7 @@ static bool take_relaxed(struct erg_trial *table, int seat, struct partial_nodes
         if (count < nodes)
             continue;
         for (int i = 0; i < count; i++)
-            erg_trial_take(table, seat, found[i], erg_trial_lowest(table->free[found[i]], quota));
+            erg_trial_take(table, seat, found[i], erg_gpus_lowest(table->free[found[i]], quota));
         return true;
     }
     return false;

@@ -122,16 +122,6 @@ void erg_trial_give(struct erg_trial *table, int seat, int node, uint64_t gpus)
     table->free_gpus[table->scheduler->occupancy->type_of[node]] += __builtin_popcountll(gpus);
 }
 
-uint64_t erg_trial_lowest(uint64_t gpus, int count)
-{
-    uint64_t chosen = 0;
-    for (; count > 0; count--) {
-        chosen |= gpus & -gpus;
-        gpus &= gpus - 1;
-    }
-    return chosen;
-}
-
 int erg_trial_nodes(const struct erg_trial *table, int seat, int *nodes)
 {
     const struct erg_trial_seat *what = &table->seats[seat];

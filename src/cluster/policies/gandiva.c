@@ -63,11 +63,9 @@ static void shrink(struct gandiva *gandiva, struct erg_scheduler *scheduler, int
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
     const struct erg_slice *slice = &job->placement.slices[0];
-    uint64_t kept = 0, rest = slice->gpus;
-    for (int i = 0; i < job->request->gpus; i++, rest &= rest - 1)
-        kept |= rest & -rest;
     gandiva->placement.count = 0;
-    erg_placement_add(&gandiva->placement, slice->node, kept);
+    erg_placement_add(&gandiva->placement, slice->node,
+                      erg_gpus_lowest(slice->gpus, job->request->gpus));
     erg_scheduler_place(scheduler, id, &gandiva->placement, 0);
 }
 
@@ -127,11 +125,9 @@ static bool grow(struct gandiva *gandiva, struct erg_scheduler *scheduler, int i
     if (shape < 0 || erg_occupancy_free_of(scheduler->occupancy, slice->node) < gpus ||
         !pays(scheduler, id, shape))
         return false;
-    uint64_t more = slice->gpus, rest = scheduler->occupancy->free[slice->node];
-    for (int i = 0; i < gpus; i++, rest &= rest - 1)
-        more |= rest & -rest;
     gandiva->placement.count = 0;
-    erg_placement_add(&gandiva->placement, slice->node, more);
+    erg_placement_add(&gandiva->placement, slice->node,
+                      slice->gpus | erg_gpus_lowest(scheduler->occupancy->free[slice->node], gpus));
     erg_scheduler_place(scheduler, id, &gandiva->placement, 0);
     return true;
 }
