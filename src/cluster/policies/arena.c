@@ -29,7 +29,7 @@ enum { RESTARTS_MOST = 100, UPGRADES_MOST = 10, MANY_RUNNING = 150, DEPTH = 3, D
 
 struct arena {
     struct erg_scheduler *scheduler;
-    struct erg_trial table, trial, best;
+    struct erg_trial table, trial, best, before;
     struct { /* waiting and opportunistic jobs, as they came */
         int *items;
         size_t count, capacity;
@@ -42,7 +42,7 @@ struct arena {
 void *erg_arena_open(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct arena *arena = erg_xcalloc(1, sizeof *arena);
-    struct erg_trial *tables[] = {&arena->table, &arena->trial, &arena->best};
+    struct erg_trial *tables[] = {&arena->table, &arena->trial, &arena->best, &arena->before};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         erg_trial_init(tables[i], scheduler, rules);
     arena->opportunistic = erg_xcalloc(scheduler->jobs_count, sizeof *arena->opportunistic);
@@ -56,6 +56,7 @@ void erg_arena_close(void *state)
     erg_trial_release(&arena->table);
     erg_trial_release(&arena->trial);
     erg_trial_release(&arena->best);
+    erg_trial_release(&arena->before);
     free(arena->queue.items);
     free(arena->opportunistic);
     free(arena->hopeless);
@@ -291,6 +292,50 @@ static void migrate(struct arena *arena)
     }
 }
 
+/* Nodes of a that are none of b. */
+static int nodes_without(const int *a, const int *b, int count, int *without)
+{
+    int found = 0;
+    for (int i = 0; i < count; i++) {
+        int at = 0;
+        while (at < count && b[at] != a[i])
+            at++;
+        if (at == count)
+            without[found++] = a[i];
+    }
+    return found;
+}
+
+/* A job that now has other whole nodes, as many as it began with, gets its first ones back; what
+ * runs on those moves to the nodes that the job leaves. */
+static void undo_needless_moves(struct arena *arena)
+{
+    const struct erg_trial *before = &arena->before;
+    struct erg_trial *table = &arena->table;
+    int old[ARENA_GPUS_MOST], now[ARENA_GPUS_MOST], from[ARENA_GPUS_MOST], to[ARENA_GPUS_MOST];
+    erg_trial_load(table);
+    for (int i = 0, k = 0; i < table->seats_count; i++) {
+        const struct erg_trial_seat *is = &table->seats[i];
+        /* Those that ran before are the first, in the same order, but for some that are gone. */
+        while (k < before->seats_count && before->seats[k].job != is->job)
+            k++;
+        if (k == before->seats_count)
+            break;
+        const struct erg_trial_seat *was = &before->seats[k];
+        int node_gpus = arena->scheduler->fleet->types[is->type].gpus_per_node;
+        if (was->type != is->type || was->gpus != is->gpus || is->gpus != is->nodes * node_gpus ||
+            was->nodes != is->nodes)
+            continue;
+        int count = erg_trial_nodes(table, i, now);
+        erg_trial_nodes(before, k, old);
+        int moves = nodes_without(now, old, count, from);
+        nodes_without(old, now, count, to);
+        for (int m = 0; m < moves; m++)
+            erg_trial_swap_nodes(table, from[m], to[m]);
+    }
+    commit(arena);
+}
+
 static void arrive(struct arena *arena, int job)
 {
     if (arena->scheduler->jobs[job].request->gpus > ARENA_GPUS_MOST) {
@@ -322,6 +367,7 @@ int erg_arena_decide(void *state, struct erg_scheduler *scheduler,
     struct arena *arena = state;
     (void)err;
     arena->scheduler = scheduler;
+    erg_trial_load(&arena->before);
     for (size_t i = 0; i < occasion->ended_count; i++)
         dequeue(arena, occasion->ended[i]);
     for (size_t i = occasion->evicted_count; i-- > 0;)
@@ -334,6 +380,7 @@ int erg_arena_decide(void *state, struct erg_scheduler *scheduler,
     for (size_t i = 0; i < occasion->arrived_count; i++)
         arrive(arena, occasion->arrived[i]);
     upgrade(arena);
+    undo_needless_moves(arena);
     return 0;
 }
 

@@ -60,6 +60,9 @@ void erg_trial_take(struct erg_trial *table, int seat, int node, uint64_t gpus);
 void erg_trial_give(struct erg_trial *table, int seat, int node, uint64_t gpus);
 void erg_trial_give_all(struct erg_trial *table, int seat);
 
+/* Exchanges all that is on two nodes of a type. */
+void erg_trial_swap_nodes(struct erg_trial *table, int a, int b);
+
 /* Nodes on which a seat has GPUs, in order; their number, that of the seat. */
 int erg_trial_nodes(const struct erg_trial *table, int seat, int *nodes);
 

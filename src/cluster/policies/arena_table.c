@@ -149,6 +149,22 @@ void erg_trial_give_all(struct erg_trial *table, int seat)
         erg_trial_give(table, seat, nodes[i], erg_trial_held(table, seat, nodes[i]));
 }
 
+void erg_trial_swap_nodes(struct erg_trial *table, int a, int b)
+{
+    const struct erg_occupancy *occupancy = table->scheduler->occupancy;
+    int *x = table->owners + occupancy->first_owner[a];
+    int *y = table->owners + occupancy->first_owner[b];
+    int gpus = table->scheduler->fleet->types[occupancy->type_of[a]].gpus_per_node;
+    for (int i = 0; i < gpus; i++) {
+        int owner = x[i];
+        x[i] = y[i];
+        y[i] = owner;
+    }
+    uint64_t free = table->free[a];
+    table->free[a] = table->free[b];
+    table->free[b] = free;
+}
+
 /* The restart and the rest of the round pass before a job gets on. */
 static bool meets_deadline(const struct erg_scheduler *scheduler, int job,
                            const struct erg_gpu_shape *shape, const struct erg_speed *speed)
