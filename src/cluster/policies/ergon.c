@@ -105,7 +105,7 @@ static void close_ergon(void *state)
     erg_market_release(&ergon->market);
     free(ergon->bidders.items);
     free(ergon->bids.items);
-    free(ergon->orders);
+    free(ergon->orders.items);
     free(ergon->rank_weights.items);
     free(ergon->tenant_used_s);
     free(ergon);
@@ -166,24 +166,22 @@ static double time_power(const struct ergon *ergon, const struct erg_scheduler *
 /* Does what the market decided, as far as GPUs lie together. */
 static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
-    size_t orders = 0;
-    if (ergon->orders_capacity < ergon->bidders.count) {
-        ergon->orders_capacity = ergon->bidders.capacity;
-        ergon->orders = erg_xrealloc(ergon->orders, ergon->orders_capacity, sizeof *ergon->orders);
-    }
+    ergon->orders.count = 0;
     for (size_t i = ergon->bidders.count; i-- > 0;) { /* the largest weights first */
         int id = ergon->bidders.items[i].job;
         long given = ergon->market.bidders.items[i].given;
         if (given >= 0) {
             const struct ergon_bid *bid = &ergon->bids.items[given];
             const struct erg_menu *menu = erg_menu_of(ergon->menus, scheduler, id);
-            ergon->orders[orders++] = (struct erg_order){
-                id, menu, bid->stays ? NULL : &menu->choices.items[bid->choice], bid->point};
+            ERG_PUSH(&ergon->orders, items,
+                     (struct erg_order){id, menu,
+                                        bid->stays ? NULL : &menu->choices.items[bid->choice],
+                                        bid->point});
         } else if (scheduler->jobs[id].state == ERG_JOB_RUNNING) {
             erg_scheduler_suspend(scheduler, id);
         }
     }
-    erg_orders_place(scheduler, ergon->orders, orders);
+    erg_orders_place(scheduler, ergon->orders.items, ergon->orders.count);
 }
 
 /* Gives a job without GPUs the best of what is free. */

@@ -139,8 +139,10 @@ struct ergon {
         struct ergon_bid *items;
         size_t count, capacity;
     } bids;
-    struct erg_order *orders;
-    size_t orders_capacity;
+    struct {
+        struct erg_order *items;
+        size_t count, capacity;
+    } orders;
     struct {
         double *items;
         size_t count, capacity;

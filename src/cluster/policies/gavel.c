@@ -45,11 +45,13 @@ struct gavel {
     double decided_s, length_s;
     double *solution;
     size_t solution_capacity;
-    struct turn {
-        double urgency;
-        int job, type;
-    } * turns;
-    size_t turns_capacity;
+    struct {
+        struct turn {
+            double urgency;
+            int job, type;
+        } * items;
+        size_t count, capacity;
+    } turns;
     int *turn_of; /* by job: the type it is to run on; -1: none */
 };
 
@@ -79,7 +81,7 @@ static void close_gavel(void *state)
     free(gavel->seen_s);
     free(gavel->turn_of);
     free(gavel->solution);
-    free(gavel->turns);
+    free(gavel->turns.items);
     free(gavel);
 }
 
@@ -200,12 +202,8 @@ static int compare_turns(const void *a, const void *b)
 /* Which jobs run in the round, and on which type. */
 static void take_turns(struct gavel *gavel, const struct erg_scheduler *scheduler)
 {
-    size_t count = 0, most = gavel->count * (size_t)gavel->types;
     int *left = erg_xcalloc((size_t)gavel->types, sizeof *left);
-    if (gavel->turns_capacity < most) {
-        gavel->turns_capacity = 2 * most;
-        gavel->turns = erg_xrealloc(gavel->turns, gavel->turns_capacity, sizeof *gavel->turns);
-    }
+    gavel->turns.count = 0;
     for (int type = 0; type < gavel->types; type++)
         left[type] = erg_occupancy_up(scheduler->occupancy, type);
     for (size_t i = 0; i < gavel->count; i++) {
@@ -218,12 +216,13 @@ static void take_turns(struct gavel *gavel, const struct erg_scheduler *schedule
             /* A job that has had nothing counts as if it had had a second. */
             double had =
                 fmax(1, gavel->received_s[cell(gavel, job, type)]) / fmax(1, gavel->seen_s[job]);
-            gavel->turns[count++] = (struct turn){share / had, job, type};
+            ERG_PUSH(&gavel->turns, items, (struct turn){share / had, job, type});
         }
     }
-    qsort(gavel->turns, count, sizeof *gavel->turns, compare_turns);
-    for (size_t i = 0; i < count; i++) {
-        const struct turn *turn = &gavel->turns[i];
+    if (gavel->turns.count > 0)
+        qsort(gavel->turns.items, gavel->turns.count, sizeof *gavel->turns.items, compare_turns);
+    for (size_t i = 0; i < gavel->turns.count; i++) {
+        const struct turn *turn = &gavel->turns.items[i];
         int gpus = scheduler->jobs[turn->job].request->gpus;
         if (gavel->turn_of[turn->job] < 0 && gpus <= left[turn->type]) {
             gavel->turn_of[turn->job] = turn->type;
