@@ -89,8 +89,8 @@ static void test_fairness_by_hand(void **state)
     simulate(&result, &world, "fcfs");
     /* 3, 2.5 and 2 jobs in the mean of their times: a share of its own would have taken each 15,
      * 12.5 and 10 s. */
-    assert_near(result.jobs[0].contenders, 3, 1e-12);
-    assert_near(result.jobs[1].contenders, 2.5, 1e-12);
+    assert_near(result.jobs[0].jobs_present, 3, 1e-12);
+    assert_near(result.jobs[1].jobs_present, 2.5, 1e-12);
     assert_near(result.summary.mean_finish_time_fairness, (10 / 15.0 + 20 / 12.5 + 3) / 3, 1e-12);
     assert_near(result.summary.worst_finish_time_fairness, 3, 1e-12);
     erg_simulated_release(&result);

@@ -13,7 +13,7 @@ struct erg_elastic_rules {
      * the newest first among equals, and double even where that adds nothing. Jobs wait even for
      * types on which they cannot run. */
     bool as_published;
-    const struct erg_speeds *speeds; /* by which shares are dealt out; NULL: as believed */
+    const struct erg_speeds *speeds; /* by which shares are dealt out; NULL: by those there are */
 };
 
 /* For a policy (policy.h) whose rules these are. */

@@ -46,8 +46,6 @@ struct tiresias {
     unsigned char *levels;         /* by job: its queue */
     bool *chosen;                  /* by job, while its line is served */
     struct erg_event_heap sinking; /* running jobs by when they will pass a threshold */
-    size_t *refusals; /* [workload][GPUs]: the last call in which these found no room */
-    size_t calls;
 };
 
 static void *open_tiresias(const struct erg_scheduler *scheduler, const void *rules)
@@ -61,9 +59,6 @@ static void *open_tiresias(const struct erg_scheduler *scheduler, const void *ru
     tiresias->levels = erg_xcalloc(jobs, sizeof *tiresias->levels);
     tiresias->chosen = erg_xcalloc(jobs, sizeof *tiresias->chosen);
     erg_event_heap_init(&tiresias->sinking, jobs);
-    tiresias->refusals =
-        erg_xcalloc(scheduler->trace->workloads_count * ((size_t)scheduler->speeds->gpus_most + 1),
-                    sizeof *tiresias->refusals);
     return tiresias;
 }
 
@@ -77,7 +72,6 @@ static void close_tiresias(void *state)
     free(tiresias->levels);
     free(tiresias->chosen);
     erg_event_heap_release(&tiresias->sinking);
-    free(tiresias->refusals);
     free(tiresias);
 }
 
@@ -224,14 +218,6 @@ static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, in
         tiresias->chosen[line->items[i]] = false;
 }
 
-/* When jobs of a workload that ask for so many GPUs last found no room. */
-static size_t *refusal_of(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                          const struct erg_trace_job *request)
-{
-    size_t numbers = (size_t)scheduler->speeds->gpus_most + 1;
-    return &tiresias->refusals[(size_t)request->workload * numbers + (size_t)request->gpus];
-}
-
 /* A job that waits and names no type goes where GPUs are left that nobody there can use. */
 static bool change_line(struct tiresias *tiresias, struct erg_scheduler *scheduler, int job)
 {
@@ -248,22 +234,29 @@ static bool change_line(struct tiresias *tiresias, struct erg_scheduler *schedul
     return true;
 }
 
-/* What one job could not have, no other one of its kind can. */
+/* The most GPUs of one type that are free. */
+static int most_free(const struct tiresias *tiresias, const struct erg_scheduler *scheduler)
+{
+    int most = 0;
+    for (int type = 0; type < tiresias->types; type++)
+        if (scheduler->occupancy->free_gpus[type] > most)
+            most = scheduler->occupancy->free_gpus[type];
+    return most;
+}
+
 static void use_other_types(struct tiresias *tiresias, struct erg_scheduler *scheduler)
 {
-    tiresias->calls++;
+    int most = most_free(tiresias, scheduler);
     for (int type = 0; type < tiresias->types; type++) {
         struct type_line *line = &tiresias->lines[type];
         for (size_t i = 0; i < line->count && line->waiting > 0;) {
             const struct erg_cluster_job *job = &scheduler->jobs[line->items[i]];
-            size_t *refusal = refusal_of(tiresias, scheduler, job->request);
             bool tries = job->state == ERG_JOB_WAITING && job->request->type < 0 &&
-                         *refusal < tiresias->calls;
+                         job->request->gpus <= most;
             if (tries && change_line(tiresias, scheduler, job->id))
-                continue;
-            if (tries)
-                *refusal = tiresias->calls;
-            i++;
+                most = most_free(tiresias, scheduler);
+            else
+                i++;
         }
     }
 }

@@ -51,7 +51,7 @@ static void set_state(struct erg_scheduler *scheduler, int id, enum erg_cluster_
 
 struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
                                         const struct erg_job_trace *trace,
-                                        const struct erg_speeds *beliefs,
+                                        const struct erg_speeds *speeds,
                                         const struct erg_policy *policy,
                                         const struct erg_accounting *accounting)
 {
@@ -60,7 +60,7 @@ struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
     *scheduler = (struct erg_scheduler){
         .fleet = fleet,
         .trace = trace,
-        .speeds = beliefs,
+        .speeds = speeds,
         .jobs = erg_xcalloc(trace->count, sizeof *scheduler->jobs),
         .jobs_count = trace->count,
         .waiting = {-1, -1, 0},

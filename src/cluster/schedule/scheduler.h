@@ -7,7 +7,7 @@
  * and pay for it once; a job that ended up where it was pays nothing.
  *
  * It sees what a real scheduler would know: requests as submitted, progress as reported, speeds as
- * believed, failures that happened. It does not see the future.
+ * known, failures that happened. It does not see the future.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_SCHEDULER_H
 #define ERG_CLUSTER_SCHEDULE_SCHEDULER_H
@@ -60,7 +60,7 @@ struct erg_scheduler {
     double now_s;
     const struct erg_fleet *fleet;
     const struct erg_job_trace *trace;
-    const struct erg_speeds *speeds; /* as believed */
+    const struct erg_speeds *speeds;
     struct erg_cluster_job *jobs;    /* by id; `jobs_count` of them in the trace */
     size_t jobs_count;
     struct erg_job_list waiting, running;
@@ -86,7 +86,7 @@ static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, i
 double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int job);
 double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
 
-/* The believed speed of a job on a shape. */
+/* The speed of a job on a shape. */
 const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *scheduler, int job,
                                             int shape);
 

@@ -21,7 +21,7 @@ struct erg_change_log {
 
 struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
                                         const struct erg_job_trace *trace,
-                                        const struct erg_speeds *beliefs,
+                                        const struct erg_speeds *speeds,
                                         const struct erg_policy *policy,
                                         const struct erg_accounting *accounting);
 void erg_scheduler_free(struct erg_scheduler *scheduler);

@@ -166,7 +166,7 @@ void erg_cluster_meter_update(struct meter *meter, int id)
         now->idle_w = 0;
     }
     if (job->state == ERG_JOB_ENDED)
-        meter->results[id].contenders =
+        meter->results[id].jobs_present =
             (meter->jobs_s - now->jobs_before_s) / (meter->now_s - job->submitted_s);
     meter->busy_gpus += now->gpus - before.gpus;
     meter->power_w += (now->power_w - now->idle_w) - (before.power_w - before.idle_w);
@@ -243,7 +243,7 @@ static double finish_time_fairness(const struct meter *meter, int id, double alo
 {
     const struct erg_job_result *result = &meter->results[id];
     double gpus = meter->scheduler->jobs[id].request->gpus;
-    double share_gpus = meter->simulation->fleet->gpus / result->contenders;
+    double share_gpus = meter->simulation->fleet->gpus / result->jobs_present;
     return (result->ended_s - result->submitted_s) / (alone * fmax(1, gpus / share_gpus));
 }
 

@@ -290,10 +290,8 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
     size_t count = simulation->trace->count;
     struct simulator sim = {
         .simulation = simulation,
-        .scheduler =
-            erg_scheduler_new(simulation->fleet, simulation->trace,
-                              simulation->beliefs ? simulation->beliefs : simulation->speeds,
-                              policy, simulation->accounting),
+        .scheduler = erg_scheduler_new(simulation->fleet, simulation->trace, simulation->speeds,
+                                       policy, simulation->accounting),
         .submission_s = erg_xcalloc(count, sizeof *sim.submission_s),
         .order = erg_xcalloc(count, sizeof *sim.order),
     };
