@@ -1,11 +1,9 @@
 /* Arena's tables: who has which GPUs in a plan that is only tried. */
 #include "cluster/policies/arena_internal.h"
-#include "cluster/schedule/accounting.h"
 
 #include "base/memory.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,16 +163,6 @@ void erg_trial_swap_nodes(struct erg_trial *table, int a, int b)
     table->free[b] = free;
 }
 
-/* The restart and the rest of the round pass before a job gets on. */
-static bool meets_deadline(const struct erg_scheduler *scheduler, int job,
-                           const struct erg_gpu_shape *shape, const struct erg_speed *speed)
-{
-    double start_s = scheduler->now_s + scheduler->accounting->round_s +
-                     erg_scheduler_cost(scheduler, erg_shape_gpus(shape));
-    double run_s = floor(erg_scheduler_remaining(scheduler, job) * speed->iteration_s);
-    return start_s + run_s <= scheduler->jobs[job].deadline_s;
-}
-
 static double shape_speed(const struct erg_trial *table, int job, int shape)
 {
     const struct erg_scheduler *scheduler = table->scheduler;
@@ -182,7 +170,8 @@ static double shape_speed(const struct erg_trial *table, int job, int shape)
         return ERG_SPEED_NONE;
     const struct erg_speed *speed = erg_scheduler_speed(scheduler, job, shape);
     if (table->rules->deadlines && erg_speed_feasible(speed) &&
-        !meets_deadline(scheduler, job, &scheduler->speeds->shapes[shape], speed))
+        !erg_scheduler_meets_deadline(scheduler, job,
+                                      erg_shape_gpus(&scheduler->speeds->shapes[shape]), speed))
         return ERG_SPEED_NONE;
     return speed->samples_per_s;
 }

@@ -17,7 +17,6 @@
  */
 #include "cluster/policies/elasticflow.h"
 #include "cluster/policies/policies.h"
-#include "cluster/schedule/accounting.h"
 
 #include "base/memory.h"
 
@@ -108,16 +107,6 @@ static bool runs_on(const struct erg_scheduler *scheduler, int job, int type)
     return scheduler->speeds->shapes[scheduler->jobs[job].shape].type == type;
 }
 
-/* The restart and the rest of the round may pass before a job gets on with its share. */
-static bool meets_deadline(const struct erg_scheduler *scheduler, int job,
-                           const struct erg_speed *speed)
-{
-    double start_s = scheduler->now_s + scheduler->accounting->round_s +
-                     erg_scheduler_cost(scheduler, scheduler->jobs[job].request->gpus);
-    double run_s = floor(erg_scheduler_remaining(scheduler, job) * speed->iteration_s);
-    return start_s + run_s <= scheduler->jobs[job].deadline_s;
-}
-
 /* 0: there is none. */
 static int minimum_share(const struct elastic *elastic, const struct erg_scheduler *scheduler,
                          int job, int type)
@@ -125,7 +114,9 @@ static int minimum_share(const struct elastic *elastic, const struct erg_schedul
     for (int gpus = 1; gpus <= scheduler->speeds->gpus_most; gpus *= 2) {
         const struct erg_speed *speed = speed_of(elastic, scheduler, job, type, gpus);
         if (erg_speed_feasible(speed) &&
-            (!elastic->rules.deadlines || meets_deadline(scheduler, job, speed)))
+            (!elastic->rules.deadlines ||
+             erg_scheduler_meets_deadline(scheduler, job, scheduler->jobs[job].request->gpus,
+                                          speed)))
             return gpus;
     }
     return 0;

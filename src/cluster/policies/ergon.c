@@ -55,7 +55,7 @@
  * has a price by itself, found by bisection, if that of energy does not keep the cap. What the
  * market gave is placed large jobs first, moving small ones where GPUs are scattered; what cannot
  * be placed, and what is left, goes to waiting jobs by value, so that no GPU idles that a job could
- * use.
+ * use; if they then draw more than the cap, clocks are lowered for all as under any policy.
  *
  * Where nodes are switched off, they are as soon as idling has drawn what waking does (linger()),
  * and what they do not draw below a cap others may. Time still counts as its part of what all GPUs

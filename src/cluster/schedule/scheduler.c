@@ -188,6 +188,15 @@ double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus)
     return scheduler->accounting->cost(scheduler->fleet, scheduler->policy, gpus);
 }
 
+bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int gpus,
+                                  const struct erg_speed *speed)
+{
+    double start_s =
+        scheduler->now_s + scheduler->accounting->round_s + erg_scheduler_cost(scheduler, gpus);
+    double run_s = floor(erg_scheduler_remaining(scheduler, job) * speed->iteration_s);
+    return start_s + run_s <= scheduler->jobs[job].deadline_s;
+}
+
 double erg_scheduler_wait(const struct erg_scheduler *scheduler,
                           const struct erg_placement *placement)
 {

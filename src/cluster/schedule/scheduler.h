@@ -61,7 +61,7 @@ struct erg_scheduler {
     const struct erg_fleet *fleet;
     const struct erg_job_trace *trace;
     const struct erg_speeds *speeds;
-    struct erg_cluster_job *jobs;    /* by id; `jobs_count` of them in the trace */
+    struct erg_cluster_job *jobs; /* by id; `jobs_count` of them in the trace */
     size_t jobs_count;
     struct erg_job_list waiting, running;
     struct erg_occupancy *occupancy;
@@ -92,6 +92,11 @@ const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *schedule
 
 /* Seconds that a job would lose by getting GPUs of this number, if their nodes are up. */
 double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus);
+
+/* Whether a job that gets so many GPUs now, at that speed, ends before its deadline; the restart
+ * and the rest of a round pass before it gets on. */
+bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int gpus,
+                                  const struct erg_speed *speed);
 
 /* Seconds beside that until all nodes of a placement are up; those that are off are to be woken. */
 double erg_scheduler_wait(const struct erg_scheduler *scheduler,
