@@ -325,8 +325,7 @@ static void add_job(struct erg_trace_maker *maker, const struct recipe *recipe, 
     erg_trace_maker_add(maker, &made);
 }
 
-static int fill(struct erg_trace_maker *maker, const struct recipe *recipe, const char *path,
-                uint64_t seed, struct erg_error *err)
+static void fill(struct erg_trace_maker *maker, const struct recipe *recipe, uint64_t seed)
 {
     struct erg_rng arrivals;
     double at_s = 0;
@@ -337,18 +336,18 @@ static int fill(struct erg_trace_maker *maker, const struct recipe *recipe, cons
         erg_rng_seed(&rng, erg_hash_u64(seed, (uint64_t)number));
         add_job(maker, recipe, number, at_s, &rng);
     }
-    return erg_trace_maker_finish(maker, path, err);
+    erg_trace_maker_finish(maker);
 }
 
-static int generate(struct erg_trace_maker *maker, const struct erg_yaml *yaml, const char *path,
-                    uint64_t seed, struct erg_error *err)
+static int generate(struct erg_trace_maker *maker, const struct erg_yaml *yaml, uint64_t seed,
+                    struct erg_error *err)
 {
     void *value;
     if (erg_yaml_read(yaml, &schema, &value, err) != 0)
         return -1;
     int result = check(value, maker, yaml, err);
     if (result == 0)
-        result = fill(maker, value, path, seed, err);
+        fill(maker, value, seed);
     erg_yaml_free(&schema, value);
     return result;
 }
@@ -359,7 +358,7 @@ int erg_trace_generate(struct erg_trace_maker *maker, const char *path, uint64_t
     struct erg_yaml *yaml;
     if (erg_yaml_open(&yaml, path, err) != 0)
         return -1;
-    int result = generate(maker, yaml, path, seed, err);
+    int result = generate(maker, yaml, seed, err);
     erg_yaml_close(yaml);
     return result;
 }

@@ -174,7 +174,9 @@ static int add_jobs(struct erg_trace_import *import, struct erg_trace_maker *mak
     for (size_t i = 0; i < log->count && result == 0; i++)
         result = add_job(&at, &log->items[i], first_s, err);
     free(at.fitting);
-    return result == 0 ? erg_trace_maker_finish(maker, log->path, err) : -1;
+    if (result == 0)
+        erg_trace_maker_finish(maker);
+    return result;
 }
 
 /* Fills the log, and says in which layout it is. */
