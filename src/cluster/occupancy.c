@@ -47,14 +47,6 @@ static void count_node(struct erg_occupancy *occupancy, int node, int by)
     *level_nodes(occupancy, occupancy->type_of[node], level_at(occupancy, node)) += by;
 }
 
-static void touch(struct erg_occupancy *occupancy, int node)
-{
-    if (!occupancy->fleet->saves_power || occupancy->is_touched[node])
-        return;
-    occupancy->is_touched[node] = true;
-    occupancy->touched[occupancy->touched_count++] = node;
-}
-
 static void set_free(struct erg_occupancy *occupancy, int node, uint64_t gpus)
 {
     int index = occupancy->type_of[node];
@@ -66,8 +58,6 @@ static void set_free(struct erg_occupancy *occupancy, int node, uint64_t gpus)
         (after == type->gpus_per_node) - (before == type->gpus_per_node);
     occupancy->free[node] = gpus;
     count_node(occupancy, node, 1);
-    if (before == type->gpus_per_node || after == type->gpus_per_node)
-        touch(occupancy, node);
 }
 
 struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
@@ -78,8 +68,6 @@ struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
     occupancy->free = erg_xcalloc(nodes, sizeof *occupancy->free);
     occupancy->down = erg_xcalloc(nodes, sizeof *occupancy->down);
     occupancy->off = erg_xcalloc(nodes, sizeof *occupancy->off);
-    occupancy->touched = erg_xcalloc(nodes, sizeof *occupancy->touched);
-    occupancy->is_touched = erg_xcalloc(nodes, sizeof *occupancy->is_touched);
     occupancy->type_of = erg_xcalloc(nodes, sizeof *occupancy->type_of);
     occupancy->first_owner = erg_xcalloc(nodes, sizeof *occupancy->first_owner);
     occupancy->owners = erg_xcalloc((size_t)fleet->gpus, sizeof *occupancy->owners);
@@ -109,8 +97,6 @@ void erg_occupancy_free(struct erg_occupancy *occupancy)
     free(occupancy->free);
     free(occupancy->down);
     free(occupancy->off);
-    free(occupancy->touched);
-    free(occupancy->is_touched);
     free(occupancy->type_of);
     free(occupancy->owners);
     free(occupancy->first_owner);
@@ -226,13 +212,6 @@ void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off)
     occupancy->off[node] = off;
     occupancy->off_nodes[occupancy->type_of[node]] += off ? 1 : -1;
     count_node(occupancy, node, 1);
-}
-
-void erg_occupancy_settle(struct erg_occupancy *occupancy)
-{
-    for (int i = 0; i < occupancy->touched_count; i++)
-        occupancy->is_touched[occupancy->touched[i]] = false;
-    occupancy->touched_count = 0;
 }
 
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node)

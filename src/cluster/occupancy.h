@@ -43,11 +43,6 @@ struct erg_occupancy {
     int *free_gpus;   /* by type */
     int *idle_nodes;  /* by type: nodes that are entirely free, off or not */
     int *off_nodes;   /* by type */
-    /* Where power is saved: nodes that were or became entirely free since the simulator last
-     * looked, each once. */
-    int *touched;
-    bool *is_touched; /* by node */
-    int touched_count;
 };
 
 struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet);
@@ -84,9 +79,6 @@ void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
 /* A node that no job has is switched off, or one that is off, by then perhaps with jobs, is woken.
  */
 void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off);
-
-/* Forgets which nodes were touched. */
-void erg_occupancy_settle(struct erg_occupancy *occupancy);
 
 /* A node that fails must have been given back by all its jobs, and must not be off. */
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node);
