@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 #include "cluster_bounds.h"
 
 #include <math.h>

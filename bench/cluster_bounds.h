@@ -3,7 +3,7 @@
 #define ERGON_BENCH_CLUSTER_BOUNDS_H
 
 #include "base/memory.h"
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 
 #include <math.h>
 #include <stdio.h>

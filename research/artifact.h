@@ -13,7 +13,7 @@
 #ifndef ERG_RESEARCH_ARTIFACT_H
 #define ERG_RESEARCH_ARTIFACT_H
 
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 
 /* What a simulation is given: `rules` as its accounting, which policies find again in their
  * scheduler, and `speeds`. */

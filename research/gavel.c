@@ -42,15 +42,14 @@ struct replay_gavel {
     bool *blocked; /* by type */
 };
 
-static int open_gavel(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *open_gavel(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
+    (void)rules;
     struct replay_gavel *replay = erg_xcalloc(1, sizeof *replay);
     replay->types = (int)scheduler->fleet->types_count;
     replay->left = erg_xcalloc((size_t)replay->types, sizeof *replay->left);
     replay->blocked = erg_xcalloc((size_t)replay->types, sizeof *replay->blocked);
-    *state = replay;
-    return 0;
+    return replay;
 }
 
 static void close_gavel(void *state)
@@ -207,7 +206,7 @@ static int decide(void *state, struct erg_scheduler *scheduler, const struct erg
 const struct erg_policy artifact_gavel = {
     .name = "gavel",
     .summary = "Gavel, as Arena's comparison has it",
-    .events = ARTIFACT_CALLED,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_gavel,
     .decide = decide,
     .close = close_gavel,

@@ -6,32 +6,20 @@
 
 #include <string.h>
 
-static int open_elastic(void **state, const struct erg_scheduler *scheduler, bool deadlines)
+/* The artifact's versions deal out shares by data parallel plans. */
+static void *open_elastic(const struct erg_scheduler *scheduler, const void *rules)
 {
-    const struct erg_elastic_rules rules = {.deadlines = deadlines,
-                                            .as_published = true,
-                                            .speeds = artifact_of(scheduler)->data_parallel};
-    return erg_elastic_open(state, scheduler, &rules);
-}
-
-static int open_deadlines(void **state, const struct erg_scheduler *scheduler,
-                          struct erg_error *err)
-{
-    (void)err;
-    return open_elastic(state, scheduler, true);
-}
-
-static int open_loose(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    (void)err;
-    return open_elastic(state, scheduler, false);
+    struct erg_elastic_rules own = *(const struct erg_elastic_rules *)rules;
+    own.speeds = artifact_of(scheduler)->data_parallel;
+    return erg_elastic_open(scheduler, &own);
 }
 
 static const struct erg_policy elasticflow = {
     .name = "elasticflow",
     .summary = "ElasticFlow, as Arena's comparison has it",
-    .events = ARTIFACT_CALLED,
-    .open = open_deadlines,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = &(const struct erg_elastic_rules){.as_published = true, .deadlines = true},
+    .open = open_elastic,
     .decide = erg_elastic_decide,
     .close = erg_elastic_close,
 };
@@ -39,26 +27,21 @@ static const struct erg_policy elasticflow = {
 static const struct erg_policy elasticflow_ls = {
     .name = "elasticflow-ls",
     .summary = "the same without deadlines",
-    .events = ARTIFACT_CALLED,
-    .open = open_loose,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = &(const struct erg_elastic_rules){.as_published = true},
+    .open = open_elastic,
     .decide = erg_elastic_decide,
     .close = erg_elastic_close,
 };
 
 /* Arena without one of its parts, as in the publication. */
 #define ABLATION(symbol, title, text, ...)                                                         \
-    static int open_##symbol(void **state, const struct erg_scheduler *scheduler,                  \
-                             struct erg_error *err)                                                \
-    {                                                                                              \
-        static const struct arena_rules rules = {__VA_ARGS__};                                     \
-        (void)err;                                                                                 \
-        return erg_arena_open(state, scheduler, &rules);                                           \
-    }                                                                                              \
     static const struct erg_policy symbol = {                                                      \
         .name = (title),                                                                           \
         .summary = (text),                                                                         \
-        .events = ERG_ARENA_CALLED,                                                                \
-        .open = open_##symbol,                                                                     \
+        .events = ERG_EVENTS_OF_JOBS,                                                              \
+        .rules = &(const struct erg_arena_rules){__VA_ARGS__},                                     \
+        .open = erg_arena_open,                                                                    \
         .decide = erg_arena_decide,                                                                \
         .close = erg_arena_close,                                                                  \
     }

@@ -4,8 +4,6 @@
 
 #include "cluster/schedule/policy.h"
 
-#define ARTIFACT_CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
-
 extern const struct erg_policy artifact_gavel, artifact_sia;
 
 #endif

@@ -58,9 +58,9 @@ struct replay_sia {
     double *goods;             /* of the new job, by configuration; 0: cannot run */
 };
 
-static int open_sia(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *open_sia(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
+    (void)rules;
     struct replay_sia *replay = erg_xcalloc(1, sizeof *replay);
     size_t types = scheduler->fleet->types_count, configurations = types * COUNTS;
     replay->types = (int)types;
@@ -71,8 +71,7 @@ static int open_sia(void **state, const struct erg_scheduler *scheduler, struct 
     replay->prices = erg_xcalloc(types, sizeof *replay->prices);
     replay->goods = erg_xcalloc(configurations, sizeof *replay->goods);
     replay->workloads = scheduler->trace->workloads_count;
-    *state = replay;
-    return 0;
+    return replay;
 }
 
 static void close_sia(void *state)
@@ -394,7 +393,7 @@ static int decide(void *state, struct erg_scheduler *scheduler, const struct erg
 const struct erg_policy artifact_sia = {
     .name = "sia",
     .summary = "Sia, as Arena's comparison has it",
-    .events = ARTIFACT_CALLED,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_sia,
     .decide = decide,
     .close = close_sia,

@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "check.h"
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 
 /* A world without files: two types, speeds as set by the test. */
 struct world {

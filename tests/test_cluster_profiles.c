@@ -3,7 +3,7 @@
  * profiles.
  */
 #include "check.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 #include "folder.h"
 #include "io/csv.h"
 #include "io/file.h"

@@ -111,8 +111,8 @@ static void test_fairness_by_hand(void **state)
     simulate(&result, &world, "fcfs");
     /* 3, 2.5 and 2 jobs in the mean of their times: a share of its own would have taken each 15,
      * 12.5 and 10 s. */
-    assert_near(result.jobs[0].contenders, 3, 1e-12);
-    assert_near(result.jobs[1].contenders, 2.5, 1e-12);
+    assert_near(result.jobs[0].jobs_present, 3, 1e-12);
+    assert_near(result.jobs[1].jobs_present, 2.5, 1e-12);
     assert_near(result.summary.mean_finish_time_fairness, (10 / 15.0 + 20 / 12.5 + 3) / 3, 1e-12);
     assert_near(result.summary.worst_finish_time_fairness, 3, 1e-12);
     erg_simulated_release(&result);
@@ -380,9 +380,10 @@ static void test_rounds_by_hand(void **state)
 static const struct erg_policy *watched;
 static long decisions;
 
-static int watched_open(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *watched_open(const struct erg_scheduler *scheduler, const void *rules)
 {
-    return watched->open ? watched->open(state, scheduler, err) : 0;
+    (void)rules;
+    return watched->open ? watched->open(scheduler, watched->rules) : NULL;
 }
 
 static void watched_close(void *state)

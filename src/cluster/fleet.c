@@ -98,30 +98,30 @@ static int finish_type(struct erg_fleet *fleet, unsigned index, const struct erg
                        struct erg_error *err)
 {
     struct erg_gpu_type *type = &fleet->types[index];
+    const struct {
+        const char *key;
+        double value, least, most;
+        bool optional;
+    } ranges[] = {
+        {"nodes", type->nodes, 1, 100000, false},
+        {"gpus_per_node", type->gpus_per_node, 1, ERG_NODE_GPUS_MOST, false},
+        {"memory_gb", type->memory_bytes, 0.1, 1e5, false},
+        {"idle_power_w", type->idle_power_w, 0, 1e5, false},
+        {"waiting_power_w", type->waiting_power_w, type->idle_power_w, 1e5, true},
+        {"off_power_w", type->off_power_w, 0, type->idle_power_w, true},
+    };
     char key[64];
-    snprintf(key, sizeof key, "types[%u].nodes", index);
-    if (erg_yaml_check_range(yaml, key, type->nodes, 1, 100000, err) != 0)
-        return -1;
-    snprintf(key, sizeof key, "types[%u].gpus_per_node", index);
-    if (erg_yaml_check_range(yaml, key, type->gpus_per_node, 1, ERG_NODE_GPUS_MOST, err) != 0)
-        return -1;
-    snprintf(key, sizeof key, "types[%u].memory_gb", index);
-    if (erg_yaml_check_range(yaml, key, type->memory_bytes, 0.1, 1e5, err) != 0)
-        return -1;
-    snprintf(key, sizeof key, "types[%u].idle_power_w", index);
-    if (erg_yaml_check_range(yaml, key, type->idle_power_w, 0, 1e5, err) != 0)
-        return -1;
-    snprintf(key, sizeof key, "types[%u].waiting_power_w", index);
-    if (erg_yaml_has(yaml, key) &&
-        erg_yaml_check_range(yaml, key, type->waiting_power_w, type->idle_power_w, 1e5, err) != 0)
-        return -1;
     snprintf(key, sizeof key, "types[%u].off_power_w", index);
     if (erg_yaml_has(yaml, key) && !fleet->saves_power)
         return erg_yaml_fail(yaml, key, err,
                              "nodes are never off: expected the key power_saving, too");
-    if (erg_yaml_has(yaml, key) &&
-        erg_yaml_check_range(yaml, key, type->off_power_w, 0, type->idle_power_w, err) != 0)
-        return -1;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        snprintf(key, sizeof key, "types[%u].%s", index, ranges[i].key);
+        if ((!ranges[i].optional || erg_yaml_has(yaml, key)) &&
+            erg_yaml_check_range(yaml, key, ranges[i].value, ranges[i].least, ranges[i].most,
+                                 err) != 0)
+            return -1;
+    }
     snprintf(key, sizeof key, "types[%u].name", index);
     if (erg_fleet_type(fleet, type->name) != (int)index)
         return erg_yaml_fail(yaml, key, err, "the type '%s' is there twice", type->name);

@@ -24,7 +24,7 @@
  * Operating points stand for a GPU type where a profile has only times: what is computed takes
  * `slowdown` times as long and each GPU draws `power_w` meanwhile. A type without points has one,
  * at the idle power, so that no energy is made up. With a waiting power, that part of an iteration
- * in which GPUs wait is told apart (speeds.h); without one they compute all the time.
+ * in which GPUs wait is told apart (speed_table.h); without one they compute all the time.
  *
  * Power saving is that of Slurm (slurm.conf: SuspendTime, and ResumeTimeout as the time that waking
  * takes). A node draws idle power from the moment on at which it is woken. Switching off takes no

@@ -7,18 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The words of a type's nodes with exactly `free` GPUs free. */
-static uint64_t *level_of(const struct erg_occupancy *occupancy, int type, int free)
-{
-    return occupancy->levels[type] + (size_t)free * (size_t)occupancy->words[type];
-}
-
 static int bits(uint64_t gpus)
 {
     return __builtin_popcountll(gpus);
 }
 
-static uint64_t lowest_bits(uint64_t gpus, int count)
+uint64_t erg_gpus_lowest(uint64_t gpus, int count)
 {
     uint64_t chosen = 0;
     for (int i = 0; i < count; i++) {
@@ -34,7 +28,7 @@ static uint64_t all_gpus(const struct erg_gpu_type *type)
     return type->gpus_per_node == 64 ? ~(uint64_t)0 : ((uint64_t)1 << type->gpus_per_node) - 1;
 }
 
-/* The set that a node is in: its free GPUs, or one more than it has where it is off. */
+/* The level of a node: its free GPUs, or one more than it has where it is off. */
 static int level_at(const struct erg_occupancy *occupancy, int node)
 {
     int free = bits(occupancy->free[node]);
@@ -42,36 +36,28 @@ static int level_at(const struct erg_occupancy *occupancy, int node)
     return occupancy->off[node] && free == all ? all + 1 : free;
 }
 
-static void set_bit(struct erg_occupancy *occupancy, int node, bool on)
+/* How many nodes of a type are on a level. */
+static int *level_nodes(const struct erg_occupancy *occupancy, int type, int level)
 {
-    int type = occupancy->type_of[node], at = node - occupancy->fleet->types[type].first_node;
-    uint64_t *word = &level_of(occupancy, type, level_at(occupancy, node))[at >> 6];
-    uint64_t bit = (uint64_t)1 << (at & 63);
-    *word = on ? *word | bit : *word & ~bit;
+    return &occupancy->levels[type * (ERG_NODE_GPUS_MOST + 2) + level];
 }
 
-static void touch(struct erg_occupancy *occupancy, int node)
+static void count_node(struct erg_occupancy *occupancy, int node, int by)
 {
-    if (!occupancy->fleet->saves_power || occupancy->is_touched[node])
-        return;
-    occupancy->is_touched[node] = true;
-    occupancy->touched[occupancy->touched_count++] = node;
+    *level_nodes(occupancy, occupancy->type_of[node], level_at(occupancy, node)) += by;
 }
 
-/* Moves a node from the set that it is in to that of its new free GPUs. */
 static void set_free(struct erg_occupancy *occupancy, int node, uint64_t gpus)
 {
     int index = occupancy->type_of[node];
     const struct erg_gpu_type *type = &occupancy->fleet->types[index];
     int before = bits(occupancy->free[node]), after = bits(gpus);
-    set_bit(occupancy, node, false);
+    count_node(occupancy, node, -1);
     occupancy->free_gpus[index] += after - before;
     occupancy->idle_nodes[index] +=
         (after == type->gpus_per_node) - (before == type->gpus_per_node);
     occupancy->free[node] = gpus;
-    set_bit(occupancy, node, true);
-    if (before == type->gpus_per_node || after == type->gpus_per_node)
-        touch(occupancy, node);
+    count_node(occupancy, node, 1);
 }
 
 struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
@@ -82,13 +68,10 @@ struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
     occupancy->free = erg_xcalloc(nodes, sizeof *occupancy->free);
     occupancy->down = erg_xcalloc(nodes, sizeof *occupancy->down);
     occupancy->off = erg_xcalloc(nodes, sizeof *occupancy->off);
-    occupancy->touched = erg_xcalloc(nodes, sizeof *occupancy->touched);
-    occupancy->is_touched = erg_xcalloc(nodes, sizeof *occupancy->is_touched);
     occupancy->type_of = erg_xcalloc(nodes, sizeof *occupancy->type_of);
     occupancy->first_owner = erg_xcalloc(nodes, sizeof *occupancy->first_owner);
     occupancy->owners = erg_xcalloc((size_t)fleet->gpus, sizeof *occupancy->owners);
-    occupancy->levels = erg_xcalloc(types, sizeof *occupancy->levels);
-    occupancy->words = erg_xcalloc(types, sizeof *occupancy->words);
+    occupancy->levels = erg_xcalloc(types * (ERG_NODE_GPUS_MOST + 2), sizeof *occupancy->levels);
     occupancy->free_gpus = erg_xcalloc(types, sizeof *occupancy->free_gpus);
     occupancy->off_nodes = erg_xcalloc(types, sizeof *occupancy->off_nodes);
     occupancy->idle_nodes = erg_xcalloc(types, sizeof *occupancy->idle_nodes);
@@ -97,10 +80,6 @@ struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
     int owners = 0;
     for (size_t t = 0; t < types; t++) {
         const struct erg_gpu_type *type = &fleet->types[t];
-        occupancy->words[t] = (type->nodes + 63) / 64;
-        occupancy->levels[t] =
-            erg_xcalloc((size_t)(type->gpus_per_node + 2) * (size_t)occupancy->words[t],
-                        sizeof *occupancy->levels[t]);
         for (int node = type->first_node; node < type->first_node + type->nodes; node++) {
             occupancy->type_of[node] = (int)t;
             occupancy->first_owner[node] = owners;
@@ -115,18 +94,13 @@ void erg_occupancy_free(struct erg_occupancy *occupancy)
 {
     if (!occupancy)
         return;
-    for (unsigned t = 0; t < occupancy->fleet->types_count; t++)
-        free(occupancy->levels[t]);
     free(occupancy->free);
     free(occupancy->down);
     free(occupancy->off);
-    free(occupancy->touched);
-    free(occupancy->is_touched);
     free(occupancy->type_of);
     free(occupancy->owners);
     free(occupancy->first_owner);
     free(occupancy->levels);
-    free(occupancy->words);
     free(occupancy->free_gpus);
     free(occupancy->idle_nodes);
     free(occupancy->off_nodes);
@@ -143,91 +117,56 @@ int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node)
     return bits(occupancy->free[node]);
 }
 
+int erg_occupancy_up(const struct erg_occupancy *occupancy, int type)
+{
+    const struct erg_gpu_type *gpus = &occupancy->fleet->types[type];
+    int up = 0;
+    for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++)
+        up += occupancy->down[node] ? 0 : gpus->gpus_per_node;
+    return up;
+}
+
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu)
 {
     return occupancy->owners[occupancy->first_owner[node] + gpu];
 }
 
-/* The next node of a type after `node` (-1: from the first) in the order of nodes that has exactly
- * so many free GPUs, or -1. */
-static int next_node(const struct erg_occupancy *occupancy, int type, int free, int node)
+/* Adds the lowest free GPUs of the nodes on levels from `least` to `most`, in the order of nodes,
+ * until the placement has as many nodes as the shape. */
+static void choose(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
+                   int least, int most, struct erg_placement *placement)
 {
-    const struct erg_gpu_type *gpus = &occupancy->fleet->types[type];
-    const uint64_t *level = level_of(occupancy, type, free);
-    int at = node < 0 ? 0 : node - gpus->first_node + 1;
-    for (int word = at >> 6; word < occupancy->words[type]; word++) {
-        uint64_t rest = level[word];
-        if (word == at >> 6)
-            rest &= ~(uint64_t)0 << (at & 63);
-        if (rest)
-            return gpus->first_node + 64 * word + __builtin_ctzll(rest);
-    }
-    return -1;
-}
-
-/* How many nodes have at least so many GPUs free, counted only as far as `enough`. */
-static int count_nodes(const struct erg_occupancy *occupancy, int type, int free, int enough)
-{
-    int count = 0;
-    for (; free <= occupancy->fleet->types[type].gpus_per_node + 1 && count < enough; free++) {
-        const uint64_t *level = level_of(occupancy, type, free);
-        for (int word = 0; word < occupancy->words[type]; word++)
-            count += bits(level[word]);
-    }
-    return count;
-}
-
-/* The next node after `node` with at least so many GPUs free that is not off, or -1. */
-static int next_at_least(const struct erg_occupancy *occupancy, int type, int free, int node)
-{
-    int nearest = -1;
-    for (; free <= occupancy->fleet->types[type].gpus_per_node; free++) {
-        int next = next_node(occupancy, type, free, node);
-        if (next >= 0 && (nearest < 0 || next < nearest))
-            nearest = next;
-    }
-    return nearest;
-}
-
-static void choose(const struct erg_occupancy *occupancy, int node, int gpus,
-                   struct erg_placement *placement)
-{
-    erg_placement_add(placement, node, lowest_bits(occupancy->free[node], gpus));
-}
-
-/* Chooses nodes of a level, while the placement has fewer than the shape. */
-static void choose_level(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
-                         int level, struct erg_placement *placement)
-{
-    for (int node = -1; placement->count < shape->nodes;) {
-        node = next_node(occupancy, shape->type, level, node);
-        if (node < 0)
-            return;
-        choose(occupancy, node, shape->gpus_per_node, placement);
+    const struct erg_gpu_type *type = &occupancy->fleet->types[shape->type];
+    if (least == most && *level_nodes(occupancy, shape->type, least) == 0)
+        return;
+    for (int node = type->first_node;
+         node < type->first_node + type->nodes && placement->count < shape->nodes; node++) {
+        int level = level_at(occupancy, node);
+        if (level >= least && level <= most)
+            erg_placement_add(placement, node,
+                              erg_gpus_lowest(occupancy->free[node], shape->gpus_per_node));
     }
 }
 
 bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
                         enum erg_node_order order, struct erg_placement *placement)
 {
-    int type = shape->type, gpus = shape->gpus_per_node, nodes = shape->nodes;
+    int type = shape->type, gpus = shape->gpus_per_node, enough = 0;
     int capacity = occupancy->fleet->types[type].gpus_per_node;
-    if (erg_shape_gpus(shape) > occupancy->free_gpus[type] ||
-        count_nodes(occupancy, type, gpus, nodes) < nodes)
+    for (int level = gpus; level <= capacity + 1; level++)
+        enough += *level_nodes(occupancy, type, level);
+    if (enough < shape->nodes)
         return false;
     placement->count = 0;
     if (order == ERG_FIRST_NODES)
-        for (int node = next_at_least(occupancy, type, gpus, -1);
-             node >= 0 && placement->count < nodes;
-             node = next_at_least(occupancy, type, gpus, node))
-            choose(occupancy, node, gpus, placement);
+        choose(occupancy, shape, gpus, capacity, placement);
     else if (order == ERG_MOST_FREE)
-        for (int free = capacity; free >= gpus && placement->count < nodes; free--)
-            choose_level(occupancy, shape, free, placement);
+        for (int level = capacity; level >= gpus; level--)
+            choose(occupancy, shape, level, level, placement);
     else
-        for (int free = gpus; free <= capacity && placement->count < nodes; free++)
-            choose_level(occupancy, shape, free, placement);
-    choose_level(occupancy, shape, capacity + 1, placement); /* those that are off */
+        for (int level = gpus; level <= capacity; level++)
+            choose(occupancy, shape, level, level, placement);
+    choose(occupancy, shape, capacity + 1, capacity + 1, placement); /* those that are off */
     return true;
 }
 
@@ -269,17 +208,10 @@ void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off)
 {
     assert(occupancy->off[node] != off && !occupancy->down[node]);
     assert(!off || erg_occupancy_idle(occupancy, node));
-    set_bit(occupancy, node, false);
+    count_node(occupancy, node, -1);
     occupancy->off[node] = off;
     occupancy->off_nodes[occupancy->type_of[node]] += off ? 1 : -1;
-    set_bit(occupancy, node, true);
-}
-
-void erg_occupancy_settle(struct erg_occupancy *occupancy)
-{
-    for (int i = 0; i < occupancy->touched_count; i++)
-        occupancy->is_touched[occupancy->touched[i]] = false;
-    occupancy->touched_count = 0;
+    count_node(occupancy, node, 1);
 }
 
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node)

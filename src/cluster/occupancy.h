@@ -1,10 +1,8 @@
 /*
  * Occupancy: which job has which GPUs.
  *
- * Nodes of a type are kept in one set for each number of free GPUs, as bits in node order, so that
- * "the first node with at least 4 free GPUs" and "the fullest node that still has 2" cost a few
- * words, however many nodes there are. GPUs of a node are bits, too; which of them a job gets
- * matters, since a job that changes GPUs restarts.
+ * GPUs of a node are bits; which of them a job gets matters, since a job that changes GPUs
+ * restarts.
  *
  * Nodes that are switched off (fleet.h) are free, and found last, as Slurm has it.
  */
@@ -12,7 +10,7 @@
 #define ERG_CLUSTER_OCCUPANCY_H
 
 #include "cluster/fleet.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +21,9 @@ struct erg_slice {
     uint64_t gpus; /* bits, the node's first GPU the lowest */
 };
 
+/* The lowest so many of some GPUs. */
+uint64_t erg_gpus_lowest(uint64_t gpus, int count);
+
 /* All GPUs of a job: the same number on each of its nodes. Zero slices: none. */
 struct erg_placement {
     struct erg_slice *slices;
@@ -31,23 +32,17 @@ struct erg_placement {
 
 struct erg_occupancy {
     const struct erg_fleet *fleet;
-    uint64_t *free;    /* by node; none of a node that is down */
-    bool *down;        /* by node */
-    bool *off;         /* by node; until it is woken, which the simulator does for its first job */
-    int *type_of;      /* by node */
-    int *owners;       /* by GPU: the job that has it; -1: nobody */
-    int *first_owner;  /* by node: where its GPUs' owners begin */
-    uint64_t **levels; /* by type: [free GPUs][word] of the nodes with exactly so many free;
-                        * behind them those that are off and entirely free */
-    int *words;        /* by type: of a level */
-    int *free_gpus;    /* by type */
-    int *idle_nodes;   /* by type: nodes that are entirely free, off or not */
-    int *off_nodes;    /* by type */
-    /* Where power is saved: nodes that were or became entirely free since the simulator last
-     * looked, each once. */
-    int *touched;
-    bool *is_touched; /* by node */
-    int touched_count;
+    uint64_t *free;   /* by node; none of a node that is down */
+    bool *down;       /* by node */
+    bool *off;        /* by node; until it is woken, which the simulator does for its first job */
+    int *type_of;     /* by node */
+    int *owners;      /* by GPU: the job that has it; -1: nobody */
+    int *first_owner; /* by node: where its GPUs' owners begin */
+    int *levels;      /* [type][free GPUs]: nodes with exactly so many free; behind all that a
+                       * node can have those that are off and entirely free */
+    int *free_gpus;   /* by type */
+    int *idle_nodes;  /* by type: nodes that are entirely free, off or not */
+    int *off_nodes;   /* by type */
 };
 
 struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet);
@@ -56,6 +51,8 @@ void erg_occupancy_free(struct erg_occupancy *occupancy);
 /* Whether no job has any GPU of a node that is up. */
 bool erg_occupancy_idle(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
+/* GPUs of a type whose nodes are up. */
+int erg_occupancy_up(const struct erg_occupancy *occupancy, int type);
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu);
 
 /* In which order nodes are chosen, those that are off after all others; among equals always in the
@@ -82,9 +79,6 @@ void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
 /* A node that no job has is switched off, or one that is off, by then perhaps with jobs, is woken.
  */
 void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off);
-
-/* Forgets which nodes were touched. */
-void erg_occupancy_settle(struct erg_occupancy *occupancy);
 
 /* A node that fails must have been given back by all its jobs, and must not be off. */
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The published rules (speeds.h). */
+/* The published rules (speed_table.h). */
 #define LOCALITY_FACTOR 0.9
 #define SIZE_FACTOR 1.8
 

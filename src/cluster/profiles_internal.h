@@ -5,7 +5,7 @@
 #ifndef ERG_CLUSTER_PROFILES_INTERNAL_H
 #define ERG_CLUSTER_PROFILES_INTERNAL_H
 
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 #include "io/csv.h"
 
 /* A model at a batch: what rows are about. */

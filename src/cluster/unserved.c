@@ -1,7 +1,7 @@
 /* Jobs that are not served, in words. */
 #include "cluster/unserved.h"
 
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 
 const char *const erg_unserved_names[ERG_UNSERVED_FATES] = {
     [ERG_UNSERVED_NOWHERE] = "nowhere",

@@ -29,7 +29,7 @@ enum { RESTARTS_MOST = 100, UPGRADES_MOST = 10, MANY_RUNNING = 150, DEPTH = 3, D
 
 struct arena {
     struct erg_scheduler *scheduler;
-    struct arena_table table, trial, best, before;
+    struct erg_trial table, trial, best, before;
     struct { /* waiting and opportunistic jobs, as they came */
         int *items;
         size_t count, capacity;
@@ -39,26 +39,24 @@ struct arena {
     struct erg_placement placement;
 };
 
-int erg_arena_open(void **state, const struct erg_scheduler *scheduler,
-                   const struct arena_rules *rules)
+void *erg_arena_open(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct arena *arena = erg_xcalloc(1, sizeof *arena);
-    struct arena_table *tables[] = {&arena->table, &arena->trial, &arena->best, &arena->before};
+    struct erg_trial *tables[] = {&arena->table, &arena->trial, &arena->best, &arena->before};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        arena_table_init(tables[i], scheduler, rules);
+        erg_trial_init(tables[i], scheduler, rules);
     arena->opportunistic = erg_xcalloc(scheduler->jobs_count, sizeof *arena->opportunistic);
     arena->hopeless = erg_xcalloc(scheduler->trace->workloads_count, sizeof *arena->hopeless);
-    *state = arena;
-    return 0;
+    return arena;
 }
 
 void erg_arena_close(void *state)
 {
     struct arena *arena = state;
-    arena_table_release(&arena->table);
-    arena_table_release(&arena->trial);
-    arena_table_release(&arena->best);
-    arena_table_release(&arena->before);
+    erg_trial_release(&arena->table);
+    erg_trial_release(&arena->trial);
+    erg_trial_release(&arena->best);
+    erg_trial_release(&arena->before);
     free(arena->queue.items);
     free(arena->opportunistic);
     free(arena->hopeless);
@@ -66,13 +64,13 @@ void erg_arena_close(void *state)
     free(arena);
 }
 
-static bool as_placed(const struct arena_table *table, int seat,
+static bool as_placed(const struct erg_trial *table, int seat,
                       const struct erg_placement *placement)
 {
     if (table->seats[seat].nodes != placement->count)
         return false;
     for (int i = 0; i < placement->count; i++)
-        if (arena_held(table, seat, placement->slices[i].node) != placement->slices[i].gpus)
+        if (erg_trial_held(table, seat, placement->slices[i].node) != placement->slices[i].gpus)
             return false;
     return true;
 }
@@ -81,7 +79,7 @@ static bool as_placed(const struct arena_table *table, int seat,
 static void commit(struct arena *arena)
 {
     struct erg_scheduler *scheduler = arena->scheduler;
-    const struct arena_table *table = &arena->table;
+    const struct erg_trial *table = &arena->table;
     for (int seat = 0; seat < table->seats_count; seat++) {
         int id = table->seats[seat].job;
         if (scheduler->jobs[id].state != ERG_JOB_RUNNING ||
@@ -97,10 +95,10 @@ static void commit(struct arena *arena)
         int nodes[ARENA_GPUS_MOST];
         if (table->seats[seat].nodes == 0 || job->placement.count > 0)
             continue;
-        int count = arena_nodes(table, seat, nodes);
+        int count = erg_trial_nodes(table, seat, nodes);
         arena->placement.count = 0;
         for (int i = 0; i < count; i++)
-            erg_placement_add(&arena->placement, nodes[i], arena_held(table, seat, nodes[i]));
+            erg_placement_add(&arena->placement, nodes[i], erg_trial_held(table, seat, nodes[i]));
         erg_scheduler_place(scheduler, job->id, &arena->placement, 0);
     }
 }
@@ -112,8 +110,8 @@ static int first_type(const struct arena *arena, int job)
     if (request->type >= 0)
         return request->type;
     for (int type = 1; type < (int)arena->scheduler->fleet->types_count; type++)
-        if (arena_best_speed(&arena->table, job, type, request->gpus) >
-            arena_best_speed(&arena->table, job, best, request->gpus))
+        if (erg_trial_best_speed(&arena->table, job, type, request->gpus) >
+            erg_trial_best_speed(&arena->table, job, best, request->gpus))
             best = type;
     return best;
 }
@@ -121,17 +119,18 @@ static int first_type(const struct arena *arena, int job)
 /* Finds room in the table for a job that waits; the table is of no use if there is none. */
 static bool fit(struct arena *arena, int job)
 {
-    struct arena_room room;
+    struct erg_trial_room room;
     int budget = ARENA_BUDGET;
-    int seat = arena_table_add(&arena->table, job, first_type(arena, job),
-                               arena->scheduler->jobs[job].request->gpus);
-    arena_table_copy(&arena->trial, &arena->table);
-    if (arena_search(&arena->trial, seat, &budget, &room) && !room.relaxed) {
-        arena_table_copy(&arena->table, &arena->trial);
+    int seat = erg_trial_add(&arena->table, job, first_type(arena, job),
+                             arena->scheduler->jobs[job].request->gpus);
+    erg_trial_copy(&arena->trial, &arena->table);
+    if (erg_trial_search(&arena->trial, seat, &budget, &room) && !room.relaxed) {
+        erg_trial_copy(&arena->table, &arena->trial);
         return true;
     }
-    return arena_downgrade(&arena->table, seat,
-                           arena->scheduler->running.count <= MANY_RUNNING ? DEPTH : DEPTH_OF_MANY);
+    return erg_trial_downgrade(&arena->table, seat,
+                               arena->scheduler->running.count <= MANY_RUNNING ? DEPTH
+                                                                               : DEPTH_OF_MANY);
 }
 
 static void dequeue(struct arena *arena, int job)
@@ -166,7 +165,7 @@ static void lend(struct arena *arena, size_t at)
             behind++;
         if (behind == arena->queue.count)
             continue;
-        arena_give_all(&arena->table, seat);
+        erg_trial_give_all(&arena->table, seat);
         arena->table.seats[seat].type = ARENA_NO_TYPE;
     }
 }
@@ -174,7 +173,7 @@ static void lend(struct arena *arena, size_t at)
 /* Gives them back to those that lost none; the others have to wait. */
 static void take_back(struct arena *arena)
 {
-    struct arena_table *table = &arena->table;
+    struct erg_trial *table = &arena->table;
     for (int seat = 0; seat < table->seats_count; seat++) {
         int id = table->seats[seat].job;
         const struct erg_cluster_job *job = &arena->scheduler->jobs[id];
@@ -188,7 +187,8 @@ static void take_back(struct arena *arena)
         table->seats[seat].type = arena->scheduler->speeds->shapes[job->shape].type;
         arena->opportunistic[id] = intact;
         for (int i = 0; i < job->placement.count && intact; i++)
-            arena_take(table, seat, job->placement.slices[i].node, job->placement.slices[i].gpus);
+            erg_trial_take(table, seat, job->placement.slices[i].node,
+                           job->placement.slices[i].gpus);
     }
 }
 
@@ -203,7 +203,7 @@ static void restart_waiting(struct arena *arena)
         int job = arena->queue.items[at], workload = scheduler->jobs[job].request->workload;
         bool tried = !arena->opportunistic[job] && !arena->hopeless[workload];
         if (tried) {
-            arena_table_load(&arena->table);
+            erg_trial_load(&arena->table);
             lend(arena, at);
             if (fit(arena, job)) {
                 take_back(arena);
@@ -224,33 +224,33 @@ static void restart_waiting(struct arena *arena)
 /* Tries one way of having more, beside the best one so far. */
 static double try_upgrade(struct arena *arena, int seat, int type, int gpus, double best_gain)
 {
-    const struct arena_seat *what = &arena->table.seats[seat];
-    struct arena_room room;
+    const struct erg_trial_seat *what = &arena->table.seats[seat];
+    struct erg_trial_room room;
     int budget = ARENA_BUDGET;
     /* No room is better than the best locality, so most ways need no search. */
     if (gpus > arena->scheduler->speeds->gpus_most ||
-        arena_best_speed(&arena->table, what->job, type, gpus) - what->speed <= best_gain)
+        erg_trial_best_speed(&arena->table, what->job, type, gpus) - what->speed <= best_gain)
         return best_gain;
     if (type != what->type && arena->table.free_gpus[type] < gpus)
         return best_gain;
-    arena_table_copy(&arena->trial, &arena->table);
-    arena_give_all(&arena->trial, seat);
+    erg_trial_copy(&arena->trial, &arena->table);
+    erg_trial_give_all(&arena->trial, seat);
     arena->trial.seats[seat].type = type;
     arena->trial.seats[seat].gpus = gpus;
-    if (!arena_search(&arena->trial, seat, &budget, &room) || room.gain <= best_gain)
+    if (!erg_trial_search(&arena->trial, seat, &budget, &room) || room.gain <= best_gain)
         return best_gain;
-    arena_table_copy(&arena->best, &arena->trial);
+    erg_trial_copy(&arena->best, &arena->trial);
     return room.gain;
 }
 
 static void upgrade(struct arena *arena)
 {
-    const struct arena_rules *rules = arena->table.rules;
+    const struct erg_arena_rules *rules = arena->table.rules;
     for (int step = 0; step < UPGRADES_MOST; step++) {
         double best_gain = 0;
-        arena_table_load(&arena->table);
+        erg_trial_load(&arena->table);
         for (int seat = 0; seat < arena->table.seats_count; seat++) {
-            struct arena_seat what = arena->table.seats[seat];
+            struct erg_trial_seat what = arena->table.seats[seat];
             for (int type = 0; type < (int)arena->scheduler->fleet->types_count; type++)
                 if (type != what.type && !rules->no_types)
                     best_gain = try_upgrade(arena, seat, type, what.gpus, best_gain);
@@ -259,38 +259,35 @@ static void upgrade(struct arena *arena)
         }
         if (best_gain <= 0)
             return;
-        arena_table_copy(&arena->table, &arena->best);
+        erg_trial_copy(&arena->table, &arena->best);
         commit(arena);
     }
 }
 
-/* Jobs that are spread over partly used nodes get together on them, as far as that can be done by
- * exchanging GPUs among those nodes. */
+/* Jobs that are spread over partly used nodes get together. */
 static void migrate(struct arena *arena)
 {
     const struct erg_fleet *fleet = arena->scheduler->fleet;
     for (;;) {
         double best_gain = 0;
-        arena_table_load(&arena->table);
+        erg_trial_load(&arena->table);
         for (int seat = 0; seat < arena->table.seats_count; seat++) {
-            const struct arena_seat *what = &arena->table.seats[seat];
+            const struct erg_trial_seat *what = &arena->table.seats[seat];
             int budget = ARENA_BUDGET;
-            struct arena_room room;
+            struct erg_trial_room room;
             if (what->nodes == 1 ||
                 what->gpus == what->nodes * fleet->types[what->type].gpus_per_node)
                 continue;
-            arena_table_copy(&arena->trial, &arena->table);
-            arena_hide_free(&arena->trial);
-            arena_give_all(&arena->trial, seat);
-            if (!arena_search(&arena->trial, seat, &budget, &room) || room.gain <= best_gain)
+            erg_trial_copy(&arena->trial, &arena->table);
+            erg_trial_give_all(&arena->trial, seat);
+            if (!erg_trial_search(&arena->trial, seat, &budget, &room) || room.gain <= best_gain)
                 continue;
             best_gain = room.gain;
-            arena_show_free(&arena->trial, &arena->table);
-            arena_table_copy(&arena->best, &arena->trial);
+            erg_trial_copy(&arena->best, &arena->trial);
         }
         if (best_gain <= 0)
             return;
-        arena_table_copy(&arena->table, &arena->best);
+        erg_trial_copy(&arena->table, &arena->best);
         commit(arena);
     }
 }
@@ -313,28 +310,28 @@ static int nodes_without(const int *a, const int *b, int count, int *without)
  * runs on those moves to the nodes that the job leaves. */
 static void undo_needless_moves(struct arena *arena)
 {
-    const struct arena_table *before = &arena->before;
-    struct arena_table *table = &arena->table;
+    const struct erg_trial *before = &arena->before;
+    struct erg_trial *table = &arena->table;
     int old[ARENA_GPUS_MOST], now[ARENA_GPUS_MOST], from[ARENA_GPUS_MOST], to[ARENA_GPUS_MOST];
-    arena_table_load(table);
+    erg_trial_load(table);
     for (int i = 0, k = 0; i < table->seats_count; i++) {
-        const struct arena_seat *is = &table->seats[i];
+        const struct erg_trial_seat *is = &table->seats[i];
         /* Those that ran before are the first, in the same order, but for some that are gone. */
         while (k < before->seats_count && before->seats[k].job != is->job)
             k++;
         if (k == before->seats_count)
             break;
-        const struct arena_seat *was = &before->seats[k];
+        const struct erg_trial_seat *was = &before->seats[k];
         int node_gpus = arena->scheduler->fleet->types[is->type].gpus_per_node;
         if (was->type != is->type || was->gpus != is->gpus || is->gpus != is->nodes * node_gpus ||
             was->nodes != is->nodes)
             continue;
-        int count = arena_nodes(table, i, now);
-        arena_nodes(before, k, old);
+        int count = erg_trial_nodes(table, i, now);
+        erg_trial_nodes(before, k, old);
         int moves = nodes_without(now, old, count, from);
         nodes_without(old, now, count, to);
         for (int m = 0; m < moves; m++)
-            arena_swap_nodes(table, from[m], to[m]);
+            erg_trial_swap_nodes(table, from[m], to[m]);
     }
     commit(arena);
 }
@@ -348,7 +345,7 @@ static void arrive(struct arena *arena, int job)
     ERG_PUSH(&arena->queue, items, job);
     if (arena->table.rules->no_opportunism && arena->queue.count > 1)
         return;
-    arena_table_load(&arena->table);
+    erg_trial_load(&arena->table);
     if (fit(arena, job)) {
         commit(arena);
         settle_queue(arena, job);
@@ -370,7 +367,7 @@ int erg_arena_decide(void *state, struct erg_scheduler *scheduler,
     struct arena *arena = state;
     (void)err;
     arena->scheduler = scheduler;
-    arena_table_load(&arena->before);
+    erg_trial_load(&arena->before);
     for (size_t i = 0; i < occasion->ended_count; i++)
         dequeue(arena, occasion->ended[i]);
     for (size_t i = occasion->evicted_count; i-- > 0;)
@@ -387,26 +384,12 @@ int erg_arena_decide(void *state, struct erg_scheduler *scheduler,
     return 0;
 }
 
-static int open_arena(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    static const struct arena_rules rules = {0};
-    (void)err;
-    return erg_arena_open(state, scheduler, &rules);
-}
-
-static int open_deadlines(void **state, const struct erg_scheduler *scheduler,
-                          struct erg_error *err)
-{
-    static const struct arena_rules rules = {.deadlines = true};
-    (void)err;
-    return erg_arena_open(state, scheduler, &rules);
-}
-
 const struct erg_policy erg_policy_arena = {
     .name = "arena",
     .summary = "Arena: changes types and numbers of GPUs as the cluster fills",
-    .events = ERG_ARENA_CALLED,
-    .open = open_arena,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = &(const struct erg_arena_rules){0},
+    .open = erg_arena_open,
     .decide = erg_arena_decide,
     .close = erg_arena_close,
 };
@@ -414,8 +397,9 @@ const struct erg_policy erg_policy_arena = {
 const struct erg_policy erg_policy_arena_ddl = {
     .name = "arena-ddl",
     .summary = "Arena that keeps deadlines",
-    .events = ERG_ARENA_CALLED,
-    .open = open_deadlines,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = &(const struct erg_arena_rules){.deadlines = true},
+    .open = erg_arena_open,
     .decide = erg_arena_decide,
     .close = erg_arena_close,
 };

@@ -13,12 +13,12 @@
 
 /* A table that was changed in some ways, in which the target has no GPUs. */
 struct plan {
-    struct arena_table table;
+    struct erg_trial table;
     double gain; /* of all changes so far, the target's own among them */
     int budget;  /* compactions */
 };
 
-struct search {
+struct downgrade_search {
     const struct erg_scheduler *scheduler;
     int target; /* seat */
     struct {
@@ -32,8 +32,8 @@ struct search {
 static struct plan *copy_plan(const struct plan *from)
 {
     struct plan *plan = erg_xcalloc(1, sizeof *plan);
-    arena_table_init(&plan->table, from->table.scheduler, from->table.rules);
-    arena_table_copy(&plan->table, &from->table);
+    erg_trial_init(&plan->table, from->table.scheduler, from->table.rules);
+    erg_trial_copy(&plan->table, &from->table);
     plan->gain = from->gain;
     plan->budget = from->budget;
     return plan;
@@ -43,12 +43,12 @@ static void free_plan(struct plan *plan)
 {
     if (!plan)
         return;
-    arena_table_release(&plan->table);
+    erg_trial_release(&plan->table);
     free(plan);
 }
 
 /* Every job can run as it is now. */
-static bool counts(const struct search *search, const struct plan *plan)
+static bool counts(const struct downgrade_search *search, const struct plan *plan)
 {
     for (int seat = 0; seat < plan->table.seats_count; seat++)
         if (seat != search->target && plan->table.seats[seat].speed < 0)
@@ -56,7 +56,7 @@ static bool counts(const struct search *search, const struct plan *plan)
     return true;
 }
 
-static void keep_if_best(struct search *search, struct plan *plan, double gain)
+static void keep_if_best(struct downgrade_search *search, struct plan *plan, double gain)
 {
     if (gain <= search->best_gain) {
         free_plan(plan);
@@ -69,12 +69,12 @@ static void keep_if_best(struct search *search, struct plan *plan, double gain)
 
 /* Takes over a plan and lets the target look for room in it. A plan without room, or with room only
  * on more nodes than need be, is changed further on the next level. */
-static void try_plan(struct search *search, struct plan *plan, bool look)
+static void try_plan(struct downgrade_search *search, struct plan *plan, bool look)
 {
-    struct arena_room room = {.relaxed = true};
+    struct erg_trial_room room = {.relaxed = true};
     if (look) {
         struct plan *tried = copy_plan(plan);
-        if (arena_search(&tried->table, search->target, &tried->budget, &room) &&
+        if (erg_trial_search(&tried->table, search->target, &tried->budget, &room) &&
             counts(search, tried)) {
             keep_if_best(search, tried, tried->gain + room.gain);
         } else {
@@ -89,47 +89,50 @@ static void try_plan(struct search *search, struct plan *plan, bool look)
 }
 
 /* What a seat has, and what the target would have at best. */
-static double speed_now(const struct search *search, const struct arena_table *table, int seat)
+static double speed_now(const struct downgrade_search *search, const struct erg_trial *table,
+                        int seat)
 {
-    const struct arena_seat *what = &table->seats[seat];
+    const struct erg_trial_seat *what = &table->seats[seat];
     if (seat != search->target)
         return what->speed;
-    return arena_best_speed(table, what->job, what->type, what->gpus);
+    return erg_trial_best_speed(table, what->job, what->type, what->gpus);
 }
 
 /* The same with half of the nodes, or half of the GPUs of the only one. */
-static double half_speed(const struct search *search, const struct arena_table *table, int seat)
+static double half_speed(const struct downgrade_search *search, const struct erg_trial *table,
+                         int seat)
 {
-    const struct arena_seat *what = &table->seats[seat];
+    const struct erg_trial_seat *what = &table->seats[seat];
     if (seat == search->target)
-        return arena_best_speed(table, what->job, what->type, what->gpus / 2);
+        return erg_trial_best_speed(table, what->job, what->type, what->gpus / 2);
     if (what->nodes == 1)
-        return arena_speed(table, what->job, what->type, 1, what->gpus / 2);
-    return arena_speed(table, what->job, what->type, what->nodes / 2, what->gpus / what->nodes);
+        return erg_trial_speed(table, what->job, what->type, 1, what->gpus / 2);
+    return erg_trial_speed(table, what->job, what->type, what->nodes / 2, what->gpus / what->nodes);
 }
 
-static void halve(const struct search *search, struct plan *plan, int seat)
+static void halve(const struct downgrade_search *search, struct plan *plan, int seat)
 {
-    struct arena_table *table = &plan->table;
-    struct arena_seat *what = &table->seats[seat];
+    struct erg_trial *table = &plan->table;
+    struct erg_trial_seat *what = &table->seats[seat];
     int nodes[ARENA_GPUS_MOST];
     double after = half_speed(search, table, seat);
     plan->gain += after - speed_now(search, table, seat);
     if (seat != search->target) {
-        int count = arena_nodes(table, seat, nodes);
+        int count = erg_trial_nodes(table, seat, nodes);
         if (count == 1) {
-            uint64_t held = arena_held(table, seat, nodes[0]);
-            arena_give(table, seat, nodes[0], held & ~arena_lowest(held, what->gpus / 2));
+            uint64_t held = erg_trial_held(table, seat, nodes[0]);
+            erg_trial_give(table, seat, nodes[0], held & ~erg_gpus_lowest(held, what->gpus / 2));
         }
         for (int i = count / 2; i < count && count > 1; i++)
-            arena_give(table, seat, nodes[i], arena_held(table, seat, nodes[i]));
+            erg_trial_give(table, seat, nodes[i], erg_trial_held(table, seat, nodes[i]));
         what->speed = after;
     }
     what->gpus /= 2;
 }
 
 /* Of the larger jobs of a type the one that loses least by it. */
-static int whom_to_halve(const struct search *search, const struct arena_table *table, int type)
+static int whom_to_halve(const struct downgrade_search *search, const struct erg_trial *table,
+                         int type)
 {
     int most = 0, best = -1;
     double best_change = -INFINITY;
@@ -137,7 +140,7 @@ static int whom_to_halve(const struct search *search, const struct arena_table *
         if (table->seats[seat].type == type && table->seats[seat].gpus > most)
             most = table->seats[seat].gpus;
     for (int seat = 0; seat < table->seats_count; seat++) {
-        const struct arena_seat *what = &table->seats[seat];
+        const struct erg_trial_seat *what = &table->seats[seat];
         if (what->type != type || what->gpus <= 1 || what->gpus < most / 2)
             continue;
         double change = half_speed(search, table, seat) - speed_now(search, table, seat);
@@ -151,18 +154,18 @@ static int whom_to_halve(const struct search *search, const struct arena_table *
 
 /* Moves a seat to another type in a copy of the plan; NULL where there is no room for it. A running
  * job's gain counts twice: as what the type promises, and as what the search then finds. */
-static struct plan *change_type(const struct search *search, const struct plan *from, int seat,
-                                int type)
+static struct plan *change_type(const struct downgrade_search *search, const struct plan *from,
+                                int seat, int type)
 {
     struct plan *plan = copy_plan(from);
-    struct arena_seat *moved = &plan->table.seats[seat];
-    struct arena_room room;
+    struct erg_trial_seat *moved = &plan->table.seats[seat];
+    struct erg_trial_room room;
     double before = speed_now(search, &from->table, seat);
     bool runs = seat != search->target;
     if (runs)
-        arena_give_all(&plan->table, seat);
+        erg_trial_give_all(&plan->table, seat);
     moved->type = type;
-    if (runs && !arena_search(&plan->table, seat, &plan->budget, &room)) {
+    if (runs && !erg_trial_search(&plan->table, seat, &plan->budget, &room)) {
         free_plan(plan);
         return NULL;
     }
@@ -171,13 +174,13 @@ static struct plan *change_type(const struct search *search, const struct plan *
 }
 
 /* The type with room for the target on which it would be fastest, or -1. */
-static int best_type_of_target(const struct search *search, const struct arena_table *table)
+static int best_type_of_target(const struct downgrade_search *search, const struct erg_trial *table)
 {
-    const struct arena_seat *what = &table->seats[search->target];
+    const struct erg_trial_seat *what = &table->seats[search->target];
     int best = -1;
     double best_speed = 0;
     for (int type = 0; type < (int)search->scheduler->fleet->types_count; type++) {
-        double speed = arena_best_speed(table, what->job, type, what->gpus);
+        double speed = erg_trial_best_speed(table, what->job, type, what->gpus);
         if (type != what->type && table->free_gpus[type] >= what->gpus && speed > best_speed) {
             best = type;
             best_speed = speed;
@@ -188,20 +191,20 @@ static int best_type_of_target(const struct search *search, const struct arena_t
 
 /* Moves the target to another type. Where none has room for it, moves the job on the target's type
  * that gains most by another type. */
-static struct plan *change_best_type(const struct search *search, const struct plan *from)
+static struct plan *change_best_type(const struct downgrade_search *search, const struct plan *from)
 {
-    const struct arena_table *table = &from->table;
+    const struct erg_trial *table = &from->table;
     int home = table->seats[search->target].type, type = best_type_of_target(search, table);
     struct plan *best = NULL;
     double best_gain = -INFINITY;
     if (type >= 0)
         return change_type(search, from, search->target, type);
     for (int seat = 0; seat < table->seats_count; seat++) {
-        const struct arena_seat *what = &table->seats[seat];
+        const struct erg_trial_seat *what = &table->seats[seat];
         if (what->type != home || seat == search->target)
             continue;
         for (type = 0; type < (int)search->scheduler->fleet->types_count; type++) {
-            double there = arena_best_speed(table, what->job, type, what->gpus);
+            double there = erg_trial_best_speed(table, what->job, type, what->gpus);
             if (type == home || there <= 0 || 2 * (there - what->speed) <= best_gain ||
                 table->free_gpus[type] < what->gpus)
                 continue;
@@ -219,9 +222,9 @@ static struct plan *change_best_type(const struct search *search, const struct p
     return best;
 }
 
-static void expand(struct search *search, const struct plan *from)
+static void expand(struct downgrade_search *search, const struct plan *from)
 {
-    const struct arena_rules *rules = from->table.rules;
+    const struct erg_arena_rules *rules = from->table.rules;
     int home = from->table.seats[search->target].type;
     int types = rules->no_scaling ? 0 : (int)search->scheduler->fleet->types_count;
     for (int type = 0; type < types; type++) {
@@ -237,13 +240,14 @@ static void expand(struct search *search, const struct plan *from)
         try_plan(search, plan, true);
 }
 
-bool arena_downgrade(struct arena_table *table, int seat, int depth)
+bool erg_trial_downgrade(struct erg_trial *table, int seat, int depth)
 {
-    struct search search = {.scheduler = table->scheduler, .target = seat, .best_gain = -INFINITY};
+    struct downgrade_search search = {
+        .scheduler = table->scheduler, .target = seat, .best_gain = -INFINITY};
     struct plan start = {.table = *table, .budget = ARENA_BUDGET};
-    struct arena_room room;
+    struct erg_trial_room room;
     struct plan *plan = copy_plan(&start);
-    if (arena_search(&plan->table, seat, &plan->budget, &room))
+    if (erg_trial_search(&plan->table, seat, &plan->budget, &room))
         keep_if_best(&search, plan, room.gain);
     else
         free_plan(plan);
@@ -259,7 +263,7 @@ bool arena_downgrade(struct arena_table *table, int seat, int depth)
     free(search.plans.items);
     if (!search.best)
         return false;
-    arena_table_copy(table, &search.best->table);
+    erg_trial_copy(table, &search.best->table);
     free_plan(search.best);
     return true;
 }

@@ -4,24 +4,23 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Nodes of a type that are partly used, those with most free GPUs first. */
-struct partial {
+struct partial_nodes {
     int *nodes;
     int count;
 };
 
 /* `enough`: the list ends where it has so many free GPUs; 0: it has all nodes. */
-static void list_partial(const struct arena_table *table, int type, int enough,
-                         struct partial *partial)
+static void list_partial(const struct erg_trial *table, int type, int enough,
+                         struct partial_nodes *partial)
 {
     const struct erg_gpu_type *gpus = &table->scheduler->fleet->types[type];
     int sum = 0;
     partial->count = 0;
     for (int free = gpus->gpus_per_node - 1; free > 0; free--)
         for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++) {
-            if (arena_free(table, node) != free)
+            if (erg_trial_free_of(table, node) != free)
                 continue;
             partial->nodes[partial->count++] = node;
             sum += free;
@@ -32,19 +31,19 @@ static void list_partial(const struct arena_table *table, int type, int enough,
 
 /* Lists idle nodes, those that are switched off or those that are not, behind `count` others, until
  * there are `enough`; returns how many there are. */
-static int list_idle(const struct arena_table *table, int type, bool off, int *nodes, int count,
+static int list_idle(const struct erg_trial *table, int type, bool off, int *nodes, int count,
                      int enough)
 {
     const struct erg_gpu_type *gpus = &table->scheduler->fleet->types[type];
     for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes && count < enough;
          node++)
-        if (arena_free(table, node) == gpus->gpus_per_node &&
+        if (erg_trial_free_of(table, node) == gpus->gpus_per_node &&
             table->scheduler->occupancy->off[node] == off)
             nodes[count++] = node;
     return count;
 }
 
-static bool take_idle(struct arena_table *table, int seat, int nodes, int gpus_per_node, bool wakes)
+static bool take_idle(struct erg_trial *table, int seat, int nodes, int gpus_per_node, bool wakes)
 {
     int found[ARENA_GPUS_MOST], type = table->seats[seat].type;
     int count = list_idle(table, type, false, found, 0, nodes);
@@ -53,29 +52,30 @@ static bool take_idle(struct arena_table *table, int seat, int nodes, int gpus_p
     if (count < nodes)
         return false;
     for (int i = 0; i < count; i++)
-        arena_take(table, seat, found[i], arena_lowest(table->free[found[i]], gpus_per_node));
+        erg_trial_take(table, seat, found[i],
+                       erg_gpus_lowest(table->free[found[i]], gpus_per_node));
     return true;
 }
 
-static bool take_partial(struct arena_table *table, int seat, const struct partial *partial)
+static bool take_partial(struct erg_trial *table, int seat, const struct partial_nodes *partial)
 {
     int gpus = table->seats[seat].gpus;
     for (int i = 0; i < partial->count; i++)
-        if (arena_free(table, partial->nodes[i]) >= gpus) {
-            arena_take(table, seat, partial->nodes[i],
-                       arena_lowest(table->free[partial->nodes[i]], gpus));
+        if (erg_trial_free_of(table, partial->nodes[i]) >= gpus) {
+            erg_trial_take(table, seat, partial->nodes[i],
+                           erg_gpus_lowest(table->free[partial->nodes[i]], gpus));
             return true;
         }
     return false;
 }
 
 /* What one job has on a pair of nodes. */
-struct piece {
+struct node_piece {
     int seat, gpus;
     int nodes[2]; /* GPUs on each */
 };
 
-static int list_pieces(const struct arena_table *table, const int *pair, struct piece *pieces)
+static int list_pieces(const struct erg_trial *table, const int *pair, struct node_piece *pieces)
 {
     const struct erg_occupancy *occupancy = table->scheduler->occupancy;
     int gpus = table->scheduler->fleet->types[occupancy->type_of[pair[0]]].gpus_per_node;
@@ -88,28 +88,30 @@ static int list_pieces(const struct arena_table *table, const int *pair, struct 
             while (at < count && pieces[at].seat != seat)
                 at++;
             if (at == count)
-                pieces[count++] = (struct piece){.seat = seat};
+                pieces[count++] = (struct node_piece){.seat = seat};
             pieces[at].gpus++;
             pieces[at].nodes[side]++;
         }
     return count;
 }
 
-static void move_piece(struct arena_table *table, const struct piece *piece, const int *pair,
+static void move_piece(struct erg_trial *table, const struct node_piece *piece, const int *pair,
                        int to)
 {
     for (int side = 0; side < 2; side++)
         if (piece->nodes[side] > 0)
-            arena_give(table, piece->seat, pair[side], arena_held(table, piece->seat, pair[side]));
-    arena_take(table, piece->seat, pair[to], arena_lowest(table->free[pair[to]], piece->gpus));
+            erg_trial_give(table, piece->seat, pair[side],
+                           erg_trial_held(table, piece->seat, pair[side]));
+    erg_trial_take(table, piece->seat, pair[to],
+                   erg_gpus_lowest(table->free[pair[to]], piece->gpus));
 }
 
 /* Everything on the node with less on it moves to the other. */
-static void merge_pair(struct arena_table *table, const int *pair)
+static void merge_pair(struct erg_trial *table, const int *pair)
 {
-    struct piece pieces[2 * ERG_NODE_GPUS_MOST];
+    struct node_piece pieces[2 * ERG_NODE_GPUS_MOST];
     int count = list_pieces(table, pair, pieces);
-    int to = arena_free(table, pair[0]) >= arena_free(table, pair[1]) ? 1 : 0;
+    int to = erg_trial_free_of(table, pair[0]) >= erg_trial_free_of(table, pair[1]) ? 1 : 0;
     for (int i = 0; i < count; i++)
         if (pieces[i].nodes[0] > 0 && pieces[i].nodes[1] > 0)
             return;
@@ -119,9 +121,9 @@ static void merge_pair(struct arena_table *table, const int *pair)
 }
 
 /* Both nodes are emptied and filled again, one of them to the brim where that is possible. */
-static void refill_pair(struct arena_table *table, const int *pair)
+static void refill_pair(struct erg_trial *table, const int *pair)
 {
-    struct piece pieces[2 * ERG_NODE_GPUS_MOST];
+    struct node_piece pieces[2 * ERG_NODE_GPUS_MOST];
     int count = list_pieces(table, pair, pieces), rest = 0;
     const struct erg_gpu_type *type =
         &table->scheduler->fleet->types[table->scheduler->occupancy->type_of[pair[0]]];
@@ -132,7 +134,7 @@ static void refill_pair(struct arena_table *table, const int *pair)
         rest += pieces[i].gpus;
     }
     for (int i = 1; i < count; i++) { /* the largest first, equals in their order */
-        struct piece piece = pieces[i];
+        struct node_piece piece = pieces[i];
         int at = i;
         for (; at > 0 && pieces[at - 1].gpus < piece.gpus; at--)
             pieces[at] = pieces[at - 1];
@@ -140,7 +142,7 @@ static void refill_pair(struct arena_table *table, const int *pair)
     }
     int first = pieces[0].nodes[0] > 0 ? 0 : 1;
     if (pieces[0].nodes[0] > 0 && pieces[0].nodes[1] > 0)
-        first = arena_free(table, pair[0]) <= arena_free(table, pair[1]) ? 0 : 1;
+        first = erg_trial_free_of(table, pair[0]) <= erg_trial_free_of(table, pair[1]) ? 0 : 1;
     int sides[2 * ERG_NODE_GPUS_MOST], room[2] = {type->gpus_per_node, type->gpus_per_node};
     for (int i = 0; i < count; i++) {
         rest -= pieces[i].gpus;
@@ -155,18 +157,18 @@ static void refill_pair(struct arena_table *table, const int *pair)
     for (int i = 0; i < count; i++)
         for (int side = 0; side < 2; side++)
             if (pieces[i].nodes[side] > 0)
-                arena_give(table, pieces[i].seat, pair[side],
-                           arena_held(table, pieces[i].seat, pair[side]));
+                erg_trial_give(table, pieces[i].seat, pair[side],
+                               erg_trial_held(table, pieces[i].seat, pair[side]));
     for (int i = 0; i < count; i++)
-        arena_take(table, pieces[i].seat, pair[sides[i]],
-                   arena_lowest(table->free[pair[sides[i]]], pieces[i].gpus));
+        erg_trial_take(table, pieces[i].seat, pair[sides[i]],
+                       erg_gpus_lowest(table->free[pair[sides[i]]], pieces[i].gpus));
 }
 
-static void compact(struct arena_table *table, const struct partial *partial, int capacity)
+static void compact(struct erg_trial *table, const struct partial_nodes *partial, int capacity)
 {
     for (int i = 0; i < partial->count / 2; i++) {
         int pair[2] = {partial->nodes[i], partial->nodes[partial->count - 1 - i]};
-        if (arena_free(table, pair[0]) + arena_free(table, pair[1]) > capacity)
+        if (erg_trial_free_of(table, pair[0]) + erg_trial_free_of(table, pair[1]) > capacity)
             merge_pair(table, pair);
         else
             refill_pair(table, pair);
@@ -174,9 +176,9 @@ static void compact(struct arena_table *table, const struct partial *partial, in
 }
 
 /* On more nodes: the number on each is halved until there is room. */
-static bool take_relaxed(struct arena_table *table, int seat, struct partial *partial)
+static bool take_relaxed(struct erg_trial *table, int seat, struct partial_nodes *partial)
 {
-    struct arena_seat *what = &table->seats[seat];
+    struct erg_trial_seat *what = &table->seats[seat];
     const struct erg_gpu_type *type = &table->scheduler->fleet->types[what->type];
     list_partial(table, what->type, 0, partial);
     for (int quota = what->gpus; quota > 1;) {
@@ -184,52 +186,28 @@ static bool take_relaxed(struct arena_table *table, int seat, struct partial *pa
         int nodes = what->gpus / quota, found[ARENA_GPUS_MOST], count = 0;
         if (quota > type->gpus_per_node)
             continue;
-        if (arena_speed(table, what->job, what->type, nodes, quota) <= 0)
+        if (erg_trial_speed(table, what->job, what->type, nodes, quota) <= 0)
             return false;
         count = list_idle(table, what->type, false, found, count, nodes);
         for (int i = 0; i < partial->count && count < nodes; i++)
-            if (arena_free(table, partial->nodes[i]) >= quota)
+            if (erg_trial_free_of(table, partial->nodes[i]) >= quota)
                 found[count++] = partial->nodes[i];
         count = list_idle(table, what->type, true, found, count, nodes);
         if (count < nodes)
             continue;
         for (int i = 0; i < count; i++)
-            arena_take(table, seat, found[i], arena_lowest(table->free[found[i]], quota));
+            erg_trial_take(table, seat, found[i], erg_gpus_lowest(table->free[found[i]], quota));
         return true;
     }
     return false;
 }
 
-/* Node contents that compaction has seen before: from then on it goes round in circles. */
-static uint64_t fingerprint(const struct arena_table *table, int type)
-{
-    const struct erg_gpu_type *gpus = &table->scheduler->fleet->types[type];
-    const int *owners = table->owners + table->scheduler->occupancy->first_owner[gpus->first_node];
-    uint64_t hash = 1469598103934665603u;
-    for (int i = 0; i < gpus->nodes * gpus->gpus_per_node; i++)
-        hash = (hash ^ (uint64_t)(unsigned)owners[i]) * 1099511628211u;
-    return hash;
-}
-
-static bool take_compacted(struct arena_table *table, int seat, struct partial *partial,
+static bool take_compacted(struct erg_trial *table, int seat, struct partial_nodes *partial,
                            int idle_nodes, int gpus_per_node, int *budget)
 {
-    const struct arena_seat *what = &table->seats[seat];
+    const struct erg_trial_seat *what = &table->seats[seat];
     int capacity = table->scheduler->fleet->types[what->type].gpus_per_node;
-    uint64_t seen[ARENA_SEARCH_BUDGET];
-    int steps = *budget < ARENA_SEARCH_BUDGET ? *budget : ARENA_SEARCH_BUDGET;
-    int count = 0;
-    for (int step = 0; step < steps; step++) {
-        uint64_t now = fingerprint(table, what->type);
-        for (int i = count - 1; i >= 0; i--)
-            if (seen[i] == now) { /* only the remainder of a cycle is still to be walked */
-                step = steps - (steps - step) % (count - i);
-                count = 0;
-                break;
-            }
-        if (step >= steps)
-            break;
-        seen[count++] = now;
+    for (int step = 0; step<ARENA_SEARCH_BUDGET && * budget> 0; step++) {
         compact(table, partial, capacity);
         --*budget;
         if (take_idle(table, seat, idle_nodes, gpus_per_node, true))
@@ -241,17 +219,17 @@ static bool take_compacted(struct arena_table *table, int seat, struct partial *
     return false;
 }
 
-bool arena_search(struct arena_table *table, int seat, int *budget, struct arena_room *room)
+bool erg_trial_search(struct erg_trial *table, int seat, int *budget, struct erg_trial_room *room)
 {
-    struct arena_seat *what = &table->seats[seat];
+    struct erg_trial_seat *what = &table->seats[seat];
     const struct erg_scheduler *scheduler = table->scheduler;
     int best = erg_speeds_best(scheduler->speeds, what->type, what->gpus);
-    double speed = arena_best_speed(table, what->job, what->type, what->gpus);
-    *room = (struct arena_room){0};
+    double speed = erg_trial_best_speed(table, what->job, what->type, what->gpus);
+    *room = (struct erg_trial_room){0};
     if (speed <= 0 || table->free_gpus[what->type] < what->gpus)
         return false;
     const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[best];
-    struct partial partial = {
+    struct partial_nodes partial = {
         .nodes = erg_xmalloc((size_t)scheduler->fleet->types[what->type].nodes * sizeof(int))};
     list_partial(table, what->type, what->gpus, &partial);
     bool found = take_idle(table, seat, shape->nodes, shape->gpus_per_node, false) ||
@@ -260,7 +238,7 @@ bool arena_search(struct arena_table *table, int seat, int *budget, struct arena
                  take_compacted(table, seat, &partial, shape->nodes, shape->gpus_per_node, budget);
     if (!found && take_relaxed(table, seat, &partial)) {
         int count = what->nodes;
-        speed = arena_speed(table, what->job, what->type, count, what->gpus / count);
+        speed = erg_trial_speed(table, what->job, what->type, count, what->gpus / count);
         found = room->relaxed = true;
     }
     free(partial.nodes);

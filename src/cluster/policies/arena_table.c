@@ -1,18 +1,16 @@
 /* Arena's tables: who has which GPUs in a plan that is only tried. */
 #include "cluster/policies/arena_internal.h"
-#include "cluster/schedule/accounting.h"
 
 #include "base/memory.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-void arena_table_init(struct arena_table *table, const struct erg_scheduler *scheduler,
-                      const struct arena_rules *rules)
+void erg_trial_init(struct erg_trial *table, const struct erg_scheduler *scheduler,
+                    const struct erg_arena_rules *rules)
 {
-    *table = (struct arena_table){
+    *table = (struct erg_trial){
         .scheduler = scheduler,
         .rules = rules,
         .owners = erg_xmalloc((size_t)scheduler->fleet->gpus * sizeof *table->owners),
@@ -21,7 +19,7 @@ void arena_table_init(struct arena_table *table, const struct erg_scheduler *sch
     };
 }
 
-void arena_table_release(struct arena_table *table)
+void erg_trial_release(struct erg_trial *table)
 {
     free(table->seats);
     free(table->owners);
@@ -29,7 +27,7 @@ void arena_table_release(struct arena_table *table)
     free(table->free_gpus);
 }
 
-static void reserve(struct arena_table *table, int seats)
+static void reserve(struct erg_trial *table, int seats)
 {
     if (seats <= table->seats_capacity)
         return;
@@ -37,7 +35,7 @@ static void reserve(struct arena_table *table, int seats)
     table->seats = erg_xrealloc(table->seats, (size_t)table->seats_capacity, sizeof *table->seats);
 }
 
-void arena_table_copy(struct arena_table *to, const struct arena_table *from)
+void erg_trial_copy(struct erg_trial *to, const struct erg_trial *from)
 {
     const struct erg_fleet *fleet = from->scheduler->fleet;
     reserve(to, from->seats_count);
@@ -49,14 +47,15 @@ void arena_table_copy(struct arena_table *to, const struct arena_table *from)
     memcpy(to->free_gpus, from->free_gpus, fleet->types_count * sizeof *to->free_gpus);
 }
 
-int arena_table_add(struct arena_table *table, int job, int type, int gpus)
+int erg_trial_add(struct erg_trial *table, int job, int type, int gpus)
 {
     reserve(table, table->seats_count + 1);
-    table->seats[table->seats_count] = (struct arena_seat){.job = job, .type = type, .gpus = gpus};
+    table->seats[table->seats_count] =
+        (struct erg_trial_seat){.job = job, .type = type, .gpus = gpus};
     return table->seats_count++;
 }
 
-void arena_table_load(struct arena_table *table)
+void erg_trial_load(struct erg_trial *table)
 {
     const struct erg_scheduler *scheduler = table->scheduler;
     const struct erg_occupancy *occupancy = scheduler->occupancy;
@@ -69,7 +68,7 @@ void arena_table_load(struct arena_table *table)
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
         const struct erg_cluster_job *job = &scheduler->jobs[id];
         const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[job->shape];
-        int seat = arena_table_add(table, id, shape->type, erg_shape_gpus(shape));
+        int seat = erg_trial_add(table, id, shape->type, erg_shape_gpus(shape));
         table->seats[seat].speed = erg_scheduler_speed(scheduler, id, job->shape)->samples_per_s;
         table->seats[seat].nodes = job->placement.count;
         for (int i = 0; i < job->placement.count; i++) {
@@ -80,12 +79,12 @@ void arena_table_load(struct arena_table *table)
     }
 }
 
-int arena_free(const struct arena_table *table, int node)
+int erg_trial_free_of(const struct erg_trial *table, int node)
 {
     return __builtin_popcountll(table->free[node]);
 }
 
-uint64_t arena_held(const struct arena_table *table, int seat, int node)
+uint64_t erg_trial_held(const struct erg_trial *table, int seat, int node)
 {
     const struct erg_occupancy *occupancy = table->scheduler->occupancy;
     const int *owners = table->owners + occupancy->first_owner[node];
@@ -96,44 +95,34 @@ uint64_t arena_held(const struct arena_table *table, int seat, int node)
     return held;
 }
 
-static void set_owner(struct arena_table *table, int seat, int node, uint64_t gpus)
+static void set_owner(struct erg_trial *table, int seat, int node, uint64_t gpus)
 {
     int *owners = table->owners + table->scheduler->occupancy->first_owner[node];
     for (uint64_t rest = gpus; rest; rest &= rest - 1)
         owners[__builtin_ctzll(rest)] = seat;
 }
 
-void arena_take(struct arena_table *table, int seat, int node, uint64_t gpus)
+void erg_trial_take(struct erg_trial *table, int seat, int node, uint64_t gpus)
 {
     assert((table->free[node] & gpus) == gpus);
-    table->seats[seat].nodes += arena_held(table, seat, node) == 0;
+    table->seats[seat].nodes += erg_trial_held(table, seat, node) == 0;
     set_owner(table, seat, node, gpus);
     table->free[node] &= ~gpus;
     table->free_gpus[table->scheduler->occupancy->type_of[node]] -= __builtin_popcountll(gpus);
 }
 
-void arena_give(struct arena_table *table, int seat, int node, uint64_t gpus)
+void erg_trial_give(struct erg_trial *table, int seat, int node, uint64_t gpus)
 {
-    assert((arena_held(table, seat, node) & gpus) == gpus);
+    assert((erg_trial_held(table, seat, node) & gpus) == gpus);
     set_owner(table, -1, node, gpus);
-    table->seats[seat].nodes -= arena_held(table, seat, node) == 0;
+    table->seats[seat].nodes -= erg_trial_held(table, seat, node) == 0;
     table->free[node] |= gpus;
     table->free_gpus[table->scheduler->occupancy->type_of[node]] += __builtin_popcountll(gpus);
 }
 
-uint64_t arena_lowest(uint64_t gpus, int count)
+int erg_trial_nodes(const struct erg_trial *table, int seat, int *nodes)
 {
-    uint64_t chosen = 0;
-    for (; count > 0; count--) {
-        chosen |= gpus & -gpus;
-        gpus &= gpus - 1;
-    }
-    return chosen;
-}
-
-int arena_nodes(const struct arena_table *table, int seat, int *nodes)
-{
-    const struct arena_seat *what = &table->seats[seat];
+    const struct erg_trial_seat *what = &table->seats[seat];
     const struct erg_occupancy *occupancy = table->scheduler->occupancy;
     if (what->nodes == 0)
         return 0;
@@ -150,15 +139,15 @@ int arena_nodes(const struct arena_table *table, int seat, int *nodes)
     return count;
 }
 
-void arena_give_all(struct arena_table *table, int seat)
+void erg_trial_give_all(struct erg_trial *table, int seat)
 {
     int nodes[ARENA_GPUS_MOST];
-    int count = arena_nodes(table, seat, nodes);
+    int count = erg_trial_nodes(table, seat, nodes);
     for (int i = 0; i < count; i++)
-        arena_give(table, seat, nodes[i], arena_held(table, seat, nodes[i]));
+        erg_trial_give(table, seat, nodes[i], erg_trial_held(table, seat, nodes[i]));
 }
 
-void arena_swap_nodes(struct arena_table *table, int a, int b)
+void erg_trial_swap_nodes(struct erg_trial *table, int a, int b)
 {
     const struct erg_occupancy *occupancy = table->scheduler->occupancy;
     int *x = table->owners + occupancy->first_owner[a];
@@ -174,51 +163,27 @@ void arena_swap_nodes(struct arena_table *table, int a, int b)
     table->free[b] = free;
 }
 
-void arena_hide_free(struct arena_table *table)
-{
-    const struct erg_fleet *fleet = table->scheduler->fleet;
-    memset(table->free, 0, (size_t)fleet->nodes * sizeof *table->free);
-    memset(table->free_gpus, 0, fleet->types_count * sizeof *table->free_gpus);
-}
-
-void arena_show_free(struct arena_table *table, const struct arena_table *from)
-{
-    const struct erg_fleet *fleet = table->scheduler->fleet;
-    for (int node = 0; node < fleet->nodes; node++)
-        table->free[node] |= from->free[node];
-    for (unsigned type = 0; type < fleet->types_count; type++)
-        table->free_gpus[type] += from->free_gpus[type];
-}
-
-/* The restart and the rest of the round pass before a job gets on. */
-static bool meets_deadline(const struct erg_scheduler *scheduler, int job,
-                           const struct erg_gpu_shape *shape, const struct erg_speed *speed)
-{
-    double start_s = scheduler->now_s + scheduler->accounting->round_s +
-                     erg_scheduler_cost(scheduler, erg_shape_gpus(shape));
-    double run_s = floor(erg_scheduler_remaining(scheduler, job) * speed->iteration_s);
-    return start_s + run_s <= scheduler->jobs[job].deadline_s;
-}
-
-static double shape_speed(const struct arena_table *table, int job, int shape)
+static double shape_speed(const struct erg_trial *table, int job, int shape)
 {
     const struct erg_scheduler *scheduler = table->scheduler;
     if (shape < 0)
         return ERG_SPEED_NONE;
     const struct erg_speed *speed = erg_scheduler_speed(scheduler, job, shape);
     if (table->rules->deadlines && erg_speed_feasible(speed) &&
-        !meets_deadline(scheduler, job, &scheduler->speeds->shapes[shape], speed))
+        !erg_scheduler_meets_deadline(scheduler, job,
+                                      erg_shape_gpus(&scheduler->speeds->shapes[shape]), speed))
         return ERG_SPEED_NONE;
     return speed->samples_per_s;
 }
 
-double arena_speed(const struct arena_table *table, int job, int type, int nodes, int gpus_per_node)
+double erg_trial_speed(const struct erg_trial *table, int job, int type, int nodes,
+                       int gpus_per_node)
 {
     return shape_speed(table, job,
                        erg_speeds_shape(table->scheduler->speeds, type, nodes, gpus_per_node));
 }
 
-double arena_best_speed(const struct arena_table *table, int job, int type, int gpus)
+double erg_trial_best_speed(const struct erg_trial *table, int job, int type, int gpus)
 {
     return shape_speed(table, job, erg_speeds_best(table->scheduler->speeds, type, gpus));
 }

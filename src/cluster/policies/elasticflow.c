@@ -17,7 +17,6 @@
  */
 #include "cluster/policies/elasticflow.h"
 #include "cluster/policies/policies.h"
-#include "cluster/schedule/accounting.h"
 
 #include "base/memory.h"
 
@@ -108,16 +107,6 @@ static bool runs_on(const struct erg_scheduler *scheduler, int job, int type)
     return scheduler->speeds->shapes[scheduler->jobs[job].shape].type == type;
 }
 
-/* The restart and the rest of the round may pass before a job gets on with its share. */
-static bool meets_deadline(const struct erg_scheduler *scheduler, int job,
-                           const struct erg_speed *speed)
-{
-    double start_s = scheduler->now_s + scheduler->accounting->round_s +
-                     erg_scheduler_cost(scheduler, scheduler->jobs[job].request->gpus);
-    double run_s = floor(erg_scheduler_remaining(scheduler, job) * speed->iteration_s);
-    return start_s + run_s <= scheduler->jobs[job].deadline_s;
-}
-
 /* 0: there is none. */
 static int minimum_share(const struct elastic *elastic, const struct erg_scheduler *scheduler,
                          int job, int type)
@@ -125,7 +114,9 @@ static int minimum_share(const struct elastic *elastic, const struct erg_schedul
     for (int gpus = 1; gpus <= scheduler->speeds->gpus_most; gpus *= 2) {
         const struct erg_speed *speed = speed_of(elastic, scheduler, job, type, gpus);
         if (erg_speed_feasible(speed) &&
-            (!elastic->rules.deadlines || meets_deadline(scheduler, job, speed)))
+            (!elastic->rules.deadlines ||
+             erg_scheduler_meets_deadline(scheduler, job, scheduler->jobs[job].request->gpus,
+                                          speed)))
             return gpus;
     }
     return 0;
@@ -141,21 +132,12 @@ static void set_share(const struct elastic *elastic, const struct erg_scheduler 
         erg_speed_feasible(twice) ? twice->samples_per_s - now->samples_per_s : -INFINITY;
 }
 
-static int gpus_up(const struct erg_scheduler *scheduler, int type)
-{
-    const struct erg_gpu_type *gpus = &scheduler->fleet->types[type];
-    int count = 0;
-    for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++)
-        count += scheduler->occupancy->down[node] ? 0 : gpus->gpus_per_node;
-    return count;
-}
-
 /* Minimum shares of all running jobs of the type and of `newest` (-1: none); what is left after
  * them, negative where they do not fit. */
 static int begin_shares(struct elastic *elastic, struct erg_scheduler *scheduler, int type,
                         int newest)
 {
-    int left = gpus_up(scheduler, type);
+    int left = erg_occupancy_up(scheduler->occupancy, type);
     elastic->members.count = 0;
     if (newest >= 0) {
         int share = minimum_share(elastic, scheduler, newest, type);
@@ -357,31 +339,16 @@ int erg_elastic_decide(void *state, struct erg_scheduler *scheduler,
     return 0;
 }
 
-int erg_elastic_open(void **state, const struct erg_scheduler *scheduler,
-                     const struct erg_elastic_rules *rules)
+void *erg_elastic_open(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct elastic *elastic = erg_xcalloc(1, sizeof *elastic);
-    elastic->rules = *rules;
-    if (!rules->speeds)
+    elastic->rules = *(const struct erg_elastic_rules *)rules;
+    if (!elastic->rules.speeds)
         elastic->rules.speeds = scheduler->speeds;
     elastic->blocked = erg_xcalloc(scheduler->fleet->types_count, sizeof *elastic->blocked);
     elastic->types =
         erg_xcalloc(scheduler->jobs_count * scheduler->fleet->types_count, sizeof *elastic->types);
-    *state = elastic;
-    return 0;
-}
-
-static int open_deadlines(void **state, const struct erg_scheduler *scheduler,
-                          struct erg_error *err)
-{
-    (void)err;
-    return erg_elastic_open(state, scheduler, &(struct erg_elastic_rules){.deadlines = true});
-}
-
-static int open_loose(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    (void)err;
-    return erg_elastic_open(state, scheduler, &(struct erg_elastic_rules){0});
+    return elastic;
 }
 
 void erg_elastic_close(void *state)
@@ -394,13 +361,12 @@ void erg_elastic_close(void *state)
     free(elastic);
 }
 
-#define CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
-
 const struct erg_policy erg_policy_elasticflow = {
     .name = "elasticflow",
     .summary = "ElasticFlow: jobs that meet their deadlines, the rest of the GPUs to the fastest",
-    .events = CALLED,
-    .open = open_deadlines,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = &(const struct erg_elastic_rules){.deadlines = true},
+    .open = erg_elastic_open,
     .decide = erg_elastic_decide,
     .close = erg_elastic_close,
 };
@@ -408,8 +374,9 @@ const struct erg_policy erg_policy_elasticflow = {
 const struct erg_policy erg_policy_elasticflow_ls = {
     .name = "elasticflow-ls",
     .summary = "ElasticFlow without deadlines",
-    .events = CALLED,
-    .open = open_loose,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = &(const struct erg_elastic_rules){0},
+    .open = erg_elastic_open,
     .decide = erg_elastic_decide,
     .close = erg_elastic_close,
 };

@@ -13,12 +13,11 @@ struct erg_elastic_rules {
      * the newest first among equals, and double even where that adds nothing. Jobs wait even for
      * types on which they cannot run. */
     bool as_published;
-    const struct erg_speeds *speeds; /* by which shares are dealt out; NULL: as believed */
+    const struct erg_speeds *speeds; /* by which shares are dealt out; NULL: by those there are */
 };
 
-/* For the functions of a policy (policy.h). */
-int erg_elastic_open(void **state, const struct erg_scheduler *scheduler,
-                     const struct erg_elastic_rules *rules);
+/* For a policy (policy.h) whose rules these are. */
+void *erg_elastic_open(const struct erg_scheduler *scheduler, const void *rules);
 int erg_elastic_decide(void *state, struct erg_scheduler *scheduler,
                        const struct erg_occasion *occasion, struct erg_error *err);
 void erg_elastic_close(void *state);

@@ -55,7 +55,7 @@
  * has a price by itself, found by bisection, if that of energy does not keep the cap. What the
  * market gave is placed large jobs first, moving small ones where GPUs are scattered; what cannot
  * be placed, and what is left, goes to waiting jobs by value, so that no GPU idles that a job could
- * use.
+ * use; if they then draw more than the cap, clocks are lowered for all as under any policy.
  *
  * Where nodes are switched off, they are as soon as idling has drawn what waking does (linger()),
  * and what they do not draw below a cap others may. Time still counts as its part of what all GPUs
@@ -82,8 +82,7 @@
 #define TAKEN_SHARE 0.01 /* of all GPUs: where more are free, nobody waits for a slower job's */
 #define ENERGY_SHARE 0.31
 
-static int open_any(void **state, const struct erg_scheduler *scheduler,
-                    const struct ergon_taste *taste)
+static void *open_ergon(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct ergon *ergon = erg_xcalloc(1, sizeof *ergon);
     ergon->workloads = scheduler->trace->workloads_count;
@@ -93,37 +92,20 @@ static int open_any(void **state, const struct erg_scheduler *scheduler,
         erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *ergon->tenant_used_s);
     ergon->decided_s = -INFINITY;
     ergon->fleet_idle_w = erg_fleet_idle_power(scheduler->fleet);
-    ergon->taste = taste;
-    *state = ergon;
-    return 0;
-}
-
-static int open_ergon(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    static const struct ergon_taste taste = {
-        .thrift_free = 5, .idle_share = 5, .critical_power = 1};
-    (void)err;
-    return open_any(state, scheduler, &taste);
-}
-
-static int open_thrifty(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    static const struct ergon_taste taste = {
-        .thrift_free = 2, .idle_share = 0, .critical_power = 3};
-    (void)err;
-    return open_any(state, scheduler, &taste);
+    ergon->taste = rules;
+    return ergon;
 }
 
 static void close_ergon(void *state)
 {
     struct ergon *ergon = state;
     for (size_t i = 0; i < ergon->workloads; i++)
-        ergon_menu_release(&ergon->menus[i]);
+        erg_menu_release(&ergon->menus[i]);
     free(ergon->menus);
     erg_market_release(&ergon->market);
     free(ergon->bidders.items);
     free(ergon->bids.items);
-    free(ergon->orders);
+    free(ergon->orders.items);
     free(ergon->rank_weights.items);
     free(ergon->tenant_used_s);
     free(ergon);
@@ -181,86 +163,42 @@ static double time_power(const struct ergon *ergon, const struct erg_scheduler *
     return power_w > 0 ? exp2(rint(STEPS * log2(power_w)) / STEPS) : 0;
 }
 
-static void count_supply(struct ergon *ergon, const struct erg_scheduler *scheduler)
-{
-    int *supply = ergon->market.supply;
-    for (int type = 0; type < ergon->market.types; type++)
-        supply[type] = scheduler->occupancy->free_gpus[type];
-    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
-        const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[scheduler->jobs[id].shape];
-        supply[shape->type] += erg_shape_gpus(shape);
-    }
-}
-
 /* Does what the market decided, as far as GPUs lie together. */
 static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
-    size_t orders = 0;
-    if (ergon->orders_capacity < ergon->bidders.count) {
-        ergon->orders_capacity = ergon->bidders.capacity;
-        ergon->orders = erg_xrealloc(ergon->orders, ergon->orders_capacity, sizeof *ergon->orders);
-    }
+    ergon->orders.count = 0;
     for (size_t i = ergon->bidders.count; i-- > 0;) { /* the largest weights first */
         int id = ergon->bidders.items[i].job;
         long given = ergon->market.bidders.items[i].given;
         if (given >= 0) {
             const struct ergon_bid *bid = &ergon->bids.items[given];
-            const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
-            ergon->orders[orders++] = (struct ergon_order){
-                id, menu, bid->stays ? NULL : &menu->choices.items[bid->choice], bid->point};
+            const struct erg_menu *menu = erg_menu_of(ergon->menus, scheduler, id);
+            ERG_PUSH(&ergon->orders, items,
+                     (struct erg_order){id, menu,
+                                        bid->stays ? NULL : &menu->choices.items[bid->choice],
+                                        bid->point});
         } else if (scheduler->jobs[id].state == ERG_JOB_RUNNING) {
             erg_scheduler_suspend(scheduler, id);
         }
     }
-    ergon_place(scheduler, ergon->orders, orders);
+    erg_orders_place(scheduler, ergon->orders.items, ergon->orders.count);
 }
 
-/* Gives a job without GPUs the best of what is free, within the power left. */
-static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, size_t index,
-                          double *left_w)
+/* Gives a job without GPUs the best of what is free. */
+static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, size_t index)
 {
     int id = ergon->bidders.items[index].job;
-    const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
+    const struct erg_menu *menu = erg_menu_of(ergon->menus, scheduler, id);
     long tried = -1;
-    while ((tried = ergon_next_offer(scheduler, &ergon->market, index, tried)) >= 0) {
+    while ((tried = erg_order_next_offer(scheduler, &ergon->market, index, tried)) >= 0) {
         const struct ergon_bid *bid = &ergon->bids.items[tried];
-        if (bid->choice < 0 || bid->extra_w > *left_w)
+        if (bid->choice < 0)
             continue;
-        struct ergon_order order = {id, menu, &menu->choices.items[bid->choice], bid->point};
-        if (ergon_fit(scheduler, &order)) {
-            *left_w -= bid->extra_w;
+        struct erg_order order = {id, menu, &menu->choices.items[bid->choice], bid->point};
+        if (erg_order_fit(scheduler, &order))
             return true;
-        }
     }
     return false;
-}
-
-/* Watts of all jobs beyond the base power of their GPUs, which are counted by type. */
-static double drawn_power(const struct erg_scheduler *scheduler, int *gpus)
-{
-    double extra_w = 0;
-    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
-        const struct erg_cluster_job *job = &scheduler->jobs[id];
-        if (job->shape < 0)
-            continue; /* lifted */
-        const struct erg_speed *speed = erg_scheduler_speed(scheduler, id, job->shape);
-        int type = scheduler->speeds->shapes[job->shape].type;
-        extra_w += erg_placement_gpus(&job->placement) *
-                   (speed->points[job->point].power_w - ergon_base_power(scheduler->fleet, type));
-        gpus[type] += erg_placement_gpus(&job->placement);
-    }
-    return extra_w;
-}
-
-static double left_power(const struct ergon *ergon, const struct erg_scheduler *scheduler)
-{
-    if (isinf(scheduler->power_cap_w))
-        return INFINITY;
-    int *gpus = erg_xcalloc((size_t)ergon->market.types, sizeof *gpus);
-    double drawn_w = drawn_power(scheduler, gpus);
-    double left_w = ergon_allowed_power(scheduler, gpus) - drawn_w;
-    free(gpus);
-    return left_w;
 }
 
 /* What could not be placed, and what waits, on GPUs that are still free. */
@@ -269,12 +207,11 @@ static void use_rest(struct ergon *ergon, struct erg_scheduler *scheduler)
     int free = 0;
     for (int type = 0; type < ergon->market.types; type++)
         free += scheduler->occupancy->free_gpus[type];
-    double left_w = left_power(ergon, scheduler);
     for (size_t i = ergon->bidders.count; i-- > 0;) {
         const struct erg_cluster_job *job = &scheduler->jobs[ergon->bidders.items[i].job];
         if (job->placement.count > 0)
             continue;
-        if (free > 0 && fit_somewhere(ergon, scheduler, i, &left_w))
+        if (free > 0 && fit_somewhere(ergon, scheduler, i))
             free -= erg_placement_gpus(&job->placement);
         else if (job->state == ERG_JOB_RUNNING)
             erg_scheduler_suspend(scheduler, job->id);
@@ -287,8 +224,8 @@ static void run_one(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
     for (size_t i = ergon->bidders.count; i-- > 0 && scheduler->running.count == 0;) {
         const struct erg_bidder *offers = &ergon->market.bidders.items[i];
-        const struct ergon_menu *menu =
-            ergon_menu_of(ergon, scheduler, ergon->bidders.items[i].job);
+        const struct erg_menu *menu =
+            erg_menu_of(ergon->menus, scheduler, ergon->bidders.items[i].job);
         const struct ergon_bid *least = NULL;
         for (size_t o = offers->first; o < offers->end; o++) {
             const struct ergon_bid *bid = &ergon->bids.items[o];
@@ -296,9 +233,9 @@ static void run_one(struct ergon *ergon, struct erg_scheduler *scheduler)
                 least = bid;
         }
         if (least)
-            ergon_fit(scheduler,
-                      &(struct ergon_order){ergon->bidders.items[i].job, menu,
-                                            &menu->choices.items[least->choice], least->point});
+            erg_order_fit(scheduler,
+                          &(struct erg_order){ergon->bidders.items[i].job, menu,
+                                              &menu->choices.items[least->choice], least->point});
     }
 }
 
@@ -315,13 +252,14 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
         erg_scheduler_wake(scheduler, next_s);
         return 0;
     }
-    ergon_keep_accounts(ergon, scheduler);
+    erg_bidders_keep_accounts(ergon, scheduler);
     ergon->clocking.thrift = clock_thrift(ergon, scheduler);
     ergon->energy_price = energy_price(ergon, scheduler);
     ergon->clocking.rest_w = time_power(ergon, scheduler);
-    ergon_weigh(ergon, scheduler);
-    count_supply(ergon, scheduler);
-    ergon_clear(ergon, scheduler);
+    erg_bidders_weigh(ergon, scheduler);
+    for (int type = 0; type < ergon->market.types; type++)
+        ergon->market.supply[type] = erg_occupancy_up(scheduler->occupancy, type);
+    erg_bids_clear(ergon, scheduler);
     apply(ergon, scheduler);
     use_rest(ergon, scheduler);
     run_one(ergon, scheduler);
@@ -340,13 +278,11 @@ static double linger(const struct erg_scheduler *scheduler)
     return scheduler->fleet->power_saving.wake_s;
 }
 
-#define EVENTS                                                                                     \
-    (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR | ERG_EVENT_TARIFF)
-
 const struct erg_policy erg_policy_ergon = {
     .name = "ergon",
     .summary = "a market for GPUs: type, number, locality and operating point of all jobs together",
-    .events = EVENTS,
+    .events = ERG_EVENTS_OF_JOBS | ERG_EVENT_TARIFF,
+    .rules = &(const struct ergon_taste){.thrift_free = 5, .idle_share = 5, .critical_power = 1},
     .open = open_ergon,
     .decide = decide_ergon,
     .close = close_ergon,
@@ -356,8 +292,9 @@ const struct erg_policy erg_policy_ergon = {
 const struct erg_policy erg_policy_ergon_thrifty = {
     .name = "ergon-thrifty",
     .summary = "the same, with still slower clocks where GPUs are free",
-    .events = EVENTS,
-    .open = open_thrifty,
+    .events = ERG_EVENTS_OF_JOBS | ERG_EVENT_TARIFF,
+    .rules = &(const struct ergon_taste){.thrift_free = 2, .idle_share = 0, .critical_power = 3},
+    .open = open_ergon,
     .decide = decide_ergon,
     .close = close_ergon,
     .linger = linger,

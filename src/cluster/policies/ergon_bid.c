@@ -12,30 +12,53 @@
  * with each arrival. */
 #define STAYING_CLOCK 0.02
 
-/* What a job bids on: a shape, as a choice of the menu or, without one, because it has it. */
+/* What a job bids on: a shape. */
 struct lot {
     const struct ergon_bidder *bidder;
-    const struct ergon_menu *menu;
-    const struct ergon_choice *choice; /* whose fastest shape this is; NULL: of none */
+    const struct erg_menu *menu;
+    const struct ergon_worth *worths; /* of its points, if they are known; else NULL */
     const struct erg_speed *speed;
     int gpus;
     double base_w; /* of each */
 };
 
-static double clocked_worth(const struct ergon *ergon, const struct lot *lot, int point)
+/* Finds what all operating points of a menu's choices are worth, anew only for another clocking. */
+static void find_worths(const struct ergon *ergon, const struct erg_scheduler *scheduler,
+                        int workload)
 {
-    if (lot->choice && lot->bidder->rest_w == 0)
-        return lot->menu->worths[lot->choice->first_worth + (size_t)point].clocked;
-    return ergon_merit(lot->menu, lot->speed->samples_per_s, lot->gpus, &lot->speed->points[point],
-                       ergon->clocking.rest_w + lot->bidder->rest_w, ergon->clocking.thrift);
+    struct erg_menu *menu = &ergon->menus[workload];
+    const struct ergon_clocking *by = &ergon->clocking;
+    size_t count = 0;
+    if (menu->worths && menu->worths_by.thrift == by->thrift &&
+        menu->worths_by.rest_w == by->rest_w)
+        return;
+    for (size_t i = 0; i < menu->choices.count; i++) {
+        struct erg_menu_choice *choice = &menu->choices.items[i];
+        const struct erg_speed *speed = erg_speed_at(scheduler->speeds, workload, choice->shape);
+        choice->first_worth = count;
+        count += (size_t)speed->points_count;
+        menu->worths = erg_xrealloc(menu->worths, count, sizeof *menu->worths);
+        for (int p = 0; p < speed->points_count; p++)
+            menu->worths[choice->first_worth + (size_t)p] =
+                (struct ergon_worth){erg_menu_merit(menu, choice->samples_per_s, choice->gpus,
+                                                    &speed->points[p], by->rest_w, by->thrift),
+                                     erg_menu_merit(menu, choice->samples_per_s, choice->gpus,
+                                                    &speed->points[p], 0, ERGON_THRIFT)};
+    }
+    menu->worths_by = *by;
 }
 
-static double shared_worth(const struct lot *lot, int point)
+static struct ergon_worth worth_of(const struct ergon *ergon, const struct lot *lot, int point)
 {
-    if (lot->choice)
-        return lot->menu->worths[lot->choice->first_worth + (size_t)point].shared;
-    return ergon_merit(lot->menu, lot->speed->samples_per_s, lot->gpus, &lot->speed->points[point],
-                       0, ERGON_THRIFT);
+    double rest_w = lot->bidder->rest_w;
+    if (lot->worths && rest_w == 0)
+        return lot->worths[point];
+    const struct erg_operating_point *at = &lot->speed->points[point];
+    double speed = lot->speed->samples_per_s;
+    return (struct ergon_worth){erg_menu_merit(lot->menu, speed, lot->gpus, at,
+                                               ergon->clocking.rest_w + rest_w,
+                                               ergon->clocking.thrift),
+                                erg_menu_merit(lot->menu, speed, lot->gpus, at, 0, ERGON_THRIFT)};
 }
 
 /* Picks the operating point by what it is worth less what its energy costs; `now` (-1: none) is
@@ -44,20 +67,22 @@ static double shared_worth(const struct lot *lot, int point)
 static double pick_point(const struct ergon *ergon, const struct lot *lot, double keep, int now,
                          int *point)
 {
-    double best = -INFINITY, best_w = 0, weight = lot->bidder->weight * keep;
+    double best = -INFINITY, best_w = 0, best_shared = 0, weight = lot->bidder->weight * keep;
     bool is_long = lot->bidder->needed_s >= ergon->long_s;
     double price = is_long ? ergon->power_price : fmax(ergon->power_price, ergon->energy_price);
     for (int p = 0; p < lot->speed->points_count; p++) {
         double extra_w = lot->gpus * (lot->speed->points[p].power_w - lot->base_w);
-        double worth = weight * clocked_worth(ergon, lot, p);
-        double value = worth * (p == now ? 1 + STAYING_CLOCK : 1) - price * extra_w;
+        struct ergon_worth worth = worth_of(ergon, lot, p);
+        double value =
+            weight * worth.clocked * (p == now ? 1 + STAYING_CLOCK : 1) - price * extra_w;
         if (value > best) {
             best = value;
             best_w = extra_w;
+            best_shared = worth.shared;
             *point = p;
         }
     }
-    return weight * shared_worth(lot, *point) - ergon->power_price * best_w;
+    return weight * best_shared - ergon->power_price * best_w;
 }
 
 /* Whether operating points are picked for each job by itself. */
@@ -69,33 +94,25 @@ static bool picks_itself(const struct ergon *ergon, const struct ergon_bidder *b
 /* Offers a shape at the operating point that the job picks itself: as a choice of the menu, or to
  * stay on it. */
 static void offer_point(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                        const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index,
+                        const struct ergon_bidder *bidder, const struct erg_menu *menu, int index,
                         int shape, double keep)
 {
-    const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
     bool stays = shape == scheduler->jobs[bidder->job].shape;
+    const struct erg_menu_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
     int type = scheduler->speeds->shapes[shape].type, point = 0;
     const struct lot lot = {
         .bidder = bidder,
         .menu = menu,
-        .choice = choice && choice->shape == shape ? choice : NULL,
+        .worths = choice && choice->shape == shape ? menu->worths + choice->first_worth : NULL,
         .speed = erg_scheduler_speed(scheduler, bidder->job, shape),
         .gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]),
-        .base_w = ergon_base_power(scheduler->fleet, type),
+        .base_w = erg_fleet_base_power(scheduler->fleet, type),
     };
-    int now = stays ? scheduler->jobs[bidder->job].point : -1;
+    int now = stays && picks_itself(ergon, bidder) ? scheduler->jobs[bidder->job].point : -1;
     double value = pick_point(ergon, &lot, keep, now, &point);
     double extra_w = lot.gpus * (lot.speed->points[point].power_w - lot.base_w);
     ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, point, extra_w});
     erg_market_offer(&ergon->market, &(struct erg_offer){type, lot.gpus, value});
-}
-
-/* Offers a choice at the operating point that was picked for everybody. */
-static void offer_choice(struct ergon *ergon, const struct ergon_choice *choice, int index,
-                         bool stays, double value)
-{
-    ERG_PUSH(&ergon->bids, items, (struct ergon_bid){index, stays, choice->point, choice->extra_w});
-    erg_market_offer(&ergon->market, &(struct erg_offer){choice->type, choice->gpus, value});
 }
 
 /* Of an hour, or of what the job has left if that is less, the share that remains after a restart.
@@ -109,7 +126,7 @@ static double keep_of(double left_s, double cost_s)
 /* Offers to stay on the GPUs that the job has; `index` is the choice of as many of the same type,
  * or -1. */
 static void offer_stay(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                       const struct ergon_bidder *bidder, const struct ergon_menu *menu, int index)
+                       const struct ergon_bidder *bidder, const struct erg_menu *menu, int index)
 {
     int shape = scheduler->jobs[bidder->job].shape;
     int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
@@ -117,11 +134,7 @@ static void offer_stay(struct ergon *ergon, const struct erg_scheduler *schedule
     double left_s =
         bidder->remaining * erg_scheduler_speed(scheduler, bidder->job, shape)->iteration_s;
     double keep = 1 + STAYING * cost_s / fmin(ERGON_HORIZON_S, fmax(cost_s, left_s));
-    const struct ergon_choice *choice = index >= 0 ? &menu->choices.items[index] : NULL;
-    if (choice && choice->shape == shape && !picks_itself(ergon, bidder))
-        offer_choice(ergon, choice, index, true, bidder->weight * keep * choice->merit);
-    else
-        offer_point(ergon, scheduler, bidder, menu, index, shape, keep);
+    offer_point(ergon, scheduler, bidder, menu, index, shape, keep);
 }
 
 /* All offers of a job, in the order of types and GPUs. */
@@ -129,14 +142,15 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
                 const struct ergon_bidder *bidder)
 {
     int shape = scheduler->jobs[bidder->job].shape;
-    const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, bidder->job);
+    const struct erg_menu *menu = erg_menu_of(ergon->menus, scheduler, bidder->job);
     const struct erg_gpu_shape *now = shape >= 0 ? &scheduler->speeds->shapes[shape] : NULL;
     int type = now ? now->type : -1, gpus = now ? erg_shape_gpus(now) : 0;
     bool may_stay = now != NULL;
     double start_s = now ? 0 : menu->least_cost_s; /* which it needs in any case */
     erg_market_bid(&ergon->market);
+    find_worths(ergon, scheduler, scheduler->jobs[bidder->job].request->workload);
     for (int i = 0; i < (int)menu->choices.count; i++) {
-        const struct ergon_choice *choice = &menu->choices.items[i];
+        const struct erg_menu_choice *choice = &menu->choices.items[i];
         if (may_stay && (choice->type > type || (choice->type == type && choice->gpus >= gpus))) {
             bool same = choice->type == type && choice->gpus == gpus;
             offer_stay(ergon, scheduler, bidder, menu, same ? i : -1);
@@ -145,14 +159,8 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
         if (choice->shape == shape)
             continue;
         double left_s = bidder->remaining * choice->iteration_s + start_s;
-        if (picks_itself(ergon, bidder))
-            offer_point(ergon, scheduler, bidder, menu, i, choice->shape,
-                        keep_of(left_s, choice->cost_s));
-        else if (left_s >= ERGON_HORIZON_S)
-            offer_choice(ergon, choice, i, false, bidder->weight * choice->kept_merit);
-        else
-            offer_choice(ergon, choice, i, false,
-                         bidder->weight * keep_of(left_s, choice->cost_s) * choice->merit);
+        offer_point(ergon, scheduler, bidder, menu, i, choice->shape,
+                    keep_of(left_s, choice->cost_s));
     }
     if (may_stay)
         offer_stay(ergon, scheduler, bidder, menu, -1);
@@ -174,13 +182,15 @@ static double clear_market(struct ergon *ergon, const struct erg_scheduler *sche
     return extra_w;
 }
 
-double ergon_allowed_power(const struct erg_scheduler *scheduler, const int *gpus)
+/* Watts that jobs may draw beyond the base power of all GPUs, if they have so many (by type). Other
+ * GPUs of nodes that are on idle. */
+static double allowed_power(const struct erg_scheduler *scheduler, const int *gpus)
 {
     const struct erg_fleet *fleet = scheduler->fleet;
     double others_w = 0;
     for (int t = 0; t < (int)fleet->types_count; t++) {
         const struct erg_gpu_type *type = &fleet->types[t];
-        double base_w = ergon_base_power(fleet, t);
+        double base_w = erg_fleet_base_power(fleet, t);
         int on = (type->nodes - scheduler->occupancy->off_nodes[t]) * type->gpus_per_node;
         others_w += type->nodes * type->gpus_per_node * base_w;
         others_w += fmax(0, on - gpus[t]) * (type->idle_power_w - base_w);
@@ -201,7 +211,7 @@ static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *s
             const struct erg_offer *offer = &market->offers.items[market->bidders.items[i].given];
             gpus[offer->type] += offer->gpus;
         }
-    double left_w = ergon_allowed_power(scheduler, gpus) - *wanted_w;
+    double left_w = allowed_power(scheduler, gpus) - *wanted_w;
     free(gpus);
     return left_w;
 }
@@ -254,7 +264,7 @@ static double rent_per_watt(const struct erg_market *market, double extra_w)
     return extra_w > 0 ? rent / extra_w : 0;
 }
 
-void ergon_clear(struct ergon *ergon, const struct erg_scheduler *scheduler)
+void erg_bids_clear(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double extra_w;
     if (isinf(scheduler->power_cap_w))

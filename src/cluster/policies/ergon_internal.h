@@ -7,46 +7,42 @@
 
 #include <stdbool.h>
 
-/* How operating points are picked: by ergon_merit() with this thrift and these watts elsewhere. */
+/* How operating points are picked: by erg_menu_merit() with this thrift and these watts elsewhere.
+ */
 struct ergon_clocking {
     double thrift, rest_w;
 };
 
 /* What a workload's progress is worth at an operating point, by which one is picked and by which
- * GPUs are shared out; see ergon_merit(). */
+ * GPUs are shared out; see erg_menu_merit(). */
 struct ergon_worth {
     double clocked, shared;
 };
 
 /* GPUs that a workload can make use of. */
-struct ergon_choice {
+struct erg_menu_choice {
     int type, gpus;
     double samples_per_s; /* on the fastest locality */
     double iteration_s;
     int first_locality, localities; /* shapes, the fastest first; in the menu's list */
     int shape;                      /* the fastest */
     double cost_s;                  /* of getting it */
-    int point;                      /* that is picked */
     size_t first_worth;             /* of the points on that shape; in the menu's list */
-    double merit;                   /* there; see ergon_merit() */
-    double kept_merit;              /* of that, what remains of an hour that begins by a restart */
-    double extra_w;                 /* there, beyond the base power of its GPUs */
 };
 
 /*
  * All that a workload can be given: of each type the numbers of GPUs that are faster than any
  * smaller number of them.
  */
-struct ergon_menu {
+struct erg_menu {
     struct {
-        struct ergon_choice *items;
+        struct erg_menu_choice *items;
         size_t count, capacity;
     } choices;
     struct {
         int *items;
         size_t count, capacity;
     } localities;
-    struct ergon_worth *worths; /* known once points were picked */
     /* Samples/s that count as one GPU equivalent: what a GPU of the fleet gives it at best, in the
      * mean over GPUs of those types that it can run on. */
     double unit;
@@ -54,12 +50,14 @@ struct ergon_menu {
     int fastest_gpus;    /* and how many GPUs those are */
     double least_cost_s; /* of getting GPUs, on the choice that costs least */
     double least_j;      /* energy of a sample on the most economical choice and operating point */
-    struct ergon_clocking picked; /* by which points were; its thrift NAN: not yet */
+    struct ergon_worth *worths;      /* ergon's alone, */
+    struct ergon_clocking worths_by; /* and by which they were found */
 };
 
-/* Operating points are still to be picked. */
-void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload);
-void ergon_menu_release(struct ergon_menu *menu);
+/* Of a job's workload, made when it is first asked for; `menus`: of all workloads, at first 0. */
+const struct erg_menu *erg_menu_of(struct erg_menu *menus, const struct erg_scheduler *scheduler,
+                                   int job);
+void erg_menu_release(struct erg_menu *menu);
 
 /*
  * What a speed at an operating point is worth: GPU equivalents, less what the energy of a sample
@@ -67,8 +65,8 @@ void ergon_menu_release(struct ergon_menu *menu);
  * much as that share of a hundredth more speed. `rest_w` is drawn elsewhere for as long as it
  * lasts.
  */
-double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus,
-                   const struct erg_operating_point *point, double rest_w, double thrift);
+double erg_menu_merit(const struct erg_menu *menu, double samples_per_s, int gpus,
+                      const struct erg_operating_point *point, double rest_w, double thrift);
 
 /* The thrift by which GPUs are shared out. */
 #define ERGON_THRIFT 0.1
@@ -77,29 +75,30 @@ double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus
 #define ERGON_HORIZON_S 3600.0
 
 /* Watts of a GPU without a job, beyond which jobs draw: off, where nodes are switched off. */
-double ergon_base_power(const struct erg_fleet *fleet, int type);
+double erg_fleet_base_power(const struct erg_fleet *fleet, int type);
 
 /* A job that is to have GPUs, in the order of weights. */
-struct ergon_order {
+struct erg_order {
     int job;
-    const struct ergon_menu *menu;
-    const struct ergon_choice *choice; /* NULL: stays on the GPUs that it has */
-    int point;                         /* the slowest where there are fewer */
+    const struct erg_menu *menu;
+    const struct erg_menu_choice *choice; /* NULL: stays on the GPUs that it has */
+    int point;                            /* the slowest where there are fewer */
 };
 
 /*
  * Gives the jobs their GPUs, the largest jobs first; jobs not named keep theirs. Where enough GPUs
  * are free but scattered, smaller jobs move. A job that cannot be placed is left without GPUs.
  */
-void ergon_place(struct erg_scheduler *scheduler, const struct ergon_order *orders, size_t count);
+void erg_orders_place(struct erg_scheduler *scheduler, const struct erg_order *orders,
+                      size_t count);
 
 /* Places one job on the fastest locality that has room; false where none has. */
-bool ergon_fit(struct erg_scheduler *scheduler, const struct ergon_order *order);
+bool erg_order_fit(struct erg_scheduler *scheduler, const struct erg_order *order);
 
 /* A bidder's offers by falling value, equals in their order, of as many GPUs as are free: the next
  * after `tried` (-1: the first); -1: there is none above 0. */
-long ergon_next_offer(const struct erg_scheduler *scheduler, const struct erg_market *market,
-                      size_t bidder, long tried);
+long erg_order_next_offer(const struct erg_scheduler *scheduler, const struct erg_market *market,
+                          size_t bidder, long tried);
 
 /* A job in this decision. */
 struct ergon_bidder {
@@ -129,7 +128,7 @@ struct ergon_taste {
 };
 
 struct ergon {
-    struct ergon_menu *menus; /* by workload; without choices: not made yet */
+    struct erg_menu *menus; /* by workload; without choices: not made yet */
     size_t workloads;
     struct erg_market market; /* bidders in the order of `bidders`, offers in that of `bids` */
     struct {
@@ -140,8 +139,10 @@ struct ergon {
         struct ergon_bid *items;
         size_t count, capacity;
     } bids;
-    struct ergon_order *orders;
-    size_t orders_capacity;
+    struct {
+        struct erg_order *items;
+        size_t count, capacity;
+    } orders;
     struct {
         double *items;
         size_t count, capacity;
@@ -159,20 +160,12 @@ struct ergon {
 };
 
 /* What happened to tenants' shares since the last decision. */
-void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler);
+void erg_bidders_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler);
 
 /* Lists all jobs by falling work with their weights. */
-void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler);
-
-/* Of the job's workload. */
-const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                                       int job);
+void erg_bidders_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler);
 
 /* Clears the market, and finds the price of power where there is a cap. */
-void ergon_clear(struct ergon *ergon, const struct erg_scheduler *scheduler);
-
-/* Watts that jobs may draw beyond the base power of all GPUs, if they have so many (by type). Other
- * GPUs of nodes that are on idle. */
-double ergon_allowed_power(const struct erg_scheduler *scheduler, const int *gpus);
+void erg_bids_clear(struct ergon *ergon, const struct erg_scheduler *scheduler);
 
 #endif

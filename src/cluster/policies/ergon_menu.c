@@ -6,13 +6,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-double ergon_base_power(const struct erg_fleet *fleet, int type)
+double erg_fleet_base_power(const struct erg_fleet *fleet, int type)
 {
     return fleet->saves_power ? fleet->types[type].off_power_w : fleet->types[type].idle_power_w;
 }
 
-double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus,
-                   const struct erg_operating_point *point, double rest_w, double thrift)
+double erg_menu_merit(const struct erg_menu *menu, double samples_per_s, int gpus,
+                      const struct erg_operating_point *point, double rest_w, double thrift)
 {
     double speed = samples_per_s / point->slowdown;
     double energy_j = (gpus * point->power_w + rest_w) / speed;
@@ -20,7 +20,7 @@ double ergon_merit(const struct ergon_menu *menu, double samples_per_s, int gpus
 }
 
 /* Lists the shapes of so many GPUs of a type on which the workload runs, the fastest first. */
-static int list_localities(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
+static int list_localities(struct erg_menu *menu, const struct erg_speeds *speeds, int workload,
                            int type, int gpus)
 {
     size_t first = menu->localities.count;
@@ -44,7 +44,7 @@ static int list_localities(struct ergon_menu *menu, const struct erg_speeds *spe
     return (int)(menu->localities.count - first);
 }
 
-static void add_choice(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload,
+static void add_choice(struct erg_menu *menu, const struct erg_scheduler *scheduler, int workload,
                        int type, int gpus, double *fastest)
 {
     const struct erg_speeds *speeds = scheduler->speeds;
@@ -57,7 +57,7 @@ static void add_choice(struct ergon_menu *menu, const struct erg_scheduler *sche
         return;
     *fastest = speed->samples_per_s;
     ERG_PUSH(&menu->choices, items,
-             (struct ergon_choice){
+             (struct erg_menu_choice){
                  .type = type,
                  .gpus = gpus,
                  .samples_per_s = speed->samples_per_s,
@@ -70,13 +70,13 @@ static void add_choice(struct ergon_menu *menu, const struct erg_scheduler *sche
 }
 
 static const struct erg_speed *speed_of(const struct erg_speeds *speeds, int workload,
-                                        const struct ergon_choice *choice)
+                                        const struct erg_menu_choice *choice)
 {
     return erg_speed_at(speeds, workload, choice->shape);
 }
 
 /* What to measure merits by: a GPU equivalent and the least energy of a sample. */
-static void find_units(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload)
+static void find_units(struct erg_menu *menu, const struct erg_speeds *speeds, int workload)
 {
     double sum = 0, gpus = 0;
     menu->least_j = menu->fastest_s = menu->least_cost_s = INFINITY;
@@ -85,7 +85,7 @@ static void find_units(struct ergon_menu *menu, const struct erg_speeds *speeds,
         int index = menu->choices.items[i].type;
         double best = 0, have = type->nodes * type->gpus_per_node;
         for (; i < menu->choices.count && menu->choices.items[i].type == index; i++) {
-            const struct ergon_choice *choice = &menu->choices.items[i];
+            const struct erg_menu_choice *choice = &menu->choices.items[i];
             const struct erg_speed *speed = speed_of(speeds, workload, choice);
             best = fmax(best, choice->samples_per_s / choice->gpus);
             if (choice->iteration_s < menu->fastest_s) {
@@ -104,7 +104,7 @@ static void find_units(struct ergon_menu *menu, const struct erg_speeds *speeds,
     menu->unit = sum / gpus;
 }
 
-void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *scheduler, int workload)
+static void make_menu(struct erg_menu *menu, const struct erg_scheduler *scheduler, int workload)
 {
     const struct erg_speeds *speeds = scheduler->speeds;
     for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
@@ -113,66 +113,20 @@ void ergon_menu_make(struct ergon_menu *menu, const struct erg_scheduler *schedu
             add_choice(menu, scheduler, workload, type, gpus, &fastest);
     }
     find_units(menu, speeds, workload);
-    menu->picked.thrift = NAN;
 }
 
-/* Has room for what all operating points of all choices are worth. */
-static void make_worths(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < menu->choices.count; i++) {
-        menu->choices.items[i].first_worth = count;
-        count += (size_t)speed_of(speeds, workload, &menu->choices.items[i])->points_count;
-    }
-    menu->worths = erg_xmalloc(count * sizeof *menu->worths);
-}
-
-/* Picks the operating points of all choices. */
-static void pick_points(struct ergon_menu *menu, const struct erg_speeds *speeds, int workload,
-                        struct ergon_clocking clocking)
-{
-    if (!menu->worths)
-        make_worths(menu, speeds, workload);
-    menu->picked = clocking;
-    for (size_t i = 0; i < menu->choices.count; i++) {
-        struct ergon_choice *choice = &menu->choices.items[i];
-        const struct erg_speed *speed = speed_of(speeds, workload, choice);
-        struct ergon_worth *worths = menu->worths + choice->first_worth;
-        double best = 0;
-        for (int p = 0; p < speed->points_count; p++) {
-            const struct erg_operating_point *point = &speed->points[p];
-            worths[p].clocked = ergon_merit(menu, choice->samples_per_s, choice->gpus, point,
-                                            clocking.rest_w, clocking.thrift);
-            worths[p].shared =
-                ergon_merit(menu, choice->samples_per_s, choice->gpus, point, 0, ERGON_THRIFT);
-            if (worths[p].clocked > best) {
-                best = worths[p].clocked;
-                choice->point = p;
-            }
-        }
-        choice->merit = worths[choice->point].shared;
-        choice->kept_merit = choice->merit * ERGON_HORIZON_S / (ERGON_HORIZON_S + choice->cost_s);
-        choice->extra_w = choice->gpus * (speed->points[choice->point].power_w -
-                                          ergon_base_power(speeds->fleet, choice->type));
-    }
-}
-
-void ergon_menu_release(struct ergon_menu *menu)
+void erg_menu_release(struct erg_menu *menu)
 {
     free(menu->choices.items);
     free(menu->localities.items);
     free(menu->worths);
 }
 
-const struct ergon_menu *ergon_menu_of(struct ergon *ergon, const struct erg_scheduler *scheduler,
-                                       int job)
+const struct erg_menu *erg_menu_of(struct erg_menu *menus, const struct erg_scheduler *scheduler,
+                                   int job)
 {
     int workload = scheduler->jobs[job].request->workload;
-    struct ergon_menu *menu = &ergon->menus[workload];
-    if (menu->choices.count == 0)
-        ergon_menu_make(menu, scheduler, workload);
-    if (menu->picked.thrift != ergon->clocking.thrift ||
-        menu->picked.rest_w != ergon->clocking.rest_w)
-        pick_points(menu, scheduler->speeds, workload, ergon->clocking);
-    return menu;
+    if (menus[workload].choices.count == 0)
+        make_menu(&menus[workload], scheduler, workload);
+    return &menus[workload];
 }

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-bool ergon_fit(struct erg_scheduler *scheduler, const struct ergon_order *order)
+bool erg_order_fit(struct erg_scheduler *scheduler, const struct erg_order *order)
 {
     const int *shapes = order->menu->localities.items + order->choice->first_locality;
     for (int i = 0; i < order->choice->localities; i++) {
@@ -19,8 +19,8 @@ bool ergon_fit(struct erg_scheduler *scheduler, const struct ergon_order *order)
     return false;
 }
 
-long ergon_next_offer(const struct erg_scheduler *scheduler, const struct erg_market *market,
-                      size_t bidder, long tried)
+long erg_order_next_offer(const struct erg_scheduler *scheduler, const struct erg_market *market,
+                          size_t bidder, long tried)
 {
     const struct erg_offer *all = market->offers.items;
     long end = (long)market->bidders.items[bidder].end, best = -1;
@@ -64,20 +64,16 @@ static void clear_node(struct erg_scheduler *scheduler, int node, int gpus, int 
  * Frees scattered GPUs together for a job: on the nodes where most are free already, smaller jobs
  * give way. They are placed later, since larger numbers come first. False where that is not enough.
  */
-static bool make_room(struct erg_scheduler *scheduler, const struct ergon_order *order)
+static bool make_room(struct erg_scheduler *scheduler, const struct erg_order *order)
 {
     const struct erg_occupancy *occupancy = scheduler->occupancy;
     const struct erg_gpu_shape *shape =
         &scheduler->speeds->shapes[order->menu->localities.items[order->choice->first_locality]];
     const struct erg_gpu_type *type = &scheduler->fleet->types[shape->type];
-    int gpus = erg_shape_gpus(shape), able = 0;
+    int gpus = erg_shape_gpus(shape);
     if (occupancy->free_gpus[shape->type] < gpus)
         return false;
-    for (int node = type->first_node; node < type->first_node + type->nodes; node++)
-        able += yielding(scheduler, node, gpus) >= shape->gpus_per_node;
-    if (able < shape->nodes)
-        return false;
-    while (!ergon_fit(scheduler, order)) {
+    while (!erg_order_fit(scheduler, order)) {
         int best = -1, most = -1;
         for (int node = type->first_node; node < type->first_node + type->nodes; node++) {
             int free = erg_occupancy_free_of(occupancy, node);
@@ -94,25 +90,25 @@ static bool make_room(struct erg_scheduler *scheduler, const struct ergon_order 
     return true;
 }
 
-static int order_gpus(const struct erg_scheduler *scheduler, const struct ergon_order *order)
+static int order_gpus(const struct erg_scheduler *scheduler, const struct erg_order *order)
 {
     return order->choice ? order->choice->gpus
                          : erg_placement_gpus(&scheduler->jobs[order->job].placement);
 }
 
 /* A job that was to stay has lost its GPUs to a larger one: as many of the same type for it. */
-static void find_again(struct erg_scheduler *scheduler, const struct ergon_order *order, int type,
+static void find_again(struct erg_scheduler *scheduler, const struct erg_order *order, int type,
                        int gpus)
 {
     for (size_t i = 0; i < order->menu->choices.count; i++) {
-        const struct ergon_choice *choice = &order->menu->choices.items[i];
-        struct ergon_order again = {order->job, order->menu, choice, order->point};
-        if (choice->type == type && choice->gpus == gpus && ergon_fit(scheduler, &again))
+        const struct erg_menu_choice *choice = &order->menu->choices.items[i];
+        struct erg_order again = {order->job, order->menu, choice, order->point};
+        if (choice->type == type && choice->gpus == gpus && erg_order_fit(scheduler, &again))
             return;
     }
 }
 
-void ergon_place(struct erg_scheduler *scheduler, const struct ergon_order *orders, size_t count)
+void erg_orders_place(struct erg_scheduler *scheduler, const struct erg_order *orders, size_t count)
 {
     struct stay {
         int type, gpus;
@@ -140,7 +136,7 @@ void ergon_place(struct erg_scheduler *scheduler, const struct ergon_order *orde
                 continue;
             if (!orders[i].choice)
                 find_again(scheduler, &orders[i], stays[i].type, stays[i].gpus);
-            else if (!ergon_fit(scheduler, &orders[i]))
+            else if (!erg_order_fit(scheduler, &orders[i]))
                 make_room(scheduler, &orders[i]);
         }
     free(stays);

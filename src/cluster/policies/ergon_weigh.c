@@ -15,7 +15,7 @@
 #define TENANT_MEMORY_S (24 * 3600.0)
 #define TENANT_WEIGHT_MOST 4.0
 
-void ergon_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler)
+void erg_bidders_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double passed_s = isinf(ergon->decided_s) ? 0 : scheduler->now_s - ergon->decided_s;
     for (size_t tenant = 0; tenant < scheduler->trace->tenants_count; tenant++)
@@ -67,7 +67,7 @@ static void list_bidders(struct ergon *ergon, const struct erg_scheduler *schedu
         const struct erg_trace_job *request = scheduler->jobs[id].request;
         double remaining = erg_scheduler_remaining(scheduler, id);
         double samples = remaining * (double)scheduler->trace->workloads[request->workload].batch;
-        const struct ergon_menu *menu = ergon_menu_of(ergon, scheduler, id);
+        const struct erg_menu *menu = erg_menu_of(ergon->menus, scheduler, id);
         ERG_PUSH(&ergon->bidders, items,
                  (struct ergon_bidder){.job = id,
                                        .remaining = remaining,
@@ -99,7 +99,7 @@ static void find_critical(struct ergon *ergon, const struct erg_scheduler *sched
     double all_s = fmax(backlog_s, ERGON_HORIZON_S);
     for (size_t i = 0; i < ergon->bidders.count; i++) {
         struct ergon_bidder *bidder = &ergon->bidders.items[i];
-        double idle = 1 - ergon_menu_of(ergon, scheduler, bidder->job)->fastest_gpus / gpus;
+        double idle = 1 - erg_menu_of(ergon->menus, scheduler, bidder->job)->fastest_gpus / gpus;
         if (bidder->needed_s <= all_s)
             continue;
         bidder->critical = idle * bidder->needed_s / longest_s;
@@ -125,7 +125,7 @@ static double age(struct ergon *ergon, const struct erg_scheduler *scheduler,
 {
     enum { MOST = 500 }; /* within a double's range */
     const struct erg_cluster_job *job = &scheduler->jobs[bidder->job];
-    double fastest_s = ergon_menu_of(ergon, scheduler, bidder->job)->fastest_s;
+    double fastest_s = erg_menu_of(ergon->menus, scheduler, bidder->job)->fastest_s;
     double done_s = (job->iterations - bidder->remaining) * fastest_s;
     double late_s = scheduler->now_s - job->submitted_s - done_s;
     double double_s =
@@ -133,7 +133,7 @@ static double age(struct ergon *ergon, const struct erg_scheduler *scheduler,
     return fmax(0, fmin(late_s / double_s, MOST));
 }
 
-void ergon_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
+void erg_bidders_weigh(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     ergon->bidders.count = 0;
     list_bidders(ergon, scheduler, scheduler->running.first);

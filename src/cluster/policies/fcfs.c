@@ -14,66 +14,59 @@
 
 #include <stdlib.h>
 
-static int open_fcfs(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+struct fcfs {
+    struct erg_queues queues;
+    bool relaxed;
+};
+
+static void *open_fcfs(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
-    struct erg_queues *queues = erg_xcalloc(1, sizeof *queues);
-    erg_queues_init(queues, scheduler);
-    *state = queues;
-    return 0;
+    struct fcfs *fcfs = erg_xcalloc(1, sizeof *fcfs);
+    erg_queues_init(&fcfs->queues, scheduler);
+    fcfs->relaxed = rules != NULL;
+    return fcfs;
 }
 
 static void close_fcfs(void *state)
 {
-    erg_queues_release(state);
-    free(state);
+    struct fcfs *fcfs = state;
+    erg_queues_release(&fcfs->queues);
+    free(fcfs);
 }
 
-static bool fit_strict(void *state, struct erg_scheduler *scheduler, int job, int type)
+static bool fit(void *state, struct erg_scheduler *scheduler, int job, int type)
 {
-    (void)state;
+    const struct fcfs *fcfs = state;
+    if (fcfs->relaxed)
+        return erg_asked_fit(scheduler, job, type, ERG_MOST_FREE);
     return erg_scheduler_fit(scheduler, job, erg_asked_shape(scheduler, job, type), ERG_MOST_FREE,
                              0);
 }
 
-static bool fit_relaxed(void *state, struct erg_scheduler *scheduler, int job, int type)
+static int decide_fcfs(void *state, struct erg_scheduler *scheduler,
+                       const struct erg_occasion *occasion, struct erg_error *err)
 {
-    (void)state;
-    return erg_fit_relaxed(scheduler, job, erg_asked_shape(scheduler, job, type), ERG_MOST_FREE);
-}
-
-static int decide_strict(void *state, struct erg_scheduler *scheduler,
-                         const struct erg_occasion *occasion, struct erg_error *err)
-{
+    struct fcfs *fcfs = state;
     (void)err;
-    erg_queues_serve(state, scheduler, occasion, fit_strict, state);
+    erg_queues_serve(&fcfs->queues, scheduler, occasion, fit, fcfs);
     return 0;
 }
-
-static int decide_relaxed(void *state, struct erg_scheduler *scheduler,
-                          const struct erg_occasion *occasion, struct erg_error *err)
-{
-    (void)err;
-    erg_queues_serve(state, scheduler, occasion, fit_relaxed, state);
-    return 0;
-}
-
-#define CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
 
 const struct erg_policy erg_policy_fcfs = {
     .name = "fcfs",
     .summary = "first come, first served, on the GPUs asked for",
-    .events = CALLED,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_fcfs,
-    .decide = decide_strict,
+    .decide = decide_fcfs,
     .close = close_fcfs,
 };
 
 const struct erg_policy erg_policy_fcfs_relaxed = {
     .name = "fcfs-relaxed",
     .summary = "first come, first served, spread over more nodes where few are not free",
-    .events = CALLED,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = "relaxed",
     .open = open_fcfs,
-    .decide = decide_relaxed,
+    .decide = decide_fcfs,
     .close = close_fcfs,
 };

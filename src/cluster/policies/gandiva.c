@@ -27,13 +27,12 @@ struct gandiva {
     struct erg_placement placement; /* scratch */
 };
 
-static int open_gandiva(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *open_gandiva(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
+    (void)rules;
     struct gandiva *gandiva = erg_xcalloc(1, sizeof *gandiva);
     erg_queues_init(&gandiva->queues, scheduler);
-    *state = gandiva;
-    return 0;
+    return gandiva;
 }
 
 static void close_gandiva(void *state)
@@ -64,25 +63,17 @@ static void shrink(struct gandiva *gandiva, struct erg_scheduler *scheduler, int
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
     const struct erg_slice *slice = &job->placement.slices[0];
-    uint64_t kept = 0, rest = slice->gpus;
-    for (int i = 0; i < job->request->gpus; i++, rest &= rest - 1)
-        kept |= rest & -rest;
     gandiva->placement.count = 0;
-    erg_placement_add(&gandiva->placement, slice->node, kept);
+    erg_placement_add(&gandiva->placement, slice->node,
+                      erg_gpus_lowest(slice->gpus, job->request->gpus));
     erg_scheduler_place(scheduler, id, &gandiva->placement, 0);
-}
-
-static bool fit(struct erg_scheduler *scheduler, int job, int type)
-{
-    int shape = erg_asked_shape(scheduler, job, type);
-    return erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE);
 }
 
 /* Places a job, if need be on GPUs that others have grown into. */
 static bool fit_or_reclaim(void *state, struct erg_scheduler *scheduler, int job, int type)
 {
     struct gandiva *gandiva = state;
-    if (fit(scheduler, job, type))
+    if (erg_asked_fit(scheduler, job, type, ERG_LEAST_FREE))
         return true;
     int reclaimable = scheduler->occupancy->free_gpus[type];
     for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next)
@@ -94,7 +85,7 @@ static bool fit_or_reclaim(void *state, struct erg_scheduler *scheduler, int job
         if (!runs_on(scheduler, id, type) || !has_grown(scheduler, id))
             continue;
         shrink(gandiva, scheduler, id);
-        if (fit(scheduler, job, type))
+        if (erg_asked_fit(scheduler, job, type, ERG_LEAST_FREE))
             return true;
     }
     return false;
@@ -134,11 +125,9 @@ static bool grow(struct gandiva *gandiva, struct erg_scheduler *scheduler, int i
     if (shape < 0 || erg_occupancy_free_of(scheduler->occupancy, slice->node) < gpus ||
         !pays(scheduler, id, shape))
         return false;
-    uint64_t more = slice->gpus, rest = scheduler->occupancy->free[slice->node];
-    for (int i = 0; i < gpus; i++, rest &= rest - 1)
-        more |= rest & -rest;
     gandiva->placement.count = 0;
-    erg_placement_add(&gandiva->placement, slice->node, more);
+    erg_placement_add(&gandiva->placement, slice->node,
+                      slice->gpus | erg_gpus_lowest(scheduler->occupancy->free[slice->node], gpus));
     erg_scheduler_place(scheduler, id, &gandiva->placement, 0);
     return true;
 }
@@ -163,7 +152,7 @@ static int decide_gandiva(void *state, struct erg_scheduler *scheduler,
 const struct erg_policy erg_policy_gandiva = {
     .name = "gandiva",
     .summary = "first come, first served; jobs migrate together and grow into idle GPUs",
-    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_gandiva,
     .decide = decide_gandiva,
     .close = close_gandiva,

@@ -45,19 +45,21 @@ struct gavel {
     double decided_s, length_s;
     double *solution;
     size_t solution_capacity;
-    struct turn {
-        double urgency;
-        int job, type;
-    } * turns;
-    size_t turns_capacity;
+    struct {
+        struct turn {
+            double urgency;
+            int job, type;
+        } * items;
+        size_t count, capacity;
+    } turns;
     int *turn_of; /* by job: the type it is to run on; -1: none */
 };
 
-static int open_gavel(void **state, const struct erg_scheduler *scheduler, bool fair)
+static void *open_gavel(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct gavel *gavel = erg_xcalloc(1, sizeof *gavel);
     size_t jobs = scheduler->jobs_count, types = scheduler->fleet->types_count;
-    gavel->fair = fair;
+    gavel->fair = rules != NULL;
     gavel->types = (int)types;
     gavel->jobs = erg_xcalloc(jobs, sizeof *gavel->jobs);
     gavel->shares = erg_xcalloc(jobs * types, sizeof *gavel->shares);
@@ -66,20 +68,7 @@ static int open_gavel(void **state, const struct erg_scheduler *scheduler, bool 
     gavel->turn_of = erg_xcalloc(jobs, sizeof *gavel->turn_of);
     gavel->decided_s = -INFINITY;
     gavel->length_s = fmax(ROUND_S, RESTARTS_PER_ROUND * erg_scheduler_cost(scheduler, 1));
-    *state = gavel;
-    return 0;
-}
-
-static int open_sum(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    (void)err;
-    return open_gavel(state, scheduler, false);
-}
-
-static int open_fair(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
-{
-    (void)err;
-    return open_gavel(state, scheduler, true);
+    return gavel;
 }
 
 static void close_gavel(void *state)
@@ -92,7 +81,7 @@ static void close_gavel(void *state)
     free(gavel->seen_s);
     free(gavel->turn_of);
     free(gavel->solution);
-    free(gavel->turns);
+    free(gavel->turns.items);
     free(gavel);
 }
 
@@ -101,20 +90,13 @@ static size_t cell(const struct gavel *gavel, int job, int type)
     return (size_t)job * (size_t)gavel->types + (size_t)type;
 }
 
-/* Samples/s of a job on what it asked for, of a type; 0: it cannot run. */
-static double speed_on(const struct erg_scheduler *scheduler, int job, int type)
-{
-    int shape = erg_asked_shape(scheduler, job, type);
-    return shape < 0 ? 0 : erg_scheduler_speed(scheduler, job, shape)->samples_per_s;
-}
-
 /* A job's mean speed if it spent time on all types in proportion to their GPUs. */
 static double equal_speed(const struct gavel *gavel, const struct erg_scheduler *scheduler, int job)
 {
     double sum = 0;
     for (int type = 0; type < gavel->types; type++) {
         const struct erg_gpu_type *gpus = &scheduler->fleet->types[type];
-        sum += speed_on(scheduler, job, type) * gpus->nodes * gpus->gpus_per_node;
+        sum += erg_asked_speed(scheduler, job, type) * gpus->nodes * gpus->gpus_per_node;
     }
     return sum / scheduler->fleet->gpus;
 }
@@ -155,15 +137,6 @@ static void keep_accounts(struct gavel *gavel, const struct erg_scheduler *sched
     }
 }
 
-static int up_gpus(const struct erg_scheduler *scheduler, int type)
-{
-    const struct erg_gpu_type *gpus = &scheduler->fleet->types[type];
-    int up = 0;
-    for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++)
-        up += scheduler->occupancy->down[node] ? 0 : gpus->gpus_per_node;
-    return up;
-}
-
 /* The program: rows of types, then of jobs' time, then of jobs' speeds (gavel-fair). */
 static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler)
 {
@@ -171,7 +144,7 @@ static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler
     int jobs = (int)gavel->count;
     erg_program_reset(program);
     for (int type = 0; type < gavel->types; type++)
-        erg_program_row(program, 0, up_gpus(scheduler, type));
+        erg_program_row(program, 0, erg_occupancy_up(scheduler->occupancy, type));
     for (int i = 0; i < jobs; i++)
         erg_program_row(program, 0, 1);
     for (int i = 0; i < jobs && gavel->fair; i++)
@@ -181,7 +154,7 @@ static void formulate(struct gavel *gavel, const struct erg_scheduler *scheduler
         int gpus = scheduler->jobs[job].request->gpus;
         double unit = gavel->fair ? equal_speed(gavel, scheduler, job) / gpus : 1;
         for (int type = 0; type < gavel->types; type++) {
-            double speed = speed_on(scheduler, job, type) / unit;
+            double speed = erg_asked_speed(scheduler, job, type) / unit;
             if (speed <= 0)
                 continue;
             erg_program_column(program, gavel->fair ? SUM_WEIGHT * speed / jobs : speed, 1);
@@ -211,7 +184,7 @@ static int solve(struct gavel *gavel, const struct erg_scheduler *scheduler, str
     size_t column = 0;
     for (size_t i = 0; i < gavel->count; i++)
         for (int type = 0; type < gavel->types; type++) {
-            bool runs = speed_on(scheduler, gavel->jobs[i], type) > 0;
+            bool runs = erg_asked_speed(scheduler, gavel->jobs[i], type) > 0;
             gavel->shares[cell(gavel, gavel->jobs[i], type)] = runs ? gavel->solution[column++] : 0;
         }
     gavel->changed = false;
@@ -229,14 +202,10 @@ static int compare_turns(const void *a, const void *b)
 /* Which jobs run in the round, and on which type. */
 static void take_turns(struct gavel *gavel, const struct erg_scheduler *scheduler)
 {
-    size_t count = 0, most = gavel->count * (size_t)gavel->types;
     int *left = erg_xcalloc((size_t)gavel->types, sizeof *left);
-    if (gavel->turns_capacity < most) {
-        gavel->turns_capacity = 2 * most;
-        gavel->turns = erg_xrealloc(gavel->turns, gavel->turns_capacity, sizeof *gavel->turns);
-    }
+    gavel->turns.count = 0;
     for (int type = 0; type < gavel->types; type++)
-        left[type] = up_gpus(scheduler, type);
+        left[type] = erg_occupancy_up(scheduler->occupancy, type);
     for (size_t i = 0; i < gavel->count; i++) {
         int job = gavel->jobs[i];
         gavel->turn_of[job] = -1;
@@ -247,12 +216,13 @@ static void take_turns(struct gavel *gavel, const struct erg_scheduler *schedule
             /* A job that has had nothing counts as if it had had a second. */
             double had =
                 fmax(1, gavel->received_s[cell(gavel, job, type)]) / fmax(1, gavel->seen_s[job]);
-            gavel->turns[count++] = (struct turn){share / had, job, type};
+            ERG_PUSH(&gavel->turns, items, (struct turn){share / had, job, type});
         }
     }
-    qsort(gavel->turns, count, sizeof *gavel->turns, compare_turns);
-    for (size_t i = 0; i < count; i++) {
-        const struct turn *turn = &gavel->turns[i];
+    if (gavel->turns.count > 0)
+        qsort(gavel->turns.items, gavel->turns.count, sizeof *gavel->turns.items, compare_turns);
+    for (size_t i = 0; i < gavel->turns.count; i++) {
+        const struct turn *turn = &gavel->turns.items[i];
         int gpus = scheduler->jobs[turn->job].request->gpus;
         if (gavel->turn_of[turn->job] < 0 && gpus <= left[turn->type]) {
             gavel->turn_of[turn->job] = turn->type;
@@ -260,23 +230,6 @@ static void take_turns(struct gavel *gavel, const struct erg_scheduler *schedule
         }
     }
     free(left);
-}
-
-static bool fit(struct erg_scheduler *scheduler, int job, int type)
-{
-    int shape = erg_asked_shape(scheduler, job, type);
-    return erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE);
-}
-
-/* The fastest type with room. */
-static bool fit_anywhere(struct erg_scheduler *scheduler, int job)
-{
-    int type = -1;
-    while ((type = erg_asked_next_type(scheduler, job, type)) >= 0)
-        if (scheduler->jobs[job].request->gpus <= scheduler->occupancy->free_gpus[type] &&
-            fit(scheduler, job, type))
-            return true;
-    return false;
 }
 
 static void apply(struct gavel *gavel, struct erg_scheduler *scheduler)
@@ -294,7 +247,7 @@ static void apply(struct gavel *gavel, struct erg_scheduler *scheduler)
         for (size_t i = 0; i < gavel->count; i++) {
             const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
             if (job->request->gpus == gpus && job->shape < 0 && gavel->turn_of[job->id] >= 0)
-                fit(scheduler, job->id, gavel->turn_of[job->id]);
+                erg_asked_fit(scheduler, job->id, gavel->turn_of[job->id], ERG_LEAST_FREE);
         }
 }
 
@@ -302,7 +255,8 @@ static void use_rest(const struct gavel *gavel, struct erg_scheduler *scheduler)
 {
     for (size_t i = 0; i < gavel->count; i++) {
         const struct erg_cluster_job *job = &scheduler->jobs[gavel->jobs[i]];
-        if (job->shape < 0 && !fit_anywhere(scheduler, job->id) && job->state == ERG_JOB_RUNNING)
+        if (job->shape < 0 && erg_asked_fit_anywhere(scheduler, job->id, ERG_LEAST_FREE) < 0 &&
+            job->state == ERG_JOB_RUNNING)
             erg_scheduler_suspend(scheduler, job->id);
     }
 }
@@ -326,13 +280,11 @@ static int decide_gavel(void *state, struct erg_scheduler *scheduler,
     return 0;
 }
 
-#define CALLED (ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR)
-
 const struct erg_policy erg_policy_gavel = {
     .name = "gavel",
     .summary = "shares of time on each type by a linear program, for the most throughput",
-    .events = CALLED,
-    .open = open_sum,
+    .events = ERG_EVENTS_OF_JOBS,
+    .open = open_gavel,
     .decide = decide_gavel,
     .close = close_gavel,
 };
@@ -340,8 +292,9 @@ const struct erg_policy erg_policy_gavel = {
 const struct erg_policy erg_policy_gavel_fair = {
     .name = "gavel-fair",
     .summary = "the same, for the least of all jobs' speeds",
-    .events = CALLED,
-    .open = open_fair,
+    .events = ERG_EVENTS_OF_JOBS,
+    .rules = "fair",
+    .open = open_gavel,
     .decide = decide_gavel,
     .close = close_gavel,
 };

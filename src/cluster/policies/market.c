@@ -1,5 +1,5 @@
-/* The market: who gets what at given prices, and who buys what is left. */
-#include "cluster/policies/market_internal.h"
+/* The market: prices, who gets what at them, and who buys what is left. */
+#include "cluster/policies/market.h"
 
 #include "base/memory.h"
 
@@ -11,6 +11,12 @@
 struct erg_market_step {
     double urgency;
     size_t bidder, offer;
+};
+
+/* How a price moves. */
+struct erg_market_pace {
+    double step;   /* of its logarithm */
+    int direction; /* of the last step; 0: none yet */
 };
 
 void erg_market_init(struct erg_market *market, int types)
@@ -33,9 +39,6 @@ void erg_market_release(struct erg_market *market)
     free(market->offers.items);
     free(market->bidders.items);
     free(market->steps);
-    free(market->rungs);
-    free(market->sorted);
-    free(market->ladders);
 }
 
 void erg_market_reset(struct erg_market *market)
@@ -74,6 +77,95 @@ static long best_offer(const struct erg_market *market, const struct erg_bidder 
     }
     return chosen;
 }
+
+/* ---- prices ---- */
+
+#define FIRST_STEP 0.05 /* of a price's logarithm; */
+#define LAST_STEP 1e-3
+#define GROWTH 1.5    /* while it goes on in one direction, */
+#define SHRINKAGE 0.4 /* and when it turns */
+
+/* The mean over bidders and types of what a GPU is worth at best. */
+static double mean_rate(const struct erg_market *market, double *best)
+{
+    double sum = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < market->bidders.count; i++) {
+        const struct erg_bidder *bidder = &market->bidders.items[i];
+        for (int type = 0; type < market->types; type++)
+            best[type] = 0;
+        for (size_t o = bidder->first; o < bidder->end; o++) {
+            const struct erg_offer *offer = &market->offers.items[o];
+            best[offer->type] = fmax(best[offer->type], offer->value / offer->gpus);
+        }
+        for (int type = 0; type < market->types; type++) {
+            sum += best[type];
+            count += best[type] > 0;
+        }
+    }
+    return count > 0 ? sum / (double)count : 0;
+}
+
+/* Fills `left` with what is not taken at the present prices: negative where too much is. */
+static void demand(struct erg_market *market)
+{
+    for (int type = 0; type < market->types; type++)
+        market->left[type] = market->supply[type];
+    for (size_t i = 0; i < market->bidders.count; i++) {
+        long chosen = best_offer(market, &market->bidders.items[i]);
+        if (chosen >= 0)
+            market->left[market->offers.items[chosen].type] -= market->offers.items[chosen].gpus;
+    }
+}
+
+/* Moves a price to where more or less is wanted of its type; false where it stays. */
+static bool move_price(struct erg_market *market, int type, double least)
+{
+    struct erg_market_pace *pace = &market->paces[type];
+    double before = market->prices[type];
+    int direction = (market->left[type] < 0) - (market->left[type] > 0);
+    if (direction == 0)
+        return false;
+    if (pace->direction)
+        pace->step =
+            direction == pace->direction ? fmin(1, GROWTH * pace->step) : SHRINKAGE * pace->step;
+    pace->direction = direction;
+    if (pace->step < LAST_STEP)
+        return false;
+    market->prices[type] = fmax(least, before * exp(direction * pace->step));
+    return market->prices[type] != before;
+}
+
+/*
+ * Prices move in proportion to themselves: values span orders of magnitude. Each has a step of its
+ * own, which grows while demand stays on one side of supply and shrinks when it changes sides
+ * (Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the RPROP
+ * algorithm", 1993), since how much demand follows a price is not known. A price that nobody has
+ * paid yet begins at the mean value of a GPU.
+ */
+static void find_prices(struct erg_market *market)
+{
+    enum { STEPS = 40 };
+    double *best = erg_xcalloc((size_t)market->types, sizeof *best);
+    double start = mean_rate(market, best), least = 1e-6 * start;
+    free(best);
+    if (start == 0)
+        return;
+    for (int type = 0; type < market->types; type++) {
+        market->paces[type] = (struct erg_market_pace){.step = FIRST_STEP};
+        if (market->prices[type] < least)
+            market->prices[type] = start;
+    }
+    bool moved = true;
+    for (int step = 0; step < STEPS && moved; step++) {
+        moved = false;
+        demand(market);
+        for (int type = 0; type < market->types; type++)
+            moved |= move_price(market, type, least);
+    }
+}
+
+/* ---- who gets what ---- */
 
 static bool fits(const struct erg_market *market, const struct erg_bidder *bidder,
                  const struct erg_offer *offer)
@@ -201,7 +293,7 @@ void erg_market_clear(struct erg_market *market)
         market->steps_capacity = market->offers.capacity;
         market->steps = erg_xrealloc(market->steps, market->steps_capacity, sizeof *market->steps);
     }
-    market_find_prices(market);
+    find_prices(market);
     serve(market);
     for (int pass = 0; pass < PASSES && sell_rest(market); pass++)
         continue;

@@ -38,13 +38,9 @@ struct erg_market {
         } * items;
         size_t count, capacity;
     } bidders;
-    /* Scratch; what it is for, market_internal.h says. */
-    struct erg_market_pace *paces; /* by type */
+    struct erg_market_pace *paces; /* by type: how prices move; scratch, as are steps */
     struct erg_market_step *steps;
-    struct erg_market_rung *rungs;
-    struct erg_offer *sorted;
-    struct erg_market_ladder *ladders; /* by bidder and type */
-    size_t steps_capacity, rungs_capacity, ladders_capacity;
+    size_t steps_capacity;
 };
 
 void erg_market_init(struct erg_market *market, int types);
@@ -53,7 +49,7 @@ void erg_market_release(struct erg_market *market);
 /* Forgets bidders and offers, but not prices. */
 void erg_market_reset(struct erg_market *market);
 
-/* The next bidder; the offers that follow are its, in any order (fastest by types and GPUs). */
+/* The next bidder; the offers that follow are its, in any order. */
 void erg_market_bid(struct erg_market *market);
 void erg_market_offer(struct erg_market *market, const struct erg_offer *offer);
 

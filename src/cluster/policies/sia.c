@@ -34,7 +34,7 @@
 #define EXACT_COLUMNS 60
 
 struct sia {
-    struct ergon_menu *menus; /* by workload; without choices: not made yet */
+    struct erg_menu *menus; /* by workload; without choices: not made yet */
     size_t workloads;
     struct erg_market market; /* a bidder for each job, an offer for each choice of its menu */
     struct erg_program program;
@@ -45,29 +45,28 @@ struct sia {
         size_t count, capacity;
     } jobs;
     struct {
-        struct ergon_order *items;
+        struct erg_order *items;
         size_t count, capacity;
     } orders;
     double decided_s;
 };
 
-static int open_sia(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *open_sia(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
+    (void)rules;
     struct sia *sia = erg_xcalloc(1, sizeof *sia);
     sia->workloads = scheduler->trace->workloads_count;
     sia->menus = erg_xcalloc(sia->workloads, sizeof *sia->menus);
     erg_market_init(&sia->market, (int)scheduler->fleet->types_count);
     sia->decided_s = -INFINITY;
-    *state = sia;
-    return 0;
+    return sia;
 }
 
 static void close_sia(void *state)
 {
     struct sia *sia = state;
     for (size_t i = 0; i < sia->workloads; i++)
-        ergon_menu_release(&sia->menus[i]);
+        erg_menu_release(&sia->menus[i]);
     free(sia->menus);
     erg_market_release(&sia->market);
     erg_program_release(&sia->program);
@@ -77,16 +76,7 @@ static void close_sia(void *state)
     free(sia);
 }
 
-static const struct ergon_menu *menu_of(struct sia *sia, const struct erg_scheduler *scheduler,
-                                        int job)
-{
-    int workload = scheduler->jobs[job].request->workload;
-    if (sia->menus[workload].choices.count == 0)
-        ergon_menu_make(&sia->menus[workload], scheduler, workload);
-    return &sia->menus[workload];
-}
-
-static bool has(const struct erg_scheduler *scheduler, int id, const struct ergon_choice *choice)
+static bool has(const struct erg_scheduler *scheduler, int id, const struct erg_menu_choice *choice)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
     if (job->shape < 0)
@@ -98,16 +88,16 @@ static bool has(const struct erg_scheduler *scheduler, int id, const struct ergo
 /* The objective, turned round: what it gains by giving a job each configuration. */
 static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
 {
-    const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+    const struct erg_menu *menu = erg_menu_of(sia->menus, scheduler, id);
     const struct erg_cluster_job *job = &scheduler->jobs[id];
-    const struct ergon_choice *least = &menu->choices.items[0];
+    const struct erg_menu_choice *least = &menu->choices.items[0];
     double age_s = scheduler->now_s - job->submitted_s;
     for (size_t i = 1; i < menu->choices.count; i++)
         if (menu->choices.items[i].samples_per_s < least->samples_per_s)
             least = &menu->choices.items[i];
     erg_market_bid(&sia->market);
     for (size_t i = 0; i < menu->choices.count; i++) {
-        const struct ergon_choice *choice = &menu->choices.items[i];
+        const struct erg_menu_choice *choice = &menu->choices.items[i];
         double goodput = least->gpus * choice->samples_per_s / least->samples_per_s;
         double cost_s = erg_scheduler_cost(scheduler, choice->gpus);
         if (job->shape >= 0 && !has(scheduler, id, choice))
@@ -115,17 +105,6 @@ static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
                             (age_s - job->reconfigurations * cost_s) / fmax(1, age_s + cost_s));
         erg_market_offer(&sia->market, &(struct erg_offer){choice->type, choice->gpus,
                                                            LAMBDA - pow(goodput, FAIRNESS_POWER)});
-    }
-}
-
-static void count_supply(struct sia *sia, const struct erg_scheduler *scheduler)
-{
-    for (int type = 0; type < sia->market.types; type++)
-        sia->market.supply[type] = scheduler->occupancy->free_gpus[type];
-    for (int id = scheduler->running.first; id >= 0; id = scheduler->jobs[id].next) {
-        const struct erg_cluster_job *job = &scheduler->jobs[id];
-        sia->market.supply[scheduler->speeds->shapes[job->shape].type] +=
-            erg_placement_gpus(&job->placement);
     }
 }
 
@@ -169,7 +148,8 @@ static int solve(struct sia *sia, const struct erg_scheduler *scheduler, struct 
     for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
         ERG_PUSH(&sia->jobs, items, id);
     erg_market_reset(&sia->market);
-    count_supply(sia, scheduler);
+    for (int type = 0; type < sia->market.types; type++)
+        sia->market.supply[type] = erg_occupancy_up(scheduler->occupancy, type);
     for (size_t i = 0; i < sia->jobs.count; i++)
         bid(sia, scheduler, sia->jobs.items[i]);
     erg_market_clear(&sia->market);
@@ -183,12 +163,12 @@ static int solve(struct sia *sia, const struct erg_scheduler *scheduler, struct 
 static bool fit_rest(struct sia *sia, struct erg_scheduler *scheduler, size_t index)
 {
     int id = sia->jobs.items[index];
-    const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+    const struct erg_menu *menu = erg_menu_of(sia->menus, scheduler, id);
     size_t first = sia->market.bidders.items[index].first;
     long tried = -1;
-    while ((tried = ergon_next_offer(scheduler, &sia->market, index, tried)) >= 0)
-        if (ergon_fit(scheduler, &(struct ergon_order){
-                                     id, menu, &menu->choices.items[tried - (long)first], 0}))
+    while ((tried = erg_order_next_offer(scheduler, &sia->market, index, tried)) >= 0)
+        if (erg_order_fit(scheduler, &(struct erg_order){
+                                         id, menu, &menu->choices.items[tried - (long)first], 0}))
             return true;
     return false;
 }
@@ -199,18 +179,18 @@ static void apply(struct sia *sia, struct erg_scheduler *scheduler)
     for (size_t i = 0; i < sia->jobs.count; i++) {
         int id = sia->jobs.items[i];
         const struct erg_bidder *bidder = &sia->market.bidders.items[i];
-        const struct ergon_menu *menu = menu_of(sia, scheduler, id);
+        const struct erg_menu *menu = erg_menu_of(sia->menus, scheduler, id);
         if (bidder->given < 0) {
             if (scheduler->jobs[id].state == ERG_JOB_RUNNING)
                 erg_scheduler_suspend(scheduler, id);
             continue;
         }
-        const struct ergon_choice *choice =
+        const struct erg_menu_choice *choice =
             &menu->choices.items[bidder->given - (long)bidder->first];
         ERG_PUSH(&sia->orders, items,
-                 (struct ergon_order){id, menu, has(scheduler, id, choice) ? NULL : choice, 0});
+                 (struct erg_order){id, menu, has(scheduler, id, choice) ? NULL : choice, 0});
     }
-    ergon_place(scheduler, sia->orders.items, sia->orders.count);
+    erg_orders_place(scheduler, sia->orders.items, sia->orders.count);
     for (size_t i = 0; i < sia->jobs.count; i++) {
         const struct erg_cluster_job *job = &scheduler->jobs[sia->jobs.items[i]];
         if (job->placement.count == 0 && !fit_rest(sia, scheduler, i) &&
@@ -241,7 +221,7 @@ static int decide_sia(void *state, struct erg_scheduler *scheduler,
 const struct erg_policy erg_policy_sia = {
     .name = "sia",
     .summary = "types and numbers of GPUs of all jobs by an integer program",
-    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_sia,
     .decide = decide_sia,
     .close = close_sia,

@@ -31,7 +31,7 @@ enum { THRESHOLDS = sizeof thresholds_gpu_s / sizeof *thresholds_gpu_s };
 #define ROUNDING_S 1e-6
 
 /* The jobs of a type that have not ended, by priority. */
-struct line {
+struct type_line {
     int *items;
     size_t count, capacity;
     size_t waiting; /* of them */
@@ -40,19 +40,17 @@ struct line {
 };
 
 struct tiresias {
-    struct line *lines; /* by type */
+    struct type_line *lines; /* by type */
     int types;
-    int *type_of;              /* by job: where it lines up */
-    unsigned char *levels;     /* by job: its queue */
-    bool *chosen;              /* by job, while its line is served */
-    struct event_heap sinking; /* running jobs by when they will pass a threshold */
-    size_t *refusals;          /* [workload][GPUs]: the last call in which these found no room */
-    size_t calls;
+    int *type_of;                  /* by job: where it lines up */
+    unsigned char *levels;         /* by job: its queue */
+    bool *chosen;                  /* by job, while its line is served */
+    struct erg_event_heap sinking; /* running jobs by when they will pass a threshold */
 };
 
-static int open_tiresias(void **state, const struct erg_scheduler *scheduler, struct erg_error *err)
+static void *open_tiresias(const struct erg_scheduler *scheduler, const void *rules)
 {
-    (void)err;
+    (void)rules;
     struct tiresias *tiresias = erg_xcalloc(1, sizeof *tiresias);
     size_t jobs = scheduler->jobs_count;
     tiresias->types = (int)scheduler->fleet->types_count;
@@ -60,12 +58,8 @@ static int open_tiresias(void **state, const struct erg_scheduler *scheduler, st
     tiresias->type_of = erg_xcalloc(jobs, sizeof *tiresias->type_of);
     tiresias->levels = erg_xcalloc(jobs, sizeof *tiresias->levels);
     tiresias->chosen = erg_xcalloc(jobs, sizeof *tiresias->chosen);
-    event_heap_init(&tiresias->sinking, jobs);
-    tiresias->refusals =
-        erg_xcalloc(scheduler->trace->workloads_count * ((size_t)scheduler->speeds->gpus_most + 1),
-                    sizeof *tiresias->refusals);
-    *state = tiresias;
-    return 0;
+    erg_event_heap_init(&tiresias->sinking, jobs);
+    return tiresias;
 }
 
 static void close_tiresias(void *state)
@@ -77,8 +71,7 @@ static void close_tiresias(void *state)
     free(tiresias->type_of);
     free(tiresias->levels);
     free(tiresias->chosen);
-    event_heap_release(&tiresias->sinking);
-    free(tiresias->refusals);
+    erg_event_heap_release(&tiresias->sinking);
     free(tiresias);
 }
 
@@ -93,7 +86,7 @@ static bool before(const struct tiresias *tiresias, const struct erg_scheduler *
 
 /* Where a job stands in its line, or would. */
 static size_t position(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                       const struct line *line, int job)
+                       const struct type_line *line, int job)
 {
     size_t low = 0, high = line->count;
     while (low < high) {
@@ -107,7 +100,7 @@ static size_t position(const struct tiresias *tiresias, const struct erg_schedul
 }
 
 static void line_insert(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                        struct line *line, int job)
+                        struct type_line *line, int job)
 {
     size_t at = position(tiresias, scheduler, line, job);
     ERG_RESERVE(line, items, 1);
@@ -117,7 +110,7 @@ static void line_insert(const struct tiresias *tiresias, const struct erg_schedu
 }
 
 static void line_remove(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                        struct line *line, int job)
+                        struct type_line *line, int job)
 {
     size_t at = position(tiresias, scheduler, line, job);
     memmove(line->items + at, line->items + at + 1, (--line->count - at) * sizeof *line->items);
@@ -134,15 +127,15 @@ static void expect_sinking(struct tiresias *tiresias, const struct erg_scheduler
         at_s =
             scheduler->now_s + (thresholds_gpu_s[level] - erg_scheduler_attained(scheduler, job)) /
                                    scheduler->jobs[job].request->gpus;
-    event_heap_set(&tiresias->sinking, job, at_s);
+    erg_event_heap_set(&tiresias->sinking, job, at_s);
 }
 
 /* Moves running jobs whose service has passed a threshold. */
 static void demote(struct tiresias *tiresias, const struct erg_scheduler *scheduler)
 {
-    while (event_heap_next(&tiresias->sinking) <= scheduler->now_s + ROUNDING_S) {
-        int job = event_heap_pop(&tiresias->sinking), level = tiresias->levels[job];
-        struct line *line = &tiresias->lines[tiresias->type_of[job]];
+    while (erg_event_heap_next(&tiresias->sinking) <= scheduler->now_s + ROUNDING_S) {
+        int job = erg_event_heap_pop(&tiresias->sinking), level = tiresias->levels[job];
+        struct type_line *line = &tiresias->lines[tiresias->type_of[job]];
         double attained = erg_scheduler_attained(scheduler, job) +
                           2 * ROUNDING_S * scheduler->jobs[job].request->gpus;
         line_remove(tiresias, scheduler, line, job);
@@ -156,7 +149,7 @@ static void demote(struct tiresias *tiresias, const struct erg_scheduler *schedu
 
 /* A job of the line got its GPUs, or lost them. */
 static void note_run(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                     struct line *line, int job)
+                     struct type_line *line, int job)
 {
     line->waiting--;
     line->busy_gpus += scheduler->jobs[job].request->gpus;
@@ -164,17 +157,16 @@ static void note_run(struct tiresias *tiresias, const struct erg_scheduler *sche
 }
 
 static void note_stop(struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                      struct line *line, int job)
+                      struct type_line *line, int job)
 {
     line->waiting++;
     line->busy_gpus -= scheduler->jobs[job].request->gpus;
-    event_heap_set(&tiresias->sinking, job, INFINITY);
+    erg_event_heap_set(&tiresias->sinking, job, INFINITY);
 }
 
 static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type, int job)
 {
-    int shape = erg_asked_shape(scheduler, job, type);
-    if (!erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE))
+    if (!erg_asked_fit(scheduler, job, type, ERG_LEAST_FREE))
         return false;
     note_run(tiresias, scheduler, &tiresias->lines[type], job);
     return true;
@@ -184,7 +176,7 @@ static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int 
 static bool fit_or_preempt(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type,
                            int job, size_t *preempted_from)
 {
-    struct line *line = &tiresias->lines[type];
+    struct type_line *line = &tiresias->lines[type];
     while (!fit(tiresias, scheduler, type, job)) {
         int last = -1;
         while (last < 0 && *preempted_from > 0) {
@@ -203,7 +195,7 @@ static bool fit_or_preempt(struct tiresias *tiresias, struct erg_scheduler *sche
 /* Gives a type's GPUs to the first of its line. */
 static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type)
 {
-    struct line *line = &tiresias->lines[type];
+    struct type_line *line = &tiresias->lines[type];
     size_t end = 0, preempted_from = line->count;
     int left = line->busy_gpus + scheduler->occupancy->free_gpus[type];
     line->changed = false;
@@ -226,51 +218,45 @@ static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, in
         tiresias->chosen[line->items[i]] = false;
 }
 
-/* When jobs of a workload that ask for so many GPUs last found no room. */
-static size_t *refusal_of(const struct tiresias *tiresias, const struct erg_scheduler *scheduler,
-                          const struct erg_trace_job *request)
-{
-    size_t numbers = (size_t)scheduler->speeds->gpus_most + 1;
-    return &tiresias->refusals[(size_t)request->workload * numbers + (size_t)request->gpus];
-}
-
 /* A job that waits and names no type goes where GPUs are left that nobody there can use. */
 static bool change_line(struct tiresias *tiresias, struct erg_scheduler *scheduler, int job)
 {
-    struct line *from = &tiresias->lines[tiresias->type_of[job]];
-    int type = -1;
-    while ((type = erg_asked_next_type(scheduler, job, type)) >= 0) {
-        int shape = erg_asked_shape(scheduler, job, type);
-        if (scheduler->jobs[job].request->gpus > scheduler->occupancy->free_gpus[type] ||
-            !erg_fit_relaxed(scheduler, job, shape, ERG_LEAST_FREE))
-            continue;
-        line_remove(tiresias, scheduler, from, job);
-        from->waiting--;
-        tiresias->type_of[job] = type;
-        tiresias->lines[type].waiting++;
-        line_insert(tiresias, scheduler, &tiresias->lines[type], job);
-        note_run(tiresias, scheduler, &tiresias->lines[type], job);
-        return true;
-    }
-    return false;
+    struct type_line *from = &tiresias->lines[tiresias->type_of[job]];
+    int type = erg_asked_fit_anywhere(scheduler, job, ERG_LEAST_FREE);
+    if (type < 0)
+        return false;
+    line_remove(tiresias, scheduler, from, job);
+    from->waiting--;
+    tiresias->type_of[job] = type;
+    tiresias->lines[type].waiting++;
+    line_insert(tiresias, scheduler, &tiresias->lines[type], job);
+    note_run(tiresias, scheduler, &tiresias->lines[type], job);
+    return true;
 }
 
-/* What one job could not have, no other one of its kind can. */
+/* The most GPUs of one type that are free. */
+static int most_free(const struct tiresias *tiresias, const struct erg_scheduler *scheduler)
+{
+    int most = 0;
+    for (int type = 0; type < tiresias->types; type++)
+        if (scheduler->occupancy->free_gpus[type] > most)
+            most = scheduler->occupancy->free_gpus[type];
+    return most;
+}
+
 static void use_other_types(struct tiresias *tiresias, struct erg_scheduler *scheduler)
 {
-    tiresias->calls++;
+    int most = most_free(tiresias, scheduler);
     for (int type = 0; type < tiresias->types; type++) {
-        struct line *line = &tiresias->lines[type];
+        struct type_line *line = &tiresias->lines[type];
         for (size_t i = 0; i < line->count && line->waiting > 0;) {
             const struct erg_cluster_job *job = &scheduler->jobs[line->items[i]];
-            size_t *refusal = refusal_of(tiresias, scheduler, job->request);
             bool tries = job->state == ERG_JOB_WAITING && job->request->type < 0 &&
-                         *refusal < tiresias->calls;
+                         job->request->gpus <= most;
             if (tries && change_line(tiresias, scheduler, job->id))
-                continue;
-            if (tries)
-                *refusal = tiresias->calls;
-            i++;
+                most = most_free(tiresias, scheduler);
+            else
+                i++;
         }
     }
 }
@@ -282,7 +268,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
     struct tiresias *tiresias = state;
     for (size_t i = 0; i < occasion->ended_count; i++) {
         int job = occasion->ended[i];
-        struct line *line = &tiresias->lines[tiresias->type_of[job]];
+        struct type_line *line = &tiresias->lines[tiresias->type_of[job]];
         note_stop(tiresias, scheduler, line, job);
         line_remove(tiresias, scheduler, line, job);
         line->waiting--;
@@ -307,15 +293,15 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
         if (tiresias->lines[type].changed || nodes_changed)
             serve(tiresias, scheduler, type);
     use_other_types(tiresias, scheduler);
-    if (event_heap_next(&tiresias->sinking) < INFINITY)
-        erg_scheduler_wake(scheduler, event_heap_next(&tiresias->sinking));
+    if (erg_event_heap_next(&tiresias->sinking) < INFINITY)
+        erg_scheduler_wake(scheduler, erg_event_heap_next(&tiresias->sinking));
     return 0;
 }
 
 const struct erg_policy erg_policy_tiresias = {
     .name = "tiresias",
     .summary = "least attained service first, in GPU-hours, with preemption",
-    .events = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
+    .events = ERG_EVENTS_OF_JOBS,
     .open = open_tiresias,
     .decide = decide_tiresias,
     .close = close_tiresias,

@@ -14,8 +14,7 @@ int erg_asked_shape(const struct erg_scheduler *scheduler, int job, int type)
     return runs(scheduler, job, shape) ? shape : -1;
 }
 
-/* Samples/s of what a job asked for, on a type; 0: it cannot run so. */
-static double asked_speed(const struct erg_scheduler *scheduler, int job, int type)
+double erg_asked_speed(const struct erg_scheduler *scheduler, int job, int type)
 {
     int shape = erg_asked_shape(scheduler, job, type);
     return shape < 0 ? 0 : erg_scheduler_speed(scheduler, job, shape)->samples_per_s;
@@ -23,11 +22,11 @@ static double asked_speed(const struct erg_scheduler *scheduler, int job, int ty
 
 int erg_asked_next_type(const struct erg_scheduler *scheduler, int job, int after)
 {
-    double after_speed = after < 0 ? INFINITY : asked_speed(scheduler, job, after);
+    double after_speed = after < 0 ? INFINITY : erg_asked_speed(scheduler, job, after);
     double best_speed = 0;
     int best = -1;
     for (int type = 0; type < (int)scheduler->fleet->types_count; type++) {
-        double speed = asked_speed(scheduler, job, type);
+        double speed = erg_asked_speed(scheduler, job, type);
         bool comes_later = speed < after_speed || (speed == after_speed && type > after);
         if (comes_later && speed > best_speed) {
             best_speed = speed;
@@ -42,7 +41,7 @@ int erg_asked_type(const struct erg_scheduler *scheduler, int job)
     int wanted = scheduler->jobs[job].request->type;
     if (wanted < 0)
         return erg_asked_next_type(scheduler, job, -1);
-    return asked_speed(scheduler, job, wanted) > 0 ? wanted : -1;
+    return erg_asked_speed(scheduler, job, wanted) > 0 ? wanted : -1;
 }
 
 /* The same number of GPUs on twice as many nodes, where the job is known to run so; -1: not. */
@@ -56,10 +55,21 @@ static int relaxed_shape(const struct erg_scheduler *scheduler, int job, int sha
     return runs(scheduler, job, relaxed) ? relaxed : -1;
 }
 
-bool erg_fit_relaxed(struct erg_scheduler *scheduler, int job, int shape, enum erg_node_order order)
+bool erg_asked_fit(struct erg_scheduler *scheduler, int job, int type, enum erg_node_order order)
 {
-    for (; shape >= 0; shape = relaxed_shape(scheduler, job, shape))
+    for (int shape = erg_asked_shape(scheduler, job, type); shape >= 0;
+         shape = relaxed_shape(scheduler, job, shape))
         if (erg_scheduler_fit(scheduler, job, shape, order, 0))
             return true;
     return false;
+}
+
+int erg_asked_fit_anywhere(struct erg_scheduler *scheduler, int job, enum erg_node_order order)
+{
+    int gpus = scheduler->jobs[job].request->gpus, type = -1;
+    while ((type = erg_asked_next_type(scheduler, job, type)) >= 0)
+        if (gpus <= scheduler->occupancy->free_gpus[type] &&
+            erg_asked_fit(scheduler, job, type, order))
+            return type;
+    return -1;
 }

@@ -21,8 +21,14 @@ int erg_asked_type(const struct erg_scheduler *scheduler, int job);
  */
 int erg_asked_next_type(const struct erg_scheduler *scheduler, int job, int after);
 
-/* Places a job on a shape or, where there is no room, on ever more nodes. */
-bool erg_fit_relaxed(struct erg_scheduler *scheduler, int job, int shape,
-                     enum erg_node_order order);
+/* Samples/s of what a job asked for, on a type; 0: it cannot run so. */
+double erg_asked_speed(const struct erg_scheduler *scheduler, int job, int type);
+
+/* Places a job on as many GPUs of a type as it asked for, on few nodes or, where there is no room,
+ * on ever more. */
+bool erg_asked_fit(struct erg_scheduler *scheduler, int job, int type, enum erg_node_order order);
+
+/* The same on the fastest type that has room; -1: none has. */
+int erg_asked_fit_anywhere(struct erg_scheduler *scheduler, int job, enum erg_node_order order);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-void event_heap_init(struct event_heap *heap, size_t items)
+void erg_event_heap_init(struct erg_event_heap *heap, size_t items)
 {
     heap->count = 0;
     heap->items = erg_xcalloc(items, sizeof *heap->items);
@@ -17,25 +17,25 @@ void event_heap_init(struct event_heap *heap, size_t items)
         heap->slot_of[i] = -1;
 }
 
-void event_heap_release(struct event_heap *heap)
+void erg_event_heap_release(struct erg_event_heap *heap)
 {
     free(heap->items);
     free(heap->time_s);
     free(heap->slot_of);
 }
 
-static bool earlier(const struct event_heap *heap, int a, int b)
+static bool earlier(const struct erg_event_heap *heap, int a, int b)
 {
     return heap->time_s[a] < heap->time_s[b] || (heap->time_s[a] == heap->time_s[b] && a < b);
 }
 
-static void put(struct event_heap *heap, size_t slot, int item)
+static void put(struct erg_event_heap *heap, size_t slot, int item)
 {
     heap->items[slot] = item;
     heap->slot_of[item] = (int)slot;
 }
 
-static void rise(struct event_heap *heap, size_t slot)
+static void rise(struct erg_event_heap *heap, size_t slot)
 {
     int item = heap->items[slot];
     while (slot > 0 && earlier(heap, item, heap->items[(slot - 1) / 2])) {
@@ -45,7 +45,7 @@ static void rise(struct event_heap *heap, size_t slot)
     put(heap, slot, item);
 }
 
-static void sink(struct event_heap *heap, size_t slot)
+static void sink(struct erg_event_heap *heap, size_t slot)
 {
     int item = heap->items[slot];
     for (size_t child; (child = 2 * slot + 1) < heap->count; slot = child) {
@@ -58,7 +58,7 @@ static void sink(struct event_heap *heap, size_t slot)
     put(heap, slot, item);
 }
 
-static void take_out(struct event_heap *heap, int item)
+static void take_out(struct erg_event_heap *heap, int item)
 {
     size_t slot = (size_t)heap->slot_of[item];
     heap->slot_of[item] = -1;
@@ -69,7 +69,7 @@ static void take_out(struct event_heap *heap, int item)
     sink(heap, (size_t)heap->slot_of[heap->items[slot]]);
 }
 
-void event_heap_set(struct event_heap *heap, int item, double time_s)
+void erg_event_heap_set(struct erg_event_heap *heap, int item, double time_s)
 {
     if (isinf(time_s)) {
         if (heap->slot_of[item] >= 0)
@@ -83,12 +83,12 @@ void event_heap_set(struct event_heap *heap, int item, double time_s)
     sink(heap, (size_t)heap->slot_of[item]);
 }
 
-double event_heap_next(const struct event_heap *heap)
+double erg_event_heap_next(const struct erg_event_heap *heap)
 {
     return heap->count ? heap->time_s[heap->items[0]] : INFINITY;
 }
 
-int event_heap_pop(struct event_heap *heap)
+int erg_event_heap_pop(struct erg_event_heap *heap)
 {
     int item = heap->items[0];
     take_out(heap, item);

@@ -7,23 +7,23 @@
 
 #include <stddef.h>
 
-struct event_heap {
+struct erg_event_heap {
     int *items; /* heap order */
     size_t count;
     double *time_s; /* by item */
     int *slot_of;   /* by item: where it is in the heap; -1: not */
 };
 
-void event_heap_init(struct event_heap *heap, size_t items);
-void event_heap_release(struct event_heap *heap);
+void erg_event_heap_init(struct erg_event_heap *heap, size_t items);
+void erg_event_heap_release(struct erg_event_heap *heap);
 
 /* Sets the time of an item's next event; INFINITY: it has none. */
-void event_heap_set(struct event_heap *heap, int item, double time_s);
+void erg_event_heap_set(struct erg_event_heap *heap, int item, double time_s);
 
 /* INFINITY when empty. */
-double event_heap_next(const struct event_heap *heap);
+double erg_event_heap_next(const struct erg_event_heap *heap);
 
 /* The item of the next event, which is taken out; the heap must not be empty. */
-int event_heap_pop(struct event_heap *heap);
+int erg_event_heap_pop(struct erg_event_heap *heap);
 
 #endif

@@ -20,6 +20,7 @@ enum erg_event {
      * must ask to be called (scheduler.h), because a simulation ends when nothing runs and nothing
      * is due. */
     ERG_EVENT_TARIFF = 1 << 5,
+    ERG_EVENTS_OF_JOBS = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
 };
 
 /* What happened since the last call; jobs by id, in the order of events. */
@@ -38,8 +39,9 @@ struct erg_policy {
     const char *summary; /* one line */
     unsigned events;     /* those that call it at once; the others wait for the next call */
     double round_s;      /* it is called at all multiples; 0: no rounds */
-    /* Before the first job; the state is the policy's own, NULL if it needs none. */
-    int (*open)(void **state, const struct erg_scheduler *scheduler, struct erg_error *err);
+    const void *rules;   /* what policies differ by that share code, for open() */
+    /* Before the first job: a state of the policy's own, which close() frees. */
+    void *(*open)(const struct erg_scheduler *scheduler, const void *rules);
     /* Fails only where something outside it does, such as a solver. */
     int (*decide)(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
                   struct erg_error *err);

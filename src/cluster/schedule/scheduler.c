@@ -49,18 +49,18 @@ static void set_state(struct erg_scheduler *scheduler, int id, enum erg_cluster_
         list_append(scheduler, &scheduler->running, id);
 }
 
-struct erg_scheduler *scheduler_new(const struct erg_fleet *fleet,
-                                    const struct erg_job_trace *trace,
-                                    const struct erg_speeds *beliefs,
-                                    const struct erg_policy *policy,
-                                    const struct erg_accounting *accounting)
+struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
+                                        const struct erg_job_trace *trace,
+                                        const struct erg_speeds *speeds,
+                                        const struct erg_policy *policy,
+                                        const struct erg_accounting *accounting)
 {
     struct erg_scheduler *scheduler = erg_xcalloc(1, sizeof *scheduler);
     struct erg_change_log *changes = erg_xcalloc(1, sizeof *changes);
     *scheduler = (struct erg_scheduler){
         .fleet = fleet,
         .trace = trace,
-        .speeds = beliefs,
+        .speeds = speeds,
         .jobs = erg_xcalloc(trace->count, sizeof *scheduler->jobs),
         .jobs_count = trace->count,
         .waiting = {-1, -1, 0},
@@ -91,7 +91,7 @@ struct erg_scheduler *scheduler_new(const struct erg_fleet *fleet,
     return scheduler;
 }
 
-void scheduler_free(struct erg_scheduler *scheduler)
+void erg_scheduler_free(struct erg_scheduler *scheduler)
 {
     if (!scheduler)
         return;
@@ -110,7 +110,7 @@ void scheduler_free(struct erg_scheduler *scheduler)
     free(scheduler);
 }
 
-void scheduler_submit(struct erg_scheduler *scheduler, int id)
+void erg_scheduler_submit(struct erg_scheduler *scheduler, int id)
 {
     struct erg_cluster_job *job = &scheduler->jobs[id];
     job->submitted_s = scheduler->now_s;
@@ -139,7 +139,7 @@ static struct erg_cluster_job *touch(struct erg_scheduler *scheduler, int id)
     return job;
 }
 
-void scheduler_settle(struct erg_scheduler *scheduler)
+void erg_scheduler_settle(struct erg_scheduler *scheduler)
 {
     struct erg_change_log *changes = scheduler->changes;
     for (size_t i = 0; i < changes->count; i++)
@@ -156,7 +156,7 @@ static void strip(struct erg_scheduler *scheduler, struct erg_cluster_job *job)
     job->point = 0;
 }
 
-void scheduler_end(struct erg_scheduler *scheduler, int id)
+void erg_scheduler_end(struct erg_scheduler *scheduler, int id)
 {
     strip(scheduler, &scheduler->jobs[id]);
     set_state(scheduler, id, ERG_JOB_ENDED);
@@ -186,6 +186,15 @@ const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *schedule
 double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus)
 {
     return scheduler->accounting->cost(scheduler->fleet, scheduler->policy, gpus);
+}
+
+bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int gpus,
+                                  const struct erg_speed *speed)
+{
+    double start_s =
+        scheduler->now_s + scheduler->accounting->round_s + erg_scheduler_cost(scheduler, gpus);
+    double run_s = floor(erg_scheduler_remaining(scheduler, job) * speed->iteration_s);
+    return start_s + run_s <= scheduler->jobs[job].deadline_s;
 }
 
 double erg_scheduler_wait(const struct erg_scheduler *scheduler,

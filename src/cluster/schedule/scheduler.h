@@ -7,14 +7,14 @@
  * and pay for it once; a job that ended up where it was pays nothing.
  *
  * It sees what a real scheduler would know: requests as submitted, progress as reported, speeds as
- * believed, failures that happened. It does not see the future.
+ * known, failures that happened. It does not see the future.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_SCHEDULER_H
 #define ERG_CLUSTER_SCHEDULE_SCHEDULER_H
 
 #include "cluster/job_trace.h"
 #include "cluster/occupancy.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 #include "cluster/tariff.h"
 
 #include <stdbool.h>
@@ -60,8 +60,8 @@ struct erg_scheduler {
     double now_s;
     const struct erg_fleet *fleet;
     const struct erg_job_trace *trace;
-    const struct erg_speeds *speeds; /* as believed */
-    struct erg_cluster_job *jobs;    /* by id; `jobs_count` of them in the trace */
+    const struct erg_speeds *speeds;
+    struct erg_cluster_job *jobs; /* by id; `jobs_count` of them in the trace */
     size_t jobs_count;
     struct erg_job_list waiting, running;
     struct erg_occupancy *occupancy;
@@ -75,13 +75,6 @@ struct erg_scheduler {
     struct erg_change_log *changes; /* of this decision; the simulator's */
 };
 
-/* `for (int j = list.first; j >= 0; j = erg_scheduler_job(scheduler, j)->next)`. */
-static inline struct erg_cluster_job *erg_scheduler_job(const struct erg_scheduler *scheduler,
-                                                        int id)
-{
-    return &scheduler->jobs[id];
-}
-
 /* Whether job a came before job b: by submission, jobs of one moment in the order of the trace. */
 static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, int a, int b)
 {
@@ -93,12 +86,17 @@ static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, i
 double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int job);
 double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
 
-/* The believed speed of a job on a shape. */
+/* The speed of a job on a shape. */
 const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *scheduler, int job,
                                             int shape);
 
 /* Seconds that a job would lose by getting GPUs of this number, if their nodes are up. */
 double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus);
+
+/* Whether a job that gets so many GPUs now, at that speed, ends before its deadline; the restart
+ * and the rest of a round pass before it gets on. */
+bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int gpus,
+                                  const struct erg_speed *speed);
 
 /* Seconds beside that until all nodes of a placement are up; those that are off are to be woken. */
 double erg_scheduler_wait(const struct erg_scheduler *scheduler,

@@ -19,20 +19,20 @@ struct erg_change_log {
     double wake_s;  /* INFINITY: the policy did not ask */
 };
 
-struct erg_scheduler *scheduler_new(const struct erg_fleet *fleet,
-                                    const struct erg_job_trace *trace,
-                                    const struct erg_speeds *beliefs,
-                                    const struct erg_policy *policy,
-                                    const struct erg_accounting *accounting);
-void scheduler_free(struct erg_scheduler *scheduler);
+struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
+                                        const struct erg_job_trace *trace,
+                                        const struct erg_speeds *speeds,
+                                        const struct erg_policy *policy,
+                                        const struct erg_accounting *accounting);
+void erg_scheduler_free(struct erg_scheduler *scheduler);
 
 /* A future job waits from now on. */
-void scheduler_submit(struct erg_scheduler *scheduler, int job);
+void erg_scheduler_submit(struct erg_scheduler *scheduler, int job);
 
 /* A running job gives its GPUs back for good. */
-void scheduler_end(struct erg_scheduler *scheduler, int job);
+void erg_scheduler_end(struct erg_scheduler *scheduler, int job);
 
 /* Forgets the changes; the next one is the first. */
-void scheduler_settle(struct erg_scheduler *scheduler);
+void erg_scheduler_settle(struct erg_scheduler *scheduler);
 
 #endif

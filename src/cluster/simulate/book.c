@@ -1,11 +1,14 @@
 /* What a policy decided, booked: accounts, meters and records of the jobs that it changed. */
-#include "cluster/simulate/simulate_internal.h"
+#include "cluster/simulate/simulation_internal.h"
+
+#include "base/memory.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
+void erg_simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node)
 {
     if (!sim->simulation->keep_events)
         return;
@@ -26,15 +29,15 @@ void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job,
         ERG_PUSH(&sim->slices, items, now->placement.slices[i]);
 }
 
-void simulator_refresh(struct simulator *sim, int id)
+void erg_simulator_refresh(struct simulator *sim, int id)
 {
     const struct erg_accounting *accounting = sim->scheduler->accounting;
     const struct erg_work *work = &sim->scheduler->works[id];
     double share_until_s = INFINITY;
-    meter_update(&sim->meter, id);
+    erg_cluster_meter_update(&sim->meter, id);
     if (sim->scheduler->jobs[id].state == ERG_JOB_RUNNING)
         accounting->share(work, sim->scheduler->now_s, &share_until_s);
-    event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
+    erg_event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
 }
 
 /* The accounts begin anew: what the job had until now is added up. */
@@ -53,13 +56,13 @@ static double iteration_s(const struct simulator *sim, const struct erg_cluster_
     return speed->iteration_s * erg_speed_slowdown(speed, job->point, sim->meter.throttle);
 }
 
-void simulator_pace(struct simulator *sim, int id)
+void erg_simulator_pace(struct simulator *sim, int id)
 {
     const struct erg_cluster_job *job = &sim->scheduler->jobs[id];
     add_used(sim, id, &job->placement);
     sim->scheduler->accounting->pace(&sim->scheduler->works[id], sim->scheduler->fleet,
                                      sim->scheduler->now_s, iteration_s(sim, job));
-    simulator_refresh(sim, id);
+    erg_simulator_refresh(sim, id);
 }
 
 /* Whether a job can run where the policy has put it. */
@@ -99,7 +102,7 @@ static void book_move(struct simulator *sim, const struct change *before)
         if (isnan(job->started_s))
             job->started_s = scheduler->now_s;
     }
-    simulator_refresh(sim, job->id);
+    erg_simulator_refresh(sim, job->id);
 }
 
 static bool has_changed(const struct erg_cluster_job *job, const struct change *before)
@@ -112,8 +115,8 @@ static int book_change(struct simulator *sim, const struct change *before, struc
 {
     const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
     if (job->state == ERG_JOB_REJECTED) {
-        simulator_note_rejected(sim, job->id);
-        meter_update(&sim->meter, job->id);
+        erg_simulator_note_rejected(sim, job->id);
+        erg_cluster_meter_update(&sim->meter, job->id);
         return 0;
     }
     if (!has_changed(job, before))
@@ -122,7 +125,7 @@ static int book_change(struct simulator *sim, const struct change *before, struc
     if (job->placement.count > 0 && check_placed(sim, job, err) != 0)
         return -1;
     if (erg_placement_equal(&before->placement, &job->placement))
-        simulator_pace(sim, job->id);
+        erg_simulator_pace(sim, job->id);
     else
         book_move(sim, before);
     return 0;
@@ -132,44 +135,102 @@ static void record_change(struct simulator *sim, const struct change *before)
 {
     const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
     if (job->state == ERG_JOB_REJECTED)
-        simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
+        erg_simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
     else if (has_changed(job, before))
-        simulator_record(sim,
-                         job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
-                         : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
-                                                            : ERG_RECORD_START,
-                         job->id, -1);
+        erg_simulator_record(sim,
+                             job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
+                             : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
+                                                                : ERG_RECORD_START,
+                             job->id, -1);
 }
 
+/* In the records, a placement's GPUs are a job's from now on; -1: nobody's. */
+static void hold(const struct simulator *sim, int *holders, const struct erg_placement *placement,
+                 int job)
+{
+    for (int i = 0; i < placement->count; i++) {
+        const struct erg_slice *slice = &placement->slices[i];
+        int *of_node = holders + sim->scheduler->occupancy->first_owner[slice->node];
+        for (uint64_t rest = slice->gpus; rest; rest &= rest - 1)
+            of_node[__builtin_ctzll(rest)] = job;
+    }
+}
+
+/* Whether another job has a GPU of this one's in the records. */
+static bool is_held(const struct simulator *sim, const int *holders,
+                    const struct erg_cluster_job *job)
+{
+    for (int i = 0; i < job->placement.count; i++) {
+        const struct erg_slice *slice = &job->placement.slices[i];
+        const int *of_node = holders + sim->scheduler->occupancy->first_owner[slice->node];
+        for (uint64_t rest = slice->gpus; rest; rest &= rest - 1) {
+            int holder = of_node[__builtin_ctzll(rest)];
+            if (holder >= 0 && holder != job->id)
+                return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * Who reads the records one by one never sees a GPU with two jobs: each job comes after those whose
+ * GPUs it gets. Where jobs exchange GPUs, one of them first gives its own back, by a record of its
+ * own.
+ */
 static void record_changes(struct simulator *sim)
 {
-    if (!sim->simulation->keep_events)
-        return;
-    size_t count;
-    struct record_step *steps = simulator_record_order(sim, &count);
-    for (size_t i = 0; i < count; i++) {
-        const struct change *change = &sim->scheduler->changes->items[steps[i].change];
-        if (steps[i].releases)
-            simulator_record(sim, ERG_RECORD_RELEASE, change->job, -1);
-        else
+    const struct erg_change_log *changes = sim->scheduler->changes;
+    size_t left = changes->count, gpus = (size_t)sim->scheduler->fleet->gpus;
+    enum progress {
+        HOLDS,
+        RELEASED,
+        RECORDED
+    } *progress = erg_xcalloc(changes->count, sizeof *progress);
+    int *holders = erg_xmalloc(gpus * sizeof *holders);
+    memset(holders, -1, gpus * sizeof *holders);
+    for (size_t i = 0; i < changes->count; i++)
+        hold(sim, holders, &changes->items[i].placement, changes->items[i].job);
+    while (left > 0) {
+        const struct change *exchanged = NULL;
+        bool recorded = false;
+        for (size_t i = 0; i < changes->count; i++) {
+            const struct change *change = &changes->items[i];
+            if (progress[i] == RECORDED)
+                continue;
+            if (is_held(sim, holders, &sim->scheduler->jobs[change->job])) {
+                exchanged = exchanged || progress[i] == RELEASED ? exchanged : change;
+                continue;
+            }
             record_change(sim, change);
+            if (progress[i] == HOLDS)
+                hold(sim, holders, &change->placement, -1);
+            progress[i] = RECORDED;
+            recorded = true;
+            left--;
+        }
+        if (recorded)
+            continue;
+        erg_simulator_record(sim, ERG_RECORD_RELEASE, exchanged->job, -1);
+        hold(sim, holders, &exchanged->placement, -1);
+        progress[exchanged - changes->items] = RELEASED;
     }
-    free(steps);
+    free(progress);
+    free(holders);
 }
 
-int simulator_book(struct simulator *sim, struct erg_error *err)
+int erg_simulator_book(struct simulator *sim, struct erg_error *err)
 {
     const struct erg_change_log *changes = sim->scheduler->changes;
     int result = 0;
-    simulator_wake_nodes(sim);
+    erg_simulator_wake_nodes(sim);
     for (size_t i = 0; i < changes->count && result == 0; i++) {
         const struct erg_cluster_job *job = &sim->scheduler->jobs[changes->items[i].job];
         assert((job->state == ERG_JOB_RUNNING) == (job->placement.count > 0));
         (void)job;
         result = book_change(sim, &changes->items[i], err);
     }
-    if (result == 0 && changes->count > 0)
+    if (result == 0 && changes->count > 0 && sim->simulation->keep_events)
         record_changes(sim);
-    scheduler_settle(sim->scheduler);
+    erg_scheduler_settle(sim->scheduler);
     return result;
 }

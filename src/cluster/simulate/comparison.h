@@ -10,7 +10,7 @@
 #ifndef ERG_CLUSTER_SIMULATE_COMPARISON_H
 #define ERG_CLUSTER_SIMULATE_COMPARISON_H
 
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 
 #include <jansson.h>
 

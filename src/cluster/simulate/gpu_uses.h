@@ -4,7 +4,7 @@
 #ifndef ERG_CLUSTER_SIMULATE_GPU_USES_H
 #define ERG_CLUSTER_SIMULATE_GPU_USES_H
 
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 
 /* GPUs of one node in the hands of one job, at one operating point. Restarts are part of it. */
 struct erg_gpu_use {

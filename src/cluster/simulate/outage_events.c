@@ -1,5 +1,5 @@
 /* Nodes that fail and come back. */
-#include "cluster/simulate/simulate_internal.h"
+#include "cluster/simulate/simulation_internal.h"
 
 #include "base/memory.h"
 
@@ -26,7 +26,7 @@ static int compare_ends(const void *a, const void *b)
     return x->node - y->node;
 }
 
-void simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation)
+void erg_simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation)
 {
     size_t count = simulation->outages_count;
     outages->begins = erg_xcalloc(count, sizeof *outages->begins);
@@ -43,15 +43,15 @@ static void evict(struct simulator *sim, int id, int node)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
     const struct erg_accounting *accounting = sim->scheduler->accounting;
-    simulator_record(sim, ERG_RECORD_EVICT, id, node);
+    erg_simulator_record(sim, ERG_RECORD_EVICT, id, node);
     scheduler->changes->used_s[id] = erg_scheduler_attained(scheduler, id);
     double before = erg_scheduler_remaining(scheduler, id);
     accounting->lose(&scheduler->works[id], scheduler->fleet, scheduler->now_s);
-    meter_undo(&sim->meter, id, scheduler->works[id].remaining - before);
+    erg_cluster_meter_undo(&sim->meter, id, scheduler->works[id].remaining - before);
     erg_scheduler_suspend(scheduler, id);
-    scheduler_settle(scheduler);
+    erg_scheduler_settle(scheduler);
     accounting->change(&scheduler->works[id], scheduler->now_s, INFINITY, 0);
-    simulator_refresh(sim, id);
+    erg_simulator_refresh(sim, id);
     ERG_PUSH(&sim->evicted, items, id);
 }
 
@@ -66,24 +66,24 @@ static void fail_node(struct simulator *sim, int node)
     }
     if (occupancy->off[node]) {
         erg_occupancy_switch(occupancy, node, false);
-        meter_switch(&sim->meter, node, false);
+        erg_cluster_meter_switch(&sim->meter, node, false);
     }
     sim->scheduler->ready_s[node] = 0;
     erg_occupancy_fail(occupancy, node);
-    meter_node(&sim->meter, node, true);
-    simulator_record(sim, ERG_RECORD_FAILURE, -1, node);
+    erg_cluster_meter_node(&sim->meter, node, true);
+    erg_simulator_record(sim, ERG_RECORD_FAILURE, -1, node);
     sim->events |= ERG_EVENT_FAILURE;
 }
 
 static void repair_node(struct simulator *sim, int node)
 {
     erg_occupancy_repair(sim->scheduler->occupancy, node);
-    meter_node(&sim->meter, node, false);
-    simulator_record(sim, ERG_RECORD_REPAIR, -1, node);
+    erg_cluster_meter_node(&sim->meter, node, false);
+    erg_simulator_record(sim, ERG_RECORD_REPAIR, -1, node);
     sim->events |= ERG_EVENT_REPAIR;
 }
 
-double simulator_next_outage(const struct simulator *sim)
+double erg_simulator_next_outage(const struct simulator *sim)
 {
     const struct outages *outages = &sim->outages;
     size_t count = sim->simulation->outages_count;
@@ -93,12 +93,12 @@ double simulator_next_outage(const struct simulator *sim)
 }
 
 /* Repairs before failures, so that a node whose outages touch is up in between for no time. */
-void simulator_pass_outages(struct simulator *sim)
+void erg_simulator_pass_outages(struct simulator *sim)
 {
     struct outages *outages = &sim->outages;
     size_t count = sim->simulation->outages_count;
     double now_s = sim->scheduler->now_s;
-    while (simulator_next_outage(sim) <= now_s) {
+    while (erg_simulator_next_outage(sim) <= now_s) {
         if (outages->ended < count && outages->ends[outages->ended]->to_s <= now_s)
             repair_node(sim, outages->ends[outages->ended++]->node);
         else

@@ -9,14 +9,14 @@
 #include <stdlib.h>
 
 /* An outage and the row of the table that says it. */
-struct row {
+struct outage_row {
     const struct erg_outage *outage;
     size_t row;
 };
 
 static int compare(const void *a, const void *b)
 {
-    const struct row *x = a, *y = b;
+    const struct outage_row *x = a, *y = b;
     if (x->outage->node != y->outage->node)
         return x->outage->node - y->outage->node;
     if (x->outage->from_s != y->outage->from_s)
@@ -28,10 +28,10 @@ static int compare(const void *a, const void *b)
 static int check_rows(const struct erg_outages *outages, const struct erg_csv *csv,
                       struct erg_error *err)
 {
-    struct row *rows = erg_xcalloc(outages->count, sizeof *rows);
+    struct outage_row *rows = erg_xcalloc(outages->count, sizeof *rows);
     int result = 0;
     for (size_t i = 0; i < outages->count; i++)
-        rows[i] = (struct row){&outages->items[i], i};
+        rows[i] = (struct outage_row){&outages->items[i], i};
     qsort(rows, outages->count, sizeof *rows, compare);
     for (size_t i = 1; i < outages->count && result == 0; i++) {
         const struct erg_outage *outage = rows[i].outage, *before = rows[i - 1].outage;

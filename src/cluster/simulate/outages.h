@@ -7,7 +7,7 @@
 #ifndef ERG_CLUSTER_SIMULATE_OUTAGES_H
 #define ERG_CLUSTER_SIMULATE_OUTAGES_H
 
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 
 struct erg_outages {
     struct erg_outage *items;

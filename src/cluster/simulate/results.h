@@ -6,7 +6,7 @@
 #ifndef ERG_CLUSTER_SIMULATE_RESULTS_H
 #define ERG_CLUSTER_SIMULATE_RESULTS_H
 
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 
 #include <jansson.h>
 

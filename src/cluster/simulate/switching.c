@@ -1,21 +1,22 @@
 /* Nodes that are switched off where no job has them, and woken for the next. */
-#include "cluster/simulate/simulate_internal.h"
+#include "cluster/simulate/simulation_internal.h"
 
 #include <math.h>
 
-void simulator_wake_nodes(struct simulator *sim)
+void erg_simulator_wake_nodes(struct simulator *sim)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
     struct erg_occupancy *occupancy = scheduler->occupancy;
-    for (int i = 0; i < occupancy->touched_count; i++) {
-        int node = occupancy->touched[i];
+    if (!scheduler->fleet->saves_power)
+        return;
+    for (int node = 0; node < scheduler->fleet->nodes; node++) {
         if (!occupancy->off[node] || erg_occupancy_idle(occupancy, node))
             continue;
         erg_occupancy_switch(occupancy, node, false);
         scheduler->ready_s[node] = scheduler->now_s + scheduler->fleet->power_saving.wake_s;
-        meter_switch(&sim->meter, node, false);
+        erg_cluster_meter_switch(&sim->meter, node, false);
         sim->meter.wake_ups++;
-        simulator_record(sim, ERG_RECORD_WAKE, -1, node);
+        erg_simulator_record(sim, ERG_RECORD_WAKE, -1, node);
     }
 }
 
@@ -27,29 +28,24 @@ static double lingers(const struct simulator *sim)
     return policy->linger ? fmax(0, fmin(after_s, policy->linger(sim->scheduler))) : after_s;
 }
 
-/* Nodes that became idle are due later, those that got jobs are not any more. */
-static void note_touched(struct simulator *sim)
+void erg_simulator_switch_off(struct simulator *sim)
 {
     struct erg_occupancy *occupancy = sim->scheduler->occupancy;
+    if (!sim->scheduler->fleet->saves_power)
+        return;
+    /* Nodes that became idle are due later, those that got jobs are not any more. */
     double due_s = sim->scheduler->now_s + lingers(sim);
-    for (int i = 0; i < occupancy->touched_count; i++) {
-        int node = occupancy->touched[i];
+    for (int node = 0; node < sim->scheduler->fleet->nodes; node++) {
         bool waits = sim->switching.slot_of[node] >= 0;
-        if (!erg_occupancy_idle(occupancy, node))
-            event_heap_set(&sim->switching, node, INFINITY);
-        else if (!waits && !occupancy->off[node])
-            event_heap_set(&sim->switching, node, due_s);
+        if (waits && !erg_occupancy_idle(occupancy, node))
+            erg_event_heap_set(&sim->switching, node, INFINITY);
+        else if (!waits && !occupancy->off[node] && erg_occupancy_idle(occupancy, node))
+            erg_event_heap_set(&sim->switching, node, due_s);
     }
-    erg_occupancy_settle(occupancy);
-}
-
-void simulator_switch_off(struct simulator *sim)
-{
-    note_touched(sim);
-    while (event_heap_next(&sim->switching) <= sim->scheduler->now_s) {
-        int node = event_heap_pop(&sim->switching);
-        erg_occupancy_switch(sim->scheduler->occupancy, node, true);
-        meter_switch(&sim->meter, node, true);
-        simulator_record(sim, ERG_RECORD_OFF, -1, node);
+    while (erg_event_heap_next(&sim->switching) <= sim->scheduler->now_s) {
+        int node = erg_event_heap_pop(&sim->switching);
+        erg_occupancy_switch(occupancy, node, true);
+        erg_cluster_meter_switch(&sim->meter, node, true);
+        erg_simulator_record(sim, ERG_RECORD_OFF, -1, node);
     }
 }

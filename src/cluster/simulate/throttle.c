@@ -1,5 +1,5 @@
 /* Keeping the power cap whatever the policy decides. */
-#include "cluster/simulate/simulate_internal.h"
+#include "cluster/simulate/simulation_internal.h"
 
 #include <math.h>
 
@@ -53,7 +53,7 @@ static double find_throttle(const struct simulator *sim)
     return 1 / slow;
 }
 
-void simulator_throttle(struct simulator *sim)
+void erg_simulator_throttle(struct simulator *sim)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
     double before = sim->meter.throttle;
@@ -65,6 +65,6 @@ void simulator_throttle(struct simulator *sim)
         const struct erg_speed *speed = speed_of(sim, job);
         if (erg_speed_slowdown(speed, job->point, before) !=
             erg_speed_slowdown(speed, job->point, sim->meter.throttle))
-            simulator_pace(sim, id);
+            erg_simulator_pace(sim, id);
     }
 }

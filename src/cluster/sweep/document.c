@@ -63,10 +63,10 @@ static int read_results(struct results *results, struct erg_documents *store, st
             if (json_is_number(value))
                 results->values[i * results->metrics_count + m] = json_number_value(value);
         }
-        sweep_unserved_read(&results->unserved, results->sweep, &point, summary);
+        erg_sweep_unserved_read(&results->unserved, results->sweep, &point, summary);
         json_decref(summary);
     }
-    sweep_unserved_settle(&results->unserved);
+    erg_sweep_unserved_settle(&results->unserved);
     return 0;
 }
 
@@ -81,12 +81,12 @@ static void release(struct results *results)
 /* ---- intervals ---- */
 
 /* What is compared: everything of a point but trace (where pooled) and seed. */
-struct place {
+struct compared {
     struct erg_sweep_point point;
     size_t metric;
 };
 
-static double value_at(const struct results *results, const struct place *place, unsigned policy)
+static double value_at(const struct results *results, const struct compared *place, unsigned policy)
 {
     struct erg_sweep_point point = place->point;
     point.policy = policy;
@@ -97,7 +97,7 @@ static double value_at(const struct results *results, const struct place *place,
 /* Of one simulation, or how it compares with the reference's. */
 enum quantity { VALUE, DIFFERENCE, LOG_RATIO };
 
-static double one_value(const struct results *results, const struct place *place,
+static double one_value(const struct results *results, const struct compared *place,
                         enum quantity quantity)
 {
     double value = value_at(results, place, place->point.policy);
@@ -107,14 +107,14 @@ static double one_value(const struct results *results, const struct place *place
     return quantity == DIFFERENCE ? value - reference : log(value / reference);
 }
 
-static struct erg_interval interval(const struct results *results, const struct place *place,
+static struct erg_interval interval(const struct results *results, const struct compared *place,
                                     enum quantity quantity)
 {
     const struct erg_sweep *sweep = results->sweep;
     unsigned seeds = (unsigned)sweep->seeds, traces = sweep->traces_count;
     double *of_seeds = erg_xcalloc(seeds, sizeof *of_seeds);
     double *of_traces = erg_xcalloc(traces, sizeof *of_traces);
-    struct place at = *place;
+    struct compared at = *place;
     struct erg_interval result;
     for (unsigned t = 0; t < traces; t++) {
         if (sweep->pool_traces)
@@ -160,7 +160,7 @@ static json_t *policy_document(const struct results *results, const struct erg_s
 {
     json_t *metrics = json_object();
     for (size_t m = 0; m < results->metrics_count; m++) {
-        struct place place = {*point, m};
+        struct compared place = {*point, m};
         struct erg_interval values = interval(results, &place, VALUE);
         json_t *metric = interval_document(&values);
         if (point->policy != results->sweep->reference_index) {
@@ -193,7 +193,7 @@ static json_t *group_document(const struct results *results, struct erg_sweep_po
         "{s:s, s:i, s:s?, s:o, s:o, s:o, s:o}", "cluster", sweep->clusters[point.cluster], "gpus",
         inputs->fleet->gpus, "trace", sweep->pool_traces ? NULL : sweep->traces[point.trace],
         "power_cap", erg_json_number(cap), "power_cap_w", erg_json_number(cap * inputs->power_w),
-        "loads", loads, "unserved", sweep_unserved_document(&results->unserved, sweep, &point));
+        "loads", loads, "unserved", erg_sweep_unserved_document(&results->unserved, sweep, &point));
 }
 
 static json_t *groups_document(const struct results *results)

@@ -4,36 +4,34 @@
  * crashes or the kernel takes its memory back, that is one failed point. This process is the only
  * one that writes.
  */
-#define _GNU_SOURCE /* pipe2 */
+#define _GNU_SOURCE /* memfd_create */
 #include "cluster/sweep/sweep_internal.h"
 
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "io/file.h"
 #include "io/json.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
-
-/* How long a signal that came just before the wait may go unnoticed. */
-enum { LOOK_MS = 200 };
 
 /* What a child writes first. */
 enum { ANSWER_DOCUMENT = '=', ANSWER_ERROR = '!' };
 
 struct worker {
     pid_t child; /* 0: none */
-    int pipe;    /* from it, until it closes its end */
+    int answer;  /* a file in memory that it writes */
     struct erg_sweep_point point;
-    struct erg_text answer;
 };
 
 struct running {
@@ -49,19 +47,6 @@ struct running {
 
 /* ---- the child ---- */
 
-static void write_all(int file, const char *bytes, size_t count)
-{
-    while (count > 0) {
-        ssize_t put = write(file, bytes, count);
-        if (put < 0 && errno != EINTR)
-            return; /* nobody reads: the parent is gone */
-        if (put > 0) {
-            bytes += put;
-            count -= (size_t)put;
-        }
-    }
-}
-
 /* Never returns. It says nothing but its answer: what it would warn of, every point would. */
 static void become_point(const struct erg_sweep *sweep, const struct erg_sweep_point *point,
                          int answer, pid_t parent)
@@ -73,40 +58,36 @@ static void become_point(const struct erg_sweep *sweep, const struct erg_sweep_p
     signal(SIGTERM, SIG_DFL);
     erg_log_set_sink(NULL);
     struct erg_error err;
-    struct erg_text text = {0};
     json_t *document;
+    FILE *file = fdopen(answer, "w");
+    if (!file)
+        _exit(ERG_FAILED);
     if (erg_sweep_simulate(sweep, point, &document, &err) == 0) {
-        char *json = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(17));
-        erg_text_printf(&text, "%c%s", ANSWER_DOCUMENT, json);
+        fputc(ANSWER_DOCUMENT, file);
+        json_dumpf(document, file, JSON_COMPACT | JSON_REAL_PRECISION(17));
     } else {
-        erg_text_printf(&text, "%c%s", ANSWER_ERROR, err.message);
+        fprintf(file, "%c%s", ANSWER_ERROR, err.message);
     }
-    write_all(answer, text.data, text.count);
-    _exit(ERG_OK);
+    _exit(fclose(file) == 0 ? ERG_OK : ERG_FAILED);
 }
 
 /* ---- the parent ---- */
 
 static int begin_point(struct running *run, struct worker *worker, struct erg_error *err)
 {
-    int ends[2];
     pid_t parent = getpid();
     worker->point = erg_sweep_point(run->sweep, run->points[run->begun]);
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return erg_fail(err, ERG_FAILED, "starting a simulation: %s", strerror(errno));
-    worker->child = fork();
-    if (worker->child == 0) {
-        close(ends[0]);
-        become_point(run->sweep, &worker->point, ends[1], parent);
-    }
-    close(ends[1]);
+    worker->answer = memfd_create("answer", MFD_CLOEXEC);
+    worker->child = worker->answer < 0 ? -1 : fork();
+    if (worker->child == 0)
+        become_point(run->sweep, &worker->point, worker->answer, parent);
     if (worker->child < 0) {
+        erg_fail(err, ERG_FAILED, "starting a simulation: %s", strerror(errno));
+        if (worker->answer >= 0)
+            close(worker->answer);
         worker->child = 0;
-        close(ends[0]);
-        return erg_fail(err, ERG_FAILED, "starting a simulation: %s", strerror(errno));
+        return -1;
     }
-    worker->pipe = ends[0];
-    worker->answer.count = 0;
     run->begun++;
     run->busy++;
     return 0;
@@ -116,16 +97,23 @@ static int begin_point(struct running *run, struct worker *worker, struct erg_er
 static int read_answer(const struct worker *worker, int status, json_t **document,
                        struct erg_error *err)
 {
-    const struct erg_text *answer = &worker->answer;
+    char path[64], *answer;
+    size_t length;
     if (WIFSIGNALED(status))
         return erg_fail(err, ERG_FAILED, "the simulation was ended by signal %d (%s)",
                         WTERMSIG(status), strsignal(WTERMSIG(status)));
-    if (WEXITSTATUS(status) != ERG_OK || answer->count == 0)
+    if (WEXITSTATUS(status) != ERG_OK)
         return erg_fail(err, ERG_FAILED, "the simulation ended with exit code %d and no result",
                         WEXITSTATUS(status));
-    if (answer->data[0] == ANSWER_ERROR)
-        return erg_fail(err, ERG_FAILED, "%s", answer->data + 1);
-    return erg_json_parse(document, "result", answer->data + 1, answer->count - 1, err);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", worker->answer);
+    if (erg_file_read(path, 0, &answer, &length, err) != 0)
+        return -1;
+    int result = length == 0 ? erg_fail(err, ERG_FAILED, "the simulation ended without a result")
+                 : answer[0] == ANSWER_ERROR
+                     ? erg_fail(err, ERG_FAILED, "%s", answer + 1)
+                     : erg_json_parse(document, "result", answer + 1, length - 1, err);
+    free(answer);
+    return result;
 }
 
 static void note_failure(struct running *run, const struct worker *worker,
@@ -149,16 +137,11 @@ static json_t *coordinates(const struct erg_sweep *sweep, const struct erg_sweep
 }
 
 /* Fails where storing does: then nothing that follows could be kept either. */
-static int end_point(struct running *run, struct worker *worker, struct erg_error *err)
+static int end_point(struct running *run, struct worker *worker, int status, struct erg_error *err)
 {
-    int status, result = 0;
+    int result = 0;
     json_t *document = NULL;
     struct erg_error reason;
-    close(worker->pipe);
-    while (waitpid(worker->child, &status, 0) < 0 && errno == EINTR)
-        ;
-    worker->child = 0;
-    run->busy--;
     if (read_answer(worker, status, &document, &reason) == 0) {
         struct erg_sweep_key key = erg_sweep_key(run->sweep, &worker->point);
         json_t *about = coordinates(run->sweep, &worker->point);
@@ -168,45 +151,32 @@ static int end_point(struct running *run, struct worker *worker, struct erg_erro
     } else {
         note_failure(run, worker, &reason);
     }
+    close(worker->answer);
+    worker->child = 0;
+    run->busy--;
     erg_progress("simulations", ++run->finished, run->total);
     return result;
 }
 
-/* *ended tells that the child closed its end. */
-static int read_some(struct worker *worker, bool *ended, struct erg_error *err)
+/* Looks for children that ended; where none did, a little later is soon enough. */
+static int end_points(struct running *run, struct erg_error *err)
 {
-    char block[4096];
-    ssize_t got = read(worker->pipe, block, sizeof block);
-    if (got < 0 && errno != EINTR)
-        return erg_fail(err, ERG_FAILED, "reading the result of a simulation: %s", strerror(errno));
-    if (got > 0)
-        erg_text_add_bytes(&worker->answer, block, (size_t)got);
-    *ended = got == 0;
-    return 0;
-}
-
-/* Waits until a child has something to say, and hears it. */
-static int listen_once(struct running *run, struct pollfd *polls, struct erg_error *err)
-{
-    for (size_t i = 0; i < run->workers_count; i++)
-        polls[i] = (struct pollfd){
-            .fd = run->workers[i].child ? run->workers[i].pipe : -1,
-            .events = POLLIN,
-        };
-    if (poll(polls, run->workers_count, LOOK_MS) <= 0)
-        return 0;
+    bool any = false;
     for (size_t i = 0; i < run->workers_count; i++) {
-        bool ended = false;
-        if (!polls[i].revents)
+        struct worker *worker = &run->workers[i];
+        int status;
+        if (!worker->child || waitpid(worker->child, &status, WNOHANG) <= 0)
             continue;
-        if (read_some(&run->workers[i], &ended, err) != 0 ||
-            (ended && end_point(run, &run->workers[i], err) != 0))
+        any = true;
+        if (end_point(run, worker, status, err) != 0)
             return -1;
     }
+    if (!any)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return 0;
 }
 
-static int run_points(struct running *run, struct pollfd *polls, struct erg_error *err)
+static int run_points(struct running *run, struct erg_error *err)
 {
     while (run->busy > 0 || run->begun < run->points_count) {
         if (erg_interrupt_check(err) != 0)
@@ -214,7 +184,7 @@ static int run_points(struct running *run, struct pollfd *polls, struct erg_erro
         for (size_t i = 0; i < run->workers_count && run->begun < run->points_count; i++)
             if (!run->workers[i].child && begin_point(run, &run->workers[i], err) != 0)
                 return -1;
-        if (listen_once(run, polls, err) != 0)
+        if (end_points(run, err) != 0)
             return -1;
     }
     return 0;
@@ -224,13 +194,12 @@ static void end_children(struct running *run)
 {
     for (size_t i = 0; i < run->workers_count; i++) {
         struct worker *worker = &run->workers[i];
-        if (worker->child) {
-            kill(worker->child, SIGKILL);
-            while (waitpid(worker->child, NULL, 0) < 0 && errno == EINTR)
-                ;
-            close(worker->pipe);
-        }
-        erg_text_release(&worker->answer);
+        if (!worker->child)
+            continue;
+        kill(worker->child, SIGKILL);
+        while (waitpid(worker->child, NULL, 0) < 0 && errno == EINTR)
+            ;
+        close(worker->answer);
     }
 }
 
@@ -260,14 +229,12 @@ int erg_sweep_run(const struct erg_sweep *sweep, struct erg_documents *store,
 {
     struct running run = {.sweep = sweep, .store = store, .workers_count = erg_thread_count()};
     run.workers = erg_xcalloc(run.workers_count, sizeof *run.workers);
-    struct pollfd *polls = erg_xcalloc(run.workers_count, sizeof *polls);
     int result = list_points(&run, part, err);
     if (result == 0) {
         erg_progress("simulations", run.finished, run.total);
-        result = run_points(&run, polls, err);
+        result = run_points(&run, err);
     }
     end_children(&run);
-    free(polls);
     free(run.workers);
     free(run.points);
     if (result == 0 && run.failed > 0)

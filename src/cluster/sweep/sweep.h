@@ -27,7 +27,7 @@
 #define ERG_CLUSTER_SWEEP_H
 
 #include "base/text.h"
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 #include "io/documents.h"
 
 #include <jansson.h>

@@ -10,7 +10,8 @@
 /* The summary of a point, a new reference, or NULL where the store has none; a damaged one is an
  * error. */
 int erg_sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *store,
-                    const struct erg_sweep_point *point, json_t **summary, struct erg_error *err);
+                        const struct erg_sweep_point *point, json_t **summary,
+                        struct erg_error *err);
 
 /* ---- jobs that were not served ---- */
 
@@ -26,14 +27,15 @@ struct sweep_unserved {
 };
 
 /* Adds those of a point's summary. */
-void sweep_unserved_read(struct sweep_unserved *list, const struct erg_sweep *sweep,
-                         const struct erg_sweep_point *point, const json_t *summary);
+void erg_sweep_unserved_read(struct sweep_unserved *list, const struct erg_sweep *sweep,
+                             const struct erg_sweep_point *point, const json_t *summary);
 
 /* Leaves each once, by cluster, cap, trace, job and policy. */
-void sweep_unserved_settle(struct sweep_unserved *list);
+void erg_sweep_unserved_settle(struct sweep_unserved *list);
 
 /* Those of a point's cluster, cap and trace (of all traces where they are pooled). */
-json_t *sweep_unserved_document(const struct sweep_unserved *list, const struct erg_sweep *sweep,
-                                const struct erg_sweep_point *group);
+json_t *erg_sweep_unserved_document(const struct sweep_unserved *list,
+                                    const struct erg_sweep *sweep,
+                                    const struct erg_sweep_point *group);
 
 #endif

@@ -184,39 +184,24 @@ static int find_models(struct recipe *recipe, const struct erg_trace_maker *make
     return 0;
 }
 
-/* Whether any of these models runs on any of these numbers of GPUs of any of these types. */
-static bool any_runs(const struct recipe *some, const struct erg_trace_maker *maker)
-{
-    for (unsigned m = 0; m < some->models_count; m++)
-        for (unsigned t = 0; t < some->types_count; t++)
-            for (unsigned g = 0; g < some->gpus_count; g++)
-                if (isfinite(erg_trace_maker_iteration(maker, some->models[m].index,
-                                                       some->types[t].index, some->gpus[g].count)))
-                    return true;
-    return false;
-}
-
 enum recipe_list { GPUS, TYPES, MODELS, RECIPE_LISTS };
 static const char *const recipe_lists[] = {[GPUS] = "gpus", [TYPES] = "types", [MODELS] = "models"};
 
-/* The recipe with one item of a list alone. */
-static struct recipe only(const struct recipe *recipe, enum recipe_list list, unsigned i)
+/* Whether one item of a list can be drawn: any model runs on any number of GPUs of any type, of
+ * which it is one. */
+static bool can_be_drawn(const struct recipe *recipe, enum recipe_list list, unsigned item,
+                         const struct erg_trace_maker *maker)
 {
-    struct recipe some = *recipe;
-    switch (list) {
-    case GPUS:
-        some.gpus = &recipe->gpus[i];
-        some.gpus_count = 1;
-        break;
-    case TYPES:
-        some.types = &recipe->types[i];
-        some.types_count = 1;
-        break;
-    default:
-        some.models = &recipe->models[i];
-        some.models_count = 1;
-    }
-    return some;
+    unsigned at[RECIPE_LISTS];
+    for (at[MODELS] = 0; at[MODELS] < recipe->models_count; at[MODELS]++)
+        for (at[TYPES] = 0; at[TYPES] < recipe->types_count; at[TYPES]++)
+            for (at[GPUS] = 0; at[GPUS] < recipe->gpus_count; at[GPUS]++)
+                if (at[list] == item &&
+                    isfinite(erg_trace_maker_iteration(maker, recipe->models[at[MODELS]].index,
+                                                       recipe->types[at[TYPES]].index,
+                                                       recipe->gpus[at[GPUS]].count)))
+                    return true;
+    return false;
 }
 
 /* Everything that the file names must be able to be drawn. */
@@ -228,9 +213,8 @@ static int check_runs(const struct recipe *recipe, const struct erg_trace_maker 
                                [MODELS] = recipe->models_count};
     for (int list = 0; list < RECIPE_LISTS; list++)
         for (unsigned i = 0; i < counts[list] && erg_yaml_has(yaml, recipe_lists[list]); i++) {
-            const struct recipe some = only(recipe, (enum recipe_list)list, i);
             char key[96];
-            if (any_runs(&some, maker))
+            if (can_be_drawn(recipe, (enum recipe_list)list, i, maker))
                 continue;
             snprintf(key, sizeof key, "%s[%u]", recipe_lists[list], i);
             return erg_yaml_fail(yaml, key, err,
@@ -341,8 +325,7 @@ static void add_job(struct erg_trace_maker *maker, const struct recipe *recipe, 
     erg_trace_maker_add(maker, &made);
 }
 
-static int fill(struct erg_trace_maker *maker, const struct recipe *recipe, const char *path,
-                uint64_t seed, struct erg_error *err)
+static void fill(struct erg_trace_maker *maker, const struct recipe *recipe, uint64_t seed)
 {
     struct erg_rng arrivals;
     double at_s = 0;
@@ -353,18 +336,18 @@ static int fill(struct erg_trace_maker *maker, const struct recipe *recipe, cons
         erg_rng_seed(&rng, erg_hash_u64(seed, (uint64_t)number));
         add_job(maker, recipe, number, at_s, &rng);
     }
-    return erg_trace_maker_finish(maker, path, err);
+    erg_trace_maker_finish(maker);
 }
 
-static int generate(struct erg_trace_maker *maker, const struct erg_yaml *yaml, const char *path,
-                    uint64_t seed, struct erg_error *err)
+static int generate(struct erg_trace_maker *maker, const struct erg_yaml *yaml, uint64_t seed,
+                    struct erg_error *err)
 {
     void *value;
     if (erg_yaml_read(yaml, &schema, &value, err) != 0)
         return -1;
     int result = check(value, maker, yaml, err);
     if (result == 0)
-        result = fill(maker, value, path, seed, err);
+        fill(maker, value, seed);
     erg_yaml_free(&schema, value);
     return result;
 }
@@ -375,7 +358,7 @@ int erg_trace_generate(struct erg_trace_maker *maker, const char *path, uint64_t
     struct erg_yaml *yaml;
     if (erg_yaml_open(&yaml, path, err) != 0)
         return -1;
-    int result = generate(maker, yaml, path, seed, err);
+    int result = generate(maker, yaml, seed, err);
     erg_yaml_close(yaml);
     return result;
 }

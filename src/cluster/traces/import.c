@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 struct importing {
     struct erg_trace_import *import;
@@ -24,20 +25,11 @@ static double uniform(const struct importing *at, const struct erg_log_job *job,
         erg_hash_u64(erg_hash_u64(at->log->seed, erg_hash_text(job->id)), what));
 }
 
-static bool same_letters(const char *a, const char *b)
-{
-    while (*a && tolower((unsigned char)*a) == tolower((unsigned char)*b)) {
-        a++;
-        b++;
-    }
-    return !*a && !*b;
-}
-
 /* Whether a workload is what the log says of a job's model. */
 static bool is_of(const struct erg_trace_workload *workload, const struct erg_log_job *job)
 {
-    return same_letters(workload->family, job->model) &&
-           (!*job->size || same_letters(workload->size, job->size)) &&
+    return strcasecmp(workload->family, job->model) == 0 &&
+           (!*job->size || strcasecmp(workload->size, job->size) == 0) &&
            (!job->batch || !*job->size || workload->batch == job->batch);
 }
 
@@ -86,7 +78,7 @@ static int choose_type(struct importing *at, const struct erg_log_job *job, bool
         const struct erg_gpu_type *type = &fleet->types[t];
         if (fit_gpus(at, job, (int)t, named) == 0)
             continue;
-        if (same_letters(type->name, job->type)) {
+        if (strcasecmp(type->name, job->type) == 0) {
             free(weights);
             return (int)t;
         }
@@ -180,7 +172,9 @@ static int add_jobs(struct erg_trace_import *import, struct erg_trace_maker *mak
     for (size_t i = 0; i < log->count && result == 0; i++)
         result = add_job(&at, &log->items[i], first_s, err);
     free(at.fitting);
-    return result == 0 ? erg_trace_maker_finish(maker, log->path, err) : -1;
+    if (result == 0)
+        erg_trace_maker_finish(maker);
+    return result;
 }
 
 /* Fills the log, and says in which layout it is. */

@@ -4,11 +4,11 @@
 #include "base/random.h"
 #include "base/text.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* 30,000 years, the most that a trace takes; and 30 years. */
 #define MOST_TIME_S 1e12
@@ -65,15 +65,6 @@ static int read_submission(const struct erg_csv *csv, size_t row, const char *co
                : 0;
 }
 
-static bool is_running(const char *state)
-{
-    static const char running[] = "running";
-    size_t i = 0;
-    while (running[i] && tolower((unsigned char)state[i]) == running[i])
-        i++;
-    return !running[i] && !state[i];
-}
-
 /* From start_time to end_time. */
 static int read_span(const struct erg_csv *csv, size_t row, struct erg_log_job *job,
                      double *start_s, struct erg_error *err)
@@ -116,7 +107,7 @@ static int read_helios(struct erg_log *log, const struct erg_csv *csv, size_t ro
         return -1;
     if (job->gpus == 0)
         return 0;
-    if (is_running(field(csv, row, "state")))
+    if (strcasecmp(field(csv, row, "state"), "running") == 0)
         job->fate = ERG_LOG_STILL_RAN;
     else if ((isnan(job->duration_s) || (job->duration_s > 0 && is_reversed(csv, row))) &&
              read_span(csv, row, job, &start_s, err) != 0)
@@ -142,7 +133,7 @@ static int read_pai(struct erg_log *log, const struct erg_csv *csv, size_t row,
         return 0;
     if (read_span(csv, row, task, &task->submit_s, err) != 0)
         return -1;
-    if (is_running(field(csv, row, "status")) && !isnan(task->submit_s))
+    if (strcasecmp(field(csv, row, "status"), "running") == 0 && !isnan(task->submit_s))
         task->fate = ERG_LOG_STILL_RAN;
     return 0;
 }

@@ -1,30 +1,21 @@
 /* The times of logs: dates with and without zones, and the clock of the Pacific coast. */
+#define _DEFAULT_SOURCE /* timegm */
 #include "cluster/traces/log_internal.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define DAY_S 86400.0
 #define HOUR_S 3600.0
 
-static bool is_leap(int year)
+/* Days from 1970-01-01 to a date of the Gregorian calendar; false where there is no such day. */
+static bool days_of(int year, int month, int day, long *days)
 {
-    return (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-}
-
-static int days_in(int year, int month)
-{
-    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    return days[month - 1] + (month == 2 && is_leap(year));
-}
-
-/* Days of 1970-01-01 to a date of the Gregorian calendar. */
-static long days_of(int year, int month, int day)
-{
-    static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
-    long past = year - 1 + (month > 2); /* whose leap day is over */
-    return 365L * year + past / 4 - past / 100 + past / 400 + before[month - 1] + day - 719528;
+    struct tm date = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
+    *days = (long)(timegm(&date) / 86400);
+    return year >= 1 && date.tm_mon == month - 1 && date.tm_mday == day;
 }
 
 /* "", "Z", "+08", "+0800" or "+08:00": whether it says a zone, and how far it is east. */
@@ -58,12 +49,12 @@ struct clock_time {
 static bool parse_time(const char *text, struct clock_time *time)
 {
     int year, month, day, hour, minute, second, end = 0;
+    long days;
     char between, *rest;
     if (sscanf(text, "%4d-%2d-%2d%c%2d:%2d:%2d%n", &year, &month, &day, &between, &hour, &minute,
                &second, &end) != 7 ||
-        end == 0 || (between != ' ' && between != 'T') || year < 1 || month < 1 || month > 12 ||
-        day < 1 || day > days_in(year, month) || hour < 0 || hour > 23 || minute < 0 ||
-        minute > 59 || second < 0 || second > 60)
+        end == 0 || (between != ' ' && between != 'T') || !days_of(year, month, day, &days) ||
+        hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60)
         return false;
     double part_s = 0;
     text += end;
@@ -75,8 +66,7 @@ static bool parse_time(const char *text, struct clock_time *time)
     }
     text += *text == ' ' && (text[1] == '+' || text[1] == '-');
     time->year = year;
-    time->shown_s =
-        DAY_S * (double)days_of(year, month, day) + HOUR_S * hour + 60 * minute + second + part_s;
+    time->shown_s = DAY_S * (double)days + HOUR_S * hour + 60 * minute + second + part_s;
     return parse_zone(text, &time->has_zone, &time->east_s);
 }
 
@@ -92,7 +82,9 @@ bool erg_log_time(const char *text, double *seconds)
 /* Two o'clock of a Sunday of a month, the first, second, ... */
 static double change_s(int year, int month, int sunday)
 {
-    long first = days_of(year, month, 1), weekday = (first + 4) % 7; /* 0: Sunday */
+    long first;
+    days_of(year, month, 1, &first);
+    long weekday = ((first + 4) % 7 + 7) % 7; /* 0: Sunday */
     return DAY_S * (double)(first + (7 - weekday) % 7 + 7 * (sunday - 1)) + 2 * HOUR_S;
 }
 

@@ -86,28 +86,6 @@ void erg_trace_maker_add(struct erg_trace_maker *maker, const struct erg_made_jo
     };
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    const struct erg_trace_job *const *x = a, *const *y = b;
-    int order = strcmp((*x)->id, (*y)->id);
-    return order ? order : ((*x)->line > (*y)->line) - ((*x)->line < (*y)->line);
-}
-
-static int check_names(const struct erg_job_trace *trace, const char *path, struct erg_error *err)
-{
-    const struct erg_trace_job **jobs = erg_xmalloc((trace->count + 1) * sizeof *jobs);
-    int result = 0;
-    for (size_t i = 0; i < trace->count; i++)
-        jobs[i] = &trace->jobs[i];
-    qsort(jobs, trace->count, sizeof *jobs, compare_names);
-    for (size_t i = 1; i < trace->count && result == 0; i++)
-        if (!strcmp(jobs[i]->id, jobs[i - 1]->id))
-            result = erg_fail(err, ERG_FAILED, "%s:%zu: the job '%s' is in line %zu already", path,
-                              jobs[i]->line, jobs[i]->id, jobs[i - 1]->line);
-    free(jobs);
-    return result;
-}
-
 static int compare_times(const void *a, const void *b)
 {
     const struct erg_trace_job *x = a, *y = b;
@@ -116,14 +94,12 @@ static int compare_times(const void *a, const void *b)
     return (x->line > y->line) - (x->line < y->line);
 }
 
-int erg_trace_maker_finish(struct erg_trace_maker *maker, const char *path, struct erg_error *err)
+void erg_trace_maker_finish(struct erg_trace_maker *maker)
 {
     struct erg_job_trace *trace = maker->trace;
-    if (check_names(trace, path, err) != 0)
-        return -1;
-    qsort(trace->jobs, trace->count, sizeof *trace->jobs, compare_times);
+    if (trace->count > 0)
+        qsort(trace->jobs, trace->count, sizeof *trace->jobs, compare_times);
     trace->first_submit_s = trace->count ? trace->jobs[0].submit_s : 0;
-    return 0;
 }
 
 void erg_trace_maker_write(struct erg_text *out, const struct erg_trace_maker *maker)

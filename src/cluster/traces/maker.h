@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 #include "cluster/job_trace.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 
 struct erg_trace_maker {
     const struct erg_fleet *fleet; /* borrowed */
@@ -42,11 +42,9 @@ double erg_trace_maker_iteration(const struct erg_trace_maker *maker, int worklo
 /* The job must be able to run. It does at least one iteration. */
 void erg_trace_maker_add(struct erg_trace_maker *maker, const struct erg_made_job *made);
 
-/*
- * Puts all jobs in the order of their submission, equals in that of their lines. Fails where two
- * have the same name; `path` is where they come from.
- */
-int erg_trace_maker_finish(struct erg_trace_maker *maker, const char *path, struct erg_error *err);
+/* Puts all jobs, each of which has a name of its own, in the order of their submission, equals in
+ * that of their lines. */
+void erg_trace_maker_finish(struct erg_trace_maker *maker);
 
 /* Appends the trace as the file that erg_job_trace_load() reads. */
 void erg_trace_maker_write(struct erg_text *out, const struct erg_trace_maker *maker);

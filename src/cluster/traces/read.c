@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "cluster/traces/log_internal.h"
 #include "io/csv.h"
+#include "io/file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static const char *const headers[COLUMNS] = {
 /* 30,000 years: later ones leave no digits for how long jobs take. */
 static const double MOST_SUBMIT_S = 1e12;
 
-struct reading {
+struct trace_reading {
     const struct erg_csv *csv;
     const struct erg_fleet *fleet;
     size_t columns[COLUMNS];
@@ -74,8 +75,8 @@ struct reading {
     struct names ids, workloads, tenants;
 };
 
-static int read_count(const struct reading *reading, size_t row, int column, long most, long *value,
-                      struct erg_error *err)
+static int read_count(const struct trace_reading *reading, size_t row, int column, long most,
+                      long *value, struct erg_error *err)
 {
     if (erg_csv_long(reading->csv, row, reading->columns[column], value, err) != 0)
         return -1;
@@ -86,7 +87,8 @@ static int read_count(const struct reading *reading, size_t row, int column, lon
     return 0;
 }
 
-static int read_type(const struct reading *reading, size_t row, int *type, struct erg_error *err)
+static int read_type(const struct trace_reading *reading, size_t row, int *type,
+                     struct erg_error *err)
 {
     const char *name = erg_csv_text(reading->csv, row, reading->columns[TYPE]);
     *type = *name ? erg_fleet_type(reading->fleet, name) : -1;
@@ -100,7 +102,8 @@ static int read_type(const struct reading *reading, size_t row, int *type, struc
 }
 
 /* The number of the job's workload; a new one is appended to the trace. */
-static int workload_of(struct erg_job_trace *trace, struct reading *reading, size_t row, long batch)
+static int workload_of(struct erg_job_trace *trace, struct trace_reading *reading, size_t row,
+                       long batch)
 {
     const char *family = erg_csv_text(reading->csv, row, reading->columns[MODEL]);
     const char *size = erg_csv_text(reading->csv, row, reading->columns[SIZE]);
@@ -117,7 +120,7 @@ static int workload_of(struct erg_job_trace *trace, struct reading *reading, siz
     return (int)index;
 }
 
-static int read_job(struct erg_job_trace *trace, struct reading *reading, size_t row,
+static int read_job(struct erg_job_trace *trace, struct trace_reading *reading, size_t row,
                     struct erg_error *err)
 {
     const struct erg_csv *csv = reading->csv;
@@ -169,7 +172,8 @@ static int read_job(struct erg_job_trace *trace, struct reading *reading, size_t
     return 0;
 }
 
-static int read_all(struct erg_job_trace *trace, struct reading *reading, struct erg_error *err)
+static int read_all(struct erg_job_trace *trace, struct trace_reading *reading,
+                    struct erg_error *err)
 {
     size_t rows = erg_csv_rows(reading->csv);
     const struct erg_log_layout *layout = erg_log_layout_of(reading->csv);
@@ -191,11 +195,13 @@ static int read_all(struct erg_job_trace *trace, struct reading *reading, struct
     return 0;
 }
 
-/* Takes the table over. */
-static int adopt(struct erg_job_trace **out, struct erg_csv *csv, const char *name,
-                 const struct erg_fleet *fleet, struct erg_error *err)
+int erg_job_trace_parse(struct erg_job_trace **out, const char *name, const char *text,
+                        size_t length, const struct erg_fleet *fleet, struct erg_error *err)
 {
-    struct reading reading = {.csv = csv, .fleet = fleet};
+    struct erg_csv *csv;
+    if (erg_csv_parse(&csv, name, text, length, err) != 0)
+        return -1;
+    struct trace_reading reading = {.csv = csv, .fleet = fleet};
     struct erg_job_trace *trace = erg_xcalloc(1, sizeof *trace);
     trace->path = erg_xstrdup(name);
     int result = read_all(trace, &reading, err);
@@ -218,19 +224,13 @@ static int adopt(struct erg_job_trace **out, struct erg_csv *csv, const char *na
 int erg_job_trace_load(struct erg_job_trace **trace, const char *path,
                        const struct erg_fleet *fleet, struct erg_error *err)
 {
-    struct erg_csv *csv;
-    if (erg_csv_load(&csv, path, err) != 0)
+    char *text;
+    size_t length;
+    if (erg_file_read(path, 0, &text, &length, err) != 0)
         return -1;
-    return adopt(trace, csv, path, fleet, err);
-}
-
-int erg_job_trace_parse(struct erg_job_trace **trace, const char *name, const char *text,
-                        size_t length, const struct erg_fleet *fleet, struct erg_error *err)
-{
-    struct erg_csv *csv;
-    if (erg_csv_parse(&csv, name, text, length, err) != 0)
-        return -1;
-    return adopt(trace, csv, name, fleet, err);
+    int result = erg_job_trace_parse(trace, path, text, length, fleet, err);
+    free(text);
+    return result;
 }
 
 void erg_job_trace_free(struct erg_job_trace *trace)

@@ -262,18 +262,18 @@ static int load_files(struct erg_sweep *sweep, const struct erg_yaml *yaml, stru
     return result;
 }
 
-/* Takes over the document. */
-static int read_sweep(struct erg_sweep **out, struct erg_yaml *yaml, const char *path, bool files,
-                      struct erg_error *err)
+int erg_sweep_parse(struct erg_sweep **out, const char *name, const char *text, size_t length,
+                    struct erg_error *err)
 {
+    struct erg_yaml *yaml;
     void *value;
+    if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
+        return -1;
     int result = erg_yaml_read(yaml, &schema, &value, err);
     if (result == 0) {
         struct erg_sweep *sweep = value;
-        sweep->path = erg_xstrdup(path);
+        sweep->path = erg_xstrdup(name);
         result = check_values(sweep, yaml, err);
-        if (result == 0 && files)
-            result = load_files(sweep, yaml, err);
         if (result == 0)
             *out = sweep;
         else
@@ -283,21 +283,32 @@ static int read_sweep(struct erg_sweep **out, struct erg_yaml *yaml, const char 
     return result;
 }
 
-int erg_sweep_parse(struct erg_sweep **out, const char *name, const char *text, size_t length,
-                    struct erg_error *err)
+/* The files that a sweep names; what is wrong with one is said of its key. */
+static int load_named_files(struct erg_sweep *sweep, const char *text, size_t length,
+                            struct erg_error *err)
 {
     struct erg_yaml *yaml;
-    if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
+    if (erg_yaml_open_text(&yaml, sweep->path, text, length, err) != 0)
         return -1;
-    return read_sweep(out, yaml, name, false, err);
+    int result = load_files(sweep, yaml, err);
+    erg_yaml_close(yaml);
+    return result;
 }
 
 int erg_sweep_load(struct erg_sweep **out, const char *path, struct erg_error *err)
 {
-    struct erg_yaml *yaml;
-    if (erg_yaml_open(&yaml, path, err) != 0)
+    struct erg_sweep *sweep;
+    char *text;
+    size_t length;
+    if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
         return -1;
-    return read_sweep(out, yaml, path, true, err);
+    int result = erg_sweep_parse(&sweep, path, text, length, err);
+    if (result == 0 && (result = load_named_files(sweep, text, length, err)) != 0)
+        erg_sweep_free(sweep);
+    free(text);
+    if (result == 0)
+        *out = sweep;
+    return result;
 }
 
 void erg_sweep_free(struct erg_sweep *sweep)

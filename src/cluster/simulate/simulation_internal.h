@@ -6,8 +6,8 @@
 
 #include "cluster/schedule/event_heap_internal.h"
 #include "cluster/schedule/scheduler_internal.h"
-#include "cluster/simulate/meter_internal.h"
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/cluster_meter_internal.h"
+#include "cluster/simulate/simulation.h"
 
 struct ids {
     int *items;
@@ -24,8 +24,8 @@ struct simulator {
     const struct erg_simulation *simulation;
     struct erg_scheduler *scheduler;
     struct meter meter;
-    struct event_heap heap;      /* by job */
-    struct event_heap switching; /* by node: when it will be switched off */
+    struct erg_event_heap heap;      /* by job */
+    struct erg_event_heap switching; /* by node: when it will be switched off */
     void *policy_state;
     double *submission_s; /* by job */
     int *order;           /* jobs by submission */
@@ -58,54 +58,45 @@ struct simulator {
 };
 
 /* Notes an event, where events are kept. */
-void simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node);
+void erg_simulator_record(struct simulator *sim, enum erg_record_kind kind, int job, int node);
 
 /* Finds out when a job will next do something by itself. */
-void simulator_refresh(struct simulator *sim, int id);
+void erg_simulator_refresh(struct simulator *sim, int id);
 
 /* A job is not served, for good. */
-void simulator_note_unserved(struct simulator *sim, int job, enum erg_unserved_fate fate);
+void erg_simulator_note_unserved(struct simulator *sim, int job, enum erg_unserved_fate fate);
 
 /* The same of a job that its policy turned away, if it cannot run on the GPUs that it asked for; of
  * one that may simply have come too late nothing is said. */
-void simulator_note_rejected(struct simulator *sim, int job);
+void erg_simulator_note_rejected(struct simulator *sim, int job);
 
 /* The same of jobs that wait at the end and will for ever. */
-void simulator_note_waiting(struct simulator *sim);
+void erg_simulator_note_waiting(struct simulator *sim);
 
 /* Books what became of all jobs since the last time; fails where one was put where it cannot run.
  */
-int simulator_book(struct simulator *sim, struct erg_error *err);
-
-/* What is recorded of a decision: a change by index, or that its job gives its GPUs back before. */
-struct record_step {
-    size_t change;
-    bool releases;
-};
-
-/* The steps in the order in which they are to be recorded; to be freed. */
-struct record_step *simulator_record_order(const struct simulator *sim, size_t *count);
+int erg_simulator_book(struct simulator *sim, struct erg_error *err);
 
 /* The pace of a running job that stays on its GPUs is another from now on. */
-void simulator_pace(struct simulator *sim, int job);
+void erg_simulator_pace(struct simulator *sim, int job);
 
 /* Slows down as much as the power cap asks for, to be called when all else has been booked. */
-void simulator_throttle(struct simulator *sim);
+void erg_simulator_throttle(struct simulator *sim);
 
 /* Wakes nodes that are off and have jobs. */
-void simulator_wake_nodes(struct simulator *sim);
+void erg_simulator_wake_nodes(struct simulator *sim);
 
 /* Switches off nodes that no job has had for long enough, and finds out when that will be of
  * others; to be called when all else has been booked. */
-void simulator_switch_off(struct simulator *sim);
+void erg_simulator_switch_off(struct simulator *sim);
 
 /* Outages by the times at which they begin and end. */
-void simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation);
+void erg_simulator_sort_outages(struct outages *outages, const struct erg_simulation *simulation);
 
 /* When a node next fails or comes back; INFINITY: never. */
-double simulator_next_outage(const struct simulator *sim);
+double erg_simulator_next_outage(const struct simulator *sim);
 
 /* Failures, which evict jobs, and repairs until now. */
-void simulator_pass_outages(struct simulator *sim);
+void erg_simulator_pass_outages(struct simulator *sim);
 
 #endif

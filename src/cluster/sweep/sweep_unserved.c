@@ -38,8 +38,8 @@ static int find_fate(const json_t *name)
     return fate;
 }
 
-void sweep_unserved_read(struct sweep_unserved *list, const struct erg_sweep *sweep,
-                         const struct erg_sweep_point *point, const json_t *summary)
+void erg_sweep_unserved_read(struct sweep_unserved *list, const struct erg_sweep *sweep,
+                             const struct erg_sweep_point *point, const json_t *summary)
 {
     const struct erg_job_trace *trace = inputs_of(sweep, point->cluster, point->trace)->trace;
     const json_t *entry;
@@ -68,7 +68,7 @@ static int compare_jobs(const void *a, const void *b)
     return 0;
 }
 
-void sweep_unserved_settle(struct sweep_unserved *list)
+void erg_sweep_unserved_settle(struct sweep_unserved *list)
 {
     size_t kept = 0;
     if (list->count > 0)
@@ -95,8 +95,9 @@ static json_t *job_document(const struct sweep_unserved_job *job, const struct e
     return document;
 }
 
-json_t *sweep_unserved_document(const struct sweep_unserved *list, const struct erg_sweep *sweep,
-                                const struct erg_sweep_point *group)
+json_t *erg_sweep_unserved_document(const struct sweep_unserved *list,
+                                    const struct erg_sweep *sweep,
+                                    const struct erg_sweep_point *group)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < list->count; i++) {

@@ -1,5 +1,5 @@
 /* The simulator: its loop over events, and when a policy is called. */
-#include "cluster/simulate/simulate_internal.h"
+#include "cluster/simulate/simulation_internal.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -11,9 +11,9 @@
 static void end_job(struct simulator *sim, int id)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
-    simulator_record(sim, ERG_RECORD_END, id, -1);
-    scheduler_end(scheduler, id);
-    meter_update(&sim->meter, id);
+    erg_simulator_record(sim, ERG_RECORD_END, id, -1);
+    erg_scheduler_end(scheduler, id);
+    erg_cluster_meter_update(&sim->meter, id);
     sim->meter.results[id].ended_s = scheduler->now_s;
     sim->events |= ERG_EVENT_END;
     ERG_PUSH(&sim->ended, items, id);
@@ -23,12 +23,12 @@ static void end_job(struct simulator *sim, int id)
 static void pass_job_events(struct simulator *sim)
 {
     double now_s = sim->scheduler->now_s;
-    while (event_heap_next(&sim->heap) <= now_s) {
-        int id = event_heap_pop(&sim->heap);
+    while (erg_event_heap_next(&sim->heap) <= now_s) {
+        int id = erg_event_heap_pop(&sim->heap);
         if (sim->scheduler->accounting->end(&sim->scheduler->works[id]) <= now_s)
             end_job(sim, id);
         else
-            simulator_refresh(sim, id);
+            erg_simulator_refresh(sim, id);
     }
 }
 
@@ -45,14 +45,14 @@ static void submit_job(struct simulator *sim, int id)
     struct erg_cluster_job *job = &scheduler->jobs[id];
     const struct erg_trace_job *request = job->request;
     double asked_s = request->submit_s - sim->simulation->trace->first_submit_s;
-    scheduler_submit(scheduler, id);
+    erg_scheduler_submit(scheduler, id);
     job->iterations = fmax(1, floor(request->iterations * sim->simulation->work));
     job->deadline_s = request->deadline_s - request->submit_s + asked_s;
     sim->scheduler->accounting->submit(job, &scheduler->works[id]);
-    meter_submit(&sim->meter, id);
-    simulator_record(sim, ERG_RECORD_SUBMIT, id, -1);
+    erg_cluster_meter_submit(&sim->meter, id);
+    erg_simulator_record(sim, ERG_RECORD_SUBMIT, id, -1);
     if (!erg_speeds_runnable(sim->simulation->speeds, request->workload, -1)) {
-        simulator_note_unserved(sim, id, ERG_UNSERVED_NOWHERE);
+        erg_simulator_note_unserved(sim, id, ERG_UNSERVED_NOWHERE);
         erg_scheduler_reject(scheduler, id);
         return;
     }
@@ -137,7 +137,7 @@ static int call_policy(struct simulator *sim, struct erg_error *err)
     sim->arrived.count = sim->ended.count = sim->evicted.count = 0;
     sim->changed = false;
     sim->called_s = now_s;
-    int result = simulator_book(sim, err);
+    int result = erg_simulator_book(sim, err);
     sim->calls = happened ? 0 : sim->calls + 1;
     sim->vain_calls = happened || sim->changed ? 0 : sim->vain_calls + 1;
     return result;
@@ -177,7 +177,7 @@ static double next_tariff(const struct simulator *sim)
 static bool stuck(const struct simulator *sim)
 {
     return sim->rested && !sim->events && sim->scheduler->running.count == 0 &&
-           isinf(next_submission(sim)) && isinf(simulator_next_outage(sim));
+           isinf(next_submission(sim)) && isinf(erg_simulator_next_outage(sim));
 }
 
 static int run(struct simulator *sim, struct erg_error *err)
@@ -185,33 +185,33 @@ static int run(struct simulator *sim, struct erg_error *err)
     struct erg_scheduler *scheduler = sim->scheduler;
     double until_s = sim->simulation->until_s;
     for (size_t steps = 0;; steps++) {
-        double next_s = fmin(fmin(event_heap_next(&sim->heap), simulator_next_outage(sim)),
+        double next_s = fmin(fmin(erg_event_heap_next(&sim->heap), erg_simulator_next_outage(sim)),
                              next_submission(sim));
         double tariff_s = next_tariff(sim);
         if (!stuck(sim))
             next_s = fmin(fmin(next_s, next_wake(sim)), fmin(next_round(sim), tariff_s));
         if (isinf(next_s) && isinf(until_s))
             break; /* nodes that would be switched off some time are no reason to go on */
-        next_s = fmin(next_s, event_heap_next(&sim->switching));
+        next_s = fmin(next_s, erg_event_heap_next(&sim->switching));
         if (next_s >= until_s || isinf(next_s))
             break;
         if (steps % 1024 == 0 && erg_interrupt_check(err) != 0)
             return -1;
         scheduler->now_s = next_s;
-        meter_advance(&sim->meter, next_s);
+        erg_cluster_meter_advance(&sim->meter, next_s);
         pass_job_events(sim);
-        simulator_pass_outages(sim);
+        erg_simulator_pass_outages(sim);
         pass_submissions(sim);
         sim->events |= next_s == tariff_s ? ERG_EVENT_TARIFF : 0;
-        if (simulator_book(sim, err) != 0 || call_policy(sim, err) != 0)
+        if (erg_simulator_book(sim, err) != 0 || call_policy(sim, err) != 0)
             return -1;
-        simulator_switch_off(sim);
-        simulator_throttle(sim);
+        erg_simulator_switch_off(sim);
+        erg_simulator_throttle(sim);
         take_sample(sim);
     }
     if (!isinf(until_s)) {
         scheduler->now_s = until_s;
-        meter_advance(&sim->meter, until_s);
+        erg_cluster_meter_advance(&sim->meter, until_s);
         if (sim->scheduler->accounting->round_s <= 0) /* else the last round is not over yet */
             pass_job_events(sim);                     /* what ends at that very moment has ended */
     }
@@ -251,10 +251,10 @@ static void sort_submissions(struct simulator *sim)
 
 static void release(struct simulator *sim)
 {
-    meter_release(&sim->meter);
-    event_heap_release(&sim->heap);
-    event_heap_release(&sim->switching);
-    scheduler_free(sim->scheduler);
+    erg_cluster_meter_release(&sim->meter);
+    erg_event_heap_release(&sim->heap);
+    erg_event_heap_release(&sim->switching);
+    erg_scheduler_free(sim->scheduler);
     free(sim->submission_s);
     free(sim->order);
     free(sim->outages.begins);
@@ -290,27 +290,25 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
     size_t count = simulation->trace->count;
     struct simulator sim = {
         .simulation = simulation,
-        .scheduler = scheduler_new(simulation->fleet, simulation->trace,
-                                   simulation->beliefs ? simulation->beliefs : simulation->speeds,
-                                   policy, simulation->accounting),
+        .scheduler = erg_scheduler_new(simulation->fleet, simulation->trace, simulation->speeds,
+                                       policy, simulation->accounting),
         .submission_s = erg_xcalloc(count, sizeof *sim.submission_s),
         .order = erg_xcalloc(count, sizeof *sim.order),
     };
     sim.scheduler->power_cap_w = simulation->power_cap_w;
     sim.scheduler->tariff = simulation->tariff;
-    meter_init(&sim.meter, simulation, sim.scheduler);
-    event_heap_init(&sim.heap, count);
-    event_heap_init(&sim.switching, (size_t)simulation->fleet->nodes);
+    erg_cluster_meter_init(&sim.meter, simulation, sim.scheduler);
+    erg_event_heap_init(&sim.heap, count);
+    erg_event_heap_init(&sim.switching, (size_t)simulation->fleet->nodes);
     sort_submissions(&sim);
-    simulator_sort_outages(&sim.outages, simulation);
-    int status = policy->open ? policy->open(&sim.policy_state, sim.scheduler, err) : 0;
+    erg_simulator_sort_outages(&sim.outages, simulation);
+    if (policy->open)
+        sim.policy_state = policy->open(sim.scheduler, policy->rules);
+    int status = run(&sim, err);
+    if (policy->close)
+        policy->close(sim.policy_state);
     if (status == 0) {
-        status = run(&sim, err);
-        if (policy->close)
-            policy->close(sim.policy_state);
-    }
-    if (status == 0) {
-        simulator_note_waiting(&sim);
+        erg_simulator_note_waiting(&sim);
         *result = (struct erg_simulated){.jobs_count = count,
                                          .records = sim.records.items,
                                          .records_count = sim.records.count,
@@ -323,7 +321,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
         sim.slices.items = NULL;
         sim.samples.items = NULL;
         sim.unserved.items = NULL;
-        meter_finish(&sim.meter, result);
+        erg_cluster_meter_finish(&sim.meter, result);
         result->summary.cpu_s = erg_cpu_seconds() - began_s;
     }
     release(&sim);

@@ -1,5 +1,5 @@
 /* What a simulation measures: integrals of power, throughput and use, and their summary. */
-#include "cluster/simulate/meter_internal.h"
+#include "cluster/simulate/cluster_meter_internal.h"
 
 #include "base/memory.h"
 
@@ -23,8 +23,8 @@ static void init_families(struct meter *meter)
     }
 }
 
-void meter_init(struct meter *meter, const struct erg_simulation *simulation,
-                const struct erg_scheduler *scheduler)
+void erg_cluster_meter_init(struct meter *meter, const struct erg_simulation *simulation,
+                            const struct erg_scheduler *scheduler)
 {
     size_t count = scheduler->jobs_count;
     *meter = (struct meter){
@@ -39,7 +39,7 @@ void meter_init(struct meter *meter, const struct erg_simulation *simulation,
     init_families(meter);
 }
 
-void meter_release(struct meter *meter)
+void erg_cluster_meter_release(struct meter *meter)
 {
     free(meter->results);
     free(meter->jobs);
@@ -86,7 +86,7 @@ static void add_free(struct meter *meter, double passed_s)
     meter->pieces_gpu_s += (free - whole) * passed_s;
 }
 
-void meter_advance(struct meter *meter, double now_s)
+void erg_cluster_meter_advance(struct meter *meter, double now_s)
 {
     double passed_s = now_s - meter->now_s;
     if (meter->simulation->tariff)
@@ -143,7 +143,7 @@ static struct family_meter *family_of(const struct meter *meter, int id)
     return &meter->families[meter->family_of[meter->scheduler->jobs[id].request->workload]];
 }
 
-void meter_update(struct meter *meter, int id)
+void erg_cluster_meter_update(struct meter *meter, int id)
 {
     const struct erg_cluster_job *job = &meter->scheduler->jobs[id];
     struct job_meter *now = &meter->jobs[id], before = *now;
@@ -166,7 +166,7 @@ void meter_update(struct meter *meter, int id)
         now->idle_w = 0;
     }
     if (job->state == ERG_JOB_ENDED)
-        meter->results[id].contenders =
+        meter->results[id].jobs_present =
             (meter->jobs_s - now->jobs_before_s) / (meter->now_s - job->submitted_s);
     meter->busy_gpus += now->gpus - before.gpus;
     meter->power_w += (now->power_w - now->idle_w) - (before.power_w - before.idle_w);
@@ -176,19 +176,19 @@ void meter_update(struct meter *meter, int id)
         meter->samples_per_s = 0; /* and not what rounding left */
 }
 
-void meter_submit(struct meter *meter, int id)
+void erg_cluster_meter_submit(struct meter *meter, int id)
 {
     meter->jobs[id].since_s = meter->now_s;
     meter->jobs[id].jobs_before_s = meter->jobs_s;
 }
 
-void meter_undo(struct meter *meter, int id, double iterations)
+void erg_cluster_meter_undo(struct meter *meter, int id, double iterations)
 {
     const struct erg_work *work = &meter->scheduler->works[id];
     meter->results[id].undone_s += iterations * work->iteration_s * meter->jobs[id].gpus;
 }
 
-void meter_node(struct meter *meter, int node, bool down)
+void erg_cluster_meter_node(struct meter *meter, int node, bool down)
 {
     const struct erg_gpu_type *type =
         &meter->simulation->fleet->types[meter->scheduler->occupancy->type_of[node]];
@@ -198,7 +198,7 @@ void meter_node(struct meter *meter, int node, bool down)
     meter->idle_w -= sign * type->gpus_per_node * type->idle_power_w;
 }
 
-void meter_switch(struct meter *meter, int node, bool off)
+void erg_cluster_meter_switch(struct meter *meter, int node, bool off)
 {
     const struct erg_gpu_type *type =
         &meter->simulation->fleet->types[meter->scheduler->occupancy->type_of[node]];
@@ -243,7 +243,7 @@ static double finish_time_fairness(const struct meter *meter, int id, double alo
 {
     const struct erg_job_result *result = &meter->results[id];
     double gpus = meter->scheduler->jobs[id].request->gpus;
-    double share_gpus = meter->simulation->fleet->gpus / result->contenders;
+    double share_gpus = meter->simulation->fleet->gpus / result->jobs_present;
     return (result->ended_s - result->submitted_s) / (alone * fmax(1, gpus / share_gpus));
 }
 
@@ -367,7 +367,7 @@ static size_t close_families(struct meter *meter, struct erg_family_result *resu
     return count;
 }
 
-void meter_finish(struct meter *meter, struct erg_simulated *result)
+void erg_cluster_meter_finish(struct meter *meter, struct erg_simulated *result)
 {
     for (size_t i = 0; i < meter->scheduler->jobs_count; i++)
         close_job(meter, (int)i);

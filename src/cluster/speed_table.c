@@ -1,5 +1,5 @@
 /* The table of how fast workloads run on shapes of GPUs. */
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -19,14 +19,14 @@
  * one share of the highest, the largest that keeps the cap, and those that are lower anyway stay as
  * they are: what an operator does who caps clocks, only that he does it at every moment anew.
  */
-#ifndef ERG_CLUSTER_SIMULATE_H
-#define ERG_CLUSTER_SIMULATE_H
+#ifndef ERG_CLUSTER_SIMULATE_SIMULATION_H
+#define ERG_CLUSTER_SIMULATE_SIMULATION_H
 
 #include "cluster/fleet.h"
 #include "cluster/job_trace.h"
 #include "cluster/schedule/accounting.h"
 #include "cluster/schedule/policy.h"
-#include "cluster/speeds.h"
+#include "cluster/speed_table.h"
 #include "cluster/tariff.h"
 #include "cluster/unserved.h"
 
@@ -40,7 +40,6 @@ struct erg_simulation {
     const struct erg_fleet *fleet;
     const struct erg_job_trace *trace;
     const struct erg_speeds *speeds;
-    const struct erg_speeds *beliefs; /* what the policy is told; NULL: the truth */
     const struct erg_policy *policy;
     const struct erg_accounting *accounting; /* NULL: the fair one */
     double work;    /* every job does this share of its iterations, rounded down, at least one */
@@ -88,7 +87,7 @@ struct erg_job_result {
     double gpu_s;         /* GPU-seconds that it had */
     double lost_s;        /* GPU-seconds of those in restarts */
     double undone_s;      /* GPU-seconds of work that was lost with a node */
-    double contenders;    /* jobs that waited or ran, in the mean of its time; 0 until it ended */
+    double jobs_present;  /* jobs that waited or ran, in the mean of its time; 0 until it ended */
     double energy_j;      /* of its GPUs */
     int reconfigurations; /* the first start among them */
     bool runnable;        /* on any GPUs of the cluster */

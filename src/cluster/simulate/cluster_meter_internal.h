@@ -6,7 +6,7 @@
 #define ERG_CLUSTER_SIMULATE_METER_INTERNAL_H
 
 #include "cluster/schedule/scheduler.h"
-#include "cluster/simulate/simulate.h"
+#include "cluster/simulate/simulation.h"
 
 /* What a job does from one of its events to the next. */
 struct job_meter {
@@ -51,29 +51,29 @@ struct meter {
     double throttled_s;
 };
 
-void meter_init(struct meter *meter, const struct erg_simulation *simulation,
-                const struct erg_scheduler *scheduler);
-void meter_release(struct meter *meter);
+void erg_cluster_meter_init(struct meter *meter, const struct erg_simulation *simulation,
+                            const struct erg_scheduler *scheduler);
+void erg_cluster_meter_release(struct meter *meter);
 
 /* Everything goes on as it is until then. */
-void meter_advance(struct meter *meter, double now_s);
+void erg_cluster_meter_advance(struct meter *meter, double now_s);
 
 /* A job was submitted: from now on it waits. */
-void meter_submit(struct meter *meter, int job);
+void erg_cluster_meter_submit(struct meter *meter, int job);
 
 /* A job's allocation or share of speed is different from now on. */
-void meter_update(struct meter *meter, int job);
+void erg_cluster_meter_update(struct meter *meter, int job);
 
 /* So many iterations that a job has done are to be done again; its GPUs are still its own. */
-void meter_undo(struct meter *meter, int job, double iterations);
+void erg_cluster_meter_undo(struct meter *meter, int job, double iterations);
 
 /* A node's GPUs went down or came up; no job had them. */
-void meter_node(struct meter *meter, int node, bool down);
+void erg_cluster_meter_node(struct meter *meter, int node, bool down);
 
 /* A node that no job has was switched off, or one that was off is on again. */
-void meter_switch(struct meter *meter, int node, bool off);
+void erg_cluster_meter_switch(struct meter *meter, int node, bool off);
 
 /* Closes all accounts: jobs, families and summary of the result, which owns them. */
-void meter_finish(struct meter *meter, struct erg_simulated *result);
+void erg_cluster_meter_finish(struct meter *meter, struct erg_simulated *result);
 
 #endif

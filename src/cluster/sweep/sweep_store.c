@@ -65,7 +65,8 @@ int erg_sweep_store_open(struct erg_documents **store, const char *folder,
 }
 
 int erg_sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *store,
-                    const struct erg_sweep_point *point, json_t **summary, struct erg_error *err)
+                        const struct erg_sweep_point *point, json_t **summary,
+                        struct erg_error *err)
 {
     struct erg_sweep_key key = erg_sweep_key(sweep, point);
     if (erg_documents_get(store, key.text, summary, err) != 0)

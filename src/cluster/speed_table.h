@@ -4,10 +4,10 @@
  * A shape is a GPU type, a number of nodes and the same number of GPUs on each of them. Speeds are
  * looked up so often that they are one dense table, filled once from a source, by workload and
  * shape; readers need not know what filled it (profiles of a folder, estimates, frontiers of one's
- * own). Where a scheduler believes something other than the truth, there are two tables.
+ * own).
  */
-#ifndef ERG_CLUSTER_SPEEDS_H
-#define ERG_CLUSTER_SPEEDS_H
+#ifndef ERG_CLUSTER_SPEED_TABLE_H
+#define ERG_CLUSTER_SPEED_TABLE_H
 
 #include "base/memory.h"
 #include "cluster/fleet.h"

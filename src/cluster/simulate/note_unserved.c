@@ -1,9 +1,9 @@
 /* Jobs that are not served, found while a simulation runs and at its end. */
-#include "cluster/simulate/simulate_internal.h"
+#include "cluster/simulate/simulation_internal.h"
 
 #include <math.h>
 
-void simulator_note_unserved(struct simulator *sim, int job, enum erg_unserved_fate fate)
+void erg_simulator_note_unserved(struct simulator *sim, int job, enum erg_unserved_fate fate)
 {
     ERG_PUSH(&sim->unserved, items, (struct erg_unserved){job, fate});
 }
@@ -20,22 +20,22 @@ static bool runs_as_asked(const struct simulator *sim, const struct erg_trace_jo
     return false;
 }
 
-void simulator_note_rejected(struct simulator *sim, int id)
+void erg_simulator_note_rejected(struct simulator *sim, int id)
 {
     const struct erg_trace_job *request = sim->scheduler->jobs[id].request;
     if (erg_speeds_runnable(sim->simulation->speeds, request->workload, -1) &&
         !runs_as_asked(sim, request))
-        simulator_note_unserved(sim, id, ERG_UNSERVED_TURNED_AWAY);
+        erg_simulator_note_unserved(sim, id, ERG_UNSERVED_TURNED_AWAY);
 }
 
-void simulator_note_waiting(struct simulator *sim)
+void erg_simulator_note_waiting(struct simulator *sim)
 {
     const struct erg_scheduler *scheduler = sim->scheduler;
     for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next) {
         const struct erg_cluster_job *job = &scheduler->jobs[id];
         if (!runs_as_asked(sim, job->request) && isnan(job->started_s))
-            simulator_note_unserved(sim, id, ERG_UNSERVED_NEVER_RUN);
+            erg_simulator_note_unserved(sim, id, ERG_UNSERVED_NEVER_RUN);
         else if (isinf(sim->simulation->until_s))
-            simulator_note_unserved(sim, id, ERG_UNSERVED_LEFT);
+            erg_simulator_note_unserved(sim, id, ERG_UNSERVED_LEFT);
     }
 }
