@@ -174,14 +174,13 @@ static void test_rounding_of_long_pipelines_costs_little(void **state)
     struct erg_iteration_request request = {
         .pipeline = pipeline_1f1b(8, 70), .tables = tables, .points = 6};
     request.pipeline.blocking_power_w = 80;
-    assert_costs_less(&request, 0.32);
+    assert_costs_less(&request, 0.3);
     free_tables(tables, 16);
 }
 
 /*
  * All stages but the last have to run their forwards at one of two clocks far apart: microbatch by
- * microbatch, each as it comes, all wait for whoever is slow (2 % without mixtures of neighbouring
- * plans).
+ * microbatch, each as it comes, all wait for whoever is slow (2 % without mixtures of cycles).
  */
 static void test_rounding_across_wide_gaps_costs_little(void **state)
 {
@@ -192,9 +191,11 @@ static void test_rounding_across_wide_gaps_costs_little(void **state)
         tables[t].count = 2;
     }
     struct erg_iteration_request request = {
-        .pipeline = pipeline_1f1b(6, 64), .tables = tables, .points = 100};
+        .pipeline = pipeline_1f1b(6, 64), .tables = tables, .points = 12};
     request.pipeline.blocking_power_w = 80;
-    assert_costs_less(&request, 0.4);
+    assert_costs_less(&request, 0.31);
+    request.points = 100;
+    assert_costs_less(&request, 0.36);
     free_tables(tables, 12);
 }
 

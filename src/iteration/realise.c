@@ -30,23 +30,27 @@ struct wanted {
     double time_s, cost_j;    /* of the choice */
 };
 
-/* Short pipelines have less to share what is left over, and cost little to search. */
+/*
+ * Short pipelines have less to share what is left over, and cost little to search; so do few plans.
+ * All plans together look at instructions some million times.
+ */
 static struct rounding_effort choose_effort(const struct realiser *realiser,
                                             const struct wanted *wanted)
 {
-    static const size_t long_pipeline = 1024; /* instructions */
+    static const size_t all_looks = 7000000; /* instructions */
     if (realiser->request->tries)
         return (struct rounding_effort){.least = 16, .most = 16};
     const struct erg_iteration *iteration = realiser->iteration;
-    size_t more = long_pipeline / iteration->schedule.count;
-    more = more < 1 ? 1 : more > 4 ? 4 : more;
+    size_t count = iteration->schedule.count;
+    size_t fewest = wanted->will_run ? 256 : 24, most = 1024;
+    size_t looks = all_looks / (count * realiser->expected);
+    looks = looks < fewest ? fewest : looks > most ? most : looks;
     double planned_j = iteration->plans[wanted->plan].planned_energy_j;
-    struct rounding_effort effort = {.least = wanted->will_run ? 32 : 8,
-                                     .most = (wanted->will_run ? 256 : 24) * more,
-                                     .enough_j = planned_j * (1 + good_loss),
-                                     .poor_j = planned_j * (1 + poor_loss)};
-    effort.utmost = 2 * effort.most;
-    return effort;
+    return (struct rounding_effort){.least = wanted->will_run ? 32 : 8,
+                                    .most = looks,
+                                    .utmost = 2 * looks,
+                                    .enough_j = planned_j * (1 + good_loss),
+                                    .poor_j = planned_j * (1 + poor_loss)};
 }
 
 static struct rounding *new_rounding(const struct realiser *realiser)

@@ -118,7 +118,10 @@ static double divide(struct rounding *rounding, const uint16_t *fast, const uint
     return forward(rounding);
 }
 
-/* Phases of a fast choice, which is on time, and of a slow one, which is late, compete. */
+/*
+ * Phases of a fast choice, which is on time, and of a slow one, which is late, compete: as they
+ * are, and with another choice where the pipeline fills and drains.
+ */
 static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fast,
                 const uint16_t *slow, double *best_j)
 {
@@ -131,9 +134,13 @@ static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fa
             else
                 high = middle;
         }
-        divide(rounding, fast, slow, low, last);
-        reclaim(rounding, deadline_s);
-        compete(rounding, deadline_s, best_j);
+        for (int beam = 0; beam < 2; beam++) {
+            divide(rounding, fast, slow, low, last);
+            if (beam && !rounding_beam(rounding, deadline_s, true))
+                continue;
+            reclaim(rounding, deadline_s);
+            compete(rounding, deadline_s, best_j);
+        }
     }
 }
 
@@ -141,11 +148,9 @@ static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fa
 static double repeat_cycle(struct rounding *rounding, size_t cycle, uint16_t *choice)
 {
     const uint16_t *option = &rounding->cycles->option[cycle * rounding->cycles->table_count];
-    int32_t ends = (int32_t)rounding->cycles->table_count / 2; /* a phase per stage */
     for (size_t p = 0; p < rounding->count; p++) {
         const struct place *place = &rounding->places[p];
-        bool steady = place->phase >= ends && place->phase < rounding->phases - ends;
-        choice[p] = steady ? option[place->table] : rounding->best[p];
+        choice[p] = rounding_is_steady(rounding, place) ? option[place->table] : rounding->best[p];
     }
     memcpy(rounding->choice, choice, rounding->count * sizeof *choice);
     return forward(rounding);
@@ -207,7 +212,7 @@ void rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
     reclaim(rounding, deadline_s);
     compete(rounding, deadline_s, &best_j);
     assert(best_j < DBL_MAX && "all at the fastest option is always on time");
-    if (rounding_beam(rounding, deadline_s)) {
+    if (rounding_beam(rounding, deadline_s, false)) {
         reclaim(rounding, deadline_s);
         compete(rounding, deadline_s, &best_j);
     }

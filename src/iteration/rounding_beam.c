@@ -28,6 +28,7 @@ struct beam {
     uint32_t *slot_of; /* per place; places that are never waited for at once may share a slot */
     uint32_t slots;
     double *finish[2], *excess_j, *limit;
+    bool keeps_steady;
     struct step *best; /* the next states, cheapest first */
     size_t best_count;
     struct taken {
@@ -88,9 +89,15 @@ void beam_free(struct beam *beam)
     free(beam);
 }
 
+static bool is_kept(const struct beam *beam, const struct rounding *rounding, int32_t p)
+{
+    return beam->keeps_steady && rounding_is_steady(rounding, &rounding->places[p]);
+}
+
 /*
- * Latest finishes while all that follow take the option just below their planned duration: that
- * one then always fits, so no state comes to a dead end, and some may run late for a while.
+ * Latest finishes while all that follow take the option just below their planned duration or the
+ * one that they keep: that one then always fits, so no state comes to a dead end, and some may run
+ * late for a while.
  */
 static void find_limits(struct beam *beam, const struct rounding *rounding, double deadline_s)
 {
@@ -101,8 +108,10 @@ static void find_limits(struct beam *beam, const struct rounding *rounding, doub
             int32_t after = place->after[k];
             if (after < 0)
                 continue;
-            const struct option *floor = &rounding->places[after].options[rounding->floor[after]];
-            double limit = beam->limit[after] - floor->time_s - place->after_s[k];
+            const uint16_t *least =
+                is_kept(beam, rounding, after) ? rounding->choice : rounding->floor;
+            double time_s = rounding->places[after].options[least[after]].time_s;
+            double limit = beam->limit[after] - time_s - place->after_s[k];
             beam->limit[p] = limit < beam->limit[p] ? limit : beam->limit[p];
         }
     }
@@ -114,10 +123,16 @@ static double priced_j(const struct rounding *rounding, int32_t p, uint32_t opti
     return o->cost_j + rounding->price_w[p] * o->time_s;
 }
 
-/* The options of least cost with their time priced, best first. Returns how many. */
-static size_t find_favourites(const struct rounding *rounding, int32_t p, uint32_t *favourites)
+/* The options of least cost with their time priced, best first, or the one that is kept. Returns
+ * how many. */
+static size_t find_favourites(const struct beam *beam, const struct rounding *rounding, int32_t p,
+                              uint32_t *favourites)
 {
     size_t count = 0;
+    if (is_kept(beam, rounding, p)) {
+        favourites[0] = rounding->choice[p];
+        return 1;
+    }
     for (uint32_t o = 0; o < rounding->places[p].option_count; o++) {
         size_t at = count < TRIED ? count++ : TRIED;
         for (; at > 0 && priced_j(rounding, p, favourites[at - 1]) > priced_j(rounding, p, o); at--)
@@ -173,6 +188,8 @@ static void extend(struct beam *beam, const struct rounding *rounding, int32_t p
     for (int k = 0; k < 2; k++)
         excess_j += place->before_w[k] * (start - ready[k]);
     uint32_t slowest = slowest_within(place, beam->limit[p] - start);
+    if (is_kept(beam, rounding, p) && slowest > favourites[0])
+        slowest = favourites[0];
     bool offered = false;
     for (size_t f = 0; f <= favourite_count && !(f == favourite_count && offered); f++) {
         uint32_t option = f < favourite_count ? favourites[f] : slowest;
@@ -202,16 +219,17 @@ static void advance(struct beam *beam, int32_t p)
     beam->finish[1] = swap;
 }
 
-bool rounding_beam(struct rounding *rounding, double deadline_s)
+bool rounding_beam(struct rounding *rounding, double deadline_s, bool keeps_steady)
 {
     struct beam *beam = rounding->beam;
+    beam->keeps_steady = keeps_steady;
     int32_t count = (int32_t)rounding->count;
     find_limits(beam, rounding, deadline_s * (1 - ROUNDING_MARGIN));
     beam->excess_j[0] = 0;
     size_t states = 1;
     for (int32_t p = 0; p < count; p++) {
         uint32_t favourites[TRIED];
-        size_t favourite_count = find_favourites(rounding, p, favourites);
+        size_t favourite_count = find_favourites(beam, rounding, p, favourites);
         beam->best_count = 0;
         for (size_t state = 0; state < states; state++)
             extend(beam, rounding, p, state, favourites, favourite_count);

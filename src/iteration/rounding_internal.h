@@ -72,6 +72,13 @@ struct rounding {
     struct beam *beam;
 };
 
+/* Whether the phase of a place is one in which no stage fills or drains. */
+static inline bool rounding_is_steady(const struct rounding *rounding, const struct place *place)
+{
+    int32_t ends = (int32_t)rounding->tables->count / 2; /* a phase per stage */
+    return place->phase >= ends && place->phase < rounding->phases - ends;
+}
+
 struct rounding *rounding_new(const struct erg_schedule *schedule,
                               const struct option_tables *tables,
                               const struct rounding_cycles *cycles, uint64_t seed);
@@ -119,10 +126,11 @@ void erg_rounding_options(const struct rounding *rounding, const uint16_t *choic
  * Fills `choice` by beam search. By the duality of the continuous problem, a choice costs beyond
  * the plan what its options do with their time at the plan's prices, and each second of slack on
  * a dependency at the price of that one. So a partial choice can be charged for every mismatch as
- * soon as it arises, and the best of them go on. false within the last tick of the
- * shortest time, where not even the options below the plan may fit.
+ * soon as it arises, and the best of them go on. Where it `keeps_steady`, the places of the steady
+ * state keep their choice. false where not even the options below the plan may fit: within the last
+ * tick of the shortest time, and where what is kept leaves no room.
  */
-bool rounding_beam(struct rounding *rounding, double deadline_s);
+bool rounding_beam(struct rounding *rounding, double deadline_s, bool keeps_steady);
 struct beam *beam_new(const struct rounding *rounding);
 void beam_free(struct beam *beam);
 
