@@ -84,11 +84,11 @@ static struct counts solve(const struct erg_pipeline *pipeline, const struct erg
     struct timecost_problem problem;
     struct erg_error err;
     if (erg_schedule_init(&schedule, pipeline, &err) != 0 ||
-        option_tables_init(&tables, &schedule, given, tick_s, &err) != 0) {
+        erg_option_tables_init(&tables, &schedule, given, tick_s, &err) != 0) {
         fprintf(stderr, "%s\n", err.message);
         exit(1);
     }
-    option_tables_problem(&tables, &schedule, &problem);
+    erg_option_tables_problem(&tables, &schedule, &problem);
     struct counts best = {.seconds = INFINITY};
     double spent = 0;
     for (int run = 0; run < 3 && spent < 2; run++) {
@@ -96,14 +96,14 @@ static struct counts solve(const struct erg_pipeline *pipeline, const struct erg
         struct timecost_visitor visitor = {
             .context = &counts, .deadline = -1, .piece = count_piece};
         double start = erg_cpu_seconds();
-        if (timecost_sweep(&problem, &visitor, &err) != 0)
+        if (erg_timecost_sweep(&problem, &visitor, &err) != 0)
             exit(1);
         counts.seconds = erg_cpu_seconds() - start;
         spent += counts.seconds;
         best = counts.seconds < best.seconds ? counts : best;
     }
-    option_tables_problem_release(&problem);
-    option_tables_release(&tables);
+    erg_option_tables_problem_release(&problem);
+    erg_option_tables_release(&tables);
     erg_schedule_release(&schedule);
     return best;
 }

@@ -237,7 +237,7 @@ static void test_cycles_are_the_cheapest_of_their_time(void **state)
     struct rounding_cycles cycles;
     struct erg_error err;
     assert_ok(erg_schedule_init(&schedule, &pipeline, &err), &err);
-    assert_ok(option_tables_init(&tables, &schedule, given, 0, &err), &err);
+    assert_ok(erg_option_tables_init(&tables, &schedule, given, 0, &err), &err);
     erg_rounding_cycles_init(&cycles, &schedule, &tables);
     assert_true(cycles.hull.count > 2);
     for (size_t c = 0; c < cycles.hull.count; c++) {
@@ -256,7 +256,7 @@ static void test_cycles_are_the_cheapest_of_their_time(void **state)
         assert_near(least_j, cycle->energy_j, 1e-9);
     }
     erg_rounding_cycles_release(&cycles);
-    option_tables_release(&tables);
+    erg_option_tables_release(&tables);
     erg_schedule_release(&schedule);
     free_tables(given, 6);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void prices_init(struct erg_prices *prices, const struct erg_pipeline *pipeline)
+void erg_prices_init(struct erg_prices *prices, const struct erg_pipeline *pipeline)
 {
     size_t instructions = 2 * pipeline->stages * pipeline->chunks * pipeline->microbatches;
     *prices = (struct erg_prices){.stages = pipeline->stages,
@@ -18,8 +18,8 @@ void prices_init(struct erg_prices *prices, const struct erg_pipeline *pipeline)
     prices->hop_w = erg_xcalloc(pipeline->stages, sizeof *prices->hop_w);
 }
 
-void prices_set(struct erg_prices *prices, const struct erg_schedule *schedule, const int64_t *flow,
-                double unit_w)
+void erg_prices_set(struct erg_prices *prices, const struct erg_schedule *schedule,
+                    const int64_t *flow, double unit_w)
 {
     const int64_t *along = flow + schedule->count;
     memset(prices->hop_w, 0, prices->stages * sizeof *prices->hop_w);

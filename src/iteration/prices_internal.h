@@ -5,11 +5,11 @@
 #include "iteration/iteration.h"
 
 /* Of nothing; to be released. */
-void prices_init(struct erg_prices *prices, const struct erg_pipeline *pipeline);
+void erg_prices_init(struct erg_prices *prices, const struct erg_pipeline *pipeline);
 
 /* From flows of a unit each: of the instructions, then of the dependencies of the schedule's
  * problem (tables_internal.h). */
-void prices_set(struct erg_prices *prices, const struct erg_schedule *schedule, const int64_t *flow,
-                double unit_w);
+void erg_prices_set(struct erg_prices *prices, const struct erg_schedule *schedule,
+                    const int64_t *flow, double unit_w);
 
 #endif

@@ -63,7 +63,7 @@ static void floor_start(struct rounding *rounding, double deadline_s)
     memset(rounding->choice, 0, rounding->count * sizeof *rounding->choice);
     find_latest(rounding, deadline_s * (1 - ROUNDING_MARGIN));
     for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         double start = rounding->start[p] = rounding_ready(rounding, place);
         uint16_t option = rounding->floor[p];
         while (option && start + place->options[option].time_s > rounding->latest[p])
@@ -89,7 +89,7 @@ static void load_plan(struct rounding *rounding, const struct timecost_plan *pla
 {
     double unit_w = rounding->tables->slope_unit_w;
     for (size_t p = 0; p < rounding->count; p++) {
-        struct place *place = &rounding->places[p];
+        struct rounding_place *place = &rounding->places[p];
         int32_t ticks = plan->duration[place->instruction], *flow = place->before_flow;
         rounding->price_w[p] = (double)plan->flow[place->instruction] * unit_w;
         for (int k = 0; k < 2; k++)
@@ -136,7 +136,7 @@ static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fa
         }
         for (int beam = 0; beam < 2; beam++) {
             divide(rounding, fast, slow, low, last);
-            if (beam && !rounding_beam(rounding, deadline_s, true))
+            if (beam && !erg_rounding_beam(rounding, deadline_s, true))
                 continue;
             reclaim(rounding, deadline_s);
             compete(rounding, deadline_s, best_j);
@@ -149,7 +149,7 @@ static double repeat_cycle(struct rounding *rounding, size_t cycle, uint16_t *ch
 {
     const uint16_t *option = &rounding->cycles->option[cycle * rounding->cycles->table_count];
     for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         choice[p] = rounding_is_steady(rounding, place) ? option[place->table] : rounding->best[p];
     }
     memcpy(rounding->choice, choice, rounding->count * sizeof *choice);
@@ -188,7 +188,7 @@ static void search(struct rounding *rounding, double deadline_s,
          done < effort->least || (done<effort->most && * best_j> effort->enough_j) ||
          (done<effort->utmost && * best_j> effort->poor_j);
          done += ROUND) {
-        rounding_search(rounding, deadline_s, ROUND, rng);
+        erg_rounding_search(rounding, deadline_s, ROUND, rng);
         compete(rounding, deadline_s, best_j);
     }
 }
@@ -200,8 +200,8 @@ static void begin(struct rounding *rounding, const struct timecost_plan *plan, s
     load_plan(rounding, plan);
 }
 
-void rounding_round(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
-                    const struct rounding_effort *effort, uint16_t *choice)
+void erg_rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
+                        double deadline_s, const struct rounding_effort *effort, uint16_t *choice)
 {
     struct erg_rng rng;
     double best_j = DBL_MAX;
@@ -212,7 +212,7 @@ void rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
     reclaim(rounding, deadline_s);
     compete(rounding, deadline_s, &best_j);
     assert(best_j < DBL_MAX && "all at the fastest option is always on time");
-    if (rounding_beam(rounding, deadline_s, false)) {
+    if (erg_rounding_beam(rounding, deadline_s, false)) {
         reclaim(rounding, deadline_s);
         compete(rounding, deadline_s, &best_j);
     }
@@ -251,7 +251,7 @@ void erg_rounding_measure(struct rounding *rounding, const uint16_t *choice, dou
 void erg_rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option)
 {
     for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         option[place->instruction] = place->options[choice[p]].index;
     }
 }

@@ -32,7 +32,7 @@ static void pass_piece(struct timecost_visitor *visitor, int32_t from, int32_t t
 static void take_prices(struct timecost_visitor *visitor, const struct timecost_plan *plan)
 {
     const struct passing *passing = visitor->context;
-    prices_set(passing->prices, passing->schedule, plan->flow, passing->tables->slope_unit_w);
+    erg_prices_set(passing->prices, passing->schedule, plan->flow, passing->tables->slope_unit_w);
     visitor->deadline = -1;
 }
 
@@ -40,15 +40,15 @@ static int sweep(struct passing *passing, struct erg_error *err)
 {
     const struct erg_schedule *schedule = passing->schedule;
     struct timecost_problem problem;
-    option_tables_problem(passing->tables, schedule, &problem);
+    erg_option_tables_problem(passing->tables, schedule, &problem);
     passing->visitor = (struct timecost_visitor){.context = passing,
-                                                 .deadline = timecost_longest_path(&problem, 1),
+                                                 .deadline = erg_timecost_longest_path(&problem, 1),
                                                  .piece = pass_piece,
                                                  .plan = take_prices};
-    passing->cost_j = option_tables_cheapest_j(passing->tables, schedule);
-    pass_on(passing, timecost_longest_path(&problem, 0), 0);
-    int result = passing->visitor.enough ? 0 : timecost_sweep(&problem, &passing->visitor, err);
-    option_tables_problem_release(&problem);
+    passing->cost_j = erg_option_tables_cheapest_j(passing->tables, schedule);
+    pass_on(passing, erg_timecost_longest_path(&problem, 0), 0);
+    int result = passing->visitor.enough ? 0 : erg_timecost_sweep(&problem, &passing->visitor, err);
+    erg_option_tables_problem_release(&problem);
     return result;
 }
 
@@ -66,11 +66,11 @@ int erg_iteration_sweep(const struct erg_pipeline *pipeline, const struct erg_fr
     *prices = (struct erg_prices){0};
     if (erg_schedule_init(&schedule, pipeline, err) != 0)
         return -1;
-    prices_init(prices, pipeline);
-    int result = option_tables_init(&options, &schedule, tables, 0, err);
+    erg_prices_init(prices, pipeline);
+    int result = erg_option_tables_init(&options, &schedule, tables, 0, err);
     if (result == 0)
         result = sweep(&passing, err);
-    option_tables_release(&options);
+    erg_option_tables_release(&options);
     erg_schedule_release(&schedule);
     return result;
 }

@@ -11,7 +11,7 @@ static size_t flow_count(const struct timecost_problem *problem)
     return problem->activity_count + problem->dependency_count;
 }
 
-struct timecost_plan timecost_plan_new(const struct timecost_problem *problem)
+struct timecost_plan erg_timecost_plan_new(const struct timecost_problem *problem)
 {
     size_t activities = problem->activity_count, flows = flow_count(problem);
     struct timecost_plan plan = {.start = erg_xcalloc(2 * activities + 1, sizeof *plan.start),
@@ -20,14 +20,14 @@ struct timecost_plan timecost_plan_new(const struct timecost_problem *problem)
     return plan;
 }
 
-size_t timecost_plan_bytes(const struct timecost_problem *problem)
+size_t erg_timecost_plan_bytes(const struct timecost_problem *problem)
 {
     size_t activities = problem->activity_count, flows = flow_count(problem);
     return 2 * activities * sizeof(int32_t) + flows * sizeof(int64_t);
 }
 
-void timecost_plan_copy(struct timecost_plan *to, const struct timecost_plan *from,
-                        const struct timecost_problem *problem)
+void erg_timecost_plan_copy(struct timecost_plan *to, const struct timecost_plan *from,
+                            const struct timecost_problem *problem)
 {
     size_t activities = problem->activity_count, flows = flow_count(problem);
     memcpy(to->start, from->start, activities * sizeof *to->start);
@@ -35,7 +35,7 @@ void timecost_plan_copy(struct timecost_plan *to, const struct timecost_plan *fr
     memcpy(to->flow, from->flow, flows * sizeof *to->flow);
 }
 
-void timecost_plan_free(struct timecost_plan *plan)
+void erg_timecost_plan_free(struct timecost_plan *plan)
 {
     free(plan->start);
     free(plan->flow);

@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Whole layers, ends of instructions or fixed work, to be measured at every clock. */
-struct sweep {
+struct survey_sweep {
     char name[48];
     const struct erg_steps *steps;
     struct erg_cost *costs; /* [clock_count] */
@@ -23,10 +23,10 @@ struct sweep {
 
 enum { MAX_SWEEPS = 8 + ERG_FIXED_COUNT };
 
-struct run {
+struct survey_run {
     struct erg_survey *survey;
     const struct erg_survey_request *request;
-    struct sweep sweeps[MAX_SWEEPS];
+    struct survey_sweep sweeps[MAX_SWEEPS];
     size_t sweep_count;
 };
 
@@ -107,7 +107,7 @@ static int predict(void *context, const double *log_factors, const size_t *confi
     return 0;
 }
 
-static int search_partition(struct run *run, size_t index, struct erg_error *err)
+static int search_partition(struct survey_run *run, size_t index, struct erg_error *err)
 {
     const struct erg_survey_request *request = run->request;
     struct erg_survey *survey = run->survey;
@@ -155,8 +155,8 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
 /* ---- whole layers and fixed work ---- */
 
 struct sweep_context {
-    const struct run *run;
-    const struct sweep *sweep;
+    const struct survey_run *run;
+    const struct survey_sweep *sweep;
     struct erg_device *device;
     size_t done;
 };
@@ -165,7 +165,7 @@ static int measure_layer(void *context, size_t clock, struct erg_measurement *ou
                          struct erg_error *err)
 {
     struct sweep_context *c = context;
-    const struct sweep *sweep = c->sweep;
+    const struct survey_sweep *sweep = c->sweep;
     if (erg_interrupt_check(err) ||
         erg_lab_measure(c->run->request->lab, c->device, (struct erg_lab_name){sweep->name, "", 0},
                         sweep->steps->steps, sweep->steps->count, c->run->survey->clocks_mhz[clock],
@@ -180,7 +180,8 @@ static int measure_layer(void *context, size_t clock, struct erg_measurement *ou
  * Gaussian process over the clocks is kept: a planner that chose among raw readings would pick the
  * lucky ones and promise too much.
  */
-static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_error *err)
+static int run_sweep(struct survey_run *run, const struct survey_sweep *sweep,
+                     struct erg_error *err)
 {
     struct sweep_context context = {run, sweep, NULL, 0};
     if (erg_lab_bench(run->request->lab, &context.device, err))
@@ -207,13 +208,13 @@ static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_erro
     return status;
 }
 
-static void add_sweep(struct run *run, const char *name, const struct erg_steps *steps,
+static void add_sweep(struct survey_run *run, const char *name, const struct erg_steps *steps,
                       struct erg_cost **costs)
 {
     *costs = erg_xcalloc(run->survey->clock_count, sizeof **costs);
     if (!steps->count)
         return; /* nothing to run costs nothing */
-    struct sweep *sweep = &run->sweeps[run->sweep_count++];
+    struct survey_sweep *sweep = &run->sweeps[run->sweep_count++];
     snprintf(sweep->name, sizeof sweep->name, "%s", name);
     sweep->steps = steps;
     sweep->costs = *costs;
@@ -221,7 +222,7 @@ static void add_sweep(struct run *run, const char *name, const struct erg_steps 
 
 static int run_piece(void *context, size_t i, struct erg_error *err)
 {
-    struct run *run = context;
+    struct survey_run *run = context;
     if (i < run->survey->partition_count)
         return search_partition(run, i, err);
     return run_sweep(run, &run->sweeps[i - run->survey->partition_count], err);
@@ -241,7 +242,7 @@ static void list_clocks(struct erg_survey *survey, const struct erg_gpu *gpu, bo
         survey->clocks_mhz[i] = gpu->search_max_mhz - step * (int)(survey->clock_count - 1 - i);
 }
 
-static void list_spaces(struct run *run)
+static void list_spaces(struct survey_run *run)
 {
     struct erg_survey *survey = run->survey;
     const struct erg_workload *workload = run->request->workload;
@@ -262,7 +263,7 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
 {
     *survey = (struct erg_survey){0};
     const struct erg_workload *workload = request->workload;
-    struct run run = {.survey = survey, .request = request};
+    struct survey_run run = {.survey = survey, .request = request};
     list_clocks(survey, request->gpu, erg_lab_fixed_clock(request->lab));
     if (request->partitions)
         list_spaces(&run);

@@ -15,7 +15,7 @@
 static const double heat_s = 15; /* of work, until the GPUs are as hot as they will be */
 
 /* Steps that are part of a composition, and how often. */
-struct piece {
+struct verify_piece {
     const char *name;
     const struct erg_step *steps;
     size_t count;
@@ -26,7 +26,7 @@ enum { MOST_PIECES = ERG_VERIFY_PARTITIONS / 2 + 1 }; /* partitions of a directi
 /* One way of running an instruction: in one go, and in pieces. */
 struct way {
     struct erg_steps stack;
-    struct piece pieces[MOST_PIECES];
+    struct verify_piece pieces[MOST_PIECES];
     struct erg_step single[MOST_PIECES]; /* where pieces are partitions */
     size_t count;
     enum erg_mode mode;
@@ -150,7 +150,7 @@ static const struct erg_plan_option *choose_option(const struct erg_plan *plan, 
 static void add_piece(struct way *way, const char *name, const struct erg_steps *steps, int times)
 {
     assert(way->count < MOST_PIECES);
-    way->pieces[way->count++] = (struct piece){name, steps->steps, steps->count, times};
+    way->pieces[way->count++] = (struct verify_piece){name, steps->steps, steps->count, times};
 }
 
 static void add_partitions(const struct verifier *v, struct way *way, bool backward,
@@ -166,7 +166,7 @@ static void add_partitions(const struct verifier *v, struct way *way, bool backw
         struct erg_step *step = &way->single[way->count];
         *step = (struct erg_step){.task = partition->task, .launch = launches[i]};
         int times = v->request->layers * partition->occurrences - (i == first);
-        way->pieces[way->count++] = (struct piece){partition->key, step, 1, times};
+        way->pieces[way->count++] = (struct verify_piece){partition->key, step, 1, times};
     }
     add_piece(way, "ends", &workload->ends[backward], 1);
 }
@@ -275,8 +275,9 @@ static int measure(struct verifier *v, const struct erg_step *steps, size_t coun
     return status;
 }
 
-static int measure_piece(struct verifier *v, const struct way *way, const struct piece *piece,
-                         struct erg_verify_row *row, struct erg_error *err)
+static int measure_piece(struct verifier *v, const struct way *way,
+                         const struct verify_piece *piece, struct erg_verify_row *row,
+                         struct erg_error *err)
 {
     struct erg_measurement seen;
     if (measure(v, piece->steps, piece->count, way->clock_mhz, &seen, err))
@@ -296,8 +297,9 @@ static size_t partitions_of(const struct way *way)
 }
 
 /* A piece that is a partition in the three ways, one after the other. */
-static int measure_partition(struct verifier *v, const struct way *way, const struct piece *piece,
-                             bool backward, struct erg_verify_partition *out, struct erg_error *err)
+static int measure_partition(struct verifier *v, const struct way *way,
+                             const struct verify_piece *piece, bool backward,
+                             struct erg_verify_partition *out, struct erg_error *err)
 {
     struct erg_step steps[ERG_VERIFY_WAYS] = {*piece->steps, *piece->steps, *piece->steps};
     steps[ERG_VERIFY_SEQUENTIAL].launch.slot = piece->steps->task.op_count;
