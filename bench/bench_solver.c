@@ -75,6 +75,15 @@ static double resident_mb(void)
     return (double)usage.ru_maxrss / 1024;
 }
 
+/* Of all threads: plans are rounded on all cores. */
+static double process_cpu_s(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
 /* The sweep alone, best of a few runs. */
 static struct counts solve(const struct erg_pipeline *pipeline, const struct erg_frontier *given,
                            double tick_s)
@@ -205,12 +214,12 @@ static struct losses losses_of(const struct erg_iteration_request *request, doub
     const struct erg_pipeline *pipeline = &request->pipeline;
     struct erg_iteration iteration;
     struct erg_error err;
-    double start = erg_cpu_seconds();
+    double start = process_cpu_s();
     if (erg_iteration_solve(&iteration, request, &err) != 0) {
         fprintf(stderr, "%s\n", err.message);
         exit(1);
     }
-    double seconds = erg_cpu_seconds() - start, mean = 0;
+    double seconds = process_cpu_s() - start, mean = 0;
     size_t count = iteration.plan_count;
     double *loss = erg_xcalloc(count, sizeof *loss);
     for (size_t i = 0; i < count; i++) {
@@ -348,12 +357,85 @@ static void compare_with_former(const struct former *before)
                      .blocking_power_w = before->blocking_power_w},
         .tables = profile.tables,
         .points = 100};
-    double start = erg_cpu_seconds();
+    double start = process_cpu_s();
     struct losses now = losses_of(&request, 0);
-    double seconds = erg_cpu_seconds() - start;
+    double seconds = process_cpu_s() - start;
     printf("%-24s %5zu %7.3f %7.3f %7.2f %7.3f %7.3f %7.2f %6.2fx %6.2fx %6.2fx\n", before->profile,
            before->microbatches, before->mean, before->most, before->seconds, now.mean, now.most,
            seconds, now.mean / before->mean, now.most / before->most, seconds / before->seconds);
+    erg_profile_release(&profile);
+}
+
+/* --- profiles like the measured ones, but harder to round --- */
+
+/* A measured profile at so many clocks, spread over the stages, times and energies up to `noise`
+ * off, and of options less than `gap` apart in time only the first. */
+static const struct like {
+    const char *profile;
+    size_t stages, microbatches, clocks;
+    double blocking_power_w, noise, gap;
+} likes[] = {{"gpt3-175b_a100-sxm_bf16", 8, 96, 110, 83.64, 0.003, 0},
+             {"bloom-176b_a40_bf16", 8, 96, 110, 70.38, 0, 0},
+             {"gpt3-175b_a100-sxm_bf16", 8, 96, 110, 83.64, 0.003, 0.03},
+             {"bloom-176b_a40_bf16", 8, 96, 110, 70.38, 0, 0.03},
+             {"gpt3-175b_a100-sxm_bf16", 8, 96, 110, 83.64, 0.01, 0},
+             {"bloom-176b_a40_bf16", 8, 96, 110, 70.38, 0.01, 0},
+             {"gpt3-175b_a100-sxm_bf16", 12, 48, 60, 83.64, 0.01, 0},
+             {"bloom-176b_a40_bf16", 12, 48, 60, 70.38, 0.01, 0},
+             {"gpt3-175b_a100-sxm_bf16", 8, 32, 10, 83.64, 0.003, 0}};
+
+static struct erg_frontier like_table(const struct like *like, const struct erg_frontier *measured,
+                                      struct erg_rng *rng)
+{
+    struct erg_frontier all = {0}, table = {0};
+    for (size_t o = 0; o < like->clocks; o++) {
+        double at = (double)o * (double)(measured->count - 1) / (double)(like->clocks - 1), whole;
+        double part = modf(at, &whole);
+        const struct erg_point *a = &measured->points[(size_t)whole];
+        const struct erg_point *b = part > 0 ? a + 1 : a;
+        double time_off = like->noise * (2 * erg_rng_uniform(rng) - 1);
+        double energy_off = like->noise * (2 * erg_rng_uniform(rng) - 1);
+        erg_frontier_add(&all, (a->time_s + part * (b->time_s - a->time_s)) * (1 + time_off),
+                         (a->energy_j + part * (b->energy_j - a->energy_j)) * (1 + energy_off),
+                         (int64_t)o);
+    }
+    erg_frontier_filter(&all);
+    for (size_t i = 0; i < all.count; i++)
+        if (!table.count ||
+            all.points[i].time_s >= table.points[table.count - 1].time_s * (1 + like->gap))
+            erg_frontier_add(&table, all.points[i].time_s, all.points[i].energy_j,
+                             all.points[i].recipe);
+    erg_frontier_release(&all);
+    return table;
+}
+
+static void print_like(const struct like *like)
+{
+    struct erg_profile profile;
+    struct erg_rng rng;
+    if (load_measured(&profile, like->profile) != 0)
+        return;
+    erg_rng_seed(&rng, 1);
+    struct erg_frontier *tables = erg_xcalloc(2 * like->stages, sizeof *tables);
+    for (size_t t = 0; t < 2 * like->stages; t++)
+        tables[t] = like_table(
+            like, &profile.tables[2 * (t / 2 * profile.virtual_stages / like->stages) + t % 2],
+            &rng);
+    struct erg_iteration_request request = {
+        .pipeline = {.stages = like->stages,
+                     .microbatches = like->microbatches,
+                     .chunks = 1,
+                     .blocking_power_w = like->blocking_power_w},
+        .tables = tables,
+        .points = 100};
+    double start = process_cpu_s();
+    struct losses losses = losses_of(&request, 0);
+    printf("%-24s %2zu x %-3zu %6zu %6.1f %6.1f %7.3f %7.3f %7.3f %7.2f\n", like->profile,
+           like->stages, like->microbatches, like->clocks, 100 * like->noise, 100 * like->gap,
+           losses.mean, losses.p90, losses.most, process_cpu_s() - start);
+    for (size_t t = 0; t < 2 * like->stages; t++)
+        erg_frontier_release(&tables[t]);
+    free(tables);
     erg_profile_release(&profile);
 }
 
@@ -409,5 +491,11 @@ int main(void)
            "CPU s", "mean%", "max%", "CPU s", "mean", "max", "CPU");
     for (size_t i = 0; i < sizeof former / sizeof *former; i++)
         compare_with_former(&former[i]);
+
+    puts("\nProfiles like the measured ones: 100 plans");
+    printf("%-24s %8s %6s %6s %6s %7s %7s %7s %7s\n", "profile", "S x M", "clocks", "noise%",
+           "gap%", "mean%", "p90%", "max%", "CPU s");
+    for (size_t i = 0; i < sizeof likes / sizeof *likes; i++)
+        print_like(&likes[i]);
     return 0;
 }
