@@ -131,11 +131,6 @@ static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, i
 }
 
 /* What is surveyed on one kind of GPU is on all. */
-static bool whole_nanobatch(const struct erg_optimization *o)
-{
-    return o->kinds[0].survey_request.whole_nanobatch;
-}
-
 static bool has_partitions(const struct erg_optimization *o)
 {
     return o->kinds[0].survey.partition_count > 0;
@@ -196,7 +191,7 @@ static void add_partitions(const struct erg_optimization *o, struct erg_method_r
                            bool measured_only)
 {
     add_whole_layers(o, result, ERG_MODE_SEQUENTIAL);
-    if (whole_nanobatch(o))
+    if (o->kinds[0].survey_request.whole_nanobatch)
         add_whole_layers(o, result, ERG_MODE_NANOBATCH);
     for (int direction = 0; direction < 2 && has_partitions(o); direction++) {
         struct erg_layer *composed = NULL;
@@ -418,7 +413,7 @@ int erg_optimization_plan(struct erg_optimization *o, struct erg_error *err)
     }
     if (!status) {
         aim(o, &targets);
-        if (whole_nanobatch(o))
+        if (o->kinds[0].survey_request.whole_nanobatch)
             status = plan_whole_layers(o, ERG_METHOD_NANOBATCHING, ERG_METHOD_NANOBATCHING_CLOCKS,
                                        ERG_MODE_NANOBATCH, err);
     }
