@@ -31,8 +31,8 @@ struct wanted {
 };
 
 /*
- * Short pipelines have less to share what is left over, and cost little to search; so do few plans.
- * All plans together look at instructions some million times.
+ * All plans together look at instructions some million times: a plan is searched longer where there
+ * are few, or where pipelines are short, which have less to share what is left over.
  */
 static struct rounding_effort choose_effort(const struct realiser *realiser,
                                             const struct wanted *wanted)
