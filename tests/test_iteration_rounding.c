@@ -174,14 +174,13 @@ static void test_rounding_of_long_pipelines_costs_little(void **state)
     struct erg_iteration_request request = {
         .pipeline = pipeline_1f1b(8, 70), .tables = tables, .points = 6};
     request.pipeline.blocking_power_w = 80;
-    assert_costs_less(&request, 0.32);
+    assert_costs_less(&request, 0.3);
     free_tables(tables, 16);
 }
 
 /*
  * All stages but the last have to run their forwards at one of two clocks far apart: microbatch by
- * microbatch, each as it comes, all wait for whoever is slow (2 % without mixtures of neighbouring
- * plans).
+ * microbatch, each as it comes, all wait for whoever is slow (2 % without mixtures of cycles).
  */
 static void test_rounding_across_wide_gaps_costs_little(void **state)
 {
@@ -192,9 +191,11 @@ static void test_rounding_across_wide_gaps_costs_little(void **state)
         tables[t].count = 2;
     }
     struct erg_iteration_request request = {
-        .pipeline = pipeline_1f1b(6, 64), .tables = tables, .points = 100};
+        .pipeline = pipeline_1f1b(6, 64), .tables = tables, .points = 12};
     request.pipeline.blocking_power_w = 80;
-    assert_costs_less(&request, 0.4);
+    assert_costs_less(&request, 0.31);
+    request.points = 100;
+    assert_costs_less(&request, 0.36);
     free_tables(tables, 12);
 }
 
@@ -236,7 +237,7 @@ static void test_cycles_are_the_cheapest_of_their_time(void **state)
     struct rounding_cycles cycles;
     struct erg_error err;
     assert_ok(erg_schedule_init(&schedule, &pipeline, &err), &err);
-    assert_ok(option_tables_init(&tables, &schedule, given, 0, &err), &err);
+    assert_ok(erg_option_tables_init(&tables, &schedule, given, 0, &err), &err);
     erg_rounding_cycles_init(&cycles, &schedule, &tables);
     assert_true(cycles.hull.count > 2);
     for (size_t c = 0; c < cycles.hull.count; c++) {
@@ -255,7 +256,7 @@ static void test_cycles_are_the_cheapest_of_their_time(void **state)
         assert_near(least_j, cycle->energy_j, 1e-9);
     }
     erg_rounding_cycles_release(&cycles);
-    option_tables_release(&tables);
+    erg_option_tables_release(&tables);
     erg_schedule_release(&schedule);
     free_tables(given, 6);
 }

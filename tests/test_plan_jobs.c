@@ -13,14 +13,13 @@
 #include "optimize/optimize.h"
 #include "partition/partition.h"
 
-enum { DRAWS = 60, TOP = 4, RUNS = 6 };
+enum { DRAWS = 100, TOP = 4, RUNS = 6 };
 
 /* ---- jobs at random ---- */
 
-static const char *const models[] = {"gpt3-175b",  "llama-2-70b",  "llama-3.3-70b", "llama-65b",
-                                     "llama-2-7b", "llama-3.2-1b", "llama-3.2-3b",  "qwen3-1.7b"};
-/* On several kinds of GPUs only the last of them: their searches take a tenth. */
-enum { MODELS = sizeof models / sizeof *models, SMALL_MODELS = 4 };
+static const char *const models[] = {
+    "gpt3-175b",     "llama-2-70b", "llama-2-7b",   "llama-3.2-1b", "llama-3.2-3b", "qwen3-1.7b",
+    "llama-3.3-70b", "llama-65b",   "llama-3.2-1b", "llama-3.2-3b", "llama-2-7b"};
 static const struct {
     const char *gpu, *engines[2];
 } kinds[] = {{"A100-SXM4-80GB", {"megatron-kwai-a100", "megatron-a100"}},
@@ -54,10 +53,9 @@ struct draw {
 static void parse_drawn(struct draw *draw, struct erg_rng *rng)
 {
     const struct erg_job_overrides any = {.any_layout = true};
+    const size_t model = erg_rng_below(rng, sizeof models / sizeof *models);
     const size_t kind = erg_rng_below(rng, 2);
     const bool mixed = erg_rng_below(rng, 3) == 0;
-    const size_t model =
-        mixed ? MODELS - 1 - erg_rng_below(rng, SMALL_MODELS) : erg_rng_below(rng, MODELS);
     const long sequence = model == 0 ? 2048 : PICK(rng, 2048, 3072, 4096, 6144);
     struct erg_text text = {0};
     struct erg_error err = {0};

@@ -4,8 +4,8 @@
 
 #include "base/least_squares.h"
 #include "base/random.h"
-#include "search/ehvi_internal.h"
 #include "search/gp_internal.h"
+#include "search/search_internal.h"
 
 static void random_front(struct erg_frontier *front, struct erg_rng *rng, size_t count)
 {

@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "device/emulated/emulated.h"
 #include "search/boost_internal.h"
-#include "search/trees_internal.h"
+#include "search/search_internal.h"
 
 static void assert_split(size_t batch, size_t total, size_t dynamic, size_t fastest,
                          size_t uncertain)

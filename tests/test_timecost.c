@@ -134,15 +134,15 @@ static struct check solve(const struct timecost_problem *problem, const struct t
 {
     struct erg_error err;
     struct check check = {.problem = problem, .tables = tables, .table_of = table_of};
-    check.fastest = timecost_longest_path(problem, 1);
-    check.slowest = check.end = timecost_longest_path(problem, 0);
+    check.fastest = erg_timecost_longest_path(problem, 1);
+    check.slowest = check.end = erg_timecost_longest_path(problem, 0);
     check.cost = erg_xcalloc((size_t)(check.slowest - check.fastest) + 1, sizeof(double));
     for (size_t i = 0; i < problem->activity_count; i++)
         check.cost_now += tables[table_of[i]].cheapest_j;
     check.cost[check.slowest - check.fastest] = check.cost_now;
     struct timecost_visitor visitor = {
         .context = &check, .deadline = check.slowest, .piece = check_piece, .plan = check_plan};
-    assert_ok(timecost_sweep(problem, &visitor, &err), &err);
+    assert_ok(erg_timecost_sweep(problem, &visitor, &err), &err);
     assert_true(check.end == check.fastest);
     assert_true(visitor.deadline == check.fastest - 1);
     return check;
@@ -486,7 +486,7 @@ static int32_t count_events(size_t activities, const struct timecost_arc *arcs, 
         table[i] = &both.table;
     struct timecost_problem problem = {activities, table, arc_count, arcs};
     struct timecost_events events;
-    timecost_events_init(&events, &problem);
+    erg_timecost_events_init(&events, &problem);
     *explicit_arcs = 0;
     for (size_t d = 0; d < arc_count; d++) {
         const struct timecost_moment *end = &events.moments[2 * arcs[d].before + 1];
@@ -498,7 +498,7 @@ static int32_t count_events(size_t activities, const struct timecost_arc *arcs, 
         }
     }
     int32_t count = events.count;
-    timecost_events_release(&events);
+    erg_timecost_events_release(&events);
     struct check check = solve(&problem, &both, table_of); /* its plans are checked there */
     free(check.cost);
     free_table(&both);

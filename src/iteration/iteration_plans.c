@@ -98,7 +98,7 @@ static void tighten_deadlines(struct erg_iteration *iteration)
     free(deadlines);
 }
 
-void iteration_sort_plans(struct erg_iteration *iteration)
+void erg_iteration_sort_plans(struct erg_iteration *iteration)
 {
     qsort(iteration->plans, iteration->plan_count, sizeof *iteration->plans, compare_plans);
     tighten_deadlines(iteration);

@@ -3,25 +3,27 @@
 
 #include "base/memory.h"
 #include "io/csv.h"
+#include "io/file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { RANKS = 4 };
 
-struct columns {
+struct profile_columns {
     size_t stage, instruction, frequency, time, energy;
     ptrdiff_t ranks[RANKS]; /* Zeus writes which GPU a row is of; -1 where a column is not there */
 };
 
 /* One row; `line` order is kept so that messages can name the earlier of two rows. */
-struct row {
+struct profile_row {
     size_t row, table;
     long frequency, rank[RANKS];
     double time_s, energy_j;
 };
 
-static int find_columns(const struct erg_csv *csv, struct columns *columns, struct erg_error *err)
+static int find_columns(const struct erg_csv *csv, struct profile_columns *columns,
+                        struct erg_error *err)
 {
     if (erg_csv_require(csv, "stage", &columns->stage, err) != 0 ||
         erg_csv_require(csv, "instruction", &columns->instruction, err) != 0 ||
@@ -35,8 +37,8 @@ static int find_columns(const struct erg_csv *csv, struct columns *columns, stru
     return 0;
 }
 
-static int read_row(const struct erg_csv *csv, const struct columns *columns, size_t row,
-                    struct row *out, struct erg_error *err)
+static int read_row(const struct erg_csv *csv, const struct profile_columns *columns, size_t row,
+                    struct profile_row *out, struct erg_error *err)
 {
     long stage;
     const char *instruction = erg_csv_text(csv, row, columns->instruction);
@@ -79,7 +81,7 @@ static int read_row(const struct erg_csv *csv, const struct columns *columns, si
 
 static int by_table_and_clock(const void *left, const void *right)
 {
-    const struct row *a = left, *b = right;
+    const struct profile_row *a = left, *b = right;
     if (a->table != b->table)
         return a->table < b->table ? -1 : 1;
     if (a->frequency != b->frequency)
@@ -90,7 +92,7 @@ static int by_table_and_clock(const void *left, const void *right)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-static bool is_same_point(const struct row *a, const struct row *b)
+static bool is_same_point(const struct profile_row *a, const struct profile_row *b)
 {
     return a->table == b->table && a->frequency == b->frequency;
 }
@@ -104,12 +106,12 @@ static const char *direction_of(size_t table)
  * Sorted rows: those of one point on several GPUs become one, which takes as long as the slowest
  * and as much energy as they do in the mean. All points of an instruction are of the same GPUs.
  */
-static int merge_ranks(const struct erg_csv *csv, struct row *rows, size_t *count,
+static int merge_ranks(const struct erg_csv *csv, struct profile_row *rows, size_t *count,
                        struct erg_error *err)
 {
     size_t merged = 0, first_ranks = 0;
     for (size_t i = 0, next; i < *count; i = next) {
-        struct row point = rows[i];
+        struct profile_row point = rows[i];
         for (next = i + 1; next < *count && is_same_point(&rows[next], &rows[i]); next++) {
             if (memcmp(rows[next].rank, rows[next - 1].rank, sizeof rows->rank) == 0)
                 return erg_csv_fail(
@@ -137,7 +139,7 @@ static int merge_ranks(const struct erg_csv *csv, struct row *rows, size_t *coun
     return 0;
 }
 
-static int fail_missing(const struct erg_csv *csv, const char *name, const struct row *has,
+static int fail_missing(const struct erg_csv *csv, const char *name, const struct profile_row *has,
                         size_t table, struct erg_error *err)
 {
     return erg_fail(err, ERG_FAILED,
@@ -148,7 +150,7 @@ static int fail_missing(const struct erg_csv *csv, const char *name, const struc
 }
 
 /* Sorted points: both directions of every stage, the same clocks everywhere. */
-static int check_rows(const struct erg_csv *csv, const char *name, const struct row *rows,
+static int check_rows(const struct erg_csv *csv, const char *name, const struct profile_row *rows,
                       size_t count, size_t *tables, struct erg_error *err)
 {
     *tables = (rows[count - 1].table / 2 + 1) * 2;
@@ -179,14 +181,14 @@ static int check_rows(const struct erg_csv *csv, const char *name, const struct 
 
 static int by_row(const void *left, const void *right)
 {
-    const struct row *a = left, *b = right;
+    const struct profile_row *a = left, *b = right;
     return (a->row > b->row) - (a->row < b->row);
 }
 
 static int read_rows(struct erg_profile *profile, const struct erg_csv *csv, const char *name,
-                     struct row *rows, struct erg_error *err)
+                     struct profile_row *rows, struct erg_error *err)
 {
-    struct columns columns;
+    struct profile_columns columns;
     size_t count = erg_csv_rows(csv), tables = 0;
     if (find_columns(csv, &columns, err) != 0)
         return -1;
@@ -212,10 +214,14 @@ static int read_rows(struct erg_profile *profile, const struct erg_csv *csv, con
     return 0;
 }
 
-static int take(struct erg_profile *profile, struct erg_csv *csv, const char *name,
-                struct erg_error *err)
+int erg_profile_parse(struct erg_profile *profile, const char *name, const char *text,
+                      size_t length, struct erg_error *err)
 {
-    struct row *rows = erg_xcalloc(erg_csv_rows(csv) + 1, sizeof *rows);
+    struct erg_csv *csv;
+    *profile = (struct erg_profile){0};
+    if (erg_csv_parse(&csv, name, text, length, err) != 0)
+        return -1;
+    struct profile_row *rows = erg_xcalloc(erg_csv_rows(csv) + 1, sizeof *rows);
     int result = read_rows(profile, csv, name, rows, err);
     free(rows);
     erg_csv_free(csv);
@@ -224,21 +230,14 @@ static int take(struct erg_profile *profile, struct erg_csv *csv, const char *na
 
 int erg_profile_load(struct erg_profile *profile, const char *path, struct erg_error *err)
 {
-    struct erg_csv *csv;
+    char *text;
+    size_t length;
     *profile = (struct erg_profile){0};
-    if (erg_csv_load(&csv, path, err) != 0)
+    if (erg_file_read(path, 0, &text, &length, err) != 0)
         return -1;
-    return take(profile, csv, path, err);
-}
-
-int erg_profile_parse(struct erg_profile *profile, const char *name, const char *text,
-                      size_t length, struct erg_error *err)
-{
-    struct erg_csv *csv;
-    *profile = (struct erg_profile){0};
-    if (erg_csv_parse(&csv, name, text, length, err) != 0)
-        return -1;
-    return take(profile, csv, name, err);
+    int result = erg_profile_parse(profile, path, text, length, err);
+    free(text);
+    return result;
 }
 
 void erg_profile_release(struct erg_profile *profile)

@@ -30,29 +30,33 @@ struct wanted {
     double time_s, cost_j;    /* of the choice */
 };
 
-/* Short pipelines have less to share what is left over, and cost little to search. */
+/*
+ * All plans together look at instructions some million times: a plan is searched longer where there
+ * are few, or where pipelines are short, which have less to share what is left over.
+ */
 static struct rounding_effort choose_effort(const struct realiser *realiser,
                                             const struct wanted *wanted)
 {
-    static const size_t long_pipeline = 1024; /* instructions */
+    static const size_t all_looks = 7000000; /* instructions */
     if (realiser->request->tries)
         return (struct rounding_effort){.least = 16, .most = 16};
     const struct erg_iteration *iteration = realiser->iteration;
-    size_t more = long_pipeline / iteration->schedule.count;
-    more = more < 1 ? 1 : more > 4 ? 4 : more;
+    size_t count = iteration->schedule.count;
+    size_t fewest = wanted->will_run ? 256 : 24, most = 1024;
+    size_t looks = all_looks / (count * realiser->expected);
+    looks = looks < fewest ? fewest : looks > most ? most : looks;
     double planned_j = iteration->plans[wanted->plan].planned_energy_j;
-    struct rounding_effort effort = {.least = wanted->will_run ? 32 : 8,
-                                     .most = (wanted->will_run ? 256 : 24) * more,
-                                     .enough_j = planned_j * (1 + good_loss),
-                                     .poor_j = planned_j * (1 + poor_loss)};
-    effort.utmost = 2 * effort.most;
-    return effort;
+    return (struct rounding_effort){.least = wanted->will_run ? 32 : 8,
+                                    .most = looks,
+                                    .utmost = 2 * looks,
+                                    .enough_j = planned_j * (1 + good_loss),
+                                    .poor_j = planned_j * (1 + poor_loss)};
 }
 
 static struct rounding *new_rounding(const struct realiser *realiser)
 {
-    return rounding_new(&realiser->iteration->schedule, realiser->tables, &realiser->cycles,
-                        realiser->request->seed);
+    return erg_rounding_new(&realiser->iteration->schedule, realiser->tables, &realiser->cycles,
+                            realiser->request->seed);
 }
 
 static int choose(void *context, size_t i, struct erg_error *err)
@@ -64,9 +68,9 @@ static int choose(void *context, size_t i, struct erg_error *err)
     struct rounding_effort effort = choose_effort(realiser, wanted);
     struct rounding *rounding = new_rounding(realiser);
     wanted->choice = erg_xcalloc(rounding->count, sizeof *wanted->choice);
-    rounding_round(rounding, &wanted->continuous, wanted->deadline_s, &effort, wanted->choice);
+    erg_rounding_round(rounding, &wanted->continuous, wanted->deadline_s, &effort, wanted->choice);
     erg_rounding_measure(rounding, wanted->choice, &wanted->time_s, &wanted->cost_j);
-    rounding_free(rounding);
+    erg_rounding_free(rounding);
     erg_progress("choosing options", 1 + atomic_fetch_add(&realiser->done, 1), realiser->expected);
     return 0;
 }
@@ -100,7 +104,7 @@ static int mix(void *context, size_t i, struct erg_error *err)
     memcpy(wanted->mixed, wanted->choice, rounding->count * sizeof *wanted->mixed);
     erg_rounding_mix(rounding, &wanted->continuous, wanted->deadline_s, &effort,
                      items[a->recipe].choice, items[b->recipe].choice, wanted->mixed);
-    rounding_free(rounding);
+    erg_rounding_free(rounding);
     return 0;
 }
 
@@ -127,14 +131,14 @@ static void store_plans(struct realiser *realiser)
         assert(plan->time_s <= wanted->deadline_s * (1 + 4 * ROUNDING_MARGIN));
         plan->time_s = fmin(plan->time_s, wanted->deadline_s);
     }
-    rounding_free(rounding);
+    erg_rounding_free(rounding);
 }
 
 static void forget_wanted(struct realiser *realiser)
 {
     for (size_t i = 0; i < realiser->wanted.count; i++) {
         struct wanted *wanted = &realiser->wanted.items[i];
-        timecost_plan_free(&wanted->continuous);
+        erg_timecost_plan_free(&wanted->continuous);
         free(wanted->choice);
         free(wanted->mixed);
     }
@@ -156,7 +160,7 @@ static struct erg_iteration_plan *add_plan(struct realiser *realiser)
     return plan;
 }
 
-int realiser_finish(struct realiser *realiser, struct erg_error *err)
+int erg_realiser_finish(struct realiser *realiser, struct erg_error *err)
 {
     size_t count = realiser->wanted.count;
     if (count && !realiser->cycles.table_count)
@@ -174,8 +178,9 @@ int realiser_finish(struct realiser *realiser, struct erg_error *err)
     return result;
 }
 
-void realiser_want(struct realiser *realiser, const struct timecost_plan *continuous,
-                   double planned_time_s, double planned_energy_j, double deadline_s, bool will_run)
+void erg_realiser_want(struct realiser *realiser, const struct timecost_plan *continuous,
+                       double planned_time_s, double planned_energy_j, double deadline_s,
+                       bool will_run)
 {
     const struct timecost_problem *problem = realiser->problem;
     struct erg_iteration_plan *plan = add_plan(realiser);
@@ -184,15 +189,15 @@ void realiser_want(struct realiser *realiser, const struct timecost_plan *contin
     struct wanted wanted = {.plan = realiser->iteration->plan_count - 1,
                             .deadline_s = deadline_s,
                             .will_run = will_run,
-                            .continuous = timecost_plan_new(problem)};
-    timecost_plan_copy(&wanted.continuous, continuous, problem);
+                            .continuous = erg_timecost_plan_new(problem)};
+    erg_timecost_plan_copy(&wanted.continuous, continuous, problem);
     ERG_PUSH(&realiser->wanted, items, wanted);
-    size_t kept = realiser->wanted.count * timecost_plan_bytes(problem);
+    size_t kept = realiser->wanted.count * erg_timecost_plan_bytes(problem);
     if (kept > MOST_KEPT && realiser->wanted.count >= LEAST_KEPT)
-        realiser_finish(realiser, NULL); /* if it is interrupted, so is the sweep */
+        erg_realiser_finish(realiser, NULL); /* if it is interrupted, so is the sweep */
 }
 
-void realiser_release(struct realiser *realiser)
+void erg_realiser_release(struct realiser *realiser)
 {
     forget_wanted(realiser);
     free(realiser->wanted.items);

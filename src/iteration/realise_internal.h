@@ -30,12 +30,12 @@ struct realiser {
  * A plan of planned_energy_j for planned_time_s, to be realised within deadline_s; it is copied.
  * Plans that may really run (`will_run`) are searched more than those that show what is possible.
  */
-void realiser_want(struct realiser *realiser, const struct timecost_plan *plan,
-                   double planned_time_s, double planned_energy_j, double deadline_s,
-                   bool will_run);
+void erg_realiser_want(struct realiser *realiser, const struct timecost_plan *plan,
+                       double planned_time_s, double planned_energy_j, double deadline_s,
+                       bool will_run);
 
 /* Realises what is left. Fails only when interrupted; the plans are then worth nothing. */
-int realiser_finish(struct realiser *realiser, struct erg_error *err);
-void realiser_release(struct realiser *realiser); /* not the iteration */
+int erg_realiser_finish(struct realiser *realiser, struct erg_error *err);
+void erg_realiser_release(struct realiser *realiser); /* not the iteration */
 
 #endif

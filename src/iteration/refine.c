@@ -62,7 +62,7 @@ void erg_iteration_add_plans(struct erg_iteration *iteration,
     iteration->plans = erg_xrealloc(iteration->plans, iteration->plan_count + count, sizeof *plans);
     memcpy(iteration->plans + iteration->plan_count, plans, count * sizeof *plans);
     iteration->plan_count += count;
-    iteration_sort_plans(iteration);
+    erg_iteration_sort_plans(iteration);
 }
 
 void erg_iteration_take_plans(struct erg_iteration *iteration, struct erg_iteration *from)
@@ -72,8 +72,8 @@ void erg_iteration_take_plans(struct erg_iteration *iteration, struct erg_iterat
     erg_iteration_release(from);
 }
 
-int iteration_refine_least(struct erg_iteration *iteration,
-                           const struct erg_iteration_request *request, struct erg_error *err)
+int erg_iteration_refine_least(struct erg_iteration *iteration,
+                               const struct erg_iteration_request *request, struct erg_error *err)
 {
     enum { TRIES = 16 };
     static const double worth_it = 0.003; /* of the energy: full clock tables gain less */

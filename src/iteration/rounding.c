@@ -63,7 +63,7 @@ static void floor_start(struct rounding *rounding, double deadline_s)
     memset(rounding->choice, 0, rounding->count * sizeof *rounding->choice);
     find_latest(rounding, deadline_s * (1 - ROUNDING_MARGIN));
     for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         double start = rounding->start[p] = rounding_ready(rounding, place);
         uint16_t option = rounding->floor[p];
         while (option && start + place->options[option].time_s > rounding->latest[p])
@@ -89,7 +89,7 @@ static void load_plan(struct rounding *rounding, const struct timecost_plan *pla
 {
     double unit_w = rounding->tables->slope_unit_w;
     for (size_t p = 0; p < rounding->count; p++) {
-        struct place *place = &rounding->places[p];
+        struct rounding_place *place = &rounding->places[p];
         int32_t ticks = plan->duration[place->instruction], *flow = place->before_flow;
         rounding->price_w[p] = (double)plan->flow[place->instruction] * unit_w;
         for (int k = 0; k < 2; k++)
@@ -118,7 +118,10 @@ static double divide(struct rounding *rounding, const uint16_t *fast, const uint
     return forward(rounding);
 }
 
-/* Phases of a fast choice, which is on time, and of a slow one, which is late, compete. */
+/*
+ * Phases of a fast choice, which is on time, and of a slow one, which is late, compete: as they
+ * are, and with another choice where the pipeline fills and drains.
+ */
 static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fast,
                 const uint16_t *slow, double *best_j)
 {
@@ -131,9 +134,13 @@ static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fa
             else
                 high = middle;
         }
-        divide(rounding, fast, slow, low, last);
-        reclaim(rounding, deadline_s);
-        compete(rounding, deadline_s, best_j);
+        for (int beam = 0; beam < 2; beam++) {
+            divide(rounding, fast, slow, low, last);
+            if (beam && !erg_rounding_beam(rounding, deadline_s, true))
+                continue;
+            reclaim(rounding, deadline_s);
+            compete(rounding, deadline_s, best_j);
+        }
     }
 }
 
@@ -141,11 +148,9 @@ static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fa
 static double repeat_cycle(struct rounding *rounding, size_t cycle, uint16_t *choice)
 {
     const uint16_t *option = &rounding->cycles->option[cycle * rounding->cycles->table_count];
-    int32_t ends = (int32_t)rounding->cycles->table_count / 2; /* a phase per stage */
     for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
-        bool steady = place->phase >= ends && place->phase < rounding->phases - ends;
-        choice[p] = steady ? option[place->table] : rounding->best[p];
+        const struct rounding_place *place = &rounding->places[p];
+        choice[p] = rounding_is_steady(rounding, place) ? option[place->table] : rounding->best[p];
     }
     memcpy(rounding->choice, choice, rounding->count * sizeof *choice);
     return forward(rounding);
@@ -183,7 +188,7 @@ static void search(struct rounding *rounding, double deadline_s,
          done < effort->least || (done<effort->most && * best_j> effort->enough_j) ||
          (done<effort->utmost && * best_j> effort->poor_j);
          done += ROUND) {
-        rounding_search(rounding, deadline_s, ROUND, rng);
+        erg_rounding_search(rounding, deadline_s, ROUND, rng);
         compete(rounding, deadline_s, best_j);
     }
 }
@@ -195,8 +200,8 @@ static void begin(struct rounding *rounding, const struct timecost_plan *plan, s
     load_plan(rounding, plan);
 }
 
-void rounding_round(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
-                    const struct rounding_effort *effort, uint16_t *choice)
+void erg_rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
+                        double deadline_s, const struct rounding_effort *effort, uint16_t *choice)
 {
     struct erg_rng rng;
     double best_j = DBL_MAX;
@@ -207,7 +212,7 @@ void rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
     reclaim(rounding, deadline_s);
     compete(rounding, deadline_s, &best_j);
     assert(best_j < DBL_MAX && "all at the fastest option is always on time");
-    if (rounding_beam(rounding, deadline_s)) {
+    if (erg_rounding_beam(rounding, deadline_s, false)) {
         reclaim(rounding, deadline_s);
         compete(rounding, deadline_s, &best_j);
     }
@@ -246,7 +251,7 @@ void erg_rounding_measure(struct rounding *rounding, const uint16_t *choice, dou
 void erg_rounding_options(const struct rounding *rounding, const uint16_t *choice, uint32_t *option)
 {
     for (size_t p = 0; p < rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         option[place->instruction] = place->options[choice[p]].index;
     }
 }

@@ -14,7 +14,7 @@ enum { BEAM_WIDTH = 16 };
 enum { TRIED = 6 };
 
 /* A way to go on: the state it comes from, the option taken, and when the instruction ends. */
-struct step {
+struct beam_step {
     double excess_j, finish;
     uint16_t parent, option;
 };
@@ -28,14 +28,15 @@ struct beam {
     uint32_t *slot_of; /* per place; places that are never waited for at once may share a slot */
     uint32_t slots;
     double *finish[2], *excess_j, *limit;
-    struct step *best; /* the next states, cheapest first */
+    bool keeps_steady;
+    struct beam_step *best; /* the next states, cheapest first */
     size_t best_count;
     struct taken {
         uint16_t parent, option;
     } * taken; /* [place][state] */
 };
 
-static int32_t last_waiting(const struct place *place, int32_t p)
+static int32_t last_waiting(const struct rounding_place *place, int32_t p)
 {
     for (int k = 0; k < 2; k++)
         p = place->after[k] > p ? place->after[k] : p;
@@ -46,7 +47,7 @@ static void assign_slots(struct beam *beam, const struct rounding *rounding)
 {
     uint32_t *unused = erg_xcalloc(rounding->count, sizeof *unused), unused_count = 0;
     for (int32_t p = 0; p < (int32_t)rounding->count; p++) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         beam->slot_of[p] = unused_count ? unused[--unused_count] : beam->slots++;
         if (last_waiting(place, p) == p)
             unused[unused_count++] = beam->slot_of[p];
@@ -60,7 +61,7 @@ static void assign_slots(struct beam *beam, const struct rounding *rounding)
     free(unused);
 }
 
-struct beam *beam_new(const struct rounding *rounding)
+struct beam *erg_beam_new(const struct rounding *rounding)
 {
     struct beam *beam = erg_xcalloc(1, sizeof *beam);
     size_t count = rounding->count;
@@ -76,7 +77,7 @@ struct beam *beam_new(const struct rounding *rounding)
     return beam;
 }
 
-void beam_free(struct beam *beam)
+void erg_beam_free(struct beam *beam)
 {
     free(beam->slot_of);
     free(beam->finish[0]);
@@ -88,21 +89,29 @@ void beam_free(struct beam *beam)
     free(beam);
 }
 
+static bool is_kept(const struct beam *beam, const struct rounding *rounding, int32_t p)
+{
+    return beam->keeps_steady && rounding_is_steady(rounding, &rounding->places[p]);
+}
+
 /*
- * Latest finishes while all that follow take the option just below their planned duration: that
- * one then always fits, so no state comes to a dead end, and some may run late for a while.
+ * Latest finishes while all that follow take the option just below their planned duration or the
+ * one that they keep: that one then always fits, so no state comes to a dead end, and some may run
+ * late for a while.
  */
 static void find_limits(struct beam *beam, const struct rounding *rounding, double deadline_s)
 {
     for (size_t p = rounding->count; p-- > 0;) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         beam->limit[p] = deadline_s;
         for (int k = 0; k < 2; k++) {
             int32_t after = place->after[k];
             if (after < 0)
                 continue;
-            const struct option *floor = &rounding->places[after].options[rounding->floor[after]];
-            double limit = beam->limit[after] - floor->time_s - place->after_s[k];
+            const uint16_t *least =
+                is_kept(beam, rounding, after) ? rounding->choice : rounding->floor;
+            double time_s = rounding->places[after].options[least[after]].time_s;
+            double limit = beam->limit[after] - time_s - place->after_s[k];
             beam->limit[p] = limit < beam->limit[p] ? limit : beam->limit[p];
         }
     }
@@ -114,10 +123,16 @@ static double priced_j(const struct rounding *rounding, int32_t p, uint32_t opti
     return o->cost_j + rounding->price_w[p] * o->time_s;
 }
 
-/* The options of least cost with their time priced, best first. Returns how many. */
-static size_t find_favourites(const struct rounding *rounding, int32_t p, uint32_t *favourites)
+/* The options of least cost with their time priced, best first, or the one that is kept. Returns
+ * how many. */
+static size_t find_favourites(const struct beam *beam, const struct rounding *rounding, int32_t p,
+                              uint32_t *favourites)
 {
     size_t count = 0;
+    if (is_kept(beam, rounding, p)) {
+        favourites[0] = rounding->choice[p];
+        return 1;
+    }
     for (uint32_t o = 0; o < rounding->places[p].option_count; o++) {
         size_t at = count < TRIED ? count++ : TRIED;
         for (; at > 0 && priced_j(rounding, p, favourites[at - 1]) > priced_j(rounding, p, o); at--)
@@ -129,7 +144,7 @@ static size_t find_favourites(const struct rounding *rounding, int32_t p, uint32
     return count;
 }
 
-static uint32_t slowest_within(const struct place *place, double room)
+static uint32_t slowest_within(const struct rounding_place *place, double room)
 {
     uint32_t low = 0, high = place->option_count;
     while (high - low > 1) {
@@ -142,7 +157,7 @@ static uint32_t slowest_within(const struct place *place, double room)
     return low;
 }
 
-static void offer(struct beam *beam, struct step step)
+static void offer(struct beam *beam, struct beam_step step)
 {
     if (beam->best_count == BEAM_WIDTH) {
         if (step.excess_j >= beam->best[BEAM_WIDTH - 1].excess_j)
@@ -159,7 +174,7 @@ static void offer(struct beam *beam, struct step step)
 static void extend(struct beam *beam, const struct rounding *rounding, int32_t p, size_t state,
                    const uint32_t *favourites, size_t favourite_count)
 {
-    const struct place *place = &rounding->places[p];
+    const struct rounding_place *place = &rounding->places[p];
     const double *finish = beam->finish[0] + state * beam->slots;
     double ready[2] = {0, 0}, start = 0;
     for (int k = 0; k < 2; k++)
@@ -173,16 +188,18 @@ static void extend(struct beam *beam, const struct rounding *rounding, int32_t p
     for (int k = 0; k < 2; k++)
         excess_j += place->before_w[k] * (start - ready[k]);
     uint32_t slowest = slowest_within(place, beam->limit[p] - start);
+    if (is_kept(beam, rounding, p) && slowest > favourites[0])
+        slowest = favourites[0];
     bool offered = false;
     for (size_t f = 0; f <= favourite_count && !(f == favourite_count && offered); f++) {
         uint32_t option = f < favourite_count ? favourites[f] : slowest;
         if (option > slowest)
             continue;
         offered = offered || option == slowest;
-        offer(beam, (struct step){.excess_j = excess_j + priced_j(rounding, p, option),
-                                  .finish = start + place->options[option].time_s,
-                                  .parent = (uint16_t)state,
-                                  .option = (uint16_t)option});
+        offer(beam, (struct beam_step){.excess_j = excess_j + priced_j(rounding, p, option),
+                                       .finish = start + place->options[option].time_s,
+                                       .parent = (uint16_t)state,
+                                       .option = (uint16_t)option});
     }
 }
 
@@ -190,7 +207,7 @@ static void advance(struct beam *beam, int32_t p)
 {
     size_t bytes = beam->slots * sizeof **beam->finish;
     for (size_t s = 0; s < beam->best_count; s++) {
-        const struct step *step = &beam->best[s];
+        const struct beam_step *step = &beam->best[s];
         double *finish = beam->finish[1] + s * beam->slots;
         memcpy(finish, beam->finish[0] + step->parent * beam->slots, bytes);
         finish[beam->slot_of[p]] = step->finish;
@@ -202,16 +219,17 @@ static void advance(struct beam *beam, int32_t p)
     beam->finish[1] = swap;
 }
 
-bool rounding_beam(struct rounding *rounding, double deadline_s)
+bool erg_rounding_beam(struct rounding *rounding, double deadline_s, bool keeps_steady)
 {
     struct beam *beam = rounding->beam;
+    beam->keeps_steady = keeps_steady;
     int32_t count = (int32_t)rounding->count;
     find_limits(beam, rounding, deadline_s * (1 - ROUNDING_MARGIN));
     beam->excess_j[0] = 0;
     size_t states = 1;
     for (int32_t p = 0; p < count; p++) {
         uint32_t favourites[TRIED];
-        size_t favourite_count = find_favourites(rounding, p, favourites);
+        size_t favourite_count = find_favourites(beam, rounding, p, favourites);
         beam->best_count = 0;
         for (size_t state = 0; state < states; state++)
             extend(beam, rounding, p, state, favourites, favourite_count);

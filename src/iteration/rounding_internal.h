@@ -25,7 +25,7 @@
 #define ROUNDING_MARGIN 1e-12
 
 /* An instruction at its place in the topological order; links are places, -1 for none. */
-struct place {
+struct rounding_place {
     int32_t before[2], after[2];
     double before_s[2], after_s[2]; /* latencies */
     int32_t before_flow[2];         /* where the solver reports the flow of the dependency */
@@ -58,10 +58,11 @@ struct rounding {
     const struct rounding_cycles *cycles;
     size_t count;
     int32_t phases;
-    int32_t reach;          /* the most places between an instruction and its successor */
-    uint64_t seed;          /* of the local search */
-    double stage_power_w;   /* P * S */
-    struct place *places;   /* by start time of the fastest schedule: a range is a slice of time */
+    int32_t reach;        /* the most places between an instruction and its successor */
+    uint64_t seed;        /* of the local search */
+    double stage_power_w; /* P * S */
+    struct rounding_place
+        *places;            /* by start time of the fastest schedule: a range is a slice of time */
     double *start, *latest; /* per place: start, latest finish */
     double *price_w; /* per place: what a second more or less is worth in the continuous plan */
     uint16_t *choice, *best, *floor; /* per place: index into its options */
@@ -72,10 +73,18 @@ struct rounding {
     struct beam *beam;
 };
 
-struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct option_tables *tables,
-                              const struct rounding_cycles *cycles, uint64_t seed);
-void rounding_free(struct rounding *rounding);
+/* Whether the phase of a place is one in which no stage fills or drains. */
+static inline bool rounding_is_steady(const struct rounding *rounding,
+                                      const struct rounding_place *place)
+{
+    int32_t ends = (int32_t)rounding->tables->count / 2; /* a phase per stage */
+    return place->phase >= ends && place->phase < rounding->phases - ends;
+}
+
+struct rounding *erg_rounding_new(const struct erg_schedule *schedule,
+                                  const struct option_tables *tables,
+                                  const struct rounding_cycles *cycles, uint64_t seed);
+void erg_rounding_free(struct rounding *rounding);
 
 /*
  * How often to look at each instruction: at least, at most until a plan needs enough_j, and at the
@@ -90,8 +99,8 @@ struct rounding_effort {
  * deadline_s at least the true shortest time, met but for the errors of addition. `choice` has one
  * entry per place.
  */
-void rounding_round(struct rounding *rounding, const struct timecost_plan *plan, double deadline_s,
-                    const struct rounding_effort *effort, uint16_t *choice);
+void erg_rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
+                        double deadline_s, const struct rounding_effort *effort, uint16_t *choice);
 
 /*
  * Improves `choice`, which is on time, where a mixture of two others does better: `slow`, which is
@@ -119,12 +128,13 @@ void erg_rounding_options(const struct rounding *rounding, const uint16_t *choic
  * Fills `choice` by beam search. By the duality of the continuous problem, a choice costs beyond
  * the plan what its options do with their time at the plan's prices, and each second of slack on
  * a dependency at the price of that one. So a partial choice can be charged for every mismatch as
- * soon as it arises, and the best of them go on. false within the last tick of the
- * shortest time, where not even the options below the plan may fit.
+ * soon as it arises, and the best of them go on. Where it `keeps_steady`, the places of the steady
+ * state keep their choice. false where not even the options below the plan may fit: within the last
+ * tick of the shortest time, and where what is kept leaves no room.
  */
-bool rounding_beam(struct rounding *rounding, double deadline_s);
-struct beam *beam_new(const struct rounding *rounding);
-void beam_free(struct beam *beam);
+bool erg_rounding_beam(struct rounding *rounding, double deadline_s, bool keeps_steady);
+struct beam *erg_beam_new(const struct rounding *rounding);
+void erg_beam_free(struct beam *beam);
 
 /*
  * Improves `choice`, which must be on time. First pairs of an instruction and its successor trade
@@ -132,8 +142,8 @@ void beam_free(struct beam *beam);
  * its instructions or copies the options that other microbatches have found, gives the slack away
  * again in another order, lets pairs trade and keeps what costs no more.
  */
-void rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
-                     struct erg_rng *rng);
+void erg_rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
+                         struct erg_rng *rng);
 
 static inline double rounding_time(const struct rounding *rounding, int32_t p)
 {
@@ -141,7 +151,8 @@ static inline double rounding_time(const struct rounding *rounding, int32_t p)
 }
 
 /* Earliest start of a place, its predecessors' starts and choices being settled. */
-static inline double rounding_ready(const struct rounding *rounding, const struct place *place)
+static inline double rounding_ready(const struct rounding *rounding,
+                                    const struct rounding_place *place)
 {
     double start = 0;
     for (int k = 0; k < 2; k++) {
@@ -156,8 +167,8 @@ static inline double rounding_ready(const struct rounding *rounding, const struc
 }
 
 /* Latest finish of a place, its successors' latest finishes and choices being settled. */
-static inline double rounding_limit(const struct rounding *rounding, const struct place *place,
-                                    double deadline_s)
+static inline double rounding_limit(const struct rounding *rounding,
+                                    const struct rounding_place *place, double deadline_s)
 {
     double latest = deadline_s;
     for (int k = 0; k < 2; k++) {
@@ -173,7 +184,7 @@ static inline double rounding_limit(const struct rounding *rounding, const struc
 /* The slowest option that fits between start and latest finish and saves `share` of the price. */
 static inline void rounding_slow_down(struct rounding *rounding, int32_t p, double share)
 {
-    const struct place *place = &rounding->places[p];
+    const struct rounding_place *place = &rounding->places[p];
     const struct option *now = &place->options[rounding->choice[p]];
     double least_w = share * rounding->price_w[p];
     for (uint32_t o = rounding->choice[p] + 1u; o < place->option_count; o++) {

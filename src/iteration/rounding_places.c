@@ -24,7 +24,7 @@ static uint32_t *order_by_time(const struct erg_schedule *schedule,
 {
     struct start *starts = erg_xcalloc(schedule->count, sizeof *starts);
     double *start_s = erg_xcalloc(schedule->count, sizeof *start_s);
-    option_tables_span_s(tables, schedule, true, start_s);
+    erg_option_tables_span_s(tables, schedule, true, start_s);
     for (size_t rank = 0; rank < schedule->count; rank++) {
         uint32_t i = schedule->order[rank];
         starts[rank] = (struct start){start_s[i], (uint32_t)rank, i};
@@ -64,9 +64,9 @@ static void find_phases(struct rounding *rounding, const struct erg_schedule *sc
     rounding->phases = (int32_t)(schedule->per_stage / 2) + 1;
 }
 
-struct rounding *rounding_new(const struct erg_schedule *schedule,
-                              const struct option_tables *tables,
-                              const struct rounding_cycles *cycles, uint64_t seed)
+struct rounding *erg_rounding_new(const struct erg_schedule *schedule,
+                                  const struct option_tables *tables,
+                                  const struct rounding_cycles *cycles, uint64_t seed)
 {
     struct rounding *rounding = erg_xcalloc(1, sizeof *rounding);
     size_t count = schedule->count;
@@ -94,12 +94,12 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
     for (size_t p = 0; p < count; p++) {
         uint32_t i = order[p];
         size_t t = erg_table_index(&schedule->pipeline, &schedule->instructions[i]);
-        struct place *place = &rounding->places[p];
-        *place = (struct place){.options = tables->tables[t].options,
-                                .option_count = (uint32_t)tables->tables[t].count,
-                                .table = (uint32_t)t,
-                                .instruction = i,
-                                .microbatch = schedule->instructions[i].microbatch};
+        struct rounding_place *place = &rounding->places[p];
+        *place = (struct rounding_place){.options = tables->tables[t].options,
+                                         .option_count = (uint32_t)tables->tables[t].count,
+                                         .table = (uint32_t)t,
+                                         .instruction = i,
+                                         .microbatch = schedule->instructions[i].microbatch};
         rounding->place_of[t * rounding->microbatches + place->microbatch] = (int32_t)p;
         for (int k = 0; k < 2; k++) {
             uint32_t before = schedule->before[i][k], after = schedule->after[i][k];
@@ -117,15 +117,15 @@ struct rounding *rounding_new(const struct erg_schedule *schedule,
     find_phases(rounding, schedule, place_of);
     free(place_of);
     free(order);
-    rounding->beam = beam_new(rounding);
+    rounding->beam = erg_beam_new(rounding);
     return rounding;
 }
 
-void rounding_free(struct rounding *rounding)
+void erg_rounding_free(struct rounding *rounding)
 {
     if (!rounding)
         return;
-    beam_free(rounding->beam);
+    erg_beam_free(rounding->beam);
     free(rounding->places);
     free(rounding->place_of);
     free(rounding->start);

@@ -18,11 +18,11 @@ enum { ROUNDS = 20 };
 enum { FARTHEST = 32 };
 
 /* Places [from, to): all paths between two of them stay inside. */
-struct range {
+struct place_range {
     int32_t from, to;
 };
 
-static double cost_of(const struct rounding *rounding, struct range range)
+static double cost_of(const struct rounding *rounding, struct place_range range)
 {
     double sum = 0;
     for (int32_t p = range.from; p < range.to; p++)
@@ -30,20 +30,20 @@ static double cost_of(const struct rounding *rounding, struct range range)
     return sum;
 }
 
-static void update_starts(struct rounding *rounding, struct range range)
+static void update_starts(struct rounding *rounding, struct place_range range)
 {
     for (int32_t p = range.from; p < range.to; p++)
         rounding->start[p] = rounding_ready(rounding, &rounding->places[p]);
 }
 
-static void update_latest(struct rounding *rounding, struct range range, double deadline_s)
+static void update_latest(struct rounding *rounding, struct place_range range, double deadline_s)
 {
     for (int32_t p = range.to; p-- > range.from;)
         rounding->latest[p] = rounding_limit(rounding, &rounding->places[p], deadline_s);
 }
 
 /* Early ones first: they see their true start and what the later ones have left them. */
-static void fill_forward(struct rounding *rounding, struct range range, double share)
+static void fill_forward(struct rounding *rounding, struct place_range range, double share)
 {
     for (int32_t p = range.from; p < range.to; p++) {
         rounding->start[p] = rounding_ready(rounding, &rounding->places[p]);
@@ -52,7 +52,7 @@ static void fill_forward(struct rounding *rounding, struct range range, double s
 }
 
 /* Late ones first. */
-static void fill_backward(struct rounding *rounding, struct range range, double deadline_s,
+static void fill_backward(struct rounding *rounding, struct place_range range, double deadline_s,
                           double share)
 {
     for (int32_t p = range.to; p-- > range.from;) {
@@ -62,7 +62,7 @@ static void fill_backward(struct rounding *rounding, struct range range, double 
 }
 
 /* Starts after the range and latest finishes before it, as far as they change, in `bounds`. */
-static void spread(struct rounding *rounding, struct range range, struct range bounds,
+static void spread(struct rounding *rounding, struct place_range range, struct place_range bounds,
                    double deadline_s)
 {
     int32_t unchanged = 0;
@@ -81,7 +81,7 @@ static void spread(struct rounding *rounding, struct range range, struct range b
 
 /* --- pairs --- */
 
-static bool on_time(const struct rounding *rounding, struct range range)
+static bool on_time(const struct rounding *rounding, struct place_range range)
 {
     for (int32_t p = range.from; p < range.to; p++)
         if (rounding->start[p] + rounding_time(rounding, p) > rounding->latest[p])
@@ -99,7 +99,7 @@ struct window {
 static struct window window_of(const struct rounding *rounding, int32_t p, int32_t q,
                                double deadline_s)
 {
-    struct place first = rounding->places[p], second = rounding->places[q];
+    struct rounding_place first = rounding->places[p], second = rounding->places[q];
     for (int k = 0; k < 2; k++) { /* without each other */
         if (first.after[k] == q)
             first.after[k] = -1;
@@ -115,7 +115,7 @@ static struct window window_of(const struct rounding *rounding, int32_t p, int32
 static bool best_pair(struct rounding *rounding, int32_t p, int32_t q, double latency_s,
                       struct window window)
 {
-    const struct place *first = &rounding->places[p], *second = &rounding->places[q];
+    const struct rounding_place *first = &rounding->places[p], *second = &rounding->places[q];
     uint32_t a = rounding->choice[p], b = rounding->choice[q];
     double before = first->options[a].cost_j + second->options[b].cost_j;
     double least = before - 1e-12 * fabs(before); /* not for an error of addition */
@@ -144,7 +144,7 @@ static bool best_pair(struct rounding *rounding, int32_t p, int32_t q, double la
  * Lets place `p` and its successor trade time. Where another path leads from one to the other the
  * new options may come too late; then nothing changes.
  */
-static bool trade(struct rounding *rounding, int32_t p, int k, struct range bounds,
+static bool trade(struct rounding *rounding, int32_t p, int k, struct place_range bounds,
                   double deadline_s)
 {
     int32_t q = rounding->places[p].after[k];
@@ -152,7 +152,7 @@ static bool trade(struct rounding *rounding, int32_t p, int k, struct range boun
     if (!best_pair(rounding, p, q, rounding->places[p].after_s[k],
                    window_of(rounding, p, q, deadline_s)))
         return false;
-    struct range range = {p, q + 1};
+    struct place_range range = {p, q + 1};
     update_starts(rounding, range);
     update_latest(rounding, range, deadline_s);
     bool kept = on_time(rounding, range);
@@ -168,7 +168,7 @@ static bool trade(struct rounding *rounding, int32_t p, int k, struct range boun
 }
 
 /* All pairs of a range once; starts and latest finishes in it must be right and stay so. */
-static bool trade_within(struct rounding *rounding, struct range range, double deadline_s)
+static bool trade_within(struct rounding *rounding, struct place_range range, double deadline_s)
 {
     bool changed = false;
     for (int32_t p = range.from; p < range.to; p++)
@@ -182,14 +182,14 @@ static bool trade_within(struct rounding *rounding, struct range range, double d
 
 static void trade_all(struct rounding *rounding, double deadline_s)
 {
-    struct range all = {0, (int32_t)rounding->count};
+    struct place_range all = {0, (int32_t)rounding->count};
     for (int round = 0; round < ROUNDS && trade_within(rounding, all, deadline_s); round++)
         ;
 }
 
 /* --- slices --- */
 
-static void speed_up_some(struct rounding *rounding, struct range range, struct erg_rng *rng)
+static void speed_up_some(struct rounding *rounding, struct place_range range, struct erg_rng *rng)
 {
     size_t sped_up = 2 + erg_rng_below(rng, 6); /* one in so many */
     for (int32_t p = range.from; p < range.to; p++)
@@ -201,7 +201,7 @@ static void speed_up_some(struct rounding *rounding, struct range range, struct 
  * The options of another microbatch some way before or after, as far as they are on time: a
  * pipeline repeats itself, and what one part of it has found suits others.
  */
-static void copy_microbatch(struct rounding *rounding, struct range range, double deadline_s,
+static void copy_microbatch(struct rounding *rounding, struct place_range range, double deadline_s,
                             struct erg_rng *rng)
 {
     uint16_t wanted[LARGEST];
@@ -211,7 +211,7 @@ static void copy_microbatch(struct rounding *rounding, struct range range, doubl
     if (erg_rng_below(rng, 2))
         shift = -shift;
     for (int32_t p = range.from; p < range.to; p++) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         int64_t microbatch = (int64_t)place->microbatch + shift;
         int32_t from = p;
         if (microbatch >= 0 && microbatch < (int64_t)microbatches)
@@ -223,7 +223,7 @@ static void copy_microbatch(struct rounding *rounding, struct range range, doubl
             rounding->choice[p] = wanted[p - range.from];
     update_latest(rounding, range, deadline_s);
     for (int32_t p = range.from; p < range.to; p++) {
-        const struct place *place = &rounding->places[p];
+        const struct rounding_place *place = &rounding->places[p];
         double start = rounding->start[p] = rounding_ready(rounding, place);
         uint16_t option = wanted[p - range.from];
         while (option > rounding->choice[p] &&
@@ -233,7 +233,7 @@ static void copy_microbatch(struct rounding *rounding, struct range range, doubl
     }
 }
 
-static void try_range(struct rounding *rounding, struct range range, double deadline_s,
+static void try_range(struct rounding *rounding, struct place_range range, double deadline_s,
                       struct erg_rng *rng)
 {
     size_t count = (size_t)(range.to - range.from);
@@ -264,21 +264,22 @@ static void try_range(struct rounding *rounding, struct range range, double dead
     update_starts(rounding, range);
     update_latest(rounding, range, deadline_s);
     if (keep)
-        spread(rounding, range, (struct range){0, (int32_t)rounding->count}, deadline_s);
+        spread(rounding, range, (struct place_range){0, (int32_t)rounding->count}, deadline_s);
 }
 
-void rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
-                     struct erg_rng *rng)
+void erg_rounding_search(struct rounding *rounding, double deadline_s, size_t effort,
+                         struct erg_rng *rng)
 {
     deadline_s *= 1 - ROUNDING_MARGIN;
     int32_t count = (int32_t)rounding->count;
-    update_starts(rounding, (struct range){0, count});
-    update_latest(rounding, (struct range){0, count}, deadline_s);
+    update_starts(rounding, (struct place_range){0, count});
+    update_latest(rounding, (struct place_range){0, count}, deadline_s);
     trade_all(rounding, deadline_s);
     for (size_t looked_at = 0; looked_at < effort * rounding->count;) {
         int32_t size = SMALLEST + (int32_t)erg_rng_below(rng, LARGEST - SMALLEST);
         size = size < count ? size : count;
-        struct range range = {.from = (int32_t)erg_rng_below(rng, (size_t)(count - size) + 1)};
+        struct place_range range = {.from =
+                                        (int32_t)erg_rng_below(rng, (size_t)(count - size) + 1)};
         range.to = range.from + size;
         try_range(rounding, range, deadline_s, rng);
         looked_at += (size_t)size;

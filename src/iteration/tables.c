@@ -54,8 +54,8 @@ static void filter_options(struct option_table *table, const struct erg_frontier
     erg_frontier_release(&costs);
 }
 
-double option_tables_span_s(const struct option_tables *tables, const struct erg_schedule *schedule,
-                            bool fastest, double *start_s)
+double erg_option_tables_span_s(const struct option_tables *tables,
+                                const struct erg_schedule *schedule, bool fastest, double *start_s)
 {
     double *finish = erg_xcalloc(schedule->count, sizeof *finish), end = 0;
     for (size_t next = 0; next < schedule->count; next++) {
@@ -79,8 +79,8 @@ double option_tables_span_s(const struct option_tables *tables, const struct erg
     return end;
 }
 
-double option_tables_cheapest_j(const struct option_tables *tables,
-                                const struct erg_schedule *schedule)
+double erg_option_tables_cheapest_j(const struct option_tables *tables,
+                                    const struct erg_schedule *schedule)
 {
     double sum_j = 0;
     for (size_t i = 0; i < schedule->count; i++) {
@@ -94,7 +94,7 @@ double option_tables_cheapest_j(const struct option_tables *tables,
 static int choose_tick(struct option_tables *tables, const struct erg_schedule *schedule,
                        double tick_s, struct erg_error *err)
 {
-    double slowest = option_tables_span_s(tables, schedule, false, NULL);
+    double slowest = erg_option_tables_span_s(tables, schedule, false, NULL);
     if (tick_s > 0) {
         if (slowest / tick_s > max_ticks)
             return erg_fail(err, ERG_USAGE,
@@ -180,8 +180,8 @@ static int32_t ticks_of(const struct option_tables *tables, double time_s)
     return (int32_t)ceil(time_s / tables->tick_s * (1 - 1e-12));
 }
 
-int option_tables_init(struct option_tables *tables, const struct erg_schedule *schedule,
-                       const struct erg_frontier *given, double tick_s, struct erg_error *err)
+int erg_option_tables_init(struct option_tables *tables, const struct erg_schedule *schedule,
+                           const struct erg_frontier *given, double tick_s, struct erg_error *err)
 {
     const struct erg_pipeline *pipeline = &schedule->pipeline;
     size_t count = 2 * pipeline->stages * pipeline->chunks;
@@ -209,7 +209,7 @@ int option_tables_init(struct option_tables *tables, const struct erg_schedule *
     return 0;
 }
 
-void option_tables_release(struct option_tables *tables)
+void erg_option_tables_release(struct option_tables *tables)
 {
     for (size_t t = 0; t < tables->count; t++) {
         free(tables->tables[t].options);
@@ -220,8 +220,9 @@ void option_tables_release(struct option_tables *tables)
     *tables = (struct option_tables){0};
 }
 
-void option_tables_problem(const struct option_tables *tables, const struct erg_schedule *schedule,
-                           struct timecost_problem *problem)
+void erg_option_tables_problem(const struct option_tables *tables,
+                               const struct erg_schedule *schedule,
+                               struct timecost_problem *problem)
 {
     size_t count = schedule->count;
     const struct timecost_table **table = erg_xcalloc(count, sizeof *table);
@@ -245,7 +246,7 @@ void option_tables_problem(const struct option_tables *tables, const struct erg_
                                          .dependencies = dependencies};
 }
 
-void option_tables_problem_release(struct timecost_problem *problem)
+void erg_option_tables_problem_release(struct timecost_problem *problem)
 {
     free((void *)(uintptr_t)problem->table);
     free((void *)(uintptr_t)problem->dependencies);

@@ -33,9 +33,9 @@ struct option_tables {
 
 /* tick_s 0 chooses it. Fails for an empty table, for values that are not finite, for times <= 0
  * and energies < 0, and for a tick so short that the slowest schedule has 2^29 of them. */
-int option_tables_init(struct option_tables *tables, const struct erg_schedule *schedule,
-                       const struct erg_frontier *given, double tick_s, struct erg_error *err);
-void option_tables_release(struct option_tables *tables);
+int erg_option_tables_init(struct option_tables *tables, const struct erg_schedule *schedule,
+                           const struct erg_frontier *given, double tick_s, struct erg_error *err);
+void erg_option_tables_release(struct option_tables *tables);
 
 /* Whether the problem below has a dependency of its own for `before[i][k]`; one that is there twice
  * counts once. */
@@ -47,17 +47,18 @@ static inline bool option_tables_depends(const struct erg_schedule *schedule, ui
 
 /* The DAG of a schedule with these tables. `problem` points into `tables`; its
  * dependencies go by instruction and its `before`. */
-void option_tables_problem(const struct option_tables *tables, const struct erg_schedule *schedule,
-                           struct timecost_problem *problem);
-void option_tables_problem_release(struct timecost_problem *problem);
+void erg_option_tables_problem(const struct option_tables *tables,
+                               const struct erg_schedule *schedule,
+                               struct timecost_problem *problem);
+void erg_option_tables_problem_release(struct timecost_problem *problem);
 
 /* What all instructions cost at their cheapest options: C at the slow end. */
-double option_tables_cheapest_j(const struct option_tables *tables,
-                                const struct erg_schedule *schedule);
+double erg_option_tables_cheapest_j(const struct option_tables *tables,
+                                    const struct erg_schedule *schedule);
 
 /* Longest path with every instruction at its fastest or slowest option, in true times; the starts
  * too when start_s is not NULL. */
-double option_tables_span_s(const struct option_tables *tables, const struct erg_schedule *schedule,
-                            bool fastest, double *start_s);
+double erg_option_tables_span_s(const struct option_tables *tables,
+                                const struct erg_schedule *schedule, bool fastest, double *start_s);
 
 #endif

@@ -126,19 +126,20 @@ static void joining_init(struct joining *joining, const struct timecost_topology
 
 /* --- numbers --- */
 
-struct key {
+struct moment_key {
     uint64_t time; /* time << 32 | 2 * place in the topological order + (0 start, 1 end) */
     uint32_t moment;
 };
 
 static int compare_keys(const void *left, const void *right)
 {
-    const struct key *a = left, *b = right;
+    const struct moment_key *a = left, *b = right;
     return (a->time > b->time) - (a->time < b->time);
 }
 
 /* Returns how many keys: one for each moment that others join or that is alone. */
-static size_t sorted_keys(const struct joining *joining, const int64_t *start, struct key *keys)
+static size_t sorted_keys(const struct joining *joining, const int64_t *start,
+                          struct moment_key *keys)
 {
     const struct timecost_topology *topology = joining->topology;
     size_t count = 0;
@@ -148,24 +149,26 @@ static size_t sorted_keys(const struct joining *joining, const int64_t *start, s
             if (joining->with[2 * i + end] != 2 * i + end)
                 continue;
             int64_t time = start[i] + (end ? topology->problem->table[i]->duration[0] : 0);
-            keys[count++] = (struct key){(uint64_t)time << 32 | (2 * place + end), 2 * i + end};
+            keys[count++] =
+                (struct moment_key){(uint64_t)time << 32 | (2 * place + end), 2 * i + end};
         }
     }
     qsort(keys, count, sizeof *keys, compare_keys);
     return count;
 }
 
-void timecost_events_init(struct timecost_events *events, const struct timecost_problem *problem)
+void erg_timecost_events_init(struct timecost_events *events,
+                              const struct timecost_problem *problem)
 {
     size_t n = problem->activity_count;
     struct timecost_topology topology;
-    timecost_topology_init(&topology, problem);
+    erg_timecost_topology_init(&topology, problem);
     int64_t *start = erg_xcalloc(n + 1, sizeof *start);
-    int64_t end = timecost_earliest_starts(&topology, false, start);
+    int64_t end = erg_timecost_earliest_starts(&topology, false, start);
     assert(end < (INT64_C(1) << 30) && 4 * n + problem->dependency_count < INT32_MAX / 4);
     struct joining joining;
     joining_init(&joining, &topology);
-    struct key *keys = erg_xcalloc(2 * n + 1, sizeof *keys);
+    struct moment_key *keys = erg_xcalloc(2 * n + 1, sizeof *keys);
     size_t count = sorted_keys(&joining, start, keys);
 
     *events = (struct timecost_events){.count = (int32_t)count + 2,
@@ -187,10 +190,10 @@ void timecost_events_init(struct timecost_events *events, const struct timecost_
     free(joining.with);
     free(joining.offset);
     free(start);
-    timecost_topology_release(&topology);
+    erg_timecost_topology_release(&topology);
 }
 
-void timecost_events_release(struct timecost_events *events)
+void erg_timecost_events_release(struct timecost_events *events)
 {
     free(events->time);
     free(events->moments);

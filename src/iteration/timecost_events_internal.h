@@ -25,13 +25,13 @@ struct timecost_topology {
     uint32_t *order;                          /* activities, each behind all that it waits for */
 };
 
-void timecost_topology_init(struct timecost_topology *topology,
-                            const struct timecost_problem *problem);
-void timecost_topology_release(struct timecost_topology *topology);
+void erg_timecost_topology_init(struct timecost_topology *topology,
+                                const struct timecost_problem *problem);
+void erg_timecost_topology_release(struct timecost_topology *topology);
 
 /* Earliest starts with all activities at their slowest or fastest; returns the longest path. */
-int64_t timecost_earliest_starts(const struct timecost_topology *topology, bool fastest,
-                                 int64_t *start);
+int64_t erg_timecost_earliest_starts(const struct timecost_topology *topology, bool fastest,
+                                     int64_t *start);
 
 struct timecost_moment {
     int32_t event, offset; /* ticks after the event */
@@ -46,7 +46,8 @@ struct timecost_events {
 };
 
 /* Numbers the events by time: neighbours in time are neighbours in memory. */
-void timecost_events_init(struct timecost_events *events, const struct timecost_problem *problem);
-void timecost_events_release(struct timecost_events *events);
+void erg_timecost_events_init(struct timecost_events *events,
+                              const struct timecost_problem *problem);
+void erg_timecost_events_release(struct timecost_events *events);
 
 #endif

@@ -47,12 +47,12 @@ static void pack_halves(struct timecost_graph *graph)
         update_lengths(graph, &graph->arcs[a]);
 }
 
-void timecost_graph_init(struct timecost_graph *graph, const struct timecost_problem *problem)
+void erg_timecost_graph_init(struct timecost_graph *graph, const struct timecost_problem *problem)
 {
     static const int64_t no_slopes[] = {0, TIMECOST_INFINITE};
     size_t n = problem->activity_count, m = problem->dependency_count;
     *graph = (struct timecost_graph){.activity_count = (int32_t)n};
-    timecost_events_init(&graph->events, problem);
+    erg_timecost_events_init(&graph->events, problem);
     graph->arcs = erg_xcalloc(n + m + 1, sizeof *graph->arcs);
     const struct timecost_moment *moments = graph->events.moments;
     for (size_t i = 0; i < n; i++)
@@ -67,9 +67,9 @@ void timecost_graph_init(struct timecost_graph *graph, const struct timecost_pro
     pack_halves(graph);
 }
 
-void timecost_graph_release(struct timecost_graph *graph)
+void erg_timecost_graph_release(struct timecost_graph *graph)
 {
-    timecost_events_release(&graph->events);
+    erg_timecost_events_release(&graph->events);
     free(graph->halves);
     free(graph->half_id);
     free(graph->first_half);
@@ -77,7 +77,7 @@ void timecost_graph_release(struct timecost_graph *graph)
     *graph = (struct timecost_graph){0};
 }
 
-void timecost_graph_push(struct timecost_graph *graph, int32_t half, int64_t amount)
+void erg_timecost_graph_push(struct timecost_graph *graph, int32_t half, int64_t amount)
 {
     int32_t id = graph->half_id[half];
     struct arc *arc = &graph->arcs[id >> 1];

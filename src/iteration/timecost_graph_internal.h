@@ -41,11 +41,11 @@ struct timecost_graph {
 };
 
 /* Flow 0, every event at its earliest time with the slowest durations. */
-void timecost_graph_init(struct timecost_graph *graph, const struct timecost_problem *problem);
-void timecost_graph_release(struct timecost_graph *graph);
+void erg_timecost_graph_init(struct timecost_graph *graph, const struct timecost_problem *problem);
+void erg_timecost_graph_release(struct timecost_graph *graph);
 
 /* Moves `amount` over a half-arc and updates level and both lengths. */
-void timecost_graph_push(struct timecost_graph *graph, int32_t half, int64_t amount);
+void erg_timecost_graph_push(struct timecost_graph *graph, int32_t half, int64_t amount);
 
 static inline int64_t timecost_half_capacity(const struct timecost_graph *graph, int32_t half)
 {

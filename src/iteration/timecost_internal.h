@@ -50,11 +50,11 @@ struct timecost_plan {
     int64_t *flow;
 };
 
-struct timecost_plan timecost_plan_new(const struct timecost_problem *problem);
-size_t timecost_plan_bytes(const struct timecost_problem *problem);
-void timecost_plan_copy(struct timecost_plan *to, const struct timecost_plan *from,
-                        const struct timecost_problem *problem);
-void timecost_plan_free(struct timecost_plan *plan);
+struct timecost_plan erg_timecost_plan_new(const struct timecost_problem *problem);
+size_t erg_timecost_plan_bytes(const struct timecost_problem *problem);
+void erg_timecost_plan_copy(struct timecost_plan *to, const struct timecost_plan *from,
+                            const struct timecost_problem *problem);
+void erg_timecost_plan_free(struct timecost_plan *plan);
 
 /*
  * The sweep goes from the slowest schedule to the fastest. Both calls may change `deadline`, the
@@ -73,13 +73,13 @@ struct timecost_visitor {
 };
 
 /* Longest path with all activities at their slowest (level 0) or fastest duration. */
-int64_t timecost_longest_path(const struct timecost_problem *problem, int fastest);
+int64_t erg_timecost_longest_path(const struct timecost_problem *problem, int fastest);
 
 /*
  * Runs the sweep; the longest path must be below 2^30 ticks. Fails only when interrupted.
  * O(pieces * (activities + dependencies) log) time, linear memory.
  */
-int timecost_sweep(const struct timecost_problem *problem, struct timecost_visitor *visitor,
-                   struct erg_error *err);
+int erg_timecost_sweep(const struct timecost_problem *problem, struct timecost_visitor *visitor,
+                       struct erg_error *err);
 
 #endif

@@ -37,7 +37,7 @@ struct queue {
  * The search runs on times instead of distances: reached[v] is the time that v must keep when all
  * before it moves towards the source as far as it can; its distance is time[v] - reached[v].
  */
-struct sweep {
+struct flow_sweep {
     struct timecost_graph graph;
     int32_t *reached;
     int32_t *parent; /* the event from which the search reached an event */
@@ -70,14 +70,14 @@ static void forget_all(struct queue *queue)
     queue->now = 0;
 }
 
-static bool is_overtaken(const struct sweep *sweep, struct waiting waiting)
+static bool is_overtaken(const struct flow_sweep *sweep, struct waiting waiting)
 {
     int32_t v = waiting.event;
     return sweep->graph.events.time[v] - sweep->reached[v] != waiting.distance;
 }
 
 /* Makes the next distance the current one. */
-static void next_distance(struct sweep *sweep)
+static void next_distance(struct flow_sweep *sweep)
 {
     struct queue *queue = &sweep->queue;
     sweep->here_count = 0;
@@ -109,7 +109,7 @@ static void next_distance(struct sweep *sweep)
 
 /* Settles the current distance, next the event that came first or the one that came last; true when
  * the sink is among it. */
-static bool settle(struct sweep *sweep, bool breadth_first)
+static bool settle(struct flow_sweep *sweep, bool breadth_first)
 {
     const struct timecost_graph *graph = &sweep->graph;
     const struct half_arc *halves = graph->halves;
@@ -143,7 +143,7 @@ static bool settle(struct sweep *sweep, bool breadth_first)
  * of the last distance a path to the sink is enough: depth first, towards the sink first, finds it
  * before the rest. At distance zero, levels are asked for (block()).
  */
-static int32_t search(struct sweep *sweep)
+static int32_t search(struct flow_sweep *sweep)
 {
     const struct timecost_graph *graph = &sweep->graph;
     for (int32_t v = 0; v < graph->events.count; v++)
@@ -158,21 +158,21 @@ static int32_t search(struct sweep *sweep)
 }
 
 /* Where an event is when the sink has moved by `step`, at most by what the search found. */
-static int32_t moved(const struct sweep *sweep, int32_t v, int32_t step)
+static int32_t moved(const struct flow_sweep *sweep, int32_t v, int32_t step)
 {
     int32_t at = sweep->graph.events.time[v] - step;
     return at > sweep->reached[v] ? at : sweep->reached[v];
 }
 
 /* Moves every event towards the source by what the search allows. */
-static void advance(struct sweep *sweep, int32_t delta)
+static void advance(struct flow_sweep *sweep, int32_t delta)
 {
     for (int32_t v = 0; v < sweep->graph.events.count; v++)
         sweep->graph.events.time[v] = moved(sweep, v, delta);
 }
 
 /* Pushes as much as fits along the path by which the search reached the sink. */
-static int64_t augment_path(struct sweep *sweep)
+static int64_t augment_path(struct flow_sweep *sweep)
 {
     struct timecost_graph *graph = &sweep->graph;
     int64_t amount = TIMECOST_INFINITE;
@@ -189,13 +189,13 @@ static int64_t augment_path(struct sweep *sweep)
     if (amount >= ENDLESS)
         return amount;
     for (size_t i = 0; i < count; i++)
-        timecost_graph_push(graph, sweep->path[i], amount);
+        erg_timecost_graph_push(graph, sweep->path[i], amount);
     return amount;
 }
 
 /* Whether a unit may go from `u` to an event one level above it, along the half-arc whose other
  * half is `h`. */
-static bool leads_up(const struct sweep *sweep, int32_t u, int32_t h, int32_t v)
+static bool leads_up(const struct flow_sweep *sweep, int32_t u, int32_t h, int32_t v)
 {
     const struct timecost_graph *graph = &sweep->graph;
     const int32_t *time = graph->events.time;
@@ -211,7 +211,7 @@ static bool leads_up(const struct sweep *sweep, int32_t u, int32_t h, int32_t v)
  * the sink back: every event of a level was reached from the one below, so that only what was
  * saturated since is a dead end, while most of what the source reaches never leads to the sink.
  */
-static bool find_level_path(struct sweep *sweep)
+static bool find_level_path(struct flow_sweep *sweep)
 {
     const struct timecost_graph *graph = &sweep->graph;
     int32_t *above = sweep->path; /* the events on the way */
@@ -241,7 +241,7 @@ static bool find_level_path(struct sweep *sweep)
  * on the levels of a search that reached the sink at distance zero; false when the flow is
  * endless, which is the fastest schedule.
  */
-static bool block(struct sweep *sweep)
+static bool block(struct flow_sweep *sweep)
 {
     const struct timecost_graph *graph = &sweep->graph;
     sweep->hops[graph->events.source] = 0;
@@ -264,7 +264,7 @@ static bool block(struct sweep *sweep)
  * The flows of the activities, then of the dependencies. Where ends and starts met, all that leaves
  * an end serves some start: as much as both have left, one dependency after the other, is right.
  */
-static void report_flows(const struct sweep *sweep, int64_t *flow)
+static void report_flows(const struct flow_sweep *sweep, int64_t *flow)
 {
     const struct timecost_graph *graph = &sweep->graph;
     const struct timecost_problem *problem = sweep->problem;
@@ -284,7 +284,7 @@ static void report_flows(const struct sweep *sweep, int64_t *flow)
         }
 }
 
-static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, int32_t delta,
+static void emit_plans(struct flow_sweep *sweep, struct timecost_visitor *visitor, int32_t delta,
                        struct timecost_plan *plan)
 {
     const struct timecost_graph *graph = &sweep->graph;
@@ -308,8 +308,8 @@ static void emit_plans(struct sweep *sweep, struct timecost_visitor *visitor, in
     }
 }
 
-static int run(struct sweep *sweep, struct timecost_visitor *visitor, struct timecost_plan *plan,
-               struct erg_error *err)
+static int run(struct flow_sweep *sweep, struct timecost_visitor *visitor,
+               struct timecost_plan *plan, struct erg_error *err)
 {
     struct timecost_graph *graph = &sweep->graph;
     for (size_t phase = 0;; phase++) {
@@ -336,11 +336,11 @@ static int run(struct sweep *sweep, struct timecost_visitor *visitor, struct tim
     return 0;
 }
 
-int timecost_sweep(const struct timecost_problem *problem, struct timecost_visitor *visitor,
-                   struct erg_error *err)
+int erg_timecost_sweep(const struct timecost_problem *problem, struct timecost_visitor *visitor,
+                       struct erg_error *err)
 {
-    struct sweep sweep = {.problem = problem};
-    timecost_graph_init(&sweep.graph, problem);
+    struct flow_sweep sweep = {.problem = problem};
+    erg_timecost_graph_init(&sweep.graph, problem);
     size_t events = (size_t)sweep.graph.events.count, activities = problem->activity_count;
     sweep.reached = erg_xcalloc(events, sizeof *sweep.reached);
     sweep.parent = erg_xcalloc(events, sizeof *sweep.parent);
@@ -349,9 +349,9 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     sweep.hops = erg_xcalloc(events, sizeof *sweep.hops);
     sweep.current = erg_xcalloc(events, sizeof *sweep.current);
     sweep.left = erg_xcalloc(2 * activities + 1, sizeof *sweep.left);
-    struct timecost_plan plan = timecost_plan_new(problem);
+    struct timecost_plan plan = erg_timecost_plan_new(problem);
     int result = run(&sweep, visitor, &plan, err);
-    timecost_plan_free(&plan);
+    erg_timecost_plan_free(&plan);
     free(sweep.left);
     free(sweep.current);
     free(sweep.hops);
@@ -361,6 +361,43 @@ int timecost_sweep(const struct timecost_problem *problem, struct timecost_visit
     free(sweep.reached);
     for (size_t b = 0; b < sizeof sweep.queue.buckets / sizeof *sweep.queue.buckets; b++)
         free(sweep.queue.buckets[b].entries);
-    timecost_graph_release(&sweep.graph);
+    erg_timecost_graph_release(&sweep.graph);
     return result;
+}
+
+/* --- plans --- */
+
+static size_t flow_count(const struct timecost_problem *problem)
+{
+    return problem->activity_count + problem->dependency_count;
+}
+
+struct timecost_plan erg_timecost_plan_new(const struct timecost_problem *problem)
+{
+    size_t activities = problem->activity_count, flows = flow_count(problem);
+    struct timecost_plan plan = {.start = erg_xcalloc(2 * activities + 1, sizeof *plan.start),
+                                 .flow = erg_xcalloc(flows + 1, sizeof *plan.flow)};
+    plan.duration = plan.start + activities;
+    return plan;
+}
+
+size_t erg_timecost_plan_bytes(const struct timecost_problem *problem)
+{
+    size_t activities = problem->activity_count, flows = flow_count(problem);
+    return 2 * activities * sizeof(int32_t) + flows * sizeof(int64_t);
+}
+
+void erg_timecost_plan_copy(struct timecost_plan *to, const struct timecost_plan *from,
+                            const struct timecost_problem *problem)
+{
+    size_t activities = problem->activity_count, flows = flow_count(problem);
+    memcpy(to->start, from->start, activities * sizeof *to->start);
+    memcpy(to->duration, from->duration, activities * sizeof *to->duration);
+    memcpy(to->flow, from->flow, flows * sizeof *to->flow);
+}
+
+void erg_timecost_plan_free(struct timecost_plan *plan)
+{
+    free(plan->start);
+    free(plan->flow);
 }

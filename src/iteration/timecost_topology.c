@@ -25,8 +25,8 @@ static void neighbours_init(struct timecost_neighbours *neighbours,
 }
 
 /* Kahn's order. */
-void timecost_topology_init(struct timecost_topology *topology,
-                            const struct timecost_problem *problem)
+void erg_timecost_topology_init(struct timecost_topology *topology,
+                                const struct timecost_problem *problem)
 {
     size_t n = problem->activity_count;
     topology->problem = problem;
@@ -52,7 +52,7 @@ void timecost_topology_init(struct timecost_topology *topology,
     free(waiting);
 }
 
-void timecost_topology_release(struct timecost_topology *topology)
+void erg_timecost_topology_release(struct timecost_topology *topology)
 {
     free(topology->after.first);
     free(topology->after.list);
@@ -61,8 +61,8 @@ void timecost_topology_release(struct timecost_topology *topology)
     free(topology->order);
 }
 
-int64_t timecost_earliest_starts(const struct timecost_topology *topology, bool fastest,
-                                 int64_t *start)
+int64_t erg_timecost_earliest_starts(const struct timecost_topology *topology, bool fastest,
+                                     int64_t *start)
 {
     const struct timecost_problem *problem = topology->problem;
     int64_t end = 0;
@@ -81,13 +81,13 @@ int64_t timecost_earliest_starts(const struct timecost_topology *topology, bool 
     return end;
 }
 
-int64_t timecost_longest_path(const struct timecost_problem *problem, int fastest)
+int64_t erg_timecost_longest_path(const struct timecost_problem *problem, int fastest)
 {
     struct timecost_topology topology;
-    timecost_topology_init(&topology, problem);
+    erg_timecost_topology_init(&topology, problem);
     int64_t *start = erg_xcalloc(problem->activity_count + 1, sizeof *start);
-    int64_t end = timecost_earliest_starts(&topology, fastest, start);
+    int64_t end = erg_timecost_earliest_starts(&topology, fastest, start);
     free(start);
-    timecost_topology_release(&topology);
+    erg_timecost_topology_release(&topology);
     return end;
 }

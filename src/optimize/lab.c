@@ -152,7 +152,8 @@ static void write_signature(char *signature, uint64_t first, uint64_t second)
              (unsigned long long)second);
 }
 
-static void count_one(struct erg_lab *lab, bool cached, enum erg_store_kind kind, double device_s)
+static void count_one(struct erg_lab *lab, bool cached, enum erg_store_kind kind,
+                      const struct erg_measurement *value)
 {
     pthread_mutex_lock(&lab->lock);
     if (cached)
@@ -161,15 +162,12 @@ static void count_one(struct erg_lab *lab, bool cached, enum erg_store_kind kind
         lab->counts.energy++;
     else
         lab->counts.time_only++;
-    lab->device_ns += (int64_t)(1e9 * device_s);
-    pthread_mutex_unlock(&lab->lock);
-}
-
-static void count_clock(struct erg_lab *lab, const struct erg_measurement *value)
-{
-    pthread_mutex_lock(&lab->lock);
-    lab->clocks_mhz += value->clock_mhz;
-    lab->clock_count++;
+    if (!cached)
+        lab->device_ns += (int64_t)(1e9 * value->device_s);
+    if (kind == ERG_STORE_FULL) {
+        lab->clocks_mhz += value->clock_mhz;
+        lab->clock_count++;
+    }
     pthread_mutex_unlock(&lab->lock);
 }
 
@@ -188,15 +186,14 @@ static int run_profiler(struct erg_lab *lab, struct erg_device *device,
         return -1;
     if (!full)
         value->energy_j = value->energy_sd = NAN;
-    count_one(lab, false, key->kind, value->device_s);
     return 0;
 }
 
-static int lookup_or_measure(struct erg_lab *lab, struct erg_device *device,
-                             struct erg_lab_name name, enum erg_store_kind kind,
-                             const struct erg_step *steps, size_t count, int clock_mhz,
-                             struct erg_measurement *out, struct erg_error *err)
+int erg_lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
+                    const struct erg_step *steps, size_t count, int clock_mhz,
+                    struct erg_measurement *out, struct erg_error *err)
 {
+    const enum erg_store_kind kind = name.time_only ? ERG_STORE_TIME_ONLY : ERG_STORE_FULL;
     char signature[SIGNATURE_BYTES];
     const struct erg_profile_options *options = &lab->request.profiler;
     write_signature(signature, hash_options(hash_steps(1, steps, count), options, kind),
@@ -217,28 +214,10 @@ static int lookup_or_measure(struct erg_lab *lab, struct erg_device *device,
     bool found;
     if (erg_store_get(lab->store, &row.key, &row.value, &found, err))
         return -1;
-    if (found)
-        count_one(lab, true, kind, 0);
-    else if (run_profiler(lab, device, &row.key, steps, count, &row.value, err) ||
-             erg_store_put(lab->store, &row, NULL, err))
+    if (!found && (run_profiler(lab, device, &row.key, steps, count, &row.value, err) ||
+                   erg_store_put(lab->store, &row, NULL, err)))
         return erg_fail_context(err, "measuring %s at %d MHz", name.task, clock_mhz);
-    if (kind == ERG_STORE_FULL)
-        count_clock(lab, &row.value);
+    count_one(lab, found, kind, &row.value);
     *out = row.value;
     return 0;
-}
-
-int erg_lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
-                    const struct erg_step *steps, size_t count, int clock_mhz,
-                    struct erg_measurement *out, struct erg_error *err)
-{
-    return lookup_or_measure(lab, device, name, ERG_STORE_FULL, steps, count, clock_mhz, out, err);
-}
-
-int erg_lab_measure_time(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
-                         const struct erg_step *steps, size_t count, int clock_mhz,
-                         struct erg_measurement *out, struct erg_error *err)
-{
-    return lookup_or_measure(lab, device, name, ERG_STORE_TIME_ONLY, steps, count, clock_mhz, out,
-                             err);
 }

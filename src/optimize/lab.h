@@ -62,14 +62,11 @@ struct erg_lab_name {
     const char *task; /* "fwd_attn", "sequential forward" */
     const char *slot; /* "linear_0"; "" for whole layers */
     int sms;          /* 0 for whole layers */
+    bool time_only;   /* a short burst instead of the profiler's window, which has the energy too */
 };
 
-/* Time and energy (profiler window), or time alone (short burst). */
 int erg_lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
                     const struct erg_step *steps, size_t count, int clock_mhz,
                     struct erg_measurement *out, struct erg_error *err);
-int erg_lab_measure_time(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
-                         const struct erg_step *steps, size_t count, int clock_mhz,
-                         struct erg_measurement *out, struct erg_error *err);
 
 #endif

@@ -6,12 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Back, for a deadline that a user gives in measured units. */
-static double unscale_time(const struct erg_scale *scale, double measured_s)
-{
-    return measured_s / (1 + scale->overhead);
-}
-
 /* The solver's tables: one frontier per microbatch table, recipe = index of the option. */
 static struct erg_frontier *make_frontiers(const struct erg_method_result *result,
                                            const struct erg_scale *scale)
@@ -137,13 +131,33 @@ static int refine_budget(struct erg_method_result *result, const struct erg_scal
     return 0;
 }
 
+/* Of the deadlines in measured seconds those that can be met, in planned ones. Whether it matters
+ * that others cannot is for the caller, who sees that no point qualifies. */
+static int list_deadlines(const struct erg_method_request *request,
+                          const struct erg_iteration_request *unbound, double *deadlines_s,
+                          size_t *count, struct erg_error *err)
+{
+    struct erg_iteration_request shortest = *unbound;
+    struct erg_iteration fastest;
+    shortest.points = shortest.slower_points = 0;
+    shortest.tries = true;
+    if (request->deadline_count && erg_iteration_solve(&fastest, &shortest, err))
+        return -1;
+    for (size_t i = 0; i < request->deadline_count; i++) {
+        double deadline_s = request->deadlines_s[i] / (1 + request->scale.overhead);
+        if (deadline_s >= fastest.plans[0].time_s)
+            deadlines_s[(*count)++] = deadline_s;
+    }
+    if (request->deadline_count)
+        erg_iteration_release(&fastest);
+    return 0;
+}
+
 int erg_method_plan(struct erg_method_result *result, const struct erg_method_request *request,
                     struct erg_error *err)
 {
     struct erg_frontier *tables = make_frontiers(result, &request->scale);
     double *deadlines = erg_xcalloc(request->deadline_count, sizeof *deadlines);
-    for (size_t i = 0; i < request->deadline_count; i++)
-        deadlines[i] = unscale_time(&request->scale, request->deadlines_s[i]);
     struct erg_iteration_request iteration_request = {
         .pipeline = request->pipeline,
         .tables = tables,
@@ -152,22 +166,11 @@ int erg_method_plan(struct erg_method_result *result, const struct erg_method_re
         .seed = request->seed,
     };
     erg_iteration_release(&result->iteration);
-    int status = erg_iteration_solve(&result->iteration, &iteration_request, err);
-    if (!status && request->deadline_count) {
-        /* Deadlines that cannot be met are left out here: whether that matters is for the caller,
-         * who sees that no point qualifies. */
-        double shortest_s = result->iteration.plans[0].time_s;
-        size_t kept = 0;
-        for (size_t i = 0; i < request->deadline_count; i++)
-            if (deadlines[i] >= shortest_s)
-                deadlines[kept++] = deadlines[i];
-        if (kept) {
-            iteration_request.deadlines_s = deadlines;
-            iteration_request.deadline_count = kept;
-            erg_iteration_release(&result->iteration);
-            status = erg_iteration_solve(&result->iteration, &iteration_request, err);
-        }
-    }
+    int status = list_deadlines(request, &iteration_request, deadlines,
+                                &iteration_request.deadline_count, err);
+    iteration_request.deadlines_s = deadlines;
+    if (!status)
+        status = erg_iteration_solve(&result->iteration, &iteration_request, err);
     for (size_t i = 0; !status && i < request->budget_count; i++)
         status =
             refine_budget(result, &request->scale, &iteration_request, request->budgets_j[i], err);

@@ -37,16 +37,19 @@ erg_optimization_kind(const struct erg_optimization *optimization, size_t virtua
     return &optimization->kinds[job->stage_kind[virtual_stage % (size_t)job->layout.pipeline]];
 }
 
-/* What the engine says of copies to host memory, and of what stages recompute where they differ;
- * nothing where there is neither. */
-void erg_optimization_extras(struct erg_optimization *optimization);
-
 /* Plans all methods from the survey and compares them. */
 int erg_optimization_plan(struct erg_optimization *optimization, struct erg_error *err);
 
 /* The partition type that configuration k of an overlapped option belongs to. */
 size_t erg_optimization_partition(const struct erg_optimization_kind *kind, int direction,
                                   size_t k);
+
+/* How often `count` points of a method, from the `first` on, use each configuration on the GPUs of
+ * a kind: [partition][config], all to be freed. */
+unsigned **erg_optimization_uses(const struct erg_optimization *optimization,
+                                 const struct erg_optimization_kind *kind,
+                                 const struct erg_method_result *result, size_t first,
+                                 size_t count);
 
 /* The plan of a finished optimization. */
 int erg_optimization_make_plan(const struct erg_optimization *optimization, struct erg_plan **plan,

@@ -239,7 +239,6 @@ static int survey(struct erg_optimization *o, struct erg_error *err)
         if (erg_survey_run(&kind->survey, &kind->survey_request, err))
             return -1;
     }
-    erg_optimization_extras(o);
     return 0;
 }
 

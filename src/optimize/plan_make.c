@@ -383,56 +383,35 @@ static int make_picture(const struct maker *m, size_t kind_index, size_t index, 
     return 0;
 }
 
-/* The configuration of a partition that most instructions of the selected point use on the GPUs of
- * a kind; false where none does. */
-static bool find_most_used(const struct maker *m, size_t kind, size_t index, size_t *config)
+/* Of each partition on the GPUs of a kind the configuration that most instructions of the selected
+ * point use, where any does. */
+static int make_pictures_of(const struct maker *m, size_t kind_index, struct erg_error *err)
 {
-    const struct erg_plan *plan = m->plan;
-    const struct erg_plan_point *point =
-        &plan->methods[plan->selected.method].points[plan->selected.point];
-    const struct erg_partition *partition = &m->o->kinds[kind].workload.partitions[index];
-    const struct erg_space *space = &m->o->kinds[kind].survey.spaces[index];
-    const size_t count = erg_space_size(space);
-    unsigned *uses = erg_xcalloc(count, sizeof *uses);
-    for (size_t i = 0; i < plan->schedule.count; i++) {
-        const struct erg_plan_option *option = erg_plan_option(plan, point, i);
-        size_t stage = plan->schedule.instructions[i].stage;
-        for (size_t k = 0; k < option->configuration_count; k++) {
-            const struct erg_plan_configuration *used = &option->configurations[k];
-            struct erg_choice choice = {0};
-            if (plan->stages[stage].kind != kind || strcmp(used->partition, partition->key) != 0)
-                continue;
-            while (space->clocks_mhz[choice.clock] != option->clock_mhz)
-                choice.clock++;
-            while (space->sms[choice.sm] != used->sms)
-                choice.sm++;
-            while (strcmp(partition->slots[choice.slot].name, used->slot) != 0)
-                choice.slot++;
-            uses[erg_space_index(space, choice)]++;
-        }
+    struct erg_plan *plan = m->plan;
+    const struct erg_optimization_kind *kind = &m->o->kinds[kind_index];
+    unsigned **uses = erg_optimization_uses(m->o, kind, &m->o->methods[ERG_METHOD_ERGON],
+                                            plan->selected.point, 1);
+    int status = 0;
+    for (size_t i = 0; i < kind->survey.partition_count; i++) {
+        size_t most = 0;
+        for (size_t config = 1; config < erg_space_size(&kind->survey.spaces[i]); config++)
+            most = uses[i][config] > uses[i][most] ? config : most;
+        if (!status && uses[i][most])
+            status =
+                make_picture(m, kind_index, i, most, &plan->pictures[plan->picture_count++], err);
+        free(uses[i]);
     }
-    *config = 0;
-    for (size_t i = 1; i < count; i++)
-        if (uses[i] > uses[*config])
-            *config = i;
-    bool used = uses[*config] > 0;
     free(uses);
-    return used;
+    return status;
 }
 
 static int make_pictures(const struct maker *m, struct erg_error *err)
 {
     struct erg_plan *plan = m->plan;
     plan->pictures = allocate(m, plan->partition_count, sizeof *plan->pictures);
-    if (plan->selected.method != ERG_METHOD_ERGON)
-        return 0;
-    for (size_t k = 0; k < m->o->job->kind_count; k++)
-        for (size_t i = 0; i < m->o->kinds[k].survey.partition_count; i++) {
-            size_t config;
-            if (find_most_used(m, k, i, &config) &&
-                make_picture(m, k, i, config, &plan->pictures[plan->picture_count++], err))
-                return -1;
-        }
+    for (size_t k = 0; plan->selected.method == ERG_METHOD_ERGON && k < plan->kind_count; k++)
+        if (make_pictures_of(m, k, err))
+            return -1;
     return 0;
 }
 

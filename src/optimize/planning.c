@@ -6,10 +6,74 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "layout/energy/energy.h"
 
 #include <stdlib.h>
 
 enum { VERIFY_ROUNDS = 5 }; /* after that, plan with what was measured */
+
+/* ---- what a stage does beside its layers' own passes: copies to host memory, and what it
+ * recomputes where stages differ in that ---- */
+
+static void add_pass(struct erg_cost *sum, const struct erg_pass_cost *pass)
+{
+    sum->time_s += pass->time_s;
+    sum->energy_j += pass->total_j;
+}
+
+/* One layer of a stage; what is in the job's own recomputation is in its passes. */
+static void add_layer(struct erg_cost *extra, const struct erg_layout_energy_request *request,
+                      const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
+                      const struct erg_layout *layout, long stage, enum erg_direction direction)
+{
+    enum erg_recompute recompute = erg_layout_recompute(layout, stage);
+    const struct erg_pass_cost copy = erg_layout_copy_cost(request, parts, costs, 1, recompute,
+                                                           erg_layout_offload(layout, stage));
+    add_pass(extra, &copy);
+    if (direction == ERG_FORWARD || !layout->stage_recompute)
+        return;
+    if (erg_recompute_norms(recompute))
+        add_pass(extra, &costs->passes[ERG_PASS_NORMS]);
+    if (erg_recompute_activation(recompute))
+        add_pass(extra, &costs->passes[ERG_PASS_ACTIVATION]);
+    if (recompute == ERG_RECOMPUTE_FULL)
+        add_pass(extra, &costs->passes[ERG_PASS_FORWARD]);
+}
+
+/* On the GPUs of one kind, for all stages: those that lie elsewhere take theirs from there. */
+static void add_extras(struct erg_optimization_kind *kind, const struct erg_model *model,
+                       const struct erg_layout *layout)
+{
+    struct erg_time_machine machine;
+    struct erg_time_parts parts;
+    struct erg_layout_work work;
+    size_t clocks = kind->survey.clock_count;
+    erg_time_machine_init(&machine, kind->on->gpu, kind->on->nodes);
+    const struct erg_layout_energy_request request = {.time = {model, kind->on->engine, &machine},
+                                                      .gpu = kind->on->gpu};
+    long gpus = erg_cluster_gpus(kind->on->nodes);
+    erg_time_parts_init(&parts, &request.time, layout->tensor, layout->context, layout->microbatch,
+                        layout->sequence, gpus);
+    erg_layout_work_init(&work, &request, &parts, layout->tensor, layout->context,
+                         layout->microbatch, layout->sequence, gpus);
+    kind->extras = erg_xcalloc(2 * (size_t)layout->pipeline * clocks, sizeof *kind->extras);
+    for (size_t clock = 0; clock < clocks; clock++) {
+        struct erg_layout_costs costs;
+        erg_layout_costs_at(&costs, &request, &work, kind->survey.clocks_mhz[clock]);
+        for (long i = 0; i < 2 * layout->pipeline; i++)
+            add_layer(&kind->extras[(size_t)i * clocks + clock], &request, &parts, &costs, layout,
+                      i / 2, i % 2 ? ERG_BACKWARD : ERG_FORWARD);
+    }
+}
+
+static void find_extras(struct erg_optimization *o)
+{
+    const struct erg_job *job = o->job;
+    if (!(job->layout.offload > 0) && !job->layout.stage_recompute)
+        return;
+    for (size_t k = 0; k < job->kind_count; k++)
+        add_extras(&o->kinds[k], job->model, &job->layout);
+}
 
 /* ---- option tables ---- */
 
@@ -31,6 +95,12 @@ static void add_work(const struct erg_optimization_kind *kind, const struct erg_
     }
 }
 
+static void add_fixed(const struct erg_optimization_kind *kind, enum erg_fixed what, int times,
+                      struct erg_cost *fixed)
+{
+    add_work(kind, kind->survey.fixed[what], &kind->workload.fixed[what], times, fixed);
+}
+
 /* What virtual stage x runs in one direction beside its layers' own work, at every clock: work
  * outside the layers, and what stages have beside them. To be freed. */
 static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, int direction,
@@ -40,25 +110,15 @@ static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, i
     size_t clocks = kind->survey.clock_count;
     struct erg_cost *fixed = erg_xcalloc(clocks, sizeof *fixed);
     size_t last = (size_t)(o->job->layout.pipeline * o->job->layout.virtual_stages) - 1;
-    struct {
-        enum erg_fixed what;
-        int times;
-    } parts[2];
-    size_t count = 0;
-    if (x == 0) {
-        enum erg_fixed backward =
-            nanobatched ? ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH : ERG_FIXED_EMBEDDING_BACKWARD;
-        parts[count].what = direction == ERG_FORWARD ? ERG_FIXED_EMBEDDING_FORWARD : backward;
-        parts[count++].times = direction == ERG_BACKWARD && nanobatched ? 2 : 1;
-    }
-    if (x == last) {
-        parts[count].what =
-            direction == ERG_FORWARD ? ERG_FIXED_HEAD_FORWARD : ERG_FIXED_HEAD_BACKWARD;
-        parts[count++].times = 1;
-    }
-    for (size_t i = 0; i < count; i++)
-        add_work(kind, kind->survey.fixed[parts[i].what], &kind->workload.fixed[parts[i].what],
-                 parts[i].times, fixed);
+    if (x == 0 && direction == ERG_FORWARD)
+        add_fixed(kind, ERG_FIXED_EMBEDDING_FORWARD, 1, fixed);
+    else if (x == 0 && nanobatched)
+        add_fixed(kind, ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH, 2, fixed);
+    else if (x == 0)
+        add_fixed(kind, ERG_FIXED_EMBEDDING_BACKWARD, 1, fixed);
+    if (x == last)
+        add_fixed(kind, direction == ERG_FORWARD ? ERG_FIXED_HEAD_FORWARD : ERG_FIXED_HEAD_BACKWARD,
+                  1, fixed);
     size_t stage = x % (size_t)o->job->layout.pipeline;
     const double layers = (double)erg_job_chunk_layers(o->job, x);
     for (size_t clock = 0; kind->extras && clock < clocks; clock++) {
@@ -71,11 +131,6 @@ static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, i
 }
 
 /* What is surveyed on one kind of GPU is on all. */
-static bool whole_nanobatch(const struct erg_optimization *o)
-{
-    return o->kinds[0].survey_request.whole_nanobatch;
-}
-
 static bool has_partitions(const struct erg_optimization *o)
 {
     return o->kinds[0].survey.partition_count > 0;
@@ -136,7 +191,7 @@ static void add_partitions(const struct erg_optimization *o, struct erg_method_r
                            bool measured_only)
 {
     add_whole_layers(o, result, ERG_MODE_SEQUENTIAL);
-    if (whole_nanobatch(o))
+    if (o->kinds[0].survey_request.whole_nanobatch)
         add_whole_layers(o, result, ERG_MODE_NANOBATCH);
     for (int direction = 0; direction < 2 && has_partitions(o); direction++) {
         struct erg_layer *composed = NULL;
@@ -180,18 +235,16 @@ static int plan_whole_layers(struct erg_optimization *o, enum erg_method full_cl
 
 /* ---- which configurations the plans rest on ---- */
 
-/* How often each configuration that was only predicted is used by the points on the GPUs of a kind:
- * [partition][config]. */
-static unsigned **count_uses(const struct erg_optimization *o,
-                             const struct erg_optimization_kind *kind,
-                             const struct erg_method_result *result)
+unsigned **erg_optimization_uses(const struct erg_optimization *o,
+                                 const struct erg_optimization_kind *kind,
+                                 const struct erg_method_result *result, size_t first, size_t count)
 {
     const struct erg_survey *survey = &kind->survey;
     unsigned **uses = erg_xcalloc(survey->partition_count, sizeof *uses);
     for (size_t i = 0; i < survey->partition_count; i++)
         uses[i] = erg_xcalloc(survey->searches[i]->config_count, sizeof **uses);
     const struct erg_schedule *schedule = &result->iteration.schedule;
-    for (size_t p = 0; p < result->point_count + result->slower_count; p++)
+    for (size_t p = first; p < first + count; p++)
         for (size_t i = 0; i < schedule->count; i++) {
             const struct erg_instruction *instruction = &schedule->instructions[i];
             if (erg_optimization_kind(o, instruction->stage) != kind)
@@ -200,19 +253,17 @@ static unsigned **count_uses(const struct erg_optimization *o,
                 &result->tables[erg_table_index(&schedule->pipeline, instruction)];
             const struct erg_microbatch_option *option =
                 &table->options[result->points[p].option[i]];
-            for (size_t k = 0; option->configurations && k < table->partition_count; k++) {
-                size_t partition = erg_optimization_partition(kind, (int)instruction->direction, k);
-                size_t config = (size_t)option->configurations[k];
-                if (survey->searches[partition]->table[config].knowledge != ERG_MEASURED)
-                    uses[partition][config]++;
-            }
+            for (size_t k = 0; option->configurations && k < table->partition_count; k++)
+                uses[erg_optimization_partition(kind, (int)instruction->direction, k)]
+                    [option->configurations[k]]++;
         }
     return uses;
 }
 
 /*
- * What to measure next: of each partition at each clock the configuration that the points use
- * most. One per partition and clock is enough for a plan; its neighbours learn from it.
+ * What to measure next: of each partition at each clock the configuration that was only predicted
+ * and that the points use most. One per partition and clock is enough for a plan; its neighbours
+ * learn from it.
  */
 static struct erg_survey_pick *pick_most_used(const struct erg_optimization *o,
                                               const struct erg_optimization_kind *kind,
@@ -222,13 +273,15 @@ static struct erg_survey_pick *pick_most_used(const struct erg_optimization *o,
         struct erg_survey_pick *items;
         size_t count, capacity;
     } picks = {0};
-    unsigned **uses = count_uses(o, kind, result);
+    unsigned **uses =
+        erg_optimization_uses(o, kind, result, 0, result->point_count + result->slower_count);
     for (size_t partition = 0; partition < kind->survey.partition_count; partition++) {
         const struct erg_space *space = &kind->survey.spaces[partition];
         size_t *most = erg_xcalloc(space->clock_count, sizeof *most); /* config + 1; 0 = none */
         for (size_t config = 0; config < erg_space_size(space); config++) {
             size_t clock = erg_space_choice(space, config).clock;
-            if (uses[partition][config] &&
+            if (kind->survey.searches[partition]->table[config].knowledge != ERG_MEASURED &&
+                uses[partition][config] &&
                 (!most[clock] || uses[partition][config] > uses[partition][most[clock] - 1]))
                 most[clock] = config + 1;
         }
@@ -349,6 +402,7 @@ static void compare_all(struct erg_optimization *o)
 int erg_optimization_plan(struct erg_optimization *o, struct erg_error *err)
 {
     struct targets targets;
+    find_extras(o);
     /* The reference is planned twice, so that every method gets plans exactly at the reference's
      * time and energy, the reference too. */
     int status = plan_whole_layers(o, ERG_METHOD_SEQUENTIAL, ERG_METHOD_SEQUENTIAL_CLOCKS,
@@ -359,7 +413,7 @@ int erg_optimization_plan(struct erg_optimization *o, struct erg_error *err)
     }
     if (!status) {
         aim(o, &targets);
-        if (whole_nanobatch(o))
+        if (o->kinds[0].survey_request.whole_nanobatch)
             status = plan_whole_layers(o, ERG_METHOD_NANOBATCHING, ERG_METHOD_NANOBATCHING_CLOCKS,
                                        ERG_MODE_NANOBATCH, err);
     }

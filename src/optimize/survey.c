@@ -9,13 +9,13 @@
 #include "base/thread.h"
 #include "device/emulated/emulated.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Whole layers, ends of instructions or fixed work, to be measured at every clock. */
-struct sweep {
+struct survey_sweep {
     char name[48];
     const struct erg_steps *steps;
     struct erg_cost *costs; /* [clock_count] */
@@ -23,12 +23,52 @@ struct sweep {
 
 enum { MAX_SWEEPS = 8 + ERG_FIXED_COUNT };
 
-struct run {
+struct survey_run {
     struct erg_survey *survey;
     const struct erg_survey_request *request;
-    struct sweep sweeps[MAX_SWEEPS];
+    struct survey_sweep sweeps[MAX_SWEEPS];
     size_t sweep_count;
 };
+
+/* ---- how a job wants it ---- */
+
+struct erg_search_options erg_survey_search_options(const struct erg_job *job,
+                                                    const struct erg_gpu *gpu, size_t run_ops)
+{
+    struct erg_search_options options;
+    erg_search_defaults(&options, job->search.method, run_ops);
+    if (job->search.budget > 0)
+        options.budget = (size_t)job->search.budget;
+    if (job->search.start > 0)
+        options.start = (size_t)job->search.start;
+    if (job->search.batch > 0)
+        options.batch = (size_t)job->search.batch;
+    if (job->search.prior == ERG_JOB_EMULATOR_PRIOR)
+        options.sweep_clocks = 3; /* a prior without a sweep has an unusable worst case */
+    if (job->search.sweep_clocks >= 0)
+        options.sweep_clocks = (size_t)job->search.sweep_clocks;
+    if (options.method != ERG_SEARCH_GP)
+        options.sweep_clocks = 0;
+    if (options.minimum > options.budget)
+        options.minimum = options.budget;
+    if (options.start > options.budget)
+        options.start = options.budget;
+    options.seed = job->search.seed;
+    options.blocking_power_w = gpu->blocking_power_w;
+    return options;
+}
+
+struct erg_profile_options erg_survey_profile_options(const struct erg_job *job)
+{
+    struct erg_profile_options options = erg_profile_options_default();
+    if (job->profiler.window_s >= 0)
+        options.window_s = job->profiler.window_s;
+    if (job->profiler.cooldown_s >= 0)
+        options.cooldown_s = job->profiler.cooldown_s;
+    if (job->profiler.warmup_s >= 0)
+        options.warmup_s = job->profiler.warmup_s;
+    return options;
+}
 
 /* ---- one partition ---- */
 
@@ -53,22 +93,19 @@ static struct erg_step step_of(const struct search_context *search, size_t confi
     int sms = search->space->sms[choice.sm];
     *clock_mhz = search->space->clocks_mhz[choice.clock];
     *name = (struct erg_lab_name){search->partition->key,
-                                  search->partition->slots[choice.slot].name, sms};
+                                  search->partition->slots[choice.slot].name, sms, false};
     return erg_partition_step(search->partition, choice.slot, sms);
 }
 
-typedef int lab_measure(struct erg_lab *lab, struct erg_device *device, struct erg_lab_name name,
-                        const struct erg_step *steps, size_t count, int clock_mhz,
-                        struct erg_measurement *out, struct erg_error *err);
-
-static int measure_by(lab_measure *how, struct search_context *search, size_t config,
+static int measure_by(struct search_context *search, size_t config, bool time_only,
                       struct erg_measurement *out, struct erg_error *err)
 {
     int clock_mhz;
     struct erg_lab_name name;
     struct erg_step step = step_of(search, config, &clock_mhz, &name);
+    name.time_only = time_only;
     if (erg_interrupt_check(err) ||
-        how(search->request->lab, search->device, name, &step, 1, clock_mhz, out, err))
+        erg_lab_measure(search->request->lab, search->device, name, &step, 1, clock_mhz, out, err))
         return -1;
     count_progress(search);
     return 0;
@@ -76,13 +113,13 @@ static int measure_by(lab_measure *how, struct search_context *search, size_t co
 
 static int measure(void *context, size_t config, struct erg_measurement *out, struct erg_error *err)
 {
-    return measure_by(erg_lab_measure, context, config, out, err);
+    return measure_by(context, config, false, out, err);
 }
 
 static int measure_time(void *context, size_t config, struct erg_measurement *out,
                         struct erg_error *err)
 {
-    return measure_by(erg_lab_measure_time, context, config, out, err);
+    return measure_by(context, config, true, out, err);
 }
 
 /* The model of the device as a prior, under scaled constants. */
@@ -107,7 +144,7 @@ static int predict(void *context, const double *log_factors, const size_t *confi
     return 0;
 }
 
-static int search_partition(struct run *run, size_t index, struct erg_error *err)
+static int search_partition(struct survey_run *run, size_t index, struct erg_error *err)
 {
     const struct erg_survey_request *request = run->request;
     struct erg_survey *survey = run->survey;
@@ -155,8 +192,8 @@ static int search_partition(struct run *run, size_t index, struct erg_error *err
 /* ---- whole layers and fixed work ---- */
 
 struct sweep_context {
-    const struct run *run;
-    const struct sweep *sweep;
+    const struct survey_run *run;
+    const struct survey_sweep *sweep;
     struct erg_device *device;
     size_t done;
 };
@@ -165,11 +202,11 @@ static int measure_layer(void *context, size_t clock, struct erg_measurement *ou
                          struct erg_error *err)
 {
     struct sweep_context *c = context;
-    const struct sweep *sweep = c->sweep;
+    const struct survey_sweep *sweep = c->sweep;
     if (erg_interrupt_check(err) ||
-        erg_lab_measure(c->run->request->lab, c->device, (struct erg_lab_name){sweep->name, "", 0},
-                        sweep->steps->steps, sweep->steps->count, c->run->survey->clocks_mhz[clock],
-                        out, err))
+        erg_lab_measure(c->run->request->lab, c->device,
+                        (struct erg_lab_name){.task = sweep->name, .slot = ""}, sweep->steps->steps,
+                        sweep->steps->count, c->run->survey->clocks_mhz[clock], out, err))
         return -1;
     erg_progress(sweep->name, ++c->done, c->run->survey->clock_count);
     return 0;
@@ -180,7 +217,8 @@ static int measure_layer(void *context, size_t clock, struct erg_measurement *ou
  * Gaussian process over the clocks is kept: a planner that chose among raw readings would pick the
  * lucky ones and promise too much.
  */
-static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_error *err)
+static int run_sweep(struct survey_run *run, const struct survey_sweep *sweep,
+                     struct erg_error *err)
 {
     struct sweep_context context = {run, sweep, NULL, 0};
     if (erg_lab_bench(run->request->lab, &context.device, err))
@@ -207,13 +245,13 @@ static int run_sweep(struct run *run, const struct sweep *sweep, struct erg_erro
     return status;
 }
 
-static void add_sweep(struct run *run, const char *name, const struct erg_steps *steps,
+static void add_sweep(struct survey_run *run, const char *name, const struct erg_steps *steps,
                       struct erg_cost **costs)
 {
     *costs = erg_xcalloc(run->survey->clock_count, sizeof **costs);
     if (!steps->count)
         return; /* nothing to run costs nothing */
-    struct sweep *sweep = &run->sweeps[run->sweep_count++];
+    struct survey_sweep *sweep = &run->sweeps[run->sweep_count++];
     snprintf(sweep->name, sizeof sweep->name, "%s", name);
     sweep->steps = steps;
     sweep->costs = *costs;
@@ -221,7 +259,7 @@ static void add_sweep(struct run *run, const char *name, const struct erg_steps 
 
 static int run_piece(void *context, size_t i, struct erg_error *err)
 {
-    struct run *run = context;
+    struct survey_run *run = context;
     if (i < run->survey->partition_count)
         return search_partition(run, i, err);
     return run_sweep(run, &run->sweeps[i - run->survey->partition_count], err);
@@ -241,7 +279,7 @@ static void list_clocks(struct erg_survey *survey, const struct erg_gpu *gpu, bo
         survey->clocks_mhz[i] = gpu->search_max_mhz - step * (int)(survey->clock_count - 1 - i);
 }
 
-static void list_spaces(struct run *run)
+static void list_spaces(struct survey_run *run)
 {
     struct erg_survey *survey = run->survey;
     const struct erg_workload *workload = run->request->workload;
@@ -262,30 +300,29 @@ int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *r
 {
     *survey = (struct erg_survey){0};
     const struct erg_workload *workload = request->workload;
-    struct run run = {.survey = survey, .request = request};
+    struct survey_run run = {.survey = survey, .request = request};
     list_clocks(survey, request->gpu, erg_lab_fixed_clock(request->lab));
     if (request->partitions)
         list_spaces(&run);
-    static const char *const direction[] = {"forward", "backward"};
-    char name[48];
-    for (int d = 0; d < 2; d++) {
-        if (request->whole_sequential) {
-            snprintf(name, sizeof name, "sequential layer %s", direction[d]);
-            add_sweep(&run, name, &workload->sequential[d], &survey->sequential[d]);
+    const struct {
+        bool wanted;
+        const char *name;
+        const struct erg_steps *steps; /* forward, backward */
+        struct erg_cost **costs;
+    } wholes[] = {
+        {request->whole_sequential, "sequential layer", workload->sequential, survey->sequential},
+        {request->whole_nanobatch, "nanobatched layer", workload->nanobatch, survey->nanobatch},
+        {request->whole_nanobatch && request->ends, "single nanobatched layer",
+         workload->nanobatch_single, survey->nanobatch_single},
+        {request->partitions && request->ends, "ends", workload->ends, survey->ends},
+    };
+    for (int d = 0; d < 2; d++)
+        for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
+            char name[48];
+            snprintf(name, sizeof name, "%s %s", wholes[i].name, d ? "backward" : "forward");
+            if (wholes[i].wanted)
+                add_sweep(&run, name, &wholes[i].steps[d], &wholes[i].costs[d]);
         }
-        if (request->whole_nanobatch) {
-            snprintf(name, sizeof name, "nanobatched layer %s", direction[d]);
-            add_sweep(&run, name, &workload->nanobatch[d], &survey->nanobatch[d]);
-        }
-        if (request->whole_nanobatch && request->ends) {
-            snprintf(name, sizeof name, "single nanobatched layer %s", direction[d]);
-            add_sweep(&run, name, &workload->nanobatch_single[d], &survey->nanobatch_single[d]);
-        }
-        if (request->partitions && request->ends) {
-            snprintf(name, sizeof name, "ends %s", direction[d]);
-            add_sweep(&run, name, &workload->ends[d], &survey->ends[d]);
-        }
-    }
     for (int fixed = 0; fixed < ERG_FIXED_COUNT; fixed++)
         add_sweep(&run, erg_fixed_name((enum erg_fixed)fixed), &workload->fixed[fixed],
                   &survey->fixed[fixed]);
@@ -320,7 +357,7 @@ struct verification {
     const struct erg_survey_request *request;
     const struct erg_survey_pick *picks;
     size_t count;
-    size_t *added; /* [partition_count] */
+    atomic_size_t added;
 };
 
 static int verify_partition(void *context, size_t index, struct erg_error *err)
@@ -344,7 +381,7 @@ static int verify_partition(void *context, size_t index, struct erg_error *err)
                          erg_search_add(search, pick->config, &seen, err)
                      ? -1
                      : 0;
-        verification->added[index] += !status;
+        verification->added += !status;
     }
     erg_lab_bench_close(request->lab, measured.device);
     return status;
@@ -354,14 +391,10 @@ int erg_survey_verify(struct erg_survey *survey, const struct erg_survey_request
                       const struct erg_survey_pick *picks, size_t count, size_t *added,
                       struct erg_error *err)
 {
-    struct verification verification = {survey, request, picks, count,
-                                        erg_xcalloc(survey->partition_count, sizeof(size_t))};
+    struct verification verification = {survey, request, picks, count, 0};
     int status = erg_parallel_for(survey->partition_count, erg_lab_benches(request->lab),
                                   verify_partition, &verification, err);
-    *added = 0;
-    for (size_t i = 0; i < survey->partition_count; i++)
-        *added += verification.added[i];
-    free(verification.added);
+    *added = verification.added;
     return status;
 }
 

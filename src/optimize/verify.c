@@ -8,14 +8,19 @@
 #include "optimize/survey.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double heat_s = 15; /* of work, until the GPUs are as hot as they will be */
+static const double cost_tolerance = 0.03;
+/* bf16 products are summed in another order, and each layer passes the difference on to the
+ * next. */
+static const double tensor_tolerance = 0.03;
 
 /* Steps that are part of a composition, and how often. */
-struct piece {
+struct verify_piece {
     const char *name;
     const struct erg_step *steps;
     size_t count;
@@ -26,7 +31,7 @@ enum { MOST_PIECES = ERG_VERIFY_PARTITIONS / 2 + 1 }; /* partitions of a directi
 /* One way of running an instruction: in one go, and in pieces. */
 struct way {
     struct erg_steps stack;
-    struct piece pieces[MOST_PIECES];
+    struct verify_piece pieces[MOST_PIECES];
     struct erg_step single[MOST_PIECES]; /* where pieces are partitions */
     size_t count;
     enum erg_mode mode;
@@ -150,7 +155,7 @@ static const struct erg_plan_option *choose_option(const struct erg_plan *plan, 
 static void add_piece(struct way *way, const char *name, const struct erg_steps *steps, int times)
 {
     assert(way->count < MOST_PIECES);
-    way->pieces[way->count++] = (struct piece){name, steps->steps, steps->count, times};
+    way->pieces[way->count++] = (struct verify_piece){name, steps->steps, steps->count, times};
 }
 
 static void add_partitions(const struct verifier *v, struct way *way, bool backward,
@@ -166,7 +171,7 @@ static void add_partitions(const struct verifier *v, struct way *way, bool backw
         struct erg_step *step = &way->single[way->count];
         *step = (struct erg_step){.task = partition->task, .launch = launches[i]};
         int times = v->request->layers * partition->occurrences - (i == first);
-        way->pieces[way->count++] = (struct piece){partition->key, step, 1, times};
+        way->pieces[way->count++] = (struct verify_piece){partition->key, step, 1, times};
     }
     add_piece(way, "ends", &workload->ends[backward], 1);
 }
@@ -275,8 +280,9 @@ static int measure(struct verifier *v, const struct erg_step *steps, size_t coun
     return status;
 }
 
-static int measure_piece(struct verifier *v, const struct way *way, const struct piece *piece,
-                         struct erg_verify_row *row, struct erg_error *err)
+static int measure_piece(struct verifier *v, const struct way *way,
+                         const struct verify_piece *piece, struct erg_verify_row *row,
+                         struct erg_error *err)
 {
     struct erg_measurement seen;
     if (measure(v, piece->steps, piece->count, way->clock_mhz, &seen, err))
@@ -296,8 +302,9 @@ static size_t partitions_of(const struct way *way)
 }
 
 /* A piece that is a partition in the three ways, one after the other. */
-static int measure_partition(struct verifier *v, const struct way *way, const struct piece *piece,
-                             bool backward, struct erg_verify_partition *out, struct erg_error *err)
+static int measure_partition(struct verifier *v, const struct way *way,
+                             const struct verify_piece *piece, bool backward,
+                             struct erg_verify_partition *out, struct erg_error *err)
 {
     struct erg_step steps[ERG_VERIFY_WAYS] = {*piece->steps, *piece->steps, *piece->steps};
     steps[ERG_VERIFY_SEQUENTIAL].launch.slot = piece->steps->task.op_count;
@@ -423,4 +430,46 @@ int erg_verify(const struct erg_verify_request *request, struct erg_verification
         erg_device_close(v.device);
     erg_workload_release(&v.workload);
     return status;
+}
+
+/* ---- the judgement ---- */
+
+static int judge_tensors(const struct erg_verify_comparison *comparison, struct erg_error *err)
+{
+    for (size_t i = 0; i < comparison->count; i++)
+        if (!(comparison->tensors[i].relative <= tensor_tolerance))
+            return erg_fail(err, ERG_FAILED,
+                            "verifying a plan: the %s tensor of %s is %.2g from that of %s, "
+                            "relative to its size; expected at most %g",
+                            comparison->tensors[i].tensor, comparison->way,
+                            comparison->tensors[i].relative, comparison->reference,
+                            tensor_tolerance);
+    return 0;
+}
+
+int erg_verify_judge(const struct erg_verification *verification, struct erg_error *err)
+{
+    for (size_t i = 0; i < verification->comparison_count; i++)
+        if (judge_tensors(&verification->comparisons[i], err))
+            return -1;
+    const struct erg_verify_row *worst = NULL;
+    double worst_by = cost_tolerance, time_by = 0, energy_by = 0;
+    for (size_t i = 0; i < verification->row_count; i++) {
+        const struct erg_verify_row *row = &verification->rows[i];
+        double time = row->stack.time_s / row->composed.time_s - 1;
+        double energy = row->stack.energy_j / row->composed.energy_j - 1;
+        if (fmax(fabs(time), fabs(energy)) > worst_by) {
+            worst_by = fmax(fabs(time), fabs(energy));
+            worst = row;
+            time_by = time;
+            energy_by = energy;
+        }
+    }
+    if (!worst)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "verifying a plan: %s %s takes %+.1f %% of time and %+.1f %% of energy beyond "
+                    "what its pieces add up to, expected at most %g %%",
+                    erg_verify_way_name(worst->way), worst->backward ? "backward" : "forward",
+                    100 * time_by, 100 * energy_by, 100 * cost_tolerance);
 }

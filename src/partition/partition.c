@@ -14,7 +14,7 @@ static const int sms_large_group[] = {3, 6, 9, 12, 15, 18, 21, 24, 27, 30};
 static const int sms_small_group[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                       11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
 
-const int *partition_sms(int gpus, size_t *count)
+const int *erg_partition_sms(int gpus, size_t *count)
 {
     bool large = gpus >= 4;
     *count = large ? sizeof sms_large_group / sizeof *sms_large_group
@@ -22,7 +22,8 @@ const int *partition_sms(int gpus, size_t *count)
     return large ? sms_large_group : sms_small_group;
 }
 
-struct erg_model_shape partition_shape(const struct erg_workload_request *request, int sequences)
+struct erg_model_shape erg_partition_shape(const struct erg_workload_request *request,
+                                           int sequences)
 {
     return (struct erg_model_shape){
         .tensor = request->tensor,
@@ -38,11 +39,11 @@ struct erg_model_shape partition_shape(const struct erg_workload_request *reques
     };
 }
 
-int partition_cut_layers(struct erg_segments *segments, const struct erg_workload_request *request,
-                         int sequences, int layers, bool backward, bool replay,
-                         struct erg_error *err)
+int erg_partition_cut_layers(struct erg_segments *segments,
+                             const struct erg_workload_request *request, int sequences, int layers,
+                             bool backward, bool replay, struct erg_error *err)
 {
-    struct erg_model_shape shape = partition_shape(request, sequences);
+    struct erg_model_shape shape = erg_partition_shape(request, sequences);
     struct erg_model_ops forward_ops = {0}, backward_ops = {0};
     erg_model_layer_forward(&forward_ops, request->model, &shape);
     erg_model_layer_backward(&backward_ops, request->model, &shape);
@@ -53,12 +54,12 @@ int partition_cut_layers(struct erg_segments *segments, const struct erg_workloa
     return 0;
 }
 
-int partition_cut_steady_layer(struct erg_segments *segments,
-                               const struct erg_workload_request *request, int sequences,
-                               bool backward, bool replay, size_t *first, size_t *count,
-                               struct erg_error *err)
+int erg_partition_cut_steady_layer(struct erg_segments *segments,
+                                   const struct erg_workload_request *request, int sequences,
+                                   bool backward, bool replay, size_t *first, size_t *count,
+                                   struct erg_error *err)
 {
-    if (partition_cut_layers(segments, request, sequences, 3, backward, replay, err))
+    if (erg_partition_cut_layers(segments, request, sequences, 3, backward, replay, err))
         return -1;
     size_t cuts = 0;
     for (size_t i = 0; i < segments->count; i++)
@@ -68,12 +69,12 @@ int partition_cut_steady_layer(struct erg_segments *segments,
     return 0;
 }
 
-int partition_replay_apart(const struct erg_workload_request *request, bool *apart,
-                           struct erg_error *err)
+int erg_partition_replay_apart(const struct erg_workload_request *request, bool *apart,
+                               struct erg_error *err)
 {
     struct erg_segments segments = {0};
     int status =
-        partition_cut_layers(&segments, request, request->microbatch_size, 1, true, true, err);
+        erg_partition_cut_layers(&segments, request, request->microbatch_size, 1, true, true, err);
     *apart = true;
     for (size_t k = 0; k < segments.count; k++) {
         bool runs[2] = {false, false}; /* forward, backward */
@@ -94,7 +95,7 @@ static bool has(unsigned parts, enum erg_model_op_id id)
     return parts & (1u << id);
 }
 
-void partition_name(char *name, size_t capacity, bool backward, unsigned parts)
+void erg_partition_name(char *name, size_t capacity, bool backward, unsigned parts)
 {
     bool qkv = has(parts, ERG_MODEL_QKV), attention = has(parts, ERG_MODEL_ATTENTION);
     bool proj = has(parts, ERG_MODEL_PROJ);
@@ -138,8 +139,8 @@ static void name_partitions(struct erg_partition *partitions, size_t count)
     free(shared);
 }
 
-int partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
-                     size_t op, int sms, bool *covered, struct erg_error *err)
+int erg_partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
+                         size_t op, int sms, bool *covered, struct erg_error *err)
 {
     struct erg_step rest = {
         .task = {.ops = task->ops + op, .op_count = task->op_count - op},
@@ -157,14 +158,14 @@ int partition_covers(const struct erg_workload_request *request, const struct er
     return 0;
 }
 
-int partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,
-                      int *sms, struct erg_error *err)
+int erg_partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,
+                          int *sms, struct erg_error *err)
 {
     size_t count, k = 0;
-    const int *choices = partition_sms(task->comm.group, &count);
+    const int *choices = erg_partition_sms(task->comm.group, &count);
     bool hidden = false;
     while (!hidden && k < count)
-        if (partition_covers(request, task, 0, choices[k++], &hidden, err))
+        if (erg_partition_covers(request, task, 0, choices[k++], &hidden, err))
             return -1;
     *sms = choices[k - 1];
     return 0;
@@ -194,8 +195,8 @@ static int find_slots(struct erg_partition *partition, const struct erg_segment 
         /* A fifth of the most SMs: a launch that late and hidden only by many SMs slows the compute
          * more than an earlier one. */
         if (!repeated_linear &&
-            partition_covers(request, &partition->task, slots[count - 1].op,
-                             partition->sms[partition->sms_count / 5 - 1], &covered, err))
+            erg_partition_covers(request, &partition->task, slots[count - 1].op,
+                                 partition->sms[partition->sms_count / 5 - 1], &covered, err))
             return -1;
         if (!covered)
             count--;
@@ -218,7 +219,7 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
                          struct erg_error *err)
 {
     char base[sizeof workload->partitions->key];
-    partition_name(base, sizeof base, backward, segment->parts);
+    erg_partition_name(base, sizeof base, backward, segment->parts);
     size_t end = workload->forward_count + workload->backward_count;
     for (size_t i = direction_first; i < end; i++) {
         struct erg_partition *known = &workload->partitions[i];
@@ -229,7 +230,7 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
     }
     struct erg_partition *partition = &workload->partitions[end];
     *partition = (struct erg_partition){.backward = backward, .occurrences = 1};
-    partition->sms = partition_sms(comm->group, &partition->sms_count);
+    partition->sms = erg_partition_sms(comm->group, &partition->sms_count);
     memcpy(partition->key, base, sizeof base);
     partition->task = erg_segment_task(workload->arena, segment, *comm, &partition->op_names);
     partition->kernels = erg_task_kernels(&partition->task);
@@ -239,13 +240,13 @@ static int add_partition(struct erg_workload *workload, size_t direction_first,
     return 0;
 }
 
-int partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
-                     bool backward, bool replay, struct erg_error *err)
+int erg_partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
+                         bool backward, bool replay, struct erg_error *err)
 {
     struct erg_segments segments = {0};
     size_t first = 0, count = 0, direction_first = workload->forward_count;
-    int status = partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
-                                            backward, replay, &first, &count, err);
+    int status = erg_partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
+                                                backward, replay, &first, &count, err);
     for (size_t k = first; !status && k < first + count; k++) {
         const struct erg_segment *segment = &segments.items[k];
         const struct erg_segment *before = &segments.items[k - 1];

@@ -5,65 +5,66 @@
 #include "partition/cut_internal.h"
 
 /* One layer of the workload for a batch of `sequences`. */
-struct erg_model_shape partition_shape(const struct erg_workload_request *request, int sequences);
+struct erg_model_shape erg_partition_shape(const struct erg_workload_request *request,
+                                           int sequences);
 
 /*
  * The segments of `layers` layers in one direction for a batch of `sequences`; `replay` puts the
  * layer's forward before its backward.
  */
-int partition_cut_layers(struct erg_segments *segments, const struct erg_workload_request *request,
-                         int sequences, int layers, bool backward, bool replay,
-                         struct erg_error *err);
+int erg_partition_cut_layers(struct erg_segments *segments,
+                             const struct erg_workload_request *request, int sequences, int layers,
+                             bool backward, bool replay, struct erg_error *err);
 
 /*
  * The steady state: the middle one of three layers. *first and *count delimit its segments; a
  * layer without communication has none.
  */
-int partition_cut_steady_layer(struct erg_segments *segments,
-                               const struct erg_workload_request *request, int sequences,
-                               bool backward, bool replay, size_t *first, size_t *count,
-                               struct erg_error *err);
+int erg_partition_cut_steady_layer(struct erg_segments *segments,
+                                   const struct erg_workload_request *request, int sequences,
+                                   bool backward, bool replay, size_t *first, size_t *count,
+                                   struct erg_error *err);
 
 /* *apart: a layer that is computed again ends before its backward pass begins to compute, so that
  * its segments are those of the forward pass. */
-int partition_replay_apart(const struct erg_workload_request *request, bool *apart,
-                           struct erg_error *err);
+int erg_partition_replay_apart(const struct erg_workload_request *request, bool *apart,
+                               struct erg_error *err);
 
 /* What a partition that computes `parts` is called, short of its communication: "fwd_attn". */
-void partition_name(char *name, size_t capacity, bool backward, unsigned parts);
+void erg_partition_name(char *name, size_t capacity, bool backward, unsigned parts);
 
 /* Appends the partition types of one direction to the workload's, which has room for them; with
  * `replay` those of a layer's forward and backward. */
-int partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
-                     bool backward, bool replay, struct erg_error *err);
+int erg_partition_derive(struct erg_workload *workload, const struct erg_workload_request *request,
+                         bool backward, bool replay, struct erg_error *err);
 
 /* The SM counts that a communication in a group of GPUs may have, increasing. */
-const int *partition_sms(int gpus, size_t *count);
+const int *erg_partition_sms(int gpus, size_t *count);
 
 /*
  * Whether the ops of `task` from `op` on, alone at the highest clock, last as long as its
  * communication alone on `sms` SMs. Estimated by the model of the device; only the catalogue's
  * constants matter.
  */
-int partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
-                     size_t op, int sms, bool *covered, struct erg_error *err);
+int erg_partition_covers(const struct erg_workload_request *request, const struct erg_task *task,
+                         size_t op, int sms, bool *covered, struct erg_error *err);
 
 /* The fewest SMs on which the communication of `task`, launched at once, is hidden, or the most
  * where none hide it: what the ends of an instruction get. */
-int partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,
-                      int *sms, struct erg_error *err);
+int erg_partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,
+                          int *sms, struct erg_error *err);
 
-void partition_append(struct erg_workload *workload, struct erg_steps *steps,
-                      const struct erg_step *step);
+void erg_partition_append(struct erg_workload *workload, struct erg_steps *steps,
+                          const struct erg_step *step);
 
 /* The compute of a segment beside the library's `comm`, launched at once or after all compute. */
-void partition_append_segment(struct erg_workload *workload, struct erg_steps *steps,
-                              const struct erg_segment *segment, struct erg_comm comm,
-                              bool at_once);
+void erg_partition_append_segment(struct erg_workload *workload, struct erg_steps *steps,
+                                  const struct erg_segment *segment, struct erg_comm comm,
+                                  bool at_once);
 
 /* A segment of sequential execution: its communication by the library, after all compute. */
-void partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,
-                                 const struct erg_workload_request *request,
-                                 const struct erg_segment *segment);
+void erg_partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,
+                                     const struct erg_workload_request *request,
+                                     const struct erg_segment *segment);
 
 #endif

@@ -19,7 +19,7 @@ static int type_of(const struct erg_workload *workload, bool backward, unsigned 
 {
     enum erg_comm_kind comm = task->comm.kind;
     char base[sizeof workload->partitions->key];
-    partition_name(base, sizeof base, backward, parts);
+    erg_partition_name(base, sizeof base, backward, parts);
     size_t first = backward ? workload->forward_count : 0;
     size_t count = backward ? workload->backward_count : workload->forward_count;
     for (size_t i = first; i < first + count; i++) {
@@ -49,8 +49,8 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
 {
     struct erg_segments segments = {0};
     bool replay = backward && request->recompute;
-    if (partition_cut_layers(&segments, request, request->microbatch_size / 2, layers, backward,
-                             replay, err)) {
+    if (erg_partition_cut_layers(&segments, request, request->microbatch_size / 2, layers, backward,
+                                 replay, err)) {
         erg_segments_release(&segments);
         return -1;
     }
@@ -98,11 +98,11 @@ int erg_stage_sequential(struct erg_workload *workload, const struct erg_workloa
 {
     struct erg_segments segments = {0};
     bool replay = backward && request->recompute;
-    int status = partition_cut_layers(&segments, request, request->microbatch_size, layers,
-                                      backward, replay, err);
+    int status = erg_partition_cut_layers(&segments, request, request->microbatch_size, layers,
+                                          backward, replay, err);
     *steps = (struct erg_steps){0};
     for (size_t k = 0; !status && k < segments.count; k++)
-        partition_append_sequential(workload, steps, request, &segments.items[k]);
+        erg_partition_append_sequential(workload, steps, request, &segments.items[k]);
     erg_segments_release(&segments);
     for (size_t i = 0; i < steps->count; i++)
         steps->steps[i].instruction = true;
@@ -126,10 +126,10 @@ int erg_stage_nanobatched(struct erg_workload *workload, const struct erg_worklo
             step.launch.slot =
                 same_slot(&workload->partitions[list[i].type], &list[i].task, step.launch.slot);
         } else if (launches && step.task.comm.kind != ERG_COMM_NONE &&
-                   partition_end_sms(request, &step.task, &step.launch.sms, err)) {
+                   erg_partition_end_sms(request, &step.task, &step.launch.sms, err)) {
             return -1;
         }
-        partition_append(workload, steps, &step);
+        erg_partition_append(workload, steps, &step);
     }
     return 0;
 }

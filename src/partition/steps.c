@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-void partition_append(struct erg_workload *workload, struct erg_steps *steps,
-                      const struct erg_step *step)
+void erg_partition_append(struct erg_workload *workload, struct erg_steps *steps,
+                          const struct erg_step *step)
 {
     struct erg_step *grown = erg_arena_alloc(workload->arena, (steps->count + 1) * sizeof *grown);
     if (steps->count)
@@ -14,21 +14,22 @@ void partition_append(struct erg_workload *workload, struct erg_steps *steps,
     steps->kernels += erg_task_kernels(&step->task);
 }
 
-void partition_append_segment(struct erg_workload *workload, struct erg_steps *steps,
-                              const struct erg_segment *segment, struct erg_comm comm, bool at_once)
+void erg_partition_append_segment(struct erg_workload *workload, struct erg_steps *steps,
+                                  const struct erg_segment *segment, struct erg_comm comm,
+                                  bool at_once)
 {
     comm.library = true;
     struct erg_step step = {.task = erg_segment_task(workload->arena, segment, comm, NULL)};
     step.launch.slot = at_once ? 0 : step.task.op_count;
-    partition_append(workload, steps, &step);
+    erg_partition_append(workload, steps, &step);
 }
 
-void partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,
-                                 const struct erg_workload_request *request,
-                                 const struct erg_segment *segment)
+void erg_partition_append_sequential(struct erg_workload *workload, struct erg_steps *steps,
+                                     const struct erg_workload_request *request,
+                                     const struct erg_segment *segment)
 {
     struct erg_comm comm = segment->comm;
     if (comm.kind == ERG_COMM_ALLGATHER_KV || comm.kind == ERG_COMM_REDUCESCATTER_KV)
         comm.wire_bytes *= request->stack->kv_exchange_factor;
-    partition_append_segment(workload, steps, segment, comm, false);
+    erg_partition_append_segment(workload, steps, segment, comm, false);
 }

@@ -12,17 +12,17 @@ static int add_sequential_layer(struct erg_workload *workload, struct erg_steps 
 {
     struct erg_segments segments = {0};
     size_t first = 0, count = 0;
-    int status = partition_cut_steady_layer(&segments, request, request->microbatch_size, backward,
-                                            replay, &first, &count, err);
+    int status = erg_partition_cut_steady_layer(&segments, request, request->microbatch_size,
+                                                backward, replay, &first, &count, err);
     if (!status && !count) { /* no communication in a layer: one step of pure compute */
         erg_segments_release(&segments);
-        status = partition_cut_layers(&segments, request, request->microbatch_size, 1, backward,
-                                      replay, err);
+        status = erg_partition_cut_layers(&segments, request, request->microbatch_size, 1, backward,
+                                          replay, err);
         first = 0;
         count = segments.count;
     }
     for (size_t k = first; !status && k < first + count; k++)
-        partition_append_sequential(workload, steps, request, &segments.items[k]);
+        erg_partition_append_sequential(workload, steps, request, &segments.items[k]);
     erg_segments_release(&segments);
     return status;
 }
@@ -33,12 +33,13 @@ static int add_nanobatch_layer(struct erg_workload *workload, struct erg_steps *
 {
     struct erg_segments segments = {0};
     size_t first = 0, count = 0;
-    int status = partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
-                                            backward, replay, &first, &count, err);
+    int status = erg_partition_cut_steady_layer(&segments, request, request->microbatch_size / 2,
+                                                backward, replay, &first, &count, err);
     for (size_t k = first; !status && k < first + count; k++) {
-        partition_append_segment(workload, steps, &segments.items[k], segments.items[k - 1].comm,
-                                 true);
-        partition_append_segment(workload, steps, &segments.items[k], segments.items[k].comm, true);
+        erg_partition_append_segment(workload, steps, &segments.items[k],
+                                     segments.items[k - 1].comm, true);
+        erg_partition_append_segment(workload, steps, &segments.items[k], segments.items[k].comm,
+                                     true);
     }
     erg_segments_release(&segments);
     return status;
@@ -79,8 +80,8 @@ static int add_fixed(struct erg_workload *workload, const struct erg_workload_re
         bool half = fixed == ERG_FIXED_EMBEDDING_BACKWARD_NANOBATCH;
         if (half && !workload->nanobatched)
             continue;
-        struct erg_model_shape shape = partition_shape(request, half ? request->microbatch_size / 2
-                                                                     : request->microbatch_size);
+        struct erg_model_shape shape = erg_partition_shape(
+            request, half ? request->microbatch_size / 2 : request->microbatch_size);
         struct erg_model_ops ops = {0};
         switch ((enum erg_fixed)fixed) {
         case ERG_FIXED_EMBEDDING_FORWARD:
@@ -102,8 +103,8 @@ static int add_fixed(struct erg_workload *workload, const struct erg_workload_re
         struct erg_segments segments = {0};
         int status = erg_segments_add(&segments, &ops, err);
         for (size_t k = 0; !status && k < segments.count; k++)
-            partition_append_segment(workload, &workload->fixed[fixed], &segments.items[k],
-                                     segments.items[k].comm, false);
+            erg_partition_append_segment(workload, &workload->fixed[fixed], &segments.items[k],
+                                         segments.items[k].comm, false);
         erg_segments_release(&segments);
         if (status)
             return -1;
@@ -117,7 +118,7 @@ static void append_task(struct erg_workload *workload, struct erg_steps *steps,
                         struct erg_task task, int sms)
 {
     struct erg_step step = {.task = task, .launch = {.sms = sms}};
-    partition_append(workload, steps, &step);
+    erg_partition_append(workload, steps, &step);
 }
 
 static int add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
@@ -136,7 +137,7 @@ static int add_ends(struct erg_workload *workload, const struct erg_workload_req
         append_task(workload, &workload->ends[direction], list[0].task, 0);
         const struct erg_task *tail = &list[count - 2].task;
         int sms;
-        if (partition_end_sms(request, tail, &sms, err))
+        if (erg_partition_end_sms(request, tail, &sms, err))
             return -1;
         append_task(workload, &workload->ends[direction], *tail, sms);
     }
@@ -178,12 +179,12 @@ int erg_workload_build(struct erg_workload *workload, const struct erg_workload_
     workload->boundary_bytes = 2.0 * request->microbatch_size * request->sequence /
                                request->context * (double)request->model->hidden;
     bool apart = false;
-    int status = request->recompute ? partition_replay_apart(request, &apart, err) : 0;
+    int status = request->recompute ? erg_partition_replay_apart(request, &apart, err) : 0;
     workload->replays_forward = apart;
     bool replay = request->recompute && !apart;
     if (status ||
-        (workload->nanobatched && (partition_derive(workload, request, false, false, err) ||
-                                   partition_derive(workload, request, true, replay, err) ||
+        (workload->nanobatched && (erg_partition_derive(workload, request, false, false, err) ||
+                                   erg_partition_derive(workload, request, true, replay, err) ||
                                    add_ends(workload, request, err))) ||
         add_layers(workload, request, err) || add_fixed(workload, request, err)) {
         erg_workload_release(workload);

@@ -8,30 +8,20 @@ static double with_slack(double bound)
     return bound * (1 + 1e-9);
 }
 
-/* The fastest point, of equally fast ones the cheapest. */
-static const struct erg_point *fastest(const struct erg_frontier *list)
+/* The fastest point, of equally fast ones the cheapest, and the cheapest point, of equally cheap
+ * ones the fastest; false where there are none. */
+static bool find_ends(const struct erg_frontier *list, struct erg_point *fastest,
+                      struct erg_point *cheapest)
 {
-    const struct erg_point *best = NULL;
-    for (size_t i = 0; i < list->count; i++) {
-        const struct erg_point *p = &list->points[i];
-        if (!best || p->time_s < best->time_s ||
-            (p->time_s == best->time_s && p->energy_j < best->energy_j))
-            best = p;
+    struct erg_frontier filtered = {0};
+    erg_frontier_copy(&filtered, list);
+    erg_frontier_filter(&filtered);
+    if (filtered.count) {
+        *fastest = filtered.points[0];
+        *cheapest = filtered.points[filtered.count - 1];
     }
-    return best;
-}
-
-/* The cheapest point, of equally cheap ones the fastest. */
-static const struct erg_point *cheapest(const struct erg_frontier *list)
-{
-    const struct erg_point *best = NULL;
-    for (size_t i = 0; i < list->count; i++) {
-        const struct erg_point *p = &list->points[i];
-        if (!best || p->energy_j < best->energy_j ||
-            (p->energy_j == best->energy_j && p->time_s < best->time_s))
-            best = p;
-    }
-    return best;
+    erg_frontier_release(&filtered);
+    return list->count > 0;
 }
 
 static double reduction(double reference, double value)
@@ -43,26 +33,24 @@ struct erg_versus erg_compare(const struct erg_frontier *method, struct erg_poin
                               const struct erg_frontier *clocks)
 {
     struct erg_versus versus = {NAN, NAN, NAN, NAN};
-    const struct erg_point *own = fastest(method);
-    if (!own)
+    struct erg_point p = {0}, q = {0};
+    if (!find_ends(method, &p, &q))
         return versus;
-    versus.max_throughput_time = reduction(full_clock.time_s, own->time_s);
-    versus.max_throughput_energy = reduction(full_clock.energy_j, own->energy_j);
-
-    const struct erg_point *p = fastest(clocks), *q = cheapest(clocks);
-    if (!p)
+    versus.max_throughput_time = reduction(full_clock.time_s, p.time_s);
+    versus.max_throughput_energy = reduction(full_clock.energy_j, p.energy_j);
+    if (!find_ends(clocks, &p, &q))
         return versus;
     double least_energy = INFINITY, least_time = INFINITY;
     for (size_t i = 0; i < method->count; i++) {
         const struct erg_point *point = &method->points[i];
-        if (point->time_s <= with_slack(p->time_s))
+        if (point->time_s <= with_slack(p.time_s))
             least_energy = fmin(least_energy, point->energy_j);
-        if (point->energy_j <= with_slack(q->energy_j))
+        if (point->energy_j <= with_slack(q.energy_j))
             least_time = fmin(least_time, point->time_s);
     }
     if (isfinite(least_energy))
-        versus.iso_time_energy = reduction(p->energy_j, least_energy);
+        versus.iso_time_energy = reduction(p.energy_j, least_energy);
     if (isfinite(least_time))
-        versus.iso_energy_time = reduction(q->time_s, least_time);
+        versus.iso_energy_time = reduction(q.time_s, least_time);
     return versus;
 }

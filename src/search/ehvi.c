@@ -1,5 +1,5 @@
 /* Expected hypervolume improvement of two independent normal objectives. */
-#include "search/ehvi_internal.h"
+#include "search/search_internal.h"
 
 #include <math.h>
 

@@ -5,8 +5,6 @@
 #include "search/search_internal.h"
 
 #include "base/memory.h"
-#include "search/ehvi_internal.h"
-#include "search/surrogate_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -78,4 +78,61 @@ double erg_search_cool_offset(const struct erg_search_model *model);
 int erg_search_run_gp(struct erg_search_run *run, struct erg_error *err);
 int erg_search_run_trees(struct erg_search_run *run, struct erg_error *err);
 
+/*
+ * Expected hypervolume improvement in two objectives, exact for independent normals.
+ *
+ * Against a staircase of k points (time up, energy down) within the reference (r_t, r_e), the
+ * plane splits into k + 1 vertical strips [x_i, x_i+1] with ceiling u_i; the improvement of a
+ * point (t, e) is sum_i max(0, x_i+1 - max(x_i, t)) max(0, u_i - e), and with
+ * psi(c; m, s) = E max(0, c - N(m, s^2)) its expectation is
+ * sum_i [psi(x_i+1; t) - psi(x_i; t)] psi(u_i; e).
+ */
+
+struct erg_reference {
+    double time_s, energy_j;
+};
+
+/* Worst point of a filtered, non-empty front plus `margin` times its range, per objective. */
+struct erg_reference erg_reference_of(const struct erg_frontier *front, double margin);
+
+/* `front` filtered. Standard deviations may be 0: then it is the plain improvement. */
+double erg_ehvi(const struct erg_frontier *front, struct erg_reference reference, double time_s,
+                double time_sd_s, double energy_j, double energy_sd_j);
+
+/*
+ * Surrogate of a partition: Gaussian processes on ln t and ln E (or on the logs' remainder over a
+ * prior), the energy's with the time's posterior mean as a feature, which carries over where the
+ * communication stops being exposed.
+ */
+
+/* `space` must outlive the pair. */
+struct erg_gp_pair *erg_gp_pair_new(const struct erg_space *space);
+void erg_gp_pair_free(struct erg_gp_pair *pair); /* NULL is fine */
+
+/* Takes all readings of the model into account; fits the kernels anew when they grew by a fifth. */
+void erg_gp_pair_refit(struct erg_gp_pair *pair, const struct erg_search_model *model);
+
+/* Calibrates the prior on the model's readings where it has parameters, and takes it on. */
+int erg_gp_pair_set_prior(struct erg_gp_pair *pair, const struct erg_prior *prior,
+                          const struct erg_search_model *model, struct erg_rng *rng,
+                          struct erg_error *err);
+
+/* Both processes treat their own prediction at `config` as if it had been measured, until the next
+ * refit. */
+void erg_gp_pair_pretend(struct erg_gp_pair *pair, size_t config);
+
+/* Never ERG_MEASURED: only the model of the readings knows that. */
+struct erg_estimate erg_gp_pair_estimate(const struct erg_gp_pair *pair, size_t config);
+
+/* The split of a batch of the published tree search over its four passes. */
+
+struct erg_pass_sizes {
+    size_t total;     /* hypervolume improvement in (E, t) */
+    size_t dynamic;   /* … in (E - Ps t, t) */
+    size_t fastest;   /* smallest predicted time */
+    size_t uncertain; /* largest spread of the ensemble */
+};
+
+struct erg_pass_sizes erg_pass_sizes(size_t batch);
+
 #endif

@@ -8,8 +8,6 @@
 
 #include "base/memory.h"
 #include "search/boost_internal.h"
-#include "search/ehvi_internal.h"
-#include "search/trees_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

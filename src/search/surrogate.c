@@ -1,6 +1,6 @@
 /* What is expected of the configurations that were not measured: time and energy, with their error.
  */
-#include "search/surrogate_internal.h"
+#include "search/search_internal.h"
 
 #include "base/least_squares.h"
 #include "base/memory.h"

@@ -117,8 +117,8 @@ static void want(struct collector *collector, const struct timecost_plan *plan, 
     if (time < collector->slowest)
         planned_s = fmax(planned_s, deadline_s);
     double waiting_j = pipeline->blocking_power_w * (double)pipeline->stages * planned_s;
-    realiser_want(&collector->realiser, plan, planned_s, cost_at(collector, planned_s) + waiting_j,
-                  deadline_s, will_run);
+    erg_realiser_want(&collector->realiser, plan, planned_s,
+                      cost_at(collector, planned_s) + waiting_j, deadline_s, will_run);
 }
 
 static void collect_plan(struct timecost_visitor *visitor, const struct timecost_plan *plan)
@@ -203,10 +203,10 @@ static int solve_with(struct collector *collector, const struct timecost_problem
     const struct erg_schedule *schedule = &collector->iteration->schedule;
     collector->visitor = (struct timecost_visitor){
         .context = collector, .piece = collect_piece, .plan = collect_plan};
-    collector->slowest = timecost_longest_path(problem, 0);
-    collector->fastest = timecost_longest_path(problem, 1);
-    collector->shortest_s = option_tables_span_s(collector->tables, schedule, true, NULL);
-    collector->cheapest_j = option_tables_cheapest_j(collector->tables, schedule);
+    collector->slowest = erg_timecost_longest_path(problem, 0);
+    collector->fastest = erg_timecost_longest_path(problem, 1);
+    collector->shortest_s = erg_option_tables_span_s(collector->tables, schedule, true, NULL);
+    collector->cheapest_j = erg_option_tables_cheapest_j(collector->tables, schedule);
     if (list_deadlines(collector, err) != 0)
         return -1;
     collector->realiser = (struct realiser){.request = collector->request,
@@ -217,11 +217,11 @@ static int solve_with(struct collector *collector, const struct timecost_problem
                                                         collector->request->slower_points +
                                                         collector->deadline_count};
     collector->visitor.deadline = next_deadline(collector);
-    if (timecost_sweep(problem, &collector->visitor, err) != 0 ||
-        realiser_finish(&collector->realiser, err) != 0)
+    if (erg_timecost_sweep(problem, &collector->visitor, err) != 0 ||
+        erg_realiser_finish(&collector->realiser, err) != 0)
         return -1;
     store_planned(collector);
-    iteration_sort_plans(collector->iteration);
+    erg_iteration_sort_plans(collector->iteration);
     return 0;
 }
 
@@ -235,19 +235,19 @@ int erg_iteration_solve(struct erg_iteration *iteration,
     assert(request->points != 1 && "a range of deadlines has two ends");
     int result = erg_schedule_init(&iteration->schedule, &request->pipeline, err);
     if (result == 0)
-        result = option_tables_init(&tables, &iteration->schedule, request->tables, request->tick_s,
-                                    err);
+        result = erg_option_tables_init(&tables, &iteration->schedule, request->tables,
+                                        request->tick_s, err);
     if (result == 0) {
-        option_tables_problem(&tables, &iteration->schedule, &problem);
+        erg_option_tables_problem(&tables, &iteration->schedule, &problem);
         result = solve_with(&collector, &problem, err);
     }
     free(collector.deadlines);
     free(collector.pieces.items);
-    realiser_release(&collector.realiser);
-    option_tables_problem_release(&problem);
-    option_tables_release(&tables);
+    erg_realiser_release(&collector.realiser);
+    erg_option_tables_problem_release(&problem);
+    erg_option_tables_release(&tables);
     if (result == 0 && request->points)
-        result = iteration_refine_least(iteration, request, err);
+        result = erg_iteration_refine_least(iteration, request, err);
     if (result != 0)
         erg_iteration_release(iteration);
     return result;
