@@ -98,10 +98,10 @@ static bool settle(struct erg_layout_candidate *other, const struct erg_layout_c
     erg_layout_settle_time(other, places); /* which takes no longer */
     if (other->time.total >= limit)
         return false;
-    uint64_t before = erg_time_followed_passes(splitter->follower);
     erg_layout_follow(other, splitter->follower, places);
     if (passes_left)
-        *passes_left -= (long)(erg_time_followed_passes(splitter->follower) - before);
+        *passes_left -=
+            2 * other->layout.pipeline * other->layout.virtual_stages * other->layout.microbatches;
     return other->time.total < limit;
 }
 
