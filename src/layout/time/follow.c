@@ -1,6 +1,6 @@
 /* What a pipeline takes when its schedule is followed pass by pass. */
 #include "base/memory.h"
-#include "iteration/iteration.h"
+#include "iteration/pass_order.h"
 #include "layout/time/time.h"
 
 #include <math.h>
@@ -14,14 +14,15 @@ struct chunk {
     double copy_s;
 };
 
-/* A pass of a schedule, and what it waits for: none comes before pass 0, which ends at 0. */
+/* A pass, after what it waits for: the one before it on its stage, and its input's. */
 struct followed_pass {
-    uint32_t before[2], table;
+    uint32_t before, input; /* which passes; 0: none */
+    uint32_t table;
 };
 
 struct erg_time_follower {
-    struct erg_pipeline pipeline; /* of no stages: none yet */
-    struct followed_pass *passes; /* from 1 on, each after what it waits for */
+    struct erg_pass_order order;  /* of no stages: none yet */
+    struct followed_pass *passes; /* of all stages, from 1 on */
     double *ends_s;
     size_t count;
     double *times_s;       /* of the passes of each virtual stage */
@@ -100,55 +101,79 @@ static void fill_times(struct erg_time_follower *follower, const struct erg_time
     }
 }
 
-/* The passes of a pipeline, unless they are those of the last one. False: it is larger than any
- * that can be planned. */
-static bool take_pipeline(struct erg_time_follower *follower, const struct erg_pipeline *pipeline)
+/* ---- the order ---- */
+
+/* What a stage has done. */
+struct stage_state {
+    size_t warmup, done[2]; /* passes forward and backward */
+    uint32_t last;          /* the last pass */
+};
+
+/* Lists the next pass of a stage, if its input is listed: whether it is. `places`: of every pass of
+ * a virtual stage and a microbatch, 0: not listed. */
+static bool list_next(struct erg_time_follower *follower, struct stage_state *at, size_t stage,
+                      uint32_t *places)
 {
-    const struct erg_pipeline *old = &follower->pipeline;
-    struct erg_schedule schedule;
-    if (old->stages == pipeline->stages && old->chunks == pipeline->chunks &&
-        old->microbatches == pipeline->microbatches)
-        return true;
-    if (erg_schedule_init(&schedule, pipeline, NULL) != 0)
+    const struct erg_pass_order *order = &follower->order;
+    const size_t all = erg_pass_order_count(order), last = order->stages * order->chunks - 1;
+    const bool backward = at->done[0] == all || at->done[0] > at->warmup + at->done[1];
+    if (at->done[1] == all)
         return false;
-    const size_t count = schedule.count;
-    uint32_t *place = erg_xcalloc(count, sizeof *place);
-    follower->pipeline = *pipeline;
-    follower->count = count;
+    const struct erg_pass pass = erg_pass_order_nth(order, backward, at->done[backward]);
+    const size_t own = pass.chunk * order->stages + stage, table = 2 * own + backward;
+    uint32_t input = 0;
+    if (backward || own > 0) { /* of the virtual stage before it, itself, or the one after it */
+        const size_t from = !backward ? table - 2 : own == last ? table - 1 : table + 2;
+        input = places[from * order->microbatches + pass.microbatch];
+        if (!input)
+            return false;
+    }
+    follower->passes[++follower->count] = (struct followed_pass){at->last, input, (uint32_t)table};
+    at->last = (uint32_t)follower->count;
+    places[table * order->microbatches + pass.microbatch] = at->last;
+    at->done[backward]++;
+    return true;
+}
+
+/* The passes of a pipeline, unless they are those that were followed last. */
+static void list_passes(struct erg_time_follower *follower, const struct erg_pass_order *order)
+{
+    const struct erg_pass_order *old = &follower->order;
+    const size_t count = 2 * order->stages * erg_pass_order_count(order);
+    if (old->stages == order->stages && old->chunks == order->chunks &&
+        old->microbatches == order->microbatches)
+        return;
+    struct stage_state *at = erg_xcalloc(order->stages, sizeof *at);
+    uint32_t *places = erg_xcalloc(count, sizeof *places);
+    follower->order = *order;
+    follower->count = 0;
     follower->passes = erg_xrealloc(follower->passes, count + 1, sizeof *follower->passes);
     follower->ends_s = erg_xrealloc(follower->ends_s, count + 1, sizeof *follower->ends_s);
     follower->ends_s[0] = 0;
-    for (uint32_t i = 0; i < count; i++)
-        place[schedule.order[i]] = i + 1;
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t own = schedule.order[i], *before = schedule.before[own];
-        follower->passes[i + 1] = (struct followed_pass){
-            {before[0] == ERG_NONE ? 0 : place[before[0]],
-             before[1] == ERG_NONE ? 0 : place[before[1]]},
-            (uint32_t)erg_table_index(pipeline, &schedule.instructions[own])};
-    }
-    free(place);
-    erg_schedule_release(&schedule);
-    return true;
+    for (size_t stage = 0; stage < order->stages; stage++)
+        at[stage].warmup = erg_pass_order_warmup(order, stage);
+    while (follower->count < count)
+        for (size_t stage = 0; stage < order->stages; stage++)
+            list_next(follower, &at[stage], stage, places);
+    free(places);
+    free(at);
 }
+
+/* ---- following it ---- */
 
 double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
                          const struct erg_layout *layout)
 {
-    const struct erg_pipeline pipeline = {
-        .stages = (size_t)layout->pipeline,
-        .microbatches = (size_t)layout->microbatches,
-        .chunks = (size_t)layout->virtual_stages,
-    };
+    const struct erg_pass_order order = erg_pass_order_of(
+        (size_t)layout->pipeline, (size_t)layout->virtual_stages, (size_t)layout->microbatches);
     double last_s = 0;
-    if (!take_pipeline(follower, &pipeline))
-        return 0;
+    list_passes(follower, &order);
     fill_times(follower, places, layout);
     double *ends_s = follower->ends_s;
     for (size_t i = 1; i <= follower->count; i++) {
         const struct followed_pass *pass = &follower->passes[i];
-        const double one_s = ends_s[pass->before[0]], other_s = ends_s[pass->before[1]];
-        ends_s[i] = (one_s > other_s ? one_s : other_s) + follower->times_s[pass->table];
+        const double before_s = ends_s[pass->before], input_s = ends_s[pass->input];
+        ends_s[i] = (before_s > input_s ? before_s : input_s) + follower->times_s[pass->table];
         last_s = ends_s[i] > last_s ? ends_s[i] : last_s;
     }
     return last_s;

@@ -209,7 +209,7 @@ void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *fol
                             const struct erg_layout *layout);
 
 /* Seconds of the pipeline when its schedule is followed pass by pass, all at full speed, without
- * waits for copies and without erg_time_passage(); 0: it is larger than any that can be planned. */
+ * waits for copies and without erg_time_passage(). */
 double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
                          const struct erg_layout *layout);
 
