@@ -53,15 +53,15 @@ static int run(struct erg_error *err)
         return -1;
     erg_time_machine_init(&machine, gpu, cluster);
     struct erg_layout_search search = {
-        .time = {model, engine, &machine},
+        .model = model,
+        .kinds = {{.engine = engine, .machine = machine, .gpus = 1024, .memory_bytes = 0x1p36}},
+        .kind_count = 1,
         .gpus = 1024,
         .sequence = 2048,
         .batch_least = 1024,
         .batch_most = 1024,
-        .memory_bytes = 0x1p36,
         .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
-        .unequal = true,
         .top = 10,
     };
     double start = erg_cpu_seconds();
@@ -82,9 +82,9 @@ static int run(struct erg_error *err)
         for (; evaluated < calculon_candidates; round++) {
             struct erg_layout_search other = search;
             other.batch_least = other.batch_most = 1024 + 256 * (round % 64);
-            other.memory_bytes = 0x1p30 * (double)(48 + round / 64);
+            other.kinds[0].memory_bytes = 0x1p30 * (double)(48 + round / 64);
             other.each = all ? count_one : NULL;
-            other.unequal = !all;
+            other.equal_stages = all;
             other.context = &checksum;
             if (erg_layout_search(&found, &other, err) != 0)
                 return -1;

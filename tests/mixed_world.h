@@ -4,7 +4,7 @@
 
 #include "check.h"
 
-#include "layout/search/mixed.h"
+#include "layout/search/search.h"
 
 static const char *const kind_gpus[] = {"H800-SXM-80GB", "A100-SXM4-40GB", "A40"};
 
@@ -13,7 +13,7 @@ struct world {
     struct erg_model *model;
     struct erg_engine *engines[3];
     struct erg_gpu *gpus[3];
-    struct erg_mixed_kind kinds[3];
+    struct erg_layout_kind kinds[3];
 };
 
 static struct world world_of(const char *model)
@@ -28,11 +28,12 @@ static struct world world_of(const char *model)
         assert_ok(erg_engine_load(&world.engines[k], "megatron-kwai-h800", &err), &err);
         assert_ok(erg_gpu_load(&world.gpus[k], kind_gpus[k], &err), &err);
         world.engines[k]->peak_flops = peaks[k];
-        world.kinds[k] = (struct erg_mixed_kind){.name = kind_gpus[k],
-                                                 .gpu = world.gpus[k],
-                                                 .engine = world.engines[k],
-                                                 .gpus = 8,
-                                                 .memory_bytes = 0.9 * world.gpus[k]->memory_bytes};
+        world.kinds[k] =
+            (struct erg_layout_kind){.name = kind_gpus[k],
+                                     .gpu = world.gpus[k],
+                                     .engine = world.engines[k],
+                                     .gpus = 8,
+                                     .memory_bytes = 0.9 * world.gpus[k]->memory_bytes};
         erg_time_machine_init(&world.kinds[k].machine, world.gpus[k], &cluster);
     }
     return world;
@@ -47,11 +48,11 @@ static void world_release(struct world *world)
     erg_model_free(world->model);
 }
 
-static struct erg_mixed_search search_of(const struct world *world, size_t kinds)
+static struct erg_layout_search search_of(const struct world *world, size_t kinds)
 {
-    return (struct erg_mixed_search){
+    return (struct erg_layout_search){
         .model = world->model,
-        .kinds = world->kinds,
+        .kinds = {world->kinds[0], world->kinds[1], world->kinds[2]},
         .kind_count = kinds,
         .sequence = 4096,
         .batch_least = 64,

@@ -2,7 +2,7 @@
 #include "check.h"
 
 #include "layout/memory/memory.h"
-#include "layout/search/change.h"
+#include "layout/search/nearest.h"
 
 struct world {
     struct erg_model *model;
@@ -26,14 +26,17 @@ static int world_open(void **state)
     assert_ok(erg_gpu_load(&world.gpu, "h800-sxm-80gb", &err), &err);
     erg_time_machine_init(&world.machine, world.gpu, &cluster);
     world.search = (struct erg_layout_search){
-        .time = {world.model, world.engine, &world.machine},
+        .model = world.model,
+        .kinds = {{.engine = world.engine,
+                   .machine = world.machine,
+                   .gpus = 8,
+                   .memory_bytes = 0.9 * world.gpu->memory_bytes}},
+        .kind_count = 1,
         .gpus = 8,
         .sequence = 4096,
         .batch_least = 16,
         .batch_most = 16,
-        .memory_bytes = 0.9 * world.gpu->memory_bytes,
         .recomputes = ERG_RECOMPUTE_ALL,
-        .unequal = true,
         .top = 1,
     };
     *state = &world;
@@ -72,12 +75,12 @@ static void one_change_is_enough(void **state)
     const struct erg_layout layout = {
         .tensor = 1, .context = 1, .pipeline = 4, .virtual_stages = 1, .microbatch = 2};
     struct erg_layout_change change;
-    search.memory_bytes = 40e9;
+    search.kinds[0].memory_bytes = 40e9;
     assert_false(fits(&search, &layout));
     erg_layout_find_change(&change, &search, &layout);
     assert_int_equal(change.changed, 1);
     assert_int_equal(differences(&layout, &change.candidate.layout), 1);
-    assert_true(change.candidate.peak_bytes <= search.memory_bytes);
+    assert_true(change.candidate.peak_bytes <= search.kinds[0].memory_bytes);
     /* Of those that one change leads to it is the fastest. */
     struct erg_layout other = layout;
     for (int recompute = ERG_RECOMPUTE_NONE; recompute <= ERG_RECOMPUTE_FULL; recompute++) {
@@ -89,10 +92,10 @@ static void one_change_is_enough(void **state)
         erg_layout_candidate_release(&candidate);
     }
     /* The memory that is named is enough, and little less is not. */
-    assert_true(change.memory_bytes > search.memory_bytes);
-    search.memory_bytes = change.memory_bytes;
+    assert_true(change.memory_bytes > search.kinds[0].memory_bytes);
+    search.kinds[0].memory_bytes = change.memory_bytes;
     assert_true(fits(&search, &layout));
-    search.memory_bytes *= 0.994; /* the model's own error is 0.004 */
+    search.kinds[0].memory_bytes *= 0.994; /* the model's own error is 0.004 */
     assert_false(fits(&search, &layout));
     erg_layout_change_release(&change);
 }
@@ -110,7 +113,7 @@ static void two_changes_where_one_is_not_enough(void **state)
     assert_int_equal(differences(&layout, &change.candidate.layout), 2);
     assert_near(change.memory_bytes, 0, 0); /* memory is not what is missing */
     erg_layout_change_release(&change);
-    search.memory_bytes = 1e9; /* for which two changes are too few */
+    search.kinds[0].memory_bytes = 1e9; /* for which two changes are too few */
     erg_layout_find_change(&change, &search, &layout);
     assert_int_equal(change.changed, 0);
     erg_layout_change_release(&change);
@@ -122,20 +125,21 @@ static void gpus_and_batches_that_fit(void **state)
     struct erg_layout_search search = world->search;
     struct erg_layout_found found;
     struct erg_error err;
-    search.memory_bytes = 9e9;
+    search.kinds[0].memory_bytes = 9e9;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "GiB more");
     long gpus = erg_layout_fewest_gpus(&search, 64);
     assert_true(gpus > 8 && gpus % 8 == 0);
-    search.gpus = gpus;
+    search.gpus = search.kinds[0].gpus = gpus;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
     erg_layout_found_release(&found);
-    search.gpus = gpus - 8;
+    search.gpus = search.kinds[0].gpus = gpus - 8;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "no layout");
     assert_int_equal(erg_layout_fewest_gpus(&search, 8), 0);
 
     search = world->search;
-    search.gpus = 5; /* 16 sequences are no multiple of what five GPUs can share */
-    search.unequal = false;
+    search.gpus = search.kinds[0].gpus =
+        5; /* 16 sequences are no multiple of what five GPUs can share */
+    search.equal_stages = true;
     search.batch_least = search.batch_most = 16;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "spreads a batch");
     assert_int_equal(erg_layout_nearest_batch(&search, 3), 15);

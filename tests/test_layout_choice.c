@@ -261,14 +261,18 @@ static void note(void *context, const struct erg_layout_candidate *candidate)
 static struct erg_layout_search search_of(const struct world *world, long gpus)
 {
     return (struct erg_layout_search){
-        .time = world->request.time,
+        .model = world->model,
+        .kinds = {{.gpu = world->gpu,
+                   .engine = world->engine,
+                   .machine = world->machine,
+                   .gpus = gpus,
+                   .memory_bytes = 0.9 * world->gpu->memory_bytes}},
+        .kind_count = 1,
         .gpus = gpus,
         .sequence = 4096,
         .batch_least = 8,
         .batch_most = 8,
-        .memory_bytes = 0.9 * world->gpu->memory_bytes,
         .recomputes = 1u << ERG_RECOMPUTE_NONE | 1u << ERG_RECOMPUTE_FULL,
-        .unequal = true,
         .microbatch_most = 2,
         .top = 1,
     };
@@ -637,7 +641,7 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
     assert_int_equal(choice.count, 1);
     erg_layout_choice_release(&choice);
 
-    search.memory_bytes = 1e9;
+    search.kinds[0].memory_bytes = 1e9;
     assert_fails(erg_layout_choose(&choice, &request, &err), &err, "GiB more");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     erg_layout_choice_release(&choice);

@@ -2,6 +2,7 @@
 #include "mixed_world.h"
 
 #include "base/random.h"
+#include "layout/search/search_internal.h"
 
 #include <stdbool.h>
 
@@ -9,7 +10,7 @@
 
 /* The fastest split of a layout on given blocks, its schedule followed. */
 struct splits {
-    const struct erg_mixed_search *search;
+    const struct erg_layout_search *search;
     struct erg_layout_candidate at; /* blocks */
     struct erg_layout layout;
     long chunks[8];
@@ -27,25 +28,41 @@ static void try_splits(struct splits *splits, long at, long left)
         return;
     }
     splits->chunks[at] = left;
-    struct erg_layout_candidate candidate = splits->at;
-    if (erg_mixed_evaluate(&candidate, splits->search, &splits->layout, NULL) != 0)
+    struct erg_layout_candidate candidate;
+    if (erg_layout_evaluate_on(&candidate, splits->search, &splits->layout, splits->at.blocks,
+                               splits->at.block_count, NULL) != 0)
         return;
     splits->fits = true;
     splits->best_s = fmin(splits->best_s, candidate.time.total);
     erg_layout_candidate_release(&candidate);
 }
 
-static bool is_same(const struct erg_layout_candidate *found, const struct splits *splits)
+static bool is_same(const struct erg_layout_candidate *found,
+                    const struct erg_layout_candidate *other)
 {
-    const struct erg_layout *a = &found->layout, *b = &splits->layout;
+    const struct erg_layout *a = &found->layout, *b = &other->layout;
     bool same = a->tensor == b->tensor && a->context == b->context && a->data == b->data &&
                 a->pipeline == b->pipeline && a->virtual_stages == b->virtual_stages &&
                 a->microbatch == b->microbatch && a->recompute == b->recompute &&
-                found->block_count == splits->at.block_count;
+                found->block_count == other->block_count;
     for (size_t i = 0; same && i < found->block_count; i++)
-        same = found->blocks[i].kind == splits->at.blocks[i].kind &&
-               found->blocks[i].stages == splits->at.blocks[i].stages;
+        same = found->blocks[i].kind == other->blocks[i].kind &&
+               found->blocks[i].stages == other->blocks[i].stages;
     return same;
+}
+
+/* Layouts without context degrees, each once: where a split is faster than equal stages, on GPUs of
+ * one kind, both are there. */
+static size_t count_layouts(const struct erg_layout_found *found)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        bool again = found->items[i].layout.context > 1;
+        for (size_t k = 0; k < i && !again; k++)
+            again = is_same(&found->items[i], &found->items[k]);
+        count += !again;
+    }
+    return count;
 }
 
 struct comparison {
@@ -68,8 +85,9 @@ static void compare(struct comparison *comparison, struct splits *splits)
             splits->fits = false;
             if (layout->pipeline <= layers && v * layout->pipeline <= 8)
                 try_splits(splits, 0, layers);
-            for (size_t i = 0; i < comparison->found->count; i++)
-                if (is_same(&comparison->found->items[i], splits))
+            splits->at.layout = *layout;
+            for (size_t i = 0; i < comparison->found->count && !match; i++)
+                if (is_same(&comparison->found->items[i], &splits->at))
                     match = &comparison->found->items[i];
             if (!splits->fits) {
                 assert_null(match);
@@ -91,7 +109,7 @@ static void compare(struct comparison *comparison, struct splits *splits)
 /* All rows of blocks: the kinds that are left, in all orders. */
 static void try_blocks(struct comparison *comparison, struct splits *splits, unsigned used)
 {
-    const struct erg_mixed_search *search = splits->search;
+    const struct erg_layout_search *search = splits->search;
     struct erg_layout *layout = &splits->layout;
     if (splits->at.block_count > 0)
         compare(comparison, splits);
@@ -112,19 +130,19 @@ static void try_blocks(struct comparison *comparison, struct splits *splits, uns
 
 /* What is asked for alone is the fastest of its kind among all; with a data degree, of those. */
 static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_found *found,
-                                                  const struct erg_mixed_search *all,
+                                                  const struct erg_layout_search *all,
                                                   const struct erg_layout *asked)
 {
     struct erg_error err;
     struct erg_layout_found own;
-    struct erg_mixed_search search = *all;
+    struct erg_layout_search search = *all;
     search.top = 1;
     search.recomputes = 1u << asked->recompute;
-    search.only = (struct erg_mixed_degrees){.tensor = asked->tensor,
-                                             .context = asked->context,
-                                             .pipeline = asked->pipeline,
-                                             .virtual_stages = asked->virtual_stages,
-                                             .microbatch = asked->microbatch};
+    search.only = (struct erg_layout_degrees){.tensor = asked->tensor,
+                                              .context = asked->context,
+                                              .pipeline = asked->pipeline,
+                                              .virtual_stages = asked->virtual_stages,
+                                              .microbatch = asked->microbatch};
     for (int data = 0; data < 2; data++) {
         double fastest = 0;
         search.only.data = data ? asked->data : 0;
@@ -136,7 +154,7 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_found 
                 (!data || at->data == asked->data))
                 fastest = fmax(fastest, found->items[k].tokens_per_s);
         }
-        assert_ok(erg_mixed_search(&own, &search, &err), &err);
+        assert_ok(erg_layout_search(&own, &search, &err), &err);
         assert_int_equal(own.items[0].layout.pipeline, asked->pipeline);
         assert_int_equal(own.items[0].layout.recompute, asked->recompute);
         assert_true(!data || own.items[0].layout.data == asked->data);
@@ -144,7 +162,8 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_found 
         erg_layout_found_release(&own);
     }
     search.only.pipeline = 1000;
-    assert_fails(erg_mixed_search(&own, &search, &err), &err, "that was asked for spreads a batch");
+    assert_fails(erg_layout_search(&own, &search, &err), &err,
+                 "that was asked for spreads a batch");
     assert_int_equal(err.status, ERG_INFEASIBLE);
 }
 
@@ -159,15 +178,16 @@ static void no_layout_is_faster(void **state)
     for (int i = 0; i < 60; i++) {
         struct erg_error err;
         struct erg_layout_found found;
-        struct erg_mixed_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
+        struct erg_layout_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
         world.model->layers = 4 + (long)erg_rng_below(&rng, 3);
         world.model->vocab = 4000 * (1 + (long)erg_rng_below(&rng, 32));
         for (size_t k = 0; k < search.kind_count; k++) {
-            world.kinds[k].gpus = 1 + (long)erg_rng_below(&rng, search.kind_count == 2 ? 4 : 2);
-            world.kinds[k].machine.node_gpus = 1 + (long)erg_rng_below(&rng, 2);
-            world.kinds[k].machine.network_bandwidth = 1e9 * (1 + 20 * erg_rng_uniform(&rng));
-            world.kinds[k].memory_bytes = 0x1p30 * (6 + 30 * erg_rng_uniform(&rng));
-            world.kinds[k].host_bytes =
+            struct erg_layout_kind *kind = &search.kinds[k];
+            kind->gpus = 1 + (long)erg_rng_below(&rng, search.kind_count == 2 ? 4 : 2);
+            kind->machine.node_gpus = 1 + (long)erg_rng_below(&rng, 2);
+            kind->machine.network_bandwidth = 1e9 * (1 + 20 * erg_rng_uniform(&rng));
+            kind->memory_bytes = 0x1p30 * (6 + 30 * erg_rng_uniform(&rng));
+            kind->host_bytes =
                 erg_rng_below(&rng, 3) ? 0 : 0x1p30 * (4 + 40 * erg_rng_uniform(&rng));
             world.engines[k]->peak_flops = 1e14 * (1 + 9 * erg_rng_uniform(&rng));
             world.engines[k]->offload_interference = 0.2 * erg_rng_uniform(&rng);
@@ -176,7 +196,7 @@ static void no_layout_is_faster(void **state)
         search.microbatch_most = 1;
         search.batch_least = search.batch_most = 12;
         search.top = 20000;
-        if (erg_mixed_search(&found, &search, &err) != 0) {
+        if (erg_layout_search(&found, &search, &err) != 0) {
             assert_int_equal(err.status, ERG_INFEASIBLE);
             found = (struct erg_layout_found){0};
         }
@@ -193,17 +213,14 @@ static void no_layout_is_faster(void **state)
                 if (12 % d == 0)
                     try_blocks(&comparison, &splits, 0);
             }
-        size_t without_context = 0;
-        for (size_t k = 0; k < found.count; k++)
-            without_context += found.items[k].layout.context == 1;
-        assert_int_equal(comparison.seen, without_context);
+        assert_int_equal(comparison.seen, count_layouts(&found));
         assert_int_equal(found.bounded, 0);
         for (size_t k = 0; k < found.count; k += 1 + found.count / 8)
             asked_degrees_are_the_fastest_of_them(&found, &search, &found.items[k].layout);
         if (found.count > 3) { /* the same with bounds */
             struct erg_layout_found fewer;
             search.top = 3;
-            assert_ok(erg_mixed_search(&fewer, &search, &err), &err);
+            assert_ok(erg_layout_search(&fewer, &search, &err), &err);
             bounded += (long)(fewer.bounded + fewer.slower);
             for (size_t k = 0; k < 3; k++)
                 assert_close(fewer.items[k].tokens_per_s, found.items[k].tokens_per_s, 0.01);
@@ -225,36 +242,26 @@ static void no_layout_is_faster(void **state)
 
 /* ---- one kind ---- */
 
-static void one_kind_is_a_search(void **state)
+/* A number of GPUs that is asked for is the same as having no more, where all are used. */
+static void one_kind_is_one_block(void **state)
 {
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_error err;
-    struct erg_layout_found found;
-    struct erg_layout_found mixed;
-    struct erg_mixed_search search = search_of(&world, 1);
-    world.kinds[0].gpus = 32;
-    const struct erg_layout_search same = {
-        .time = {world.model, world.engines[0], &world.kinds[0].machine},
-        .gpus = 32,
-        .sequence = search.sequence,
-        .batch_least = 64,
-        .batch_most = 64,
-        .memory_bytes = world.kinds[0].memory_bytes,
-        .recomputes = ERG_RECOMPUTE_ALL,
-        .offload = true,
-        .unequal = true,
-        .top = 1,
-    };
-    assert_ok(erg_layout_search(&found, &same, &err), &err);
-    assert_ok(erg_mixed_search(&mixed, &search, &err), &err);
-    assert_close(mixed.items[0].tokens_per_s, found.items[0].tokens_per_s, 1e-9);
-    assert_int_equal(mixed.items[0].block_count, 1);
-    assert_int_equal(mixed.items[0].blocks[0].stages, found.items[0].layout.pipeline);
-    assert_near(mixed.items[0].blocks[0].peak_bytes, found.items[0].peak_bytes, 1e6);
-    assert_close(erg_mixed_peak_flops(&mixed.items[0], &search), 32 * 989.4e12, 1e-12);
-    erg_layout_found_release(&mixed);
-    erg_layout_found_release(&found);
+    struct erg_layout_found exact, any;
+    struct erg_layout_search search = search_of(&world, 1);
+    search.top = 1;
+    search.kinds[0].gpus = 32;
+    assert_ok(erg_layout_search(&any, &search, &err), &err);
+    search.gpus = 32;
+    assert_ok(erg_layout_search(&exact, &search, &err), &err);
+    assert_close(any.items[0].tokens_per_s, exact.items[0].tokens_per_s, 1e-9);
+    assert_int_equal(any.items[0].block_count, 1);
+    assert_int_equal(any.items[0].blocks[0].stages, exact.items[0].layout.pipeline);
+    assert_near(any.items[0].blocks[0].peak_bytes, exact.items[0].peak_bytes, 1e6);
+    assert_close(erg_layout_peak_flops(&any.items[0], &search), 32 * 989.4e12, 1e-12);
+    erg_layout_found_release(&any);
+    erg_layout_found_release(&exact);
     world_release(&world);
 }
 
@@ -268,12 +275,12 @@ static void faster_gpus_get_more_layers(void **state)
     struct world world = world_of("llama-65b");
     struct erg_error err;
     struct erg_layout_found alone, both;
-    struct erg_mixed_search search = search_of(&world, 2);
-    world.kinds[0].gpus = world.kinds[1].gpus = 32;
+    struct erg_layout_search search = search_of(&world, 2);
+    search.kinds[0].gpus = search.kinds[1].gpus = 32;
     search.kind_count = 1;
-    assert_ok(erg_mixed_search(&alone, &search, &err), &err);
+    assert_ok(erg_layout_search(&alone, &search, &err), &err);
     search.kind_count = 2;
-    assert_ok(erg_mixed_search(&both, &search, &err), &err);
+    assert_ok(erg_layout_search(&both, &search, &err), &err);
     const struct erg_layout_candidate *best = &both.items[0];
     double gain = best->tokens_per_s / alone.items[0].tokens_per_s;
     assert_int_equal(best->block_count, 2);
@@ -290,7 +297,7 @@ static void faster_gpus_get_more_layers(void **state)
     assert_true(layers[0] > 2 * layers[1] && layers[0] < 5 * layers[1]);
     for (size_t i = 0; i < 2; i++)
         assert_true(best->blocks[i].peak_bytes <=
-                    world.kinds[best->blocks[i].kind].memory_bytes * (1 + 1e-9));
+                    search.kinds[best->blocks[i].kind].memory_bytes * (1 + 1e-9));
     erg_layout_found_release(&both);
     erg_layout_found_release(&alone);
     world_release(&world);
@@ -298,11 +305,11 @@ static void faster_gpus_get_more_layers(void **state)
 
 /* GiB more a GPU with which a search's nearest layout fits; INFINITY: no layout, or none nearest.
  */
-static double missing_gib(const struct erg_mixed_search *search)
+static double missing_gib(const struct erg_layout_search *search)
 {
     struct erg_layout_found found;
     struct erg_error err;
-    assert_int_not_equal(erg_mixed_search(&found, search, &err), 0);
+    assert_int_not_equal(erg_layout_search(&found, search, &err), 0);
     assert_int_equal(err.status, ERG_INFEASIBLE);
     const char *with = strstr(err.message, "which fits with ");
     return with ? strtod(with + strlen("which fits with "), NULL) : INFINITY;
@@ -315,7 +322,7 @@ static void the_nearest_that_does_not_fit(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     for (int offload = 0; offload < 2; offload++) {
-        struct erg_mixed_search search = search_of(&world, 2);
+        struct erg_layout_search search = search_of(&world, 2);
         double nearest = INFINITY;
         world.engines[0]->host_link_bandwidth = world.engines[1]->host_link_bandwidth = 50e9;
         search.offload = offload;
@@ -323,21 +330,19 @@ static void the_nearest_that_does_not_fit(void **state)
         double whole = missing_gib(&search);
         for (long tensor = 1; tensor <= 8; tensor *= 2)
             for (long pipeline = 1; pipeline <= 16 / tensor; pipeline++) {
-                search.only = (struct erg_mixed_degrees){.tensor = tensor, .pipeline = pipeline};
+                search.only = (struct erg_layout_degrees){.tensor = tensor, .pipeline = pipeline};
                 nearest = fmin(nearest, missing_gib(&search));
             }
         assert_true(whole > 0 && isfinite(whole));
         assert_near(whole, nearest, 1e-9);
         /* And it does. */
-        search.only = (struct erg_mixed_degrees){0};
+        search.only = (struct erg_layout_degrees){0};
         for (int k = 0; k < 2; k++)
-            world.kinds[k].memory_bytes += whole * 0x1p30;
+            search.kinds[k].memory_bytes += whole * 0x1p30;
         struct erg_layout_found found;
         struct erg_error err;
-        assert_ok(erg_mixed_search(&found, &search, &err), &err);
+        assert_ok(erg_layout_search(&found, &search, &err), &err);
         erg_layout_found_release(&found);
-        for (int k = 0; k < 2; k++)
-            world.kinds[k].memory_bytes -= whole * 0x1p30;
     }
     world_release(&world);
 }
@@ -348,17 +353,17 @@ static void what_is_wrong_is_said(void **state)
     struct world world = world_of("llama-65b");
     struct erg_error err;
     struct erg_layout_found found;
-    struct erg_mixed_search search = search_of(&world, 2);
-    assert_fails(erg_mixed_search(&found, &search, &err), &err,
+    struct erg_layout_search search = search_of(&world, 2);
+    assert_fails(erg_layout_search(&found, &search, &err), &err,
                  "with a batch of 64 sequences fits on these GPUs");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     search.batch_least = 65;
-    assert_fails(erg_mixed_search(&found, &search, &err), &err, "got 65 to 64");
-    world.kinds[1].machine.network_bandwidth = 0;
-    assert_fails(erg_mixed_search(&found, &search, &err), &err,
+    assert_fails(erg_layout_search(&found, &search, &err), &err, "got 65 to 64");
+    search.kinds[1].machine.network_bandwidth = 0;
+    assert_fails(erg_layout_search(&found, &search, &err), &err,
                  "that of the nodes with A100-SXM4-40GB is not known");
     search.kind_count = 0;
-    assert_fails(erg_mixed_search(&found, &search, &err), &err, "1 to 4 kinds of GPUs, got 0");
+    assert_fails(erg_layout_search(&found, &search, &err), &err, "1 to 4 kinds of GPUs, got 0");
     world_release(&world);
 }
 
@@ -366,7 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_layout_is_faster),
-        cmocka_unit_test(one_kind_is_a_search),
+        cmocka_unit_test(one_kind_is_one_block),
         cmocka_unit_test(faster_gpus_get_more_layers),
         cmocka_unit_test(the_nearest_that_does_not_fit),
         cmocka_unit_test(what_is_wrong_is_said),

@@ -11,15 +11,18 @@ static const char rows_path[] = ERGON_TEST_SOURCE_DIR "/tests/data/megatron-kwai
 static struct erg_layout_search search_of(const struct world *world, long gpus, long sequence)
 {
     return (struct erg_layout_search){
-        .time = {world->model, world->engine, &world->machine},
+        .model = world->model,
+        .kinds = {{.engine = world->engine,
+                   .machine = world->machine,
+                   .gpus = gpus,
+                   .memory_bytes = 0x1p36}},
+        .kind_count = 1,
         .gpus = gpus,
         .sequence = sequence,
         .batch_least = 64,
         .batch_most = 64,
-        .memory_bytes = 0x1p36,
         .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
-        .unequal = true,
         .top = 20,
     };
 }
@@ -27,7 +30,7 @@ static struct erg_layout_search search_of(const struct world *world, long gpus, 
 /* The stage that needs most, of all. */
 static double peak_of(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
-    const struct erg_memory_request request = {.model = search->time.model, .layout = layout};
+    const struct erg_memory_request request = {.model = search->model, .layout = layout};
     struct erg_memory_sizes sizes;
     double peak = 0;
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
@@ -69,7 +72,7 @@ static void offer_each(void *context, const struct erg_layout_candidate *candida
 /* Every layout of small numbers, one by one, by the function that evaluates one. */
 static void try_all(struct all *all, const struct erg_layout_search *search)
 {
-    const struct erg_model *model = search->time.model;
+    const struct erg_model *model = search->model;
     for (long t = 1; t <= 8; t++)
         for (long c = 1; c <= 8; c++)
             for (long p = 1; p <= model->layers; p++)
@@ -111,15 +114,15 @@ static void the_search_finds_what_trying_all_finds(void **state)
         struct erg_layout_search search = search_of(&world, cases[i].gpus, cases[i].sequence);
         search.batch_least = cases[i].least;
         search.batch_most = cases[i].most;
-        search.memory_bytes = cases[i].gib * 0x1p30;
-        search.unequal = false;
+        search.kinds[0].memory_bytes = cases[i].gib * 0x1p30;
+        search.equal_stages = true;
         search.microbatch_most = 64;
         try_all(&all, &search);
         assert_ok(erg_layout_search(&found, &search, &err), &err);
         assert_int_equal(found.count, all.count);
         for (size_t k = 0; k < found.count; k++) {
             assert_close(found.items[k].tokens_per_s, all.best[k].tokens_per_s, 1e-12);
-            assert_true(found.items[k].peak_bytes <= search.memory_bytes * (1 + 1e-9));
+            assert_true(found.items[k].peak_bytes <= search.kinds[0].memory_bytes * (1 + 1e-9));
             assert_close(found.items[k].peak_bytes, peak_of(&search, &found.items[k].layout),
                          1e-12);
             assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
@@ -210,11 +213,11 @@ static void the_stage_that_needs_most_counts(void **state)
     long fit = 0, few = 0;
     erg_rng_seed(&rng, 8);
     for (int i = 0; i < 6000; i++) {
-        search.gpus = 3 + (long)erg_rng_below(&rng, 6);
+        search.gpus = search.kinds[0].gpus = 3 + (long)erg_rng_below(&rng, 6);
         search.sequence = 4096 << erg_rng_below(&rng, 4);
         search.batch_least = search.batch_most = 1 + (long)erg_rng_below(&rng, 12);
-        search.memory_bytes = 0x1p30 * (20 + 60 * erg_rng_uniform(&rng));
-        search.unequal = erg_rng_below(&rng, 2);
+        search.kinds[0].memory_bytes = 0x1p30 * (20 + 60 * erg_rng_uniform(&rng));
+        search.equal_stages = erg_rng_below(&rng, 2) == 0;
         const struct erg_layout layout = {
             .tensor = 1,
             .context = 1,
@@ -227,7 +230,7 @@ static void the_stage_that_needs_most_counts(void **state)
             continue;
         double peak = peak_of(&search, &found.layout);
         assert_close(found.peak_bytes, peak, 1e-12);
-        assert_true(peak <= search.memory_bytes * (1 + 1e-9));
+        assert_true(peak <= search.kinds[0].memory_bytes * (1 + 1e-9));
         fit++;
         few += found.layout.offload > 0 && found.layout.microbatches <= found.layout.pipeline;
         erg_layout_candidate_release(&found);
@@ -269,8 +272,9 @@ static void no_split_that_fits_is_faster(void **state)
         search.microbatch_most = 2;
         search.batch_least = search.batch_most =
             (i % 3 ? 24 : 4) * (1 + (long)erg_rng_below(&rng, 3));
-        search.memory_bytes = 0x1p30 * (8 + 24 * erg_rng_uniform(&rng));
-        search.host_bytes = erg_rng_below(&rng, 3) ? 0 : 0x1p30 * (2 + 60 * erg_rng_uniform(&rng));
+        search.kinds[0].memory_bytes = 0x1p30 * (8 + 24 * erg_rng_uniform(&rng));
+        search.kinds[0].host_bytes =
+            erg_rng_below(&rng, 3) ? 0 : 0x1p30 * (2 + 60 * erg_rng_uniform(&rng));
         search.top = 5000;
         if (erg_layout_search(&found, &search, &err) != 0) {
             assert_int_equal(err.status, ERG_INFEASIBLE);
@@ -284,7 +288,7 @@ static void no_split_that_fits_is_faster(void **state)
             if (found.items[k].layout.chunk_layers) /* is proven to be the fastest split */
                 assert_near(found.items[k].bound_s, found.items[k].time.total, 0);
             assert_ok(erg_layout_check(&found.items[k].layout, world.model, &err), &err);
-            assert_true(found.items[k].peak_bytes <= search.memory_bytes * (1 + 1e-9));
+            assert_true(found.items[k].peak_bytes <= search.kinds[0].memory_bytes * (1 + 1e-9));
         }
         host += (long)found.host_memory;
         for (long t = 1; t <= 2; t++)
@@ -457,11 +461,11 @@ static void published_layouts_are_among_the_best(void **state)
         struct erg_layout_found found;
         struct erg_layout_search search =
             search_of(&world, erg_layout_gpus(wanted), wanted->sequence);
-        search.time.model = row->model;
+        search.model = row->model;
         search.batch_least = 240;
         search.batch_most = 272;
         search.recomputes = 1 << ERG_RECOMPUTE_NONE | 1 << ERG_RECOMPUTE_BALANCED;
-        search.unequal = false;
+        search.equal_stages = true;
         search.microbatch_most = 1;
         search.memory_slack = ERG_MEMORY_ERROR;
         search.top = 150;
@@ -541,15 +545,16 @@ static void rejected_layouts_say_why(void **state)
     search.batch_least = search.batch_most = 256;
     assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err);
     assert_true(candidate.layout.offload > 0.05 && candidate.layout.offload < 1);
-    assert_close(candidate.peak_bytes, search.memory_bytes, 1e-6); /* no more than needed */
+    assert_close(candidate.peak_bytes, search.kinds[0].memory_bytes,
+                 1e-6); /* no more than needed */
     erg_layout_candidate_release(&candidate);
-    search.host_bytes = 0x1p30;
+    search.kinds[0].host_bytes = 0x1p30;
     assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err,
                  "to a node's host memory than its 1.0 GiB");
     /* 80 layers in 12 chunks: the fastest split, unless stages must be equal. */
     const struct erg_layout uneven = {
         .tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 3, .microbatch = 1};
-    search.memory_bytes = 0x1p37;
+    search.kinds[0].memory_bytes = 0x1p37;
     assert_ok(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err);
     long level[12];
     for (int i = 0; i < 12; i++)
@@ -561,7 +566,7 @@ static void rejected_layouts_say_why(void **state)
     assert_true(candidate.time.total <= other.time.total);
     erg_layout_candidate_release(&other);
     erg_layout_candidate_release(&candidate);
-    search.unequal = false;
+    search.equal_stages = true;
     assert_fails(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err,
                  "cannot be divided among 4 stages of 3 chunks");
     world_release(&world);
@@ -577,7 +582,7 @@ static void searches_without_an_answer_say_why(void **state)
     assert_fails(erg_layout_search(&found, &search, &err), &err,
                  "no layout of gpt3-175b on 8 GPUs fits into 64.0 GiB; nearest is tensor");
     assert_int_equal(err.status, ERG_INFEASIBLE);
-    search.gpus = 1024;
+    search.gpus = search.kinds[0].gpus = 1024;
     search.batch_least = search.batch_most = 1;
     assert_fails(erg_layout_search(&found, &search, &err), &err,
                  "spreads a batch of 1 sequences over 1024 GPUs");

@@ -114,15 +114,19 @@ static void nothing_is_faster(void **state)
         world.engine->host_link_bandwidth = 1e9 * (4 + 60 * erg_rng_uniform(&rng));
         world.engine->offload_interference = 0.3 * erg_rng_uniform(&rng);
         struct erg_layout_search search = {
-            .time = {world.model, world.engine, &world.machine},
+            .model = world.model,
+            .kinds = {{.engine = world.engine,
+                       .machine = world.machine,
+                       .gpus = 8,
+                       .memory_bytes = seen.budget}},
+            .kind_count = 1,
             .gpus = 8,
             .sequence = 8192,
             .batch_least = 16,
             .batch_most = 16,
-            .memory_bytes = seen.budget,
             .recomputes = ERG_RECOMPUTE_ALL,
             .offload = true,
-            .unequal = round % 2,
+            .equal_stages = round % 2 == 0,
             .per_stage = true,
             .microbatch_most = 1,
             .top = 5,
@@ -173,14 +177,19 @@ static void published_rows_copy_less(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_layout_search search = {
-        .time = {world.model, world.engine, &world.machine},
+        .model = world.model,
+        .kinds = {{.engine = world.engine,
+                   .machine = world.machine,
+                   .gpus = 32,
+                   .memory_bytes = 0x1p36}},
+        .kind_count = 1,
         .gpus = 32,
         .sequence = 4096,
         .batch_least = 272,
         .batch_most = 272,
-        .memory_bytes = 0x1p36,
         .recomputes = 1 << ERG_RECOMPUTE_BALANCED,
         .offload = true,
+        .equal_stages = true,
         .top = 1,
     };
     const struct erg_layout layout = {.tensor = 2,

@@ -10,12 +10,13 @@
 static struct erg_layout_search search_of(const struct world *world, long gpus, long sequence)
 {
     return (struct erg_layout_search){
-        .time = {world->model, world->engine, &world->machine},
+        .model = world->model,
+        .kinds = {{.engine = world->engine, .machine = world->machine, .gpus = gpus}},
+        .kind_count = 1,
         .gpus = gpus,
         .sequence = sequence,
         .recomputes = ERG_RECOMPUTE_ALL,
         .offload = true,
-        .unequal = true,
         .group_most = 2,
         .microbatch_most = 2,
     };
@@ -139,10 +140,11 @@ static void a_stage_holds_what_any_of_its_chunks_do(void **state)
         search.offload = erg_rng_below(&rng, 4) > 0;
         world.model->layers = layout.pipeline * v + 8; /* of others any */
         const long stage = (long)erg_rng_below(&rng, (uint64_t)layout.pipeline);
-        struct erg_layout_pieces pieces;
+        const struct erg_layout_block block = {.stages = layout.pipeline};
+        struct erg_layout_site site;
         struct erg_layout_places places;
-        erg_layout_pieces_init(&pieces, &search, &layout);
-        erg_layout_places_init(&places, &search, &pieces, &layout, 1e9);
+        erg_layout_site_init(&site, &search);
+        erg_layout_places_init(&places, &site, &layout, &block, 1);
         struct ways ways = {.places = &places,
                             .layout = &layout,
                             .stage = stage,
@@ -159,10 +161,10 @@ static void a_stage_holds_what_any_of_its_chunks_do(void **state)
         layout.chunk_layers = chunks;
         erg_layout_stage_lines(&lines, &places.on[0], &layout, stage);
         layout.chunk_layers = NULL;
-        search.memory_bytes =
+        search.kinds[0].memory_bytes =
             erg_layout_stage_peak(&lines, erg_rng_below(&rng, 2) ? ways.offload : 0) *
             (0.85 + 0.2 * erg_rng_uniform(&rng));
-        search.host_bytes =
+        search.kinds[0].host_bytes =
             erg_rng_below(&rng, 4) ? 0 : 8 * lines.host_bytes * 1.5 * erg_rng_uniform(&rng);
         try_ways(&ways, 0, layers);
         const bool holds =
@@ -262,8 +264,8 @@ static void splits_far_from_even_are_found(void **state)
         world.model->vocab = cases[i].vocabulary;
         world.engine->offload_interference = 0.1;
         search.batch_least = search.batch_most = cases[i].batch;
-        search.memory_bytes = 0x1p30 * cases[i].gib;
-        search.host_bytes = 0x1p30 * cases[i].host_gib;
+        search.kinds[0].memory_bytes = 0x1p30 * cases[i].gib;
+        search.kinds[0].host_bytes = 0x1p30 * cases[i].host_gib;
         search.top = 1000;
         assert_ok(erg_layout_search(&found, &search, &err), &err);
         const struct erg_layout_candidate *best = find(&found, &cases[i].layout);
@@ -294,7 +296,7 @@ static void large_models_have_a_bound(void **state)
     double furthest = 0, others = 0;
     long tried = 0;
     search.batch_least = search.batch_most = 24;
-    search.memory_bytes = 0x1p36;
+    search.kinds[0].memory_bytes = 0x1p36;
     search.group_most = 8;
     search.top = 20;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
@@ -350,7 +352,7 @@ static void offloading_counts_in_bounds(void **state)
         struct erg_layout_found found;
         struct erg_layout_search search = search_of(&world, 1024, 2048);
         search.batch_least = search.batch_most = batch;
-        search.memory_bytes = 0x1p30 * 48;
+        search.kinds[0].memory_bytes = 0x1p30 * 48;
         search.group_most = 8;
         search.microbatch_most = 0;
         search.top = 20;
@@ -384,7 +386,7 @@ static void splits_of_many_chunks_are_near_their_bounds(void **state)
         struct erg_layout_found found;
         struct erg_layout_search search = search_of(&world, 64, 4096);
         search.batch_least = search.batch_most = batch;
-        search.memory_bytes = 0x1p30 * 72;
+        search.kinds[0].memory_bytes = 0x1p30 * 72;
         search.group_most = 8;
         search.top = 64;
         assert_ok(erg_layout_search(&found, &search, &err), &err);

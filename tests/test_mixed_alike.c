@@ -3,7 +3,7 @@
 #include "mixed_world.h"
 
 #include "base/random.h"
-#include "layout/energy/mixed.h"
+#include "layout/energy/candidate.h"
 
 /* Degrees of a layout; what layers and stages do may differ. */
 static bool is_same(const struct erg_layout *a, const struct erg_layout *b)
@@ -23,7 +23,7 @@ static const struct erg_layout_candidate *best_of(const struct erg_layout_found 
     return NULL;
 }
 
-static void same_energy(const struct erg_mixed_search *search, const struct world *world,
+static void same_energy(const struct erg_layout_search *search, const struct world *world,
                         const struct erg_layout_candidate *mixed)
 {
     const struct erg_time_request time = {world->model, world->engines[0],
@@ -31,7 +31,7 @@ static void same_energy(const struct erg_mixed_search *search, const struct worl
     const struct erg_layout_energy_request request = {.time = time, .gpu = world->gpus[0]};
     struct erg_layout_energy one, two;
     erg_layout_energy(&one, &request, &mixed->layout, 0, mixed->time.items[ERG_TIME_UNEVEN]);
-    erg_mixed_energy(&two, search, mixed);
+    erg_layout_candidate_energy(&two, search, mixed);
     assert_close(two.total_j, one.total_j, 1e-12);
     assert_close(two.time_s, one.time_s, 1e-12);
 }
@@ -40,36 +40,25 @@ static void same_energy(const struct erg_mixed_search *search, const struct worl
 static void compare(bool per_stage, double gib, double host_link)
 {
     struct world world = world_of("llama-2-7b");
-    struct erg_mixed_search search = search_of(&world, 2);
+    struct erg_layout_search search = search_of(&world, 2);
     struct erg_layout_found one, two;
     struct erg_error err;
     long compared = 0, equal = 0, chunked = 0, offload = 0;
     world.model->layers = 8;
     world.engines[0]->host_link_bandwidth = host_link;
-    world.kinds[0].gpus = 16;
-    world.kinds[0].memory_bytes = gib * 0x1p30;
-    world.kinds[1] = world.kinds[0];
-    world.kinds[1].name = "the same";
+    search.kinds[0].gpus = 16;
+    search.kinds[0].memory_bytes = gib * 0x1p30;
+    search.kinds[1] = search.kinds[0];
+    search.kinds[1].name = "the same";
     search.batch_least = search.batch_most = 32;
     search.microbatch_most = 2;
     search.per_stage = per_stage;
     search.top = 100000;
-    const struct erg_layout_search same = {
-        .time = {world.model, world.engines[0], &world.kinds[0].machine},
-        .gpus = 32,
-        .sequence = search.sequence,
-        .batch_least = 32,
-        .batch_most = 32,
-        .memory_bytes = world.kinds[0].memory_bytes,
-        .recomputes = ERG_RECOMPUTE_ALL,
-        .offload = true,
-        .unequal = true,
-        .per_stage = per_stage,
-        .microbatch_most = 2,
-        .top = 100000,
-    };
+    struct erg_layout_search same = search;
+    same.kind_count = 1;
+    same.gpus = same.kinds[0].gpus = 32;
     assert_ok(erg_layout_search(&one, &same, &err), &err);
-    assert_ok(erg_mixed_search(&two, &search, &err), &err);
+    assert_ok(erg_layout_search(&two, &search, &err), &err);
     for (size_t i = 0; i < two.count; i++) {
         const struct erg_layout_candidate *mixed = &two.items[i];
         if (erg_layout_gpus(&mixed->layout) != 32)

@@ -4,17 +4,17 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "layout/energy/candidate.h"
 #include "layout/energy/choice_internal.h"
-#include "layout/energy/mixed.h"
 #include "layout/energy/mixed_rows.h"
 #include "layout/search/search_internal.h"
 
 /* ---- energy ---- */
 
-static struct erg_layout_choice_request request_of(const struct erg_layout_source *source,
+static struct erg_layout_choice_request request_of(const struct erg_layout_search *search,
                                                    const struct erg_goal *query)
 {
-    return (struct erg_layout_choice_request){.source = source,
+    return (struct erg_layout_choice_request){.searches = search,
                                               .search_count = 1,
                                               .query = *query,
                                               .most = 24,
@@ -22,11 +22,10 @@ static struct erg_layout_choice_request request_of(const struct erg_layout_sourc
                                               .tolerance = 0.003};
 }
 
-static int choose(struct erg_layout_choice *choice, const struct erg_mixed_search *search,
+static int choose(struct erg_layout_choice *choice, const struct erg_layout_search *search,
                   const struct erg_goal *query, struct erg_error *err)
 {
-    const struct erg_layout_source source = erg_mixed_source(search);
-    const struct erg_layout_choice_request asked = request_of(&source, query);
+    const struct erg_layout_choice_request asked = request_of(search, query);
     return erg_layout_choose(choice, &asked, err);
 }
 
@@ -44,27 +43,27 @@ static void every_stage_draws_its_own_power(void **state)
 {
     (void)state;
     struct world world = world_of("llama-65b");
-    struct erg_mixed_search search = search_of(&world, 2);
+    struct erg_layout_search search = search_of(&world, 2);
     struct erg_layout_found found;
     struct erg_layout_choice choice;
     struct erg_error err;
-    world.kinds[0].gpus = world.kinds[1].gpus = 32;
+    search.kinds[0].gpus = search.kinds[1].gpus = 32;
     search.batch_least = search.batch_most = 32;
-    search.only = (struct erg_mixed_degrees){.tensor = 8, .context = 1, .microbatch = 1};
+    search.only = (struct erg_layout_degrees){.tensor = 8, .context = 1, .microbatch = 1};
     search.top = 40;
-    assert_ok(erg_mixed_search(&found, &search, &err), &err);
+    assert_ok(erg_layout_search(&found, &search, &err), &err);
     size_t both = 0;
     for (size_t i = 0; i < found.count; i++) {
         struct erg_layout_energy energy, hungrier;
         struct erg_gpu hungry = *world.gpus[1];
         const struct erg_layout_candidate *one = &found.items[i];
-        erg_mixed_energy(&energy, &search, one);
+        erg_layout_candidate_energy(&energy, &search, one);
         assert_close(energy.time_s, one->time.total, 1e-9);
         assert_close(energy.total_j, sum_of(&energy), 1e-12);
         hungry.static_power_w += 100;
-        world.kinds[1].gpu = &hungry;
-        erg_mixed_energy(&hungrier, &search, one);
-        world.kinds[1].gpu = world.gpus[1];
+        search.kinds[1].gpu = &hungry;
+        erg_layout_candidate_energy(&hungrier, &search, one);
+        search.kinds[1].gpu = world.gpus[1];
         bool used = one->blocks[0].kind == 1 || one->block_count > 1;
         assert_true(used == (hungrier.total_j > energy.total_j));
         both += one->block_count > 1;
@@ -77,7 +76,7 @@ static void every_stage_draws_its_own_power(void **state)
         const struct erg_layout_planned *planned = &choice.layouts[i];
         const struct erg_frontier *frontier = &planned->frontier.frontier;
         struct erg_layout_energy energy;
-        erg_mixed_energy(&energy, &search, &planned->candidate);
+        erg_layout_candidate_energy(&energy, &search, &planned->candidate);
         /* As fast as at the highest clock, with no more energy; more of it saves energy. */
         double closed_s = planned->candidate.time.total;
         /* Of few microbatches on unlike stages the schedule takes a little longer. */
@@ -105,8 +104,8 @@ static void every_stage_draws_its_own_power(void **state)
     struct erg_layout_energy alone, mixed;
     search.kind_count = 1;
     search.top = 1;
-    assert_ok(erg_mixed_search(&found, &search, &err), &err);
-    erg_mixed_energy(&mixed, &search, &found.items[0]);
+    assert_ok(erg_layout_search(&found, &search, &err), &err);
+    erg_layout_candidate_energy(&mixed, &search, &found.items[0]);
     erg_layout_energy(&alone, &request, &found.items[0].layout, 0, 0);
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
         assert_close(mixed.items[i], alone.items[i], 1e-12);
@@ -129,11 +128,10 @@ static void take(void *context, const struct erg_layout_candidate *candidate)
 }
 
 /* The best of a query when every layout is planned for itself; INFINITY: none is within it. */
-static double best_of_each(const struct erg_mixed_search *search, const struct passed *all,
+static double best_of_each(const struct erg_layout_search *search, const struct passed *all,
                            const struct erg_goal *query)
 {
-    const struct erg_layout_source source = erg_mixed_source(search);
-    const struct erg_layout_choice_request asked = request_of(&source, query);
+    const struct erg_layout_choice_request asked = request_of(search, query);
     double best = INFINITY;
     for (size_t i = 0; i < all->count; i++) {
         struct erg_layout_candidate one = all->items[i];
@@ -152,12 +150,12 @@ static void what_is_planned_is_the_best(void **state)
 {
     (void)state;
     struct world world = world_of("llama-65b");
-    struct erg_mixed_search search = search_of(&world, 2);
+    struct erg_layout_search search = search_of(&world, 2);
     size_t compared = 0, planned = 0;
     world.model->layers = 8;
     search.batch_least = search.batch_most = 8;
     search.recomputes = 1u << ERG_RECOMPUTE_NONE | 1u << ERG_RECOMPUTE_FULL;
-    search.only = (struct erg_mixed_degrees){.tensor = 4, .context = 1, .microbatch = 1};
+    search.only = (struct erg_layout_degrees){.tensor = 4, .context = 1, .microbatch = 1};
     for (int round = 0; round < 3; round++) {
         struct erg_layout_found found;
         struct passed all = {0};
@@ -167,12 +165,12 @@ static void what_is_planned_is_the_best(void **state)
         search.top = 1;
         search.each = take;
         search.context = &all;
-        assert_ok(erg_mixed_search(&found, &search, &err), &err);
+        assert_ok(erg_layout_search(&found, &search, &err), &err);
         search.each = NULL;
         const struct erg_layout_candidate *first = &found.items[0];
         const double fastest_s = first->time.total;
         struct erg_layout_energy fastest;
-        erg_mixed_energy(&fastest, &search, first);
+        erg_layout_candidate_energy(&fastest, &search, first);
         const struct erg_goal queries[] = {
             {.objective = ERG_LEAST_ENERGY, .deadline_s = 1.1 * fastest_s},
             {.power_w = 0.7 * fastest.total_j / fastest_s},
@@ -205,13 +203,12 @@ static void what_is_planned_is_the_best(void **state)
 /* ---- rows of blocks ---- */
 
 /* The bound of one layout alone. */
-static void bound_one(struct erg_layout_bound *bound, const struct erg_mixed_search *search,
+static void bound_one(struct erg_layout_bound *bound, const struct erg_layout_search *search,
                       const struct erg_layout_candidate *one)
 {
-    const struct erg_layout_source source = erg_mixed_source(search);
     struct erg_layout_frontier_request lies = {0};
-    struct erg_layout_ladder ladders[ERG_MIXED_MOST_KINDS];
-    void *held = source.locate(&lies, source.context, one);
+    struct erg_layout_ladder ladders[ERG_LAYOUT_MOST_KINDS];
+    void *held = erg_layout_locate(&lies, search, one);
     const struct erg_layout_climb climb = {ladders, lies.places, lies.place_count, lies.closed_s};
     for (size_t i = 0; i < climb.count; i++)
         erg_layout_ladder_init(&ladders[i], &lies.energy[i], &one->layout,
@@ -232,14 +229,14 @@ static void rows_are_below_their_layouts(void **state)
     double nearest = INFINITY, sum = 0;
     erg_rng_seed(&rng, 3);
     for (int round = 0; round < 24; round++) {
-        struct erg_mixed_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
+        struct erg_layout_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
         struct erg_layout_found found;
         struct erg_mixed_rows rows;
         struct erg_error err;
         world.model->layers = 4 + (long)erg_rng_below(&rng, 6);
         for (size_t k = 0; k < search.kind_count; k++) {
-            world.kinds[k].gpus = 1 + (long)erg_rng_below(&rng, 4);
-            world.kinds[k].memory_bytes = 0x1p30 * (6 + 60 * erg_rng_uniform(&rng));
+            search.kinds[k].gpus = 1 + (long)erg_rng_below(&rng, 4);
+            search.kinds[k].memory_bytes = 0x1p30 * (6 + 60 * erg_rng_uniform(&rng));
             world.engines[k]->peak_flops = 1e14 * (1 + 9 * erg_rng_uniform(&rng));
             world.engines[k]->host_link_bandwidth = 1e9 * (4 + 60 * erg_rng_uniform(&rng));
         }
@@ -247,7 +244,7 @@ static void rows_are_below_their_layouts(void **state)
         search.microbatch_most = 2;
         search.batch_least = search.batch_most = 8 << 2 * erg_rng_below(&rng, 3);
         search.top = 300;
-        if (erg_mixed_search(&found, &search, &err) != 0)
+        if (erg_layout_search(&found, &search, &err) != 0)
             continue;
         erg_mixed_rows_init(&rows, &search);
         for (size_t i = 0; i < found.count; i++) {
@@ -289,8 +286,7 @@ static void numbers_of_each_kind(void **state)
 {
     (void)state;
     struct world world = world_of("llama-2-7b");
-    struct erg_mixed_search searches[24];
-    struct erg_layout_search numbers[24];
+    struct erg_layout_search searches[24];
     size_t count = 0;
     struct erg_error err;
     world.model->layers = 8;
@@ -301,15 +297,12 @@ static void numbers_of_each_kind(void **state)
             searches[count].microbatch_most = 2;
             searches[count].gpus = gpus;
             searches[count].used = used;
-            searches[count].top = 1;
-            numbers[count++] = (struct erg_layout_search){.gpus = gpus};
+            searches[count++].top = 1;
         }
-    const struct erg_layout_source source = erg_mixed_source(searches);
     const struct erg_goal query = {.objective = ERG_LEAST_ENERGY};
-    struct erg_layout_choice_request asked = request_of(&source, &query);
+    struct erg_layout_choice_request asked = request_of(searches, &query);
     struct erg_layout_count counts[24];
     struct erg_layout_choice choice;
-    asked.searches = numbers;
     asked.search_count = count;
     asked.whole_union = true;
     assert_ok(erg_layout_choose(&choice, &asked, &err), &err);
@@ -322,28 +315,18 @@ static void numbers_of_each_kind(void **state)
             continue;
         on_frontier += counts[i].on_frontier;
         assert_int_equal(erg_layout_gpus(&fastest->layout), searches[i].gpus);
-        assert_int_equal(erg_mixed_gpus_of(fastest, 0) + erg_mixed_gpus_of(fastest, 1),
+        assert_int_equal(erg_layout_gpus_of(fastest, 0) + erg_layout_gpus_of(fastest, 1),
                          searches[i].gpus);
         for (size_t k = 0; k < 2; k++)
-            assert_true((erg_mixed_gpus_of(fastest, k) > 0) == (used >> k & 1));
+            assert_true((erg_layout_gpus_of(fastest, k) > 0) == (used >> k & 1));
         if (used == 3) {
             both++;
             continue;
         }
-        const struct erg_mixed_kind *kind = &world.kinds[used == 2];
-        const struct erg_layout_search same = {
-            .time = {world.model, kind->engine, &kind->machine},
-            .gpus = searches[i].gpus,
-            .sequence = searches[i].sequence,
-            .batch_least = 24,
-            .batch_most = 24,
-            .memory_bytes = kind->memory_bytes,
-            .recomputes = ERG_RECOMPUTE_ALL,
-            .offload = true,
-            .unequal = true,
-            .microbatch_most = 2,
-            .top = 1,
-        };
+        struct erg_layout_search same = searches[i];
+        same.kinds[0] = world.kinds[used == 2];
+        same.kind_count = 1;
+        same.used = 0;
         struct erg_layout_found own;
         assert_ok(erg_layout_search(&own, &same, &err), &err);
         assert_close(fastest->time.total, own.items[0].time.total, 1e-12);

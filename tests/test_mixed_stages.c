@@ -4,15 +4,15 @@
 
 #include "base/random.h"
 #include "layout/memory/memory.h"
-#include "layout/search/mixed_internal.h"
+#include "layout/search/search_internal.h"
 
 enum { MOST_STAGES = 4 };
 
 /* One layout, with the kind of each stage. */
 struct way {
-    const struct erg_mixed_search *search;
+    const struct erg_layout_search *search;
     const struct erg_layout_candidate *found;
-    struct erg_mixed_views views;
+    struct erg_layout_site site;
     struct erg_layout_places places;
 };
 
@@ -27,7 +27,7 @@ static double peak_of(const struct way *way, const struct erg_layout *layout, lo
     return closed.peak_bytes;
 }
 
-static const struct erg_mixed_kind *kind_of(const struct way *way, long stage)
+static const struct erg_layout_kind *kind_of(const struct way *way, long stage)
 {
     size_t block = 0;
     for (; stage >= way->found->blocks[block].stages; block++)
@@ -38,7 +38,7 @@ static const struct erg_mixed_kind *kind_of(const struct way *way, long stage)
 /* With one recomputation, by halving; INFINITY: none fits. */
 static double least_offload(const struct way *way, long stage, enum erg_recompute recompute)
 {
-    const struct erg_mixed_kind *kind = kind_of(way, stage);
+    const struct erg_layout_kind *kind = kind_of(way, stage);
     struct erg_layout own = way->found->layout;
     double low = 0, high = 1;
     own.stage_recompute = NULL;
@@ -95,7 +95,7 @@ struct seen {
     long count, mixed, differ, differ_within, offload, only_one_offloads, stall, faster;
 };
 
-static void compare(struct seen *seen, const struct erg_mixed_search *search,
+static void compare(struct seen *seen, const struct erg_layout_search *search,
                     const struct erg_layout_candidate *found)
 {
     const struct erg_layout *layout = &found->layout;
@@ -104,10 +104,9 @@ static void compare(struct seen *seen, const struct erg_mixed_search *search,
     assert_non_null(layout->stage_offload);
     if (layout->pipeline > MOST_STAGES)
         return;
-    erg_mixed_views_init(&way.views, search);
-    erg_mixed_views_fill(&way.views, layout);
-    erg_mixed_places_init(&way.places, &way.views, layout, found->blocks, found->block_count);
-    double peak = 0, offloads[ERG_MIXED_MOST_KINDS] = {0};
+    erg_layout_site_init(&way.site, search);
+    erg_layout_places_init(&way.places, &way.site, layout, found->blocks, found->block_count);
+    double peak = 0, offloads[ERG_LAYOUT_MOST_KINDS] = {0};
     for (long stage = 0; stage < layout->pipeline; stage++) {
         const size_t place = erg_layout_place_of(&way.places, stage);
         const double own = peak_of(&way, layout, stage);
@@ -130,11 +129,11 @@ static void compare(struct seen *seen, const struct erg_mixed_search *search,
     seen->stall += found->time.items[ERG_TIME_STALLS] > 0;
 }
 
-static void draw(struct world *world, struct erg_mixed_search *search, struct erg_rng *rng)
+static void draw(struct world *world, struct erg_layout_search *search, struct erg_rng *rng)
 {
     world->model->layers = 5 + (long)erg_rng_below(rng, 6);
     for (size_t k = 0; k < search->kind_count; k++) {
-        struct erg_mixed_kind *kind = &world->kinds[k];
+        struct erg_layout_kind *kind = &search->kinds[k];
         kind->gpus = 1 + (long)erg_rng_below(rng, 3);
         kind->machine.node_gpus = 1 + (long)erg_rng_below(rng, 2);
         kind->machine.network_bandwidth = 1e9 * (1 + 20 * erg_rng_uniform(rng));
@@ -157,13 +156,13 @@ static void nothing_is_faster(void **state)
     struct erg_rng rng;
     erg_rng_seed(&rng, 20261123);
     for (int round = 0; round < 60; round++) {
-        struct erg_mixed_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
+        struct erg_layout_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
         struct erg_layout_found all, fewer, same;
         struct erg_error err;
         draw(&world, &search, &rng);
         search.per_stage = true;
         search.top = 20000;
-        if (erg_mixed_search(&all, &search, &err) != 0) {
+        if (erg_layout_search(&all, &search, &err) != 0) {
             assert_int_equal(err.status, ERG_INFEASIBLE);
             continue;
         }
@@ -172,7 +171,7 @@ static void nothing_is_faster(void **state)
             compare(&seen, &search, &all.items[i]);
         /* Bounds drop nothing but layouts whose first split is too slow. */
         search.top = 3;
-        assert_ok(erg_mixed_search(&fewer, &search, &err), &err);
+        assert_ok(erg_layout_search(&fewer, &search, &err), &err);
         assert_int_equal(fewer.evaluated, fewer.feasible + fewer.slower + fewer.memory);
         for (size_t i = 0; i < fewer.count; i++)
             assert_close(fewer.items[i].tokens_per_s, all.items[i].tokens_per_s, 0.01);
@@ -183,13 +182,15 @@ static void nothing_is_faster(void **state)
         struct erg_layout asked = one.layout;
         asked.stage_recompute = NULL;
         asked.stage_offload = NULL;
-        assert_ok(erg_mixed_evaluate(&one, &search, &asked, &err), &err);
+        assert_ok(erg_layout_evaluate_on(&one, &search, &asked, all.items[0].blocks,
+                                         all.items[0].block_count, &err),
+                  &err);
         assert_close(one.time.total, all.items[0].time.total, 1e-12);
         assert_close(one.layout.offload, all.items[0].layout.offload, 1e-12);
         erg_layout_candidate_release(&one);
         /* One way for all is one of the ways. */
         search.per_stage = false;
-        if (erg_mixed_search(&same, &search, &err) == 0) {
+        if (erg_layout_search(&same, &search, &err) == 0) {
             assert_true(all.items[0].tokens_per_s >= same.items[0].tokens_per_s * (1 - 1e-9));
             seen.faster += all.items[0].tokens_per_s > same.items[0].tokens_per_s * (1 + 1e-6);
             erg_layout_found_release(&same);
@@ -213,7 +214,7 @@ static void what_takes_least_is_asked_of_each_kind(void **state)
 {
     (void)state;
     struct world world = world_of("llama-2-7b");
-    struct erg_mixed_search search = search_of(&world, 2);
+    struct erg_layout_search search = search_of(&world, 2);
     struct erg_layout_found all, fewer;
     struct erg_error err;
     world.model->layers = 10;
@@ -222,9 +223,9 @@ static void what_takes_least_is_asked_of_each_kind(void **state)
     search.per_stage = true;
     search.batch_least = search.batch_most = 8;
     search.top = 20000;
-    assert_ok(erg_mixed_search(&all, &search, &err), &err);
+    assert_ok(erg_layout_search(&all, &search, &err), &err);
     search.top = 5;
-    assert_ok(erg_mixed_search(&fewer, &search, &err), &err);
+    assert_ok(erg_layout_search(&fewer, &search, &err), &err);
     assert_true(fewer.slower + fewer.bounded > 0);
     for (size_t i = 0; i < 5; i++)
         assert_close(fewer.items[i].tokens_per_s, all.items[i].tokens_per_s, 1e-9);

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "layout/document/layouts.h"
 #include "layout/memory/memory.h"
+#include "layout/search/search_internal.h"
 #include "optimize/optimize.h"
 #include "partition/partition.h"
 
@@ -46,11 +47,7 @@ static void draw_nodes(struct erg_text *out, struct erg_rng *rng, size_t kind, l
 /* Whoever plans has these, whatever the layout. */
 struct draw {
     struct erg_job *job;
-    struct erg_time_machine machine;
     struct erg_layout_search search;
-    struct erg_layout_energy_request energy;
-    struct erg_mixed_kind kinds[2];
-    struct erg_mixed_search mixed;
     struct erg_layout_found found; /* of some nothing fits */
 };
 
@@ -77,58 +74,50 @@ static void parse_drawn(struct draw *draw, struct erg_rng *rng)
     erg_text_release(&text);
 }
 
+/* Of the job's nodes, with as much memory. */
+static void fill_kinds(struct erg_layout_search *search, const struct erg_job *job,
+                       double memory_bytes)
+{
+    struct erg_error err = {0};
+    for (size_t k = 0; k < job->kind_count; k++) {
+        const struct erg_job_kind *kind = &job->kinds[k];
+        assert_ok(
+            erg_layout_kind_init(&search->kinds[k], kind->nodes, kind->gpu, kind->engine, &err),
+            &err);
+        search->kinds[k].memory_bytes = memory_bytes;
+    }
+}
+
 static void draw_at_random(struct draw *draw, uint64_t seed)
 {
     struct erg_rng rng;
-    struct erg_error err = {0};
     erg_rng_seed(&rng, seed);
     *draw = (struct draw){0};
     parse_drawn(draw, &rng);
     const struct erg_job *job = draw->job;
     const long batch = PICK(&rng, 1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 96);
     const double slack = erg_rng_below(&rng, 2) ? 0.25 : 0;
-    erg_time_machine_init(&draw->machine, job->gpu, &job->cluster);
     draw->search = (struct erg_layout_search){
-        .time = {job->model, job->engine, &draw->machine},
-        .gpus = erg_cluster_gpus(&job->cluster),
+        .model = job->model,
+        .kind_count = job->kind_count,
+        .gpus = job->kind_count == 1 ? erg_cluster_gpus(&job->cluster) : 0,
         .sequence = job->layout.sequence,
         .batch_least = (long)ceil((double)batch * (1 - slack)),
         .batch_most = (long)floor((double)batch * (1 + slack)),
-        .memory_bytes = (0.1 + 0.8 * erg_rng_uniform(&rng)) * job->gpu->memory_bytes,
-        .host_bytes = job->cluster.host_memory_bytes,
-        .recomputes =
-            erg_rng_below(&rng, 2) ? ERG_RECOMPUTE_ALL : 1u << erg_rng_below(&rng, ERG_RECOMPUTES),
-        .offload = job->engine->host_link_bandwidth > 0,
-        .unequal = true,
-        .per_stage = erg_rng_below(&rng, 3) == 0,
+        .offload = true,
         .top = TOP,
     };
-    draw->energy = (struct erg_layout_energy_request){.time = draw->search.time, .gpu = job->gpu};
-    for (size_t k = 0; k < job->kind_count; k++) {
-        const struct erg_job_kind *kind = &job->kinds[k];
-        assert_ok(erg_mixed_kind_init(&draw->kinds[k], kind->nodes, kind->gpu, kind->engine, &err),
-                  &err);
-        draw->kinds[k].memory_bytes = draw->search.memory_bytes;
-    }
-    draw->mixed = (struct erg_mixed_search){.model = job->model,
-                                            .kinds = draw->kinds,
-                                            .kind_count = job->kind_count,
-                                            .sequence = job->layout.sequence,
-                                            .batch_least = draw->search.batch_least,
-                                            .batch_most = draw->search.batch_most,
-                                            .recomputes = draw->search.recomputes,
-                                            .offload = true,
-                                            .per_stage = draw->search.per_stage,
-                                            .top = TOP};
+    const double memory_bytes = (0.1 + 0.8 * erg_rng_uniform(&rng)) * job->gpu->memory_bytes;
+    draw->search.recomputes =
+        erg_rng_below(&rng, 2) ? ERG_RECOMPUTE_ALL : 1u << erg_rng_below(&rng, ERG_RECOMPUTES);
+    draw->search.per_stage = erg_rng_below(&rng, 3) == 0;
+    fill_kinds(&draw->search, job, memory_bytes);
 }
 
 static void draw_and_search(struct draw *draw, uint64_t seed)
 {
     draw_at_random(draw, seed);
-    if (draw->job->kind_count > 1)
-        (void)erg_mixed_search(&draw->found, &draw->mixed, NULL);
-    else
-        (void)erg_layout_search(&draw->found, &draw->search, NULL);
+    (void)erg_layout_search(&draw->found, &draw->search, NULL);
 }
 
 static void draw_release(struct draw *draw)
@@ -209,23 +198,16 @@ static double closed_time(const struct erg_job *job, const struct erg_layout *la
 static double mixed_time(const struct erg_job *job, const struct erg_layout *layout,
                          const struct draw *draw)
 {
-    struct erg_mixed_kind own[2];
-    struct erg_mixed_search search = draw->mixed;
-    struct erg_layout_candidate lies = {.block_count = 2};
+    struct erg_layout_search search = draw->search;
+    struct erg_layout_candidate lies;
     struct erg_error err = {0};
     const size_t first = job->stage_kind[0];
-    lies.blocks[0].kind = first;
-    lies.blocks[1].kind = 1 - first;
+    struct erg_layout_block blocks[2] = {{.kind = first}, {.kind = 1 - first}};
     for (long stage = 0; stage < layout->pipeline; stage++)
-        lies.blocks[job->stage_kind[stage] != first].stages++;
-    for (size_t k = 0; k < 2; k++) {
-        const struct erg_job_kind *kind = &job->kinds[k];
-        assert_ok(erg_mixed_kind_init(&own[k], kind->nodes, kind->gpu, kind->engine, &err), &err);
-        own[k].memory_bytes = draw->search.memory_bytes;
-    }
+        blocks[job->stage_kind[stage] != first].stages++;
     search.model = job->model;
-    search.kinds = own;
-    assert_ok(erg_mixed_evaluate(&lies, &search, layout, &err), &err);
+    fill_kinds(&search, job, draw->search.kinds[0].memory_bytes);
+    assert_ok(erg_layout_evaluate_on(&lies, &search, layout, blocks, 2, &err), &err);
     const double total_s = lies.time.total;
     erg_layout_candidate_release(&lies);
     return total_s;
@@ -277,8 +259,6 @@ static struct erg_job *written(const struct draw *draw, const struct erg_layout_
         .job = draw->job,
         .searches = &draw->search,
         .search_count = 1,
-        .energy = &draw->energy,
-        .mixed = draw->job->kind_count > 1 ? &draw->mixed : NULL,
     };
     struct erg_text text = {0};
     struct erg_error err = {0};

@@ -117,7 +117,7 @@ static int find_traffic(struct memory_call *at, struct erg_error *err)
     struct erg_time_request *on = erg_xcalloc((size_t)pipeline, sizeof *on);
     int status = 0;
     for (long s = 0; s < pipeline && status == 0; s++) {
-        const struct erg_mixed_kind *kind = &asked->kinds[asked->stage_kind[s]];
+        const struct erg_layout_kind *kind = &asked->kinds[asked->stage_kind[s]];
         on[s] = (struct erg_time_request){answer->request.model, kind->engine, &kind->machine};
         if (at->result.stages[s].offload_bytes > 0 && !(kind->engine->host_link_bandwidth > 0))
             status = erg_fail(err, ERG_FAILED,

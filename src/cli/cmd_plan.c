@@ -1,11 +1,6 @@
 /* ergon plan JOB.yaml: the best layouts of a job, and why one is or is not among them. */
 #include "cli/cli.h"
 #include "cli/plan_answer.h"
-#include "cli/plan_gpus.h"
-#include "cli/plan_mixed.h"
-
-#include "base/memory.h"
-#include "layout/memory/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -73,63 +68,16 @@ static const struct erg_option options[] = {
 
 /* ---- what was asked ---- */
 
-static int load_machine(struct planning *at, struct erg_error *err)
+static int check_kinds(const struct plan_values *values, const struct erg_cluster *cluster,
+                       struct erg_error *err)
 {
-    const struct plan_values *values = at->values;
-    if (values->cluster && (erg_cluster_load(&at->cluster, values->cluster, err) != 0 ||
-                            erg_gpu_load(&at->gpu, at->cluster->gpu, err) != 0))
-        return -1;
-    if (values->engine && erg_engine_load(&at->engine, values->engine, err) != 0)
-        return -1;
-    if (!at->engine && !at->job->engine)
-        return erg_fail(err, ERG_USAGE,
-                        "%s does not say what trains it; expected the key 'engine' there or "
-                        "--engine NAME, for example megatron-a100 (data/engines)",
-                        at->job->path);
-    return erg_engine_check_gpu(at->engine ? at->engine : at->job->engine,
-                                at->gpu ? at->gpu : at->job->gpu, err);
-}
-
-static void note_point(void *context, const struct erg_layout_candidate *candidate)
-{
-    enum { MOST = 20000 }; /* as many as a page can draw */
-    struct planning *at = context;
-    struct erg_layout_energy energy;
-    if (at->points.count >= MOST)
-        return;
-    erg_layout_energy(&energy, &at->energy, &candidate->layout, 0,
-                      candidate->time.items[ERG_TIME_UNEVEN]);
-    ERG_PUSH(&at->points, items,
-             (struct erg_layout_point){(float)candidate->time.total, (float)energy.total_j,
-                                       (float)candidate->peak_bytes});
-}
-
-static struct erg_layout_search search_for(struct planning *at, const struct erg_cluster *cluster)
-{
-    const struct plan_values *values = at->values;
-    const struct erg_job *job = at->job;
-    const double batch =
-        values->batch != ERG_NOT_GIVEN
-            ? (double)values->batch
-            : (double)job->layout.data * job->layout.microbatch * job->layout.microbatches;
-    return (struct erg_layout_search){
-        .time = at->energy.time,
-        .sequence = job->layout.sequence,
-        .batch_least = (long)ceil(batch * (1 - values->slack)),
-        .batch_most = (long)floor(batch * (1 + values->slack)),
-        .memory_bytes = isnan(values->memory_bytes)
-                            ? ERG_MEMORY_USABLE_SHARE * at->energy.gpu->memory_bytes
-                            : values->memory_bytes,
-        .memory_slack = isnan(values->memory_bytes) ? 0 : ERG_MEMORY_ERROR,
-        .host_bytes = isnan(values->host_bytes) ? cluster->host_memory_bytes : values->host_bytes,
-        .recomputes = values->recompute >= 0 ? 1u << values->recompute : ERG_RECOMPUTE_ALL,
-        .offload = at->energy.time.engine->host_link_bandwidth > 0,
-        .unequal = true,
-        .per_stage = values->per_stage,
-        .top = erg_plan_searched((size_t)values->top),
-        .each = values->output ? note_point : NULL,
-        .context = at,
-    };
+    const char *option = values->planner == PLANNER_ARENA        ? "--planner arena"
+                         : values->export == PLAN_EXPORT_PROFILE ? "--export profile"
+                                                                 : NULL;
+    if (!option || cluster->more_count == 0)
+        return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "the cluster has nodes of several kinds; %s is for those of one", option);
 }
 
 static int prepare(struct planning *at, const char *path, struct erg_error *err)
@@ -137,30 +85,14 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
     const struct plan_values *values = at->values;
     const struct erg_job_overrides overrides = {
         .sequence = values->sequence != ERG_NOT_GIVEN ? values->sequence : 0, .any_layout = true};
-    if (erg_job_load(&at->job, path, &overrides, err) != 0 || load_machine(at, err) != 0)
+    if (erg_job_load(&at->job, path, &overrides, err) != 0 ||
+        (values->cluster && erg_cluster_load(&at->cluster, values->cluster, err) != 0) ||
+        check_kinds(values, erg_plan_cluster(at), err) != 0 ||
+        erg_plan_prepare_searches(at, erg_plan_cluster(at), err) != 0)
         return -1;
-    const struct erg_job *job = at->job;
-    const struct erg_cluster *cluster = at->cluster ? at->cluster : &job->cluster;
-    struct plan_gpus gpus = {0};
-    if (!values->gpus)
-        ERG_PUSH(&gpus, items, erg_plan_gpus_of(cluster));
-    else if (erg_plan_list_gpus(&gpus, values->gpus, cluster, err) != 0) {
-        free(gpus.items);
-        return -1;
-    }
-    at->energy.gpu = at->gpu ? at->gpu : job->gpu;
-    erg_time_machine_init(&at->machine, at->energy.gpu, cluster);
-    at->energy.time =
-        (struct erg_time_request){job->model, at->engine ? at->engine : job->engine, &at->machine};
-    at->search_count = gpus.count;
-    at->searches = erg_xcalloc(gpus.count, sizeof *at->searches);
-    for (size_t i = 0; i < gpus.count; i++) {
-        at->searches[i] = search_for(at, cluster);
-        at->searches[i].gpus = gpus.items[i];
-    }
-    free(gpus.items);
-    if (erg_time_machine_check(&at->machine, at->searches[at->search_count - 1].gpus, err) != 0)
-        return -1;
+    const struct erg_layout_kind *kind = at->searches->kinds;
+    at->energy = (struct erg_layout_energy_request){
+        .time = {at->job->model, kind->engine, &kind->machine}, .gpu = kind->gpu};
     at->query = (struct erg_goal){
         .objective = values->objective >= 0       ? (enum erg_objective)values->objective
                      : !isnan(values->deadline_s) ? ERG_LEAST_ENERGY
@@ -182,8 +114,10 @@ static void release(struct planning *at)
     erg_layout_found_release(&at->found);
     free(at->points.items);
     free(at->searches);
-    erg_engine_free(at->engine);
-    erg_gpu_free(at->gpu);
+    for (size_t k = 0; k < ERG_LAYOUT_MOST_KINDS; k++) {
+        erg_gpu_free(at->gpus[k]);
+        erg_engine_free(at->engines[k]);
+    }
     erg_cluster_free(at->cluster);
     erg_job_free(at->job);
 }
@@ -227,18 +161,6 @@ static int check_options(const struct plan_values *values, bool json, struct erg
     return 0;
 }
 
-/* On nodes of several kinds. */
-static int find_mixed(struct planning *at, const struct erg_cluster *cluster, bool json,
-                      struct erg_error *err)
-{
-    const struct plan_values *values = at->values;
-    if (values->export == PLAN_EXPORT_PROFILE)
-        return erg_fail(err, ERG_USAGE,
-                        "the cluster has nodes of several kinds; --export profile is for those of "
-                        "one");
-    return erg_plan_mixed(at, cluster, json, err);
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     struct planning at = {.values = call->values};
@@ -246,15 +168,12 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     int status = check_options(at.values, json, err);
     if (!status)
         status = prepare(&at, call->arguments[0], err);
-    const struct erg_cluster *cluster = at.cluster ? at.cluster : at.job ? &at.job->cluster : NULL;
     if (!status && at.search_count > 1 && (at.values->layout || at.values->why))
         status = erg_fail(err, ERG_USAGE,
                           "--gpus gives %zu numbers of GPUs; --layout and --why need one",
                           at.search_count);
     if (!status && at.values->planner == PLANNER_ARENA)
         status = erg_plan_arena(&at, json, err);
-    else if (!status && cluster->more_count > 0)
-        status = find_mixed(&at, cluster, json, err);
     else if (!status)
         status = at.values->why                             ? erg_plan_explain(&at, err)
                  : at.values->export == PLAN_EXPORT_PROFILE ? erg_plan_print_profile(&at, err)

@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "layout/memory/change.h"
-#include "layout/search/mixed.h"
+#include "layout/search/search.h"
 
 /* The options. */
 struct memory_values {
@@ -22,8 +22,8 @@ struct memory_asked {
     const struct memory_values *values;
     double solve_bytes; /* of --solve-offload; NAN: what each GPU has, or the option is not there */
     struct erg_job *job;
-    struct erg_engine *engine;    /* of --engine, NULL: not given */
-    struct erg_mixed_kind *kinds; /* [kind_count] of the job, NULL until they are asked for */
+    struct erg_engine *engine;     /* of --engine, NULL: not given */
+    struct erg_layout_kind *kinds; /* [kind_count] of the job, NULL until they are asked for */
     struct erg_arena arena;
     struct erg_layout layout;
     const size_t *stage_kind;      /* [pipeline]: of the job's kinds of GPUs */

@@ -23,7 +23,7 @@ int erg_memory_ask_kinds(struct memory_asked *asked, struct erg_error *err)
     for (size_t k = 0; k < job->kind_count; k++) {
         const struct erg_job_kind *kind = &job->kinds[k];
         const struct erg_engine *engine = k == 0 && asked->engine ? asked->engine : kind->engine;
-        if (erg_mixed_kind_init(&asked->kinds[k], kind->nodes, kind->gpu, engine, err) != 0)
+        if (erg_layout_kind_init(&asked->kinds[k], kind->nodes, kind->gpu, engine, err) != 0)
             return -1;
         if (!isnan(asked->solve_bytes))
             asked->kinds[k].memory_bytes = asked->solve_bytes;
@@ -40,6 +40,24 @@ static void own_layers(struct memory_asked *asked, const long *chunk_layers)
     layout->chunk_layers = layers;
 }
 
+/* For layouts of the recomputation that was asked for, with as much offloading as is needed. */
+static struct erg_layout_search search_of(const struct memory_asked *asked, long batch)
+{
+    const struct erg_job *job = asked->job;
+    struct erg_layout_search search = {
+        .model = job->model,
+        .kind_count = job->kind_count,
+        .sequence = asked->layout.sequence,
+        .batch_least = batch,
+        .batch_most = batch,
+        .recomputes = 1u << asked->layout.recompute,
+        .offload = true,
+        .top = 1,
+    };
+    memcpy(search.kinds, asked->kinds, job->kind_count * sizeof *search.kinds);
+    return search;
+}
+
 /* ---- nodes of several kinds ---- */
 
 static void take_place(struct memory_asked *asked, const struct erg_layout_candidate *found)
@@ -47,10 +65,7 @@ static void take_place(struct memory_asked *asked, const struct erg_layout_candi
     struct erg_layout *layout = &asked->layout;
     size_t *stage_kind =
         erg_arena_alloc(&asked->arena, (size_t)layout->pipeline * sizeof *stage_kind);
-    long stage = 0;
-    for (size_t i = 0; i < found->block_count; i++)
-        for (long end = stage + found->blocks[i].stages; stage < end; stage++)
-            stage_kind[stage] = found->blocks[i].kind;
+    erg_layout_stage_kinds(stage_kind, found);
     asked->stage_kind = stage_kind;
     layout->data = found->layout.data;
     layout->microbatches = found->layout.microbatches;
@@ -84,37 +99,22 @@ static int check_degrees(const struct memory_asked *asked, struct erg_error *err
 int erg_memory_place_stages(struct memory_asked *asked, long batch, long data,
                             struct erg_error *err)
 {
-    const struct erg_job *job = asked->job;
     const struct erg_layout *layout = &asked->layout;
     struct erg_error unfit = {0};
     if (check_degrees(asked, err) != 0 || erg_memory_ask_kinds(asked, err) != 0)
         return -1;
-    struct erg_mixed_search search = {
-        .model = job->model,
-        .kinds = asked->kinds,
-        .kind_count = job->kind_count,
-        .sequence = layout->sequence,
-        .batch_least = batch,
-        .batch_most = batch,
-        .recomputes = 1u << layout->recompute,
-        .offload = true, /* as much as is needed */
-        .top = 1,
-        .only = {layout->tensor, layout->context, layout->pipeline, layout->virtual_stages,
-                 layout->microbatch, data},
-    };
+    struct erg_layout_search search = search_of(asked, batch);
+    search.only =
+        (struct erg_layout_degrees){layout->tensor,         layout->context,    layout->pipeline,
+                                    layout->virtual_stages, layout->microbatch, data};
     struct erg_layout_found found;
-    int status = erg_mixed_search(&found, &search, &unfit);
+    int status = erg_layout_search(&found, &search, &unfit);
     if (status != 0 && unfit.status == ERG_INFEASIBLE) { /* none fits: the fastest of all */
-        struct erg_mixed_kind *unbounded = erg_xcalloc(job->kind_count, sizeof *unbounded);
-        for (size_t k = 0; k < job->kind_count; k++) {
-            unbounded[k] = asked->kinds[k];
-            unbounded[k].memory_bytes = INFINITY;
-            unbounded[k].host_bytes = 0;
+        for (size_t k = 0; k < search.kind_count; k++) {
+            search.kinds[k].memory_bytes = INFINITY;
+            search.kinds[k].host_bytes = 0;
         }
-        search.kinds = unbounded;
-        status = erg_mixed_search(&found, &search, &unfit);
-        search.kinds = asked->kinds;
-        free(unbounded);
+        status = erg_layout_search(&found, &search, &unfit);
     }
     if (status != 0) {
         if (unfit.status == ERG_INFEASIBLE) /* by its degrees: it is none */
@@ -139,23 +139,11 @@ int erg_memory_split_layers(struct memory_asked *asked, struct erg_error *err)
     plain.offload = 0; /* as much as is needed, where the engine offloads */
     if (erg_memory_ask_kinds(asked, err) != 0)
         return -1;
-    const struct erg_mixed_kind *kind = asked->kinds;
-    struct erg_layout_search search = {
-        .time = {asked->job->model, kind->engine, &kind->machine},
-        .gpus = erg_layout_gpus(layout),
-        .sequence = layout->sequence,
-        .batch_least = batch,
-        .batch_most = batch,
-        .memory_bytes = kind->memory_bytes,
-        .host_bytes = kind->host_bytes,
-        .recomputes = 1u << layout->recompute,
-        .offload = kind->engine->host_link_bandwidth > 0,
-        .unequal = true,
-        .top = 1,
-    };
+    struct erg_layout_search search = search_of(asked, batch);
+    search.gpus = erg_layout_gpus(layout);
     int status = erg_layout_evaluate(&found, &search, &plain, &unfit);
     if (status != 0 && unfit.status == ERG_INFEASIBLE) {
-        search.memory_bytes = INFINITY;
+        search.kinds[0].memory_bytes = INFINITY;
         status = erg_layout_evaluate(&found, &search, &plain, &unfit);
     }
     if (status != 0) {

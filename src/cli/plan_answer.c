@@ -1,7 +1,6 @@
+/* Searches for what ergon plan is asked, and hands it to who prints or writes it. */
 #include "cli/plan_answer.h"
 
-#include "cli/plan_change.h"
-#include "cli/plan_items.h"
 #include "cli/plan_print.h"
 #include "cli/plan_profile.h"
 
@@ -9,6 +8,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "layout/energy/candidate.h"
 #include "layout/exchange/export.h"
 #include "plan/plan.h"
 #include "report/report.h"
@@ -17,7 +17,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-bool erg_plan_over_clocks(const struct planning *at)
+static bool is_mixed(const struct planning *at)
+{
+    return at->searches->kind_count > 1;
+}
+
+/* Whether the answer is one over clocks. */
+static bool is_over_clocks(const struct planning *at)
 {
     const struct plan_values *values = at->values;
     return values->objective >= 0 || at->query.deadline_s > 0 || at->query.energy_j > 0 ||
@@ -26,11 +32,10 @@ bool erg_plan_over_clocks(const struct planning *at)
 
 static struct erg_layout_answer answer_of(const struct planning *at)
 {
-    const bool clocks = erg_plan_over_clocks(at);
+    const bool clocks = is_over_clocks(at);
     return (struct erg_layout_answer){.job = at->job,
                                       .searches = at->searches,
                                       .search_count = at->search_count,
-                                      .energy = &at->energy,
                                       .found = at->found.evaluated ? &at->found : NULL,
                                       .choice = clocks ? &at->choice : NULL,
                                       .query = clocks ? &at->query : NULL,
@@ -40,11 +45,10 @@ static struct erg_layout_answer answer_of(const struct planning *at)
                                       .point_count = at->points.count};
 }
 
-struct erg_layout_choice_request erg_plan_choice_request(const struct planning *at)
+static struct erg_layout_choice_request choice_request(const struct planning *at)
 {
     return (struct erg_layout_choice_request){.searches = at->searches,
                                               .search_count = at->search_count,
-                                              .source = at->source,
                                               .energy = &at->energy,
                                               .query = at->query,
                                               .whole_union =
@@ -70,15 +74,77 @@ static int parse_layout(struct erg_layout *layout, const struct planning *at, co
     return erg_layout_parse(layout, text, at->job->model->layers, err);
 }
 
-/* Refused with the smallest change that helps where it does not fit. */
-static int evaluate(struct erg_layout_candidate *one, struct planning *at,
-                    const struct erg_layout *layout, const char *option, const char *text,
-                    struct erg_error *err)
+/* Whether some stages of these degrees are layouts of the model, and GPUs of several kinds enough
+ * for them. */
+static int check_degrees(const struct planning *at, const struct erg_layout *asked,
+                         struct erg_error *err)
 {
-    if (erg_layout_evaluate(one, at->searches, layout, err) == 0)
-        return 0;
-    erg_plan_say_change(&at->remedy, at->searches, layout, err);
-    return erg_fail_context(err, "%s %s", option, text);
+    const struct erg_layout_search *search = at->searches;
+    const long group = asked->tensor * asked->context;
+    long gpus = 0, node_gpus = 0;
+    struct erg_layout layout = *asked;
+    for (size_t k = 0; k < search->kind_count; k++) {
+        const long node = search->kinds[k].machine.node_gpus;
+        gpus += search->kinds[k].gpus;
+        node_gpus = node > node_gpus ? node : node_gpus;
+    }
+    if (group > node_gpus)
+        return erg_layout_check_group(asked, group, node_gpus, err);
+    if (group * asked->pipeline > gpus)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and there are %ld",
+                        asked->tensor, asked->context, asked->pipeline, group * asked->pipeline,
+                        gpus);
+    layout.data = 1;
+    layout.microbatches = asked->pipeline;
+    if (asked->pipeline * asked->virtual_stages <= search->model->layers)
+        layout.pipeline = layout.virtual_stages = 1; /* layers are split */
+    return erg_layout_check(&layout, search->model, err);
+}
+
+/* Of several kinds: the fastest layout of these degrees and this recomputation. */
+static int search_degrees(struct planning *at, const struct erg_layout *layout,
+                          struct erg_error *err)
+{
+    struct erg_layout_search search = *at->searches;
+    if (check_degrees(at, layout, err) != 0) {
+        err->status = ERG_INFEASIBLE; /* as on one kind */
+        return -1;
+    }
+    search.recomputes = 1u << layout->recompute;
+    search.only = (struct erg_layout_degrees){.tensor = layout->tensor,
+                                              .context = layout->context,
+                                              .pipeline = layout->pipeline,
+                                              .virtual_stages = layout->virtual_stages,
+                                              .microbatch = layout->microbatch};
+    if (erg_layout_search(&at->found, &search, err) != 0)
+        return -1;
+    erg_layout_found_shorten(&at->found, 1);
+    return 0;
+}
+
+/* The layout that `text` says becomes the only one that was found. Of one kind, where it does not
+ * fit, it is refused with the smallest change that helps. */
+static int find_asked(struct planning *at, const char *option, const char *text,
+                      struct erg_layout *layout, struct erg_error *err)
+{
+    struct erg_layout_candidate one;
+    int status = parse_layout(layout, at, text, err);
+    if (!status && is_mixed(at)) {
+        status = search_degrees(at, layout, err);
+    } else if (!status) {
+        status = erg_layout_evaluate(&one, at->searches, layout, err);
+        if (status)
+            erg_plan_say_change(&at->remedy, at->searches, layout, err);
+        else
+            at->found = (struct erg_layout_found){.items = erg_xcalloc(1, sizeof *at->found.items),
+                                                  .count = 1,
+                                                  .evaluated = 1,
+                                                  .feasible = 1};
+        if (!status)
+            at->found.items[0] = one;
+    }
+    return status ? erg_fail_context(err, "%s %s", option, text) : 0;
 }
 
 /* Takes the document. */
@@ -90,21 +156,9 @@ static void print_document(json_t *document)
     json_decref(document);
 }
 
-int erg_plan_print_json(const struct erg_layout_answer *answer)
-{
-    print_document(erg_layout_document(answer));
-    return 0;
-}
-
-void erg_plan_print_refusal(const struct erg_layout_answer *answer,
-                            const struct erg_layout_remedy *remedy, const struct erg_error *err)
-{
-    if (err->status == ERG_INFEASIBLE)
-        print_document(erg_layout_refusal_document(answer, err->message, remedy));
-}
-
-void erg_plan_print_export(const struct planning *at, const struct erg_layout_answer *answer,
-                           const struct erg_layout_candidate *candidate)
+/* A layout of an answer as what --export names, but a profile. */
+static void print_export(const struct planning *at, const struct erg_layout_answer *answer,
+                         const struct erg_layout_candidate *candidate)
 {
     const int export = at->values->export;
     struct erg_text text = {0};
@@ -113,56 +167,41 @@ void erg_plan_print_export(const struct planning *at, const struct erg_layout_an
     else
         erg_layout_export(&text, (enum erg_export_format) export, at->job->model,
                           &candidate->layout);
+    if (export != PLAN_EXPORT_JOB && is_mixed(at))
+        erg_plan_print_ranks(answer, candidate);
     fputs(text.data, stdout);
     erg_text_release(&text);
 }
 
-static int show_one(struct planning *at, bool json, struct erg_error *err)
+static void note_point(void *context, const struct erg_layout_candidate *candidate)
 {
-    struct erg_layout_candidate one = {0};
-    const struct erg_layout_candidate *row = &one;
-    const char *text = at->values->layout;
-    struct erg_layout layout;
-    if (parse_layout(&layout, at, text, err) != 0)
-        return erg_fail_context(err, "--layout %s", text);
-    if (evaluate(&one, at, &layout, "--layout", text, err) != 0)
-        return -1;
-    if (at->values->export >= 0) {
-        const struct erg_layout_answer answer = answer_of(at);
-        erg_plan_print_export(at, &answer, &one);
-        erg_layout_candidate_release(&one);
-        return 0;
-    }
-    if (erg_plan_over_clocks(at)) { /* the choice owns the layout then */
-        const struct erg_layout_choice_request request = erg_plan_choice_request(at);
-        if (erg_layout_choose_point(&at->choice, &request, &one, err) != 0)
-            return -1;
-        row = &at->choice.layouts[0].candidate;
-    } else {
-        at->found = (struct erg_layout_found){.items = erg_xcalloc(1, sizeof *at->found.items),
-                                              .count = 1,
-                                              .evaluated = 1,
-                                              .feasible = 1};
-        at->found.items[0] = one;
-        row = at->found.items;
-    }
-    const struct erg_layout_answer answer = answer_of(at);
-    if (json)
-        return erg_plan_print_json(&answer);
-    erg_plan_print_heading(&answer);
-    if (answer.choice)
-        erg_plan_print_choice(&answer, 1);
-    else
-        erg_plan_print_rows(&answer, &row, 1);
-    erg_plan_print_items(&answer, row, NULL);
-    return 0;
+    enum { MOST = 20000 }; /* as many as a page can draw */
+    struct planning *at = context;
+    struct erg_layout_energy energy;
+    if (at->points.count >= MOST)
+        return;
+    erg_layout_candidate_energy(&energy, at->searches, candidate);
+    ERG_PUSH(&at->points, items,
+             (struct erg_layout_point){(float)candidate->time.total, (float)energy.total_j,
+                                       (float)candidate->peak_bytes});
 }
 
-/* The fastest layouts at the highest clock, as many as are shown. */
+/* The fastest layouts at the highest clock, as many as are shown; and what a page draws, on several
+ * kinds only of the fastest, since there are too many others. */
 static int find_fastest(struct planning *at, struct erg_error *err)
 {
-    if (erg_layout_search(&at->found, at->searches, err) != 0)
+    enum { DRAWN = 300 };
+    struct erg_layout_search search = *at->searches;
+    const bool draws = at->values->output;
+    if (draws && !is_mixed(at))
+        search.each = note_point;
+    else if (draws && search.top < DRAWN)
+        search.top = DRAWN;
+    search.context = at;
+    if (erg_layout_search(&at->found, &search, err) != 0)
         return -1;
+    for (size_t i = 0; draws && is_mixed(at) && i < at->found.count; i++)
+        note_point(at, &at->found.items[i]);
     erg_layout_found_shorten(&at->found, (size_t)at->values->top);
     return 0;
 }
@@ -179,6 +218,9 @@ static int print_beside_best(struct planning *at, const struct erg_layout_candid
     const struct erg_layout_answer answer = answer_of(at);
     erg_plan_print_heading(&answer);
     erg_plan_print_rows(&answer, rows, best ? 2 : 1);
+    erg_plan_print_stages("This one", &answer, one);
+    if (best)
+        erg_plan_print_stages("The fastest", &answer, best);
     erg_plan_print_items(&answer, one, best);
     printf("\n%s: ", at->values->why);
     if (best && !verdict)
@@ -196,7 +238,7 @@ static int print_unfit(struct planning *at, const struct erg_layout *layout)
     struct erg_layout_search larger = *at->searches;
     struct erg_layout_candidate one;
     struct erg_error ignored = {0};
-    larger.memory_bytes = INFINITY;
+    larger.kinds[0].memory_bytes = INFINITY;
     if (erg_layout_evaluate(&one, &larger, layout, NULL) != 0)
         return 0; /* not a matter of memory */
     int status = print_beside_best(at, &one, "does not fit", &ignored);
@@ -206,16 +248,15 @@ static int print_unfit(struct planning *at, const struct erg_layout *layout)
 
 int erg_plan_explain(struct planning *at, struct erg_error *err)
 {
-    struct erg_layout_candidate one = {0};
-    const char *text = at->values->why;
     struct erg_layout layout;
-    if (parse_layout(&layout, at, text, err) != 0)
-        return erg_fail_context(err, "--why %s", text);
-    if (evaluate(&one, at, &layout, "--why", text, err) != 0) {
-        if (err->status == ERG_INFEASIBLE)
+    if (find_asked(at, "--why", at->values->why, &layout, err) != 0) {
+        if (err->status == ERG_INFEASIBLE && !is_mixed(at))
             print_unfit(at, &layout);
         return -1;
     }
+    struct erg_layout_candidate one = at->found.items[0];
+    at->found.count = 0;
+    erg_layout_found_release(&at->found);
     int status = print_beside_best(at, &one, NULL, err);
     erg_layout_candidate_release(&one);
     return status;
@@ -226,39 +267,33 @@ int erg_plan_explain(struct planning *at, struct erg_error *err)
 /* The best layout. */
 static const struct erg_layout_candidate *best(const struct planning *at)
 {
-    return erg_plan_over_clocks(at) ? &at->choice.layouts[at->choice.picks[0].option].candidate
-                                    : &at->found.items[0];
+    return at->choice.pick_count ? &at->choice.layouts[at->choice.picks[0].option].candidate
+                                 : &at->found.items[0];
 }
 
 /* The kinds of GPUs of an answer, and on which each stage of a layout lies. */
 static size_t *set_kinds(struct erg_plan *plan, const struct planning *at,
-                         const struct erg_layout_answer *answer,
                          const struct erg_layout_candidate *candidate)
 {
-    const struct erg_mixed_search *mixed = answer->mixed;
-    plan->kind_count = mixed ? mixed->kind_count : 1;
+    plan->kind_count = at->searches->kind_count;
     plan->kinds = erg_arena_alloc(&plan->arena, plan->kind_count * sizeof *plan->kinds);
     for (size_t k = 0; k < plan->kind_count; k++) {
-        const struct erg_gpu *gpu = mixed ? mixed->kinds[k].gpu : at->energy.gpu;
+        const struct erg_layout_kind *kind = &at->searches->kinds[k];
         plan->kinds[k] = (struct erg_plan_kind){
-            .gpu = gpu->name,
-            .device = erg_arena_printf(&plan->arena, "model of %s", gpu->name),
-            .identity = mixed ? mixed->kinds[k].engine->name : at->energy.time.engine->name,
+            .gpu = kind->gpu->name,
+            .device = erg_arena_printf(&plan->arena, "model of %s", kind->gpu->name),
+            .identity = kind->engine->name,
             .emulated = true,
-            .gpus_used =
-                mixed ? erg_mixed_gpus_of(candidate, k) : erg_layout_gpus(&candidate->layout),
-            .blocking_power_w = gpu->blocking_power_w,
-            .static_power_w = gpu->static_power_w,
-            .power_cap_w = gpu->power_cap_w,
+            .gpus_used = erg_layout_gpus_of(candidate, k),
+            .blocking_power_w = kind->gpu->blocking_power_w,
+            .static_power_w = kind->gpu->static_power_w,
+            .power_cap_w = kind->gpu->power_cap_w,
             .mean_clock_mhz = NAN,
         };
     }
-    size_t stage = 0;
     size_t *kinds =
         erg_arena_alloc(&plan->arena, (size_t)candidate->layout.pipeline * sizeof *kinds);
-    for (size_t i = 0; i < candidate->block_count; i++)
-        for (long s = 0; s < candidate->blocks[i].stages; s++)
-            kinds[stage++] = candidate->blocks[i].kind;
+    erg_layout_stage_kinds(kinds, candidate);
     return kinds;
 }
 
@@ -275,7 +310,7 @@ static int write_plan(const struct planning *at, const struct erg_layout_answer 
     plan->model = at->job->model->name;
     plan->layout = *layout;
     plan->scale.gpus_per_stage = (int)(layout->tensor * layout->context);
-    const size_t *kinds = set_kinds(plan, at, answer, &planned->candidate);
+    const size_t *kinds = set_kinds(plan, at, &planned->candidate);
     erg_plan_set_iteration(plan, &frontier->iteration, frontier->tables, kinds,
                            (size_t)frontier->points.points[pick->point].recipe,
                            "the best layout's point for the goal");
@@ -284,8 +319,9 @@ static int write_plan(const struct planning *at, const struct erg_layout_answer 
     return status;
 }
 
-int erg_plan_write_files(const struct planning *at, const struct erg_layout_answer *answer,
-                         struct erg_error *err)
+/* Writes layouts.json, layouts.html, job.yaml and plan.json of an answer over clocks. */
+static int write_files(const struct planning *at, const struct erg_layout_answer *answer,
+                       struct erg_error *err)
 {
     const char *folder = at->values->output;
     struct erg_arena arena = {0};
@@ -309,9 +345,16 @@ int erg_plan_write_files(const struct planning *at, const struct erg_layout_answ
     return status;
 }
 
-int erg_plan_choose(struct planning *at, struct erg_error *err)
+/* The choice over clocks: of the one that was asked for, or of all, and with several numbers of
+ * GPUs what each gives. */
+static int choose(struct planning *at, struct erg_error *err)
 {
-    const struct erg_layout_choice_request request = erg_plan_choice_request(at);
+    const struct erg_layout_choice_request request = choice_request(at);
+    if (at->values->layout) {
+        struct erg_layout_candidate one = at->found.items[0];
+        at->found.count = 0; /* the choice owns it */
+        return erg_layout_choose_point(&at->choice, &request, &one, err);
+    }
     if (erg_layout_choose(&at->choice, &request, err) != 0)
         return -1;
     if (at->search_count == 1)
@@ -320,16 +363,9 @@ int erg_plan_choose(struct planning *at, struct erg_error *err)
     return erg_layout_counts_init(at->counts, &request, &at->choice, err);
 }
 
-void erg_plan_print_files(const char *folder)
+static void print_text(const struct planning *at, const struct erg_layout_answer *answer)
 {
-    if (folder)
-        printf("\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
-               "its clocks %s/plan.json\n",
-               folder, folder, folder, folder);
-}
-
-static void print_all(const struct planning *at, const struct erg_layout_answer *answer)
-{
+    const struct erg_layout_candidate *first = best(at);
     erg_plan_print_heading(answer);
     if (answer->counts)
         erg_plan_print_counts(answer);
@@ -340,55 +376,69 @@ static void print_all(const struct planning *at, const struct erg_layout_answer 
         for (size_t i = 0; i < at->found.count; i++)
             rows[i] = &at->found.items[i];
         erg_plan_print_rows(answer, rows, at->found.count);
-        erg_plan_print_tried(&at->found);
         free(rows);
     }
+    erg_plan_print_stages(answer->choice ? "The answer" : "The fastest", answer, first);
+    if (at->values->layout)
+        erg_plan_print_items(answer, first, NULL);
+    else if (!answer->choice)
+        erg_plan_print_tried(&at->found);
+    if (at->values->output)
+        printf("\nlayouts %s/layouts.json, page %s/layouts.html, the best as a job %s/job.yaml, "
+               "its clocks %s/plan.json\n",
+               at->values->output, at->values->output, at->values->output, at->values->output);
 }
 
 /* For ergon simulate, in place of an answer. */
 int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
 {
-    const struct erg_layout_choice_request request = erg_plan_choice_request(at);
-    const struct erg_cluster *cluster = at->cluster ? at->cluster : &at->job->cluster;
+    const struct erg_layout_choice_request request = choice_request(at);
     struct erg_text text = {0};
-    int status =
-        erg_plan_profile(&text, &request, at->energy.gpu->name, cluster->gpus_per_node, err);
+    int status = erg_plan_profile(&text, &request, at->energy.gpu->name,
+                                  erg_plan_cluster(at)->gpus_per_node, err);
     if (!status)
         fputs(text.data, stdout);
     erg_text_release(&text);
     return status;
 }
 
-static int find(struct planning *at, bool json, struct erg_error *err)
+/* What was asked for, or the best of all. Where nothing fits on one kind of GPUs, what would. */
+static int find(struct planning *at, struct erg_error *err)
 {
-    const char *folder = at->values->output;
-    const bool clocks = erg_plan_over_clocks(at);
-    if (at->search_count == 1 && (!clocks || folder) && find_fastest(at, err) != 0)
-        return erg_plan_say_needed(&at->remedy, at->searches, err);
-    if (clocks && erg_plan_choose(at, err) != 0)
-        return at->choice.fitting == 0 && at->search_count == 1
+    const struct plan_values *values = at->values;
+    const bool clocks = is_over_clocks(at), remedies = at->search_count == 1 && !is_mixed(at);
+    struct erg_layout layout;
+    if (values->layout) {
+        if (find_asked(at, "--layout", values->layout, &layout, err) != 0)
+            return -1;
+        return clocks && values->export < 0 ? choose(at, err) : 0;
+    }
+    if (at->search_count == 1 && (!clocks || values->output) && find_fastest(at, err) != 0)
+        return remedies ? erg_plan_say_needed(&at->remedy, at->searches, err) : -1;
+    if (clocks && choose(at, err) != 0)
+        return remedies && at->choice.fitting == 0
                    ? erg_plan_say_needed(&at->remedy, at->searches, err)
                    : -1;
-    const struct erg_layout_answer answer = answer_of(at);
-    if (folder && erg_plan_write_files(at, &answer, err) != 0)
-        return -1;
-    if (at->values->export >= 0) {
-        erg_plan_print_export(at, &answer, best(at));
-        return 0;
-    }
-    if (json)
-        return erg_plan_print_json(&answer);
-    print_all(at, &answer);
-    erg_plan_print_files(folder);
     return 0;
 }
 
 int erg_plan_answer(struct planning *at, bool json, struct erg_error *err)
 {
-    int status = (at->values->layout ? show_one : find)(at, json, err);
-    if (status && json) {
-        const struct erg_layout_answer answer = answer_of(at);
-        erg_plan_print_refusal(&answer, &at->remedy, err);
+    const int export = at->values->export;
+    int status = find(at, err);
+    const struct erg_layout_answer answer = answer_of(at);
+    if (status) {
+        if (json && err->status == ERG_INFEASIBLE)
+            print_document(erg_layout_refusal_document(&answer, err->message, &at->remedy));
+        return -1;
     }
-    return status;
+    if (at->values->output && write_files(at, &answer, err) != 0)
+        return -1;
+    if (export >= 0)
+        print_export(at, &answer, best(at));
+    else if (json)
+        print_document(erg_layout_document(&answer));
+    else
+        print_text(at, &answer);
+    return 0;
 }

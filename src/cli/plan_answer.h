@@ -1,6 +1,6 @@
 /*
- * What `ergon plan` answers for GPUs of one kind: one layout, one beside the best, or the best of
- * all, at the highest clock or over clocks.
+ * What `ergon plan` answers: one layout, one beside the best, or the best of all, at the highest
+ * clock or over clocks, on GPUs of one kind or several.
  */
 #ifndef ERG_CLI_PLAN_ANSWER_H
 #define ERG_CLI_PLAN_ANSWER_H
@@ -24,14 +24,12 @@ enum { PLAN_EXPORT_PROFILE = 2, PLAN_EXPORT_JOB };
 struct planning {
     const struct plan_values *values;
     struct erg_job *job;
-    struct erg_cluster *cluster; /* not NULL where another one was given */
-    struct erg_gpu *gpu;         /* likewise */
-    struct erg_engine *engine;   /* likewise */
-    struct erg_time_machine machine;
-    struct erg_layout_search *searches; /* by GPUs, which are all that differs */
+    struct erg_cluster *cluster;                       /* not NULL where another one was given */
+    struct erg_gpu *gpus[ERG_LAYOUT_MOST_KINDS];       /* of that one's nodes */
+    struct erg_engine *engines[ERG_LAYOUT_MOST_KINDS]; /* likewise, and the first of --engine */
+    struct erg_layout_search *searches; /* by how many GPUs of which kinds: all that differs */
     size_t search_count;
-    const struct erg_layout_source *source; /* on nodes of several kinds */
-    struct erg_layout_energy_request energy;
+    struct erg_layout_energy_request energy; /* of the first kind */
     struct erg_goal query;
     struct erg_layout_found found;
     struct erg_layout_choice choice;
@@ -43,30 +41,15 @@ struct planning {
     } points;
 };
 
-/* Whether the answer is one over clocks. */
-bool erg_plan_over_clocks(const struct planning *at);
+/* The nodes of the call. */
+static inline const struct erg_cluster *erg_plan_cluster(const struct planning *at)
+{
+    return at->cluster ? at->cluster : &at->job->cluster;
+}
 
-/* The choice over clocks, and with several numbers of GPUs what each gives. */
-int erg_plan_choose(struct planning *at, struct erg_error *err);
-
-/* What is asked of layouts over clocks. */
-struct erg_layout_choice_request erg_plan_choice_request(const struct planning *at);
-
-int erg_plan_print_json(const struct erg_layout_answer *answer);
-
-/* The document of a refusal, where that is one: nothing fits or is within bounds. */
-void erg_plan_print_refusal(const struct erg_layout_answer *answer,
-                            const struct erg_layout_remedy *remedy, const struct erg_error *err);
-
-/* A layout of an answer as what --export names, but a profile. */
-void erg_plan_print_export(const struct planning *at, const struct erg_layout_answer *answer,
-                           const struct erg_layout_candidate *candidate);
-
-/* Writes layouts.json, layouts.html, job.yaml and plan.json of an answer over clocks; and says
- * so, unless `folder` is NULL. */
-int erg_plan_write_files(const struct planning *at, const struct erg_layout_answer *answer,
-                         struct erg_error *err);
-void erg_plan_print_files(const char *folder);
+/* Fills the searches, and the kinds of GPUs in them: plan_kinds.c. */
+int erg_plan_prepare_searches(struct planning *at, const struct erg_cluster *cluster,
+                              struct erg_error *err);
 
 /* Each prints its answer: the best layouts, or the one that was asked for; it beside the best; and
  * frontiers. */
@@ -76,6 +59,14 @@ int erg_plan_print_profile(const struct planning *at, struct erg_error *err);
 
 /* The published planner's grids (plan_arena.c). */
 int erg_plan_arena(const struct planning *at, bool json, struct erg_error *err);
+
+/* Behind a refusal (plan_remedy.c): a layout is none of the search, and with which degrees, or with
+ * how much memory, it would be; or nothing fits, and with how much memory or how many GPUs, or with
+ * which batch, something would. On one kind of GPUs. */
+int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
+                        const struct erg_layout *layout, struct erg_error *err);
+int erg_plan_say_needed(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
+                        struct erg_error *err);
 
 /*
  * So many layouts are searched for where `top` are shown: a search refines the splits of those that

@@ -27,11 +27,6 @@ static int ask(struct asked *asked, const struct planning *at, struct erg_error 
     const struct erg_layout_search *search = at->searches;
     const struct erg_engine *engine = at->energy.time.engine;
     const struct erg_model *model = at->energy.time.model;
-    const struct erg_cluster *cluster = at->cluster ? at->cluster : &at->job->cluster;
-    if (cluster->more_count > 0)
-        return erg_fail(err, ERG_USAGE,
-                        "the cluster has nodes of several kinds; --planner arena is for those of "
-                        "one");
     if (search->batch_least % ERG_GRID_MICROBATCHES)
         return erg_fail(err, ERG_FAILED,
                         "--planner arena cuts a batch into %d microbatches; expected a multiple of "
@@ -41,17 +36,19 @@ static int ask(struct asked *asked, const struct planning *at, struct erg_error 
     erg_plan_profile_size(model, asked->size);
     asked->model = erg_grid_model_of(model, asked->size, search->sequence);
     asked->estimator = erg_estimator_of(&asked->model, &asked->device, at->energy.gpu, engine,
-                                        search->memory_bytes);
+                                        search->kinds[0].memory_bytes);
     asked->job = (struct erg_estimate_job){model->name, asked->size, search->batch_least};
     asked->links = (struct erg_comm_links){
-        at->machine.link_bandwidth * engine->link_efficiency,
-        at->machine.network_bandwidth * engine->network_efficiency, engine->collective_latency_s};
+        at->energy.time.machine->link_bandwidth * engine->link_efficiency,
+        at->energy.time.machine->network_bandwidth * engine->network_efficiency,
+        engine->collective_latency_s};
     return 0;
 }
 
 static struct erg_allocation allocation_of(const struct planning *at, long gpus)
 {
-    const long per_node = at->machine.node_gpus, nodes = gpus > per_node ? gpus / per_node : 1;
+    const long per_node = at->energy.time.machine->node_gpus,
+               nodes = gpus > per_node ? gpus / per_node : 1;
     return (struct erg_allocation){at->energy.gpu->name, nodes, gpus / nodes, false};
 }
 

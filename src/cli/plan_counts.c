@@ -1,6 +1,7 @@
 /* How many GPUs to use: every number of them beside the others. */
 #include "cli/plan_print.h"
 
+#include "layout/energy/candidate.h"
 #include "observe/format.h"
 #include "observe/table.h"
 
@@ -17,13 +18,17 @@ static void add_remark(struct erg_table *table, const struct erg_goal *query,
 }
 
 /* Of several kinds a column for each. */
+static size_t kind_columns(const struct erg_layout_answer *answer)
+{
+    return answer->searches->kind_count > 1 ? answer->searches->kind_count : 0;
+}
+
 static void add_numbers(struct erg_table *table, const struct erg_layout_answer *answer,
                         const struct erg_layout_candidate *candidate)
 {
-    const struct erg_mixed_search *mixed = answer->mixed;
     erg_table_add(table, "%ld", erg_layout_gpus(&candidate->layout));
-    for (size_t k = 0; mixed && k < mixed->kind_count; k++)
-        erg_table_add(table, "%ld", erg_mixed_gpus_of(candidate, k));
+    for (size_t k = 0; k < kind_columns(answer); k++)
+        erg_table_add(table, "%ld", erg_layout_gpus_of(candidate, k));
 }
 
 static void add_count(struct erg_table *table, const struct erg_layout_answer *answer,
@@ -35,8 +40,8 @@ static void add_count(struct erg_table *table, const struct erg_layout_answer *a
     const double time_s = candidate->time.total;
     struct erg_text name = {0};
     struct erg_layout_energy energy;
-    erg_layout_answer_energy(&energy, answer, candidate);
-    erg_layout_name(&name, &candidate->layout, answer->searches->time.model->layers);
+    erg_layout_candidate_energy(&energy, answer->searches, candidate);
+    erg_layout_name(&name, &candidate->layout, answer->searches->model->layers);
     add_numbers(table, answer, candidate);
     erg_table_add(table, "%s", name.data);
     erg_table_add_number(table, 4, time_s);
@@ -87,7 +92,7 @@ static bool pick_fastest(struct erg_layout_pick *pick, const struct erg_layout_a
     struct erg_layout_energy energy;
     if (!count->fits)
         return false;
-    erg_layout_answer_energy(&energy, answer, &count->fastest);
+    erg_layout_candidate_energy(&energy, answer->searches, &count->fastest);
     *pick = (struct erg_layout_pick){.time_s = count->fastest.time.total,
                                      .energy_j = energy.total_j,
                                      .gpus = erg_layout_gpus(&count->fastest.layout)};
@@ -128,11 +133,11 @@ static void add_count_heads(struct erg_table *table, const struct erg_layout_ans
     static const char *const heads[] = {
         "the fastest layout", "time s", "tokens/s", "MFU", "J/token", "W a GPU", "GPU-hours", ""};
     const size_t count = sizeof heads / sizeof *heads;
-    const size_t kinds = answer->mixed ? answer->mixed->kind_count : 0;
+    const size_t kinds = kind_columns(answer);
     table->columns = 1 + kinds + count;
     erg_table_add(table, "GPUs");
     for (size_t k = 0; k < kinds; k++)
-        erg_table_add(table, "%s", answer->mixed->kinds[k].name);
+        erg_table_add(table, "%s", answer->searches->kinds[k].name);
     for (size_t i = 0; i < count; i++)
         erg_table_add(table, "%s", heads[i]);
 }
@@ -149,7 +154,7 @@ void erg_plan_print_counts(const struct erg_layout_answer *answer)
         if (answer->counts[i].fits)
             add_count(&table, answer, &answer->counts[i]);
         else if (last && !any)
-            add_unfit_count(&table, gpus, answer->mixed ? answer->mixed->kind_count : 0);
+            add_unfit_count(&table, gpus, kind_columns(answer));
         any &= !last;
     }
     erg_plan_print_table(&table);

@@ -1,5 +1,7 @@
-#include "cli/plan_items.h"
+/* Where the time, the energy and the bytes of a layout go. */
+#include "cli/plan_print.h"
 
+#include "layout/energy/candidate.h"
 #include "layout/memory/memory.h"
 #include "observe/table.h"
 
@@ -22,7 +24,6 @@ static void print_parts(const char *heading, const char *unit, int decimals,
                         const struct parts *its)
 {
     struct erg_table table = {.columns = its ? 5 : 4};
-    struct erg_text text = {0};
     erg_table_add(&table, "%s", heading);
     erg_table_add(&table, "%s", unit);
     erg_table_add(&table, "share");
@@ -46,10 +47,7 @@ static void print_parts(const char *heading, const char *unit, int decimals,
             erg_table_add(&table, "%s", "");
     }
     putchar('\n');
-    erg_table_text(&text, &table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    erg_plan_print_table(&table);
 }
 
 static void print_times(const struct erg_layout_candidate *one,
@@ -79,7 +77,7 @@ static void print_energies(const struct erg_layout_answer *answer,
         names[i] = erg_layout_energy_item_name((enum erg_layout_energy_item)i);
     for (int which = 0; which < 2 && both[which]; which++) {
         struct erg_layout_energy energy;
-        erg_layout_answer_energy(&energy, answer, both[which]);
+        erg_layout_candidate_energy(&energy, answer->searches, both[which]);
         for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
             parts[which].items[i] = energy.items[i] / 1e3;
         parts[which].sum = energy.total_j / 1e3;
@@ -132,5 +130,5 @@ void erg_plan_print_items(const struct erg_layout_answer *answer,
 {
     print_times(one, other);
     print_energies(answer, one, other);
-    print_bytes(answer->searches->time.model, one, other);
+    print_bytes(answer->searches->model, one, other);
 }

@@ -1,6 +1,8 @@
+/* What ergon plan prints for people: what was asked, layouts, what each stage does, a frontier. */
 #include "cli/plan_print.h"
 
 #include "base/memory.h"
+#include "layout/energy/candidate.h"
 #include "observe/format.h"
 #include "observe/table.h"
 
@@ -48,34 +50,27 @@ static void print_query(const struct erg_goal *query)
     printf("\n");
 }
 
-/* How far the energy may be believed. */
-static void print_confidence(const struct erg_layout_answer *answer)
+static bool is_mixed(const struct erg_layout_answer *answer)
 {
-    const struct erg_mixed_search *mixed = answer->mixed;
-    for (size_t k = 0; k < (mixed ? mixed->kind_count : 1); k++) {
-        const struct erg_gpu *gpu = mixed ? mixed->kinds[k].gpu : answer->energy->gpu;
-        printf("energy by the model of %s: %s\n", gpu->name, gpu->confidence);
-    }
+    return answer->searches->kind_count > 1;
 }
 
+/* "64 H800-SXM-80GB"; of several kinds how many of which there are, with their engines. */
 static void print_gpus(const struct erg_layout_answer *answer)
 {
-    const struct erg_mixed_search *mixed = answer->mixed;
-    const long first = answer->searches->gpus;
-    const long last = answer->searches[answer->search_count - 1].gpus;
-    if (mixed && last != first)
-        printf("%ld to %ld of ", first, last);
-    else if (mixed && mixed->gpus)
-        printf("%ld of ", first);
-    for (size_t k = 0; mixed && k < mixed->kind_count; k++)
-        printf("%s%ld %s of the engine %s", k ? ", " : "", mixed->kinds[k].gpus,
-               mixed->kinds[k].name, mixed->kinds[k].engine->name);
-    if (mixed)
-        return;
-    printf("%ld", first);
-    if (answer->search_count > 1)
+    const struct erg_layout_search *search = answer->searches;
+    const long first = search->gpus, last = answer->searches[answer->search_count - 1].gpus;
+    if (first)
+        printf("%ld", first);
+    if (last != first)
         printf(" to %ld", last);
-    printf(" %s", answer->energy->gpu->name);
+    printf("%s", is_mixed(answer) && first ? " of " : "");
+    for (size_t k = 0; k < search->kind_count; k++)
+        if (is_mixed(answer))
+            printf("%s%ld %s of the engine %s", k ? ", " : "", search->kinds[k].gpus,
+                   search->kinds[k].name, search->kinds[k].engine->name);
+        else
+            printf(" %s", search->kinds[k].name);
 }
 
 void erg_plan_print_heading(const struct erg_layout_answer *answer)
@@ -88,15 +83,15 @@ void erg_plan_print_heading(const struct erg_layout_answer *answer)
     else
         printf(", %ld to %ld", search->batch_least, search->batch_most);
     printf(" sequences of %ld tokens\n", search->sequence);
-    if (answer->mixed)
-        for (size_t k = 0; k < answer->mixed->kind_count; k++)
-            printf("%s%.1f GiB a %s", k ? ", " : "", gib(answer->mixed->kinds[k].memory_bytes),
-                   answer->mixed->kinds[k].name);
-    else
-        printf("times of the engine %s; %.1f GiB a GPU", search->time.engine->name,
-               gib(search->memory_bytes));
+    if (!is_mixed(answer))
+        printf("times of the engine %s; ", search->kinds[0].engine->name);
+    for (size_t k = 0; k < search->kind_count; k++)
+        printf("%s%.1f GiB a %s", k ? ", " : "", gib(search->kinds[k].memory_bytes),
+               is_mixed(answer) ? search->kinds[k].name : "GPU");
     printf("\n");
-    print_confidence(answer);
+    for (size_t k = 0; k < search->kind_count; k++) /* how far the energy may be believed */
+        printf("energy by the model of %s: %s\n", search->kinds[k].name,
+               search->kinds[k].gpu->confidence);
     if (answer->query)
         print_query(answer->query);
     putchar('\n');
@@ -107,7 +102,7 @@ void erg_plan_print_heading(const struct erg_layout_answer *answer)
 /* Whether layouts differ in how many GPUs they use. */
 static bool has_gpus_column(const struct erg_layout_answer *answer)
 {
-    return answer->counts || answer->mixed;
+    return answer->counts || is_mixed(answer);
 }
 
 /* Layouts, each at a time and an energy of all GPUs that are those of some clocks. */
@@ -133,7 +128,7 @@ static void add_layout_heads(struct erg_table *table, const struct erg_layout_an
                                         "offload", "GiB",     "time s", "tokens/s",
                                         "MFU",     "J/token", "W a GPU"};
     const size_t count = sizeof heads / sizeof *heads;
-    table->columns = count + has_gpus_column(answer) + uneven + (answer->mixed != NULL);
+    table->columns = count + has_gpus_column(answer) + uneven + is_mixed(answer);
     for (size_t i = 0; i < count; i++) {
         erg_table_add(table, "%s", heads[i]);
         if (i == 0 && has_gpus_column(answer))
@@ -141,7 +136,7 @@ static void add_layout_heads(struct erg_table *table, const struct erg_layout_an
     }
     if (uneven)
         erg_table_add(table, "layers");
-    if (answer->mixed)
+    if (is_mixed(answer))
         erg_table_add(table, "which GPUs");
 }
 
@@ -164,14 +159,14 @@ static void add_layers(struct erg_table *table, const struct erg_layout *layout)
 }
 
 /* "64 A100-SXM4-80GB in 8 stages, 32 H800-SXM-80GB in 4" */
-static void add_stages(struct erg_table *table, const struct erg_mixed_search *search,
+static void add_stages(struct erg_table *table, const struct erg_layout_search *search,
                        const struct erg_layout_candidate *candidate)
 {
     struct erg_text stages = {0};
     for (size_t i = 0; i < candidate->block_count; i++) {
         const struct erg_layout_block *block = &candidate->blocks[i];
         erg_text_printf(&stages, "%s%ld %s in %ld%s", i ? ", " : "",
-                        erg_mixed_gpus_of(candidate, block->kind), search->kinds[block->kind].name,
+                        erg_layout_gpus_of(candidate, block->kind), search->kinds[block->kind].name,
                         block->stages,
                         i > 0               ? ""
                         : block->stages > 1 ? " stages"
@@ -187,11 +182,10 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
     const struct erg_layout_candidate *candidate = row->candidate;
     const struct erg_layout *layout = &candidate->layout;
     const double time_s = row->time_s, energy_j = row->energy_j;
-    const struct erg_time_request *time = &answer->searches->time;
     const double tokens = (double)candidate->batch * (double)layout->sequence;
     const double gpus = (double)erg_layout_gpus(layout);
     struct erg_text name = {0};
-    erg_layout_name(&name, layout, time->model->layers);
+    erg_layout_name(&name, layout, answer->searches->model->layers);
     erg_table_add(table, "%s", name.data);
     if (has_gpus_column(answer))
         erg_table_add(table, "%.0f", gpus);
@@ -208,8 +202,8 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
     erg_table_add(table, "%.0f", energy_j / time_s / gpus);
     if (uneven)
         add_layers(table, layout);
-    if (answer->mixed)
-        add_stages(table, answer->mixed, candidate);
+    if (is_mixed(answer))
+        add_stages(table, answer->searches, candidate);
     erg_text_release(&name);
 }
 
@@ -229,7 +223,7 @@ void erg_plan_print_rows(const struct erg_layout_answer *answer,
     struct row *list = erg_xcalloc(count, sizeof *list);
     for (size_t i = 0; i < count; i++) {
         struct erg_layout_energy energy;
-        erg_layout_answer_energy(&energy, answer, rows[i]);
+        erg_layout_candidate_energy(&energy, answer->searches, rows[i]);
         list[i] = (struct row){rows[i], rows[i]->time.total, energy.total_j};
     }
     print_rows(answer, list, count);
@@ -250,8 +244,62 @@ void erg_plan_print_tried(const struct erg_layout_found *found)
         printf(", %llu not into the nodes'", (unsigned long long)found->host_memory);
     if (found->slower)
         printf(", %llu are slower than these with any memory", (unsigned long long)found->slower);
+    if (found->bounded)
+        printf("; %llu numbers of stages are too slow whatever else is chosen",
+               (unsigned long long)found->bounded);
     printf(".\n");
     print_letters();
+}
+
+/* ---- where stages lie ---- */
+
+/* What the stages of a block do each for itself. */
+static void print_own_ways(const struct erg_layout *layout, long first, long end)
+{
+    printf("; recompute");
+    for (long stage = first; stage < end; stage++)
+        printf(" %s", erg_recompute_name(erg_layout_recompute(layout, stage)));
+    printf("; offload");
+    for (long stage = first; stage < end; stage++)
+        printf(" %.3f", erg_layout_offload(layout, stage));
+}
+
+void erg_plan_print_stages(const char *what, const struct erg_layout_answer *answer,
+                           const struct erg_layout_candidate *candidate)
+{
+    const struct erg_layout_search *search = answer->searches;
+    long stage = 0;
+    if (!is_mixed(answer))
+        return;
+    printf("\n%s:\n", what);
+    for (size_t i = 0; i < candidate->block_count; i++) {
+        const struct erg_layout_block *block = &candidate->blocks[i];
+        const long last = stage + block->stages - 1;
+        if (last == stage)
+            printf("  stage %ld", stage);
+        else
+            printf("  stages %ld to %ld", stage, last);
+        printf(" on %ld %s, at most %.1f GiB; layers", erg_layout_gpus_of(candidate, block->kind),
+               search->kinds[block->kind].name, gib(block->peak_bytes));
+        for (long end = stage + block->stages; stage < end; stage++)
+            printf(" %ld",
+                   erg_layout_stage_layers(&candidate->layout, search->model->layers, stage));
+        if (candidate->layout.stage_recompute)
+            print_own_ways(&candidate->layout, stage - block->stages, stage);
+        putchar('\n');
+    }
+}
+
+void erg_plan_print_ranks(const struct erg_layout_answer *answer,
+                          const struct erg_layout_candidate *candidate)
+{
+    long rank = 0, group = erg_layout_gpus(&candidate->layout) / candidate->layout.pipeline;
+    for (size_t i = 0; i < candidate->block_count; i++) {
+        const long ranks = candidate->blocks[i].stages * group;
+        printf("# Ranks %ld to %ld on %s.\n", rank, rank + ranks - 1,
+               answer->searches->kinds[candidate->blocks[i].kind].name);
+        rank += ranks;
+    }
 }
 
 /* ---- over clocks ---- */
@@ -321,6 +369,6 @@ void erg_plan_print_choice(const struct erg_layout_answer *answer, size_t top)
     free(list);
     print_frontier(answer, &choice->picks[0]);
     if (choice->fitting > 1)
-        print_proof(choice, answer->query->objective, answer->mixed);
+        print_proof(choice, answer->query->objective, is_mixed(answer));
     print_letters();
 }

@@ -89,7 +89,7 @@ int erg_plan_profile(struct erg_text *out, const struct erg_layout_choice_reques
         struct erg_layout_choice_request one = *request;
         struct erg_layout_choice choice = {0};
         struct plan_profile_shape shape = {
-            .model = search->time.model,
+            .model = search->model,
             .gpu = gpu,
             .batch = search->batch_least,
             .nodes = search->gpus > gpus_per_node ? search->gpus / gpus_per_node : 1};

@@ -1,9 +1,10 @@
+/* Writes what was asked of a search over layouts, and what was found, as JSON and as a job. */
 #include "layout/document/layouts.h"
 
 #include "base/memory.h"
 #include "io/json.h"
 #include "layout/document/memory.h"
-#include "layout/energy/mixed.h"
+#include "layout/energy/candidate.h"
 #include "layout/memory/memory.h"
 
 #include <math.h>
@@ -61,35 +62,22 @@ static json_t *stages_json(const struct erg_model *model, const struct erg_layou
     return list;
 }
 
-void erg_layout_answer_energy(struct erg_layout_energy *energy,
-                              const struct erg_layout_answer *answer,
-                              const struct erg_layout_candidate *candidate)
-{
-    if (answer->mixed)
-        erg_mixed_energy(energy, answer->mixed, candidate);
-    else
-        erg_layout_energy(energy, answer->energy, &candidate->layout, 0,
-                          candidate->time.items[ERG_TIME_UNEVEN]);
-}
-
 double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
                              const struct erg_layout_candidate *candidate, double tokens_per_s)
 {
-    const struct erg_time_request *time = &answer->searches->time;
-    double peak_flops =
-        answer->mixed ? erg_mixed_peak_flops(candidate, answer->mixed)
-                      : time->engine->peak_flops * (double)erg_layout_gpus(&candidate->layout);
-    return erg_time_mfu(time->model, candidate->layout.sequence, tokens_per_s, peak_flops);
+    return erg_time_mfu(answer->searches->model, candidate->layout.sequence, tokens_per_s,
+                        erg_layout_peak_flops(candidate, answer->searches));
 }
 
 void erg_layout_answer_gpus(struct erg_text *out, const struct erg_layout_answer *answer,
                             const struct erg_layout_candidate *candidate)
 {
+    const struct erg_layout_search *search = answer->searches;
     const char *comma = "";
-    for (size_t k = 0; answer->mixed && k < answer->mixed->kind_count; k++) {
-        const long gpus = erg_mixed_gpus_of(candidate, k);
+    for (size_t k = 0; search->kind_count > 1 && k < search->kind_count; k++) {
+        const long gpus = erg_layout_gpus_of(candidate, k);
         if (gpus > 0)
-            erg_text_printf(out, "%s%ld %s", comma, gpus, answer->mixed->kinds[k].name);
+            erg_text_printf(out, "%s%ld %s", comma, gpus, search->kinds[k].name);
         comma = out->count ? ", " : "";
     }
 }
@@ -146,12 +134,13 @@ static json_t *places_json(const struct erg_layout_answer *answer,
     long first = 0;
     for (size_t i = 0; i < candidate->block_count; i++) {
         const struct erg_layout_block *block = &candidate->blocks[i];
-        json_array_append_new(
-            places, erg_json_pack(
-                        "{s:s, s:I, s:I, s:I, s:o}", "gpu", answer->mixed->kinds[block->kind].name,
-                        "gpus", (json_int_t)erg_mixed_gpus_of(candidate, block->kind),
-                        "first_stage", (json_int_t)first, "stages", (json_int_t)block->stages,
-                        "peak_bytes", erg_memory_needed(block->peak_bytes)));
+        json_array_append_new(places,
+                              erg_json_pack("{s:s, s:I, s:I, s:I, s:o}", "gpu",
+                                            answer->searches->kinds[block->kind].name, "gpus",
+                                            (json_int_t)erg_layout_gpus_of(candidate, block->kind),
+                                            "first_stage", (json_int_t)first, "stages",
+                                            (json_int_t)block->stages, "peak_bytes",
+                                            erg_memory_needed(block->peak_bytes)));
         first += block->stages;
     }
     return places;
@@ -172,7 +161,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
                             const struct erg_layout_candidate *candidate)
 {
     const struct erg_layout *layout = &candidate->layout;
-    const struct erg_model *model = answer->searches->time.model;
+    const struct erg_model *model = answer->searches->model;
     json_t *json = json_object();
     json_object_set_new(json, "t", json_integer(layout->tensor));
     json_object_set_new(json, "c", json_integer(layout->context));
@@ -194,7 +183,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "peak_bytes", erg_memory_needed(candidate->peak_bytes));
     json_object_set_new(json, "stages", stages_json(model, layout));
     add_kinds_used(json, answer, candidate);
-    if (answer->mixed)
+    if (answer->searches->kind_count > 1)
         json_object_set_new(json, "places", places_json(answer, candidate));
     return json;
 }
@@ -205,7 +194,7 @@ static json_t *layout_json(const struct erg_layout_answer *answer,
 {
     struct erg_layout_energy energy;
     json_t *json = degrees_json(answer, candidate);
-    erg_layout_answer_energy(&energy, answer, candidate);
+    erg_layout_candidate_energy(&energy, answer->searches, candidate);
     add_rates(json, answer, candidate, candidate->time.total, energy.total_j);
     json_object_set_new(json, "time_items_s", times_json(&candidate->time));
     json_object_set_new(json, "energy_items_j", energies_json(&energy));
@@ -269,8 +258,7 @@ static json_t *union_json(const struct erg_layout_answer *answer)
         const struct erg_layout_frontier *frontier = choice->options[option].frontier;
         struct erg_text name = {0};
         struct erg_layout_clocks clocks;
-        erg_layout_name(&name, choice->options[option].layout,
-                        answer->searches->time.model->layers);
+        erg_layout_name(&name, choice->options[option].layout, answer->searches->model->layers);
         erg_layout_plan_clocks(&clocks, frontier, (size_t)frontier->points.points[point].recipe);
         json_t *json = erg_json_pack(
             "{s:f, s:f, s:i, s:i, s:s, s:s, s:f, s:f, s:f}", "time_s", all.points[i].time_s,
@@ -304,7 +292,7 @@ static void add_fastest(json_t *json, const struct erg_layout_answer *answer,
                         const struct erg_layout_candidate *fastest)
 {
     struct erg_layout_energy energy;
-    erg_layout_answer_energy(&energy, answer, fastest);
+    erg_layout_candidate_energy(&energy, answer->searches, fastest);
     const char *missed =
         erg_layout_missed_bound(answer->query, fastest->time.total, energy.total_j);
     json_object_set_new(json, "fastest", layout_json(answer, fastest));
@@ -313,7 +301,7 @@ static void add_fastest(json_t *json, const struct erg_layout_answer *answer,
 }
 
 /* The kinds that all layouts of a search use. */
-static json_t *used_json(const struct erg_mixed_search *search)
+static json_t *used_json(const struct erg_layout_search *search)
 {
     json_t *names = json_array();
     for (size_t k = 0; k < search->kind_count; k++)
@@ -329,8 +317,8 @@ static json_t *counts_json(const struct erg_layout_answer *answer)
         const struct erg_layout_count *count = &answer->counts[i];
         json_t *json = json_object();
         json_object_set_new(json, "gpus", json_integer(answer->searches[i].gpus));
-        if (answer->mixed)
-            json_object_set_new(json, "kinds", used_json(&answer->mixed[i]));
+        if (answer->searches->kind_count > 1)
+            json_object_set_new(json, "kinds", used_json(&answer->searches[i]));
         json_object_set_new(json, "fits", json_boolean(count->fits));
         if (count->fits) {
             json_object_set_new(json, "on_frontier", json_boolean(count->on_frontier));
@@ -404,15 +392,13 @@ static json_t *points_json(const struct erg_layout_answer *answer)
 }
 
 /* What the GPUs are, and the most that one of them has. */
-static void add_kinds(json_t *document, const struct erg_layout_answer *answer)
+static void add_kinds(json_t *document, const struct erg_layout_search *search)
 {
-    const struct erg_mixed_search *mixed = answer->mixed;
-    const struct erg_layout_search *search = answer->searches;
     struct erg_text gpus = {0}, engines = {0};
     json_t *kinds = json_array();
-    double memory_bytes = mixed ? 0 : search->memory_bytes;
-    for (size_t k = 0; mixed && k < mixed->kind_count; k++) {
-        const struct erg_mixed_kind *kind = &mixed->kinds[k];
+    double memory_bytes = 0;
+    for (size_t k = 0; k < search->kind_count; k++) {
+        const struct erg_layout_kind *kind = &search->kinds[k];
         erg_text_printf(&gpus, "%s%s", k ? ", " : "", kind->name);
         erg_text_printf(&engines, "%s%s", k ? ", " : "", kind->engine->name);
         memory_bytes = fmax(memory_bytes, kind->memory_bytes);
@@ -422,15 +408,13 @@ static void add_kinds(json_t *document, const struct erg_layout_answer *answer)
                                             kind->engine->name, "gpus", (json_int_t)kind->gpus,
                                             "memory_budget_bytes", kind->memory_bytes));
     }
-    json_object_set_new(document, "gpu",
-                        erg_json_new_string(mixed ? gpus.data : answer->energy->gpu->name));
-    if (!mixed)
+    json_object_set_new(document, "gpu", erg_json_new_string(gpus.data));
+    if (search->kind_count == 1)
         json_object_set_new(document, "confidence",
-                            erg_json_new_string(answer->energy->gpu->confidence));
-    json_object_set_new(document, "engine",
-                        erg_json_new_string(mixed ? engines.data : search->time.engine->name));
+                            erg_json_new_string(search->kinds[0].gpu->confidence));
+    json_object_set_new(document, "engine", erg_json_new_string(engines.data));
     json_object_set_new(document, "memory_budget_bytes", erg_json_number(memory_bytes));
-    if (mixed)
+    if (search->kind_count > 1)
         json_object_set(document, "kinds", kinds);
     json_decref(kinds);
     erg_text_release(&gpus);
@@ -443,10 +427,13 @@ static json_t *question_json(const struct erg_layout_answer *answer)
     const struct erg_layout_search *search = answer->searches;
     json_t *document = erg_json_pack("{s:s, s:i, s:s, s:s, s:i}", "schema", "ergon.layouts",
                                      "schema_version", 1, "job", answer->job->name, "model",
-                                     search->time.model->name, "sequence", (int)search->sequence);
-    add_kinds(document, answer);
+                                     search->model->name, "sequence", (int)search->sequence);
+    long gpus = search->gpus;
+    for (size_t k = 0; search->gpus == 0 && k < search->kind_count; k++)
+        gpus += search->kinds[k].gpus;
+    add_kinds(document, search);
     if (answer->search_count == 1)
-        json_object_set_new(document, "gpus", json_integer(search->gpus));
+        json_object_set_new(document, "gpus", json_integer(gpus));
     return document;
 }
 
@@ -487,26 +474,17 @@ json_t *erg_layout_document(const struct erg_layout_answer *answer)
     return document;
 }
 
-/* The kind that each stage lies on. */
-static void fill_stage_kinds(size_t *kinds, const struct erg_layout_candidate *lies)
-{
-    for (size_t i = 0; i < lies->block_count; i++)
-        for (long left = lies->blocks[i].stages; left > 0; left--)
-            *kinds++ = lies->blocks[i].kind;
-}
-
 void erg_layout_job(struct erg_text *out, const struct erg_layout_answer *answer,
                     const struct erg_cluster *cluster, const char *engine,
                     const struct erg_layout_candidate *candidate)
 {
     const struct erg_layout *layout = &candidate->layout;
-    const struct erg_mixed_search *mixed = answer->mixed;
-    const char *gpus[ERG_MIXED_MOST_KINDS] = {NULL};
+    const struct erg_layout_search *search = answer->searches;
+    const char *gpus[ERG_LAYOUT_MOST_KINDS] = {NULL};
     size_t *stage_kind = erg_xcalloc((size_t)layout->pipeline, sizeof *stage_kind);
-    for (size_t k = 0; mixed && k < mixed->kind_count; k++)
-        gpus[k] = mixed->kinds[k].name;
-    if (mixed)
-        fill_stage_kinds(stage_kind, candidate);
+    for (size_t k = 0; search->kind_count > 1 && k < search->kind_count; k++)
+        gpus[k] = search->kinds[k].name;
+    erg_layout_stage_kinds(stage_kind, candidate);
     const struct erg_job_change change = {
         .layout = layout,
         .cluster = cluster,

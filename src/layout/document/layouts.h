@@ -8,16 +8,15 @@
 #include "base/text.h"
 #include "job/job.h"
 #include "layout/energy/choice.h"
-#include "layout/search/mixed.h"
 
 #include <jansson.h>
 
 /* What was asked and found. */
 struct erg_layout_answer {
     const struct erg_job *job;
-    const struct erg_layout_search *searches; /* by GPUs, which are all that differs */
+    /* By how many GPUs of which kinds, which are all that differs. */
+    const struct erg_layout_search *searches;
     size_t search_count;
-    const struct erg_layout_energy_request *energy;
     const struct erg_layout_found *found; /* at the highest clock; may be NULL beside a choice */
     /* Over clocks, the best for the query first: in place of those that were found. NULL: not
      * asked. */
@@ -25,9 +24,6 @@ struct erg_layout_answer {
     const struct erg_goal *query;
     const struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
     size_t top;                            /* layouts at most */
-    /* [search_count] where GPUs are of several kinds: all layouts are candidates of these searches,
-     * and of `searches` only what does not depend on the kind counts. NULL: one kind. */
-    const struct erg_mixed_search *mixed;
     /* Every layout that fits, for the picture; may be empty. */
     const struct erg_layout_point {
         float time_s, energy_j, peak_bytes;
@@ -50,11 +46,7 @@ struct erg_layout_remedy {
 json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, const char *reason,
                                     const struct erg_layout_remedy *remedy);
 
-/* Of a layout of the answer with everything at the highest clock; its share of the peak of its GPUs
- * at a rate. */
-void erg_layout_answer_energy(struct erg_layout_energy *energy,
-                              const struct erg_layout_answer *answer,
-                              const struct erg_layout_candidate *candidate);
+/* The share of the peak of its GPUs that a layout of the answer reaches at a rate. */
 double erg_layout_answer_mfu(const struct erg_layout_answer *answer,
                              const struct erg_layout_candidate *candidate, double tokens_per_s);
 

@@ -6,20 +6,59 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* On several kinds of GPUs: those of whose frontiers some may be among the best. */
+static unsigned wanted_recomputes(void *context, const struct erg_layout *degrees,
+                                  const struct erg_layout_block *blocks, size_t count)
+{
+    struct erg_layout_choosing *at = context;
+    const struct erg_layout_search *search = at->rows.search;
+    unsigned wanted = 0;
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
+        const unsigned tried = search->per_stage ? search->recomputes : 1u << recompute;
+        struct erg_layout_bound bound;
+        if (!(search->recomputes & 1u << recompute) || (wanted & tried))
+            continue;
+        erg_mixed_rows_bound(&bound, &at->rows, degrees, blocks, count, tried);
+        if (erg_layout_choosing_wants(at, &bound))
+            wanted |= tried;
+        erg_layout_bound_release(&bound);
+        if (search->per_stage)
+            break;
+    }
+    return wanted;
+}
+
+/* On several kinds of GPUs: a search does not ask for layouts that cannot be among those with the
+ * best bounds, or take longer than all deadlines. Where none is wanted, the fastest says whether
+ * any fits. */
+static int search_mixed(struct erg_layout_found *found, struct erg_layout_choosing *at,
+                        struct erg_layout_search *search, struct erg_error *err)
+{
+    struct erg_error own = {0};
+    search->top = 1;
+    if (search->each) {
+        erg_mixed_rows_init(&at->rows, search);
+        search->wanted = wanted_recomputes;
+        search->limit_s = erg_layout_choosing_limit(at);
+        if (erg_layout_search(found, search, &own) == 0)
+            return 0;
+        if (own.status != ERG_INFEASIBLE)
+            return erg_fail(err, own.status, "%s", own.message);
+    }
+    search->each = NULL;
+    search->wanted = NULL;
+    return erg_layout_search(found, search, err);
+}
+
 static int search_one(struct erg_layout_found *found, struct erg_layout_choosing *at, size_t index,
                       void (*each)(void *, const struct erg_layout_candidate *),
                       struct erg_error *err)
 {
-    const struct erg_layout_source *source = at->request->source;
-    if (source) {
-        const struct erg_layout_sink sink = {each, erg_layout_choosing_wants, at,
-                                             erg_layout_choosing_limit(at)};
-        return source->search(found, source->context, index, each ? &sink : NULL, err);
-    }
     struct erg_layout_search search = at->request->searches[index];
     search.each = each;
     search.context = at;
-    return erg_layout_search(found, &search, err);
+    return search.kind_count > 1 ? search_mixed(found, at, &search, err)
+                                 : erg_layout_search(found, &search, err);
 }
 
 /* Calls `each`, which may be NULL, with all layouts that fit and may be wanted. `range_s`: of the
@@ -70,7 +109,7 @@ static int solve_targets(struct erg_layout_choosing *at, struct erg_error *err)
     at->choice->fitting = 0; /* and numbered again in the same order */
     if (search_all(at, erg_layout_choosing_consider, range_s, err) != 0)
         return -1;
-    if (at->request->source) /* which leaves out what cannot be nearest */
+    if (at->request->searches->kind_count > 1) /* which leaves out what cannot be nearest */
         at->choice->fitting = 0;
     return erg_layout_choosing_solve_promising(at, err);
 }

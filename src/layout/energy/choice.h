@@ -24,39 +24,13 @@
 #include "layout/energy/frontier.h"
 #include "layout/search/search.h"
 
-struct erg_layout_bound;
-
-/* What asks a search for all layouts that fit. */
-struct erg_layout_sink {
-    void (*each)(void *context, const struct erg_layout_candidate *candidate);
-    /* False: layouts whose frontiers are nowhere below this bound need not be passed on. */
-    bool (*wants)(void *context, const struct erg_layout_bound *bound);
-    void *context;
-    double limit_s; /* those that take longer need not be, either; 0: however slow */
-};
-
-/* Layouts that lie on several kinds of GPUs (mixed.h). */
-struct erg_layout_source {
-    /* The fastest of one of the searches alone, and unless `sink` is NULL all that it wants. */
-    int (*search)(struct erg_layout_found *found, const void *context, size_t index,
-                  const struct erg_layout_sink *sink, struct erg_error *err);
-    /* Whether a layout is one of a search's, of which none has another's. */
-    bool (*holds)(const void *context, size_t index, const struct erg_layout_candidate *candidate);
-    /* Where the stages of one layout lie: fills `energy`, `layout` and what is about places.
-     * Returns what these point to, to be freed by free(). */
-    void *(*locate)(struct erg_layout_frontier_request *request, const void *context,
-                    const struct erg_layout_candidate *candidate);
-    const void *context;
-};
-
 struct erg_layout_choice_request {
-    /* Alike but for the GPUs; `each` is not looked at. As many as they keep are considered with the
-     * fastest splits of their layers. */
+    /* Alike but for how many GPUs of which kinds layouts use; `each` and `wanted` are not looked
+     * at. Of one kind as many as they keep are considered with the fastest splits of their layers.
+     */
     const struct erg_layout_search *searches;
     size_t search_count;
-    const struct erg_layout_source
-        *source; /* NULL: the searches; else they and `energy` do not count */
-    const struct erg_layout_energy_request *energy;
+    const struct erg_layout_energy_request *energy; /* of one kind */
     struct erg_goal query; /* its bounds of memory and GPUs are those of the searches */
     bool whole_union;      /* also the frontier over all layouts */
     size_t most;           /* layouts that are solved, at least 1 */

@@ -4,6 +4,7 @@
 
 #include "layout/energy/bound.h"
 #include "layout/energy/choice.h"
+#include "layout/energy/mixed_rows.h"
 
 /* Tenths of a per cent of energy are lost to so few clocks, and half of the time is saved. */
 enum { ERG_LAYOUT_CHOICE_CLOCKS = 6 };
@@ -61,6 +62,7 @@ struct erg_layout_choosing {
         struct erg_prices *items;
         size_t count, capacity, made; /* made: of all times */
     } prices;
+    struct erg_mixed_rows rows;           /* of the search at hand, on several kinds */
     struct erg_layout_ladder ladder;      /* of the layout that came last */
     struct erg_layout climber;            /* whose degrees the ladder has; tensor 0: none yet */
     struct erg_layout_contender **solved; /* by option */

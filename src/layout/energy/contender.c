@@ -2,6 +2,7 @@
 #include "layout/energy/choice_internal.h"
 
 #include "base/memory.h"
+#include "layout/energy/candidate.h"
 #include "layout/search/search_internal.h"
 
 #include <math.h>
@@ -33,16 +34,15 @@ static void stand_on(struct footing *footing, const struct erg_layout_ladder *la
 static void footing_init(struct footing *footing, const struct erg_layout_choice_request *request,
                          const struct erg_layout_candidate *candidate)
 {
-    const struct erg_layout_source *source = request->source;
     *footing = (struct footing){.own = 1};
-    if (!source) {
+    if (request->searches->kind_count == 1) {
         erg_layout_ladder_init(&footing->ladders[0], request->energy, &candidate->layout,
                                ERG_LAYOUT_CHOICE_CLOCKS);
         stand_on(footing, &footing->ladders[0], candidate);
         return;
     }
     struct erg_layout_frontier_request lies = {0};
-    footing->held = source->locate(&lies, source->context, candidate);
+    footing->held = erg_layout_locate(&lies, request->searches, candidate);
     footing->own = lies.place_count;
     footing->climb =
         (struct erg_layout_climb){footing->ladders, lies.places, lies.place_count, lies.closed_s};
@@ -77,7 +77,7 @@ void erg_layout_choosing_bound(struct erg_layout_bound *bound, struct erg_layout
                                const struct erg_layout_candidate *candidate, bool exact)
 {
     struct footing footing = {0};
-    if (at->request->source)
+    if (at->request->searches->kind_count > 1)
         footing_init(&footing, at->request, candidate);
     else
         stand_on(&footing, ladder_for(at, &candidate->layout), candidate);

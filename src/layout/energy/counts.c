@@ -7,9 +7,6 @@ static int search_fastest(struct erg_layout_found *found,
                           const struct erg_layout_choice_request *request, size_t index,
                           struct erg_error *err)
 {
-    const struct erg_layout_source *source = request->source;
-    if (source)
-        return source->search(found, source->context, index, NULL, err);
     struct erg_layout_search one = request->searches[index];
     one.top = 1;
     one.each = NULL;
@@ -31,12 +28,15 @@ static int find_fastest(struct erg_layout_count *count,
     return 0;
 }
 
-static bool holds(const struct erg_layout_choice_request *request, size_t index,
+/* Whether a layout is one of a search's, of which none has another's. */
+static bool holds(const struct erg_layout_search *search,
                   const struct erg_layout_candidate *candidate)
 {
-    const struct erg_layout_source *source = request->source;
-    return source ? source->holds(source->context, index, candidate)
-                  : request->searches[index].gpus == erg_layout_gpus(&candidate->layout);
+    unsigned used = 0;
+    for (size_t i = 0; i < candidate->block_count; i++)
+        used |= 1u << candidate->blocks[i].kind;
+    return (!search->gpus || search->gpus == erg_layout_gpus(&candidate->layout)) &&
+           (!search->used || search->used == used);
 }
 
 int erg_layout_counts_init(struct erg_layout_count *counts,
@@ -55,7 +55,7 @@ int erg_layout_counts_init(struct erg_layout_count *counts,
     for (size_t k = 0; k < all.count; k++) {
         const struct erg_layout_planned *planned = &choice->layouts[all.points[k].recipe >> 32];
         for (size_t i = 0; i < request->search_count; i++)
-            counts[i].on_frontier |= holds(request, i, &planned->candidate);
+            counts[i].on_frontier |= holds(&request->searches[i], &planned->candidate);
     }
     erg_frontier_release(&all);
     return 0;

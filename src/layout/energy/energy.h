@@ -134,9 +134,6 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
                          const struct erg_layout_energy_request *request,
                          const struct erg_layout_work *work, double clock_mhz);
 
-/* Kinds of GPUs that the stages of a layout may lie on. */
-enum { ERG_LAYOUT_MOST_KINDS = 4 };
-
 /* Stages that follow each other on GPUs of one kind. */
 struct erg_layout_energy_place {
     const struct erg_layout_energy_request

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_mixed_search *search)
+void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_layout_search *search)
 {
     *rows = (struct erg_mixed_rows){.search = search};
 }
@@ -90,10 +90,10 @@ static void fill_saved(struct erg_mixed_row_kind *kind, const struct erg_mixed_r
 static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
 {
     enum { RUNGS = ERG_LAYOUT_CHOICE_CLOCKS + 2 };
-    const struct erg_mixed_search *search = rows->search;
+    const struct erg_layout_search *search = rows->search;
     static const size_t most = RUNGS * RUNGS;
     struct layer *layers = erg_xcalloc(search->kind_count * ERG_RECOMPUTES * most, sizeof *layers);
-    size_t counts[ERG_MIXED_MOST_KINDS] = {0};
+    size_t counts[ERG_LAYOUT_MOST_KINDS] = {0};
     double least_j = INFINITY, most_j = 0;
     struct erg_layout one = *degrees;
     rows->degrees = *degrees;
@@ -101,7 +101,7 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
     one.pipeline = one.data = one.virtual_stages = 1;
     one.sequence = search->sequence;
     for (size_t k = 0; k < search->kind_count; k++) {
-        const struct erg_mixed_kind *kind = &search->kinds[k];
+        const struct erg_layout_kind *kind = &search->kinds[k];
         const struct erg_layout_energy_request request = {
             .time = {search->model, kind->engine, &kind->machine}, .gpu = kind->gpu};
         struct erg_layout_ladder ladder;
@@ -174,7 +174,7 @@ void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows 
                           const struct erg_layout *degrees, const struct erg_layout_block *blocks,
                           size_t count, unsigned recomputes)
 {
-    const struct erg_mixed_search *search = rows->search;
+    const struct erg_layout_search *search = rows->search;
     const struct erg_layout *old = &rows->degrees;
     if (old->tensor != degrees->tensor || old->context != degrees->context ||
         old->microbatch != degrees->microbatch)

@@ -18,23 +18,23 @@
 #define ERG_LAYOUT_ENERGY_MIXED_ROWS_H
 
 #include "layout/energy/bound.h"
-#include "layout/search/mixed.h"
+#include "layout/search/search.h"
 
 enum { ERG_MIXED_PRICES = 32 };
 
 struct erg_mixed_rows {
-    const struct erg_mixed_search *search;
+    const struct erg_layout_search *search;
     struct erg_layout degrees; /* of which the rest is known: tensor, context and microbatch */
     struct erg_mixed_row_kind {
         double fastest_s;                                 /* of a layer */
         double saved_w[ERG_RECOMPUTES][ERG_MIXED_PRICES]; /* the maximum above, at every price */
-    } kinds[ERG_MIXED_MOST_KINDS];
+    } kinds[ERG_LAYOUT_MOST_KINDS];
     double prices_j[ERG_MIXED_PRICES]; /* rising */
     double less_j; /* what everything else of a microbatch may take less than waiting, a GPU */
 };
 
 /* Lists nothing yet. */
-void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_mixed_search *search);
+void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_layout_search *search);
 
 /* Of layouts with these tensor, context and data degrees and microbatch, on these blocks, with one
  * of `recomputes` in each stage. To be released. */

@@ -1,5 +1,6 @@
 /* Which layouts are solved, and at which deadlines. */
 #include "layout/energy/choice_internal.h"
+#include "layout/energy/candidate.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -98,8 +99,9 @@ int erg_layout_choosing_solve(struct erg_layout_frontier *frontier,
         .time_count = contender->times.count,
         .tries = tries,
     };
-    const struct erg_layout_source *source = asked->source;
-    void *held = source ? source->locate(&request, source->context, candidate) : NULL;
+    void *held = asked->searches->kind_count > 1
+                     ? erg_layout_locate(&request, asked->searches, candidate)
+                     : NULL;
     int status = erg_layout_frontier_init(frontier, &request, err);
     free(held);
     return status;

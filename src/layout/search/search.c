@@ -1,40 +1,56 @@
+/* The walk over all layouts of a job. */
 #include "layout/search/search.h"
 
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/memory.h"
-#include "layout/search/walk_internal.h"
+#include "base/text.h"
+#include "layout/search/search_internal.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-/* ---- the walk ---- */
-
-static double gradient_bandwidth(struct erg_layout_walk *walk, const struct erg_layout *layout)
-{
-    double *bandwidth = &walk->gradient_bandwidths[layout->pipeline];
-    if (*bandwidth == 0)
-        *bandwidth = erg_time_group_bandwidth(&walk->search->time, layout->tensor,
-                                              layout->context * layout->data, walk->search->gpus);
-    return *bandwidth;
-}
+struct walk {
+    const struct erg_layout_search *search;
+    struct erg_layout_kept kept;
+    bool any; /* is wanted, and what does not fit does not matter */
+    struct erg_layout_site site;
+    struct erg_layout_places places; /* of the stages at hand, on these blocks */
+    const struct erg_layout_block *blocks;
+    struct erg_layout_splitter splitter;
+    struct erg_layout_stages own; /* of search->per_stage */
+    /* Of what does not fit while nothing does, without its pointers. */
+    struct erg_layout_candidate nearest;
+    double nearest_excess, nearest_host_excess;
+};
 
 /* Whether nothing more is wanted. */
-static bool is_done(const struct erg_layout_walk *walk)
+static bool is_done(const struct walk *walk)
 {
     return walk->any && walk->kept.found->count > 0;
 }
 
-/* Seconds above which a layout with this batch is slower than all that are kept. */
-static double slowest_wanted(const struct erg_layout_walk *walk, const struct erg_layout *layout,
-                             long batch)
+/* Seconds above which a layout with this batch is not wanted, or slower than all that are kept. */
+static double slowest_wanted(const struct walk *walk, long batch)
 {
-    const double rate = walk->search->each ? 0 : erg_layout_keeping_least_rate(&walk->kept);
-    return rate > 0 ? (double)(batch * layout->sequence) / rate : INFINITY;
+    const struct erg_layout_search *search = walk->search;
+    if (search->each)
+        return search->limit_s > 0 ? search->limit_s * (1 + 1e-9) : INFINITY;
+    const double rate = erg_layout_kept_least_rate(&walk->kept);
+    return rate > 0 ? (double)(batch * search->sequence) / rate : INFINITY;
 }
 
-static void note_unfit(struct erg_layout_walk *walk, const struct erg_layout_candidate *candidate,
+/* A layout on the blocks at hand. */
+static struct erg_layout_candidate candidate_of(const struct walk *walk,
+                                                const struct erg_layout *layout, long batch)
+{
+    struct erg_layout_candidate candidate = {
+        .layout = *layout, .batch = batch, .block_count = walk->places.count};
+    memcpy(candidate.blocks, walk->blocks, walk->places.count * sizeof *walk->blocks);
+    return candidate;
+}
+
+static void note_unfit(struct walk *walk, const struct erg_layout_candidate *candidate,
                        enum erg_layout_verdict verdict, double excess)
 {
     walk->kept.found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
@@ -52,28 +68,42 @@ static void note_unfit(struct erg_layout_walk *walk, const struct erg_layout_can
     }
 }
 
-/* Whether a layout may be among the fastest, by the closed form: of the others that says enough. */
-static bool may_be_kept(const struct erg_layout_walk *walk,
-                        const struct erg_layout_candidate *candidate)
+/* Notes a layout of which no split fits, unless it may be the nearest to that: on several kinds,
+ * which have many, only what needs little may. */
+static bool is_far(struct walk *walk, const struct erg_layout *layout)
 {
-    return candidate->tokens_per_s >= erg_layout_keeping_least_rate(&walk->kept);
+    const struct erg_layout_search *search = walk->search;
+    if (search->kind_count == 1 ||
+        (walk->kept.found->count == 0 && !walk->any && layout->virtual_stages == 1 &&
+         search->recomputes >> layout->recompute == 1 &&
+         erg_layout_may_miss(&walk->places, layout, walk->nearest_excess)))
+        return false;
+    walk->kept.found->memory++;
+    return true;
 }
 
-static void note_fit(struct erg_layout_walk *walk, const struct erg_layout_candidate *candidate)
+/* Whether a layout may be among the fastest, by the closed form: of the others that says enough. */
+static bool may_be_kept(const struct walk *walk, const struct erg_layout_candidate *candidate)
 {
+    return candidate->tokens_per_s >= erg_layout_kept_least_rate(&walk->kept);
+}
+
+static void note_fit(struct walk *walk, struct erg_layout_candidate *candidate)
+{
+    erg_layout_fill_peaks(candidate, &walk->places);
     walk->kept.found->feasible++;
     erg_layout_keep(&walk->kept, candidate);
 }
 
 /* Equal stages, or the chunks that the layout has. Its seconds; INFINITY: it does not fit or is
  * slower than all that are kept. */
-static double consider(struct erg_layout_walk *walk, const struct erg_layout *layout, long batch)
+static double consider(struct walk *walk, const struct erg_layout *layout, long batch)
 {
-    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    struct erg_layout_candidate candidate = candidate_of(walk, layout, batch);
     double excess = 0;
     walk->kept.found->evaluated++;
     erg_layout_settle_time(&candidate, &walk->places);
-    if (candidate.time.total > slowest_wanted(walk, layout, batch)) {
+    if (candidate.time.total > slowest_wanted(walk, batch)) {
         walk->kept.found->slower++;
         return INFINITY;
     }
@@ -92,12 +122,11 @@ static double consider(struct erg_layout_walk *walk, const struct erg_layout *la
 
 /* The fastest split into stages that differ, if it is faster than `equal_s`, that into equal
  * stages. */
-static void consider_splits(struct erg_layout_walk *walk, const struct erg_layout *layout,
-                            long batch, double equal_s)
+static void consider_splits(struct walk *walk, const struct erg_layout *layout, long batch,
+                            double equal_s)
 {
     struct erg_layout_splitter *splitter = &walk->splitter;
-    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
-    double wanted = slowest_wanted(walk, layout, batch), excess = 0;
+    double wanted = slowest_wanted(walk, batch), excess = 0;
     equal_s *= 1 - 1e-12;
     double limit = fmin(equal_s, nextafter(wanted, INFINITY));
     if (limit < INFINITY) {
@@ -121,8 +150,11 @@ static void consider_splits(struct erg_layout_walk *walk, const struct erg_layou
             walk->kept.found->evaluated--; /* equal stages are the fastest split */
         return;
     }
+    if (seconds == INFINITY && is_far(walk, layout))
+        return;
     if (seconds == INFINITY)
         erg_layout_split_of_any_memory(splitter, &walk->places, layout);
+    struct erg_layout_candidate candidate = candidate_of(walk, layout, batch);
     candidate.layout.chunk_layers = splitter->chunk_layers;
     enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &walk->places, &excess);
     if (verdict != ERG_LAYOUT_FITS) {
@@ -138,14 +170,16 @@ static void consider_splits(struct erg_layout_walk *walk, const struct erg_layou
 
 /*
  * Seconds that no split takes less than, whatever memory it needs: if everything but messages could
- * be cut so that all stages end at once.
+ * be cut so that all stages end at once. Of stages in several places is_too_slow() has asked.
  */
-static double floor_s(const struct erg_layout_walk *walk, const struct erg_layout *layout)
+static double floor_s(const struct walk *walk, const struct erg_layout *layout)
 {
     const struct erg_time_place *place = &walk->places.time[0];
     const struct erg_time_parts *parts = place->parts;
     double stages = (double)layout->pipeline, chunks = (double)layout->virtual_stages;
-    double layers = (double)walk->search->time.model->layers;
+    double layers = (double)walk->search->model->layers;
+    if (walk->places.count > 1)
+        return 0;
     double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->recompute];
     double stage_s = (layers * layer_s + parts->head_s + erg_time_messages(place, layout)) / stages;
     double once_s =
@@ -154,16 +188,16 @@ static double floor_s(const struct erg_layout_walk *walk, const struct erg_layou
     return (passes * stage_s + once_s + erg_time_passage(place, 1, layout)) * (1 - 1e-12);
 }
 
-/* All recomputations of a layout: with equal stages, and with others. */
-static void consider_recomputes(struct erg_layout_walk *walk, struct erg_layout *layout, bool equal,
-                                bool unequal, long batch)
+/* Some recomputations of a layout: with equal stages, and with others. */
+static void consider_recomputes(struct walk *walk, struct erg_layout *layout, unsigned recomputes,
+                                bool equal, bool unequal, long batch)
 {
     for (int recompute = ERG_RECOMPUTE_NONE; recompute < ERG_RECOMPUTES && !is_done(walk);
          recompute++) {
-        if (!(walk->search->recomputes & 1u << recompute))
+        if (!(recomputes & 1u << recompute))
             continue;
         layout->recompute = (enum erg_recompute)recompute;
-        if (floor_s(walk, layout) > slowest_wanted(walk, layout, batch)) {
+        if (floor_s(walk, layout) > slowest_wanted(walk, batch)) {
             walk->kept.found->evaluated += equal + unequal;
             walk->kept.found->slower += equal + unequal;
             continue;
@@ -189,7 +223,7 @@ static void keep_faster(struct erg_layout_candidate *best, const struct erg_layo
 }
 
 /* The chunks at hand. */
-static void settle_stages(struct erg_layout_walk *walk, struct erg_layout_candidate *best,
+static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
                           struct erg_layout_candidate *candidate, enum erg_layout_verdict *verdict,
                           double *excess)
 {
@@ -214,14 +248,14 @@ static void settle_stages(struct erg_layout_walk *walk, struct erg_layout_candid
  * ratio of all. What nothing beats whatever stages do bounds them: without offloading, with the
  * recomputation that takes least.
  */
-static void consider_stages(struct erg_layout_walk *walk, struct erg_layout *layout, bool equal,
-                            bool unequal, long batch)
+static void consider_stages(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
+                            long batch)
 {
     const struct erg_layout_search *search = walk->search;
-    double wanted = slowest_wanted(walk, layout, batch), excess = INFINITY;
+    double wanted = slowest_wanted(walk, batch), excess = INFINITY;
     struct erg_layout_candidate best = {0};
     enum erg_layout_verdict verdict = ERG_LAYOUT_TOO_LARGE;
-    struct erg_layout_candidate candidate = {.layout = *layout, .batch = batch};
+    struct erg_layout_candidate candidate = candidate_of(walk, layout, batch);
     erg_layout_take_least_recomputes(layout, &walk->own, &walk->places);
     walk->kept.found->evaluated++;
     double bound = floor_s(walk, layout);
@@ -237,13 +271,18 @@ static void consider_stages(struct erg_layout_walk *walk, struct erg_layout *lay
     for (int recompute = ERG_RECOMPUTE_NONE; unequal && recompute < ERG_RECOMPUTES; recompute++) {
         layout->recompute = (enum erg_recompute)recompute;
         if (!(search->recomputes & 1u << recompute) ||
+            !erg_layout_may_fit(&walk->places, layout, 1u << recompute) ||
             erg_layout_split_fastest(&walk->splitter, &walk->places, layout, INFINITY) == INFINITY)
             continue;
-        candidate = (struct erg_layout_candidate){.layout = *layout, .batch = batch};
+        candidate = candidate_of(walk, layout, batch);
         candidate.layout.chunk_layers = walk->splitter.chunk_layers;
         settle_stages(walk, &best, &candidate, &verdict, &excess);
     }
     if (best.time.total == 0 && verdict == ERG_LAYOUT_TOO_LARGE && isinf(excess)) {
+        while (!(search->recomputes & 1u << layout->recompute))
+            layout->recompute--; /* the one that needs least memory stands for all */
+        if (is_far(walk, layout))
+            return;
         erg_layout_split_of_any_memory(&walk->splitter, &walk->places, layout);
         candidate.layout.chunk_layers = walk->splitter.chunk_layers;
         settle_stages(walk, &best, &candidate, &verdict, &excess);
@@ -260,69 +299,180 @@ static void consider_stages(struct erg_layout_walk *walk, struct erg_layout *lay
     erg_layout_candidate_release(&best);
 }
 
-/* All chunks of so many stages. */
-static void walk_chunks(struct erg_layout_walk *walk, struct erg_layout *layout)
+/* ---- the walk ---- */
+
+static long least_of(long a, long b)
+{
+    return a < b ? a : b;
+}
+
+static long most_of(long a, long b)
+{
+    return a > b ? a : b;
+}
+
+static bool is_asked(long degree, long only)
+{
+    return only == 0 || degree == only;
+}
+
+/* All chunks and some recomputations of stages on these blocks. */
+static void walk_chunks(struct walk *walk, struct erg_layout *layout,
+                        const struct erg_layout_block *blocks, size_t count, unsigned recomputes)
 {
     const struct erg_layout_search *search = walk->search;
-    long layers = search->time.model->layers, stages = layout->pipeline, batch = 0;
-    long most = stages > 1 ? layers / stages : 1;
-    erg_layout_places_init(&walk->places, search, &walk->pieces, layout,
-                           gradient_bandwidth(walk, layout));
+    const long layers = search->model->layers, stages = layout->pipeline;
+    const long most = stages > 1 ? layers / stages : 1;
+    erg_layout_places_init(&walk->places, &walk->site, layout, blocks, count);
+    walk->blocks = blocks;
+    const bool alike = count == 1 || erg_time_places_are_alike(walk->places.time, count);
     for (long chunks = 1; chunks <= most && !is_done(walk); chunks++) {
-        bool equal = walk->divides[stages * chunks];
-        bool unequal = search->unequal && stages > 1 && stages * chunks < layers;
-        layout->virtual_stages = chunks;
-        if (chunks <= 2) { /* all interleaved schedules ask the same of a batch */
-            batch = erg_layout_choose_batch(search, layout);
-            layout->microbatches = batch / (layout->data * layout->microbatch);
-        }
-        if (walk->any && !erg_layout_may_fit(&walk->places, layout, search->recomputes))
+        const bool equal = (alike || search->equal_stages) && layers % (stages * chunks) == 0;
+        const bool unequal = !search->equal_stages && stages > 1 &&
+                             (stages * chunks < layers || (!alike && stages * chunks == layers));
+        if (!is_asked(chunks, search->only.virtual_stages))
             continue;
-        if (batch && (equal || unequal)) {
-            (search->per_stage ? consider_stages : consider_recomputes)(walk, layout, equal,
-                                                                        unequal, batch);
-        }
-        walk->kept.found->batch += !batch && (equal || unequal);
+        layout->virtual_stages = chunks;
+        const long batch = erg_layout_choose_batch(search, layout);
+        layout->microbatches = batch / (layout->data * layout->microbatch);
+        if (!batch || !(equal || unequal) ||
+            (walk->any && !erg_layout_may_fit(&walk->places, layout, search->recomputes)))
+            continue;
+        if (search->per_stage)
+            consider_stages(walk, layout, equal, unequal, batch);
+        else
+            consider_recomputes(walk, layout, recomputes, equal, unequal, batch);
     }
 }
 
-static void walk_stages(struct erg_layout_walk *walk, struct erg_layout *layout)
+/* All orders of the kinds that have stages, from place `at` on. */
+static void walk_orders(struct walk *walk, struct erg_layout *layout,
+                        struct erg_layout_block *blocks, size_t count, size_t at,
+                        unsigned recomputes)
 {
-    const struct erg_layout_search *search = walk->search;
-    long rest = search->gpus / (layout->tensor * layout->context);
-    for (size_t i = 0; i < walk->stage_count && !is_done(walk); i++) {
-        layout->pipeline = walk->stages[i];
-        layout->data = rest / layout->pipeline;
-        if (layout->data * layout->microbatch <= search->batch_most)
-            walk_chunks(walk, layout);
+    if (at == count)
+        walk_chunks(walk, layout, blocks, count, recomputes);
+    for (size_t i = at; i < count; i++) {
+        struct erg_layout_block own = blocks[at];
+        blocks[at] = blocks[i];
+        blocks[i] = own;
+        walk_orders(walk, layout, blocks, count, at + 1, recomputes);
+        own = blocks[at];
+        blocks[at] = blocks[i];
+        blocks[i] = own;
     }
 }
 
-/* Whether the model can be split so over a group. */
-static bool is_group(const struct erg_layout_search *search, long tensor, long context)
-{
-    struct erg_model padded = *search->time.model;
-    padded.vocab = erg_layout_vocabulary(search->time.model, tensor);
-    return search->gpus % (tensor * context) == 0 &&
-           erg_nodes_hold_groups(search->time.machine->node_gpus, tensor * context, search->gpus) &&
-           erg_model_check_tensor(&padded, tensor, NULL) == 0 &&
-           erg_model_check_sequence(search->time.model, context, search->sequence, NULL) == 0 &&
-           search->sequence / context % tensor == 0;
-}
-
-static void walk_microbatches(struct erg_layout_walk *walk, long tensor, long context)
+/*
+ * Whether stages on several kinds are slower than all that are kept, whatever their order, chunks
+ * and recomputation: a microbatch takes no less than if all GPUs only ran layers, and layers could
+ * be cut so that all stages end at once. On one kind floor_s() says more.
+ */
+static bool is_too_slow(struct walk *walk, const struct erg_layout *layout,
+                        const struct erg_layout_block *blocks, size_t count)
 {
     const struct erg_layout_search *search = walk->search;
-    bool exact = search->batch_least == search->batch_most;
-    long rest = search->gpus / (tensor * context);
-    walk->stage_count = 0;
-    for (long stages = 1; stages <= search->time.model->layers; stages++)
-        if (rest % stages == 0)
-            walk->stages[walk->stage_count++] = stages;
-    /* There are no fewer replicas than with the most stages. */
-    long most = search->batch_most / (rest / walk->stages[walk->stage_count - 1]);
-    if (search->microbatch_most > 0 && search->microbatch_most < most)
-        most = search->microbatch_most;
+    const long replicas = layout->data * layout->microbatch; /* sequences of a microbatch */
+    const long microbatches = replicas < search->batch_least ? search->batch_least / replicas : 1;
+    double layers_per_s = 0;
+    if (search->kind_count == 1)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_time_parts *parts =
+            &erg_layout_site_pieces(&walk->site, blocks[i].kind, true, layout)->parts;
+        layers_per_s += (double)blocks[i].stages / (parts->forward_s + parts->backward_s);
+    }
+    double microbatch_s = (double)search->model->layers / layers_per_s;
+    return microbatch_s * (double)microbatches > slowest_wanted(walk, microbatches * replicas);
+}
+
+/* The recomputations with which stages on these blocks may be among what is wanted. */
+static unsigned wanted_recomputes(struct walk *walk, const struct erg_layout *layout,
+                                  const struct erg_layout_block *blocks, size_t count)
+{
+    const struct erg_layout_search *search = walk->search;
+    if (is_too_slow(walk, layout, blocks, count))
+        return 0;
+    return search->wanted ? search->wanted(search->context, layout, blocks, count)
+                          : search->recomputes;
+}
+
+/* Whether the groups of so many stages lie within nodes. */
+static bool hold_groups(const struct erg_layout_kind *kind, const struct erg_layout *layout,
+                        long stages)
+{
+    const long group = layout->tensor * layout->context;
+    return erg_nodes_hold_groups(kind->machine.node_gpus, group, stages * group * layout->data);
+}
+
+/* The fewest and the most stages that a kind may have behind so many others. */
+static void find_range(long *least, long *most, const struct walk *walk,
+                       const struct erg_layout *layout, size_t kind)
+{
+    const struct erg_layout_search *search = walk->search;
+    const long group = layout->tensor * layout->context * layout->data;
+    const long left = search->gpus / group - layout->pipeline; /* of an exact number */
+    const unsigned bit = 1u << kind;
+    *least = search->used & bit ? 1 : 0;
+    *most = search->kinds[kind].gpus / group;
+    if (search->used && !(search->used & bit))
+        *most = 0;
+    *most = least_of(*most, search->model->layers - layout->pipeline);
+    if (search->gpus && kind + 1 == search->kind_count && left > *least)
+        *least = left;
+    if (search->gpus)
+        *most = least_of(*most, left);
+}
+
+/* All numbers of stages on the kinds from `kind` on, most first, since they may be the fastest; the
+ * blocks have those before it. */
+static void walk_stages(struct walk *walk, struct erg_layout *layout,
+                        struct erg_layout_block *blocks, size_t count, size_t kind)
+{
+    const struct erg_layout_search *search = walk->search;
+    const long stages = layout->pipeline;
+    long least, most;
+    if (kind == search->kind_count) {
+        if (count == 0 || !is_asked(layout->pipeline, search->only.pipeline))
+            return;
+        const unsigned recomputes = wanted_recomputes(walk, layout, blocks, count);
+        if (recomputes)
+            walk_orders(walk, layout, blocks, count, 0, recomputes);
+        else
+            walk->kept.found->bounded++;
+        return;
+    }
+    find_range(&least, &most, walk, layout, kind);
+    for (long own = most; own >= least && !is_done(walk); own--) {
+        if (own > 0 && !hold_groups(&search->kinds[kind], layout, own))
+            continue;
+        blocks[count] = (struct erg_layout_block){.kind = kind, .stages = own};
+        layout->pipeline = stages + own;
+        walk_stages(walk, layout, blocks, count + (own > 0), kind + 1);
+    }
+    layout->pipeline = stages;
+}
+
+/* The most groups of t c GPUs that one stage can have. */
+static long most_data(const struct walk *walk, const struct erg_layout *layout)
+{
+    const struct erg_layout_search *search = walk->search;
+    const long group = layout->tensor * layout->context;
+    long most = 0;
+    for (size_t k = 0; k < search->kind_count; k++)
+        most = most_of(most, search->kinds[k].gpus / group);
+    if (search->gpus)
+        most = least_of(most, search->gpus / group);
+    return least_of(most, search->batch_most / layout->microbatch);
+}
+
+static void walk_microbatches(struct walk *walk, long tensor, long context)
+{
+    const struct erg_layout_search *search = walk->search;
+    const bool exact = search->batch_least == search->batch_most;
+    long most = search->batch_most;
+    if (search->microbatch_most > 0)
+        most = least_of(most, search->microbatch_most);
     for (long microbatch = 1; microbatch <= most && !is_done(walk); microbatch++) {
         struct erg_layout layout = {
             .tensor = tensor,
@@ -330,79 +480,127 @@ static void walk_microbatches(struct erg_layout_walk *walk, long tensor, long co
             .microbatch = microbatch,
             .sequence = search->sequence,
         };
-        if (exact && search->batch_most % microbatch != 0)
+        struct erg_layout_block blocks[ERG_LAYOUT_MOST_KINDS];
+        if (!is_asked(microbatch, search->only.microbatch) ||
+            (exact && search->batch_most % microbatch != 0))
             continue;
-        erg_layout_pieces_init(&walk->pieces, search, &layout);
-        walk_stages(walk, &layout);
+        for (layout.data = most_data(walk, &layout); layout.data >= 1; layout.data--)
+            if (is_asked(layout.data, search->only.data) &&
+                search->gpus % (tensor * context * layout.data) == 0 &&
+                (!exact || search->batch_most % (microbatch * layout.data) == 0))
+                walk_stages(walk, &layout, blocks, 0, 0);
     }
 }
 
-static int check_search(const struct erg_layout_search *search, struct erg_error *err)
+/* Whether the model can be split so over a group. */
+static bool is_group(const struct erg_layout_search *search, long tensor, long context)
 {
-    if (search->gpus < 1 || search->gpus > 1000000 || search->sequence < 1 || search->top < 1)
+    struct erg_model padded = *search->model;
+    padded.vocab = erg_layout_vocabulary(search->model, tensor);
+    return search->gpus % (tensor * context) == 0 && is_asked(tensor, search->only.tensor) &&
+           is_asked(context, search->only.context) &&
+           erg_model_check_tensor(&padded, tensor, NULL) == 0 &&
+           erg_model_check_sequence(search->model, context, search->sequence, NULL) == 0 &&
+           search->sequence / context % tensor == 0;
+}
+
+int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err)
+{
+    if (search->kind_count < 1 || search->kind_count > ERG_LAYOUT_MOST_KINDS)
+        return erg_fail(err, ERG_FAILED, "expected 1 to %d kinds of GPUs, got %zu",
+                        ERG_LAYOUT_MOST_KINDS, search->kind_count);
+    if (search->gpus < 0 || search->gpus > 1000000 || search->sequence < 1 || search->top < 1)
         return erg_fail(err, ERG_FAILED,
-                        "expected 1 to a million GPUs, a sequence and at least one layout to keep");
+                        "expected up to a million GPUs, a sequence and at least one layout to "
+                        "keep");
+    for (size_t k = 0; k < search->kind_count && search->kind_count > 1; k++)
+        if (!(search->kinds[k].machine.network_bandwidth > 0))
+            return erg_fail(err, ERG_FAILED,
+                            "stages on GPUs of several kinds send over the network, and that of "
+                            "the nodes with %s is not known",
+                            search->kinds[k].name);
     if (search->batch_least < 1 || search->batch_most < search->batch_least)
         return erg_fail(err, ERG_FAILED, "expected a batch of at least 1 sequence, got %ld to %ld",
                         search->batch_least, search->batch_most);
-    return erg_model_check_sequence(search->time.model, 1, search->sequence, err);
+    return erg_model_check_sequence(search->model, 1, search->sequence, err);
 }
 
-static int none_fits(const struct erg_layout_walk *walk, struct erg_error *err)
+/* That no layout fits, or that none is on these GPUs, and what is nearest. */
+static int fail_unfit(const struct walk *walk, struct erg_error *err)
 {
     const struct erg_layout *layout = &walk->nearest.layout;
     const struct erg_layout_found *found = walk->kept.found;
     const struct erg_layout_search *search = walk->search;
-    if (found->host_memory > 0)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "no layout of %s on %ld GPUs fits: all that fit their memory offload at "
-                        "least %.1f GiB more than the %.1f GiB of a node's host memory",
-                        search->time.model->name, search->gpus,
-                        erg_layout_gib_up(walk->nearest_host_excess), search->host_bytes / 0x1p30);
-    char batch[64];
+    const bool mixed = search->kind_count > 1;
+    const char *model = search->model->name;
+    struct erg_text text = {0};
+    char batch[64], where[64] = "these GPUs";
     erg_layout_describe_batch(batch, sizeof batch, search->batch_least, search->batch_most);
-    if (found->memory == 0)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "no layout of %s spreads a batch of %s sequences over %ld GPUs",
-                        search->time.model->name, batch, search->gpus);
-    return erg_fail(
-        err, ERG_INFEASIBLE,
-        "no layout of %s on %ld GPUs fits into %.1f GiB; nearest is tensor %ld, "
-        "context %ld, pipeline %ld, %ld chunks a stage, microbatch %ld, recompute %s, "
-        "which needs %.1f GiB more",
-        search->time.model->name, search->gpus, search->memory_bytes / 0x1p30, layout->tensor,
-        layout->context, layout->pipeline, layout->virtual_stages, layout->microbatch,
-        search->per_stage ? "of each stage its own" : erg_recompute_name(layout->recompute),
-        erg_layout_gib_up(walk->nearest_excess));
+    if (!mixed)
+        snprintf(where, sizeof where, "%ld GPUs", search->gpus);
+    if (found->memory + found->host_memory == 0)
+        erg_text_printf(&text, "no layout of %s %sspreads a batch of %s sequences over %s", model,
+                        mixed ? "that was asked for " : "", batch, where);
+    else if (found->host_memory > 0 && !mixed)
+        erg_text_printf(&text,
+                        "no layout of %s on %s fits: all that fit their memory offload at least "
+                        "%.1f GiB more than the %.1f GiB of a node's host memory",
+                        model, where, erg_layout_gib_up(walk->nearest_host_excess),
+                        search->kinds[0].host_bytes / 0x1p30);
+    else if (mixed)
+        erg_text_printf(&text, "no layout of %s with a batch of %s sequences fits on %s", model,
+                        batch, where);
+    else
+        erg_text_printf(&text, "no layout of %s on %s fits into %.1f GiB", model, where,
+                        search->kinds[0].memory_bytes / 0x1p30);
+    if (isfinite(walk->nearest_excess) && (mixed || found->host_memory == 0)) {
+        erg_text_printf(&text, "; nearest is tensor %ld, context %ld, ", layout->tensor,
+                        layout->context);
+        if (mixed)
+            erg_text_printf(&text, "data %ld, ", layout->data);
+        erg_text_printf(&text, "pipeline %ld, %ld chunks a stage, microbatch %ld, recompute %s, ",
+                        layout->pipeline, layout->virtual_stages, layout->microbatch,
+                        search->per_stage ? "of each stage its own"
+                                          : erg_recompute_name(layout->recompute));
+        erg_text_printf(&text,
+                        mixed ? "which fits with %.1f GiB more a GPU" : "which needs %.1f GiB more",
+                        erg_layout_gib_up(walk->nearest_excess));
+    } else if (mixed && found->evaluated > 0) {
+        erg_text_printf(&text, ": %llu were tried, wherever stages may lie",
+                        (unsigned long long)found->evaluated);
+    }
+    erg_fail(err, ERG_INFEASIBLE, "%s", text.data);
+    erg_text_release(&text);
+    return -1;
+}
+
+static long most_group(const struct erg_layout_search *search)
+{
+    long most = search->group_most;
+    for (size_t k = 0; k < search->kind_count && search->group_most == 0; k++)
+        most = most_of(most, search->kinds[k].machine.node_gpus);
+    return most;
 }
 
 static int walk_all(struct erg_layout_found *found, const struct erg_layout_search *search,
                     bool any, struct erg_error *err)
 {
-    *found = (struct erg_layout_found){0};
-    if (check_search(search, err) != 0)
-        return -1;
-    size_t layers = (size_t)search->time.model->layers;
-    long most = search->group_most > 0 ? search->group_most : search->time.machine->node_gpus;
-    struct erg_layout_walk walk = {
+    struct walk walk = {
         .search = search,
         .any = any,
-        .gradient_bandwidths = erg_xcalloc(layers + 1, sizeof(double)),
-        .stages = erg_xcalloc(layers + 1, sizeof(long)),
-        .divides = erg_xcalloc(layers + 1, sizeof(bool)),
         .nearest_excess = INFINITY,
         .nearest_host_excess = INFINITY,
     };
-    erg_layout_keeping_init(&walk.kept, found, search->top);
-    walk.kept.each = search->each;
-    walk.kept.context = search->context;
-    for (size_t chunks = 1; chunks <= layers; chunks++)
-        walk.divides[chunks] = layers % chunks == 0;
-    erg_layout_splitter_init(&walk.splitter, search->time.model->layers);
-    erg_layout_stages_init(&walk.own, search->time.model->layers);
+    *found = (struct erg_layout_found){0};
+    if (erg_layout_check_search(search, err) != 0)
+        return -1;
+    const long most = most_group(search);
+    erg_layout_site_init(&walk.site, search);
+    erg_layout_kept_init(&walk.kept, found, search);
+    erg_layout_splitter_init(&walk.splitter, search->model->layers);
+    erg_layout_stages_init(&walk.own, search->model->layers);
     int status = 0;
     for (long tensor = 1; tensor <= most && !status && !is_done(&walk); tensor++) {
-        memset(walk.gradient_bandwidths, 0, (layers + 1) * sizeof(double));
         for (long context = 1; context <= most / tensor && !status; context++) {
             status = erg_interrupt_check(err);
             if (!status && is_group(search, tensor, context))
@@ -411,14 +609,11 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
         erg_progress("layouts", (size_t)tensor, (size_t)most);
     }
     if (!status && found->count == 0 && !any)
-        status = none_fits(&walk, err);
+        status = fail_unfit(&walk, err);
     if (!status && !any)
-        status = erg_layout_walk_refine(&walk, err);
-    free(walk.gradient_bandwidths);
+        status = erg_layout_kept_refine(&walk.kept, &walk.site, &walk.splitter, &walk.own, err);
     erg_layout_splitter_release(&walk.splitter);
     erg_layout_stages_release(&walk.own);
-    free(walk.stages);
-    free(walk.divides);
     if (status)
         erg_layout_found_release(found);
     return status;

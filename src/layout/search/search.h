@@ -1,15 +1,27 @@
 /*
  * Which layouts of a job are the fastest: all are tried.
  *
- * The space: tensor and context degrees whose groups stay within nodes, every number of stages
- * and of chunks that the layers allow, every microbatch, every recomputation, and the least
- * offloading that fits, which is the fastest, since offloading only costs time. Of each, the layers
- * are split equally where that is possible, and where stages may differ, in the fastest of all ways
- * to split them if that is faster. Batches are the largest multiple within the bounds that the
- * replicas share evenly and, for interleaved schedules, that fills the pipeline.
+ * The stages of a layout lie on GPUs of one kind or several. Each stage lies on GPUs of one kind,
+ * and the stages of a kind follow each other: a block. On one kind of GPUs there is one block.
+ * Tensor, context and data degrees are the same in all stages, so a kind has room for as many
+ * stages as groups of t c d go into its GPUs; it may have fewer, or none. A message between two
+ * kinds runs at the network of the slower one, and the sender's exposed share of it counts; stages
+ * of a kind that lie in one node send within it (time/time.h).
+ *
+ * The space: tensor and context degrees whose groups stay within nodes, every number of stages on
+ * each kind and every order of the kinds, every number of chunks that the layers allow, every
+ * microbatch, every recomputation, and the least offloading that fits, which is the fastest, since
+ * offloading only costs time. Of each, the layers are split equally where that is possible and all
+ * stages are alike, and where stages may differ, in the fastest of all ways to split them if that
+ * is faster, by the speed and the memory of each stage's GPUs. Batches are the largest multiple
+ * within the bounds that the replicas share evenly and, for interleaved schedules, that fills the
+ * pipeline. Offloading is one ratio for all stages, and a layout with a kind whose engine does not
+ * say how fast that is does without; where each stage does what is best for it, those of the other
+ * kinds offload.
  *
  * Nothing is dropped by a guess; these bounds are exact:
- * - Time if everything but messages could be cut so that all stages end at once.
+ * - Time if everything but messages could be cut so that all stages end at once; of several kinds,
+ *   if all their GPUs only ran layers.
  * - Time without offloading: a layout that is slower even so than the slowest that is kept needs no
  *   memory model.
  * - Time of splits (time/split.h): the longest stage takes at least what all would if layers
@@ -22,12 +34,11 @@
  *
  * With virtual stages that of the closed form is the first split, of which the chunks of a stage
  * are as even as fits. It takes no account of what stages wait for each other's longer chunks
- * (time.h). So of the layouts that may be among
- * the fastest by it the schedule is followed, and in those that are kept, 16 or more, layers move
- * from chunk to chunk as long as that makes them faster (rounds.c); of few splits all are tried.
- * `bound_s` is what the closed form says that no split takes less than, and `gap` how much faster
- * than the first any layout may be by these bounds, those included that were not kept because
- * another split of theirs was too slow.
+ * (time.h). So of the layouts that may be among the fastest by it the schedule is followed, and in
+ * those that are kept, 16 or more, layers move from chunk to chunk as long as that makes them
+ * faster (chunk_split.c); of few splits all are tried. `bound_s` is what the closed form says that
+ * no split takes less than, and `gap` how much faster than the first any layout may be by these
+ * bounds, those included that were not kept because another split of theirs was too slow.
  *
  * What remains is checked stage by stage in closed form (memory.h): with equal chunks the first and
  * the last, since those between keep fewer groups than the first and have no head. The answer does
@@ -40,39 +51,70 @@
 
 #include <stdint.h>
 
+/* GPUs of one kind, in nodes of their own. */
+struct erg_layout_kind {
+    const char *name;
+    const struct erg_gpu *gpu; /* for energy (energy/energy.h); a search does not ask for it */
+    const struct erg_engine *engine;
+    struct erg_time_machine machine;
+    long gpus;           /* that there are */
+    double memory_bytes; /* of one GPU, for what memory.h counts */
+    double host_bytes;   /* of one node, for offloaded activations; 0: no bound */
+};
+
+/*
+ * A kind of its nodes, all of them, with ERG_MEMORY_USABLE_SHARE of a GPU's memory and all of a
+ * node's. Fails where no engine is named (NULL), or one of another GPU is.
+ */
+int erg_layout_kind_init(struct erg_layout_kind *kind, const struct erg_cluster *nodes,
+                         const struct erg_gpu *gpu, const struct erg_engine *engine,
+                         struct erg_error *err);
+
+/* Stages that follow each other on GPUs of one kind. */
+struct erg_layout_block {
+    size_t kind;
+    long stages;
+    double peak_bytes; /* of the stage that needs most */
+};
+
 struct erg_layout_candidate;
 
 struct erg_layout_search {
-    struct erg_time_request time;
-    long gpus, sequence;
+    const struct erg_model *model;
+    struct erg_layout_kind kinds[ERG_LAYOUT_MOST_KINDS];
+    size_t kind_count; /* at least 1 */
+    long gpus;         /* of all stages together, exactly; 0: any number of them */
+    unsigned used;     /* bits 1 << kind: stages lie on these and no others; 0: on any */
+    long sequence;
     long batch_least, batch_most; /* sequences of an iteration; equal: exactly so many */
-    double memory_bytes;          /* of one GPU, for what memory.h counts */
-    double host_bytes;            /* of one node, for offloaded activations; 0: no bound */
-    /* How far, relative, a layout that offloads all may be above memory_bytes: ERG_MEMORY_ERROR
+    /* How far, relative, a layout that offloads all may be above a kind's memory: ERG_MEMORY_ERROR
      * (memory.h) where that is a budget that somebody names, 0 where it is what the GPUs have. */
     double memory_slack;
     unsigned recomputes; /* bits 1 << enum erg_recompute: those that are tried */
     bool offload;        /* activations may be offloaded */
-    bool unequal;        /* stages may differ in layers */
+    bool equal_stages;   /* stages do not differ in layers */
     /* Each stage recomputes and offloads as is best for it alone, of `recomputes`: no layout takes
      * less time with this split. Which splits there are is asked with one way for all stages. */
     bool per_stage;
     long group_most;      /* tensor x context; 0: the GPUs of a node */
     long microbatch_most; /* 0: no bound */
     size_t top;           /* how many are kept, at least 1 */
-    /* Every layout that fits, once, the slow ones too: nothing is bounded by time then. Those that
-     * are kept come with the fastest split that was found for them; of those that are not, time is
-     * by the closed form. NULL: none wanted. The candidate is valid during the call only. */
+    /* Every layout that fits, once, the slow ones too: nothing is bounded by time then, but what
+     * takes more than `limit_s` (0: however slow). Those that are kept come with the fastest split
+     * that was found for them; of those that are not, time is by the closed form. NULL: none
+     * wanted. The candidate is valid during the call only. */
     void (*each)(void *context, const struct erg_layout_candidate *candidate);
+    double limit_s;
+    /* Of which recomputations, bits 1 << enum erg_recompute, layouts of these degrees may be
+     * wanted, whatever their order of these blocks and their chunks. NULL: of all. */
+    unsigned (*wanted)(void *context, const struct erg_layout *degrees,
+                       const struct erg_layout_block *blocks, size_t count);
     void *context;
-};
-
-/* Stages that follow each other on GPUs of one of several kinds (mixed.h). */
-enum { ERG_MIXED_MOST_KINDS = 4 };
-struct erg_layout_block {
-    size_t kind;
-    long stages;
-    double peak_bytes; /* of the stage that needs most */
+    /* Of the layouts that are tried the tensor and context degree, stages, virtual stages,
+     * microbatch and data degree; 0: any. */
+    struct erg_layout_degrees {
+        long tensor, context, pipeline, virtual_stages, microbatch, data;
+    } only;
 };
 
 struct erg_layout_candidate {
@@ -89,8 +131,8 @@ struct erg_layout_candidate {
     /* Seconds that no split of these degrees' layers that fits takes less than: time.total where
      * that is proven to be the fastest; 0: not asked. */
     double bound_s;
-    /* Where its stages lie, in the order of the pipeline; none: the GPUs are of one kind. */
-    struct erg_layout_block blocks[ERG_MIXED_MOST_KINDS];
+    /* Where its stages lie, in the order of the pipeline. */
+    struct erg_layout_block blocks[ERG_LAYOUT_MOST_KINDS];
     size_t block_count;
 };
 
@@ -98,12 +140,12 @@ struct erg_layout_found {
     struct erg_layout_candidate *items; /* the fastest first */
     size_t count;
     /* Layouts of the space by what became of them; `evaluated` is their sum. Equal stages and those
-     * that differ are two. */
+     * that differ are two. Of several kinds `memory` also counts those that no split makes fit into
+     * the nodes' host memory. */
     uint64_t evaluated;
     uint64_t feasible, slower, memory, host_memory; /* slower: than all that are kept */
-    uint64_t batch; /* degrees for which no batch within the bounds exists; not evaluated */
-    /* Numbers of stages on several kinds of GPUs (mixed.h) that are slower than all that are kept
-     * whatever else is chosen; what could be is not in `evaluated`. */
+    /* Numbers of stages on several kinds that are slower than all that are kept whatever else is
+     * chosen; what could be is not in `evaluated`. */
     uint64_t bounded;
     /* By how much, relative, a layout may be faster than the first of the items, whatever the split
      * of its layers, at most. 0: that is proven to be the fastest. */
@@ -125,15 +167,25 @@ void erg_layout_found_shorten(struct erg_layout_found *found, size_t count);
 bool erg_layout_any_fits(const struct erg_layout_search *search);
 
 /*
- * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not
- * offload, its own ratio): data degree, batch, offloading, memory and time. Where no split is given
- * and stages may differ, in the search and by the layout's `cut`, that of the fastest split.
- * ERG_INFEASIBLE where it is none of the search; the message names the constraint that it breaks.
- * To be released.
+ * On one kind: one layout of given degrees, chunks, microbatch and recomputation (and, where the
+ * search may not offload, its own ratio): data degree, batch, offloading, memory and time. Where no
+ * split is given and stages may differ, in the search and by the layout's `cut`, that of the
+ * fastest split. ERG_INFEASIBLE where it is none of the search; the message names the constraint
+ * that it breaks. To be released.
  */
 int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_search *search, const struct erg_layout *layout,
                         struct erg_error *err);
 void erg_layout_candidate_release(struct erg_layout_candidate *candidate);
+
+/* FLOP/s of the datasheet of all GPUs that a layout uses: what its MFU refers to. */
+double erg_layout_peak_flops(const struct erg_layout_candidate *candidate,
+                             const struct erg_layout_search *search);
+
+/* The kind that each stage lies on: kinds[pipeline]. */
+void erg_layout_stage_kinds(size_t *kinds, const struct erg_layout_candidate *candidate);
+
+/* GPUs of a kind that a layout uses. */
+long erg_layout_gpus_of(const struct erg_layout_candidate *candidate, size_t kind);
 
 #endif

@@ -1,4 +1,4 @@
-/* Shared by the files of layout/search* only. */
+/* Shared by the files of layout/search and layout/energy/mixed.c only. */
 #ifndef ERG_LAYOUT_SEARCH_INTERNAL_H
 #define ERG_LAYOUT_SEARCH_INTERNAL_H
 
@@ -8,29 +8,57 @@
 
 #include <math.h>
 
-/* What is the same for all layouts of one tensor and context degree and one microbatch. */
+/* ---- where the stages of a layout lie (places.c) ---- */
+
+/* Of a kind of GPUs, what is the same for all layouts of one tensor and context degree and one
+ * microbatch; on one kind alone, of those on as many GPUs. */
 struct erg_layout_pieces {
+    long gpus; /* whose groups are looked at */
+    struct erg_time_request time;
     struct erg_time_parts parts;
     struct erg_memory_sizes sizes;
 };
 
-/* Where the stages of a layout lie, of how many kinds the GPUs may be, and what is known of each
- * kind: time[i] and on[i] belong together. */
-enum { ERG_LAYOUT_MOST_PLACES = ERG_MIXED_MOST_KINDS };
+/* What is known of each place of a layout: time[i] and on[i] belong together. */
 struct erg_layout_places {
     size_t count;
-    struct erg_time_place time[ERG_LAYOUT_MOST_PLACES];
+    struct erg_time_place time[ERG_LAYOUT_MOST_KINDS];
     struct erg_layout_on {
         const struct erg_layout_search *search;
+        const struct erg_layout_kind *kind;
         const struct erg_layout_pieces *pieces;
-    } on[ERG_LAYOUT_MOST_PLACES];
+        bool offload; /* whether its stages may */
+    } on[ERG_LAYOUT_MOST_KINDS];
 };
 
-/* All stages in one place. */
-void erg_layout_places_init(struct erg_layout_places *places,
-                            const struct erg_layout_search *search,
-                            const struct erg_layout_pieces *pieces, const struct erg_layout *layout,
-                            double gradient_bandwidth);
+/* Where places are made: what is known of the layouts looked at last. */
+struct erg_layout_site {
+    const struct erg_layout_search *search;
+    long tensor, context, microbatch, gpus;
+    /* By kinds: of stages that all lie in one node, and of others. */
+    struct erg_layout_site_pieces {
+        bool known;
+        struct erg_layout_pieces pieces;
+    } kinds[ERG_LAYOUT_MOST_KINDS][2];
+    struct erg_layout_ring { /* of gradients; [stages, kind] modulo its size */
+        size_t kind;
+        long stride, size, ranks;
+        double bandwidth;
+    } rings[256];
+};
+
+/* The search must outlive it. */
+void erg_layout_site_init(struct erg_layout_site *site, const struct erg_layout_search *search);
+
+/* The pieces of a kind for a layout. `nodes`: its stages lie in several nodes. */
+const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *site, size_t kind,
+                                                       bool nodes, const struct erg_layout *layout);
+
+/* Where the stages of a layout lie. Valid until the site is asked for a layout of another tensor or
+ * context degree or microbatch. Of the layout chunks, recomputation and batch do not count. */
+void erg_layout_places_init(struct erg_layout_places *places, struct erg_layout_site *site,
+                            const struct erg_layout *layout, const struct erg_layout_block *blocks,
+                            size_t count);
 
 /* The index of the place of a stage. */
 static inline size_t erg_layout_place_of(const struct erg_layout_places *places, long stage)
@@ -41,11 +69,20 @@ static inline size_t erg_layout_place_of(const struct erg_layout_places *places,
     return place;
 }
 
-/* ---- one layout (one.c) ---- */
+/* Fills the peak of each of a candidate's blocks. */
+void erg_layout_fill_peaks(struct erg_layout_candidate *candidate,
+                           const struct erg_layout_places *places);
 
-void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
-                            const struct erg_layout_search *search,
-                            const struct erg_layout *layout);
+/* ---- one layout (evaluate.c) ---- */
+
+/* A layout on given blocks, all degrees, layers of chunks, microbatch and recomputation: batch,
+ * offloading, memory and time. To be released. */
+int erg_layout_evaluate_on(struct erg_layout_candidate *candidate,
+                           const struct erg_layout_search *search, const struct erg_layout *layout,
+                           const struct erg_layout_block *blocks, size_t count,
+                           struct erg_error *err);
+
+int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err);
 
 /* The candidate's time and rate, as it is, by the closed form alone. */
 void erg_layout_settle_time(struct erg_layout_candidate *candidate,
@@ -67,7 +104,7 @@ double erg_layout_most_rate(const struct erg_layout_candidate *candidate);
 /* The candidate gets lists of its own in place of those that its layout points to. */
 void erg_layout_own_lists(struct erg_layout_candidate *candidate);
 
-/* ---- memory (memory.c) ---- */
+/* ---- memory (memory_fit.c) ---- */
 
 /*
  * Whether stages of equal layers need memory in another order than that of the pipeline: with few
@@ -135,7 +172,7 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
                                                  const struct erg_layout_places *places,
                                                  double *excess);
 
-/* ---- the chunks of one stage (chunks.c) ---- */
+/* ---- the chunks of one stage (stage_chunks.c) ---- */
 
 /* Chunks of a stage that differ by at most one layer, into a list of all chunks in model order. */
 void erg_layout_set_even(long *chunk_layers, const struct erg_layout *layout, long stage,
@@ -153,7 +190,7 @@ double erg_layout_stage_ratio(long *chunk_layers, const struct erg_layout_places
                               const struct erg_layout *layout, long stage, long layers,
                               double offload);
 
-/* ---- stages that each do what is best for them (stages.c) ---- */
+/* ---- stages that each do what is best for them (stage_ways.c) ---- */
 
 /* Room for what the stages of any layout of a model do. */
 struct erg_layout_stages {
@@ -181,7 +218,12 @@ enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *ca
                                                  const struct erg_layout_places *places,
                                                  unsigned recomputes, double *excess);
 
-/* ---- layers of stages that may differ (split.c) ---- */
+/* That where the search asks for it, else one way for all stages: erg_layout_settle_memory(). */
+enum erg_layout_verdict erg_layout_settle(struct erg_layout_candidate *candidate,
+                                          struct erg_layout_stages *stages,
+                                          const struct erg_layout_places *places, double *excess);
+
+/* ---- layers of stages that may differ (stage_split.c) ---- */
 
 /* Room for what is found and looked at, for as many stages as the model has layers. */
 struct erg_layout_splitter {
@@ -223,7 +265,7 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
 double erg_layout_split_waits(const struct erg_layout_places *places,
                               const struct erg_layout *layout, double offload);
 
-/* ---- the same by rounds, of layouts with virtual stages (rounds.c) ---- */
+/* ---- the same by rounds, of layouts with virtual stages (chunk_split.c) ---- */
 
 /* A split whose rounds are as level as layers allow, whatever memory it needs: into the splitter's
  * round_layers. Some microseconds. */
@@ -248,44 +290,33 @@ bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places, double limit_s);
 
-/* ---- what is kept while a search goes on (found.c) ---- */
+/* ---- what is kept while a search goes on (kept.c) ---- */
 
-/* So many are kept at least: after they have climbed the fastest may be another one of them,
+/* So many are kept at least: when their layers have moved the fastest may be another one of them,
  * whatever number is asked for. */
 enum { ERG_LAYOUT_LEAST_KEPT = 16 };
 
-struct erg_layout_keeping {
-    struct erg_layout_found *found; /* the fastest first */
-    size_t most;                    /* of them */
-    double others;                  /* tokens per second that nothing else does more than */
-    /* Is told of all that are let go; NULL: nobody is. */
-    void (*each)(void *context, const struct erg_layout_candidate *candidate);
-    void *context;
+struct erg_layout_kept {
+    struct erg_layout_found *found;         /* the fastest first */
+    size_t most;                            /* of them */
+    double others;                          /* tokens per second that nothing else does more than */
+    const struct erg_layout_search *search; /* whose `each` is told of all that are let go */
 };
 
-/* Nothing is found yet, and there is room for so many, or as many as are kept at least. */
-void erg_layout_keeping_init(struct erg_layout_keeping *keeping, struct erg_layout_found *found,
-                             size_t top);
+/* Nothing is found yet, and there is room for as many as are kept. */
+void erg_layout_kept_init(struct erg_layout_kept *kept, struct erg_layout_found *found,
+                          const struct erg_layout_search *search);
 
 /* Tokens per second of the slowest that is kept; 0: there is room for slower ones. */
-double erg_layout_keeping_least_rate(const struct erg_layout_keeping *keeping);
+double erg_layout_kept_least_rate(const struct erg_layout_kept *kept);
 
 /* A layout that fits: kept, with lists of its own, if it is among the fastest, else let go. */
-void erg_layout_keep(struct erg_layout_keeping *keeping,
-                     const struct erg_layout_candidate *candidate);
+void erg_layout_keep(struct erg_layout_kept *kept, const struct erg_layout_candidate *candidate);
 
-/* It is not kept, but another split of its layers may be faster. */
-void erg_layout_let_go(struct erg_layout_keeping *keeping,
-                       const struct erg_layout_candidate *candidate);
-
-/* Puts a candidate where it belongs, for which there is room; its lists are not copied. */
-void erg_layout_found_insert(struct erg_layout_found *found,
-                             const struct erg_layout_candidate *item);
-
-/* So many of what was found are left; the gap to nothing else doing more than `others`. */
-void erg_layout_keeping_end(struct erg_layout_keeping *keeping, size_t count);
-
-/* Degrees, recomputation and whether chunks are listed. 0: the same. */
-long erg_layout_compare_degrees(const struct erg_layout *a, const struct erg_layout *b);
+/* The splits of all that was kept become the fastest there are, and of these as many are left as
+ * were asked for, with their gap. */
+int erg_layout_kept_refine(struct erg_layout_kept *kept, struct erg_layout_site *site,
+                           struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                           struct erg_error *err);
 
 #endif

@@ -149,6 +149,9 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
 double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
                                 long gpus);
 
+/* Kinds of GPUs that the stages of a layout may lie on. */
+enum { ERG_LAYOUT_MOST_KINDS = 4 };
+
 /*
  * Stages that follow each other on GPUs of one kind. A pipeline may run through several places; the
  * ranks of each are numbered from its own first node on.

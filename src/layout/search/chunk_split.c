@@ -3,15 +3,15 @@
  *
  * Such a pipeline runs in rounds: all stages do their turns of one chunk, and who is done early
  * waits. So what counts is less how long each stage takes for all of its chunks, of which
- * split.c makes the longest short, than the longest turn of every round. Here layers are
+ * stage_split.c makes the longest short, than the longest turn of every round. Here layers are
  * given out one by one, each to the chunk with which the iteration grows the least by
  *
  *   (m - 1 / v) x the sum over rounds of the longest turn + (1 / v) x the sum over stages,
  *
  * and of both splits that is taken which is faster when its schedule is followed. The layouts that
- * a search keeps climb from there: as long as some chunk can give a layer to another one and the
- * iteration gets shorter, it does. Of small models all splits are tried instead. What the closed
- * form takes at the least bounds how much faster another split may be.
+ * a search keeps are changed from there: as long as some chunk can give a layer to another one and
+ * the iteration gets shorter, it does. Of small models all splits are tried instead. What the
+ * closed form takes at the least bounds how much faster another split may be.
  */
 #include "layout/search/search_internal.h"
 
@@ -42,7 +42,7 @@ void erg_layout_split_rounds(struct erg_layout_splitter *splitter,
 {
     const long stages = layout->pipeline, chunks = layout->virtual_stages;
     const double share = 1 / (double)chunks;
-    long *layers = splitter->round_layers, left = places->time[0].request->model->layers;
+    long *layers = splitter->round_layers, left = places->on[0].search->model->layers;
     double *turns_s = splitter->turns_s, *longest_s = splitter->longest_s;
     for (long stage = 0; stage < stages; stage++) {
         struct erg_time_stage cost;
@@ -89,11 +89,7 @@ static bool settle(struct erg_layout_candidate *other, const struct erg_layout_c
     other->layout.chunk_layers = chunk_layers;
     if (search->offload)
         other->layout.offload = 0;
-    enum erg_layout_verdict verdict =
-        search->per_stage
-            ? erg_layout_settle_stages(other, stages, places, search->recomputes, &excess)
-            : erg_layout_settle_memory(other, places, &excess);
-    if (verdict != ERG_LAYOUT_FITS)
+    if (erg_layout_settle(other, stages, places, &excess) != ERG_LAYOUT_FITS)
         return false;
     erg_layout_settle_time(other, places); /* which takes no longer */
     if (other->time.total >= limit)
@@ -134,13 +130,14 @@ static void take(struct erg_layout_candidate *candidate, const struct erg_layout
 
 /* Moves layers from chunk to chunk until that makes the candidate no faster, or no slower than its
  * bound, or for a tenth of a second. Returns whether it is faster then. */
-static bool climb(struct erg_layout_candidate *candidate, struct erg_layout_splitter *splitter,
-                  struct erg_layout_stages *stages, const struct erg_layout_places *places)
+static bool move_layers(struct erg_layout_candidate *candidate,
+                        struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                        const struct erg_layout_places *places)
 {
     enum { MOST_PASSES = 40000000 }; /* a tenth of a second */
     const struct erg_layout *layout = &candidate->layout;
     const long count = layout->pipeline * layout->virtual_stages;
-    const long layers = places->time[0].request->model->layers;
+    const long layers = places->on[0].search->model->layers;
     long *tried = splitter->round_layers, same = 0; /* moves since one was faster */
     long passes_left = MOST_PASSES;
     bool any = false;
@@ -225,7 +222,7 @@ bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
                              const struct erg_layout_places *places, double limit_s)
 {
     enum { FEW = 1000 };
-    const long layers = places->time[0].request->model->layers;
+    const long layers = places->on[0].search->model->layers;
     const long chunks = candidate->layout.pipeline * candidate->layout.virtual_stages;
     if (candidate->layout.virtual_stages == 1) {
         if (!places->on[0].search->per_stage) /* erg_layout_split_fastest() */
@@ -238,7 +235,7 @@ bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
     if (candidate->bound_s >= fmin(candidate->time.total, limit_s) * (1 - tie))
         return false;
     if (!are_few(layers, chunks, FEW))
-        return climb(candidate, splitter, stages, places);
+        return move_layers(candidate, splitter, stages, places);
     bool faster = try_all(candidate, splitter->round_layers, 0, layers, splitter, stages, places);
     candidate->bound_s = candidate->time.total;
     return faster;

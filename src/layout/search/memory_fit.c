@@ -11,7 +11,7 @@ static const double rounding = 1e-9;
 void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
                             const struct erg_layout *layout, long stage)
 {
-    const struct erg_memory_request request = {.model = on->search->time.model, .layout = layout};
+    const struct erg_memory_request request = {.model = on->search->model, .layout = layout};
     erg_memory_lines_init(lines, &request, &on->pieces->sizes, stage);
 }
 
@@ -34,23 +34,23 @@ static double slack_at(const struct erg_layout_search *search, double offload)
     return offload < 1 ? rounding : fmax(rounding, search->memory_slack);
 }
 
-static double budget_of(const struct erg_layout_search *search, double offload)
+static double budget_of(const struct erg_layout_on *on, double offload)
 {
-    return search->memory_bytes * (1 + slack_at(search, offload));
+    return on->kind->memory_bytes * (1 + slack_at(on->search, offload));
 }
 
 /* What a node has too little of for what each of its GPUs offloads. */
-static double host_excess(const struct erg_layout_search *search, double host_bytes)
+static double host_excess(const struct erg_layout_kind *kind, double host_bytes)
 {
-    double needed = host_bytes * (double)search->time.machine->node_gpus;
-    return search->host_bytes > 0 ? needed - search->host_bytes : 0;
+    double needed = host_bytes * (double)kind->machine.node_gpus;
+    return kind->host_bytes > 0 ? needed - kind->host_bytes : 0;
 }
 
 bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
                            double offload)
 {
-    return erg_layout_stage_peak(lines, offload) <= budget_of(on->search, offload) &&
-           host_excess(on->search, offload * lines->host_bytes) <= 0;
+    return erg_layout_stage_peak(lines, offload) <= budget_of(on, offload) &&
+           host_excess(on->kind, offload * lines->host_bytes) <= 0;
 }
 
 /* The smallest ratio from `offload` on with which no line that falls is above the budget; where
@@ -68,16 +68,16 @@ static double least_ratio(const struct erg_memory_lines *lines, double offload, 
 bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
                               double *offload, double *excess)
 {
-    double budget = on->search->memory_bytes, peak = erg_layout_stage_peak(lines, *offload);
+    double budget = on->kind->memory_bytes, peak = erg_layout_stage_peak(lines, *offload);
     if (peak <= budget)
         return true;
     *excess = peak - budget;
-    if (!on->search->offload || lines->host_bytes == 0)
+    if (!on->offload || lines->host_bytes == 0)
         return false;
     double ratio = least_ratio(lines, *offload, budget), least = erg_layout_stage_peak(lines, 1);
     *excess = fmin(least, peak) - budget;
     *offload = fmin(ratio, 1);
-    return ratio <= 1 || least <= budget_of(on->search, 1);
+    return ratio <= 1 || least <= budget_of(on, 1);
 }
 
 /*
@@ -111,7 +111,7 @@ static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidat
             return ERG_LAYOUT_TOO_LARGE;
         candidate->peak_bytes =
             fmax(candidate->peak_bytes, erg_layout_stage_peak(&lines, layout->offload));
-        host = fmax(host, host_excess(on->search, layout->offload * lines.host_bytes));
+        host = fmax(host, host_excess(on->kind, layout->offload * lines.host_bytes));
     }
     if (host <= 0)
         return ERG_LAYOUT_FITS;
@@ -138,13 +138,13 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
 bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_layout *layout,
                                long stage, double layers, double offload)
 {
-    const struct erg_memory_request request = {.model = on->search->time.model, .layout = layout};
+    const struct erg_memory_request request = {.model = on->search->model, .layout = layout};
     struct erg_memory_floor needs;
     erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
     const double moved = layout->pipeline >= 3 ? offload * needs.movable_bytes : 0;
     const double flying = needs.flying * layers + needs.beyond;
     return needs.fixed_bytes + needs.layer_bytes * layers + flying * (needs.kept_bytes - moved) <=
-           budget_of(on->search, offload) * (1 + rounding);
+           budget_of(on, offload) * (1 + rounding);
 }
 
 /* More layers than this are too many for a stage, with so much memory of its GPUs and `host` bytes
@@ -152,8 +152,8 @@ bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_
 static double most_layers(const struct erg_layout_on *on, const struct erg_layout *layout,
                           long stage, double budget, double host)
 {
-    const struct erg_memory_request request = {.model = on->search->time.model, .layout = layout};
-    const bool offload = on->search->offload && layout->pipeline >= 3;
+    const struct erg_memory_request request = {.model = on->search->model, .layout = layout};
+    const bool offload = on->offload && layout->pipeline >= 3;
     struct erg_memory_floor needs;
     erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
     double left = budget * (1 + slack_at(on->search, offload ? 1 : 0)) - needs.fixed_bytes;
@@ -169,20 +169,20 @@ static double most_layers(const struct erg_layout_on *on, const struct erg_layou
 static bool may_hold_all(const struct erg_layout_places *places, const struct erg_layout *layout,
                          unsigned recomputes, double more_bytes, bool host)
 {
-    double layers = (double)places->on[0].search->time.model->layers, sum = 0;
+    double layers = (double)places->on[0].search->model->layers, sum = 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
-        const struct erg_layout_search *search = on->search;
-        double own_host = host && search->host_bytes > 0
-                              ? search->host_bytes / (double)search->time.machine->node_gpus
+        const struct erg_layout_kind *kind = on->kind;
+        double own_host = host && kind->host_bytes > 0
+                              ? kind->host_bytes / (double)kind->machine.node_gpus
                               : INFINITY;
         double most = 0;
         for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
             struct erg_layout own = *layout;
             own.recompute = (enum erg_recompute)recompute;
             if (recomputes & 1u << recompute)
-                most = fmax(most, most_layers(on, &own, stage, search->memory_bytes + more_bytes,
-                                              own_host));
+                most = fmax(
+                    most, most_layers(on, &own, stage, kind->memory_bytes + more_bytes, own_host));
         }
         if (most < (double)layout->virtual_stages)
             return false;
@@ -247,11 +247,11 @@ double erg_layout_memory_excess(const struct erg_layout *layout,
                                .slack = places->on[0].search->memory_slack};
     bool offload = layout->pipeline >= 3;
     for (size_t i = 0; i < places->count; i++)
-        offload &= places->on[i].search->offload;
+        offload &= places->on[i].offload;
     for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
         const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
         erg_layout_stage_lines(&stages.lines[stages.count], on, layout, stage);
-        stages.budgets[stages.count++] = on->search->memory_bytes;
+        stages.budgets[stages.count++] = on->kind->memory_bytes;
     }
     double excess = excess_at(&stages, 0);
     if (offload)

@@ -48,8 +48,7 @@ static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *optio
     option->peak_bytes = erg_layout_stage_peak(&lines, own.offload);
     option->moved_s = own.offload * time->parts->copy_s[own.recompute];
     option->time_s =
-        (double)erg_layout_stage_layers(layout, on->search->time.model->layers, stage) *
-            cost.layer_s +
+        (double)erg_layout_stage_layers(layout, on->search->model->layers, stage) * cost.layer_s +
         cost.fixed_s;
     option->wait_s = erg_time_stalls(time, &own, stage, own.recompute, own.offload);
     return ERG_LAYOUT_FITS;
@@ -170,6 +169,16 @@ enum erg_layout_verdict erg_layout_settle_stages(struct erg_layout_candidate *ca
     layout->stage_offload = stages->offload;
     erg_layout_settle_time(candidate, places);
     return ERG_LAYOUT_FITS;
+}
+
+enum erg_layout_verdict erg_layout_settle(struct erg_layout_candidate *candidate,
+                                          struct erg_layout_stages *stages,
+                                          const struct erg_layout_places *places, double *excess)
+{
+    const struct erg_layout_search *search = places->on[0].search;
+    return search->per_stage
+               ? erg_layout_settle_stages(candidate, stages, places, search->recomputes, excess)
+               : erg_layout_settle_memory(candidate, places, excess);
 }
 
 /* On one kind of GPUs. */

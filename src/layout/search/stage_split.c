@@ -1,15 +1,14 @@
 /*
  * Layers of stages that may differ: of all splits that fit the fastest.
  *
- * A stage has room for as many layers as fit in the chunks that need least (chunks.c), and gets
- * the most even ones that fit.
+ * A stage has room for as many layers as fit in the chunks that need least (stage_chunks.c), and
+ * gets the most even ones that fit.
  *
  * More offloading lets stages have more layers, and slows all of them. So a split is fastest either
  * without offloading or at a ratio at which some stage could just take one more layer: those ratios
  * are visited from below, each with the fastest split of the layers that the stages can hold there
  * (time/split.h), until even a split that fits whatever it needs would be slower.
  */
-#include "layout/time/split.h"
 #include "base/memory.h"
 #include "layout/search/search_internal.h"
 
@@ -65,7 +64,7 @@ static struct splitting splitting_of(struct erg_layout_splitter *splitter,
         .splitter = splitter,
         .places = places,
         .layout = layout,
-        .layers = places->time[0].request->model->layers,
+        .layers = places->on[0].search->model->layers,
         .pace_weight = (double)layout->microbatches - share,
         .sum_weight = share,
     };
@@ -135,7 +134,7 @@ static size_t add_alike(struct erg_split_group *groups, size_t count,
 }
 
 /* Of each place the two ends, and by their messages to both sides what lies between. */
-enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_PLACES };
+enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_KINDS };
 
 /* Stages that are alike in one group each. */
 static size_t fill_alike(struct erg_split_group *groups, const struct splitting *at, double offload)
@@ -216,7 +215,7 @@ static double ratio_for(const struct splitting *at, long stage, long layers, dou
 static double next_ratio(const struct splitting *at, long stage, double offload)
 {
     const struct erg_layout_room *room = &at->splitter->rooms[stage];
-    if (room->layers >= room->useful || !on(at, stage)->search->offload || at->layout->pipeline < 3)
+    if (room->layers >= room->useful || !on(at, stage)->offload || at->layout->pipeline < 3)
         return INFINITY;
     return ratio_for(at, stage, room->layers + 1, offload);
 }
@@ -311,7 +310,7 @@ static double grow_rooms(const struct splitting *at)
     for (long stage = 0; stage < stages && offload <= 1; stage++) {
         struct erg_layout_room *room = &rooms[stage];
         bool grows = room->next <= offload, shrinks = false;
-        bool may_shrink = on(at, stage)->search->host_bytes > 0 ||
+        bool may_shrink = on(at, stage)->kind->host_bytes > 0 ||
                           erg_memory_groups(at->layout, stage) < FEW_GROUPS;
         room->layers += grows;
         for (; may_shrink && room->layers > 0 && !holds(at, stage, room->layers, offload);

@@ -7,26 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void erg_layout_pieces_init(struct erg_layout_pieces *pieces,
-                            const struct erg_layout_search *search, const struct erg_layout *layout)
-{
-    erg_time_parts_init(&pieces->parts, &search->time, layout->tensor, layout->context,
-                        layout->microbatch, layout->sequence, search->gpus);
-    erg_memory_sizes_init(&pieces->sizes, search->time.model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
-}
-
-void erg_layout_places_init(struct erg_layout_places *places,
-                            const struct erg_layout_search *search,
-                            const struct erg_layout_pieces *pieces, const struct erg_layout *layout,
-                            double gradient_bandwidth)
-{
-    places->count = 1;
-    places->on[0] = (struct erg_layout_on){search, pieces};
-    erg_time_place_init(&places->time[0], &search->time, &pieces->parts, layout,
-                        gradient_bandwidth);
-}
-
 static void settle_rate(struct erg_layout_candidate *candidate)
 {
     candidate->tokens_per_s =
@@ -102,15 +82,16 @@ static void split_one(struct erg_layout_splitter *splitter, const struct erg_lay
 static bool split_nearest(struct erg_layout_splitter *splitter,
                           const struct erg_layout_places *places, struct erg_layout *layout)
 {
-    struct erg_layout_search larger = *places->on[0].search;
+    const struct erg_layout_search *search = places->on[0].search;
+    struct erg_layout_kind larger = *places->on[0].kind;
     struct erg_layout_places there = *places;
     struct erg_layout tried = *layout;
     double low = 0, high = larger.memory_bytes;
-    there.on[0].search = &larger;
+    there.on[0].kind = &larger;
     larger.host_bytes = 0;
-    if (larger.per_stage)
-        while (!(larger.recomputes & 1u << tried.recompute) ||
-               (larger.recomputes >> tried.recompute) > 1)
+    if (search->per_stage)
+        while (!(search->recomputes & 1u << tried.recompute) ||
+               (search->recomputes >> tried.recompute) > 1)
             tried.recompute = (tried.recompute + 1) % ERG_RECOMPUTES;
     while (high < 0x1p60 &&
            erg_layout_split_fastest(splitter, &there, &tried, INFINITY) == INFINITY) {
@@ -139,8 +120,7 @@ static void say_binding(struct erg_error *err, const struct erg_layout *layout,
     long worst_stage = 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
-        const struct erg_memory_request request = {.model = on->search->time.model,
-                                                   .layout = layout};
+        const struct erg_memory_request request = {.model = on->search->model, .layout = layout};
         struct erg_memory_stage closed;
         erg_memory_closed(&closed, &request, &on->pieces->sizes, stage);
         if (closed.peak_bytes > worst.peak_bytes) {
@@ -189,17 +169,18 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
 {
     const struct erg_layout *layout = &candidate->layout;
     const struct erg_layout_search *search = places->on[0].search;
+    const struct erg_layout_kind *kind = places->on[0].kind;
     double excess = 0;
-    enum erg_layout_verdict verdict =
-        search->per_stage
-            ? erg_layout_settle_stages(candidate, stages, places, search->recomputes, &excess)
-            : erg_layout_settle_memory(candidate, places, &excess);
+    enum erg_layout_verdict verdict = erg_layout_settle(candidate, stages, places, &excess);
+    if (verdict == ERG_LAYOUT_TOO_LARGE && places->count > 1)
+        return erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than there are",
+                        erg_layout_gib_up(excess));
     if (verdict == ERG_LAYOUT_TOO_LARGE) {
-        bool offloads = search->offload && layout->pipeline >= 3;
+        bool offloads = places->on[0].offload && layout->pipeline >= 3;
         erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
                  erg_layout_gib_up(search->per_stage ? excess
                                                      : erg_layout_memory_excess(layout, places)),
-                 search->memory_bytes / 0x1p30, offloads ? ", whatever is offloaded" : "");
+                 kind->memory_bytes / 0x1p30, offloads ? ", whatever is offloaded" : "");
         if (err) {
             candidate->layout.offload = offloads ? 1 : layout->offload;
             say_binding(err, layout, places);
@@ -209,7 +190,7 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
     if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
         return erg_fail(err, ERG_INFEASIBLE,
                         "offloads %.1f GiB more to a node's host memory than its %.1f GiB",
-                        erg_layout_gib_up(excess), search->host_bytes / 0x1p30);
+                        erg_layout_gib_up(excess), kind->host_bytes / 0x1p30);
     return 0;
 }
 
@@ -236,15 +217,14 @@ static int fail_batch(const struct erg_layout_search *search, const struct erg_l
                     stages);
 }
 
-/* Degrees, batch and microbatches, and whether the layers can be cut at all; `chunks_differ`: they
- * need not be divided equally. */
-static int fill(struct erg_layout_candidate *candidate, const struct erg_layout_search *search,
-                bool chunks_differ, struct erg_error *err)
+/* The data degree and the block of a layout on one kind. */
+static int fill_data(struct erg_layout_candidate *candidate, const struct erg_layout_search *search,
+                     struct erg_error *err)
 {
-    const struct erg_time_machine *machine = search->time.machine;
     struct erg_layout *own = &candidate->layout;
-    long most = search->group_most > 0 ? search->group_most : machine->node_gpus;
-    long pipeline = own->tensor * own->context * own->pipeline;
+    const long node_gpus = search->kinds[0].machine.node_gpus;
+    const long most = search->group_most > 0 ? search->group_most : node_gpus;
+    const long pipeline = own->tensor * own->context * own->pipeline;
     if (erg_layout_check_group(own, search->gpus, most, err) != 0) {
         if (err)
             err->status = ERG_INFEASIBLE;
@@ -256,6 +236,18 @@ static int fill(struct erg_layout_candidate *candidate, const struct erg_layout_
                         "multiple of that",
                         own->tensor, own->context, own->pipeline, pipeline, search->gpus);
     own->data = search->gpus / pipeline;
+    candidate->blocks[0] = (struct erg_layout_block){.stages = own->pipeline};
+    candidate->block_count = 1;
+    return 0;
+}
+
+/* Batch and microbatches, and whether the layers can be cut at all; `chunks_differ`: they need not
+ * be divided equally. */
+static int fill_batch(struct erg_layout_candidate *candidate,
+                      const struct erg_layout_search *search, bool chunks_differ,
+                      struct erg_error *err)
+{
+    struct erg_layout *own = &candidate->layout;
     own->sequence = search->sequence;
     own->offload = search->offload ? 0 : own->offload;
     candidate->batch = erg_layout_choose_batch(search, own);
@@ -265,7 +257,7 @@ static int fill(struct erg_layout_candidate *candidate, const struct erg_layout_
     struct erg_layout checked = *own;
     if (chunks_differ)
         checked.pipeline = checked.virtual_stages = 1;
-    if (erg_layout_check(&checked, search->time.model, err) != 0) {
+    if (erg_layout_check(&checked, search->model, err) != 0) {
         if (err)
             err->status = ERG_INFEASIBLE;
         return -1;
@@ -280,15 +272,16 @@ static int settle_chunks(struct erg_layout_candidate *candidate, bool split,
     const struct erg_layout_search *search = places->on[0].search;
     struct erg_layout_splitter splitter;
     struct erg_layout_stages stages;
-    erg_layout_splitter_init(&splitter, search->time.model->layers);
-    erg_layout_stages_init(&stages, search->time.model->layers);
+    erg_layout_splitter_init(&splitter, search->model->layers);
+    erg_layout_stages_init(&stages, search->model->layers);
     if (split && search->per_stage)
         split_stages(&splitter, &stages, places, &candidate->layout);
     else if (split)
         split_one(&splitter, places, &candidate->layout);
     const double offload = candidate->layout.offload;
     int status = settle_one(candidate, &stages, places, err);
-    if (status && split && err && split_nearest(&splitter, places, &candidate->layout)) {
+    if (status && split && err && places->count == 1 &&
+        split_nearest(&splitter, places, &candidate->layout)) {
         candidate->layout.offload = offload;
         settle_one(candidate, &stages, places, err);
     }
@@ -300,31 +293,29 @@ static int settle_chunks(struct erg_layout_candidate *candidate, bool split,
         erg_layout_own_lists(candidate);
     if (!status && split)
         erg_layout_refine_split(candidate, &splitter, &stages, places, INFINITY);
+    if (!status)
+        erg_layout_fill_peaks(candidate, places);
     erg_layout_stages_release(&stages);
     erg_layout_splitter_release(&splitter);
     return status;
 }
 
-int erg_layout_evaluate(struct erg_layout_candidate *candidate,
-                        const struct erg_layout_search *search, const struct erg_layout *layout,
-                        struct erg_error *err)
+/* A candidate of which the degrees and the blocks are known. */
+static int evaluate(struct erg_layout_candidate *candidate, const struct erg_layout_search *search,
+                    struct erg_error *err)
 {
-    const long chunks = layout->pipeline * layout->virtual_stages;
-    const long layers = search->time.model->layers;
+    const struct erg_layout *layout = &candidate->layout;
+    const long chunks = layout->pipeline * layout->virtual_stages, layers = search->model->layers;
     const bool divides = chunks > 0 && layers % chunks == 0;
-    const bool split = search->unequal && !layout->chunk_layers && layout->pipeline > 1 &&
+    const bool split = !search->equal_stages && !layout->chunk_layers && layout->pipeline > 1 &&
                        chunks < layers &&
                        (layout->cut == ERG_CUT_ANY || (layout->cut == ERG_CUT_EVENLY && !divides));
-    *candidate = (struct erg_layout_candidate){.layout = *layout};
-    if (fill(candidate, search, split, err) != 0)
-        return -1;
-    struct erg_layout_pieces pieces;
+    struct erg_layout_site site;
     struct erg_layout_places places;
-    const struct erg_layout *own = &candidate->layout;
-    erg_layout_pieces_init(&pieces, search, own);
-    erg_layout_places_init(&places, search, &pieces, own,
-                           erg_time_group_bandwidth(&search->time, own->tensor,
-                                                    own->context * own->data, search->gpus));
+    if (fill_batch(candidate, search, split, err) != 0)
+        return -1;
+    erg_layout_site_init(&site, search);
+    erg_layout_places_init(&places, &site, layout, candidate->blocks, candidate->block_count);
     if (!split || !divides)
         return settle_chunks(candidate, split, &places, err);
     struct erg_layout_candidate differing = *candidate;
@@ -341,4 +332,23 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
         erg_layout_candidate_release(&differing);
     }
     return 0;
+}
+
+int erg_layout_evaluate(struct erg_layout_candidate *candidate,
+                        const struct erg_layout_search *search, const struct erg_layout *layout,
+                        struct erg_error *err)
+{
+    *candidate = (struct erg_layout_candidate){.layout = *layout};
+    return fill_data(candidate, search, err) || evaluate(candidate, search, err) ? -1 : 0;
+}
+
+int erg_layout_evaluate_on(struct erg_layout_candidate *candidate,
+                           const struct erg_layout_search *search, const struct erg_layout *layout,
+                           const struct erg_layout_block *blocks, size_t count,
+                           struct erg_error *err)
+{
+    struct erg_layout_candidate given = {.layout = *layout, .block_count = count};
+    memcpy(given.blocks, blocks, count * sizeof *blocks);
+    *candidate = given;
+    return erg_layout_check_search(search, err) || evaluate(candidate, search, err) ? -1 : 0;
 }

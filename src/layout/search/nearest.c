@@ -1,4 +1,5 @@
-#include "layout/search/change.h"
+/* The smallest change with which a layout, or a job, would fit, found by trying. */
+#include "layout/search/nearest.h"
 
 #include "base/memory.h"
 
@@ -50,8 +51,8 @@ static bool is_allowed(const struct erg_layout_search *search, enum field field,
 
 static long largest(const struct erg_layout_search *search, enum field field)
 {
-    long node = search->group_most > 0 ? search->group_most : search->time.machine->node_gpus;
-    long layers = search->time.model->layers;
+    long node = search->group_most > 0 ? search->group_most : search->kinds[0].machine.node_gpus;
+    long layers = search->model->layers;
     const long most[FIELDS] = {node, node, layers, layers, search->batch_most, ERG_RECOMPUTE_FULL};
     return most[field];
 }
@@ -79,8 +80,8 @@ static void try_fields(struct erg_layout_change *change, const struct erg_layout
         for (long value = field == RECOMPUTE ? 0 : 1; value <= largest(search, field); value++) {
             struct erg_layout tried = *layout;
             if (!is_allowed(search, field, value) ||
-                !set(&tried, field, value, search->time.model->layers) ||
-                tried.pipeline * tried.virtual_stages > search->time.model->layers)
+                !set(&tried, field, value, search->model->layers) ||
+                tried.pipeline * tried.virtual_stages > search->model->layers)
                 continue;
             if (left > 1)
                 try_fields(change, search, &tried, field + 1, left - 1, changed);
@@ -94,18 +95,18 @@ static double needed_memory(const struct erg_layout_search *search, const struct
 {
     struct erg_layout_search larger = *search;
     struct erg_layout_candidate candidate;
-    double low = search->memory_bytes, high = 1e6 * low;
-    larger.memory_bytes = high;
-    larger.host_bytes = 0;
+    double low = search->kinds[0].memory_bytes, high = 1e6 * low;
+    larger.kinds[0].memory_bytes = high;
+    larger.kinds[0].host_bytes = 0;
     if (erg_layout_evaluate(&candidate, &larger, layout, NULL) != 0)
         return 0;
     erg_layout_candidate_release(&candidate);
     while (high > 1.001 * low) {
-        larger.memory_bytes = sqrt(low * high);
+        larger.kinds[0].memory_bytes = sqrt(low * high);
         bool fits = erg_layout_evaluate(&candidate, &larger, layout, NULL) == 0;
         if (fits)
             erg_layout_candidate_release(&candidate);
-        *(fits ? &high : &low) = larger.memory_bytes;
+        *(fits ? &high : &low) = larger.kinds[0].memory_bytes;
     }
     return high;
 }
@@ -116,7 +117,7 @@ void erg_layout_find_change(struct erg_layout_change *change,
     struct erg_layout_search plain = *search;
     *change = (struct erg_layout_change){.memory_bytes = needed_memory(search, layout)};
     try_fields(change, search, layout, 0, 1, 1);
-    plain.unequal = false; /* splits of so many layouts would take long */
+    plain.equal_stages = true; /* splits of so many layouts would take long */
     if (!change->changed)
         try_fields(change, &plain, layout, 0, 2, 2);
 }
@@ -132,7 +133,8 @@ void erg_layout_change_release(struct erg_layout_change *change)
 long erg_layout_fewest_gpus(const struct erg_layout_search *search, long most)
 {
     struct erg_layout_search other = *search;
-    long node = search->time.machine->node_gpus;
+    long node = search->kinds[0].machine.node_gpus;
+    other.kinds[0].gpus = most;
     for (other.gpus = 1; other.gpus <= most; other.gpus += other.gpus < node ? 1 : node)
         if ((other.gpus >= node || node % other.gpus == 0) && erg_layout_any_fits(&other))
             return other.gpus;
@@ -156,16 +158,16 @@ double erg_layout_least_memory(const struct erg_layout_search *search)
 {
     enum { DOUBLINGS = 12 };
     struct erg_layout_search other = *search;
-    double low = search->memory_bytes, high = low;
+    double low = search->kinds[0].memory_bytes, high = low;
     bool fits = false;
     for (int i = 0; i < DOUBLINGS && !fits; i++) {
         low = high;
-        other.memory_bytes = high = 2 * low;
+        other.kinds[0].memory_bytes = high = 2 * low;
         fits = erg_layout_any_fits(&other);
     }
     while (fits && high - low > 0.02 * 0x1p30 && high > 1.0005 * low) {
-        other.memory_bytes = (low + high) / 2;
-        *(erg_layout_any_fits(&other) ? &high : &low) = other.memory_bytes;
+        other.kinds[0].memory_bytes = (low + high) / 2;
+        *(erg_layout_any_fits(&other) ? &high : &low) = other.kinds[0].memory_bytes;
     }
     return fits ? high : 0;
 }

@@ -1,6 +1,7 @@
-#include "cli/plan_change.h"
+/* What ergon plan says behind a refusal: the smallest change that would help. */
+#include "cli/plan_answer.h"
 
-#include "layout/search/change.h"
+#include "layout/search/nearest.h"
 
 #include <math.h>
 
@@ -20,7 +21,7 @@ int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layou
 {
     struct erg_layout_change change;
     struct erg_text parts = {0}, hint = {0};
-    const long layers = search->time.model->layers;
+    const long layers = search->model->layers;
     const struct erg_error refused = *err;
     erg_layout_find_change(&change, search, layout);
     const struct erg_layout *changed = &change.candidate.layout;
@@ -71,8 +72,8 @@ int erg_plan_say_needed(struct erg_layout_remedy *remedy, const struct erg_layou
     const struct erg_error refused = *err;
     if (refused.status != ERG_INFEASIBLE)
         return -1;
-    long node = search->time.machine->node_gpus;
-    long most = search->time.machine->network_bandwidth > 0 ? MOST_NODES * node : node;
+    long node = search->kinds[0].machine.node_gpus;
+    long most = search->kinds[0].machine.network_bandwidth > 0 ? MOST_NODES * node : node;
     const long gpus = erg_layout_fewest_gpus(search, most);
     const long batch = erg_layout_nearest_batch(search, MOST_BATCH);
     const double memory_bytes = erg_layout_least_memory(search);

@@ -1,8 +1,8 @@
 /*
  * What is missing: the smallest change with which a layout, or a job, would fit. Found by trying.
  */
-#ifndef ERG_LAYOUT_SEARCH_CHANGE_H
-#define ERG_LAYOUT_SEARCH_CHANGE_H
+#ifndef ERG_LAYOUT_SEARCH_NEAREST_H
+#define ERG_LAYOUT_SEARCH_NEAREST_H
 
 #include "layout/search/search.h"
 

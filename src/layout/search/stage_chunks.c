@@ -79,7 +79,7 @@ bool erg_layout_stage_holds(long *chunk_layers, const struct erg_layout_places *
 {
     const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
     const long chunks = layout->virtual_stages, most = layers - chunks + 1;
-    const double own = on->search->offload ? offload : 0;
+    const double own = on->offload ? offload : 0;
     erg_layout_set_even(chunk_layers, layout, stage, layers);
     if (fits(chunk_layers, on, layout, stage, own))
         return true;
@@ -104,7 +104,7 @@ double erg_layout_stage_ratio(long *chunk_layers, const struct erg_layout_places
 {
     const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
     const long chunks = layout->virtual_stages, most = layers - chunks + 1;
-    if (!on->search->offload)
+    if (!on->offload)
         return erg_layout_stage_holds(chunk_layers, places, layout, stage, layers, 0) ? offload
                                                                                       : INFINITY;
     erg_layout_set_even(chunk_layers, layout, stage, layers);

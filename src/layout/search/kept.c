@@ -1,0 +1,209 @@
+/* What is kept while a search goes on, and the fastest splits of the layers of that. */
+#include "base/interrupt.h"
+#include "base/memory.h"
+#include "layout/search/search_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Degrees, recomputation and where stages lie; 0: the same. */
+static long compare_degrees(const struct erg_layout_candidate *one,
+                            const struct erg_layout_candidate *other)
+{
+    const struct erg_layout *a = &one->layout, *b = &other->layout;
+    const long differences[] = {
+        a->tensor - b->tensor,
+        a->context - b->context,
+        a->pipeline - b->pipeline,
+        a->virtual_stages - b->virtual_stages,
+        a->microbatch - b->microbatch,
+        (long)a->recompute - (long)b->recompute,
+        a->data - b->data,
+        (long)one->block_count - (long)other->block_count,
+    };
+    for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)
+        if (differences[i])
+            return differences[i];
+    for (size_t i = 0; i < one->block_count; i++) {
+        const struct erg_layout_block *own = &one->blocks[i], *its = &other->blocks[i];
+        if (own->kind != its->kind || own->stages != its->stages)
+            return own->kind != its->kind ? (long)own->kind - (long)its->kind
+                                          : own->stages - its->stages;
+    }
+    return 0;
+}
+
+static bool is_better(const struct erg_layout_candidate *a, const struct erg_layout_candidate *b)
+{
+    if (a->tokens_per_s != b->tokens_per_s)
+        return a->tokens_per_s > b->tokens_per_s;
+    const long difference = compare_degrees(a, b);
+    return difference ? difference < 0 : !a->chunk_layers && b->chunk_layers;
+}
+
+/* Puts a candidate where it belongs, for which there is room; its lists are not copied. */
+static void insert(struct erg_layout_found *found, const struct erg_layout_candidate *item)
+{
+    size_t place = found->count++;
+    for (; place > 0 && is_better(item, &found->items[place - 1]); place--)
+        found->items[place] = found->items[place - 1];
+    found->items[place] = *item;
+}
+
+void erg_layout_found_shorten(struct erg_layout_found *found, size_t count)
+{
+    while (found->count > count)
+        erg_layout_candidate_release(&found->items[--found->count]);
+}
+
+void erg_layout_found_release(struct erg_layout_found *found)
+{
+    erg_layout_found_shorten(found, 0);
+    free(found->items);
+    found->items = NULL;
+}
+
+/* ---- while a search goes on ---- */
+
+void erg_layout_kept_init(struct erg_layout_kept *kept, struct erg_layout_found *found,
+                          const struct erg_layout_search *search)
+{
+    const size_t most =
+        search->top > ERG_LAYOUT_LEAST_KEPT ? search->top : (size_t)ERG_LAYOUT_LEAST_KEPT;
+    *kept = (struct erg_layout_kept){.found = found, .most = most, .search = search};
+    found->items = erg_xcalloc(most, sizeof *found->items);
+}
+
+double erg_layout_kept_least_rate(const struct erg_layout_kept *kept)
+{
+    const struct erg_layout_found *found = kept->found;
+    return found->count < kept->most ? 0 : found->items[found->count - 1].tokens_per_s;
+}
+
+/* It is not kept, but another split of its layers may be faster. */
+static void let_go(struct erg_layout_kept *kept, const struct erg_layout_candidate *candidate)
+{
+    kept->others = fmax(kept->others, erg_layout_most_rate(candidate));
+    if (kept->search->each)
+        kept->search->each(kept->search->context, candidate);
+}
+
+void erg_layout_keep(struct erg_layout_kept *kept, const struct erg_layout_candidate *candidate)
+{
+    struct erg_layout_found *found = kept->found;
+    if (found->count == kept->most) {
+        struct erg_layout_candidate *last = &found->items[found->count - 1];
+        if (!is_better(candidate, last)) {
+            let_go(kept, candidate);
+            return;
+        }
+        let_go(kept, last);
+        erg_layout_found_shorten(found, found->count - 1);
+    }
+    struct erg_layout_candidate own = *candidate;
+    erg_layout_own_lists(&own);
+    insert(found, &own);
+}
+
+/* ---- the fastest splits ---- */
+
+/* Whether the same degrees are there with equal stages, or a split, that is as fast. */
+static bool is_beaten(const struct erg_layout_found *found, size_t index)
+{
+    const struct erg_layout_candidate *item = &found->items[index];
+    if (!item->chunk_layers)
+        return false;
+    for (size_t i = 0; i < found->count; i++) {
+        const struct erg_layout_candidate *other = &found->items[i];
+        if (i != index && compare_degrees(other, item) == 0 &&
+            (other->chunk_layers ? i < index : other->time.total <= item->time.total))
+            return true;
+    }
+    return false;
+}
+
+/* Whether of these degrees a split is among what was found. */
+static bool has_split(const struct erg_layout_found *found, const struct erg_layout_candidate *item)
+{
+    bool any = false;
+    for (size_t i = 0; i < found->count && !any; i++)
+        any = found->items[i].chunk_layers && compare_degrees(&found->items[i], item) == 0;
+    return any;
+}
+
+/* One layout with the fastest split of its layers, of those that may be among the wanted. Of equal
+ * chunks, if some of the same stages' layers are not found yet. */
+static void refine_one(struct erg_layout_found *refined, const struct erg_layout_kept *kept,
+                       size_t index, struct erg_layout_site *site,
+                       struct erg_layout_splitter *splitter, struct erg_layout_stages *stages)
+{
+    const struct erg_layout_search *search = kept->search;
+    struct erg_layout_candidate item = kept->found->items[index];
+    struct erg_layout_places places;
+    double limit_s = INFINITY;
+    if (refined->count >= search->top)
+        limit_s = (double)(item.batch * item.layout.sequence) /
+                  refined->items[search->top - 1].tokens_per_s;
+    const bool equal = !item.chunk_layers;
+    if (equal && (search->equal_stages || has_split(kept->found, &item))) {
+        insert(refined, &item);
+        return;
+    }
+    erg_layout_places_init(&places, site, &item.layout, item.blocks, item.block_count);
+    struct erg_layout_candidate chunks = item; /* equal ones stay as they are */
+    if (equal)
+        erg_layout_own_lists(&item);
+    if (erg_layout_refine_split(&item, splitter, stages, &places, limit_s))
+        erg_layout_fill_peaks(&item, &places);
+    if (equal) {
+        chunks.bound_s = item.bound_s;
+        insert(refined, &chunks);
+    }
+    if (!item.chunk_layers) {
+        erg_layout_candidate_release(&item);
+        return;
+    }
+    insert(refined, &item);
+    refined->evaluated += equal; /* a layout more */
+    refined->feasible += equal;
+}
+
+/* The fastest of what was refined; nothing else does more than `others`. */
+static void take_fastest(struct erg_layout_kept *kept)
+{
+    struct erg_layout_found *found = kept->found;
+    size_t count = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        let_go(kept, &found->items[i]);
+        if (count < kept->search->top && !is_beaten(found, i))
+            found->items[count++] = found->items[i];
+        else
+            erg_layout_candidate_release(&found->items[i]);
+    }
+    found->count = count;
+    found->gap = fmax(0, kept->others / found->items[0].tokens_per_s - 1);
+}
+
+int erg_layout_kept_refine(struct erg_layout_kept *kept, struct erg_layout_site *site,
+                           struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
+                           struct erg_error *err)
+{
+    struct erg_layout_found *found = kept->found, refined = *found;
+    int status = 0;
+    if (found->slower + found->bounded > 0) /* than the last that is kept */
+        kept->others = fmax(kept->others, found->items[found->count - 1].tokens_per_s);
+    refined.items = erg_xcalloc(2 * found->count, sizeof *refined.items);
+    refined.count = 0;
+    for (size_t i = 0; i < found->count; i++) {
+        if (status == 0)
+            status = erg_interrupt_check(err);
+        if (status == 0)
+            refine_one(&refined, kept, i, site, splitter, stages);
+        else
+            insert(&refined, &found->items[i]);
+    }
+    free(found->items);
+    *found = refined;
+    take_fastest(kept);
+    return status;
+}
