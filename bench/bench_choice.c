@@ -9,7 +9,7 @@
 #include "check.h"
 
 #include "base/clock.h"
-#include "layout/energy/mixed.h"
+#include "layout/energy/choice.h"
 
 #include <math.h>
 
@@ -126,9 +126,8 @@ static int plan(struct totals *totals, const struct job *job, struct erg_error *
     struct erg_gpu *gpus[2];
     struct erg_engine *engines[2];
     struct erg_model *model;
-    struct erg_mixed_kind kinds[2];
+    struct erg_layout_kind kinds[2];
     struct erg_layout_search searches[MOST_NUMBERS];
-    struct erg_mixed_search mixed = {0};
     if (erg_cluster_load(&cluster, ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml",
                          err) ||
         erg_model_load(&model, job->model, err))
@@ -141,39 +140,29 @@ static int plan(struct totals *totals, const struct job *job, struct erg_error *
             return -1;
         engines[k]->peak_flops = k ? 312e12 : engines[k]->peak_flops;
         engines[k]->host_link_bandwidth = job->offload_rate;
-        kinds[k] = (struct erg_mixed_kind){.name = names[k],
-                                           .gpu = gpus[k],
-                                           .engine = engines[k],
-                                           .gpus = job->gpus[0] / 2,
-                                           .memory_bytes = 0.9 * gpus[k]->memory_bytes};
+        kinds[k] = (struct erg_layout_kind){.name = names[k],
+                                            .gpu = gpus[k],
+                                            .engine = engines[k],
+                                            .gpus = job->mixed ? job->gpus[0] / 2 : 1024,
+                                            .memory_bytes = 0.9 * gpus[k]->memory_bytes};
         erg_time_machine_init(&kinds[k].machine, gpus[k], cluster);
     }
-    const struct erg_layout_energy_request energy = {.time = {model, engines[0], &kinds[0].machine},
-                                                     .gpu = gpus[0]};
     struct erg_layout_choice_request request = {
-        .searches = searches, .energy = &energy, .most = 24, .more = 24, .tolerance = 0.003};
-    for (int i = 0; i < MOST_NUMBERS && job->gpus[i]; i++)
-        searches[request.search_count++] =
-            (struct erg_layout_search){.time = energy.time,
-                                       .gpus = job->gpus[i],
-                                       .sequence = job->sequence,
-                                       .batch_least = job->batch,
-                                       .batch_most = job->batch,
-                                       .memory_bytes = kinds[0].memory_bytes,
-                                       .recomputes = job->recomputes,
-                                       .offload = job->offload_rate > 0,
-                                       .unequal = true,
-                                       .top = 64};
-    mixed = (struct erg_mixed_search){.model = model,
-                                      .kinds = kinds,
-                                      .kind_count = 2,
-                                      .sequence = job->sequence,
-                                      .batch_least = job->batch,
-                                      .batch_most = job->batch,
-                                      .recomputes = job->recomputes,
-                                      .top = 64};
-    const struct erg_layout_source source = erg_mixed_source(&mixed);
-    request.source = job->mixed ? &source : NULL;
+        .searches = searches, .most = 24, .more = 24, .tolerance = 0.003};
+    for (int i = 0; i < MOST_NUMBERS && job->gpus[i]; i++) {
+        struct erg_layout_search *search = &searches[request.search_count++];
+        *search = (struct erg_layout_search){.model = model,
+                                             .kind_count = job->mixed ? 2 : 1,
+                                             .gpus = job->mixed ? 0 : job->gpus[i],
+                                             .sequence = job->sequence,
+                                             .batch_least = job->batch,
+                                             .batch_most = job->batch,
+                                             .recomputes = job->recomputes,
+                                             .offload = job->offload_rate > 0,
+                                             .top = 64};
+        for (size_t k = 0; k < search->kind_count; k++)
+            search->kinds[k] = kinds[k];
+    }
     int status = ask_all(totals, job, &request, err);
     for (int k = 0; k < 2; k++) {
         erg_engine_free(engines[k]);

@@ -1,12 +1,10 @@
 /* The planned frontier without plans. */
-#include "iteration/prices_internal.h"
 #include "iteration/tables_internal.h"
 
 struct passing {
     struct timecost_visitor visitor;
     const struct option_tables *tables;
     const struct erg_schedule *schedule;
-    struct erg_prices *prices;
     bool (*each)(void *context, struct erg_breakpoint at, double slope_w);
     void *context;
     double cost_j; /* C where the sweep is */
@@ -24,16 +22,6 @@ static void pass_piece(struct timecost_visitor *visitor, int32_t from, int32_t t
     double slope_w = (double)slope * passing->tables->slope_unit_w;
     passing->cost_j += slope_w * (double)(from - to) * passing->tables->tick_s;
     pass_on(passing, to, slope_w);
-    if (visitor->enough)
-        visitor->deadline = to;
-}
-
-/* The only plan that is asked for is the last one. */
-static void take_prices(struct timecost_visitor *visitor, const struct timecost_plan *plan)
-{
-    const struct passing *passing = visitor->context;
-    prices_set(passing->prices, passing->schedule, plan->flow, passing->tables->slope_unit_w);
-    visitor->deadline = -1;
 }
 
 static int sweep(struct passing *passing, struct erg_error *err)
@@ -41,10 +29,8 @@ static int sweep(struct passing *passing, struct erg_error *err)
     const struct erg_schedule *schedule = passing->schedule;
     struct timecost_problem problem;
     option_tables_problem(passing->tables, schedule, &problem);
-    passing->visitor = (struct timecost_visitor){.context = passing,
-                                                 .deadline = timecost_longest_path(&problem, 1),
-                                                 .piece = pass_piece,
-                                                 .plan = take_prices};
+    passing->visitor =
+        (struct timecost_visitor){.context = passing, .deadline = -1, .piece = pass_piece};
     passing->cost_j = option_tables_cheapest_j(passing->tables, schedule);
     pass_on(passing, timecost_longest_path(&problem, 0), 0);
     int result = passing->visitor.enough ? 0 : timecost_sweep(&problem, &passing->visitor, err);
@@ -54,19 +40,14 @@ static int sweep(struct passing *passing, struct erg_error *err)
 
 int erg_iteration_sweep(const struct erg_pipeline *pipeline, const struct erg_frontier *tables,
                         bool (*each)(void *context, struct erg_breakpoint at, double slope_w),
-                        void *context, struct erg_prices *prices, struct erg_error *err)
+                        void *context, struct erg_error *err)
 {
     struct erg_schedule schedule;
     struct option_tables options = {0};
-    struct passing passing = {.tables = &options,
-                              .schedule = &schedule,
-                              .prices = prices,
-                              .each = each,
-                              .context = context};
-    *prices = (struct erg_prices){0};
+    struct passing passing = {
+        .tables = &options, .schedule = &schedule, .each = each, .context = context};
     if (erg_schedule_init(&schedule, pipeline, err) != 0)
         return -1;
-    prices_init(prices, pipeline);
     int result = option_tables_init(&options, &schedule, tables, 0, err);
     if (result == 0)
         result = sweep(&passing, err);

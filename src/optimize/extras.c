@@ -3,7 +3,7 @@
 #include "optimize/optimization_internal.h"
 
 #include "base/memory.h"
-#include "layout/energy/energy.h"
+#include "layout/energy/layout_energy.h"
 
 static void add(struct erg_cost *sum, const struct erg_pass_cost *pass)
 {

@@ -26,8 +26,9 @@ static void lie(struct lying *lies, const struct erg_layout_search *search,
     }
 }
 
-void erg_layout_candidate_energy(struct erg_layout_energy *energy, const struct erg_layout_search *search,
-                      const struct erg_layout_candidate *candidate)
+void erg_layout_candidate_energy(struct erg_layout_energy *energy,
+                                 const struct erg_layout_search *search,
+                                 const struct erg_layout_candidate *candidate)
 {
     const struct erg_layout *layout = &candidate->layout;
     struct lying lies;
@@ -47,8 +48,8 @@ void erg_layout_candidate_energy(struct erg_layout_energy *energy, const struct 
 }
 
 void *erg_layout_locate(struct erg_layout_frontier_request *request,
-                       const struct erg_layout_search *search,
-                       const struct erg_layout_candidate *candidate)
+                        const struct erg_layout_search *search,
+                        const struct erg_layout_candidate *candidate)
 {
     struct lying *lies = erg_xcalloc(1, sizeof *lies);
     lie(lies, search, candidate);

@@ -21,7 +21,7 @@
 #ifndef ERG_LAYOUT_ENERGY_CHOICE_H
 #define ERG_LAYOUT_ENERGY_CHOICE_H
 
-#include "layout/energy/frontier.h"
+#include "layout/energy/layout_frontier.h"
 #include "layout/search/search.h"
 
 struct erg_layout_choice_request {
@@ -30,7 +30,6 @@ struct erg_layout_choice_request {
      */
     const struct erg_layout_search *searches;
     size_t search_count;
-    const struct erg_layout_energy_request *energy; /* of one kind */
     struct erg_goal query; /* its bounds of memory and GPUs are those of the searches */
     bool whole_union;      /* also the frontier over all layouts */
     size_t most;           /* layouts that are solved, at least 1 */

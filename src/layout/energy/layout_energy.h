@@ -56,7 +56,6 @@ enum erg_layout_energy_item {
     ERG_LAYOUT_ENERGY_ACTIVE,  /* while it works, beyond static power */
     ERG_LAYOUT_ENERGY_STATIC,  /* while it works */
     ERG_LAYOUT_ENERGY_WAITING, /* at blocking power */
-    ERG_LAYOUT_ENERGY_IDLE,    /* of GPUs that are held and have no work */
     ERG_LAYOUT_ENERGY_ITEMS,
 };
 const char *erg_layout_energy_item_name(enum erg_layout_energy_item item); /* "linear", … */
@@ -75,7 +74,6 @@ struct erg_layout_energy_request {
     struct erg_time_request time;
     const struct erg_gpu *gpu;
     double rates_mhz; /* 0: the rates were measured under the GPU's cap; see above */
-    long held_gpus; /* as many are kept for the job, the unused ones idle; 0: those of the layout */
 };
 
 /* `clock_mhz`: requested, within what the GPU can be locked to; 0: the highest. `uneven_s`: by how
@@ -136,8 +134,7 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
 
 /* Stages that follow each other on GPUs of one kind. */
 struct erg_layout_energy_place {
-    const struct erg_layout_energy_request
-        *request; /* of the kind; held GPUs count for the first */
+    const struct erg_layout_energy_request *request; /* of the kind */
     const struct erg_time_place *time;
     const struct erg_layout_costs *costs;
 };
