@@ -253,10 +253,7 @@ int erg_layout_choose(struct erg_layout_choice *choice,
 {
     struct erg_choice_state at;
     start(&at, choice, request);
-    int status = choose(&at, err) || erg_layout_choice_rank(choice, &request->query, err) ||
-                         erg_choice_refine(&at, err)
-                     ? -1
-                     : 0;
+    int status = choose(&at, err) || erg_layout_choice_rank(choice, &request->query, err) ? -1 : 0;
     finish(&at);
     return status;
 }
@@ -272,8 +269,7 @@ int erg_layout_choose_point(struct erg_layout_choice *choice,
     erg_layout_candidate_release(candidate);
     int status = erg_choice_solve_one(&at, layout, err) ||
                          (request->whole_union && erg_choice_fill_union(&at, err)) ||
-                         erg_layout_choice_rank(choice, &request->query, err) ||
-                         erg_choice_refine(&at, err)
+                         erg_layout_choice_rank(choice, &request->query, err)
                      ? -1
                      : 0;
     finish(&at);

@@ -104,7 +104,4 @@ int erg_choice_solve_one(struct erg_choice_state *at, struct erg_bounded_layout 
  */
 int erg_choice_fill_union(struct erg_choice_state *at, struct erg_error *err);
 
-/* The best plan of the picks is searched harder where that could save energy that matters. */
-int erg_choice_refine(struct erg_choice_state *at, struct erg_error *err);
-
 #endif

@@ -25,9 +25,9 @@ static bool has_budget(const struct erg_goal *query)
  */
 static void add_steps(struct erg_bounded_layout *layout, struct erg_goal query)
 {
-    enum { STEPS = 5 };
-    static const double steps[][STEPS] = {{1, 1.006, 1.012, 1.02, 1.035},
-                                          {1, 1.0003, 1.001, 1.003, 1.01}};
+    enum { STEPS = 8 };
+    static const double steps[][STEPS] = {{1, 1.004, 1.008, 1.012, 1.016, 1.02, 1.028, 1.035},
+                                          {1, 1.0003, 1.001, 1.002, 1.004, 1.006, 1.01, 1.015}};
     const bool early = query.objective == ERG_LEAST_POWER;
     struct erg_bound_point answer;
     if (query.objective == ERG_LEAST_ENERGY) /* it is on the way there from the fastest */
@@ -64,12 +64,13 @@ struct solve_batch {
     size_t count, added; /* added: that were not solved before */
 };
 
-/* So many points of one layout's frontier, and those that it asks for; `tries`: to compare it. */
-static int solve_layout(struct erg_layout_frontier *frontier,
-                        const struct erg_layout_choice_request *asked,
-                        const struct erg_bounded_layout *layout, size_t points, bool tries,
-                        struct erg_error *err)
+/* What was solved before is not solved again. */
+static int solve_one(void *context, size_t i, struct erg_error *err)
 {
+    struct solve_batch *batch = context;
+    const struct erg_layout_choice_request *asked = batch->at->request;
+    const struct erg_bounded_layout *layout = batch->layouts[i];
+    const size_t points = layout->solved ? 0 : POINTS;
     struct erg_layout_frontier_request request = {
         .points = points,
         .slower_points = points && asked->query.power_w > 0 ? SLOWER_POINTS : 0,
@@ -78,21 +79,11 @@ static int solve_layout(struct erg_layout_frontier *frontier,
         .deadline_count = layout->deadlines.count,
         .times_s = layout->times.items,
         .time_count = layout->times.count,
-        .tries = tries,
     };
     void *held = erg_layout_locate(&request, asked->searches, &layout->candidate);
-    int status = erg_layout_frontier_init(frontier, &request, err);
+    int status = erg_layout_frontier_init(&batch->frontiers[i], &request, err);
     free(held);
     return status;
-}
-
-/* What was solved before is not solved again. */
-static int solve_one(void *context, size_t i, struct erg_error *err)
-{
-    struct solve_batch *batch = context;
-    const struct erg_bounded_layout *layout = batch->layouts[i];
-    return solve_layout(&batch->frontiers[i], batch->at->request, layout,
-                        layout->solved ? 0 : POINTS, true, err);
 }
 
 /* What is only shown need not end just at the deadline, so not the points but the curve counts. */
@@ -271,66 +262,4 @@ int erg_choice_fill_union(struct erg_choice_state *at, struct erg_error *err)
         }
     }
     return status;
-}
-
-/* ---- the answer's plan, searched harder than those that were only compared ---- */
-
-/* Of the tolerance: less is not worth searches that take as long as all others together. */
-#define ENOUGH 0.1
-
-/*
- * How much less energy another plan of the layout could take in the answer's time, as a share: by
- * the continuous problem, which no plan beats. INFINITY: not known.
- */
-static double gain_left(const struct erg_choice_state *at, const struct erg_layout_pick *best)
-{
-    const struct erg_layout_frontier *frontier = &at->choice->layouts[best->option].frontier;
-    const struct erg_goal *query = &at->request->query;
-    double within_s = query->deadline_s > 0 ? query->deadline_s : INFINITY;
-    if (query->objective != ERG_LEAST_ENERGY || has_budget(query))
-        within_s = best->time_s;
-    return frontier->iteration.planned
-               ? best->energy_j / erg_layout_frontier_optimum(frontier, within_s) - 1
-               : INFINITY;
-}
-
-/* Solves a layout harder at the answer's time and, for what is the fastest within a budget, just
- * before it. */
-static int refine_one(struct erg_choice_state *at, size_t option, double time_s,
-                      struct erg_error *err)
-{
-    const struct erg_goal *query = &at->request->query;
-    double deadlines_s[] = {time_s, 0.996 * time_s, 0.992 * time_s};
-    bool fastest = query->objective == ERG_FASTEST && has_budget(query);
-    struct erg_layout_planned *planned = &at->choice->layouts[option];
-    const struct erg_bounded_layout harder = {.candidate = planned->candidate,
-                                              .deadlines = {deadlines_s, fastest ? 3 : 1, 0}};
-    struct erg_layout_frontier refined;
-    if (solve_layout(&refined, at->request, &harder, 0, false, err) != 0)
-        return -1;
-    erg_layout_frontier_take(&planned->frontier, &refined);
-    return erg_layout_choice_rank(at->choice, query, err);
-}
-
-/* Whether another layout that was solved may take the answer's place by its bound, though none of
- * its plans does so far: those of a few instructions are far apart. */
-static bool may_win(const struct erg_choice_state *at, size_t option)
-{
-    const struct erg_goal *query = &at->request->query;
-    const struct erg_layout_pick *best = &at->choice->picks[0];
-    const double value = erg_layout_pick_value(best, query->objective);
-    return option != best->option && erg_layout_bound_objective(&at->solved[option]->bound, query) <
-                                         value * (1 - at->request->tolerance);
-}
-
-int erg_choice_refine(struct erg_choice_state *at, struct erg_error *err)
-{
-    const struct erg_layout_choice *choice = at->choice;
-    if (gain_left(at, &choice->picks[0]) > ENOUGH * at->request->tolerance &&
-        refine_one(at, choice->picks[0].option, choice->picks[0].time_s, err) != 0)
-        return -1;
-    for (size_t i = 0; has_budget(&at->request->query) && i < choice->count; i++)
-        if (may_win(at, i) && refine_one(at, i, choice->picks[0].time_s, err) != 0)
-            return -1;
-    return 0;
 }

@@ -237,7 +237,7 @@ int erg_layout_frontier_init(struct erg_layout_frontier *frontier,
             .slower_points = request->slower_points,
             .deadlines_s = deadlines.items,
             .deadline_count = deadlines.count,
-            .tries = stretched || request->tries,
+            .tries = stretched,
         };
         result = erg_iteration_solve(&frontier->iteration, &iteration, err);
         free(deadlines.items);

@@ -52,7 +52,6 @@ struct erg_layout_frontier_request {
     size_t deadline_count;
     const double *times_s; /* likewise, but near is enough: to show a frontier */
     size_t time_count;
-    bool tries; /* plans for these are searched no harder than others, to compare layouts */
 };
 
 /* Of a layout's pipeline. */
