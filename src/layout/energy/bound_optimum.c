@@ -26,18 +26,18 @@ static void add_point(struct erg_layout_bound *bound, double time_s, double ener
 }
 
 /* A straight line below all plans: `rise_w` more for each second less. */
-struct line {
+struct bound_line {
     double time_s, energy_j, rise_w;
 };
 
-static double on_line(const struct line *line, double time_s)
+static double on_line(const struct bound_line *line, double time_s)
 {
     return line->energy_j + line->rise_w * (line->time_s - time_s);
 }
 
 /* The higher of a bound and a line, until `end_s`. */
 static void add_higher(struct erg_layout_bound *raised, const struct erg_layout_bound *bound,
-                       const struct line *line, double end_s)
+                       const struct bound_line *line, double end_s)
 {
     double from_s = 0, from_j = 0; /* the bound above the line */
     for (size_t i = 0; i < bound->count && from_s < end_s; i++) {
@@ -68,7 +68,8 @@ static void join(struct bound_raise *at)
     raised->count = 0;
     raised->optimum_s = optimum[count - 1].time_s;
     /* The optimum is convex: before its last point it is above the line on which it came there. */
-    const struct line line = {optimum[count - 1].time_s, optimum[count - 1].energy_j, at->rise_w};
+    const struct bound_line line = {optimum[count - 1].time_s, optimum[count - 1].energy_j,
+                                    at->rise_w};
     add_higher(raised, at->before, &line, raised->optimum_s);
     for (size_t i = count; i-- > 0;)
         if (optimum[i].time_s >= first_s)

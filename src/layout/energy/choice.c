@@ -64,20 +64,18 @@ static int search_mixed(struct erg_layout_found *found, struct erg_choice_state 
 }
 
 static int search_one(struct erg_layout_found *found, struct erg_choice_state *at, size_t index,
-                      void (*each)(void *, const struct erg_layout_candidate *),
-                      struct erg_error *err)
+                      bool consider, struct erg_error *err)
 {
     struct erg_layout_search search = at->request->searches[index];
-    search.each = each;
+    search.each = consider ? erg_questions_consider : NULL;
     search.context = at;
     return search.kind_count > 1 ? search_mixed(found, at, &search, err)
                                  : erg_layout_search(found, &search, err);
 }
 
-/* Calls `each`, which may be NULL, with all layouts that fit and may be wanted. `range_s`: of the
+/* `consider`: enters all layouts that fit and may be wanted for the questions. `range_s`: of the
  * fastest layouts of all searches the least and the most time. */
-static int search_all(struct erg_choice_state *at,
-                      void (*each)(void *, const struct erg_layout_candidate *), double *range_s,
+static int search_all(struct erg_choice_state *at, bool consider, double *range_s,
                       struct erg_error *err)
 {
     bool found_any = false;
@@ -86,7 +84,7 @@ static int search_all(struct erg_choice_state *at,
     for (size_t i = 0; i < at->request->search_count; i++) {
         struct erg_layout_found found;
         struct erg_error own = {0};
-        if (search_one(&found, at, i, each, &own) == 0) {
+        if (search_one(&found, at, i, consider, &own) == 0) {
             range_s[0] = fmin(range_s[0], found.items[0].time.total);
             range_s[1] = fmax(range_s[1], found.items[0].time.total);
             erg_layout_found_release(&found);
@@ -120,7 +118,7 @@ static int ask_all(struct erg_choice_state *at, struct erg_error *err)
 {
     double range_s[2];
     at->choice->fitting = 0; /* and numbered again in the same order */
-    if (search_all(at, erg_questions_consider, range_s, err) != 0)
+    if (search_all(at, true, range_s, err) != 0)
         return -1;
     if (at->request->searches->kind_count > 1) /* which leaves out what cannot be nearest */
         at->choice->fitting = 0;
@@ -160,11 +158,11 @@ static int choose(struct erg_choice_state *at, struct erg_error *err)
     struct erg_layout_choice *choice = at->choice;
     double range_s[2];
     if (request->whole_union) {
-        if (search_all(at, NULL, range_s, err) != 0)
+        if (search_all(at, false, range_s, err) != 0)
             return -1;
         add_union_questions(at, range_s);
     }
-    if (search_all(at, erg_questions_consider, range_s, err) != 0 || erg_choice_solve(at, err) != 0)
+    if (search_all(at, true, range_s, err) != 0 || erg_choice_solve(at, err) != 0)
         return -1;
     const struct erg_layout_question *questions = at->questions.items;
     choice->gap = erg_question_gap(&questions[0]);

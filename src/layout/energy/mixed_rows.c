@@ -132,17 +132,18 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
 
 /* ---- of one row of blocks ---- */
 
-struct line {
+struct price_line {
     double at_0_j, slope_w;
 };
 
-static double value_at(const struct line *line, double time_s)
+static double value_at(const struct price_line *line, double time_s)
 {
     return line->at_0_j + line->slope_w * time_s;
 }
 
 /* The highest of the lines from a time on: their slopes rise. */
-static void add_envelope(struct erg_layout_bound *bound, const struct line *lines, double from_s)
+static void add_envelope(struct erg_layout_bound *bound, const struct price_line *lines,
+                         double from_s)
 {
     int at = 0;
     for (int i = 1; i < ERG_MIXED_PRICES; i++) {
@@ -184,11 +185,11 @@ void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows 
     const double microbatches =
         fmax(1, (double)(search->batch_least / (degrees->data * degrees->microbatch)));
     const double passes = microbatches * (double)search->model->layers;
-    struct line lines[ERG_MIXED_PRICES];
+    struct price_line lines[ERG_MIXED_PRICES];
     double layers_per_s = 0;
     for (int i = 0; i < ERG_MIXED_PRICES; i++)
-        lines[i] =
-            (struct line){replicas * (passes * rows->prices_j[i] + microbatches * rows->less_j), 0};
+        lines[i] = (struct price_line){
+            replicas * (passes * rows->prices_j[i] + microbatches * rows->less_j), 0};
     for (size_t b = 0; b < count; b++) {
         const struct erg_mixed_row_kind *kind = &rows->kinds[blocks[b].kind];
         const double gpus = replicas * (double)blocks[b].stages;
