@@ -128,6 +128,31 @@ static void take(struct erg_layout_candidate *candidate, const struct erg_layout
     erg_layout_candidate_release(&own);
 }
 
+/*
+ * Move `move` of 2 x count^2: a layer from one chunk to another; or, of the second half, of every
+ * stage from one on to another one a layer from one of its chunks to another, so that turns of the
+ * same chunk stay alike. False: it is none.
+ */
+static bool move_some(long *chunk_layers, const struct erg_layout *layout, long move)
+{
+    const long stages = layout->pipeline, count = stages * layout->virtual_stages;
+    const bool many = move >= count * count;
+    const long from = move % (count * count) / count, to = move % count;
+    const long first = many ? from % stages : 0, end = many ? to % stages : 0;
+    bool any = false;
+    if (from == to || (many && (from / stages == to / stages || first >= end)))
+        return false;
+    for (long stage = first; stage <= end; stage++) {
+        const long own = many ? from / stages * stages + stage : from;
+        if (chunk_layers[own] == 1)
+            continue;
+        chunk_layers[own]--;
+        chunk_layers[many ? to / stages * stages + stage : to]++;
+        any = true;
+    }
+    return any;
+}
+
 /* Moves layers from chunk to chunk until that makes the candidate no faster, or no slower than its
  * bound, or for a tenth of a second. Returns whether it is faster then. */
 static bool move_layers(struct erg_layout_candidate *candidate,
@@ -141,19 +166,16 @@ static bool move_layers(struct erg_layout_candidate *candidate,
     long *tried = splitter->round_layers, same = 0; /* moves since one was faster */
     long passes_left = MOST_PASSES;
     bool any = false;
-    for (long move = 0; same < count * count && passes_left > 0 &&
+    for (long move = 0; same < 2 * count * count && passes_left > 0 &&
                         candidate->time.total * (1 - tie) > candidate->bound_s;
-         move = (move + 1) % (count * count)) {
-        long from = move / count, to = move % count;
+         move = (move + 1) % (2 * count * count)) {
         struct erg_layout_candidate other;
         same++;
         for (long i = 0; i < count; i++)
             tried[i] =
                 erg_layout_chunk_layers(layout, layers, i % layout->pipeline, i / layout->pipeline);
-        if (from == to || tried[from] == 1)
+        if (!move_some(tried, layout, move))
             continue;
-        tried[from]--;
-        tried[to]++;
         if (settle(&other, candidate, tried, candidate->time.total * (1 - tie), splitter, stages,
                    places, &passes_left)) {
             take(candidate, &other);
