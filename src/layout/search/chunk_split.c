@@ -9,9 +9,10 @@
  *   (m - 1 / v) x the sum over rounds of the longest turn + (1 / v) x the sum over stages,
  *
  * and of both splits that is taken which is faster when its schedule is followed. The layouts that
- * a search keeps are changed from there: as long as some chunk can give a layer to another one and
- * the iteration gets shorter, it does. Of small models all splits are tried instead. What the
- * closed form takes at the least bounds how much faster another split may be.
+ * a search keeps are changed from there: as long as some chunk can give a layer to another one, or
+ * some stages in a row one from the same chunk of theirs to another, and the iteration gets
+ * shorter, they do. Of small models all splits are tried instead. What the closed form takes at the
+ * least bounds how much faster another split may be.
  */
 #include "layout/search/search_internal.h"
 
