@@ -1,5 +1,6 @@
 /* Layouts over GPUs of several kinds over clocks: energy, which are planned, and on how many GPUs.
  */
+#include "energy_of_layout.h"
 #include "mixed_world.h"
 
 #include "base/memory.h"
@@ -106,7 +107,7 @@ static void every_stage_draws_its_own_power(void **state)
     search.top = 1;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
     erg_layout_candidate_energy(&mixed, &search, &found.items[0]);
-    erg_layout_energy(&alone, &request, &found.items[0].layout, 0, 0);
+    energy_of_layout(&alone, &request, &found.items[0].layout, 0, 0);
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
         assert_close(mixed.items[i], alone.items[i], 1e-12);
     erg_layout_found_release(&found);

@@ -255,7 +255,7 @@ static struct limits follow_schedule(const struct erg_clocked_layout *clocked)
     return limits;
 }
 
-static struct limits find_whole(struct erg_layout_whole *whole, const struct bound_sum *at,
+static struct limits find_scale(struct erg_bound_scale *scale, const struct bound_sum *at,
                                 bool exact)
 {
     const struct erg_clocked_layout *clocked = at->clocked;
@@ -267,7 +267,7 @@ static struct limits find_whole(struct erg_layout_whole *whole, const struct bou
     erg_clocked_layout_tail(&tail, clocked, limits.shortest_s);
     if (!exact)
         limits.shortest_s = fmax(at->shortest_s, clocked->closed_s - tail.time_s);
-    *whole = (struct erg_layout_whole){
+    *scale = (struct erg_bound_scale){
         .replicas = (double)erg_layout_gpus(at->layout) / stages,
         .stages_w = erg_clocked_layout_waiting_w(clocked) * stages,
         .tail_s = tail.time_s,
@@ -278,7 +278,7 @@ static struct limits find_whole(struct erg_layout_whole *whole, const struct bou
 
 static void add_point(struct erg_layout_bound *bound, double pipeline_s, double beyond_j)
 {
-    const struct erg_bound_point point = erg_layout_whole_at(&bound->whole, pipeline_s, beyond_j);
+    const struct erg_bound_point point = erg_bound_scale_at(&bound->scale, pipeline_s, beyond_j);
     if (bound->count &&
         point.time_s <= bound->points[bound->count - 1].time_s * (1 + ERG_BOUND_ROUNDING))
         bound->count--; /* several changes at once */
@@ -288,8 +288,8 @@ static void add_point(struct erg_layout_bound *bound, double pipeline_s, double 
 /* Before the shortest time there are already changes: of stages that are not the slowest. */
 static void integrate(struct erg_layout_bound *bound, const struct bound_sum *at, bool exact)
 {
-    const struct limits limits = find_whole(&bound->whole, at, exact);
-    const struct erg_layout_whole *whole = &bound->whole;
+    const struct limits limits = find_scale(&bound->scale, at, exact);
+    const struct erg_bound_scale *scale = &bound->scale;
     const struct change *changes = at->changes.items;
     double time_s = 0, beyond_j = at->energy_j, slope_w = 0;
     size_t i = 0;
@@ -308,8 +308,8 @@ static void integrate(struct erg_layout_bound *bound, const struct bound_sum *at
         slope_w += changes[i].slope_w;
         add_point(bound, time_s, beyond_j);
     }
-    bound->waiting_w = whole->replicas * whole->stages_w;
-    bound->slowest_s = limits.slowest_s + whole->tail_s;
+    bound->waiting_w = scale->replicas * scale->stages_w;
+    bound->slowest_s = limits.slowest_s + scale->tail_s;
     bound->optimum_s = INFINITY;
 }
 

@@ -35,9 +35,9 @@ struct erg_layout_bound {
     double optimum_s; /* from here on it is the continuous problem's optimum; INFINITY: nowhere */
     /* From the pipeline's time and cost beyond waiting, of one GPU of each stage, to those of the
      * iteration over all GPUs. */
-    struct erg_layout_whole {
+    struct erg_bound_scale {
         double replicas, stages_w, tail_s, tail_j;
-    } whole;
+    } scale;
 };
 
 /*
@@ -63,12 +63,12 @@ int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_cloc
 bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound,
                                  const struct erg_goal *query);
 
-static inline struct erg_bound_point erg_layout_whole_at(const struct erg_layout_whole *whole,
-                                                         double pipeline_s, double cost_j)
+static inline struct erg_bound_point erg_bound_scale_at(const struct erg_bound_scale *scale,
+                                                        double pipeline_s, double cost_j)
 {
-    double time_s = pipeline_s + whole->tail_s;
+    double time_s = pipeline_s + scale->tail_s;
     return (struct erg_bound_point){
-        time_s, whole->replicas * (cost_j + whole->stages_w * pipeline_s) + whole->tail_j};
+        time_s, scale->replicas * (cost_j + scale->stages_w * pipeline_s) + scale->tail_j};
 }
 
 /* Times that differ by less are the same. */

@@ -90,10 +90,10 @@ enum { PIECES = 8 };
 static bool go_on(void *context, struct erg_breakpoint now, double slope_w)
 {
     struct bound_raise *at = context;
-    const struct erg_layout_whole *whole = &at->before->whole;
-    const struct erg_bound_point point = erg_layout_whole_at(whole, now.time_s, now.cost_j);
+    const struct erg_bound_scale *scale = &at->before->scale;
+    const struct erg_bound_point point = erg_bound_scale_at(scale, now.time_s, now.cost_j);
     ERG_PUSH(&at->optimum, items, point);
-    at->rise_w = whole->replicas * (slope_w - whole->stages_w);
+    at->rise_w = scale->replicas * (slope_w - scale->stages_w);
     if (at->optimum.count % PIECES)
         return true;
     join(at);

@@ -1,6 +1,7 @@
 /*
  * Energy of layouts over GPUs of one kind or several (search/search.h), and their frontiers over
- * clocks: every stage by the power and the clocks of its own GPUs (energy.h, frontier.h).
+ * clocks: every stage by the power and the clocks of its own GPUs (layout_energy.h,
+ * layout_frontier.h).
  */
 #ifndef ERG_LAYOUT_ENERGY_CANDIDATE_H
 #define ERG_LAYOUT_ENERGY_CANDIDATE_H

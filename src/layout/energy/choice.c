@@ -198,8 +198,9 @@ static int compare_powers(const void *left, const void *right)
     return compare_times(left, right);
 }
 
-int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_goal *query,
-                           struct erg_error *err)
+/* Makes the picks of layouts that were solved; fails where none is within the query's bounds. */
+static int rank(struct erg_layout_choice *choice, const struct erg_goal *query,
+                struct erg_error *err)
 {
     static int (*const compare[])(const void *, const void *) = {
         [ERG_FASTEST] = compare_times,
@@ -251,7 +252,7 @@ int erg_layout_choose(struct erg_layout_choice *choice,
 {
     struct erg_choice_state at;
     start(&at, choice, request);
-    int status = choose(&at, err) || erg_layout_choice_rank(choice, &request->query, err) ? -1 : 0;
+    int status = choose(&at, err) || rank(choice, &request->query, err) ? -1 : 0;
     finish(&at);
     return status;
 }
@@ -267,7 +268,7 @@ int erg_layout_choose_point(struct erg_layout_choice *choice,
     erg_layout_candidate_release(candidate);
     int status = erg_choice_solve_one(&at, layout, err) ||
                          (request->whole_union && erg_choice_fill_union(&at, err)) ||
-                         erg_layout_choice_rank(choice, &request->query, err)
+                         rank(choice, &request->query, err)
                      ? -1
                      : 0;
     finish(&at);

@@ -39,7 +39,7 @@ struct erg_clocked_layout {
     const struct erg_clock_table *tables;                /* [count] */
     struct erg_time_place places[ERG_LAYOUT_MOST_KINDS]; /* [count], in the pipeline's order */
     size_t count;
-    double closed_s; /* of an iteration with everything at the highest clocks (energy.h) */
+    double closed_s; /* of an iteration with everything at the highest clocks (layout_energy.h) */
     struct erg_clock_table own[ERG_LAYOUT_MOST_KINDS];
     size_t own_count;
 };

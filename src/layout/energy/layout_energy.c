@@ -240,24 +240,3 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                                          passes[ERG_PASS_BACKWARD].clock_mhz));
     }
 }
-
-void erg_layout_energy(struct erg_layout_energy *energy,
-                       const struct erg_layout_energy_request *request,
-                       const struct erg_layout *layout, double clock_mhz, double uneven_s)
-{
-    long gpus = erg_layout_gpus(layout);
-    struct erg_time_parts parts;
-    struct erg_layout_work work;
-    struct erg_layout_costs costs;
-    erg_time_parts_init(&parts, &request->time, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
-    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
-    erg_layout_costs_at(&costs, request, &work, clock_mhz);
-    struct erg_time_place time;
-    erg_time_place_init(&time, &request->time, &parts, layout,
-                        erg_time_group_bandwidth(&request->time, layout->tensor,
-                                                 layout->context * layout->data, gpus));
-    const struct erg_layout_energy_place place = {request, &time, &costs};
-    erg_layout_energy_compose(energy, &place, 1, layout, uneven_s);
-}

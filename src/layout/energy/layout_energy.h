@@ -76,15 +76,6 @@ struct erg_layout_energy_request {
     double rates_mhz; /* 0: the rates were measured under the GPU's cap; see above */
 };
 
-/* `clock_mhz`: requested, within what the GPU can be locked to; 0: the highest. `uneven_s`: by how
- * much the schedule is longer than the closed form (ERG_TIME_UNEVEN), which all GPUs wait. The
- * layout is checked: erg_layout_check(). */
-void erg_layout_energy(struct erg_layout_energy *energy,
-                       const struct erg_layout_energy_request *request,
-                       const struct erg_layout *layout, double clock_mhz, double uneven_s);
-
-/* ---- the steps apart, for a search ---- */
-
 enum erg_layout_pass {
     ERG_PASS_FORWARD, /* of a layer */
     ERG_PASS_BACKWARD,

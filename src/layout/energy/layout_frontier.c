@@ -40,7 +40,7 @@ static void start(struct frontier_build *build, const struct erg_layout_frontier
 }
 
 /* From the pipeline, one GPU of each stage, to the iteration over all GPUs. */
-static double whole_j(const struct erg_layout_frontier *frontier, double pipeline_j)
+static double all_gpus_j(const struct erg_layout_frontier *frontier, double pipeline_j)
 {
     return frontier->replicas * pipeline_j + frontier->tail.total_j;
 }
@@ -52,7 +52,8 @@ static void collect(struct erg_layout_frontier *frontier)
     for (size_t i = 0; i < frontier->iteration.plan_count; i++) {
         const struct erg_iteration_plan *plan = &frontier->iteration.plans[i];
         double time_s = plan->time_s + frontier->tail.time_s;
-        erg_frontier_add(&frontier->points, time_s, whole_j(frontier, plan->energy_j), (int64_t)i);
+        erg_frontier_add(&frontier->points, time_s, all_gpus_j(frontier, plan->energy_j),
+                         (int64_t)i);
     }
     erg_frontier_copy(&frontier->frontier, &frontier->points);
     erg_frontier_filter(&frontier->frontier);
@@ -90,7 +91,7 @@ double erg_layout_frontier_optimum(const struct erg_layout_frontier *frontier, d
     for (size_t i = 0; i < iteration->planned_count && own_s < pipeline_s; i++) {
         own_s = fmin(iteration->planned[i].time_s, pipeline_s);
         double own_j = erg_iteration_planned_energy(iteration, own_s);
-        least_j = fmin(least_j, whole_j(frontier, own_j));
+        least_j = fmin(least_j, all_gpus_j(frontier, own_j));
     }
     return least_j;
 }

@@ -3,8 +3,8 @@
  * frontiers of several layouts to the one that a bound or a goal asks for.
  *
  * Every pass of one microbatch through one chunk (an instruction, iteration/iteration.h) may run at
- * its own clock; the options of an instruction are those of energy.h at the clocks that a search
- * considers for the GPU. The layout's schedule is solved exactly for all deadlines, with the
+ * its own clock; the options of an instruction are those of layout_energy.h at the clocks that a
+ * search considers for the GPU. The layout's schedule is solved exactly for all deadlines, with the
  * exposed part of messages as latency between stages. Then come the waits for copies, the sums of
  * gradients and the optimizer, at the lowest clock at which memory-bound kernels are no slower.
  * Layouts that save energy at no cost in time (an uneven split leaves stages waiting) show it here.
