@@ -162,27 +162,28 @@ static bool move_layers(struct erg_layout_candidate *candidate,
 {
     enum { MOST_PASSES = 40000000 }; /* a tenth of a second */
     const struct erg_layout *layout = &candidate->layout;
-    const long count = layout->pipeline * layout->virtual_stages;
+    const long count = layout->pipeline * layout->virtual_stages, single = count * count;
     const long layers = places->on[0].search->model->layers;
     long *tried = splitter->round_layers, same = 0; /* moves since one was faster */
     long passes_left = MOST_PASSES;
     bool any = false;
-    for (long move = 0; same < 2 * count * count && passes_left > 0 &&
+    for (long move = 0; move < 2 * single && passes_left > 0 &&
                         candidate->time.total * (1 - tie) > candidate->bound_s;
-         move = (move + 1) % (2 * count * count)) {
+         move++) {
         struct erg_layout_candidate other;
-        same++;
         for (long i = 0; i < count; i++)
             tried[i] =
                 erg_layout_chunk_layers(layout, layers, i % layout->pipeline, i / layout->pipeline);
-        if (!move_some(tried, layout, move))
-            continue;
-        if (settle(&other, candidate, tried, candidate->time.total * (1 - tie), splitter, stages,
+        same++;
+        if (move_some(tried, layout, move) &&
+            settle(&other, candidate, tried, candidate->time.total * (1 - tie), splitter, stages,
                    places, &passes_left)) {
             take(candidate, &other);
             same = 0;
             any = true;
         }
+        if ((same == 0 && move >= single) || (same < single && move + 1 == single))
+            move = -1; /* single layers as long as one of them is faster */
     }
     return any;
 }
