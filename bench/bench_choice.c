@@ -5,6 +5,8 @@
  *
  * Of the union of all frontiers the mean energy at deadlines 1.5 % apart is printed, from the
  * fastest layout's time to twice that.
+ *
+ * With the name of a job only that is asked about; "175B" takes minutes and is left out otherwise.
  */
 #include "check.h"
 
@@ -180,8 +182,8 @@ int main(int argc, char **argv)
     printf("job        question              answer       gap  mean union       gap       solved   "
            "CPU time\n");
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
-        if (argc > 1 && strcmp(argv[1], jobs[i].name) != 0)
-            continue;
+        if (strcmp(argc > 1 ? argv[1] : "175B", jobs[i].name) == 0 ? argc == 1 : argc > 1)
+            continue; /* the one that is named, or all but the longest */
         if (plan(&totals, &jobs[i], &err) != 0) {
             fprintf(stderr, "%s\n", err.message);
             return 1;

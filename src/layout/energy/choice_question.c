@@ -281,7 +281,7 @@ int erg_question_settle(struct erg_choice_state *at, struct erg_layout_question 
 {
     for (;;) {
         struct raise_batch batch = {at, &question->query, {0}, enough_for(question)};
-        /* Of the first how good it is is not known yet: that spares raising others far. */
+        /* The optimum of the first one says how far others are to be raised. */
         const size_t most = isfinite(batch.enough) ? TOGETHER : 1;
         size_t count = 0;
         for (size_t i = 0; i < question->count && count < most; i++) {
