@@ -14,7 +14,7 @@
 #include "check.h"
 
 #include "base/clock.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 static const double calculon_candidates = 6985920, calculon_rate = 290;
 
@@ -23,7 +23,7 @@ static void count_one(void *context, const struct erg_layout_candidate *candidat
     *(double *)context += candidate->tokens_per_s;
 }
 
-static void print_best(const struct erg_layout_found *found)
+static void print_best(const struct erg_layout_results *found)
 {
     printf("   t  c   p  v    d  b  recompute  offload   GiB   tokens/s\n");
     for (size_t i = 0; i < found->count; i++) {
@@ -44,7 +44,7 @@ static int run(struct erg_error *err)
     struct erg_engine *engine;
     struct erg_model *model;
     struct erg_time_machine machine;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     if (erg_cluster_load(&cluster, ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml",
                          err) ||
         erg_gpu_load(&gpu, cluster->gpu, err) ||
@@ -73,7 +73,7 @@ static int run(struct erg_error *err)
            (unsigned long long)found.memory, 1e3 * seconds);
     print_best(&found);
     printf("no layout is more than %.2f %% faster than the first\n", 100 * found.gap);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
 
     for (int all = 0; all < 2; all++) {
         double evaluated = 0, checksum = 0, fit = 0, gaps = 0, gap = 0;
@@ -92,7 +92,7 @@ static int run(struct erg_error *err)
             fit += (double)found.feasible;
             gaps += found.gap;
             gap = fmax(gap, found.gap);
-            erg_layout_found_release(&found);
+            erg_layout_results_release(&found);
         }
         seconds = erg_cpu_seconds() - start;
         printf("%s: %.0f layouts in %.2f s (%ld searches, %.0f fit): %.2f million a second, %.0f "

@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 static const char cluster_path[] = ERGON_TEST_SOURCE_DIR "/data/clusters/32x8-h800-sxm-80gb.yaml";
 

@@ -4,7 +4,7 @@
 
 #include "check.h"
 
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 static const char *const kind_gpus[] = {"H800-SXM-80GB", "A100-SXM4-40GB", "A40"};
 

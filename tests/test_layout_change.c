@@ -55,7 +55,7 @@ static int world_close(void **state)
 static bool fits(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
     struct erg_layout_candidate candidate;
-    if (erg_layout_evaluate(&candidate, search, layout, NULL) != 0)
+    if (erg_layout_evaluate(&candidate, search, layout, NULL, 0, NULL) != 0)
         return false;
     erg_layout_candidate_release(&candidate);
     return true;
@@ -86,7 +86,7 @@ static void one_change_is_enough(void **state)
     for (int recompute = ERG_RECOMPUTE_NONE; recompute <= ERG_RECOMPUTE_FULL; recompute++) {
         struct erg_layout_candidate candidate;
         other.recompute = (enum erg_recompute)recompute;
-        if (erg_layout_evaluate(&candidate, &search, &other, NULL) != 0)
+        if (erg_layout_evaluate(&candidate, &search, &other, NULL, 0, NULL) != 0)
             continue;
         assert_true(candidate.tokens_per_s <= change.candidate.tokens_per_s);
         erg_layout_candidate_release(&candidate);
@@ -97,7 +97,7 @@ static void one_change_is_enough(void **state)
     assert_true(fits(&search, &layout));
     search.kinds[0].memory_bytes *= 0.994; /* the model's own error is 0.004 */
     assert_false(fits(&search, &layout));
-    erg_layout_change_release(&change);
+    erg_layout_candidate_release(&change.candidate);
 }
 
 static void two_changes_where_one_is_not_enough(void **state)
@@ -112,18 +112,18 @@ static void two_changes_where_one_is_not_enough(void **state)
     assert_int_equal(change.changed, 2);
     assert_int_equal(differences(&layout, &change.candidate.layout), 2);
     assert_near(change.memory_bytes, 0, 0); /* memory is not what is missing */
-    erg_layout_change_release(&change);
+    erg_layout_candidate_release(&change.candidate);
     search.kinds[0].memory_bytes = 1e9; /* for which two changes are too few */
     erg_layout_find_change(&change, &search, &layout);
     assert_int_equal(change.changed, 0);
-    erg_layout_change_release(&change);
+    erg_layout_candidate_release(&change.candidate);
 }
 
 static void gpus_and_batches_that_fit(void **state)
 {
     const struct world *world = *state;
     struct erg_layout_search search = world->search;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_error err;
     search.kinds[0].memory_bytes = 9e9;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "GiB more");
@@ -131,7 +131,7 @@ static void gpus_and_batches_that_fit(void **state)
     assert_true(gpus > 8 && gpus % 8 == 0);
     search.gpus = search.kinds[0].gpus = gpus;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     search.gpus = search.kinds[0].gpus = gpus - 8;
     assert_fails(erg_layout_search(&found, &search, &err), &err, "no layout");
     assert_int_equal(erg_layout_fewest_gpus(&search, 8), 0);

@@ -260,11 +260,11 @@ static void solve_all(struct all *all, const struct world *world, const long *gp
     struct erg_error err;
     for (size_t i = 0; i < count; i++) {
         struct erg_layout_search search = search_of(world, gpus[i]);
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         search.each = note;
         search.context = all;
         assert_ok(erg_layout_search(&found, &search, &err), &err);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     all->frontiers = erg_xcalloc(all->found.count, sizeof *all->frontiers);
     all->options = erg_xcalloc(all->found.count, sizeof *all->options);
@@ -543,10 +543,10 @@ static void choices_are_the_best_of_all_layouts(void **state)
     struct erg_error err;
     world_open(&world, 4);
     const struct erg_layout_search searches[] = {search_of(&world, 4), search_of(&world, 8)};
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     assert_ok(erg_layout_search(&found, &searches[1], &err), &err);
     double fastest_s = found.items[0].time.total, deadline_s = 1.15 * fastest_s;
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     solve_all(&all, &world, gpus, 2, &deadline_s, 1);
     no_plan_beats_its_bound(&world, &all);
     struct erg_layout_pick fastest, least;
@@ -580,7 +580,7 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
     struct erg_error err;
     world_open(&world, 4);
     struct erg_layout_search search = search_of(&world, 8);
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
     char nearest[64];
     const double step_s = pow(10, floor(log10(found.items[0].time.total)) - 5);
@@ -596,7 +596,7 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
     assert_fails(erg_layout_choose(&choice, &request, &err), &err, nearest);
     assert_int_equal(err.status, ERG_INFEASIBLE);
     erg_layout_choice_release(&choice);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
 
     request.query = (struct erg_goal){.energy_j = 1, .power_w = 1};
     assert_fails(erg_layout_choose(&choice, &request, &err), &err,
@@ -627,7 +627,7 @@ static void the_query_comes_first(void **state)
                                                 .most = 1,
                                                 .tolerance = 0.002};
     struct erg_layout_choice few, more;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     assert_ok(erg_layout_search(&found, &searches[1], &err), &err);
     request.query.deadline_s = 1.15 * found.items[0].time.total;
     assert_ok(erg_layout_choose(&few, &request, &err), &err);
@@ -643,7 +643,7 @@ static void the_query_comes_first(void **state)
     assert_int_equal(few.count, 1); /* nothing for a union that nobody sees */
     erg_layout_choice_release(&few);
     erg_layout_choice_release(&more);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     world_close(&world);
 }
 

@@ -2,7 +2,7 @@
 #include "mixed_world.h"
 
 #include "base/random.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <stdbool.h>
 
@@ -29,8 +29,8 @@ static void try_splits(struct splits *splits, long at, long left)
     }
     splits->chunks[at] = left;
     struct erg_layout_candidate candidate;
-    if (erg_layout_evaluate_on(&candidate, splits->search, &splits->layout, splits->at.blocks,
-                               splits->at.block_count, NULL) != 0)
+    if (erg_layout_evaluate(&candidate, splits->search, &splits->layout, splits->at.blocks,
+                            splits->at.block_count, NULL) != 0)
         return;
     splits->fits = true;
     splits->best_s = fmin(splits->best_s, candidate.time.total);
@@ -53,7 +53,7 @@ static bool is_same(const struct erg_layout_candidate *found,
 
 /* Layouts without context degrees, each once: where a split is faster than equal stages, on GPUs of
  * one kind, both are there. */
-static size_t count_layouts(const struct erg_layout_found *found)
+static size_t count_layouts(const struct erg_layout_results *found)
 {
     size_t count = 0;
     for (size_t i = 0; i < found->count; i++) {
@@ -66,7 +66,7 @@ static size_t count_layouts(const struct erg_layout_found *found)
 }
 
 struct comparison {
-    const struct erg_layout_found *found;
+    const struct erg_layout_results *found;
     long compared, chunked, mixed, none, offload;
     size_t seen;
 };
@@ -129,12 +129,12 @@ static void try_blocks(struct comparison *comparison, struct splits *splits, uns
 }
 
 /* What is asked for alone is the fastest of its kind among all; with a data degree, of those. */
-static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_found *found,
+static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_results *found,
                                                   const struct erg_layout_search *all,
                                                   const struct erg_layout *asked)
 {
     struct erg_error err;
-    struct erg_layout_found own;
+    struct erg_layout_results own;
     struct erg_layout_search search = *all;
     search.top = 1;
     search.recomputes = 1u << asked->recompute;
@@ -159,7 +159,7 @@ static void asked_degrees_are_the_fastest_of_them(const struct erg_layout_found 
         assert_int_equal(own.items[0].layout.recompute, asked->recompute);
         assert_true(!data || own.items[0].layout.data == asked->data);
         assert_close(own.items[0].tokens_per_s, fastest, 1e-9);
-        erg_layout_found_release(&own);
+        erg_layout_results_release(&own);
     }
     search.only.pipeline = 1000;
     assert_fails(erg_layout_search(&own, &search, &err), &err,
@@ -177,7 +177,7 @@ static void no_layout_is_faster(void **state)
     erg_rng_seed(&rng, 9);
     for (int i = 0; i < 60; i++) {
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
         world.model->layers = 4 + (long)erg_rng_below(&rng, 3);
         world.model->vocab = 4000 * (1 + (long)erg_rng_below(&rng, 32));
@@ -198,7 +198,7 @@ static void no_layout_is_faster(void **state)
         search.top = 20000;
         if (erg_layout_search(&found, &search, &err) != 0) {
             assert_int_equal(err.status, ERG_INFEASIBLE);
-            found = (struct erg_layout_found){0};
+            found = (struct erg_layout_results){0};
         }
         comparison.found = &found;
         comparison.seen = 0;
@@ -218,15 +218,15 @@ static void no_layout_is_faster(void **state)
         for (size_t k = 0; k < found.count; k += 1 + found.count / 8)
             asked_degrees_are_the_fastest_of_them(&found, &search, &found.items[k].layout);
         if (found.count > 3) { /* the same with bounds */
-            struct erg_layout_found fewer;
+            struct erg_layout_results fewer;
             search.top = 3;
             assert_ok(erg_layout_search(&fewer, &search, &err), &err);
             bounded += (long)(fewer.bounded + fewer.slower);
             for (size_t k = 0; k < 3; k++)
                 assert_close(fewer.items[k].tokens_per_s, found.items[k].tokens_per_s, 0.01);
-            erg_layout_found_release(&fewer);
+            erg_layout_results_release(&fewer);
         }
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message(
         "%ld layouts, %ld of several kinds, %ld offload; %ld do not fit; %ld with virtual "
@@ -248,7 +248,7 @@ static void one_kind_is_one_block(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_error err;
-    struct erg_layout_found exact, any;
+    struct erg_layout_results exact, any;
     struct erg_layout_search search = search_of(&world, 1);
     search.top = 1;
     search.kinds[0].gpus = 32;
@@ -260,8 +260,8 @@ static void one_kind_is_one_block(void **state)
     assert_int_equal(any.items[0].blocks[0].stages, exact.items[0].layout.pipeline);
     assert_near(any.items[0].blocks[0].peak_bytes, exact.items[0].peak_bytes, 1e6);
     assert_close(erg_layout_peak_flops(&any.items[0], &search), 32 * 989.4e12, 1e-12);
-    erg_layout_found_release(&any);
-    erg_layout_found_release(&exact);
+    erg_layout_results_release(&any);
+    erg_layout_results_release(&exact);
     world_release(&world);
 }
 
@@ -274,7 +274,7 @@ static void faster_gpus_get_more_layers(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_error err;
-    struct erg_layout_found alone, both;
+    struct erg_layout_results alone, both;
     struct erg_layout_search search = search_of(&world, 2);
     search.kinds[0].gpus = search.kinds[1].gpus = 32;
     search.kind_count = 1;
@@ -298,8 +298,8 @@ static void faster_gpus_get_more_layers(void **state)
     for (size_t i = 0; i < 2; i++)
         assert_true(best->blocks[i].peak_bytes <=
                     search.kinds[best->blocks[i].kind].memory_bytes * (1 + 1e-9));
-    erg_layout_found_release(&both);
-    erg_layout_found_release(&alone);
+    erg_layout_results_release(&both);
+    erg_layout_results_release(&alone);
     world_release(&world);
 }
 
@@ -307,7 +307,7 @@ static void faster_gpus_get_more_layers(void **state)
  */
 static double missing_gib(const struct erg_layout_search *search)
 {
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_error err;
     assert_int_not_equal(erg_layout_search(&found, search, &err), 0);
     assert_int_equal(err.status, ERG_INFEASIBLE);
@@ -339,10 +339,10 @@ static void the_nearest_that_does_not_fit(void **state)
         search.only = (struct erg_layout_degrees){0};
         for (int k = 0; k < 2; k++)
             search.kinds[k].memory_bytes += whole * 0x1p30;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_error err;
         assert_ok(erg_layout_search(&found, &search, &err), &err);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     world_release(&world);
 }
@@ -352,7 +352,7 @@ static void what_is_wrong_is_said(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_error err;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_search search = search_of(&world, 2);
     assert_fails(erg_layout_search(&found, &search, &err), &err,
                  "with a batch of 64 sequences fits on these GPUs");

@@ -88,7 +88,8 @@ static void try_all(struct all *all, const struct erg_layout_search *search)
                                                                   (enum erg_recompute)recompute};
                             struct erg_layout_candidate candidate;
                             if (search->gpus % (t * c * p) != 0 ||
-                                erg_layout_evaluate(&candidate, search, &layout, NULL) != 0)
+                                erg_layout_evaluate(&candidate, search, &layout, NULL, 0, NULL) !=
+                                    0)
                                 continue;
                             offer(all, &candidate);
                             erg_layout_candidate_release(&candidate);
@@ -109,7 +110,7 @@ static void the_search_finds_what_trying_all_finds(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_error err;
-        struct erg_layout_found found, seen;
+        struct erg_layout_results found, seen;
         struct all all = {0}, each = {0};
         struct erg_layout_search search = search_of(&world, cases[i].gpus, cases[i].sequence);
         search.batch_least = cases[i].least;
@@ -141,8 +142,8 @@ static void the_search_finds_what_trying_all_finds(void **state)
         for (size_t k = 0; k < seen.count; k++)
             assert_memory_equal(&seen.items[k].layout, &found.items[k].layout,
                                 sizeof found.items[k].layout);
-        erg_layout_found_release(&seen);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&seen);
+        erg_layout_results_release(&found);
     }
     world_release(&world);
 }
@@ -166,7 +167,7 @@ static void try_split(struct splits *splits)
     for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
         for (long k = i; k >= 0; k -= layout->pipeline)
             even &= labs(splits->chunks[i] - splits->chunks[k]) <= 1;
-    if (erg_layout_evaluate(&candidate, splits->search, layout, NULL) != 0)
+    if (erg_layout_evaluate(&candidate, splits->search, layout, NULL, 0, NULL) != 0)
         return;
     splits->fit++;
     splits->even += even;
@@ -189,7 +190,7 @@ static void try_splits(struct splits *splits, long at, long left)
 }
 
 /* Of what a search with stages that may differ kept, those of one layout's degrees. */
-static double fastest_found(const struct erg_layout_found *found, const struct erg_layout *layout)
+static double fastest_found(const struct erg_layout_results *found, const struct erg_layout *layout)
 {
     double best = INFINITY;
     for (size_t i = 0; i < found->count; i++) {
@@ -226,7 +227,7 @@ static void the_stage_that_needs_most_counts(void **state)
             .microbatch = 1,
             .recompute = (enum erg_recompute)erg_rng_below(&rng, ERG_RECOMPUTES)};
         struct erg_layout_candidate found;
-        if (erg_layout_evaluate(&found, &search, &layout, NULL) != 0)
+        if (erg_layout_evaluate(&found, &search, &layout, NULL, 0, NULL) != 0)
             continue;
         double peak = peak_of(&search, &found.layout);
         assert_close(found.peak_bytes, peak, 1e-12);
@@ -254,7 +255,7 @@ static void no_split_that_fits_is_faster(void **state)
     for (int i = 0; i < 120; i++) {
         static const long gpus[] = {2, 3, 4, 6, 8, 10, 12};
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search =
             search_of(&world, gpus[erg_rng_below(&rng, 7)], 4096 << erg_rng_below(&rng, 2));
         world.model->layers = 4 + (long)erg_rng_below(&rng, 8);
@@ -278,7 +279,7 @@ static void no_split_that_fits_is_faster(void **state)
         search.top = 5000;
         if (erg_layout_search(&found, &search, &err) != 0) {
             assert_int_equal(err.status, ERG_INFEASIBLE);
-            found = (struct erg_layout_found){0};
+            found = (struct erg_layout_results){0};
         }
         assert_int_equal(erg_layout_any_fits(&search), found.count > 0);
         nothing += found.count == 0;
@@ -318,7 +319,7 @@ static void no_split_that_fits_is_faster(void **state)
                         chunked += v > 1;
                         tilted += splits.even == 0;
                     }
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message(
         "%ld layouts, %ld with virtual stages, %ld only in chunks that differ by more than "
@@ -351,7 +352,7 @@ static bool is_same(const struct erg_layout *a, const struct erg_layout *b)
 }
 
 /* All that fit come once, those that are found as they are found. */
-static void check_offered(const struct offered *offered, const struct erg_layout_found *found)
+static void check_offered(const struct offered *offered, const struct erg_layout_results *found)
 {
     assert_int_equal(offered->count, found->feasible);
     for (size_t i = 0; i < offered->count; i++)
@@ -373,7 +374,7 @@ static void all_ways_to_ask_say_the_same(void **state)
     (void)state;
     struct world world = world_of("llama-3.3-70b");
     struct erg_error err;
-    struct erg_layout_found found, fewer, seen;
+    struct erg_layout_results found, fewer, seen;
     struct erg_layout_search search = search_of(&world, 96, 8192);
     struct offered offered = {0};
     size_t uneven = 0;
@@ -384,7 +385,7 @@ static void all_ways_to_ask_say_the_same(void **state)
         struct erg_layout_candidate alone;
         struct erg_layout layout = found.items[i].layout;
         layout.chunk_layers = NULL;
-        assert_ok(erg_layout_evaluate(&alone, &search, &layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&alone, &search, &layout, NULL, 0, &err), &err);
         assert_close(alone.tokens_per_s, found.items[i].tokens_per_s, 1e-9);
         assert_true(i == 0 || found.items[i].tokens_per_s <= found.items[i - 1].tokens_per_s);
         uneven += found.items[i].layout.virtual_stages > 1 && found.items[i].chunk_layers;
@@ -401,9 +402,9 @@ static void all_ways_to_ask_say_the_same(void **state)
     assert_close(seen.items[0].tokens_per_s, found.items[0].tokens_per_s, 1e-12);
     check_offered(&offered, &seen);
     free(offered.items);
-    erg_layout_found_release(&found);
-    erg_layout_found_release(&fewer);
-    erg_layout_found_release(&seen);
+    erg_layout_results_release(&found);
+    erg_layout_results_release(&fewer);
+    erg_layout_results_release(&seen);
     world_release(&world);
 }
 
@@ -413,7 +414,7 @@ static void stages_may_differ(void **state)
     (void)state;
     struct world world = world_of("gpt3-175b");
     struct erg_error err;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_search search = search_of(&world, 640, 2048);
     search.batch_least = search.batch_most = 640;
     search.top = 150;
@@ -427,12 +428,12 @@ static void stages_may_differ(void **state)
         unequal++;
         interleaved += layout->virtual_stages > 1;
         struct erg_layout_candidate again;
-        assert_ok(erg_layout_evaluate(&again, &search, layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&again, &search, layout, NULL, 0, &err), &err);
         assert_close(again.tokens_per_s, found.items[i].tokens_per_s, 1e-12);
         erg_layout_candidate_release(&again);
     }
     assert_true(unequal > 20 && interleaved > 20);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     world_release(&world);
 }
 
@@ -458,7 +459,7 @@ static void published_layouts_are_among_the_best(void **state)
     for (size_t i = 0; i < rows.count; i++) {
         const struct erg_fit_row *row = &rows.items[i];
         const struct erg_layout *wanted = &row->layout;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search =
             search_of(&world, erg_layout_gpus(wanted), wanted->sequence);
         search.model = row->model;
@@ -493,7 +494,7 @@ static void published_layouts_are_among_the_best(void **state)
         }
         if (!met)
             fail_msg("row %zu: the published layout is none that fits", i);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message("published layout: best in %d of %zu, among the best 3 in %d; at most %.2f %% "
                   "from our best; offload at most %.3f off\n",
@@ -532,8 +533,8 @@ static void rejected_layouts_say_why(void **state)
          "GiB more than the 64.0 GiB of a GPU"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_fails(erg_layout_evaluate(&candidate, &search, &cases[i].layout, &err), &err,
-                     cases[i].message);
+        assert_fails(erg_layout_evaluate(&candidate, &search, &cases[i].layout, NULL, 0, &err),
+                     &err, cases[i].message);
         assert_int_equal(err.status, ERG_INFEASIBLE);
     }
     const struct erg_layout offloads = {.tensor = 4,
@@ -543,31 +544,31 @@ static void rejected_layouts_say_why(void **state)
                                         .microbatch = 2,
                                         .recompute = ERG_RECOMPUTE_NONE};
     search.batch_least = search.batch_most = 256;
-    assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err);
+    assert_ok(erg_layout_evaluate(&candidate, &search, &offloads, NULL, 0, &err), &err);
     assert_true(candidate.layout.offload > 0.05 && candidate.layout.offload < 1);
     assert_close(candidate.peak_bytes, search.kinds[0].memory_bytes,
                  1e-6); /* no more than needed */
     erg_layout_candidate_release(&candidate);
     search.kinds[0].host_bytes = 0x1p30;
-    assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, &err), &err,
+    assert_fails(erg_layout_evaluate(&candidate, &search, &offloads, NULL, 0, &err), &err,
                  "to a node's host memory than its 1.0 GiB");
     /* 80 layers in 12 chunks: the fastest split, unless stages must be equal. */
     const struct erg_layout uneven = {
         .tensor = 2, .context = 1, .pipeline = 4, .virtual_stages = 3, .microbatch = 1};
     search.kinds[0].memory_bytes = 0x1p37;
-    assert_ok(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err);
+    assert_ok(erg_layout_evaluate(&candidate, &search, &uneven, NULL, 0, &err), &err);
     long level[12];
     for (int i = 0; i < 12; i++)
         level[i] = 6 + (i > 3);
     struct erg_layout said = uneven;
     struct erg_layout_candidate other;
     said.chunk_layers = level;
-    assert_ok(erg_layout_evaluate(&other, &search, &said, &err), &err);
+    assert_ok(erg_layout_evaluate(&other, &search, &said, NULL, 0, &err), &err);
     assert_true(candidate.time.total <= other.time.total);
     erg_layout_candidate_release(&other);
     erg_layout_candidate_release(&candidate);
     search.equal_stages = true;
-    assert_fails(erg_layout_evaluate(&candidate, &search, &uneven, &err), &err,
+    assert_fails(erg_layout_evaluate(&candidate, &search, &uneven, NULL, 0, &err), &err,
                  "cannot be divided among 4 stages of 3 chunks");
     world_release(&world);
 }
@@ -577,7 +578,7 @@ static void searches_without_an_answer_say_why(void **state)
     (void)state;
     struct world world = world_of("gpt3-175b");
     struct erg_error err;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_search search = search_of(&world, 8, 2048);
     assert_fails(erg_layout_search(&found, &search, &err), &err,
                  "no layout of gpt3-175b on 8 GPUs fits into 64.0 GiB; nearest is tensor");

@@ -108,7 +108,7 @@ static void nothing_is_faster(void **state)
     struct erg_rng rng;
     erg_rng_seed(&rng, 20261122);
     for (int round = 0; round < 14; round++) {
-        struct erg_layout_found own, same;
+        struct erg_layout_results own, same;
         struct erg_error err;
         seen.budget = 0x1p30 * (10 + 30 * erg_rng_uniform(&rng));
         world.engine->host_link_bandwidth = 1e9 * (4 + 60 * erg_rng_uniform(&rng));
@@ -136,7 +136,7 @@ static void nothing_is_faster(void **state)
         if (erg_layout_search(&own, &search, &err) != 0)
             continue;
         /* Bounds drop nothing, and one layout alone is what the search says. */
-        struct erg_layout_found bounded;
+        struct erg_layout_results bounded;
         search.each = NULL;
         assert_ok(erg_layout_search(&bounded, &search, &err), &err);
         assert_int_equal(bounded.count, own.count);
@@ -150,7 +150,7 @@ static void nothing_is_faster(void **state)
         asked.stage_recompute = NULL;
         asked.stage_offload = NULL;
         if (own.items[0].layout.chunk_layers == NULL) {
-            assert_ok(erg_layout_evaluate(&one, &search, &asked, &err), &err);
+            assert_ok(erg_layout_evaluate(&one, &search, &asked, NULL, 0, &err), &err);
             assert_close(one.time.total, own.items[0].time.total, 1e-12);
             erg_layout_candidate_release(&one);
         }
@@ -159,10 +159,10 @@ static void nothing_is_faster(void **state)
         if (erg_layout_search(&same, &search, &err) == 0) {
             assert_true(own.items[0].tokens_per_s >= same.items[0].tokens_per_s * (1 - 1e-9));
             seen.faster += own.items[0].tokens_per_s > same.items[0].tokens_per_s * (1 + 1e-6);
-            erg_layout_found_release(&same);
+            erg_layout_results_release(&same);
         }
-        erg_layout_found_release(&own);
-        erg_layout_found_release(&bounded);
+        erg_layout_results_release(&own);
+        erg_layout_results_release(&bounded);
     }
     print_message("%ld layouts, %ld stages unlike the first, %ld wait for copies; the fastest is "
                   "faster in %ld rounds\n",
@@ -200,9 +200,9 @@ static void published_rows_copy_less(void **state)
                                       .recompute = ERG_RECOMPUTE_BALANCED};
     struct erg_layout_candidate one, own;
     struct erg_error err;
-    assert_ok(erg_layout_evaluate(&one, &search, &layout, &err), &err);
+    assert_ok(erg_layout_evaluate(&one, &search, &layout, NULL, 0, &err), &err);
     search.per_stage = true;
-    assert_ok(erg_layout_evaluate(&own, &search, &layout, &err), &err);
+    assert_ok(erg_layout_evaluate(&own, &search, &layout, NULL, 0, &err), &err);
     assert_near(one.layout.offload, 0.544, 0.02);
     assert_close(own.layout.offload, one.layout.offload, 1e-6);
     assert_true(own.time.total < one.time.total);

@@ -3,7 +3,7 @@
 
 #include "base/random.h"
 #include "layout/memory/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <limits.h>
 
@@ -192,7 +192,7 @@ static void a_stage_holds_what_any_of_its_chunks_do(void **state)
 /* ---- splits ---- */
 
 /* The fastest that was found of these degrees. */
-static const struct erg_layout_candidate *find(const struct erg_layout_found *found,
+static const struct erg_layout_candidate *find(const struct erg_layout_results *found,
                                                const struct erg_layout *wanted)
 {
     for (size_t i = 0; i < found->count; i++) {
@@ -257,7 +257,7 @@ static void splits_far_from_even_are_found(void **state)
     struct world world = world_of("llama-2-7b");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         long chunks[6];
         struct erg_layout_search search = search_of(&world, cases[i].gpus, cases[i].sequence);
         world.model->layers = cases[i].layers;
@@ -275,10 +275,10 @@ static void splits_far_from_even_are_found(void **state)
         struct erg_layout layout = best->layout;
         struct erg_layout_candidate known;
         layout.chunk_layers = memcpy(chunks, cases[i].chunks, sizeof chunks);
-        assert_ok(erg_layout_evaluate(&known, &search, &layout, &err), &err);
+        assert_ok(erg_layout_evaluate(&known, &search, &layout, NULL, 0, &err), &err);
         assert_close(best->time.total, known.time.total, 1e-9);
         erg_layout_candidate_release(&known);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     world_release(&world);
 }
@@ -290,7 +290,7 @@ static void large_models_have_a_bound(void **state)
     (void)state;
     struct world world = world_of("llama-3.3-70b");
     struct erg_error err;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_search search = search_of(&world, 96, 8192);
     struct erg_rng rng;
     double furthest = 0, others = 0;
@@ -323,7 +323,7 @@ static void large_models_have_a_bound(void **state)
                 }
             }
             layout.chunk_layers = chunks;
-            if (erg_layout_evaluate(&other, &search, &layout, &err) != 0)
+            if (erg_layout_evaluate(&other, &search, &layout, NULL, 0, &err) != 0)
                 continue;
             assert_true(other.time.total >= item->bound_s * (1 - 1e-9));
             erg_layout_candidate_release(&other);
@@ -335,7 +335,7 @@ static void large_models_have_a_bound(void **state)
                   "layout %.1f %%\n",
                   tried, found.count, 100 * furthest, 100 * found.gap);
     assert_true(tried > 500 && furthest < 0.05);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     world_release(&world);
 }
 
@@ -349,7 +349,7 @@ static void offloading_counts_in_bounds(void **state)
     long offload = 0;
     for (long batch = 1280; batch <= 2560; batch += 256) {
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search = search_of(&world, 1024, 2048);
         search.batch_least = search.batch_most = batch;
         search.kinds[0].memory_bytes = 0x1p30 * 48;
@@ -365,7 +365,7 @@ static void offloading_counts_in_bounds(void **state)
             offload++;
         }
         gap = fmax(gap, found.gap);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message("%ld layouts that offload: no split is more than %.2f %% faster, of any layout "
                   "%.2f %%\n",
@@ -384,7 +384,7 @@ static void splits_of_many_chunks_are_near_their_bounds(void **state)
     long many = 0;
     for (long batch = 64; batch <= 192; batch += 64) {
         struct erg_error err;
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_layout_search search = search_of(&world, 64, 4096);
         search.batch_least = search.batch_most = batch;
         search.kinds[0].memory_bytes = 0x1p30 * 72;
@@ -400,7 +400,7 @@ static void splits_of_many_chunks_are_near_their_bounds(void **state)
             furthest = fmax(furthest, item->time.total / item->bound_s - 1);
             many++;
         }
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message(
         "%ld layouts: no split is more than %.3f %% faster in the mean, %.2f %% at most\n", many,

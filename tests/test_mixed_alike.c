@@ -15,7 +15,7 @@ static bool is_same(const struct erg_layout *a, const struct erg_layout *b)
 }
 
 /* The fastest of some degrees; NULL: none. */
-static const struct erg_layout_candidate *best_of(const struct erg_layout_found *found,
+static const struct erg_layout_candidate *best_of(const struct erg_layout_results *found,
                                                   const struct erg_layout *layout)
 {
     for (size_t i = 0; i < found->count; i++)
@@ -42,7 +42,7 @@ static void compare(bool per_stage, double gib, double host_link)
 {
     struct world world = world_of("llama-2-7b");
     struct erg_layout_search search = search_of(&world, 2);
-    struct erg_layout_found one, two;
+    struct erg_layout_results one, two;
     struct erg_error err;
     long compared = 0, equal = 0, chunked = 0, offload = 0;
     world.model->layers = 8;
@@ -84,8 +84,8 @@ static void compare(bool per_stage, double gib, double host_link)
                   compared, equal, chunked, offload);
     assert_true(compared > 40 && equal > 10 && chunked > 10);
     assert_true(host_link == 0 || offload > 5);
-    erg_layout_found_release(&one);
-    erg_layout_found_release(&two);
+    erg_layout_results_release(&one);
+    erg_layout_results_release(&two);
     world_release(&world);
 }
 

@@ -8,7 +8,7 @@
 #include "layout/energy/candidate.h"
 #include "layout/energy/choice_internal.h"
 #include "layout/energy/mixed_rows.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 /* ---- energy ---- */
 
@@ -45,7 +45,7 @@ static void every_stage_draws_its_own_power(void **state)
     (void)state;
     struct world world = world_of("llama-65b");
     struct erg_layout_search search = search_of(&world, 2);
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_choice choice;
     struct erg_error err;
     search.kinds[0].gpus = search.kinds[1].gpus = 32;
@@ -98,7 +98,7 @@ static void every_stage_draws_its_own_power(void **state)
     assert_fails(choose(&choice, &search, &early, &err), &err, "a deadline");
     assert_int_equal(err.status, ERG_INFEASIBLE);
     erg_layout_choice_release(&choice);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     /* One kind: the same as without places. */
     const struct erg_time_request time = {world.model, world.engines[0], &world.kinds[0].machine};
     const struct erg_layout_energy_request request = {.time = time, .gpu = world.gpus[0]};
@@ -110,7 +110,7 @@ static void every_stage_draws_its_own_power(void **state)
     energy_of_layout(&alone, &request, &found.items[0].layout, 0, 0);
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
         assert_close(mixed.items[i], alone.items[i], 1e-12);
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     world_release(&world);
 }
 
@@ -158,7 +158,7 @@ static void what_is_planned_is_the_best(void **state)
     search.recomputes = 1u << ERG_RECOMPUTE_NONE | 1u << ERG_RECOMPUTE_FULL;
     search.only = (struct erg_layout_degrees){.tensor = 4, .context = 1, .microbatch = 1};
     for (int round = 0; round < 3; round++) {
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct passed all = {0};
         struct erg_error err;
         search.gpus = round == 1 ? 12 : 0;
@@ -194,7 +194,7 @@ static void what_is_planned_is_the_best(void **state)
         for (size_t i = 0; i < all.count; i++)
             erg_layout_candidate_release(&all.items[i]);
         free(all.items);
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message("%zu layouts, of which %zu were planned\n", compared, planned);
     assert_true(compared > 100 && planned < compared / 4);
@@ -227,7 +227,7 @@ static void rows_are_below_their_layouts(void **state)
     erg_rng_seed(&rng, 3);
     for (int round = 0; round < 24; round++) {
         struct erg_layout_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_mixed_rows rows;
         struct erg_error err;
         world.model->layers = 4 + (long)erg_rng_below(&rng, 6);
@@ -265,7 +265,7 @@ static void rows_are_below_their_layouts(void **state)
             erg_layout_bound_release(&row);
             erg_layout_bound_release(&own);
         }
-        erg_layout_found_release(&found);
+        erg_layout_results_release(&found);
     }
     print_message(
         "%ld layouts: the least energy of their rows is %.1f %% below theirs in the mean, "
@@ -324,10 +324,10 @@ static void numbers_of_each_kind(void **state)
         same.kinds[0] = world.kinds[used == 2];
         same.kind_count = 1;
         same.used = 0;
-        struct erg_layout_found own;
+        struct erg_layout_results own;
         assert_ok(erg_layout_search(&own, &same, &err), &err);
         assert_close(fastest->time.total, own.items[0].time.total, 1e-12);
-        erg_layout_found_release(&own);
+        erg_layout_results_release(&own);
         alone++;
     }
     assert_true(alone >= 4 && both >= 2 && on_frontier > 0);

@@ -4,7 +4,7 @@
 
 #include "base/random.h"
 #include "layout/memory/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 enum { MOST_STAGES = 4 };
 
@@ -157,7 +157,7 @@ static void nothing_is_faster(void **state)
     erg_rng_seed(&rng, 20261123);
     for (int round = 0; round < 60; round++) {
         struct erg_layout_search search = search_of(&world, 2 + erg_rng_below(&rng, 2));
-        struct erg_layout_found all, fewer, same;
+        struct erg_layout_results all, fewer, same;
         struct erg_error err;
         draw(&world, &search, &rng);
         search.per_stage = true;
@@ -182,8 +182,8 @@ static void nothing_is_faster(void **state)
         struct erg_layout asked = one.layout;
         asked.stage_recompute = NULL;
         asked.stage_offload = NULL;
-        assert_ok(erg_layout_evaluate_on(&one, &search, &asked, all.items[0].blocks,
-                                         all.items[0].block_count, &err),
+        assert_ok(erg_layout_evaluate(&one, &search, &asked, all.items[0].blocks,
+                                      all.items[0].block_count, &err),
                   &err);
         assert_close(one.time.total, all.items[0].time.total, 1e-12);
         assert_close(one.layout.offload, all.items[0].layout.offload, 1e-12);
@@ -193,10 +193,10 @@ static void nothing_is_faster(void **state)
         if (erg_layout_search(&same, &search, &err) == 0) {
             assert_true(all.items[0].tokens_per_s >= same.items[0].tokens_per_s * (1 - 1e-9));
             seen.faster += all.items[0].tokens_per_s > same.items[0].tokens_per_s * (1 + 1e-6);
-            erg_layout_found_release(&same);
+            erg_layout_results_release(&same);
         }
-        erg_layout_found_release(&fewer);
-        erg_layout_found_release(&all);
+        erg_layout_results_release(&fewer);
+        erg_layout_results_release(&all);
     }
     print_message("%ld layouts, %ld of several kinds; %ld stages unlike the first, %ld unlike the "
                   "one before on the same GPUs; %ld offload, %ld on one kind only, %ld wait for "
@@ -215,7 +215,7 @@ static void what_takes_least_is_asked_of_each_kind(void **state)
     (void)state;
     struct world world = world_of("llama-2-7b");
     struct erg_layout_search search = search_of(&world, 2);
-    struct erg_layout_found all, fewer;
+    struct erg_layout_results all, fewer;
     struct erg_error err;
     world.model->layers = 10;
     world.engines[1]->peak_flops = 1e14;
@@ -229,8 +229,8 @@ static void what_takes_least_is_asked_of_each_kind(void **state)
     assert_true(fewer.slower + fewer.bounded > 0);
     for (size_t i = 0; i < 5; i++)
         assert_close(fewer.items[i].tokens_per_s, all.items[i].tokens_per_s, 1e-9);
-    erg_layout_found_release(&all);
-    erg_layout_found_release(&fewer);
+    erg_layout_results_release(&all);
+    erg_layout_results_release(&fewer);
     world_release(&world);
 }
 

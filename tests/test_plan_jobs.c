@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "layout/document/layouts.h"
 #include "layout/memory/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 #include "optimize/optimize.h"
 #include "partition/partition.h"
 
@@ -48,7 +48,7 @@ static void draw_nodes(struct erg_text *out, struct erg_rng *rng, size_t kind, l
 struct draw {
     struct erg_job *job;
     struct erg_layout_search search;
-    struct erg_layout_found found; /* of some nothing fits */
+    struct erg_layout_results found; /* of some nothing fits */
 };
 
 static void parse_drawn(struct draw *draw, struct erg_rng *rng)
@@ -122,7 +122,7 @@ static void draw_and_search(struct draw *draw, uint64_t seed)
 
 static void draw_release(struct draw *draw)
 {
-    erg_layout_found_release(&draw->found);
+    erg_layout_results_release(&draw->found);
     erg_job_free(draw->job);
 }
 
@@ -207,7 +207,7 @@ static double mixed_time(const struct erg_job *job, const struct erg_layout *lay
         blocks[job->stage_kind[stage] != first].stages++;
     search.model = job->model;
     fill_kinds(&search, job, draw->search.kinds[0].memory_bytes);
-    assert_ok(erg_layout_evaluate_on(&lies, &search, layout, blocks, 2, &err), &err);
+    assert_ok(erg_layout_evaluate(&lies, &search, layout, blocks, 2, &err), &err);
     const double total_s = lies.time.total;
     erg_layout_candidate_release(&lies);
     return total_s;

@@ -170,6 +170,9 @@ static void names_do_not_move_the_cursor(void **state)
         {"a\x9b"
          "2J\xe4\xb8",
          "a\\x9b2J\xe4\xb8"}, /* and in one */
+        {"a\xe0\x9b"
+         "2J\xff\x9b\x9b",
+         "a\xe0\\x9b2J\xff\\x9b\\x9b"}, /* that no character goes on with */
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char arguments[200];

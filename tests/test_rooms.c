@@ -208,7 +208,7 @@ static void test_the_judge(void **state)
     assert_string_equal(judge(device, "io/yaml_internal.h"), "is private to its room");
     assert_string_equal(judge(device, "check.h"), "is of no room");
     assert_null(judge(energy, "job/layout.h"));
-    assert_null(judge(energy, "layout/search/search_internal.h"));
+    assert_null(judge(energy, "layout/search/layout_search_internal.h"));
     assert_string_equal(judge(memory, "layout/time/time.h"), "is of a room below");
     assert_string_equal(nullable_json("    x = json_string(name);"), "json_string(");
     assert_null(nullable_json("    x = erg_json_pack(\"{s:s}\", k, json_string_value(y));"));

@@ -1,5 +1,6 @@
 /* ergon fit ROWS.csv: the constants of a training engine that explain measured iterations. */
 #include "cli/cli.h"
+#include "cli/print.h"
 
 #include "io/json.h"
 #include "job/job.h"
@@ -34,7 +35,7 @@ static const struct erg_option options[] = {
 };
 
 /* Everything of one call. */
-struct fitting {
+struct fit_call {
     const struct values *values;
     const char *rows_path;
     struct erg_fit_rows rows;
@@ -46,7 +47,7 @@ struct fitting {
 };
 
 /* `path`: of the file that the cluster stands in. */
-static int set_machine(struct fitting *at, const char *path, const struct erg_gpu *gpu,
+static int set_machine(struct fit_call *at, const char *path, const struct erg_gpu *gpu,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
     if (cluster->more_count > 0)
@@ -60,7 +61,7 @@ static int set_machine(struct fitting *at, const char *path, const struct erg_gp
     return erg_engine_check_gpu(at->start, gpu, err);
 }
 
-static int find_machine(struct fitting *at, struct erg_error *err)
+static int find_machine(struct fit_call *at, struct erg_error *err)
 {
     const struct values *values = at->values;
     if (!values->job == !values->cluster)
@@ -92,7 +93,7 @@ static int find_machine(struct fitting *at, struct erg_error *err)
     return status;
 }
 
-static void cut_keys(struct fitting *at)
+static void cut_keys(struct fit_call *at)
 {
     size_t count = 0;
     at->list = erg_xstrdup(at->values->keys);
@@ -124,14 +125,14 @@ static void add_errors(struct erg_table *table, const char *name,
     erg_table_add(table, "%.3f", errors->spearman);
 }
 
-static double predicted_s(const struct fitting *at, size_t row)
+static double predicted_s(const struct fit_call *at, size_t row)
 {
     double time_s;
     erg_fit_predict(&time_s, &at->rows.items[row], 1, &at->fit.engine, &at->machine);
     return time_s;
 }
 
-static void print_text(const struct fitting *at)
+static void print_text(const struct fit_call *at)
 {
     struct erg_table constants = {.columns = 4}, errors = {.columns = 4};
     struct erg_text text = {0}, untold = {0};
@@ -185,7 +186,7 @@ static json_t *errors_json(const struct erg_fit_errors *errors)
                          errors->spearman);
 }
 
-static void print_json(const struct fitting *at)
+static void print_json(const struct fit_call *at)
 {
     json_t *constants = json_object(), *folds = json_array(), *rows = json_array();
     for (size_t k = 0; k < at->fit.constants; k++)
@@ -207,13 +208,10 @@ static void print_json(const struct fitting *at)
                                  "schema_version", 1, "constants", constants, "fitted",
                                  errors_json(&at->fit.fitted), "held_out",
                                  errors_json(&at->fit.held_out), "folds", folds, "rows", rows);
-    char *text = erg_json_text(root);
-    puts(text);
-    free(text);
-    json_decref(root);
+    erg_print_json(root);
 }
 
-static int write_engine(const struct fitting *at, struct erg_error *err)
+static int write_engine(const struct fit_call *at, struct erg_error *err)
 {
     struct erg_arena arena = {0};
     const char *comments[ERG_FIT_MOST_CONSTANTS];
@@ -238,7 +236,7 @@ static int write_engine(const struct fitting *at, struct erg_error *err)
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct fitting at = {.values = call->values, .rows_path = call->arguments[0]};
+    struct fit_call at = {.values = call->values, .rows_path = call->arguments[0]};
     cut_keys(&at);
     int status = erg_engine_load(&at.start, at.values->engine, err) || find_machine(&at, err);
     if (!status) {

@@ -1,13 +1,13 @@
 /* ergon memory JOB.yaml: what each stage of a layout needs, and how much to offload. */
 #include "cli/cli.h"
-#include "cli/memory_asked.h"
 #include "cli/memory_print.h"
-#include "cli/memory_unfit.h"
+#include "cli/memory_query.h"
+#include "cli/print.h"
 
 #include "base/log.h"
 #include "io/json.h"
 #include "layout/copies/traffic.h"
-#include "layout/document/memory.h"
+#include "layout/document/memory_document.h"
 #include "report/report.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static const struct erg_option options[] = {
 
 /* Everything of one call. */
 struct memory_call {
-    struct memory_asked asked;
+    struct memory_query query;
     struct erg_memory_answer answer;
     struct erg_memory_traffic traffic;
     struct erg_memory_solution solution;
@@ -65,9 +65,9 @@ struct memory_call {
  * none: *solved says so. */
 static int solve(struct memory_call *at, bool *solved, struct erg_error *err)
 {
-    struct erg_layout *layout = &at->asked.layout;
+    struct erg_layout *layout = &at->query.layout;
     struct erg_memory_answer *answer = &at->answer;
-    const bool named = !isnan(at->asked.solve_bytes);
+    const bool named = !isnan(at->query.solve_bytes);
     double *budgets = erg_xcalloc((size_t)layout->pipeline, sizeof *budgets);
     struct erg_error unsolved = {0};
     for (long s = 0; s < layout->pipeline; s++)
@@ -97,7 +97,7 @@ static int solve(struct memory_call *at, bool *solved, struct erg_error *err)
                 "whatever is offloaded %.2f GiB are missing, %.2f %% of the budget, which "
                 "is within the error of this model",
                 at->solution.excess_bytes / 0x1p30,
-                100 * at->solution.excess_bytes / at->asked.solve_bytes);
+                100 * at->solution.excess_bytes / at->query.solve_bytes);
     answer->solution = &at->solution;
     if (answer->per_stage) {
         layout->stage_offload = at->solution.stage_offload;
@@ -110,14 +110,14 @@ static int solve(struct memory_call *at, bool *solved, struct erg_error *err)
 static int find_traffic(struct memory_call *at, struct erg_error *err)
 {
     struct erg_memory_answer *answer = &at->answer;
-    struct memory_asked *asked = &at->asked;
-    const long pipeline = asked->layout.pipeline;
-    if (erg_memory_ask_kinds(asked, err) != 0)
+    struct memory_query *query = &at->query;
+    const long pipeline = query->layout.pipeline;
+    if (erg_memory_query_kinds(query, err) != 0)
         return -1;
     struct erg_time_request *on = erg_xcalloc((size_t)pipeline, sizeof *on);
     int status = 0;
     for (long s = 0; s < pipeline && status == 0; s++) {
-        const struct erg_layout_kind *kind = &asked->kinds[asked->stage_kind[s]];
+        const struct erg_layout_kind *kind = &query->kinds[query->stage_kind[s]];
         on[s] = (struct erg_time_request){answer->request.model, kind->engine, &kind->machine};
         if (at->result.stages[s].offload_bytes > 0 && !(kind->engine->host_link_bandwidth > 0))
             status = erg_fail(err, ERG_FAILED,
@@ -135,12 +135,12 @@ static int find_traffic(struct memory_call *at, struct erg_error *err)
 
 static int find_change(struct memory_call *at, struct erg_error *err)
 {
-    const struct erg_job *job = at->asked.job;
-    const struct erg_layout *layout = &at->asked.layout;
+    const struct erg_job *job = at->query.job;
+    const struct erg_layout *layout = &at->query.layout;
     const bool one_kind = job->kind_count == 1;
     const struct erg_memory_bounds bounds = {
         .rooms = at->answer.rooms,
-        .layers = at->asked.own_layers && !layout->stage_offload && !layout->stage_recompute,
+        .layers = at->query.own_layers && !layout->stage_offload && !layout->stage_recompute,
         .degrees = one_kind,
         .most_gpus = job->cluster.inter_node_bandwidth > 0 ? 0 : job->cluster.gpus_per_node,
     };
@@ -157,20 +157,20 @@ static int find_change(struct memory_call *at, struct erg_error *err)
 
 static int find_answer(struct memory_call *at, struct erg_error *err)
 {
-    const struct memory_asked *asked = &at->asked;
-    const struct memory_values *values = asked->values;
+    const struct memory_query *query = &at->query;
+    const struct memory_values *values = query->values;
     struct erg_memory_answer *answer = &at->answer;
     bool solved = true;
     *answer = (struct erg_memory_answer){
-        .job = asked->job,
-        .request = {.model = asked->job->model,
-                    .layout = &asked->layout,
+        .job = query->job,
+        .request = {.model = query->job->model,
+                    .layout = &query->layout,
                     .accounting = (enum erg_memory_accounting)values->accounting,
                     .layer_copies = values->copies == 1},
-        .stage_kind = asked->stage_kind,
-        .rooms = asked->rooms,
+        .stage_kind = query->stage_kind,
+        .rooms = query->rooms,
         .per_stage =
-            values->per_stage || asked->layout.stage_recompute || asked->layout.stage_offload,
+            values->per_stage || query->layout.stage_recompute || query->layout.stage_offload,
         .solve = values->solve != NULL,
     };
     if (answer->solve && solve(at, &solved, err) != 0)
@@ -192,9 +192,7 @@ static int show(const struct erg_invocation *call, const struct erg_memory_answe
     json_t *document = erg_memory_document(answer);
     int status = values->report ? erg_report_memory_write(values->report, document, err) : 0;
     if (status == 0 && call->common.json) {
-        char *text = erg_json_text(document);
-        fputs(text, stdout);
-        free(text);
+        erg_print_json(json_incref(document));
     } else if (status == 0) {
         erg_memory_print(answer);
     }
@@ -205,7 +203,7 @@ static int show(const struct erg_invocation *call, const struct erg_memory_answe
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     struct memory_call at = {0};
-    int status = erg_memory_ask(&at.asked, call->arguments[0], call->values, err);
+    int status = erg_memory_query_init(&at.query, call->arguments[0], call->values, err);
     if (status == 0)
         status = find_answer(&at, err);
     if (status == 0)
@@ -216,7 +214,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     erg_memory_traffic_release(&at.traffic);
     erg_memory_result_release(&at.result);
     erg_memory_solution_release(&at.solution);
-    erg_memory_asked_release(&at.asked);
+    erg_memory_query_release(&at.query);
     return status;
 }
 

@@ -1,8 +1,9 @@
 /* ergon optimize JOB.yaml: the frontier of a training iteration, the plan and the report. */
 #include "cli/cli.h"
-#include "cli/optimize_memory.h"
+#include "cli/print.h"
 
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/real.h"
 #include "io/csv.h"
@@ -10,6 +11,7 @@
 #include "io/json.h"
 #include "io/store.h"
 #include "job/job.h"
+#include "layout/memory/memory.h"
 #include "optimize/optimize.h"
 #include "report/report.h"
 
@@ -158,13 +160,11 @@ static int write_files(const char *folder, const json_t *document, const struct 
     return status ? -1 : 0;
 }
 
-static int print_result(const struct erg_invocation *call, const char *folder, const json_t *plan,
+static int print_result(const struct erg_invocation *call, const char *folder, json_t *plan,
                         struct erg_error *err)
 {
     if (call->common.json) {
-        char *text = erg_json_text(plan);
-        puts(text);
-        free(text);
+        erg_print_json(json_incref(plan));
         return 0;
     }
     struct erg_text table = {0};
@@ -192,6 +192,54 @@ static int open_gpus(const struct erg_job *job, bool lock_clocks, struct erg_rea
     return erg_real_open(real, &request, err);
 }
 
+/* ---- whether the stages fit into memory ---- */
+
+static const struct erg_gpu *gpu_of_stage(const struct erg_job *job, long stage)
+{
+    return job->kind_count == 1 ? job->gpu : job->kinds[job->stage_kind[stage]].gpu;
+}
+
+static double usable_bytes(const struct erg_gpu *gpu)
+{
+    return ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes;
+}
+
+static void warn_of_excess(const struct erg_job *job, const char *path,
+                           const struct erg_memory_result *result)
+{
+    double most = 0;
+    long worst = -1;
+    for (long s = 0; s < result->count; s++) {
+        double excess = result->stages[s].peak_bytes - usable_bytes(gpu_of_stage(job, s));
+        if (excess > most) {
+            most = excess;
+            worst = s;
+        }
+    }
+    if (worst < 0)
+        return;
+    const struct erg_gpu *gpu = gpu_of_stage(job, worst);
+    erg_log(ERG_LOG_WARNING,
+            "this will not fit into memory: stage %ld needs %.2f GiB, and a %s has %.2f GiB for "
+            "it; \"ergon memory %s\" says what would help",
+            worst, result->stages[worst].peak_bytes / 0x1p30, gpu->name, usable_bytes(gpu) / 0x1p30,
+            path);
+}
+
+static void warn_of_memory(const struct erg_job *job, const char *path)
+{
+    struct erg_memory_result result = {0};
+    struct erg_error err = {0};
+    const struct erg_memory_request request = {.model = job->model, .layout = &job->layout};
+    /* A layout that the memory model does not know is planned all the same. */
+    if (erg_layout_check(&job->layout, job->model, &err) == 0 &&
+        erg_memory_simulate(&result, &request, &err) == 0)
+        warn_of_excess(job, path, &result);
+    else
+        erg_log(ERG_LOG_INFO, "whether this fits into memory is not known: %s", err.message);
+    erg_memory_result_release(&result);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct values *values = call->values;
@@ -214,7 +262,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         request.job = job;
         request.store_path = store.data;
         request.device = real ? erg_real_device(real) : NULL;
-        erg_optimize_warn_of_memory(job, call->arguments[0]);
+        warn_of_memory(job, call->arguments[0]);
         status = erg_dir_make(values->folder, err) || erg_optimize(&request, &plan, err);
         document = status ? NULL : erg_plan_json(plan);
         status = status || write_files(values->folder, document, plan, err) ||

@@ -80,7 +80,7 @@ static int check_kinds(const struct plan_values *values, const struct erg_cluste
                     "the cluster has nodes of several kinds; %s is for those of one", option);
 }
 
-static int prepare(struct planning *at, const char *path, struct erg_error *err)
+static int prepare(struct plan_call *at, const char *path, struct erg_error *err)
 {
     const struct plan_values *values = at->values;
     const struct erg_job_overrides overrides = {
@@ -104,14 +104,14 @@ static int prepare(struct planning *at, const char *path, struct erg_error *err)
     return 0;
 }
 
-static void release(struct planning *at)
+static void release(struct plan_call *at)
 {
     if (at->counts)
         erg_layout_counts_release(at->counts, at->search_count);
     free(at->counts);
     erg_layout_choice_release(&at->choice);
     erg_layout_candidate_release(&at->remedy.layout);
-    erg_layout_found_release(&at->found);
+    erg_layout_results_release(&at->found);
     free(at->points.items);
     free(at->searches);
     for (size_t k = 0; k < ERG_LAYOUT_MOST_KINDS; k++) {
@@ -163,7 +163,7 @@ static int check_options(const struct plan_values *values, bool json, struct erg
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct planning at = {.values = call->values};
+    struct plan_call at = {.values = call->values};
     const bool json = call->common.json;
     int status = check_options(at.values, json, err);
     if (!status)

@@ -48,7 +48,7 @@ static const struct erg_option options[] = {
 };
 
 /* Everything of one call. */
-struct probing {
+struct probe_call {
     const struct values *values;
     bool real;           /* GPUs of this machine are measured */
     bool leads;          /* rank 0 */
@@ -64,7 +64,7 @@ struct probing {
 
 /* ---- measuring ---- */
 
-static int measure_emulated(struct probing *at, const struct erg_probe_program *program,
+static int measure_emulated(struct probe_call *at, const struct erg_probe_program *program,
                             uint64_t seed, struct erg_error *err)
 {
     struct erg_emulated_options emulated = erg_emulated_options_default();
@@ -79,8 +79,8 @@ static int measure_emulated(struct probing *at, const struct erg_probe_program *
     return status;
 }
 
-static int measure_cuda(struct probing *at, const struct erg_probe_program *program, uint64_t seed,
-                        struct erg_error *err)
+static int measure_cuda(struct probe_call *at, const struct erg_probe_program *program,
+                        uint64_t seed, struct erg_error *err)
 {
     struct erg_real_request request = {
         .model = program->model,
@@ -111,7 +111,7 @@ static int measure_cuda(struct probing *at, const struct erg_probe_program *prog
     return status;
 }
 
-static int measure(struct probing *at, uint64_t seed, struct erg_error *err)
+static int measure(struct probe_call *at, uint64_t seed, struct erg_error *err)
 {
     int64_t start_ns = erg_now_ns();
     size_t known = at->rows.count;
@@ -129,7 +129,7 @@ static int measure(struct probing *at, uint64_t seed, struct erg_error *err)
 /* ---- before it ---- */
 
 /* What the GPUs are called that are measured, or that the rows are of. */
-static int name_gpu(const struct probing *at, char *name, size_t capacity, struct erg_error *err)
+static int name_gpu(const struct probe_call *at, char *name, size_t capacity, struct erg_error *err)
 {
     if (at->values->from) {
         if (!at->rows.count)
@@ -161,7 +161,7 @@ static bool same_kind(const char *entry, const char *other)
  * --base names a GPU of another kind than what is measured, the catalogue's `entry`: its constants
  * are a start only where their SMs are the same.
  */
-static int take_relative(struct probing *at, const char *entry, const char *name,
+static int take_relative(struct probe_call *at, const char *entry, const char *name,
                          struct erg_error *err)
 {
     struct erg_gpu *board;
@@ -184,7 +184,7 @@ static int take_relative(struct probing *at, const char *entry, const char *name
  * Loads the GPU whose constants the fit starts from: the one asked for, else the catalogue's entry
  * for what is measured.
  */
-static int load_base(struct probing *at, struct erg_error *err)
+static int load_base(struct probe_call *at, struct erg_error *err)
 {
     const char *base = at->values->base, *entry, *asked;
     char name[256];
@@ -212,7 +212,7 @@ static int load_base(struct probing *at, struct erg_error *err)
     return status;
 }
 
-static void name_rows(struct probing *at)
+static void name_rows(struct probe_call *at)
 {
     const struct values *values = at->values;
     if (values->rows)
@@ -245,7 +245,7 @@ static int check_values(const struct values *values, struct erg_error *err)
     return 0;
 }
 
-static int load_rows(struct probing *at, struct erg_error *err)
+static int load_rows(struct probe_call *at, struct erg_error *err)
 {
     name_rows(at);
     if (at->values->from)
@@ -255,7 +255,7 @@ static int load_rows(struct probing *at, struct erg_error *err)
     return 0;
 }
 
-static int prepare(struct probing *at, struct erg_error *err)
+static int prepare(struct probe_call *at, struct erg_error *err)
 {
     if (load_rows(at, err) || load_base(at, err) || erg_stack_load(&at->stack, "ergon", err))
         return -1;
@@ -268,7 +268,7 @@ static int prepare(struct probing *at, struct erg_error *err)
 
 /* ---- after it ---- */
 
-static int conclude(const struct probing *at, bool json, struct erg_error *err)
+static int conclude(const struct probe_call *at, bool json, struct erg_error *err)
 {
     struct erg_probe_ceilings ceilings = {0};
     struct erg_probe_fit fit = {0};
@@ -300,7 +300,7 @@ static int conclude(const struct probing *at, bool json, struct erg_error *err)
     return status ? -1 : 0;
 }
 
-static int probe(struct probing *at, const struct erg_invocation *call, struct erg_error *err)
+static int probe(struct probe_call *at, const struct erg_invocation *call, struct erg_error *err)
 {
     uint64_t seed = call->common.seed == ERG_NOT_GIVEN ? 1 : (uint64_t)call->common.seed;
     int status = prepare(at, err) || (!at->values->from && measure(at, seed, err));
@@ -327,7 +327,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_launch_environment env = {.rank = erg_launch_own_rank()};
     if (check_values(values, err) || (real && erg_launch_environment_read(&env, err)))
         return -1;
-    struct probing at = {.values = values, .real = real, .leads = env.rank == 0, .gpus = env.world};
+    struct probe_call at = {
+        .values = values, .real = real, .leads = env.rank == 0, .gpus = env.world};
     if (!at.real)
         at.gpus = values->gpus == ERG_NOT_GIVEN ? 2 : (int)values->gpus;
     if (!at.leads)

@@ -1,5 +1,6 @@
 /* ergon show PLAN.json: the comparison that a plan holds, and the recipe of one of its points. */
 #include "cli/cli.h"
+#include "cli/print.h"
 
 #include "base/memory.h"
 #include "io/json.h"
@@ -307,10 +308,7 @@ static void print_json(const struct erg_plan *plan, const struct choice *choice)
                                  json_object_get(document, "job"), "methods",
                                  describe_methods(document), "chosen", chosen);
     json_decref(document);
-    char *text = erg_json_text(root);
-    puts(text);
-    free(text);
-    json_decref(root);
+    erg_print_json(root);
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)

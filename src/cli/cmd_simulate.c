@@ -1,6 +1,6 @@
 /* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
 #include "cli/cli.h"
-#include "cli/simulate_generate.h"
+#include "cli/print.h"
 #include "cli/simulate_sweep.h"
 
 #include "base/log.h"
@@ -8,6 +8,7 @@
 #include "cluster/simulate/comparison.h"
 #include "cluster/simulate/outages.h"
 #include "cluster/simulate/results.h"
+#include "cluster/traces/generate.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "observe/table.h"
@@ -64,7 +65,7 @@ static const struct erg_option options[] = {
     {0},
 };
 
-struct simulating {
+struct simulate_call {
     const struct values *values;
     struct erg_simulation simulation; /* of the policy that is simulated now */
     struct erg_fleet *fleet;
@@ -112,6 +113,7 @@ static int check_sweep(const struct erg_invocation *call, struct erg_error *err)
     return 0;
 }
 
+/* A trace drawn as a file says, on standard output. */
 static int generate(const struct erg_invocation *call, struct erg_error *err)
 {
     static const char *const fitting[] = {"generate", "profiles", NULL};
@@ -124,9 +126,22 @@ static int generate(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(
             err, ERG_USAGE,
             "--generate needs CLUSTER.yaml and the option --profiles DIR, and no trace");
-    const struct simulate_generate request = {call->arguments[0], values->generate,
-                                              values->profiles, seed_of(call)};
-    return simulate_generate(&request, err);
+    struct erg_fleet *fleet;
+    struct erg_trace_maker maker;
+    if (erg_fleet_load(&fleet, call->arguments[0], err) != 0)
+        return -1;
+    int status = erg_trace_maker_init(&maker, fleet, values->profiles, err);
+    if (status == 0)
+        status = erg_trace_generate(&maker, values->generate, seed_of(call), err);
+    if (status == 0) {
+        struct erg_text text = {0};
+        erg_trace_maker_write(&text, &maker);
+        fwrite(text.data, 1, text.count, stdout);
+        erg_text_release(&text);
+    }
+    erg_trace_maker_release(&maker);
+    erg_fleet_free(fleet);
+    return status;
 }
 
 /* Of one simulation. */
@@ -161,7 +176,7 @@ static int check_options(const struct values *values, struct erg_error *err)
     return 0;
 }
 
-static int add_policy(struct simulating *at, const char *name, struct erg_error *err)
+static int add_policy(struct simulate_call *at, const char *name, struct erg_error *err)
 {
     const struct erg_policy *policy;
     if (erg_policy_find(&policy, name, err) != 0)
@@ -173,7 +188,7 @@ static int add_policy(struct simulating *at, const char *name, struct erg_error 
     return 0;
 }
 
-static int parse_policies(struct simulating *at, struct erg_error *err)
+static int parse_policies(struct simulate_call *at, struct erg_error *err)
 {
     char *names = erg_xstrdup(at->values->policies), *rest = names, *name;
     int status = 0;
@@ -183,7 +198,8 @@ static int parse_policies(struct simulating *at, struct erg_error *err)
     return status;
 }
 
-static int prepare(struct simulating *at, const struct erg_invocation *call, struct erg_error *err)
+static int prepare(struct simulate_call *at, const struct erg_invocation *call,
+                   struct erg_error *err)
 {
     const struct values *values = at->values;
     struct erg_simulation *simulation = &at->simulation;
@@ -239,7 +255,7 @@ static void add_share(struct erg_table *table, const char *what, double share)
     erg_table_add(table, isfinite(share) ? "%.1f %%" : "-", 100 * share);
 }
 
-static void print(const struct simulating *at, const struct erg_simulated *result)
+static void print(const struct simulate_call *at, const struct erg_simulated *result)
 {
     const struct erg_summary *summary = &result->summary;
     struct erg_table table = {.columns = 2};
@@ -294,7 +310,7 @@ static void print(const struct simulating *at, const struct erg_simulated *resul
     erg_table_release(&table);
 }
 
-static void warn_of_unserved(const struct simulating *at, const struct erg_simulated *result)
+static void warn_of_unserved(const struct simulate_call *at, const struct erg_simulated *result)
 {
     struct erg_text message = {0};
     for (size_t i = 0; i < result->unserved_count; i++) {
@@ -306,7 +322,7 @@ static void warn_of_unserved(const struct simulating *at, const struct erg_simul
     erg_text_release(&message);
 }
 
-static int simulate(struct simulating *at, const struct erg_policy *policy, bool prints,
+static int simulate(struct simulate_call *at, const struct erg_policy *policy, bool prints,
                     struct erg_error *err)
 {
     struct erg_simulated result;
@@ -334,7 +350,7 @@ static int simulate(struct simulating *at, const struct erg_policy *policy, bool
     return status;
 }
 
-static int write_page(const struct simulating *at, struct erg_error *err)
+static int write_page(const struct simulate_call *at, struct erg_error *err)
 {
     struct erg_text path = {0};
     erg_text_printf(&path, "%s/report.html", at->values->output);
@@ -344,19 +360,16 @@ static int write_page(const struct simulating *at, struct erg_error *err)
 }
 
 /* One summary, or those of several policies. */
-static void print_json(const struct simulating *at)
+static void print_json(const struct simulate_call *at)
 {
     json_t *document = at->policies.count == 1
                            ? json_incref(json_array_get(at->documents, 0))
                            : erg_json_pack("{s:s, s:i, s:O}", "schema", "ergon.simulations",
                                            "schema_version", 1, "policies", at->documents);
-    char *text = erg_json_text(document);
-    fputs(text, stdout);
-    free(text);
-    json_decref(document);
+    erg_print_json(document);
 }
 
-static void release(struct simulating *at)
+static void release(struct simulate_call *at)
 {
     json_decref(at->comparison);
     json_decref(at->documents);
@@ -378,7 +391,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     }
     if (values->generate)
         return generate(call, err);
-    struct simulating at = {.values = values, .documents = json_array()};
+    struct simulate_call at = {.values = values, .documents = json_array()};
     int status = check_given(call, err);
     if (status == 0)
         status = check_options(at.values, err);

@@ -1,5 +1,6 @@
 /* ergon verify JOB.yaml PLAN.json: a plan's schedule on a stack of layers, beside its pieces. */
 #include "cli/cli.h"
+#include "cli/print.h"
 
 #include "device/real.h"
 #include "io/json.h"
@@ -106,10 +107,9 @@ static void print_costs(const struct erg_verification *verification)
         {"", "", "composed", "stack", "apart", "composed", "stack", "apart", "time", "energy",
          "clock"},
     };
-    struct erg_table table = {.columns = COLUMNS};
-    for (int line = 0; line < 2; line++)
-        for (int c = 0; c < COLUMNS; c++)
-            erg_table_add(&table, "%s", heads[line][c]);
+    struct erg_table table = {0};
+    erg_print_heads(&table, heads[0], COLUMNS);
+    erg_print_heads(&table, heads[1], COLUMNS);
     for (int backward = 0; backward < 2; backward++)
         for (int way = 0; way < ERG_VERIFY_WAYS; way++) {
             const struct erg_verify_row *row =
@@ -129,11 +129,7 @@ static void print_costs(const struct erg_verification *verification)
                   sum(sequential[0]->stack, sequential[1]->stack));
         erg_table_add(&table, "%s", "");
     }
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    erg_print_table(&table, "");
     print_shares(verification);
     print_clocks(verification);
 }
@@ -147,10 +143,9 @@ static void print_partitions(const struct erg_verification *verification)
         {"", "", "time", "energy", "time", "energy", "time", "energy", "time", "energy", "time",
          "energy"},
     };
-    struct erg_table table = {.columns = COLUMNS};
-    for (int line = 0; line < 2; line++)
-        for (int c = 0; c < COLUMNS; c++)
-            erg_table_add(&table, "%s", heads[line][c]);
+    struct erg_table table = {0};
+    erg_print_heads(&table, heads[0], COLUMNS);
+    erg_print_heads(&table, heads[1], COLUMNS);
     for (size_t i = 0; i < verification->partition_count; i++) {
         const struct erg_verify_partition *partition = &verification->partitions[i];
         struct erg_cost plan = partition->costs[ERG_VERIFY_PLAN];
@@ -166,11 +161,8 @@ static void print_partitions(const struct erg_verification *verification)
             erg_table_add(&table, "%+.1f %%", percent(plan.energy_j, other.energy_j));
         }
     }
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    printf("\n%s", text.data);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    putchar('\n');
+    erg_print_table(&table, "");
 }
 
 static void print_numbers(const struct erg_verification *verification)
@@ -196,11 +188,8 @@ static void print_numbers(const struct erg_verification *verification)
         }
         erg_table_add(&table, "%s", "");
     }
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    printf("\n%s", text.data);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    putchar('\n');
+    erg_print_table(&table, "");
 }
 
 /* ---- as JSON ---- */
@@ -289,11 +278,7 @@ static void print(const struct erg_invocation *call, const struct erg_verify_req
 {
     const struct erg_job *job = request->job;
     if (call->common.json) {
-        json_t *json = document(verification, request->layers);
-        char *text = erg_json_text(json);
-        puts(text);
-        free(text);
-        json_decref(json);
+        erg_print_json(document(verification, request->layers));
         return;
     }
     printf("%s: %d layers of %s, a microbatch of %ld x %ld tokens, on %s%s\n\n", job->name,

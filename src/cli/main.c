@@ -151,7 +151,7 @@ int main(int argc, char **argv)
     /* A full disk or a closed pipe behind standard output is a failure like any other, whether the
      * last of it fails or something long before. */
     bool failed_before = ferror(stdout) != 0;
-    if (fflush(stdout) != 0 && result == 0)
+    if (fclose(stdout) != 0 && result == 0)
         result = erg_fail(&err, ERG_FAILED, "Writing the result to standard output failed: %s.",
                           strerror(errno));
     else if (failed_before && result == 0)

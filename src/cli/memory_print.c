@@ -1,7 +1,10 @@
-/* The tables that ergon memory prints. */
+/* The tables that ergon memory prints, and the sentence about a layout that does not fit. */
 #include "cli/memory_print.h"
+#include "cli/print.h"
 
 #include "base/memory.h"
+#include "base/text.h"
+#include "layout/document/layouts.h"
 #include "observe/table.h"
 
 #include <math.h>
@@ -26,11 +29,6 @@ static const struct {
 #undef ITEM
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
-
-static double gib(double bytes)
-{
-    return bytes / 0x1p30;
-}
 
 static void print_heading(const struct erg_memory_answer *answer)
 {
@@ -113,21 +111,17 @@ static void print_table(const struct erg_memory_answer *answer)
             add_layers(&table, answer, s);
         for (int c = 0; c < COLUMNS; c++)
             if (is_used(result, c))
-                erg_table_add(&table, "%.2f", gib(column_bytes(stage, c)));
-        erg_table_add(&table, "%.2f", gib(stage->peak_bytes));
+                erg_table_add(&table, "%.2f", erg_gib(column_bytes(stage, c)));
+        erg_table_add(&table, "%.2f", erg_gib(stage->peak_bytes));
         if (mixed)
-            erg_table_add(&table, "%.2f", gib(answer->rooms[s].gpu_bytes));
+            erg_table_add(&table, "%.2f", erg_gib(answer->rooms[s].gpu_bytes));
         if (answer->per_stage) {
             erg_table_add(&table, "%.3f", erg_layout_offload(layout, s));
             erg_table_add(&table, "%s", erg_recompute_name(erg_layout_recompute(layout, s)));
         }
         erg_table_add(&table, "%s", stage->moment);
     }
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    erg_print_table(&table, "");
 }
 
 /* What crosses the links of a GPU of each stage, and what that makes wait. */
@@ -137,10 +131,9 @@ static void print_traffic(const struct erg_memory_answer *answer)
     const struct erg_memory_traffic *traffic = answer->traffic;
     static const char *const heads[] = {"stage",       "out GB",  "in GB", "sent GB",
                                         "received GB", "waits s", "ends s"};
-    struct erg_table table = {.columns = sizeof heads / sizeof *heads};
+    struct erg_table table = {0};
     double wait_s = 0, shared = 0;
-    for (size_t i = 0; i < table.columns; i++)
-        erg_table_add(&table, "%s", heads[i]);
+    erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
     for (long s = 0; s < traffic->count; s++) {
         const struct erg_memory_stage_traffic *stage = &traffic->stages[s];
         double own = answer->job->kinds[answer->stage_kind[s]].nodes->shared_link_bandwidth;
@@ -161,11 +154,7 @@ static void print_traffic(const struct erg_memory_answer *answer)
         printf("; that they share %.10g GB/s with messages between nodes costs %.3f s",
                shared / 1e9, answer->shared_s);
     printf(". One GPU of each stage moves:\n\n");
-    struct erg_text text = {0};
-    erg_table_text(&text, &table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(&table);
+    erg_print_table(&table, "");
     printf("\n");
 }
 
@@ -197,7 +186,7 @@ static void print_rooms(const struct erg_memory_answer *answer)
                k            ? ","
                : count == 1 ? "It fits: the budget is"
                             : "It fits: the budgets are",
-               gib(answer->rooms[stages[k]].gpu_bytes), gib(gpu->memory_bytes), gpu->name);
+               erg_gib(answer->rooms[stages[k]].gpu_bytes), erg_gib(gpu->memory_bytes), gpu->name);
     }
     printf("%s", answer->fits ? ".\n" : "");
     for (size_t k = 0; k < count; k++) {
@@ -205,9 +194,9 @@ static void print_rooms(const struct erg_memory_answer *answer)
         const double bytes = erg_memory_answer_host_bytes(answer, stages[k]);
         if (bytes > 0)
             printf("Host memory: up to %.2f GiB for each %s, %.0f GiB for a node of %ld.\n",
-                   gib(bytes) / (double)node_gpus,
-                   count == 1 ? "GPU" : erg_memory_answer_gpu(answer, stages[k])->name, gib(bytes),
-                   node_gpus);
+                   erg_gib(bytes) / (double)node_gpus,
+                   count == 1 ? "GPU" : erg_memory_answer_gpu(answer, stages[k])->name,
+                   erg_gib(bytes), node_gpus);
     }
     free(stages);
 }
@@ -231,13 +220,9 @@ static void print_solution(const struct erg_memory_solution *solution)
 static void print_verdict(const struct erg_memory_answer *answer)
 {
     const struct erg_memory_stage *worst = &answer->result->stages[answer->binding];
-    int item = 0;
-    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-        if (worst->items[i] > worst->items[item])
-            item = i;
+    const enum erg_memory_item item = erg_memory_largest(worst);
     printf("\nStage %ld binds with %.2f GiB, most of it %s (%.2f GiB).\n", answer->binding,
-           gib(worst->peak_bytes), erg_memory_item_name((enum erg_memory_item)item),
-           gib(worst->items[item]));
+           erg_gib(worst->peak_bytes), erg_memory_item_name(item), erg_gib(worst->items[item]));
     print_rooms(answer);
     if (answer->traffic)
         print_traffic(answer);
@@ -250,4 +235,119 @@ void erg_memory_print(const struct erg_memory_answer *answer)
     print_heading(answer);
     print_table(answer);
     print_verdict(answer);
+}
+
+/* ---- a layout that does not fit ---- */
+
+/* How many layers are on other stages than before. */
+static long count_moved(const struct erg_layout *layout, const struct erg_layout *changed,
+                        long layers)
+{
+    long sum = 0;
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        long more = erg_layout_stage_layers(changed, layers, stage) -
+                    erg_layout_stage_layers(layout, layers, stage);
+        sum += more > 0 ? more : 0;
+    }
+    return sum;
+}
+
+/* The job's key with the layers of all chunks. */
+static void say_layers(struct erg_text *out, const struct erg_memory_answer *answer)
+{
+    const struct erg_layout *layout = answer->request.layout, *changed = &answer->change->layout;
+    const long moved = count_moved(layout, changed, answer->request.model->layers);
+    for (long i = 0; i < changed->pipeline * changed->virtual_stages; i++)
+        erg_text_printf(out, "%s%ld", i ? ", " : " layers: [", changed->chunk_layers[i]);
+    erg_text_printf(out, "] in the job, which moves %ld layer%s to %s", moved,
+                    erg_plural((size_t)moved), moved == 1 ? "another stage" : "other stages");
+}
+
+/* The options that make the layout that was asked about another. */
+static void say_options(struct erg_text *out, const struct erg_memory_answer *answer)
+{
+    const struct erg_layout *layout = answer->request.layout, *changed = &answer->change->layout;
+    if (changed->tensor != layout->tensor || changed->context != layout->context ||
+        changed->pipeline != layout->pipeline) {
+        erg_text_printf(out, " --layout ");
+        erg_layout_name(out, changed, answer->job->model->layers);
+    }
+    if (changed->recompute != layout->recompute)
+        erg_text_printf(out, " --recompute %s", erg_recompute_name(changed->recompute));
+    if (changed->offload != layout->offload || answer->solve)
+        erg_text_printf(out, " --offload %.3g", changed->offload);
+    if (erg_layout_gpus(changed) != erg_layout_gpus(layout))
+        erg_text_printf(out, " --gpus %ld", erg_layout_gpus(changed));
+    if (answer->change->chunk_layers)
+        say_layers(out, answer);
+}
+
+/* What would help. */
+static void say_change(struct erg_text *out, const struct erg_memory_answer *answer)
+{
+    const struct erg_memory_change *change = answer->change;
+    const bool mixed = erg_memory_answer_is_mixed(answer);
+    struct erg_text said = {0};
+    say_options(&said, answer);
+    if (change->found)
+        erg_text_printf(out, "it would with%s", said.count ? said.data : "");
+    else
+        erg_text_printf(
+            out,
+            "no recomputation%s that was tried is enough; it would fit "
+            "with %.2f GiB %sa GPU%s%s",
+            answer->job->kind_count == 1 ? ", offloading or larger degree" : " or offloading",
+            ceil(100 * erg_gib(mixed ? change->excess_bytes : change->least_bytes)) / 100,
+            mixed ? "more " : "", said.count ? " and" : "", said.count ? said.data : "");
+    erg_text_release(&said);
+}
+
+/* A layout that is too large for its GPUs. */
+static void say_too_large(const struct erg_memory_answer *answer, const char *hint,
+                          struct erg_error *err)
+{
+    const struct erg_memory_stage *worst = &answer->result->stages[answer->binding];
+    const double budget = answer->rooms[answer->binding].gpu_bytes;
+    const enum erg_memory_item largest = erg_memory_largest(worst);
+    const struct erg_gpu *gpu = erg_memory_answer_gpu(answer, answer->binding);
+    struct erg_text has = {0};
+    if (budget == ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes)
+        erg_text_printf(&has, "that each %s has for it", gpu->name);
+    else
+        erg_text_add(&has, "of --solve-offload");
+    erg_fail(err, ERG_INFEASIBLE,
+             "stage %ld needs %.2f GiB, %.2f GiB more than the %.2f GiB %s, most of it %s%s; %s",
+             answer->binding, erg_gib(worst->peak_bytes), erg_gib(worst->peak_bytes - budget),
+             erg_gib(budget), has.data, erg_memory_item_name(largest),
+             erg_memory_unsharded(largest), hint);
+    erg_text_release(&has);
+}
+
+/* One whose offloaded activations are too large for the host. */
+static void say_host_too_small(const struct erg_memory_answer *answer, const char *hint,
+                               struct erg_error *err)
+{
+    const long stage = answer->host_binding;
+    const struct erg_memory_room *room = &answer->rooms[stage];
+    const bool mixed = erg_memory_answer_is_mixed(answer);
+    erg_fail(err, ERG_INFEASIBLE,
+             "what is offloaded needs up to %.0f GiB of a node's host memory for its %ld %s, more "
+             "than the %.0f GiB that it has; %s",
+             erg_gib(erg_memory_answer_host_bytes(answer, stage)), room->node_gpus,
+             mixed ? erg_memory_answer_gpu(answer, stage)->name : "GPUs", erg_gib(room->host_bytes),
+             hint);
+}
+
+int erg_memory_say_unfit(const struct erg_memory_answer *answer, struct erg_error *err)
+{
+    struct erg_text hint = {0};
+    if (answer->fits && answer->host_fits)
+        return 0;
+    say_change(&hint, answer);
+    if (!answer->fits)
+        say_too_large(answer, hint.data, err);
+    else
+        say_host_too_small(answer, hint.data, err);
+    erg_text_release(&hint);
+    return -1;
 }

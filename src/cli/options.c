@@ -1,3 +1,4 @@
+/* Reads the command line by the table of a command, and writes its help. */
 #include "cli/options.h"
 
 #include "base/memory.h"

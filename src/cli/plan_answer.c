@@ -1,5 +1,6 @@
 /* Searches for what ergon plan is asked, and hands it to who prints or writes it. */
 #include "cli/plan_answer.h"
+#include "cli/print.h"
 
 #include "cli/plan_print.h"
 #include "cli/plan_profile.h"
@@ -17,20 +18,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool is_mixed(const struct planning *at)
+static bool is_mixed(const struct plan_call *at)
 {
     return at->searches->kind_count > 1;
 }
 
 /* Whether the answer is one over clocks. */
-static bool is_over_clocks(const struct planning *at)
+static bool is_over_clocks(const struct plan_call *at)
 {
     const struct plan_values *values = at->values;
     return values->objective >= 0 || at->query.deadline_s > 0 || at->query.energy_j > 0 ||
            at->query.power_w > 0 || at->search_count > 1 || values->output;
 }
 
-static struct erg_layout_answer answer_of(const struct planning *at)
+static struct erg_layout_answer answer_of(const struct plan_call *at)
 {
     const bool clocks = is_over_clocks(at);
     return (struct erg_layout_answer){.job = at->job,
@@ -45,7 +46,7 @@ static struct erg_layout_answer answer_of(const struct planning *at)
                                       .point_count = at->points.count};
 }
 
-static struct erg_layout_choice_request choice_request(const struct planning *at)
+static struct erg_layout_choice_request choice_request(const struct plan_call *at)
 {
     return (struct erg_layout_choice_request){.searches = at->searches,
                                               .search_count = at->search_count,
@@ -60,7 +61,7 @@ static struct erg_layout_choice_request choice_request(const struct planning *at
 /* ---- one layout ---- */
 
 /* What `text` says, with the job's recomputation unless the command line names another. */
-static int parse_layout(struct erg_layout *layout, const struct planning *at, const char *text,
+static int parse_layout(struct erg_layout *layout, const struct plan_call *at, const char *text,
                         struct erg_error *err)
 {
     const struct erg_layout *own = &at->job->layout;
@@ -75,7 +76,7 @@ static int parse_layout(struct erg_layout *layout, const struct planning *at, co
 
 /* Whether some stages of these degrees are layouts of the model, and GPUs of several kinds enough
  * for them. */
-static int check_degrees(const struct planning *at, const struct erg_layout *asked,
+static int check_degrees(const struct plan_call *at, const struct erg_layout *asked,
                          struct erg_error *err)
 {
     const struct erg_layout_search *search = at->searches;
@@ -102,7 +103,7 @@ static int check_degrees(const struct planning *at, const struct erg_layout *ask
 }
 
 /* Of several kinds: the fastest layout of these degrees and this recomputation. */
-static int search_degrees(struct planning *at, const struct erg_layout *layout,
+static int search_degrees(struct plan_call *at, const struct erg_layout *layout,
                           struct erg_error *err)
 {
     struct erg_layout_search search = *at->searches;
@@ -118,13 +119,13 @@ static int search_degrees(struct planning *at, const struct erg_layout *layout,
                                               .microbatch = layout->microbatch};
     if (erg_layout_search(&at->found, &search, err) != 0)
         return -1;
-    erg_layout_found_shorten(&at->found, 1);
+    erg_layout_results_shorten(&at->found, 1);
     return 0;
 }
 
 /* The layout that `text` says becomes the only one that was found. Of one kind, where it does not
  * fit, it is refused with the smallest change that helps. */
-static int find_asked(struct planning *at, const char *option, const char *text,
+static int find_asked(struct plan_call *at, const char *option, const char *text,
                       struct erg_layout *layout, struct erg_error *err)
 {
     struct erg_layout_candidate one;
@@ -132,31 +133,23 @@ static int find_asked(struct planning *at, const char *option, const char *text,
     if (!status && is_mixed(at)) {
         status = search_degrees(at, layout, err);
     } else if (!status) {
-        status = erg_layout_evaluate(&one, at->searches, layout, err);
+        status = erg_layout_evaluate(&one, at->searches, layout, NULL, 0, err);
         if (status)
             erg_plan_say_change(&at->remedy, at->searches, layout, err);
         else
-            at->found = (struct erg_layout_found){.items = erg_xcalloc(1, sizeof *at->found.items),
-                                                  .count = 1,
-                                                  .evaluated = 1,
-                                                  .feasible = 1};
+            at->found =
+                (struct erg_layout_results){.items = erg_xcalloc(1, sizeof *at->found.items),
+                                            .count = 1,
+                                            .evaluated = 1,
+                                            .feasible = 1};
         if (!status)
             at->found.items[0] = one;
     }
     return status ? erg_fail_context(err, "%s %s", option, text) : 0;
 }
 
-/* Takes the document. */
-static void print_document(json_t *document)
-{
-    char *text = erg_json_text(document);
-    puts(text);
-    free(text);
-    json_decref(document);
-}
-
 /* A layout of an answer as what --export names, but a profile. */
-static void print_export(const struct planning *at, const struct erg_layout_answer *answer,
+static void print_export(const struct plan_call *at, const struct erg_layout_answer *answer,
                          const struct erg_layout_candidate *candidate)
 {
     const int export = at->values->export;
@@ -175,7 +168,7 @@ static void print_export(const struct planning *at, const struct erg_layout_answ
 static void note_point(void *context, const struct erg_layout_candidate *candidate)
 {
     enum { MOST = 20000 }; /* as many as a page can draw */
-    struct planning *at = context;
+    struct plan_call *at = context;
     struct erg_layout_energy energy;
     if (at->points.count >= MOST)
         return;
@@ -187,7 +180,7 @@ static void note_point(void *context, const struct erg_layout_candidate *candida
 
 /* The fastest layouts at the highest clock, as many as are shown; and what a page draws, on several
  * kinds only of the fastest, since there are too many others. */
-static int find_fastest(struct planning *at, struct erg_error *err)
+static int find_fastest(struct plan_call *at, struct erg_error *err)
 {
     enum { DRAWN = 300 };
     struct erg_layout_search search = *at->searches;
@@ -201,12 +194,12 @@ static int find_fastest(struct planning *at, struct erg_error *err)
         return -1;
     for (size_t i = 0; draws && is_mixed(at) && i < at->found.count; i++)
         note_point(at, &at->found.items[i]);
-    erg_layout_found_shorten(&at->found, (size_t)at->values->top);
+    erg_layout_results_shorten(&at->found, (size_t)at->values->top);
     return 0;
 }
 
 /* A layout beside the best of those that fit, if there is one. */
-static int print_beside_best(struct planning *at, const struct erg_layout_candidate *one,
+static int print_beside_best(struct plan_call *at, const struct erg_layout_candidate *one,
                              const char *verdict, struct erg_error *err)
 {
     int status = find_fastest(at, err);
@@ -232,20 +225,20 @@ static int print_beside_best(struct planning *at, const struct erg_layout_candid
 
 /* What a layout that does not fit would be with as much memory as it needs: as it is, without
  * offloading. */
-static int print_unfit(struct planning *at, const struct erg_layout *layout)
+static int print_unfit(struct plan_call *at, const struct erg_layout *layout)
 {
     struct erg_layout_search larger = *at->searches;
     struct erg_layout_candidate one;
     struct erg_error ignored = {0};
     larger.kinds[0].memory_bytes = INFINITY;
-    if (erg_layout_evaluate(&one, &larger, layout, NULL) != 0)
+    if (erg_layout_evaluate(&one, &larger, layout, NULL, 0, NULL) != 0)
         return 0; /* not a matter of memory */
     int status = print_beside_best(at, &one, "does not fit", &ignored);
     erg_layout_candidate_release(&one);
     return status;
 }
 
-int erg_plan_explain(struct planning *at, struct erg_error *err)
+int erg_plan_explain(struct plan_call *at, struct erg_error *err)
 {
     struct erg_layout layout;
     if (find_asked(at, "--why", at->values->why, &layout, err) != 0) {
@@ -255,7 +248,7 @@ int erg_plan_explain(struct planning *at, struct erg_error *err)
     }
     struct erg_layout_candidate one = at->found.items[0];
     at->found.count = 0;
-    erg_layout_found_release(&at->found);
+    erg_layout_results_release(&at->found);
     int status = print_beside_best(at, &one, NULL, err);
     erg_layout_candidate_release(&one);
     return status;
@@ -264,14 +257,14 @@ int erg_plan_explain(struct planning *at, struct erg_error *err)
 /* ---- all of them ---- */
 
 /* The best layout. */
-static const struct erg_layout_candidate *best(const struct planning *at)
+static const struct erg_layout_candidate *best(const struct plan_call *at)
 {
     return at->choice.pick_count ? &at->choice.layouts[at->choice.picks[0].option].candidate
                                  : &at->found.items[0];
 }
 
 /* The kinds of GPUs of an answer, and on which each stage of a layout lies. */
-static size_t *set_kinds(struct erg_plan *plan, const struct planning *at,
+static size_t *set_kinds(struct erg_plan *plan, const struct plan_call *at,
                          const struct erg_layout_candidate *candidate)
 {
     plan->kind_count = at->searches->kind_count;
@@ -297,7 +290,7 @@ static size_t *set_kinds(struct erg_plan *plan, const struct planning *at,
 }
 
 /* The answer as a plan: what each instruction runs at. */
-static int write_plan(const struct planning *at, const struct erg_layout_answer *answer,
+static int write_plan(const struct plan_call *at, const struct erg_layout_answer *answer,
                       const char *path, struct erg_error *err)
 {
     const struct erg_layout_pick *pick = &answer->choice->picks[0];
@@ -319,7 +312,7 @@ static int write_plan(const struct planning *at, const struct erg_layout_answer 
 }
 
 /* Writes layouts.json, layouts.html, job.yaml and plan.json of an answer over clocks. */
-static int write_files(const struct planning *at, const struct erg_layout_answer *answer,
+static int write_files(const struct plan_call *at, const struct erg_layout_answer *answer,
                        struct erg_error *err)
 {
     const char *folder = at->values->output;
@@ -346,7 +339,7 @@ static int write_files(const struct planning *at, const struct erg_layout_answer
 
 /* The choice over clocks: of the one that was asked for, or of all, and with several numbers of
  * GPUs what each gives. */
-static int choose(struct planning *at, struct erg_error *err)
+static int choose(struct plan_call *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = choice_request(at);
     if (at->values->layout) {
@@ -362,7 +355,7 @@ static int choose(struct planning *at, struct erg_error *err)
     return erg_layout_counts_init(at->counts, &request, &at->choice, err);
 }
 
-static void print_text(const struct planning *at, const struct erg_layout_answer *answer)
+static void print_text(const struct plan_call *at, const struct erg_layout_answer *answer)
 {
     const struct erg_layout_candidate *first = best(at);
     erg_plan_print_heading(answer);
@@ -389,7 +382,7 @@ static void print_text(const struct planning *at, const struct erg_layout_answer
 }
 
 /* For ergon simulate, in place of an answer. */
-int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
+int erg_plan_print_profile(const struct plan_call *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = choice_request(at);
     struct erg_text text = {0};
@@ -402,7 +395,7 @@ int erg_plan_print_profile(const struct planning *at, struct erg_error *err)
 }
 
 /* What was asked for, or the best of all. Where nothing fits on one kind of GPUs, what would. */
-static int find(struct planning *at, struct erg_error *err)
+static int find(struct plan_call *at, struct erg_error *err)
 {
     const struct plan_values *values = at->values;
     const bool clocks = is_over_clocks(at), remedies = at->search_count == 1 && !is_mixed(at);
@@ -421,14 +414,14 @@ static int find(struct planning *at, struct erg_error *err)
     return 0;
 }
 
-int erg_plan_answer(struct planning *at, bool json, struct erg_error *err)
+int erg_plan_answer(struct plan_call *at, bool json, struct erg_error *err)
 {
     const int export = at->values->export;
     int status = find(at, err);
     const struct erg_layout_answer answer = answer_of(at);
     if (status) {
         if (json && err->status == ERG_INFEASIBLE)
-            print_document(erg_layout_refusal_document(&answer, err->message, &at->remedy));
+            erg_print_json(erg_layout_refusal_document(&answer, err->message, &at->remedy));
         return -1;
     }
     if (at->values->output && write_files(at, &answer, err) != 0)
@@ -436,7 +429,7 @@ int erg_plan_answer(struct planning *at, bool json, struct erg_error *err)
     if (export >= 0)
         print_export(at, &answer, best(at));
     else if (json)
-        print_document(erg_layout_document(&answer));
+        erg_print_json(erg_layout_document(&answer));
     else
         print_text(at, &answer);
     return 0;

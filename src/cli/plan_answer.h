@@ -21,7 +21,7 @@ struct plan_values {
 enum { PLAN_EXPORT_PROFILE = 2, PLAN_EXPORT_JOB };
 
 /* Everything of one call. */
-struct planning {
+struct plan_call {
     const struct plan_values *values;
     struct erg_job *job;
     struct erg_cluster *cluster;                       /* not NULL where another one was given */
@@ -31,7 +31,7 @@ struct planning {
     size_t search_count;
     struct erg_layout_energy_request energy; /* of the first kind */
     struct erg_goal query;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_layout_choice choice;
     struct erg_layout_count *counts; /* [search_count]; NULL for one number of GPUs */
     struct erg_layout_remedy remedy; /* where nothing fits */
@@ -42,23 +42,23 @@ struct planning {
 };
 
 /* The nodes of the call. */
-static inline const struct erg_cluster *erg_plan_cluster(const struct planning *at)
+static inline const struct erg_cluster *erg_plan_cluster(const struct plan_call *at)
 {
     return at->cluster ? at->cluster : &at->job->cluster;
 }
 
 /* Fills the searches, and the kinds of GPUs in them: plan_kinds.c. */
-int erg_plan_prepare_searches(struct planning *at, const struct erg_cluster *cluster,
+int erg_plan_prepare_searches(struct plan_call *at, const struct erg_cluster *cluster,
                               struct erg_error *err);
 
 /* Each prints its answer: the best layouts, or the one that was asked for; it beside the best; and
  * frontiers. */
-int erg_plan_answer(struct planning *at, bool json, struct erg_error *err);
-int erg_plan_explain(struct planning *at, struct erg_error *err);
-int erg_plan_print_profile(const struct planning *at, struct erg_error *err);
+int erg_plan_answer(struct plan_call *at, bool json, struct erg_error *err);
+int erg_plan_explain(struct plan_call *at, struct erg_error *err);
+int erg_plan_print_profile(const struct plan_call *at, struct erg_error *err);
 
 /* The published planner's grids (plan_arena.c). */
-int erg_plan_arena(const struct planning *at, bool json, struct erg_error *err);
+int erg_plan_arena(const struct plan_call *at, bool json, struct erg_error *err);
 
 /* Behind a refusal (plan_remedy.c): a layout is none of the search, and with which degrees, or with
  * how much memory, it would be; or nothing fits, and with how much memory or how many GPUs, or with
@@ -67,15 +67,5 @@ int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layou
                         const struct erg_layout *layout, struct erg_error *err);
 int erg_plan_say_needed(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
                         struct erg_error *err);
-
-/*
- * So many layouts are searched for where `top` are shown: a search refines the splits of those that
- * it keeps, so with fewer the first ones might depend on how many are shown.
- */
-static inline size_t erg_plan_searched(size_t top)
-{
-    const size_t least = 64;
-    return top > least ? top : least;
-}
 
 #endif

@@ -2,6 +2,7 @@
 #include "cli/plan_answer.h"
 #include "cli/plan_print.h"
 #include "cli/plan_profile.h"
+#include "cli/print.h"
 
 #include "base/log.h"
 #include "io/json.h"
@@ -12,8 +13,8 @@
 #include <stdlib.h>
 
 /* What the planner needs of a call; all but the allocation is the same for all numbers of GPUs. */
-struct asked {
-    const struct planning *at;
+struct query {
+    const struct plan_call *at;
     struct erg_grid_model model;
     struct erg_grid_device device;
     struct erg_estimator estimator;
@@ -22,7 +23,7 @@ struct asked {
     char size[32];
 };
 
-static int ask(struct asked *asked, const struct planning *at, struct erg_error *err)
+static int query_init(struct query *query, const struct plan_call *at, struct erg_error *err)
 {
     const struct erg_layout_search *search = at->searches;
     const struct erg_engine *engine = at->energy.time.engine;
@@ -32,20 +33,20 @@ static int ask(struct asked *asked, const struct planning *at, struct erg_error 
                         "--planner arena cuts a batch into %d microbatches; expected a multiple of "
                         "%d sequences (--batch), got %ld",
                         ERG_GRID_MICROBATCHES, ERG_GRID_MICROBATCHES, search->batch_least);
-    asked->at = at;
-    erg_plan_profile_size(model, asked->size);
-    asked->model = erg_grid_model_of(model, asked->size, search->sequence);
-    asked->estimator = erg_estimator_of(&asked->model, &asked->device, at->energy.gpu, engine,
+    query->at = at;
+    erg_plan_profile_size(model, query->size);
+    query->model = erg_grid_model_of(model, query->size, search->sequence);
+    query->estimator = erg_estimator_of(&query->model, &query->device, at->energy.gpu, engine,
                                         search->kinds[0].memory_bytes);
-    asked->job = (struct erg_estimate_job){model->name, asked->size, search->batch_least};
-    asked->links = (struct erg_comm_links){
+    query->job = (struct erg_estimate_job){model->name, query->size, search->batch_least};
+    query->links = (struct erg_comm_links){
         at->energy.time.machine->link_bandwidth * engine->link_efficiency,
         at->energy.time.machine->network_bandwidth * engine->network_efficiency,
         engine->collective_latency_s};
     return 0;
 }
 
-static struct erg_allocation allocation_of(const struct planning *at, long gpus)
+static struct erg_allocation allocation_of(const struct plan_call *at, long gpus)
 {
     const long per_node = at->energy.time.machine->node_gpus,
                nodes = gpus > per_node ? gpus / per_node : 1;
@@ -54,7 +55,7 @@ static struct erg_allocation allocation_of(const struct planning *at, long gpus)
 
 /* ---- the grids of one number of GPUs ---- */
 
-static json_t *plan_document(const struct asked *asked, const struct erg_grid_estimate *estimate)
+static json_t *plan_document(const struct query *query, const struct erg_grid_estimate *estimate)
 {
     struct erg_text text = {0};
     erg_grid_plan_text(&estimate->plan, &text);
@@ -65,25 +66,25 @@ static json_t *plan_document(const struct asked *asked, const struct erg_grid_es
     json_object_set_new(json, "within_stages_s", erg_json_number(estimate->time.intra_s));
     json_object_set_new(json, "between_stages_s", erg_json_number(estimate->time.inter_s));
     json_object_set_new(json, "tokens_per_s",
-                        erg_json_number((double)asked->job.batch * (double)asked->model.sequence /
+                        erg_json_number((double)query->job.batch * (double)query->model.sequence /
                                         estimate->time.total_s));
     json_object_set_new(json, "peak_bytes", erg_json_number(estimate->memory_bytes));
     json_object_set_new(json, "fits", json_boolean(estimate->fits));
     return json;
 }
 
-static void add_grid(const struct asked *asked, const struct erg_grid_estimates *grid,
+static void add_grid(const struct query *query, const struct erg_grid_estimates *grid,
                      bool is_proxy, struct erg_table *table, json_t *grids)
 {
     const struct erg_grid_estimate *plan = &grid->plan;
     double least_s = INFINITY;
     json_t *set = json_array();
     for (size_t i = 0; i < grid->set_count; i++) {
-        json_array_append_new(set, plan_document(asked, &grid->set[i]));
+        json_array_append_new(set, plan_document(query, &grid->set[i]));
         if (grid->set[i].fits)
             least_s = fmin(least_s, grid->set[i].time.total_s);
     }
-    json_t *json = plan_document(asked, plan);
+    json_t *json = plan_document(query, plan);
     json_object_set_new(json, "pareto", set);
     json_array_append_new(grids, json);
     struct erg_text text = {0};
@@ -91,7 +92,7 @@ static void add_grid(const struct asked *asked, const struct erg_grid_estimates 
     erg_table_add(table, "%zu", plan->plan.stages);
     erg_table_add_number(table, 4, plan->time.total_s);
     erg_table_add_number(
-        table, 4, (double)asked->job.batch * (double)asked->model.sequence / plan->time.total_s);
+        table, 4, (double)query->job.batch * (double)query->model.sequence / plan->time.total_s);
     erg_table_add(table, "%.1f", plan->memory_bytes / 0x1p30);
     erg_table_add(table, "%s", plan->fits ? "yes" : "no");
     erg_table_add(table, "%zu", grid->set_count);
@@ -103,26 +104,25 @@ static void add_grid(const struct asked *asked, const struct erg_grid_estimates 
     erg_text_release(&text);
 }
 
-static int show_grids(const struct asked *asked, bool json, struct erg_error *err)
+static int show_grids(const struct query *query, bool json, struct erg_error *err)
 {
     static const char *const heads[] = {"stages", "s",   "tokens/s",     "GiB",
                                         "fits",   "set", "best of it s", "plan"};
-    const long gpus = asked->at->searches->gpus;
-    const struct erg_allocation allocation = allocation_of(asked->at, gpus);
-    struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &asked->links);
-    struct erg_table table = {.columns = sizeof heads / sizeof *heads};
+    const long gpus = query->at->searches->gpus;
+    const struct erg_allocation allocation = allocation_of(query->at, gpus);
+    struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &query->links);
+    struct erg_table table = {0};
     struct erg_grid_estimate proxy;
     json_t *document = json_object(), *grids = json_array();
     int status =
-        erg_estimate_proxy(&asked->estimator, tables, &asked->job, &allocation, &proxy, err);
-    for (size_t i = 0; i < table.columns; i++)
-        erg_table_add(&table, "%s", heads[i]);
+        erg_estimate_proxy(&query->estimator, tables, &query->job, &allocation, &proxy, err);
+    erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
     for (size_t stages = 1; !status && (long)stages <= gpus; stages *= 2) {
         struct erg_grid_estimates grid;
         struct erg_error none;
-        if (erg_estimate_grid(&asked->estimator, tables, &asked->job, &allocation, stages, &grid,
+        if (erg_estimate_grid(&query->estimator, tables, &query->job, &allocation, stages, &grid,
                               &none) == 0)
-            add_grid(asked, &grid, stages == proxy.plan.stages, &table, grids);
+            add_grid(query, &grid, stages == proxy.plan.stages, &table, grids);
         else if (none.status != ERG_INFEASIBLE)
             status = erg_fail(err, none.status, "%s", none.message);
     }
@@ -130,25 +130,23 @@ static int show_grids(const struct asked *asked, bool json, struct erg_error *er
         json_object_set_new(document, "schema_version", json_integer(1));
         json_object_set_new(document, "planner", erg_json_new_string("arena"));
         json_object_set_new(document, "gpus", json_integer(gpus));
-        json_object_set_new(document, "batch", json_integer(asked->job.batch));
+        json_object_set_new(document, "batch", json_integer(query->job.batch));
         json_object_set_new(document, "microbatches", json_integer(ERG_GRID_MICROBATCHES));
-        json_object_set_new(document, "sequence", json_integer(asked->model.sequence));
-        json_object_set_new(document, "proxy", plan_document(asked, &proxy));
+        json_object_set_new(document, "sequence", json_integer(query->model.sequence));
+        json_object_set_new(document, "proxy", plan_document(query, &proxy));
         json_object_set(document, "grids", grids);
     }
     if (!status && json) {
-        char *text = erg_json_text(document);
-        printf("%s\n", text);
-        free(text);
+        erg_print_json(json_incref(document));
     } else if (!status) {
         printf("%s on %ld %s, batch %ld of %ld tokens in %d microbatches, by the planner of Arena "
                "with the limits of engine %s\n"
                "plan: layers of every stage, of %d or fewer runs of equal work, then its data and "
                "tensor degree\n\n",
-               asked->job.family, gpus, allocation.gpu_type, asked->job.batch,
-               asked->model.sequence, ERG_GRID_MICROBATCHES, asked->at->energy.time.engine->name,
+               query->job.family, gpus, allocation.gpu_type, query->job.batch,
+               query->model.sequence, ERG_GRID_MICROBATCHES, query->at->energy.time.engine->name,
                ERG_GRID_MAX_STAGES);
-        erg_plan_print_table(&table);
+        erg_print_table(&table, "");
     }
     if (status || json)
         erg_table_release(&table);
@@ -166,24 +164,24 @@ static bool is_planned(long gpus)
 }
 
 /* The proxy plan's time on every number of GPUs that the planner plans. */
-static int print_profile(const struct asked *asked, struct erg_error *err)
+static int print_profile(const struct query *query, struct erg_error *err)
 {
     struct erg_text text = {0}, left_out = {0};
     int status = 0;
     erg_plan_profile_header(&text);
-    for (size_t i = 0; i < asked->at->search_count && !status; i++) {
-        const long gpus = asked->at->searches[i].gpus;
+    for (size_t i = 0; i < query->at->search_count && !status; i++) {
+        const long gpus = query->at->searches[i].gpus;
         if (!is_planned(gpus)) {
             erg_text_printf(&left_out, "%s%ld", left_out.count ? ", " : "", gpus);
             continue;
         }
-        const struct erg_allocation allocation = allocation_of(asked->at, gpus);
-        const struct plan_profile_shape shape = {asked->at->energy.time.model, allocation.gpu_type,
-                                                 asked->job.batch, allocation.nodes,
+        const struct erg_allocation allocation = allocation_of(query->at, gpus);
+        const struct plan_profile_shape shape = {query->at->energy.time.model, allocation.gpu_type,
+                                                 query->job.batch, allocation.nodes,
                                                  allocation.gpus_per_node};
-        struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &asked->links);
+        struct erg_comm_tables *tables = erg_comm_tables_of_links(&allocation, &query->links);
         struct erg_grid_estimate proxy;
-        if (erg_estimate_proxy(&asked->estimator, tables, &asked->job, &allocation, &proxy, err) ==
+        if (erg_estimate_proxy(&query->estimator, tables, &query->job, &allocation, &proxy, err) ==
             0)
             erg_plan_profile_row(&text, &shape, proxy.time.total_s, NAN);
         else if (err->status == ERG_INFEASIBLE)
@@ -202,17 +200,17 @@ static int print_profile(const struct asked *asked, struct erg_error *err)
     return status;
 }
 
-int erg_plan_arena(const struct planning *at, bool json, struct erg_error *err)
+int erg_plan_arena(const struct plan_call *at, bool json, struct erg_error *err)
 {
-    struct asked asked;
-    if (ask(&asked, at, err) != 0)
+    struct query query;
+    if (query_init(&query, at, err) != 0)
         return -1;
     if (at->values->export == PLAN_EXPORT_PROFILE)
-        return print_profile(&asked, err);
+        return print_profile(&query, err);
     if (at->search_count > 1)
         return erg_fail(err, ERG_USAGE,
                         "--gpus gives %zu numbers of GPUs; --planner arena needs one, but for "
                         "--export profile",
                         at->search_count);
-    return show_grids(&asked, json, err);
+    return show_grids(&query, json, err);
 }

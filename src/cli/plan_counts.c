@@ -1,5 +1,6 @@
 /* How many GPUs to use: every number of them beside the others. */
 #include "cli/plan_print.h"
+#include "cli/print.h"
 
 #include "layout/energy/candidate.h"
 #include "observe/format.h"
@@ -157,7 +158,7 @@ void erg_plan_print_counts(const struct erg_layout_answer *answer)
             add_unfit_count(&table, gpus, kind_columns(answer));
         any &= !last;
     }
-    erg_plan_print_table(&table);
+    erg_print_table(&table, "");
     putchar('\n');
     print_extremes(answer);
 }

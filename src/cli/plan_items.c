@@ -1,5 +1,6 @@
 /* Where the time, the energy and the bytes of a layout go. */
 #include "cli/plan_print.h"
+#include "cli/print.h"
 
 #include "layout/energy/candidate.h"
 #include "layout/memory/memory.h"
@@ -47,7 +48,7 @@ static void print_parts(const char *heading, const char *unit, int decimals,
             erg_table_add(&table, "%s", "");
     }
     putchar('\n');
-    erg_plan_print_table(&table);
+    erg_print_table(&table, "");
 }
 
 static void print_times(const struct erg_layout_candidate *one,

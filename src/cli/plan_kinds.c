@@ -142,7 +142,7 @@ static int list_numbers(struct numbers *numbers, const char *text,
 
 /* ---- kinds ---- */
 
-static int load_kind(struct planning *at, struct erg_layout_search *search, size_t index,
+static int load_kind(struct plan_call *at, struct erg_layout_search *search, size_t index,
                      const struct erg_cluster *nodes, struct erg_error *err)
 {
     const struct plan_values *values = at->values;
@@ -178,9 +178,10 @@ static int load_kind(struct planning *at, struct erg_layout_search *search, size
 }
 
 /* What all searches ask: only the GPUs are missing. */
-static int fill_search(struct planning *at, struct erg_layout_search *search,
+static int fill_search(struct plan_call *at, struct erg_layout_search *search,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
+    enum { LEAST_TOP = 64 };
     const struct plan_values *values = at->values;
     const struct erg_layout *layout = &at->job->layout;
     const double batch = values->batch != ERG_NOT_GIVEN
@@ -196,7 +197,9 @@ static int fill_search(struct planning *at, struct erg_layout_search *search,
         .recomputes = values->recompute >= 0 ? 1u << values->recompute : ERG_RECOMPUTE_ALL,
         .offload = true,
         .per_stage = values->per_stage,
-        .top = erg_plan_searched((size_t)values->top),
+        /* A search refines the splits of those that it keeps, so with fewer the first ones might
+         * depend on how many are shown. */
+        .top = (size_t)(values->top > LEAST_TOP ? values->top : LEAST_TOP),
     };
     if (search->kind_count > ERG_LAYOUT_MOST_KINDS)
         return erg_fail(err, ERG_FAILED, "expected nodes of at most %d kinds, got %zu",
@@ -222,7 +225,7 @@ static bool may_be_used(const struct erg_layout_search *search, unsigned used, l
 /* Of one kind one for each number of GPUs. Of several kinds one of any number unless numbers were
  * given; of one number, whatever kinds it is of; of each of several on every kind alone and on all
  * sets of them. */
-static void list_searches(struct planning *at, const struct erg_layout_search *search,
+static void list_searches(struct plan_call *at, const struct erg_layout_search *search,
                           const struct numbers *numbers)
 {
     const bool mixed = search->kind_count > 1, sets = mixed && numbers->count > 1;
@@ -243,7 +246,7 @@ static void list_searches(struct planning *at, const struct erg_layout_search *s
         }
 }
 
-int erg_plan_prepare_searches(struct planning *at, const struct erg_cluster *cluster,
+int erg_plan_prepare_searches(struct plan_call *at, const struct erg_cluster *cluster,
                               struct erg_error *err)
 {
     struct erg_layout_search search;

@@ -1,5 +1,6 @@
 /* What ergon plan prints for people: what was asked, layouts, what each stage does, a frontier. */
 #include "cli/plan_print.h"
+#include "cli/print.h"
 
 #include "base/memory.h"
 #include "layout/energy/candidate.h"
@@ -8,27 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static double gib(double bytes)
-{
-    return bytes / 0x1p30;
-}
-
-void erg_plan_print_table(struct erg_table *table)
-{
-    struct erg_text text = {0};
-    erg_table_text(&text, table, "");
-    fputs(text.data, stdout);
-    erg_text_release(&text);
-    erg_table_release(table);
-}
-
-static void add_heads(struct erg_table *table, const char *const *heads, size_t count)
-{
-    table->columns = count;
-    for (size_t i = 0; i < count; i++)
-        erg_table_add(table, "%s", heads[i]);
-}
 
 /* "the least energy within 9 s, 400 kW" */
 static void print_query(const struct erg_goal *query)
@@ -86,7 +66,7 @@ void erg_plan_print_heading(const struct erg_layout_answer *answer)
     if (!is_mixed(answer))
         printf("times of the engine %s; ", search->kinds[0].engine->name);
     for (size_t k = 0; k < search->kind_count; k++)
-        printf("%s%.1f GiB a %s", k ? ", " : "", gib(search->kinds[k].memory_bytes),
+        printf("%s%.1f GiB a %s", k ? ", " : "", erg_gib(search->kinds[k].memory_bytes),
                is_mixed(answer) ? search->kinds[k].name : "GPU");
     printf("\n");
     for (size_t k = 0; k < search->kind_count; k++) /* how far the energy may be believed */
@@ -193,7 +173,7 @@ static void add_row(struct erg_table *table, const struct erg_layout_answer *ans
     erg_table_add(table, "%ld", candidate->batch);
     erg_table_add(table, "%s", erg_layout_recompute_name(layout));
     erg_table_add(table, "%.3f", layout->offload);
-    erg_table_add(table, "%.2f", gib(candidate->peak_bytes));
+    erg_table_add(table, "%.2f", erg_gib(candidate->peak_bytes));
     erg_table_add_number(table, 4, time_s);
     erg_table_add(table, "%.0f", tokens / time_s);
     erg_table_add(table, "%.1f %%",
@@ -214,7 +194,7 @@ static void print_rows(const struct erg_layout_answer *answer, const struct row 
     add_layout_heads(&table, answer, uneven);
     for (size_t i = 0; i < count; i++)
         add_row(&table, answer, &rows[i], uneven);
-    erg_plan_print_table(&table);
+    erg_print_table(&table, "");
 }
 
 void erg_plan_print_rows(const struct erg_layout_answer *answer,
@@ -236,7 +216,7 @@ static void print_letters(void)
            "chunks in the model's order, 3×2 is 2 2 2), b microbatch, d data\n");
 }
 
-void erg_plan_print_tried(const struct erg_layout_found *found)
+void erg_plan_print_tried(const struct erg_layout_results *found)
 {
     printf("\nOf %llu layouts %llu do not fit into the GPUs' memory",
            (unsigned long long)found->evaluated, (unsigned long long)found->memory);
@@ -280,7 +260,7 @@ void erg_plan_print_stages(const char *what, const struct erg_layout_answer *ans
         else
             printf("  stages %ld to %ld", stage, last);
         printf(" on %ld %s, at most %.1f GiB; layers", erg_layout_gpus_of(candidate, block->kind),
-               search->kinds[block->kind].name, gib(block->peak_bytes));
+               search->kinds[block->kind].name, erg_gib(block->peak_bytes));
         for (long end = stage + block->stages; stage < end; stage++)
             printf(" %ld",
                    erg_layout_stage_layers(&candidate->layout, search->model->layers, stage));
@@ -318,7 +298,7 @@ static void print_frontier(const struct erg_layout_answer *answer,
         (double)planned->candidate.batch * (double)planned->candidate.layout.sequence;
     size_t every = (frontier->count + ROWS - 1) / ROWS;
     struct erg_table table = {0};
-    add_heads(&table, heads, sizeof heads / sizeof *heads);
+    erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
     for (size_t i = 0; i < frontier->count; i++) {
         const struct erg_point *point = &frontier->points[i];
         struct erg_layout_clocks clocks;
@@ -335,7 +315,7 @@ static void print_frontier(const struct erg_layout_answer *answer,
         erg_table_add(&table, "%s", is_chosen ? "the answer" : "");
     }
     printf("\nThe first layout over clocks (means of what its instructions request):\n\n");
-    erg_plan_print_table(&table);
+    erg_print_table(&table, "");
 }
 
 /* On several kinds of GPUs only layouts that may be good enough are looked at one by one. */

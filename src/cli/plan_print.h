@@ -3,10 +3,6 @@
 #define ERG_CLI_PLAN_PRINT_H
 
 #include "layout/document/layouts.h"
-#include "observe/table.h"
-
-/* Releases it. */
-void erg_plan_print_table(struct erg_table *table);
 
 void erg_plan_print_heading(const struct erg_layout_answer *answer);
 
@@ -14,7 +10,7 @@ void erg_plan_print_heading(const struct erg_layout_answer *answer);
 void erg_plan_print_rows(const struct erg_layout_answer *answer,
                          const struct erg_layout_candidate *const *rows, size_t count);
 /* How many were tried and what became of them. */
-void erg_plan_print_tried(const struct erg_layout_found *found);
+void erg_plan_print_tried(const struct erg_layout_results *found);
 
 /* Of several kinds of GPUs which stages lie where, and how many layers each has. */
 void erg_plan_print_stages(const char *what, const struct erg_layout_answer *answer,

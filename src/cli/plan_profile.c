@@ -17,7 +17,8 @@ static double rounded(double value)
     return result;
 }
 
-const char *erg_plan_profile_model(const struct erg_model *model)
+/* Without whose model it is. */
+static const char *model_name(const struct erg_model *model)
 {
     const char *slash = strrchr(model->name, '/');
     return slash ? slash + 1 : model->name;
@@ -43,7 +44,7 @@ void erg_plan_profile_row(struct erg_text *out, const struct plan_profile_shape 
 {
     char size[32];
     erg_plan_profile_size(shape->model, size);
-    erg_csv_add(out, erg_plan_profile_model(shape->model));
+    erg_csv_add(out, model_name(shape->model));
     erg_csv_add(out, size);
     erg_csv_add_long(out, shape->batch);
     erg_csv_add(out, shape->gpu);

@@ -12,8 +12,7 @@ struct plan_profile_shape {
     long batch, nodes, node_gpus;
 };
 
-/* The model and its size in such rows: without whose model it is; "6.74B". */
-const char *erg_plan_profile_model(const struct erg_model *model);
+/* The model's size in such rows: "6.74B". */
 void erg_plan_profile_size(const struct erg_model *model, char size[32]);
 
 void erg_plan_profile_header(struct erg_text *out);

@@ -1,5 +1,6 @@
 /* The tables and the JSON that ergon probe prints. */
 #include "cli/probe_print.h"
+#include "cli/print.h"
 
 #include "base/text.h"
 #include "io/json.h"
@@ -195,8 +196,5 @@ void erg_probe_print_json(const struct erg_probe_findings *findings)
                                  "gpus", findings->gpus, "ceilings", list);
     if (fit)
         add_fit(root, fit);
-    char *text = erg_json_text(root);
-    puts(text);
-    free(text);
-    json_decref(root);
+    erg_print_json(root);
 }

@@ -1,6 +1,7 @@
 /* ergon simulate --sweep: many simulations, here or under Slurm. */
 #define _GNU_SOURCE /* realpath */
 #include "cli/simulate_sweep.h"
+#include "cli/print.h"
 
 #include "base/log.h"
 #include "cluster/sweep/sweep.h"
@@ -130,7 +131,6 @@ static const json_t *metric_of(const json_t *policy, const char *key)
 static void print_load(const json_t *policies, const char *reference_name)
 {
     struct erg_table table = {.columns = 5};
-    struct erg_text out = {0};
     const json_t *policy;
     size_t i;
     erg_table_add(&table, "policy");
@@ -147,10 +147,7 @@ static void print_load(const json_t *policies, const char *reference_name)
         add_interval(&table, metric_of(policy, "mean_throughput"), 1);
         add_interval(&table, metric_of(policy, "energy_j"), 1e9);
     }
-    erg_table_text(&out, &table, "  ");
-    fputs(out.data, stdout);
-    erg_text_release(&out);
-    erg_table_release(&table);
+    erg_print_table(&table, "  ");
 }
 
 static void print_groups(const json_t *document)
@@ -228,9 +225,7 @@ static int report(const struct simulate_sweep *request, const struct erg_sweep *
     warn_of_unserved(document, sweep);
     int result = write_files(request->output, sweep, store, document, err);
     if (result == 0 && json) {
-        char *text = erg_json_text(document);
-        fputs(text, stdout);
-        free(text);
+        erg_print_json(json_incref(document));
     } else if (result == 0) {
         print_groups(document);
     }

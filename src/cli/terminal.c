@@ -34,30 +34,38 @@ static struct {
 
 /*
  * Names, paths and messages may hold any bytes, and a terminal obeys some: control characters are
- * shown as "\x1b", those of one byte and those that UTF-8 writes as two.
+ * shown as "\x1b", those of one byte and those that UTF-8 writes as two. A byte from 0x80 to 0x9f
+ * is no control character only where it continues a character of UTF-8.
  */
-struct escaping {
-    int continuation; /* bytes that a character of UTF-8 still has */
-    bool held;        /* its first byte, 0xc2, waits for the second */
+struct escape_state {
+    int continuation;    /* bytes that a character of UTF-8 still has */
+    unsigned char least; /* the first of them is no less */
+    bool held;           /* its first byte, 0xc2, waits for the second */
 };
 
+static void begin_character(struct escape_state *state, unsigned char byte)
+{
+    state->held = byte == 0xc2;
+    state->least = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80; /* else a shorter one exists */
+    state->continuation = byte < 0xc2 || byte > 0xf4 ? 0 : byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
+}
+
 /* `out` has room for 4 bytes for each of `count` and one character more. */
-static size_t escape(struct escaping *state, const char *bytes, size_t count, char *out)
+static size_t escape(struct escape_state *state, const char *bytes, size_t count, char *out)
 {
     size_t length = 0;
     for (size_t i = 0; i < count; i++) {
-        unsigned char byte = (unsigned char)bytes[i];
-        bool continues = state->continuation > 0 && (byte & 0xc0) == 0x80;
-        bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f ||
-                       (byte >= 0x80 && byte < 0xa0 && (!continues || state->held));
+        const unsigned char byte = (unsigned char)bytes[i];
+        const bool continues =
+            state->continuation > 0 && (byte & 0xc0) == 0x80 && byte >= state->least;
+        const bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f ||
+                             (byte >= 0x80 && byte < 0xa0 && (!continues || state->held));
         if (state->held && !control)
             out[length++] = (char)0xc2;
-        state->held = byte == 0xc2;
-        state->continuation = continues      ? state->continuation - 1
-                              : byte >= 0xf0 ? 3
-                              : byte >= 0xe0 ? 2
-                              : byte >= 0xc2 ? 1
-                                             : 0;
+        if (continues)
+            *state = (struct escape_state){.continuation = state->continuation - 1, .least = 0x80};
+        else
+            begin_character(state, byte);
         if (control)
             length += (size_t)sprintf(out + length, "\\x%02x", byte);
         else if (!state->held)
@@ -66,36 +74,60 @@ static size_t escape(struct escaping *state, const char *bytes, size_t count, ch
     return length;
 }
 
+/* What is held at the end of a text. */
+static size_t escape_end(struct escape_state *state, char *out)
+{
+    const bool held = state->held;
+    *state = (struct escape_state){0};
+    *out = (char)0xc2;
+    return held;
+}
+
 void erg_terminal_print(FILE *out, const char *text)
 {
     size_t count = strlen(text);
-    struct escaping state = {0};
+    struct escape_state state = {0};
     char *escaped = erg_xmalloc(4 * count + 4);
-    fwrite(escaped, 1, escape(&state, text, count, escaped), out);
+    size_t length = escape(&state, text, count, escaped);
+    length += escape_end(&state, escaped + length);
+    fwrite(escaped, 1, length, out);
     free(escaped);
+}
+
+static int put_bytes(const char *bytes, size_t count)
+{
+    while (count > 0) {
+        const ssize_t put = write(STDOUT_FILENO, bytes, count);
+        if (put < 0 && errno != EINTR)
+            return -1;
+        bytes += put < 0 ? 0 : put;
+        count -= put < 0 ? 0 : (size_t)put;
+    }
+    return 0;
 }
 
 static ssize_t write_escaped(void *cookie, const char *bytes, size_t count)
 {
-    static struct escaping state;
-    (void)cookie;
     char out[4 * 1024 + 4];
     for (size_t at = 0; at < count; at += 1024) {
-        size_t part = count - at < 1024 ? count - at : 1024, sent = 0;
-        size_t length = escape(&state, bytes + at, part, out);
-        while (sent < length) {
-            ssize_t put = write(STDOUT_FILENO, out + sent, length - sent);
-            if (put < 0 && errno != EINTR)
-                return 0; /* as fopencookie() wants it */
-            sent += put < 0 ? 0 : (size_t)put;
-        }
+        const size_t part = count - at < 1024 ? count - at : 1024;
+        if (put_bytes(out, escape(cookie, bytes + at, part, out)) != 0)
+            return 0; /* as fopencookie() wants it */
     }
     return (ssize_t)count;
 }
 
+static int close_escaped(void *cookie)
+{
+    char last;
+    return put_bytes(&last, escape_end(cookie, &last));
+}
+
 void erg_terminal_guard_output(void)
 {
-    FILE *guarded = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_escaped});
+    static struct escape_state state;
+    const cookie_io_functions_t functions = {.write = write_escaped, .close = close_escaped};
+    FILE *guarded = fopencookie(&state, "w", functions);
     if (!guarded)
         return;
     setvbuf(guarded, NULL, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, BUFSIZ);

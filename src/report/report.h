@@ -17,7 +17,7 @@
 /* One HTML file that needs nothing else: no network, no fonts, no scripts. Written in one step. */
 int erg_report_write(const char *path, const json_t *plan, struct erg_error *err);
 
-/* The same of a memory document (layout/document/memory.h): memory over time of every stage. */
+/* The same of a memory document (layout/document/memory_document.h): memory over time of every stage. */
 int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err);
 
 /* The same of a layouts document (layout/document/layouts.h): all that fit, the fastest, their

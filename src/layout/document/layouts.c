@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "io/json.h"
-#include "layout/document/memory.h"
+#include "layout/document/memory_document.h"
 #include "layout/energy/candidate.h"
 #include "layout/memory/memory.h"
 
@@ -359,7 +359,7 @@ static void add_choice(json_t *document, const struct erg_layout_answer *answer)
         json_object_set_new(document, "counts", counts_json(answer));
 }
 
-static void add_tried(json_t *document, const struct erg_layout_found *found)
+static void add_tried(json_t *document, const struct erg_layout_results *found)
 {
     json_object_set_new(
         document, "tried",

@@ -17,7 +17,7 @@ struct erg_layout_answer {
     /* By how many GPUs of which kinds, which are all that differs. */
     const struct erg_layout_search *searches;
     size_t search_count;
-    const struct erg_layout_found *found; /* at the highest clock; may be NULL beside a choice */
+    const struct erg_layout_results *found; /* at the highest clock; may be NULL beside a choice */
     /* Over clocks, the best for the query first: in place of those that were found. NULL: not
      * asked. */
     const struct erg_layout_choice *choice;

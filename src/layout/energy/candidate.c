@@ -2,7 +2,7 @@
 #include "layout/energy/candidate.h"
 
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <stdlib.h>
 

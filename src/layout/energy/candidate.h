@@ -1,13 +1,13 @@
 /*
- * Energy of layouts over GPUs of one kind or several (search/search.h), and their frontiers over
- * clocks: every stage by the power and the clocks of its own GPUs (layout_energy.h,
+ * Energy of layouts over GPUs of one kind or several (search/layout_search.h), and their frontiers
+ * over clocks: every stage by the power and the clocks of its own GPUs (layout_energy.h,
  * layout_frontier.h).
  */
 #ifndef ERG_LAYOUT_ENERGY_CANDIDATE_H
 #define ERG_LAYOUT_ENERGY_CANDIDATE_H
 
 #include "layout/energy/layout_frontier.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 /* With everything at the highest clock. */
 void erg_layout_candidate_energy(struct erg_layout_energy *energy,

@@ -44,7 +44,7 @@ static unsigned wanted_recomputes(void *context, const struct erg_layout *degree
 /* On several kinds of GPUs: a search does not ask for layouts that cannot be among those with the
  * best bounds, or take longer than all deadlines. Where none is wanted, the fastest says whether
  * any fits. */
-static int search_mixed(struct erg_layout_found *found, struct erg_choice_state *at,
+static int search_mixed(struct erg_layout_results *found, struct erg_choice_state *at,
                         struct erg_layout_search *search, struct erg_error *err)
 {
     struct erg_error own = {0};
@@ -63,7 +63,7 @@ static int search_mixed(struct erg_layout_found *found, struct erg_choice_state 
     return erg_layout_search(found, search, err);
 }
 
-static int search_one(struct erg_layout_found *found, struct erg_choice_state *at, size_t index,
+static int search_one(struct erg_layout_results *found, struct erg_choice_state *at, size_t index,
                       bool consider, struct erg_error *err)
 {
     struct erg_layout_search search = at->request->searches[index];
@@ -82,12 +82,12 @@ static int search_all(struct erg_choice_state *at, bool consider, double *range_
     range_s[0] = INFINITY;
     range_s[1] = 0;
     for (size_t i = 0; i < at->request->search_count; i++) {
-        struct erg_layout_found found;
+        struct erg_layout_results found;
         struct erg_error own = {0};
         if (search_one(&found, at, i, consider, &own) == 0) {
             range_s[0] = fmin(range_s[0], found.items[0].time.total);
             range_s[1] = fmax(range_s[1], found.items[0].time.total);
-            erg_layout_found_release(&found);
+            erg_layout_results_release(&found);
             found_any = true;
         } else if (own.status != ERG_INFEASIBLE ||
                    (!found_any && i + 1 == at->request->search_count)) {

@@ -20,7 +20,7 @@
 #define ERG_LAYOUT_ENERGY_CHOICE_H
 
 #include "layout/energy/layout_frontier.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 struct erg_layout_choice_request {
     /* Alike but for how many GPUs of which kinds layouts use; `each` and `wanted` are not looked

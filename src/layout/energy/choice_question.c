@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "layout/energy/candidate.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-static int search_fastest(struct erg_layout_found *found,
+static int search_fastest(struct erg_layout_results *found,
                           const struct erg_layout_choice_request *request, size_t index,
                           struct erg_error *err)
 {
@@ -17,14 +17,14 @@ static int find_fastest(struct erg_layout_count *count,
                         const struct erg_layout_choice_request *request, size_t index,
                         struct erg_error *err)
 {
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     struct erg_error own = {0};
     if (search_fastest(&found, request, index, &own) != 0)
         return own.status == ERG_INFEASIBLE ? 0 : erg_fail(err, own.status, "%s", own.message);
     count->fits = true;
     count->fastest = found.items[0];
     found.count = 0; /* its only item has another owner */
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     return 0;
 }
 

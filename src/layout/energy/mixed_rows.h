@@ -18,7 +18,7 @@
 #define ERG_LAYOUT_ENERGY_MIXED_ROWS_H
 
 #include "layout/energy/bound.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 enum { ERG_MIXED_PRICES = 32 };
 

@@ -14,7 +14,7 @@
  * shorter, they do. Of small models all splits are tried instead. What the closed form takes at the
  * least bounds how much faster another split may be.
  */
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 
@@ -37,9 +37,10 @@ static void stage_cost(struct erg_time_stage *cost, const struct erg_layout_plac
     erg_time_stage_init(cost, &places->time[erg_layout_place_of(places, stage)], layout, stage);
 }
 
-void erg_layout_split_rounds(struct erg_layout_splitter *splitter,
-                             const struct erg_layout_places *places,
-                             const struct erg_layout *layout)
+/* A split whose rounds are as level as layers allow, whatever memory it needs: into the splitter's
+ * round_layers. Some microseconds. */
+static void split_rounds(struct erg_layout_splitter *splitter,
+                         const struct erg_layout_places *places, const struct erg_layout *layout)
 {
     const long stages = layout->pipeline, chunks = layout->virtual_stages;
     const double share = 1 / (double)chunks;
@@ -111,7 +112,7 @@ void erg_layout_follow_split(struct erg_layout_candidate *candidate,
     erg_layout_follow(candidate, splitter->follower, places);
     if (candidate->layout.virtual_stages == 1)
         return;
-    erg_layout_split_rounds(splitter, places, &candidate->layout);
+    split_rounds(splitter, places, &candidate->layout);
     if (settle(&other, candidate, splitter->round_layers, candidate->time.total, splitter, stages,
                places, NULL))
         *candidate = other;

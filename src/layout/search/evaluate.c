@@ -1,6 +1,6 @@
 /* One layout of a search: what it costs, and why it is none of those that fit. */
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -336,19 +336,14 @@ static int evaluate(struct erg_layout_candidate *candidate, const struct erg_lay
 
 int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_search *search, const struct erg_layout *layout,
-                        struct erg_error *err)
+                        const struct erg_layout_block *blocks, size_t count, struct erg_error *err)
 {
-    *candidate = (struct erg_layout_candidate){.layout = *layout};
-    return fill_data(candidate, search, err) || evaluate(candidate, search, err) ? -1 : 0;
-}
-
-int erg_layout_evaluate_on(struct erg_layout_candidate *candidate,
-                           const struct erg_layout_search *search, const struct erg_layout *layout,
-                           const struct erg_layout_block *blocks, size_t count,
-                           struct erg_error *err)
-{
-    struct erg_layout_candidate given = {.layout = *layout, .block_count = count};
-    memcpy(given.blocks, blocks, count * sizeof *blocks);
-    *candidate = given;
-    return erg_layout_check_search(search, err) || evaluate(candidate, search, err) ? -1 : 0;
+    *candidate = (struct erg_layout_candidate){.block_count = count};
+    for (size_t i = 0; i < count; i++)
+        candidate->blocks[i] = blocks[i];
+    candidate->layout = *layout;
+    if (erg_layout_check_search(search, err) != 0 ||
+        (count == 0 && fill_data(candidate, search, err) != 0))
+        return -1;
+    return evaluate(candidate, search, err);
 }

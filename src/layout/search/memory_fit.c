@@ -1,6 +1,6 @@
 /* What a candidate needs of memory, and the least offloading with which it fits. */
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

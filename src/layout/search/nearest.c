@@ -61,7 +61,7 @@ static void try_layout(struct erg_layout_change *change, const struct erg_layout
                        const struct erg_layout *layout, int changed)
 {
     struct erg_layout_candidate candidate;
-    if (erg_layout_evaluate(&candidate, search, layout, NULL) != 0)
+    if (erg_layout_evaluate(&candidate, search, layout, NULL, 0, NULL) != 0)
         return;
     if (change->changed && candidate.tokens_per_s <= change->candidate.tokens_per_s) {
         erg_layout_candidate_release(&candidate);
@@ -98,12 +98,12 @@ static double needed_memory(const struct erg_layout_search *search, const struct
     double low = search->kinds[0].memory_bytes, high = 1e6 * low;
     larger.kinds[0].memory_bytes = high;
     larger.kinds[0].host_bytes = 0;
-    if (erg_layout_evaluate(&candidate, &larger, layout, NULL) != 0)
+    if (erg_layout_evaluate(&candidate, &larger, layout, NULL, 0, NULL) != 0)
         return 0;
     erg_layout_candidate_release(&candidate);
     while (high > 1.001 * low) {
         larger.kinds[0].memory_bytes = sqrt(low * high);
-        bool fits = erg_layout_evaluate(&candidate, &larger, layout, NULL) == 0;
+        bool fits = erg_layout_evaluate(&candidate, &larger, layout, NULL, 0, NULL) == 0;
         if (fits)
             erg_layout_candidate_release(&candidate);
         *(fits ? &high : &low) = larger.kinds[0].memory_bytes;
@@ -120,12 +120,6 @@ void erg_layout_find_change(struct erg_layout_change *change,
     plain.equal_stages = true; /* splits of so many layouts would take long */
     if (!change->changed)
         try_fields(change, &plain, layout, 0, 2, 2);
-}
-
-void erg_layout_change_release(struct erg_layout_change *change)
-{
-    erg_layout_candidate_release(&change->candidate);
-    *change = (struct erg_layout_change){0};
 }
 
 /* ---- a whole search ---- */

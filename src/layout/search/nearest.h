@@ -4,7 +4,7 @@
 #ifndef ERG_LAYOUT_SEARCH_NEAREST_H
 #define ERG_LAYOUT_SEARCH_NEAREST_H
 
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 struct erg_layout_change {
     /* Of tensor, context and pipeline degree, virtual stages, microbatch and recomputation as few
@@ -18,12 +18,11 @@ struct erg_layout_change {
     double memory_bytes;
 };
 
-/* Some hundred layouts are evaluated, some ten thousand where two must change: up to a second. To
- * be released. */
+/* Some hundred layouts are evaluated, some ten thousand where two must change: up to a second. The
+ * candidate is to be released. */
 void erg_layout_find_change(struct erg_layout_change *change,
                             const struct erg_layout_search *search,
                             const struct erg_layout *layout);
-void erg_layout_change_release(struct erg_layout_change *change);
 
 /* For a search in which nothing fits; 0: nothing up to `most` helps. The fewest GPUs, whole nodes
  * where they are more than one; and the nearest batch, on as many GPUs. */

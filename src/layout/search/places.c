@@ -1,5 +1,5 @@
 /* Where the stages of a layout lie, and what is known of the GPUs there. */
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 

@@ -10,7 +10,7 @@
  * least of which the last ones are full, or, where the head's chunk waits, the first ones; which
  * number is best is tried, from equal chunks on.
  */
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 

@@ -10,7 +10,7 @@
  * (time/split.h), until even a split that fits whatever it needs would be slower.
  */
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 /* A stage with fewer microbatches in flight may need more memory when it offloads more. */
 enum { FEW_GROUPS = 8 };
 
-struct splitting {
+struct split_problem {
     struct erg_layout_splitter *splitter;
     const struct erg_layout_places *places;
     const struct erg_layout *layout;
@@ -55,12 +55,12 @@ void erg_layout_splitter_release(struct erg_layout_splitter *splitter)
     erg_time_follower_free(splitter->follower);
 }
 
-static struct splitting splitting_of(struct erg_layout_splitter *splitter,
-                                     const struct erg_layout_places *places,
-                                     const struct erg_layout *layout)
+static struct split_problem problem_of(struct erg_layout_splitter *splitter,
+                                       const struct erg_layout_places *places,
+                                       const struct erg_layout *layout)
 {
     double share = 1 / (double)layout->virtual_stages;
-    return (struct splitting){
+    return (struct split_problem){
         .splitter = splitter,
         .places = places,
         .layout = layout,
@@ -70,14 +70,14 @@ static struct splitting splitting_of(struct erg_layout_splitter *splitter,
     };
 }
 
-static const struct erg_layout_on *on(const struct splitting *at, long stage)
+static const struct erg_layout_on *on(const struct split_problem *at, long stage)
 {
     return &at->places->on[erg_layout_place_of(at->places, stage)];
 }
 
 /* ---- time ---- */
 
-static void fill_group(struct erg_split_group *group, const struct splitting *at, long stage,
+static void fill_group(struct erg_split_group *group, const struct split_problem *at, long stage,
                        double offload)
 {
     struct erg_layout layout = *at->layout;
@@ -96,20 +96,20 @@ static void fill_group(struct erg_split_group *group, const struct splitting *at
     };
 }
 
-static const struct erg_time_place *place_of(const struct splitting *at, long stage)
+static const struct erg_time_place *place_of(const struct split_problem *at, long stage)
 {
     return &at->places->time[erg_layout_place_of(at->places, stage)];
 }
 
 /* How many stages from this one on take equally long with the same layers. */
-static long alike(const struct splitting *at, long stage)
+static long alike(const struct split_problem *at, long stage)
 {
     return erg_time_alike(place_of(at, stage), at->layout, stage);
 }
 
 /* How many from this one on need the less memory the later they come: all of a place but its ends.
  */
-static long alike_in_memory(const struct splitting *at, long stage)
+static long alike_in_memory(const struct split_problem *at, long stage)
 {
     const struct erg_time_place *place = place_of(at, stage);
     if (erg_layout_is_short(at->layout) || stage == place->first || stage == place->end - 1)
@@ -137,7 +137,8 @@ static size_t add_alike(struct erg_split_group *groups, size_t count,
 enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_KINDS };
 
 /* Stages that are alike in one group each. */
-static size_t fill_alike(struct erg_split_group *groups, const struct splitting *at, double offload)
+static size_t fill_alike(struct erg_split_group *groups, const struct split_problem *at,
+                         double offload)
 {
     size_t count = 0;
     for (long stage = 0, same; stage < at->layout->pipeline; stage += same) {
@@ -151,7 +152,8 @@ static size_t fill_alike(struct erg_split_group *groups, const struct splitting 
 }
 
 /* Every stage with the layers that it has room for. */
-static void fill_stages(struct erg_split_group *groups, const struct splitting *at, double offload)
+static void fill_stages(struct erg_split_group *groups, const struct split_problem *at,
+                        double offload)
 {
     for (long stage = 0, same; stage < at->layout->pipeline; stage += same) {
         same = alike(at, stage);
@@ -163,8 +165,9 @@ static void fill_stages(struct erg_split_group *groups, const struct splitting *
     }
 }
 
-double erg_layout_split_waits(const struct erg_layout_places *places,
-                              const struct erg_layout *layout, double offload)
+/* Seconds that do not depend on the split, with this ratio of offloading. */
+static double fixed_waits(const struct erg_layout_places *places, const struct erg_layout *layout,
+                          double offload)
 {
     double most = 0;
     for (size_t i = 0; offload > 0 && i < places->count; i++) {
@@ -176,7 +179,7 @@ double erg_layout_split_waits(const struct erg_layout_places *places,
     return most + erg_time_passage(places->time, places->count, layout);
 }
 
-static double solve(const struct splitting *at, struct erg_split_group *groups, size_t count,
+static double solve(const struct split_problem *at, struct erg_split_group *groups, size_t count,
                     double offload, double limit)
 {
     struct erg_split split = {
@@ -186,11 +189,11 @@ static double solve(const struct splitting *at, struct erg_split_group *groups, 
         .pace_weight = at->pace_weight,
         .sum_weight = at->sum_weight,
     };
-    double constant = erg_layout_split_waits(at->places, at->layout, offload);
+    double constant = fixed_waits(at->places, at->layout, offload);
     return erg_split_solve(&split, limit - constant) + constant;
 }
 
-static double bound(const struct splitting *at, double offload, double limit)
+static double bound(const struct split_problem *at, double offload, double limit)
 {
     struct erg_split_group groups[MOST_ALIKE];
     return solve(at, groups, fill_alike(groups, at, offload), offload, limit);
@@ -199,20 +202,20 @@ static double bound(const struct splitting *at, double offload, double limit)
 /* ---- memory ---- */
 
 /* Whether a stage has room for so many layers, with this ratio of all stages whose GPUs offload. */
-static bool holds(const struct splitting *at, long stage, long layers, double offload)
+static bool holds(const struct split_problem *at, long stage, long layers, double offload)
 {
     return erg_layout_stage_holds(at->splitter->chunk_layers, at->places, at->layout, stage, layers,
                                   offload);
 }
 
 /* The smallest ratio from `offload` on with which a stage has room for so many layers. */
-static double ratio_for(const struct splitting *at, long stage, long layers, double offload)
+static double ratio_for(const struct split_problem *at, long stage, long layers, double offload)
 {
     return erg_layout_stage_ratio(at->splitter->chunk_layers, at->places, at->layout, stage, layers,
                                   offload);
 }
 
-static double next_ratio(const struct splitting *at, long stage, double offload)
+static double next_ratio(const struct split_problem *at, long stage, double offload)
 {
     const struct erg_layout_room *room = &at->splitter->rooms[stage];
     if (room->layers >= room->useful || !on(at, stage)->offload || at->layout->pipeline < 3)
@@ -224,7 +227,8 @@ static double next_ratio(const struct splitting *at, long stage, double offload)
  * Layers that are worth having room for: with more the stage alone would take too long. All stages
  * together take at least `least_sum` seconds of a microbatch.
  */
-static long useful_layers(const struct splitting *at, long stage, double least_sum, double limit)
+static long useful_layers(const struct split_problem *at, long stage, double least_sum,
+                          double limit)
 {
     struct erg_split_group group;
     long most = at->layers - (at->layout->pipeline - 1) * at->layout->virtual_stages;
@@ -239,7 +243,7 @@ static long useful_layers(const struct splitting *at, long stage, double least_s
  * full, so what it must have at least. Returns a ratio of offloading below which none fits:
  * INFINITY where it is above 1.
  */
-static double find_useful(const struct splitting *at, double limit)
+static double find_useful(const struct split_problem *at, double limit)
 {
     struct erg_layout_room *rooms = at->splitter->rooms;
     double offload = 0, cheapest = INFINITY;
@@ -270,7 +274,7 @@ static double find_useful(const struct splitting *at, double limit)
 
 /* Rooms at the first ratio. Of stages that are alike none has room for fewer layers than the one
  * before it. */
-static void find_rooms(const struct splitting *at, double offload)
+static void find_rooms(const struct split_problem *at, double offload)
 {
     struct erg_layout_room *rooms = at->splitter->rooms;
     for (long stage = 0, same = 0; stage < at->layout->pipeline; stage++, same--) {
@@ -293,14 +297,14 @@ static void find_rooms(const struct splitting *at, double offload)
     }
 }
 
-static void find_next_ratios(const struct splitting *at, double offload)
+static void find_next_ratios(const struct split_problem *at, double offload)
 {
     for (long stage = 0; stage < at->layout->pipeline; stage++)
         at->splitter->rooms[stage].next = next_ratio(at, stage, offload);
 }
 
 /* Rooms at the next ratio at which one grows, which it returns; INFINITY: none does. */
-static double grow_rooms(const struct splitting *at)
+static double grow_rooms(const struct split_problem *at)
 {
     struct erg_layout_room *rooms = at->splitter->rooms;
     long stages = at->layout->pipeline;
@@ -324,7 +328,7 @@ static double grow_rooms(const struct splitting *at)
     return offload;
 }
 
-static bool hold_all(const struct splitting *at)
+static bool hold_all(const struct split_problem *at)
 {
     long sum = 0;
     for (long stage = 0; stage < at->layout->pipeline; stage++) {
@@ -338,7 +342,7 @@ static bool hold_all(const struct splitting *at)
 /* ---- both ---- */
 
 /* The stages' layers of what was solved last. */
-static void take_layers(const struct splitting *at)
+static void take_layers(const struct split_problem *at)
 {
     struct erg_layout_splitter *splitter = at->splitter;
     const struct erg_split split = {
@@ -353,7 +357,7 @@ double erg_layout_split_bound(struct erg_layout_splitter *splitter,
                               const struct erg_layout_places *places,
                               const struct erg_layout *layout, double limit)
 {
-    const struct splitting at = splitting_of(splitter, places, layout);
+    const struct split_problem at = problem_of(splitter, places, layout);
     return bound(&at, 0, limit);
 }
 
@@ -361,7 +365,7 @@ void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
                                     const struct erg_layout_places *places,
                                     const struct erg_layout *layout)
 {
-    const struct splitting at = splitting_of(splitter, places, layout);
+    const struct split_problem at = problem_of(splitter, places, layout);
     for (long stage = 0; stage < layout->pipeline; stage++)
         splitter->rooms[stage].layers = at.layers;
     fill_stages(splitter->groups, &at, 0);
@@ -375,7 +379,7 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
                                 const struct erg_layout_places *places,
                                 const struct erg_layout *layout, double limit)
 {
-    const struct splitting at = splitting_of(splitter, places, layout);
+    const struct split_problem at = problem_of(splitter, places, layout);
     double best = INFINITY, offload = find_useful(&at, limit);
     bool first = true;
     while (offload <= 1 && bound(&at, offload, limit) < limit) {

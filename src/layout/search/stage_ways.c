@@ -1,6 +1,6 @@
 /* What each stage of a layout recomputes and offloads, when each may do what is best for it. */
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define ERG_LAYOUT_SEARCH_INTERNAL_H
 
 #include "layout/memory/memory.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 #include "layout/time/split.h"
 
 #include <math.h>
@@ -74,13 +74,6 @@ void erg_layout_fill_peaks(struct erg_layout_candidate *candidate,
                            const struct erg_layout_places *places);
 
 /* ---- one layout (evaluate.c) ---- */
-
-/* A layout on given blocks, all degrees, layers of chunks, microbatch and recomputation: batch,
- * offloading, memory and time. To be released. */
-int erg_layout_evaluate_on(struct erg_layout_candidate *candidate,
-                           const struct erg_layout_search *search, const struct erg_layout *layout,
-                           const struct erg_layout_block *blocks, size_t count,
-                           struct erg_error *err);
 
 int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err);
 
@@ -261,17 +254,7 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
                                 const struct erg_layout_places *places,
                                 const struct erg_layout *layout, double limit);
 
-/* Seconds that do not depend on the split, with this ratio of offloading. */
-double erg_layout_split_waits(const struct erg_layout_places *places,
-                              const struct erg_layout *layout, double offload);
-
 /* ---- the same by rounds, of layouts with virtual stages (chunk_split.c) ---- */
-
-/* A split whose rounds are as level as layers allow, whatever memory it needs: into the splitter's
- * round_layers. Some microseconds. */
-void erg_layout_split_rounds(struct erg_layout_splitter *splitter,
-                             const struct erg_layout_places *places,
-                             const struct erg_layout *layout);
 
 /* Follows the schedule of a split that fits, and with virtual stages that by rounds, too: the
  * candidate becomes that which is faster. Where each stage does what is best for it (per_stage of
@@ -290,33 +273,34 @@ bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places, double limit_s);
 
-/* ---- what is kept while a search goes on (kept.c) ---- */
+/* ---- what is kept while a search goes on (shortlist.c) ---- */
 
 /* So many are kept at least: when their layers have moved the fastest may be another one of them,
  * whatever number is asked for. */
-enum { ERG_LAYOUT_LEAST_KEPT = 16 };
+enum { ERG_LAYOUT_SHORTLIST_LEAST = 16 };
 
-struct erg_layout_kept {
-    struct erg_layout_found *found;         /* the fastest first */
+struct erg_layout_shortlist {
+    struct erg_layout_results *found;       /* the fastest first */
     size_t most;                            /* of them */
     double others;                          /* tokens per second that nothing else does more than */
     const struct erg_layout_search *search; /* whose `each` is told of all that are let go */
 };
 
 /* Nothing is found yet, and there is room for as many as are kept. */
-void erg_layout_kept_init(struct erg_layout_kept *kept, struct erg_layout_found *found,
-                          const struct erg_layout_search *search);
+void erg_layout_shortlist_init(struct erg_layout_shortlist *list, struct erg_layout_results *found,
+                               const struct erg_layout_search *search);
 
 /* Tokens per second of the slowest that is kept; 0: there is room for slower ones. */
-double erg_layout_kept_least_rate(const struct erg_layout_kept *kept);
+double erg_layout_shortlist_least_rate(const struct erg_layout_shortlist *list);
 
 /* A layout that fits: kept, with lists of its own, if it is among the fastest, else let go. */
-void erg_layout_keep(struct erg_layout_kept *kept, const struct erg_layout_candidate *candidate);
+void erg_layout_shortlist_add(struct erg_layout_shortlist *list,
+                              const struct erg_layout_candidate *candidate);
 
 /* The splits of all that was kept become the fastest there are, and of these as many are left as
  * were asked for, with their gap. */
-int erg_layout_kept_refine(struct erg_layout_kept *kept, struct erg_layout_site *site,
-                           struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
-                           struct erg_error *err);
+int erg_layout_shortlist_refine(struct erg_layout_shortlist *list, struct erg_layout_site *site,
+                                struct erg_layout_splitter *splitter,
+                                struct erg_layout_stages *stages, struct erg_error *err);
 
 #endif

@@ -1,4 +1,5 @@
-#include "layout/document/memory.h"
+/* Memory of a layout, and what would make it fit, as JSON. */
+#include "layout/document/memory_document.h"
 
 #include "base/text.h"
 #include "io/json.h"
@@ -252,10 +253,6 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     json_t *document = json_object(), *stages = json_array();
     struct erg_text gpus = {0};
     double closed = 0, most = -INFINITY;
-    int item = 0;
-    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-        if (worst->items[i] > worst->items[item])
-            item = i;
     for (long i = 0; i < result->count; i++) {
         json_t *stage = stage_document(answer, i);
         double own = json_number_value(json_object_get(stage, "closed_form_bytes"));
@@ -287,7 +284,7 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     set(document, "closed_form_bytes", whole(closed));
     set(document, "binding_stage", json_integer(answer->binding));
     set(document, "binding_item",
-        erg_json_new_string(erg_memory_item_name((enum erg_memory_item)item)));
+        erg_json_new_string(erg_memory_item_name(erg_memory_largest(worst))));
     set(document, "gpu_memory_bytes",
         whole(erg_memory_answer_gpu(answer, answer->binding)->memory_bytes));
     set(document, "budget_bytes", whole(answer->rooms[answer->binding].gpu_bytes));

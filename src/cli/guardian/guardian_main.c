@@ -2,8 +2,8 @@
  * ergon-guardian: started by ergon itself, never by hand (telemetry/guardian.h). Its standard input
  * is the socket to the process whose number is its argument.
  */
-#include "telemetry/guardian.h"
 #include "base/text.h"
+#include "telemetry/guardian.h"
 
 #include <stdio.h>
 #include <unistd.h>

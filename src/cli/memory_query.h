@@ -1,13 +1,13 @@
 /* What ergon memory is asked about: a layout, the GPUs that its stages lie on, what they have. */
-#ifndef ERG_CLI_MEMORY_ASKED_H
-#define ERG_CLI_MEMORY_ASKED_H
+#ifndef ERG_CLI_MEMORY_QUERY_H
+#define ERG_CLI_MEMORY_QUERY_H
 
 #include "cli/cli.h"
 #include "job/job.h"
 
 #include "base/memory.h"
 #include "layout/memory/change.h"
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 /* The options. */
 struct memory_values {
@@ -18,7 +18,7 @@ struct memory_values {
     bool per_stage;
 };
 
-struct memory_asked {
+struct memory_query {
     const struct memory_values *values;
     double solve_bytes; /* of --solve-offload; NAN: what each GPU has, or the option is not there */
     struct erg_job *job;
@@ -32,19 +32,12 @@ struct memory_asked {
 };
 
 /* To be released, whatever becomes of it. */
-int erg_memory_ask(struct memory_asked *asked, const char *path, const struct memory_values *values,
-                   struct erg_error *err);
-void erg_memory_asked_release(struct memory_asked *asked);
+int erg_memory_query_init(struct memory_query *query, const char *path,
+                          const struct memory_values *values, struct erg_error *err);
+void erg_memory_query_release(struct memory_query *query);
 
 /* Fills the kinds of GPUs with their engines, which are those of the job but for --engine, that of
  * the cluster's own nodes. */
-int erg_memory_ask_kinds(struct memory_asked *asked, struct erg_error *err);
-
-/* Where the stages of the layout lie and how many layers each has, as ergon plan has it: so that an
- * iteration is the shortest. `data`: the degree that it must have; 0: any. (memory_place.c) */
-int erg_memory_place_stages(struct memory_asked *asked, long batch, long data,
-                            struct erg_error *err);
-/* The layers of chunks that cannot be equal, on nodes of one kind, likewise. */
-int erg_memory_split_layers(struct memory_asked *asked, struct erg_error *err);
+int erg_memory_query_kinds(struct memory_query *query, struct erg_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* What is kept while a search goes on, and the fastest splits of the layers of that. */
 #include "base/interrupt.h"
 #include "base/memory.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static bool is_better(const struct erg_layout_candidate *a, const struct erg_lay
 }
 
 /* Puts a candidate where it belongs, for which there is room; its lists are not copied. */
-static void insert(struct erg_layout_found *found, const struct erg_layout_candidate *item)
+static void insert(struct erg_layout_results *found, const struct erg_layout_candidate *item)
 {
     size_t place = found->count++;
     for (; place > 0 && is_better(item, &found->items[place - 1]); place--)
@@ -50,55 +50,56 @@ static void insert(struct erg_layout_found *found, const struct erg_layout_candi
     found->items[place] = *item;
 }
 
-void erg_layout_found_shorten(struct erg_layout_found *found, size_t count)
+void erg_layout_results_shorten(struct erg_layout_results *found, size_t count)
 {
     while (found->count > count)
         erg_layout_candidate_release(&found->items[--found->count]);
 }
 
-void erg_layout_found_release(struct erg_layout_found *found)
+void erg_layout_results_release(struct erg_layout_results *found)
 {
-    erg_layout_found_shorten(found, 0);
+    erg_layout_results_shorten(found, 0);
     free(found->items);
     found->items = NULL;
 }
 
 /* ---- while a search goes on ---- */
 
-void erg_layout_kept_init(struct erg_layout_kept *kept, struct erg_layout_found *found,
-                          const struct erg_layout_search *search)
+void erg_layout_shortlist_init(struct erg_layout_shortlist *list, struct erg_layout_results *found,
+                               const struct erg_layout_search *search)
 {
     const size_t most =
-        search->top > ERG_LAYOUT_LEAST_KEPT ? search->top : (size_t)ERG_LAYOUT_LEAST_KEPT;
-    *kept = (struct erg_layout_kept){.found = found, .most = most, .search = search};
+        search->top > ERG_LAYOUT_SHORTLIST_LEAST ? search->top : (size_t)ERG_LAYOUT_SHORTLIST_LEAST;
+    *list = (struct erg_layout_shortlist){.found = found, .most = most, .search = search};
     found->items = erg_xcalloc(most, sizeof *found->items);
 }
 
-double erg_layout_kept_least_rate(const struct erg_layout_kept *kept)
+double erg_layout_shortlist_least_rate(const struct erg_layout_shortlist *list)
 {
-    const struct erg_layout_found *found = kept->found;
-    return found->count < kept->most ? 0 : found->items[found->count - 1].tokens_per_s;
+    const struct erg_layout_results *found = list->found;
+    return found->count < list->most ? 0 : found->items[found->count - 1].tokens_per_s;
 }
 
 /* It is not kept, but another split of its layers may be faster. */
-static void let_go(struct erg_layout_kept *kept, const struct erg_layout_candidate *candidate)
+static void let_go(struct erg_layout_shortlist *list, const struct erg_layout_candidate *candidate)
 {
-    kept->others = fmax(kept->others, erg_layout_most_rate(candidate));
-    if (kept->search->each)
-        kept->search->each(kept->search->context, candidate);
+    list->others = fmax(list->others, erg_layout_most_rate(candidate));
+    if (list->search->each)
+        list->search->each(list->search->context, candidate);
 }
 
-void erg_layout_keep(struct erg_layout_kept *kept, const struct erg_layout_candidate *candidate)
+void erg_layout_shortlist_add(struct erg_layout_shortlist *list,
+                              const struct erg_layout_candidate *candidate)
 {
-    struct erg_layout_found *found = kept->found;
-    if (found->count == kept->most) {
+    struct erg_layout_results *found = list->found;
+    if (found->count == list->most) {
         struct erg_layout_candidate *last = &found->items[found->count - 1];
         if (!is_better(candidate, last)) {
-            let_go(kept, candidate);
+            let_go(list, candidate);
             return;
         }
-        let_go(kept, last);
-        erg_layout_found_shorten(found, found->count - 1);
+        let_go(list, last);
+        erg_layout_results_shorten(found, found->count - 1);
     }
     struct erg_layout_candidate own = *candidate;
     erg_layout_own_lists(&own);
@@ -108,7 +109,7 @@ void erg_layout_keep(struct erg_layout_kept *kept, const struct erg_layout_candi
 /* ---- the fastest splits ---- */
 
 /* Whether the same degrees are there with equal stages, or a split, that is as fast. */
-static bool is_beaten(const struct erg_layout_found *found, size_t index)
+static bool is_beaten(const struct erg_layout_results *found, size_t index)
 {
     const struct erg_layout_candidate *item = &found->items[index];
     if (!item->chunk_layers)
@@ -123,7 +124,8 @@ static bool is_beaten(const struct erg_layout_found *found, size_t index)
 }
 
 /* Whether of these degrees a split is among what was found. */
-static bool has_split(const struct erg_layout_found *found, const struct erg_layout_candidate *item)
+static bool has_split(const struct erg_layout_results *found,
+                      const struct erg_layout_candidate *item)
 {
     bool any = false;
     for (size_t i = 0; i < found->count && !any; i++)
@@ -133,19 +135,19 @@ static bool has_split(const struct erg_layout_found *found, const struct erg_lay
 
 /* One layout with the fastest split of its layers, of those that may be among the wanted. Of equal
  * chunks, if some of the same stages' layers are not found yet. */
-static void refine_one(struct erg_layout_found *refined, const struct erg_layout_kept *kept,
+static void refine_one(struct erg_layout_results *refined, const struct erg_layout_shortlist *list,
                        size_t index, struct erg_layout_site *site,
                        struct erg_layout_splitter *splitter, struct erg_layout_stages *stages)
 {
-    const struct erg_layout_search *search = kept->search;
-    struct erg_layout_candidate item = kept->found->items[index];
+    const struct erg_layout_search *search = list->search;
+    struct erg_layout_candidate item = list->found->items[index];
     struct erg_layout_places places;
     double limit_s = INFINITY;
     if (refined->count >= search->top)
         limit_s = (double)(item.batch * item.layout.sequence) /
                   refined->items[search->top - 1].tokens_per_s;
     const bool equal = !item.chunk_layers;
-    if (equal && (search->equal_stages || has_split(kept->found, &item))) {
+    if (equal && (search->equal_stages || has_split(list->found, &item))) {
         insert(refined, &item);
         return;
     }
@@ -169,41 +171,41 @@ static void refine_one(struct erg_layout_found *refined, const struct erg_layout
 }
 
 /* The fastest of what was refined; nothing else does more than `others`. */
-static void take_fastest(struct erg_layout_kept *kept)
+static void take_fastest(struct erg_layout_shortlist *list)
 {
-    struct erg_layout_found *found = kept->found;
+    struct erg_layout_results *found = list->found;
     size_t count = 0;
     for (size_t i = 0; i < found->count; i++) {
-        let_go(kept, &found->items[i]);
-        if (count < kept->search->top && !is_beaten(found, i))
+        let_go(list, &found->items[i]);
+        if (count < list->search->top && !is_beaten(found, i))
             found->items[count++] = found->items[i];
         else
             erg_layout_candidate_release(&found->items[i]);
     }
     found->count = count;
-    found->gap = fmax(0, kept->others / found->items[0].tokens_per_s - 1);
+    found->gap = fmax(0, list->others / found->items[0].tokens_per_s - 1);
 }
 
-int erg_layout_kept_refine(struct erg_layout_kept *kept, struct erg_layout_site *site,
-                           struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
-                           struct erg_error *err)
+int erg_layout_shortlist_refine(struct erg_layout_shortlist *list, struct erg_layout_site *site,
+                                struct erg_layout_splitter *splitter,
+                                struct erg_layout_stages *stages, struct erg_error *err)
 {
-    struct erg_layout_found *found = kept->found, refined = *found;
+    struct erg_layout_results *found = list->found, refined = *found;
     int status = 0;
     if (found->slower + found->bounded > 0) /* than the last that is kept */
-        kept->others = fmax(kept->others, found->items[found->count - 1].tokens_per_s);
+        list->others = fmax(list->others, found->items[found->count - 1].tokens_per_s);
     refined.items = erg_xcalloc(2 * found->count, sizeof *refined.items);
     refined.count = 0;
     for (size_t i = 0; i < found->count; i++) {
         if (status == 0)
             status = erg_interrupt_check(err);
         if (status == 0)
-            refine_one(&refined, kept, i, site, splitter, stages);
+            refine_one(&refined, list, i, site, splitter, stages);
         else
             insert(&refined, &found->items[i]);
     }
     free(found->items);
     *found = refined;
-    take_fastest(kept);
+    take_fastest(list);
     return status;
 }

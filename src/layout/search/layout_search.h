@@ -136,7 +136,7 @@ struct erg_layout_candidate {
     size_t block_count;
 };
 
-struct erg_layout_found {
+struct erg_layout_results {
     struct erg_layout_candidate *items; /* the fastest first */
     size_t count;
     /* Layouts of the space by what became of them; `evaluated` is their sum. Equal stages and those
@@ -156,26 +156,27 @@ struct erg_layout_found {
  * ERG_INFEASIBLE where no layout fits; the message names the one that is nearest to fitting.
  * Interruptible; reports progress.
  */
-int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
+int erg_layout_search(struct erg_layout_results *found, const struct erg_layout_search *search,
                       struct erg_error *err);
-void erg_layout_found_release(struct erg_layout_found *found);
+void erg_layout_results_release(struct erg_layout_results *found);
 
 /* Leaves no more than so many. */
-void erg_layout_found_shorten(struct erg_layout_found *found, size_t count);
+void erg_layout_results_shorten(struct erg_layout_results *found, size_t count);
 
 /* Whether the search would find any. False also where it was interrupted. */
 bool erg_layout_any_fits(const struct erg_layout_search *search);
 
 /*
- * On one kind: one layout of given degrees, chunks, microbatch and recomputation (and, where the
- * search may not offload, its own ratio): data degree, batch, offloading, memory and time. Where no
- * split is given and stages may differ, in the search and by the layout's `cut`, that of the
- * fastest split. ERG_INFEASIBLE where it is none of the search; the message names the constraint
- * that it breaks. To be released.
+ * One layout of given degrees, chunks, microbatch and recomputation (and, where the search may not
+ * offload, its own ratio): batch, offloading, memory and time. Its stages lie on these blocks, with
+ * the layout's data degree; of none on one kind, with the data degree that follows. Where no split
+ * is given and stages may differ, in the search and by the layout's `cut`, that of the fastest
+ * split. ERG_INFEASIBLE where it is none of the search; the message names the constraint that it
+ * breaks. To be released.
  */
 int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_search *search, const struct erg_layout *layout,
-                        struct erg_error *err);
+                        const struct erg_layout_block *blocks, size_t count, struct erg_error *err);
 void erg_layout_candidate_release(struct erg_layout_candidate *candidate);
 
 /* FLOP/s of the datasheet of all GPUs that a layout uses: what its MFU refers to. */

@@ -1,10 +1,10 @@
 /* The walk over all layouts of a job. */
-#include "layout/search/search.h"
+#include "layout/search/layout_search.h"
 
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "layout/search/search_internal.h"
+#include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 struct walk {
     const struct erg_layout_search *search;
-    struct erg_layout_kept kept;
+    struct erg_layout_shortlist list;
     bool any; /* is wanted, and what does not fit does not matter */
     struct erg_layout_site site;
     struct erg_layout_places places; /* of the stages at hand, on these blocks */
@@ -27,7 +27,7 @@ struct walk {
 /* Whether nothing more is wanted. */
 static bool is_done(const struct walk *walk)
 {
-    return walk->any && walk->kept.found->count > 0;
+    return walk->any && walk->list.found->count > 0;
 }
 
 /* Seconds above which a layout with this batch is not wanted, or slower than all that are kept. */
@@ -36,7 +36,7 @@ static double slowest_wanted(const struct walk *walk, long batch)
     const struct erg_layout_search *search = walk->search;
     if (search->each)
         return search->limit_s > 0 ? search->limit_s * (1 + 1e-9) : INFINITY;
-    const double rate = erg_layout_kept_least_rate(&walk->kept);
+    const double rate = erg_layout_shortlist_least_rate(&walk->list);
     return rate > 0 ? (double)(batch * search->sequence) / rate : INFINITY;
 }
 
@@ -53,9 +53,9 @@ static struct erg_layout_candidate candidate_of(const struct walk *walk,
 static void note_unfit(struct walk *walk, const struct erg_layout_candidate *candidate,
                        enum erg_layout_verdict verdict, double excess)
 {
-    walk->kept.found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
-    walk->kept.found->host_memory += verdict == ERG_LAYOUT_HOST_TOO_SMALL;
-    if (walk->kept.found->count > 0 || walk->any)
+    walk->list.found->memory += verdict == ERG_LAYOUT_TOO_LARGE;
+    walk->list.found->host_memory += verdict == ERG_LAYOUT_HOST_TOO_SMALL;
+    if (walk->list.found->count > 0 || walk->any)
         return;
     if (verdict == ERG_LAYOUT_HOST_TOO_SMALL)
         walk->nearest_host_excess = fmin(walk->nearest_host_excess, excess);
@@ -74,25 +74,25 @@ static bool is_far(struct walk *walk, const struct erg_layout *layout)
 {
     const struct erg_layout_search *search = walk->search;
     if (search->kind_count == 1 ||
-        (walk->kept.found->count == 0 && !walk->any && layout->virtual_stages == 1 &&
+        (walk->list.found->count == 0 && !walk->any && layout->virtual_stages == 1 &&
          search->recomputes >> layout->recompute == 1 &&
          erg_layout_may_miss(&walk->places, layout, walk->nearest_excess)))
         return false;
-    walk->kept.found->memory++;
+    walk->list.found->memory++;
     return true;
 }
 
 /* Whether a layout may be among the fastest, by the closed form: of the others that says enough. */
 static bool may_be_kept(const struct walk *walk, const struct erg_layout_candidate *candidate)
 {
-    return candidate->tokens_per_s >= erg_layout_kept_least_rate(&walk->kept);
+    return candidate->tokens_per_s >= erg_layout_shortlist_least_rate(&walk->list);
 }
 
 static void note_fit(struct walk *walk, struct erg_layout_candidate *candidate)
 {
     erg_layout_fill_peaks(candidate, &walk->places);
-    walk->kept.found->feasible++;
-    erg_layout_keep(&walk->kept, candidate);
+    walk->list.found->feasible++;
+    erg_layout_shortlist_add(&walk->list, candidate);
 }
 
 /* Equal stages, or the chunks that the layout has. Its seconds; INFINITY: it does not fit or is
@@ -101,10 +101,10 @@ static double consider(struct walk *walk, const struct erg_layout *layout, long 
 {
     struct erg_layout_candidate candidate = candidate_of(walk, layout, batch);
     double excess = 0;
-    walk->kept.found->evaluated++;
+    walk->list.found->evaluated++;
     erg_layout_settle_time(&candidate, &walk->places);
     if (candidate.time.total > slowest_wanted(walk, batch)) {
-        walk->kept.found->slower++;
+        walk->list.found->slower++;
         return INFINITY;
     }
     enum erg_layout_verdict verdict = erg_layout_settle_memory(&candidate, &walk->places, &excess);
@@ -134,20 +134,20 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
         if (bound >= equal_s)
             return;
         if (bound > wanted) {
-            walk->kept.found->evaluated++;
-            walk->kept.found->slower++;
+            walk->list.found->evaluated++;
+            walk->list.found->slower++;
             return;
         }
     }
-    walk->kept.found->evaluated++;
+    walk->list.found->evaluated++;
     double seconds = erg_layout_may_fit(&walk->places, layout, 1u << layout->recompute)
                          ? erg_layout_split_fastest(splitter, &walk->places, layout, limit)
                          : INFINITY;
     if (seconds == INFINITY && limit < INFINITY) {
         if (wanted < INFINITY)
-            walk->kept.found->slower++;
+            walk->list.found->slower++;
         else
-            walk->kept.found->evaluated--; /* equal stages are the fastest split */
+            walk->list.found->evaluated--; /* equal stages are the fastest split */
         return;
     }
     if (seconds == INFINITY && is_far(walk, layout))
@@ -198,8 +198,8 @@ static void consider_recomputes(struct walk *walk, struct erg_layout *layout, un
             continue;
         layout->recompute = (enum erg_recompute)recompute;
         if (floor_s(walk, layout) > slowest_wanted(walk, batch)) {
-            walk->kept.found->evaluated += equal + unequal;
-            walk->kept.found->slower += equal + unequal;
+            walk->list.found->evaluated += equal + unequal;
+            walk->list.found->slower += equal + unequal;
             continue;
         }
         if (walk->any && !erg_layout_may_fit(&walk->places, layout, 1u << recompute))
@@ -257,13 +257,13 @@ static void consider_stages(struct walk *walk, struct erg_layout *layout, bool e
     enum erg_layout_verdict verdict = ERG_LAYOUT_TOO_LARGE;
     struct erg_layout_candidate candidate = candidate_of(walk, layout, batch);
     erg_layout_take_least_recomputes(layout, &walk->own, &walk->places);
-    walk->kept.found->evaluated++;
+    walk->list.found->evaluated++;
     double bound = floor_s(walk, layout);
     if (bound <= wanted && unequal)
         bound = erg_layout_split_bound(&walk->splitter, &walk->places, layout, wanted);
     layout->stage_recompute = NULL;
     if (bound > wanted) {
-        walk->kept.found->slower++;
+        walk->list.found->slower++;
         return;
     }
     if (equal)
@@ -289,8 +289,8 @@ static void consider_stages(struct walk *walk, struct erg_layout *layout, bool e
     }
     best.bound_s = fmin(bound, best.time.total);
     if (best.time.total > wanted) {
-        walk->kept.found->slower++;
-        walk->kept.others = fmax(walk->kept.others, erg_layout_most_rate(&best));
+        walk->list.found->slower++;
+        walk->list.others = fmax(walk->list.others, erg_layout_most_rate(&best));
     } else if (best.time.total > 0) {
         note_fit(walk, &best);
     } else {
@@ -326,16 +326,17 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
     erg_layout_places_init(&walk->places, &walk->site, layout, blocks, count);
     walk->blocks = blocks;
     const bool alike = count == 1 || erg_time_places_are_alike(walk->places.time, count);
+    long batch = 0;
     for (long chunks = 1; chunks <= most && !is_done(walk); chunks++) {
         const bool equal = (alike || search->equal_stages) && layers % (stages * chunks) == 0;
         const bool unequal = !search->equal_stages && stages > 1 &&
                              (stages * chunks < layers || (!alike && stages * chunks == layers));
-        if (!is_asked(chunks, search->only.virtual_stages))
-            continue;
         layout->virtual_stages = chunks;
-        const long batch = erg_layout_choose_batch(search, layout);
-        layout->microbatches = batch / (layout->data * layout->microbatch);
-        if (!batch || !(equal || unequal) ||
+        if (chunks <= 2) { /* all interleaved schedules ask the same of a batch */
+            batch = erg_layout_choose_batch(search, layout);
+            layout->microbatches = batch / (layout->data * layout->microbatch);
+        }
+        if (!batch || !(equal || unequal) || !is_asked(chunks, search->only.virtual_stages) ||
             (walk->any && !erg_layout_may_fit(&walk->places, layout, search->recomputes)))
             continue;
         if (search->per_stage)
@@ -439,7 +440,7 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
         if (recomputes)
             walk_orders(walk, layout, blocks, count, 0, recomputes);
         else
-            walk->kept.found->bounded++;
+            walk->list.found->bounded++;
         return;
     }
     find_range(&least, &most, walk, layout, kind);
@@ -454,15 +455,12 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
 }
 
 /* The most groups of t c GPUs that one stage can have. */
-static long most_data(const struct walk *walk, const struct erg_layout *layout)
+static long most_data_of(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
-    const struct erg_layout_search *search = walk->search;
     const long group = layout->tensor * layout->context;
     long most = 0;
     for (size_t k = 0; k < search->kind_count; k++)
         most = most_of(most, search->kinds[k].gpus / group);
-    if (search->gpus)
-        most = least_of(most, search->gpus / group);
     return least_of(most, search->batch_most / layout->microbatch);
 }
 
@@ -470,25 +468,30 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
 {
     const struct erg_layout_search *search = walk->search;
     const bool exact = search->batch_least == search->batch_most;
+    const long rest = search->gpus / (tensor * context); /* groups of an exact number */
     long most = search->batch_most;
     if (search->microbatch_most > 0)
         most = least_of(most, search->microbatch_most);
     for (long microbatch = 1; microbatch <= most && !is_done(walk); microbatch++) {
+        if (!is_asked(microbatch, search->only.microbatch) ||
+            (exact && search->batch_most % microbatch != 0))
+            continue;
+        struct erg_layout_block blocks[ERG_LAYOUT_MOST_KINDS];
         struct erg_layout layout = {
             .tensor = tensor,
             .context = context,
             .microbatch = microbatch,
             .sequence = search->sequence,
         };
-        struct erg_layout_block blocks[ERG_LAYOUT_MOST_KINDS];
-        if (!is_asked(microbatch, search->only.microbatch) ||
-            (exact && search->batch_most % microbatch != 0))
-            continue;
-        for (layout.data = most_data(walk, &layout); layout.data >= 1; layout.data--)
-            if (is_asked(layout.data, search->only.data) &&
-                search->gpus % (tensor * context * layout.data) == 0 &&
-                (!exact || search->batch_most % (microbatch * layout.data) == 0))
-                walk_stages(walk, &layout, blocks, 0, 0);
+        const long most_data = most_data_of(search, &layout);
+        for (long i = 1; i <= (rest ? search->model->layers : most_data); i++) {
+            layout.data = rest ? rest / i : most_data + 1 - i; /* of an exact number i stages */
+            if ((rest && rest % i != 0) || layout.data > most_data ||
+                !is_asked(layout.data, search->only.data) ||
+                (exact && search->batch_most % (microbatch * layout.data) != 0))
+                continue;
+            walk_stages(walk, &layout, blocks, 0, 0);
+        }
     }
 }
 
@@ -529,7 +532,7 @@ int erg_layout_check_search(const struct erg_layout_search *search, struct erg_e
 static int fail_unfit(const struct walk *walk, struct erg_error *err)
 {
     const struct erg_layout *layout = &walk->nearest.layout;
-    const struct erg_layout_found *found = walk->kept.found;
+    const struct erg_layout_results *found = walk->list.found;
     const struct erg_layout_search *search = walk->search;
     const bool mixed = search->kind_count > 1;
     const char *model = search->model->name;
@@ -582,7 +585,7 @@ static long most_group(const struct erg_layout_search *search)
     return most;
 }
 
-static int walk_all(struct erg_layout_found *found, const struct erg_layout_search *search,
+static int walk_all(struct erg_layout_results *found, const struct erg_layout_search *search,
                     bool any, struct erg_error *err)
 {
     struct walk walk = {
@@ -591,12 +594,12 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
         .nearest_excess = INFINITY,
         .nearest_host_excess = INFINITY,
     };
-    *found = (struct erg_layout_found){0};
+    *found = (struct erg_layout_results){0};
     if (erg_layout_check_search(search, err) != 0)
         return -1;
     const long most = most_group(search);
     erg_layout_site_init(&walk.site, search);
-    erg_layout_kept_init(&walk.kept, found, search);
+    erg_layout_shortlist_init(&walk.list, found, search);
     erg_layout_splitter_init(&walk.splitter, search->model->layers);
     erg_layout_stages_init(&walk.own, search->model->layers);
     int status = 0;
@@ -611,15 +614,16 @@ static int walk_all(struct erg_layout_found *found, const struct erg_layout_sear
     if (!status && found->count == 0 && !any)
         status = fail_unfit(&walk, err);
     if (!status && !any)
-        status = erg_layout_kept_refine(&walk.kept, &walk.site, &walk.splitter, &walk.own, err);
+        status =
+            erg_layout_shortlist_refine(&walk.list, &walk.site, &walk.splitter, &walk.own, err);
     erg_layout_splitter_release(&walk.splitter);
     erg_layout_stages_release(&walk.own);
     if (status)
-        erg_layout_found_release(found);
+        erg_layout_results_release(found);
     return status;
 }
 
-int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_search *search,
+int erg_layout_search(struct erg_layout_results *found, const struct erg_layout_search *search,
                       struct erg_error *err)
 {
     return walk_all(found, search, false, err);
@@ -628,12 +632,12 @@ int erg_layout_search(struct erg_layout_found *found, const struct erg_layout_se
 bool erg_layout_any_fits(const struct erg_layout_search *search)
 {
     struct erg_layout_search one = *search;
-    struct erg_layout_found found;
+    struct erg_layout_results found;
     one.top = 1;
     one.each = NULL;
     if (walk_all(&found, &one, true, NULL) != 0)
         return false;
     bool any = found.count > 0;
-    erg_layout_found_release(&found);
+    erg_layout_results_release(&found);
     return any;
 }

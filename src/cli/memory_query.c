@@ -1,0 +1,336 @@
+/* The request of ergon memory: its options, and the layout and GPUs that follow from them. */
+#include "cli/memory_query.h"
+
+#include "base/log.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- options ---- */
+
+static int check_options(struct memory_query *query, struct erg_error *err)
+{
+    const struct memory_values *values = query->values;
+    query->solve_bytes = NAN;
+    if (values->solve && !isnan(values->offload))
+        return erg_fail(err, ERG_USAGE,
+                        "--offload and --solve-offload were both given; expected one of them");
+    if (values->per_stage && !values->solve)
+        return erg_fail(err, ERG_USAGE, "--per-stage needs --solve-offload");
+    if (!values->solve || strcmp(values->solve, "gpu") == 0)
+        return 0;
+    if (!erg_parse_bytes(values->solve, &query->solve_bytes))
+        return erg_fail(err, ERG_USAGE,
+                        "--solve-offload got \"%.80s\", but must be a number of bytes like 6e10, "
+                        "64GiB, 500MiB or 64GB, or gpu, what each GPU has",
+                        values->solve);
+    if (!(query->solve_bytes >= 1 && query->solve_bytes <= 1e18))
+        return erg_fail(err, ERG_USAGE,
+                        "--solve-offload got %.80s, expected a number of bytes from 1 to 1e+18",
+                        values->solve);
+    return 0;
+}
+
+/* ---- stages and layers as ergon plan places them ---- */
+
+int erg_memory_query_kinds(struct memory_query *query, struct erg_error *err)
+{
+    const struct erg_job *job = query->job;
+    if (query->kinds)
+        return 0;
+    if (!query->engine && !job->engine)
+        return erg_fail(
+            err, ERG_USAGE,
+            "an engine's times say how many each has; expected the key 'engine' in %s or "
+            "--engine NAME, for example megatron-a100 (data/engines)",
+            job->path);
+    query->kinds = erg_xcalloc(job->kind_count, sizeof *query->kinds);
+    for (size_t k = 0; k < job->kind_count; k++) {
+        const struct erg_job_kind *kind = &job->kinds[k];
+        const struct erg_engine *engine = k == 0 && query->engine ? query->engine : kind->engine;
+        if (erg_layout_kind_init(&query->kinds[k], kind->nodes, kind->gpu, engine, err) != 0)
+            return -1;
+        if (!isnan(query->solve_bytes))
+            query->kinds[k].memory_bytes = query->solve_bytes;
+    }
+    return 0;
+}
+
+static void own_layers(struct memory_query *query, const long *chunk_layers)
+{
+    struct erg_layout *layout = &query->layout;
+    const size_t chunks = (size_t)(layout->pipeline * layout->virtual_stages);
+    long *layers = erg_arena_alloc(&query->arena, chunks * sizeof *layers);
+    memcpy(layers, chunk_layers, chunks * sizeof *layers);
+    layout->chunk_layers = layers;
+}
+
+/* For layouts of the recomputation that was asked for, with as much offloading as is needed. */
+static struct erg_layout_search search_of(const struct memory_query *query, long batch)
+{
+    const struct erg_job *job = query->job;
+    struct erg_layout_search search = {
+        .model = job->model,
+        .kind_count = job->kind_count,
+        .sequence = query->layout.sequence,
+        .batch_least = batch,
+        .batch_most = batch,
+        .recomputes = 1u << query->layout.recompute,
+        .offload = true,
+        .top = 1,
+    };
+    memcpy(search.kinds, query->kinds, job->kind_count * sizeof *search.kinds);
+    return search;
+}
+
+static void take_place(struct memory_query *query, const struct erg_layout_candidate *found)
+{
+    struct erg_layout *layout = &query->layout;
+    size_t *stage_kind =
+        erg_arena_alloc(&query->arena, (size_t)layout->pipeline * sizeof *stage_kind);
+    erg_layout_stage_kinds(stage_kind, found);
+    query->stage_kind = stage_kind;
+    layout->data = found->layout.data;
+    layout->microbatches = found->layout.microbatches;
+    if (found->chunk_layers)
+        own_layers(query, found->chunk_layers);
+}
+
+/* Whether the model can be spread so, wherever the stages lie: what is wrong with degrees says more
+ * than that a search finds nothing. */
+static int check_degrees(const struct memory_query *query, struct erg_error *err)
+{
+    const struct erg_job *job = query->job;
+    struct erg_layout plain = query->layout;
+    long node_gpus = 0;
+    for (size_t k = 0; k < job->kind_count; k++)
+        if (job->kinds[k].nodes->gpus_per_node > node_gpus)
+            node_gpus = job->kinds[k].nodes->gpus_per_node;
+    plain.data = 1;
+    plain.microbatches = plain.pipeline;
+    plain.chunk_layers = NULL;
+    if (job->model->layers >= plain.pipeline * plain.virtual_stages)
+        plain.pipeline = plain.virtual_stages = 1; /* layers need not divide */
+    plain.offload = 0;
+    plain.stage_offload = NULL;
+    return erg_layout_check_group(&plain, plain.tensor * plain.context, node_gpus, err) != 0 ||
+                   erg_layout_check(&plain, job->model, err) != 0
+               ? -1
+               : 0;
+}
+
+/* Where the stages of the layout lie and how many layers each has: so that an iteration is the
+ * shortest. `data`: the degree that it must have; 0: any. */
+static int place_stages(struct memory_query *query, long batch, long data, struct erg_error *err)
+{
+    const struct erg_layout *layout = &query->layout;
+    struct erg_error unfit = {0};
+    if (check_degrees(query, err) != 0 || erg_memory_query_kinds(query, err) != 0)
+        return -1;
+    struct erg_layout_search search = search_of(query, batch);
+    search.only =
+        (struct erg_layout_degrees){layout->tensor,         layout->context,    layout->pipeline,
+                                    layout->virtual_stages, layout->microbatch, data};
+    struct erg_layout_results found;
+    int status = erg_layout_search(&found, &search, &unfit);
+    if (status != 0 && unfit.status == ERG_INFEASIBLE) { /* none fits: the fastest of all */
+        for (size_t k = 0; k < search.kind_count; k++) {
+            search.kinds[k].memory_bytes = INFINITY;
+            search.kinds[k].host_bytes = 0;
+        }
+        status = erg_layout_search(&found, &search, &unfit);
+    }
+    if (status != 0) {
+        if (unfit.status == ERG_INFEASIBLE) /* by its degrees: it is none */
+            unfit.status = ERG_FAILED;
+        *err = unfit;
+        return -1;
+    }
+    take_place(query, &found.items[0]);
+    erg_layout_results_release(&found);
+    return 0;
+}
+
+/* The layers of chunks that cannot be equal, on nodes of one kind, likewise. */
+static int split_layers(struct memory_query *query, struct erg_error *err)
+{
+    struct erg_layout *layout = &query->layout;
+    const long batch = layout->data * layout->microbatch * layout->microbatches;
+    struct erg_layout plain = *layout;
+    struct erg_layout_candidate found;
+    struct erg_error unfit = {0};
+    plain.offload = 0; /* as much as is needed, where the engine offloads */
+    if (erg_memory_query_kinds(query, err) != 0)
+        return -1;
+    struct erg_layout_search search = search_of(query, batch);
+    search.gpus = erg_layout_gpus(layout);
+    int status = erg_layout_evaluate(&found, &search, &plain, NULL, 0, &unfit);
+    if (status != 0 && unfit.status == ERG_INFEASIBLE) {
+        search.kinds[0].memory_bytes = INFINITY;
+        status = erg_layout_evaluate(&found, &search, &plain, NULL, 0, &unfit);
+    }
+    if (status != 0) {
+        *err = unfit;
+        return -1;
+    }
+    own_layers(query, found.chunk_layers);
+    erg_layout_candidate_release(&found);
+    return 0;
+}
+
+/* ---- the layout ---- */
+
+/* Degrees, recomputation and ratios that were asked for, in place of the job's own. What stages do
+ * each for themselves holds for the job's own layout. */
+static int choose_degrees(struct memory_query *query, struct erg_error *err)
+{
+    const struct memory_values *values = query->values;
+    struct erg_layout *layout = &query->layout;
+    if (values->layout &&
+        erg_layout_parse(layout, values->layout, query->job->model->layers, err) != 0) {
+        if (err->status == ERG_INFEASIBLE) /* it is none, whatever GPUs have */
+            err->status = ERG_FAILED;
+        return erg_fail_context(err, "--layout");
+    }
+    if (values->recompute >= 0)
+        layout->recompute = (enum erg_recompute)values->recompute;
+    if (values->recompute >= 0 || values->layout)
+        layout->stage_recompute = NULL;
+    if (!isnan(values->offload))
+        layout->offload = values->offload;
+    if (values->solve)
+        layout->offload = 0;
+    if (!isnan(values->offload) || values->solve || values->layout)
+        layout->stage_offload = NULL;
+    return 0;
+}
+
+/* Whether the layers cannot be divided equally, though there are enough. */
+static bool needs_split(const struct erg_layout *layout, const struct erg_model *model)
+{
+    const long chunks = layout->pipeline * layout->virtual_stages;
+    return !layout->chunk_layers && layout->pipeline > 1 && model->layers > chunks &&
+           model->layers % chunks != 0;
+}
+
+/* Data degree, microbatches, layers and GPUs of every stage. */
+static int fill_layout(struct memory_query *query, struct erg_error *err)
+{
+    const struct memory_values *values = query->values;
+    const struct erg_job *job = query->job;
+    struct erg_layout *layout = &query->layout;
+    const bool one_kind = job->kind_count == 1, gpus_given = values->gpus != ERG_NOT_GIVEN;
+    const bool placed = job->placed && (one_kind || !values->layout);
+    const long own_gpus = one_kind ? erg_cluster_gpus(&job->cluster) : erg_layout_gpus(layout);
+    const long own_batch = layout->data * layout->microbatch * layout->microbatches;
+    const long batch = values->batch != ERG_NOT_GIVEN ? values->batch : own_batch;
+    if (choose_degrees(query, err) != 0)
+        return -1;
+    const bool any_data = !placed && values->layout && !gpus_given;
+    if (!any_data && erg_layout_fill(layout, gpus_given ? values->gpus : own_gpus, batch, err) != 0)
+        return -1;
+    query->own_layers = placed && !values->layout;
+    if (one_kind) {
+        struct erg_time_machine machine;
+        erg_time_machine_init(&machine, job->gpu, &job->cluster);
+        if (erg_time_machine_check(&machine, erg_layout_gpus(layout), err) != 0)
+            return -1;
+    }
+    if (!placed)
+        return place_stages(query, batch, any_data ? 0 : layout->data, err);
+    size_t *stage_kind =
+        erg_arena_alloc(&query->arena, (size_t)layout->pipeline * sizeof *stage_kind);
+    for (long s = 0; s < layout->pipeline; s++)
+        stage_kind[s] = one_kind ? 0 : job->stage_kind[s];
+    query->stage_kind = stage_kind;
+    return 0;
+}
+
+/* Whether groups of ranks lie within the nodes of every stage. */
+static int check_groups(const struct memory_query *query, struct erg_error *err)
+{
+    const struct erg_layout *layout = &query->layout;
+    const long ranks = layout->tensor * layout->context * layout->data;
+    for (size_t k = 0; k < query->job->kind_count; k++) {
+        long gpus = 0;
+        for (long s = 0; s < layout->pipeline; s++)
+            if (query->stage_kind[s] == k)
+                gpus += ranks;
+        const int node_gpus = query->job->kinds[k].nodes->gpus_per_node;
+        if (gpus > 0 && erg_layout_check_group(layout, gpus, node_gpus, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int choose_layout(struct memory_query *query, struct erg_error *err)
+{
+    const struct memory_values *values = query->values;
+    const struct erg_job *job = query->job;
+    struct erg_layout *layout = &query->layout;
+    *layout = job->layout;
+    if (fill_layout(query, err) != 0 || check_groups(query, err) != 0)
+        return -1;
+    if (values->layout && isnan(values->offload) && layout->offload > 0 && layout->pipeline < 3)
+        return erg_fail(
+            err, ERG_FAILED,
+            "key 'offload' in line %zu: %.10g holds for --layout, too, and offloading needs at "
+            "least 3 pipeline stages, got %ld; expected --offload 0 or more stages",
+            job->offload_line, layout->offload, layout->pipeline);
+    if (needs_split(layout, job->model) && split_layers(query, err) != 0)
+        return erg_fail_context(err,
+                                "the %ld layers of %s cannot be divided among %ld stages of %ld "
+                                "chunks",
+                                job->model->layers, job->model->name, layout->pipeline,
+                                layout->virtual_stages);
+    return erg_layout_check(layout, job->model, err);
+}
+
+/* ---- what there is ---- */
+
+static void fill_rooms(struct memory_query *query)
+{
+    const long pipeline = query->layout.pipeline;
+    query->rooms = erg_arena_alloc(&query->arena, (size_t)pipeline * sizeof *query->rooms);
+    for (long s = 0; s < pipeline; s++) {
+        const struct erg_job_kind *kind = &query->job->kinds[query->stage_kind[s]];
+        query->rooms[s] = (struct erg_memory_room){
+            .gpu_bytes = isnan(query->solve_bytes)
+                             ? ERG_MEMORY_USABLE_SHARE * kind->gpu->memory_bytes
+                             : query->solve_bytes,
+            .host_bytes = kind->nodes->host_memory_bytes,
+            .node_gpus = kind->nodes->gpus_per_node,
+        };
+    }
+}
+
+int erg_memory_query_init(struct memory_query *query, const char *path,
+                          const struct memory_values *values, struct erg_error *err)
+{
+    struct erg_job_overrides overrides = {
+        .any_layout = true,
+        .own_degrees = !values->layout && values->gpus == ERG_NOT_GIVEN,
+    };
+    *query = (struct memory_query){.values = values};
+    if (values->sequence != ERG_NOT_GIVEN)
+        overrides.sequence = values->sequence;
+    if (check_options(query, err) != 0 || erg_job_load(&query->job, path, &overrides, err) != 0)
+        return -1;
+    if (values->engine && (erg_engine_load(&query->engine, values->engine, err) != 0 ||
+                           erg_engine_check_gpu(query->engine, query->job->gpu, err) != 0))
+        return -1;
+    if (choose_layout(query, err) != 0)
+        return erg_fail_context(err, "the layout of %s", path);
+    fill_rooms(query);
+    return 0;
+}
+
+void erg_memory_query_release(struct memory_query *query)
+{
+    free(query->kinds);
+    erg_engine_free(query->engine);
+    erg_job_free(query->job);
+    erg_arena_release(&query->arena);
+}
