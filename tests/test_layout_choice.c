@@ -57,7 +57,7 @@ static void check_below(const struct erg_layout_bound *raised,
                         const struct erg_layout_frontier *frontier)
 {
     for (size_t k = 1; k < raised->count; k++)
-        assert_true(raised->bends[k].time_s > raised->bends[k - 1].time_s);
+        assert_true(raised->points[k].time_s > raised->points[k - 1].time_s);
     for (size_t k = 0; k < frontier->points.count; k++) {
         double time_s = frontier->points.points[k].time_s;
         const struct erg_goal within = {.objective = ERG_LEAST_ENERGY, .deadline_s = time_s};
@@ -69,30 +69,10 @@ static void check_below(const struct erg_layout_bound *raised,
     }
 }
 
-/* A layout's own prices raise its bound to the optimum at the time that they are of, which raising
- * for a query stops at or a little before. */
-static void check_priced(const struct erg_layout_bound *raised,
-                         const struct erg_layout_climb *climb, const struct erg_layout *layout,
-                         const struct erg_layout_frontier *frontier,
-                         const struct erg_prices *prices)
-{
-    struct erg_layout_bound priced;
-    erg_layout_bound_init(&priced, climb, layout, true);
-    erg_layout_bound_price(&priced, climb, layout, prices);
-    check_below(&priced, frontier);
-    double nearest = INFINITY;
-    for (size_t k = 0; k < raised->count && raised->bends[k].time_s <= priced.slowest_s; k++) {
-        double priced_j = erg_layout_bound_energy(&priced, raised->bends[k].time_s);
-        nearest = fmin(nearest, raised->bends[k].energy_j / priced_j - 1);
-    }
-    assert_true(fabs(nearest) < 1e-5);
-    erg_layout_bound_release(&priced);
-}
-
 /* Raised for a deadline a bound is the solver's optimum from there on, and never above it. One that
  * needs to be no more than it was stays below; to the fastest time it is the optimum everywhere. */
-static void check_raised(const struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
-                         const struct erg_layout *layout,
+static void check_raised(const struct erg_layout_bound *bound,
+                         const struct erg_clocked_layout *clocked,
                          const struct erg_layout_frontier *frontier)
 {
     struct erg_error err;
@@ -104,17 +84,14 @@ static void check_raised(const struct erg_layout_bound *bound, const struct erg_
         double was_j = erg_layout_bound_objective(bound, &query);
         for (int enough = 0; enough < 2; enough++) {
             struct erg_layout_bound raised;
-            struct erg_prices prices;
-            erg_layout_bound_init(&raised, climb, layout, true);
-            assert_ok(erg_layout_bound_raise(&raised, climb, layout, &query,
-                                             enough ? was_j : INFINITY, &prices, &err),
-                      &err);
+            erg_layout_bound_init(&raised, clocked, true);
+            assert_ok(
+                erg_layout_bound_raise(&raised, clocked, &query, enough ? was_j : INFINITY, &err),
+                &err);
             assert_true(erg_layout_bound_objective(&raised, &query) >= was_j * (1 - 1e-9));
             assert_true(enough || erg_layout_bound_is_optimum(&raised, &query));
-            assert_close(raised.bends[0].time_s, bound->bends[0].time_s, 1e-9);
+            assert_close(raised.points[0].time_s, bound->points[0].time_s, 1e-9);
             check_below(&raised, frontier);
-            check_priced(&raised, climb, layout, frontier, &prices);
-            erg_prices_release(&prices);
             erg_layout_bound_release(&raised);
         }
     }
@@ -143,24 +120,22 @@ static void a_bound_is_below_the_optimum(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct erg_layout *layout = &cases[i].layout;
         struct erg_layout_frontier frontier;
-        struct erg_layout_ladder ladder;
+        struct erg_clocked_layout clocked;
         struct erg_layout_bound bounds[2];
         solve(&frontier, &world, layout);
-        erg_layout_ladder_init(&ladder, &world.request, layout, CLOCKS);
-        const struct erg_time_place place = erg_layout_ladder_place(&ladder, layout);
-        const struct erg_layout_climb climb = {&ladder, &place, 1,
-                                               erg_layout_ladder_time(&ladder, layout, 0)};
-        double pipeline_s = erg_layout_climb_time(&climb, layout, false);
+        erg_clocked_layout_init(&clocked, &(struct erg_layout_frontier_request){
+                                              &world.request, layout, .clocks = CLOCKS});
+        double pipeline_s = frontier.iteration.plans[0].planned_time_s;
         double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
         for (int known = 0; known < 2; known++) {
             struct erg_layout_bound *bound = &bounds[known];
             double least_j = INFINITY, least_bound_j = INFINITY;
-            erg_layout_bound_init(bound, &climb, layout, known);
+            erg_layout_bound_init(bound, &clocked, known);
             for (size_t k = 1; k < bound->count; k++)
-                assert_true(bound->bends[k].time_s > bound->bends[k - 1].time_s);
-            assert_close(bound->bends[0].time_s,
-                         fmax(climb.closed_s, pipeline_s + frontier.tail.time_s - frontier.drift_s),
-                         1e-3);
+                assert_true(bound->points[k].time_s > bound->points[k - 1].time_s);
+            assert_close(
+                bound->points[0].time_s,
+                fmax(clocked.closed_s, pipeline_s + frontier.tail.time_s - frontier.drift_s), 1e-3);
             for (size_t k = 0; k < frontier.points.count; k++) {
                 const struct erg_iteration_plan *plan =
                     &frontier.iteration.plans[frontier.points.points[k].recipe];
@@ -179,16 +154,16 @@ static void a_bound_is_below_the_optimum(void **state)
         }
         /* What is known of the pipeline only raises it. */
         for (size_t k = 0; k < bounds[0].count; k++) {
-            double time_s = bounds[0].bends[k].time_s;
+            double time_s = bounds[0].points[k].time_s;
             if (time_s >= bounds[1].slowest_s)
                 break;
             assert_true(erg_layout_bound_energy(&bounds[1], time_s * (1 + 1e-9)) >=
                         erg_layout_bound_energy(&bounds[0], time_s) * (1 - 1e-6));
         }
-        check_raised(&bounds[1], &climb, layout, &frontier);
+        check_raised(&bounds[1], &clocked, &frontier);
         erg_layout_bound_release(&bounds[0]);
         erg_layout_bound_release(&bounds[1]);
-        erg_layout_ladder_release(&ladder);
+        erg_clocked_layout_release(&clocked);
         erg_layout_frontier_release(&frontier);
     }
     world_close(&world);
@@ -198,9 +173,9 @@ static void a_bound_is_below_the_optimum(void **state)
 static void bounds_answer_queries(void **state)
 {
     (void)state;
-    struct erg_layout_bend bends[] = {{10, 1000}, {20, 500}, {30, 400}};
+    struct erg_bound_point points[] = {{10, 1000}, {20, 500}, {30, 400}};
     const struct erg_layout_bound bound = {
-        .bends = bends, .count = 3, .waiting_w = 20, .slowest_s = 50};
+        .points = points, .count = 3, .waiting_w = 20, .slowest_s = 50};
     static const struct {
         struct erg_goal query;
         double expected;
@@ -324,13 +299,11 @@ static void no_plan_beats_its_bound(const struct world *world, const struct all 
     for (size_t i = 0; i < all->found.count; i++) {
         const struct erg_layout *layout = &all->found.items[i].layout;
         const struct erg_frontier *points = &all->frontiers[i].points;
-        struct erg_layout_ladder ladder;
+        struct erg_clocked_layout clocked;
         struct erg_layout_bound bound;
-        erg_layout_ladder_init(&ladder, &world->request, layout, CLOCKS);
-        const struct erg_time_place place = erg_layout_ladder_place(&ladder, layout);
-        const struct erg_layout_climb climb = {&ladder, &place, 1,
-                                               erg_layout_ladder_time(&ladder, layout, 0)};
-        erg_layout_bound_init(&bound, &climb, layout, true);
+        erg_clocked_layout_init(&clocked, &(struct erg_layout_frontier_request){
+                                              &world->request, layout, .clocks = CLOCKS});
+        erg_layout_bound_init(&bound, &clocked, true);
         for (size_t k = 0; k < points->count; k++) {
             double bound_j = erg_layout_bound_energy(
                 &bound, fmin(points->points[k].time_s * (1 + 1e-6), bound.slowest_s));
@@ -343,20 +316,15 @@ static void no_plan_beats_its_bound(const struct world *world, const struct all 
                          bound_j);
         }
         erg_layout_bound_release(&bound);
-        erg_layout_ladder_release(&ladder);
+        erg_clocked_layout_release(&clocked);
     }
 }
 
-static struct erg_layout_choice_request asked(const struct world *world,
-                                              const struct erg_layout_search *searches,
+static struct erg_layout_choice_request asked(const struct erg_layout_search *searches,
                                               const struct erg_goal *query)
 {
-    return (struct erg_layout_choice_request){.searches = searches,
-                                              .search_count = 2,
-                                              .energy = &world->request,
-                                              .query = *query,
-                                              .most = 40,
-                                              .tolerance = 0.002};
+    return (struct erg_layout_choice_request){
+        .searches = searches, .search_count = 2, .query = *query, .most = 40, .tolerance = 0.002};
 }
 
 /* The answer's layout, solved as hard as can be, has a plan that is better by less than a tenth of
@@ -385,10 +353,10 @@ static void check_answer(const struct all *all, const struct erg_layout_choice *
 }
 
 /* As good as the best of all layouts solved, though few are. */
-static void check_choice(const struct world *world, const struct all *all,
-                         const struct erg_layout_search *searches, const struct erg_goal *query)
+static void check_choice(const struct all *all, const struct erg_layout_search *searches,
+                         const struct erg_goal *query)
 {
-    const struct erg_layout_choice_request request = asked(world, searches, query);
+    const struct erg_layout_choice_request request = asked(searches, query);
     struct erg_layout_choice choice;
     struct erg_layout_pick best;
     struct erg_error err;
@@ -423,11 +391,10 @@ static double least_of_all(const struct all *all, const struct erg_goal *query,
 }
 
 /* Of all layouts none is nearer to the bound that the refusal names. */
-static void check_refusal(const struct world *world, const struct all *all,
-                          const struct erg_layout_search *searches, const struct erg_goal *query,
-                          const char *bound, double nearest)
+static void check_refusal(const struct all *all, const struct erg_layout_search *searches,
+                          const struct erg_goal *query, const char *bound, double nearest)
 {
-    const struct erg_layout_choice_request request = asked(world, searches, query);
+    const struct erg_layout_choice_request request = asked(searches, query);
     struct erg_layout_choice choice;
     struct erg_error err;
     assert_fails(erg_layout_choose(&choice, &request, &err), &err, bound);
@@ -442,19 +409,18 @@ static void check_refusal(const struct world *world, const struct all *all,
     erg_layout_choice_release(&choice);
 }
 
-static void check_refusals(const struct world *world, const struct all *all,
-                           const struct erg_layout_search *searches)
+static void check_refusals(const struct all *all, const struct erg_layout_search *searches)
 {
     const struct erg_goal none = {0};
     double power_w = least_of_all(all, &none, ERG_LEAST_POWER);
     double energy_j = least_of_all(all, &none, ERG_LEAST_ENERGY);
     const struct erg_goal dim = {.power_w = 0.6 * power_w};
-    check_refusal(world, all, searches, &dim, "a mean power", power_w);
+    check_refusal(all, searches, &dim, "a mean power", power_w);
     const struct erg_goal frugal = {.energy_j = 0.6 * energy_j};
-    check_refusal(world, all, searches, &frugal, "an energy", energy_j);
+    check_refusal(all, searches, &frugal, "an energy", energy_j);
     const struct erg_goal within = {.energy_j = 1.05 * energy_j};
     const struct erg_goal both = {.energy_j = 1.05 * energy_j, .power_w = 0.9 * power_w};
-    check_refusal(world, all, searches, &both, "beside the other bounds",
+    check_refusal(all, searches, &both, "beside the other bounds",
                   least_of_all(all, &within, ERG_LEAST_POWER));
 }
 
@@ -534,7 +500,6 @@ static void check_union(const struct world *world, const struct all *all,
 {
     const struct erg_layout_choice_request request = {.searches = searches,
                                                       .search_count = 2,
-                                                      .energy = &world->request,
                                                       .query = *query,
                                                       .whole_union = true,
                                                       .most = 60,
@@ -600,8 +565,8 @@ static void choices_are_the_best_of_all_layouts(void **state)
         {.power_w = 0.7 * fastest.power_w},
     };
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
-        check_choice(&world, &all, searches, &queries[i]);
-    check_refusals(&world, &all, searches);
+        check_choice(&all, searches, &queries[i]);
+    check_refusals(&all, searches);
     for (size_t i = 0; i < sizeof queries / sizeof *queries; i++)
         check_union(&world, &all, searches, &queries[i]);
     release_all(&all);
@@ -624,7 +589,6 @@ static void what_is_not_possible_is_refused_with_the_nearest(void **state)
     struct erg_layout_choice_request request = {
         .searches = &search,
         .search_count = 1,
-        .energy = &world.request,
         .query = {.deadline_s = 0.5 * found.items[0].time.total, .objective = ERG_LEAST_ENERGY},
         .most = 24,
         .tolerance = 0.002};
@@ -658,7 +622,6 @@ static void the_query_comes_first(void **state)
     const struct erg_layout_search searches[] = {search_of(&world, 4), search_of(&world, 8)};
     struct erg_layout_choice_request request = {.searches = searches,
                                                 .search_count = 2,
-                                                .energy = &world.request,
                                                 .query = {.objective = ERG_LEAST_ENERGY},
                                                 .whole_union = true,
                                                 .most = 1,
@@ -695,7 +658,7 @@ static void budgets_are_kept_as_fast_as_can_be(void **state)
     for (size_t i = 0; i < 2; i++)
         searches[i].batch_least = searches[i].batch_most = 96;
     const struct erg_goal fastest = {.objective = ERG_FASTEST};
-    const struct erg_layout_choice_request request = asked(&world, searches, &fastest);
+    const struct erg_layout_choice_request request = asked(searches, &fastest);
     struct erg_layout_choice choice;
     assert_ok(erg_layout_choose(&choice, &request, &err), &err);
     const struct erg_goal budgets[] = {
@@ -706,7 +669,7 @@ static void budgets_are_kept_as_fast_as_can_be(void **state)
     };
     erg_layout_choice_release(&choice);
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++) {
-        struct erg_layout_choice_request asks = asked(&world, searches, &budgets[i]);
+        struct erg_layout_choice_request asks = asked(searches, &budgets[i]);
         assert_ok(erg_layout_choose(&choice, &asks, &err), &err);
         const struct erg_layout_pick got = choice.picks[0];
         erg_layout_choice_release(&choice);

@@ -211,8 +211,7 @@ static double hop_of(const struct erg_time_parts *parts, const long *nodes, long
 }
 
 /* Chunks of any layers, a head, and two kinds of GPUs in nodes of different sizes: followed as by
- * the book, however many groups of microbatches repeat themselves, and the path that is said to be
- * the longest is as long. */
+ * the book. */
 static void uneven_chunks_are_followed(void **state)
 {
     (void)state;
@@ -220,7 +219,7 @@ static void uneven_chunks_are_followed(void **state)
     struct erg_engine engine = published_engine(), slow = published_engine();
     struct erg_rng rng;
     struct erg_time_follower *follower = erg_time_follower_new();
-    long longer = 0, same = 0, skipped = 0;
+    long longer = 0, same = 0;
     slow.peak_flops = 0.4 * engine.peak_flops;
     engine.pipeline_exposed = slow.pipeline_exposed = 0.3;
     model->vocab = 128000;
@@ -285,10 +284,7 @@ static void uneven_chunks_are_followed(void **state)
             }
         }
         double followed = follow_interleaved(&at);
-        uint64_t before = erg_time_followed_passes(follower);
         assert_close(erg_time_followed(follower, places, &layout), followed, 1e-9);
-        skipped += erg_time_followed_passes(follower) - before <
-                   (uint64_t)(2 * at.stages * at.chunks * at.count);
         struct erg_time closed, whole;
         erg_time_compose_places(&closed, places, 2, &layout);
         erg_time_follow_places(&whole, follower, places, 2, &layout);
@@ -308,11 +304,9 @@ static void uneven_chunks_are_followed(void **state)
         }
         assert_close(erg_time_passage(places, 2, &layout), 0.051 * hops, 1e-9);
     }
-    print_message(
-        "%ld of 200 pipelines take 2 %% more than the closed form, %ld no more; groups of "
-        "%ld repeat themselves\n",
-        longer, same, skipped);
-    assert_true(longer > 20 && same > 5 && skipped > 20);
+    print_message("%ld of 200 pipelines take 2 %% more than the closed form, %ld no more\n", longer,
+                  same);
+    assert_true(longer > 20 && same > 5);
     erg_time_follower_free(follower);
     erg_model_free(model);
 }

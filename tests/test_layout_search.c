@@ -305,8 +305,8 @@ static void no_split_that_fits_is_faster(void **state)
                                                 .microbatch = 1 + kind % 2,
                                                 .recompute = (enum erg_recompute)(kind / 2),
                                                 .chunk_layers = splits.chunks};
-                        if (search.gpus % (t * p) != 0 || erg_rng_below(&rng, 4) > 0)
-                            continue; /* a quarter of them, at random */
+                        if (search.gpus % (t * p) != 0)
+                            continue;
                         try_splits(&splits, 0, world.model->layers);
                         double fastest = fastest_found(&found, &splits.layout);
                         if (splits.fit == 0) {
@@ -326,7 +326,7 @@ static void no_split_that_fits_is_faster(void **state)
         "one layer: %ld of unequal stages, %ld of them offload; %ld too large, %ld for the "
         "host\n",
         compared, chunked, tilted, unequal, offloads, none, host);
-    assert_true(tilted > 3 && compared > 500 && chunked > 300 && unequal > 500 && offloads > 20 &&
+    assert_true(tilted > 20 && compared > 500 && chunked > 500 && unequal > 500 && offloads > 20 &&
                 none > 100 && host > 0 && nothing > 0);
     world_release(&world);
 }

@@ -374,7 +374,8 @@ static void offloading_counts_in_bounds(void **state)
     world_release(&world);
 }
 
-/* With more than 16 chunks layers only move one by one: bounded by the closed form alone. */
+/* With more than 16 chunks layers move one by one, or one of every stage of some in a row: by
+ * single ones alone 1.5 % are open in the mean, 4.2 % at most. */
 static void splits_of_many_chunks_are_near_their_bounds(void **state)
 {
     (void)state;
@@ -404,7 +405,7 @@ static void splits_of_many_chunks_are_near_their_bounds(void **state)
     print_message(
         "%ld layouts: no split is more than %.3f %% faster in the mean, %.2f %% at most\n", many,
         100 * gaps / (double)many, 100 * furthest);
-    assert_true(many > 20 && gaps < 0.017 * (double)many && furthest < 0.045);
+    assert_true(many > 20 && gaps < 0.012 * (double)many && furthest < 0.035);
     world_release(&world);
 }
 

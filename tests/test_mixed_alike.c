@@ -1,5 +1,6 @@
 /* GPUs of two kinds that are the same are GPUs of one kind: every layout takes the same time,
  * energy and memory. */
+#include "energy_of_layout.h"
 #include "mixed_world.h"
 
 #include "base/random.h"
@@ -30,7 +31,7 @@ static void same_energy(const struct erg_layout_search *search, const struct wor
                                           &world->kinds[0].machine};
     const struct erg_layout_energy_request request = {.time = time, .gpu = world->gpus[0]};
     struct erg_layout_energy one, two;
-    erg_layout_energy(&one, &request, &mixed->layout, 0, mixed->time.items[ERG_TIME_UNEVEN]);
+    energy_of_layout(&one, &request, &mixed->layout, 0, mixed->time.items[ERG_TIME_UNEVEN]);
     erg_layout_candidate_energy(&two, search, mixed);
     assert_close(two.total_j, one.total_j, 1e-12);
     assert_close(two.time_s, one.time_s, 1e-12);

@@ -1,5 +1,6 @@
 /* Layouts over GPUs of several kinds over clocks: energy, which are planned, and on how many GPUs.
  */
+#include "energy_of_layout.h"
 #include "mixed_world.h"
 
 #include "base/memory.h"
@@ -106,7 +107,7 @@ static void every_stage_draws_its_own_power(void **state)
     search.top = 1;
     assert_ok(erg_layout_search(&found, &search, &err), &err);
     erg_layout_candidate_energy(&mixed, &search, &found.items[0]);
-    erg_layout_energy(&alone, &request, &found.items[0].layout, 0, 0);
+    energy_of_layout(&alone, &request, &found.items[0].layout, 0, 0);
     for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
         assert_close(mixed.items[i], alone.items[i], 1e-12);
     erg_layout_results_release(&found);
@@ -206,16 +207,12 @@ static void what_is_planned_is_the_best(void **state)
 static void bound_one(struct erg_layout_bound *bound, const struct erg_layout_search *search,
                       const struct erg_layout_candidate *one)
 {
-    struct erg_layout_frontier_request lies = {0};
-    struct erg_layout_ladder ladders[ERG_LAYOUT_MOST_KINDS];
-    void *held = erg_layout_locate(&lies, search, one);
-    const struct erg_layout_climb climb = {ladders, lies.places, lies.place_count, lies.closed_s};
-    for (size_t i = 0; i < climb.count; i++)
-        erg_layout_ladder_init(&ladders[i], &lies.energy[i], &one->layout,
-                               ERG_LAYOUT_CHOICE_CLOCKS);
-    erg_layout_bound_init(bound, &climb, &one->layout, true);
-    for (size_t i = 0; i < climb.count; i++)
-        erg_layout_ladder_release(&ladders[i]);
+    struct erg_layout_frontier_request on = {.clocks = ERG_LAYOUT_CHOICE_CLOCKS};
+    struct erg_clocked_layout clocked;
+    void *held = erg_layout_locate(&on, search, one);
+    erg_clocked_layout_init(&clocked, &on);
+    erg_layout_bound_init(bound, &clocked, true);
+    erg_clocked_layout_release(&clocked);
     free(held);
 }
 
@@ -254,10 +251,10 @@ static void rows_are_below_their_layouts(void **state)
             erg_mixed_rows_bound(&row, &rows, &one->layout, one->blocks, one->block_count,
                                  search.per_stage ? search.recomputes
                                                   : 1u << one->layout.recompute);
-            assert_true(row.bends[0].time_s <= own.bends[0].time_s);
+            assert_true(row.points[0].time_s <= own.points[0].time_s);
             for (size_t k = 0; k < own.count; k++) {
-                const double time_s = own.bends[k].time_s;
-                const double share = erg_layout_bound_energy(&row, time_s) / own.bends[k].energy_j;
+                const double time_s = own.points[k].time_s;
+                const double share = erg_layout_bound_energy(&row, time_s) / own.points[k].energy_j;
                 assert_true(share <= 1);
                 nearest = fmin(nearest, 1 - share);
             }

@@ -50,7 +50,6 @@ static struct erg_layout_choice_request choice_request(const struct plan_call *a
 {
     return (struct erg_layout_choice_request){.searches = at->searches,
                                               .search_count = at->search_count,
-                                              .energy = &at->energy,
                                               .query = at->query,
                                               .whole_union =
                                                   at->values->output || at->search_count > 1,

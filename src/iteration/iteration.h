@@ -159,34 +159,13 @@ void erg_iteration_add_plans(struct erg_iteration *iteration,
 void erg_iteration_take_plans(struct erg_iteration *iteration, struct erg_iteration *from);
 
 /*
- * What time is worth at one place of a planned frontier: the dual flow there. For every pipeline
- * of the same schedule, whatever its tables and latencies, it says what no plan can beat (weak
- * duality), and nearly the optimum where the two are nearly alike.
- */
-struct erg_prices {
-    size_t stages, microbatches, chunks; /* which say the kind of schedule, too */
-    double *instruction_w;               /* [table][microbatch]: of a second of one instruction */
-    double *hop_w;  /* [stage]: of a second of all messages from it to the next and back */
-    double total_w; /* of a second of the iteration: -dC/dT */
-};
-
-/* Whether they say something about a pipeline. */
-bool erg_prices_suit(const struct erg_prices *prices, const struct erg_pipeline *pipeline);
-
-/* No plan of T seconds has a cost C, beyond that of waiting, of less than this - total_w * T. */
-double erg_prices_cost(const struct erg_prices *prices, const struct erg_pipeline *pipeline,
-                       const struct erg_frontier *tables);
-void erg_prices_release(struct erg_prices *prices);
-
-/*
  * The planned frontier alone, from the slowest time on: `each` gets its breakpoints and what C rose
- * by for each second since the one before, until it returns false. `prices` are those at the last
- * one, to be released. Half of the range takes a hundredth of the time of all. Fails only when
- * interrupted.
+ * by for each second since the one before, until it returns false. Half of the range takes a
+ * hundredth of the time of all. Fails only when interrupted.
  */
 int erg_iteration_sweep(const struct erg_pipeline *pipeline, const struct erg_frontier *tables,
                         bool (*each)(void *context, struct erg_breakpoint at, double slope_w),
-                        void *context, struct erg_prices *prices, struct erg_error *err);
+                        void *context, struct erg_error *err);
 
 /* Planned C(T) + P*S*T at a time inside the planned range; held at its ends beyond. */
 double erg_iteration_planned_energy(const struct erg_iteration *iteration, double time_s);

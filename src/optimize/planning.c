@@ -6,7 +6,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "layout/energy/energy.h"
+#include "layout/energy/layout_energy.h"
 
 #include <stdlib.h>
 

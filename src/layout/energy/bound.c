@@ -1,3 +1,4 @@
+/* Lower bounds of layouts' frontiers, and what they answer. */
 #include "layout/energy/bound.h"
 
 #include "base/memory.h"
@@ -10,20 +11,20 @@
 
 /* The lower hull of time and energy beyond that of waiting, the fastest first. */
 struct hull {
-    struct erg_layout_bend *points; /* [count] */
+    struct erg_bound_point *points; /* [count] */
     size_t count;
 };
 
 static int by_time(const void *left, const void *right)
 {
-    const struct erg_layout_bend *a = left, *b = right;
+    const struct erg_bound_point *a = left, *b = right;
     if (a->time_s != b->time_s)
         return a->time_s < b->time_s ? -1 : 1;
     return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
 }
 
 /* What a second more saves between two points. */
-static double saving_w(const struct erg_layout_bend *from, const struct erg_layout_bend *to)
+static double saving_w(const struct erg_bound_point *from, const struct erg_bound_point *to)
 {
     return (from->energy_j - to->energy_j) / (to->time_s - from->time_s);
 }
@@ -31,7 +32,7 @@ static double saving_w(const struct erg_layout_bend *from, const struct erg_layo
 /* Sorts and keeps the convex, falling part. */
 static void make_hull(struct hull *hull)
 {
-    struct erg_layout_bend *points = hull->points;
+    struct erg_bound_point *points = hull->points;
     size_t kept = 0;
     qsort(points, hull->count, sizeof *points, by_time);
     for (size_t i = 0; i < hull->count; i++) {
@@ -45,16 +46,17 @@ static void make_hull(struct hull *hull)
     hull->count = kept;
 }
 
-static void fill_hull(struct hull *hull, const struct erg_layout_ladder *ladder,
-                      const struct erg_layout *layout, long stage, long chunk, bool backward)
+static void fill_hull(struct hull *hull, const struct erg_clocked_layout *clocked, long stage,
+                      long chunk, bool backward)
 {
-    double waiting_w = ladder->request->gpu->blocking_power_w;
-    hull->count = ladder->count;
-    for (size_t i = 0; i < ladder->count; i++) {
-        struct erg_pass_cost cost =
-            erg_layout_ladder_cost(ladder, layout, stage, chunk, backward, i);
+    const struct erg_clock_table *table =
+        &clocked->tables[erg_clocked_layout_place(clocked, stage)];
+    double waiting_w = table->request->gpu->blocking_power_w;
+    hull->count = table->count;
+    for (size_t i = 0; i < table->count; i++) {
+        struct erg_pass_cost cost = erg_clocked_layout_cost(clocked, stage, chunk, backward, i);
         hull->points[i] =
-            (struct erg_layout_bend){cost.time_s, cost.total_j - waiting_w * cost.time_s};
+            (struct erg_bound_point){cost.time_s, cost.total_j - waiting_w * cost.time_s};
     }
     make_hull(hull);
 }
@@ -84,13 +86,13 @@ static bool same_kind(const struct kind *a, const struct kind *b)
 /* Hulls are kept: stages are mostly alike. */
 enum { KINDS = 8 };
 
-struct building {
-    const struct erg_layout_climb *climb;
+struct bound_sum {
+    const struct erg_clocked_layout *clocked;
     const struct erg_layout *layout;
     struct hull hulls[KINDS];
     struct kind kinds[KINDS];
     size_t used, next; /* hulls, and which is given up next */
-    size_t most_rungs; /* of any ladder */
+    size_t most_rows;  /* of any table */
     double shortest_s; /* the longest of the chains at their fastest */
     double energy_j;   /* all at their fastest, beyond waiting; one GPU of each stage */
     struct {
@@ -99,12 +101,11 @@ struct building {
     } changes;
 };
 
-static const struct hull *hull_of(struct building *at, long stage, long chunk, bool backward)
+static const struct hull *hull_of(struct bound_sum *at, long stage, long chunk, bool backward)
 {
     const struct erg_layout *layout = at->layout;
-    const size_t place_of_stage = erg_layout_climb_place(at->climb, stage);
-    const struct erg_layout_ladder *ladder = &at->climb->ladders[place_of_stage];
-    long layers = ladder->request->time.model->layers;
+    const size_t place_of_stage = erg_clocked_layout_place(at->clocked, stage);
+    long layers = at->clocked->tables[0].request->time.model->layers;
     const struct kind kind = {.place = place_of_stage,
                               .layers = erg_layout_chunk_layers(layout, layers, stage, chunk),
                               .backward = backward,
@@ -117,9 +118,9 @@ static const struct hull *hull_of(struct building *at, long stage, long chunk, b
             return &at->hulls[i];
     size_t place = at->used < KINDS ? at->used++ : at->next++ % KINDS;
     if (!at->hulls[place].points)
-        at->hulls[place].points = erg_xcalloc(at->most_rungs, sizeof(struct erg_layout_bend));
+        at->hulls[place].points = erg_xcalloc(at->most_rows, sizeof(struct erg_bound_point));
     at->kinds[place] = kind;
-    fill_hull(&at->hulls[place], ladder, layout, stage, chunk, backward);
+    fill_hull(&at->hulls[place], at->clocked, stage, chunk, backward);
     return &at->hulls[place];
 }
 
@@ -137,15 +138,15 @@ static int steepest_first(const void *left, const void *right)
 }
 
 /* `pieces` are used for the length and the saving of pieces here. */
-static void add_stage(struct building *at, long stage, const struct share *shares, size_t count,
+static void add_stage(struct bound_sum *at, long stage, const struct share *shares, size_t count,
                       double others_s)
 {
-    size_t most = count * at->most_rungs, pieces = 0;
+    size_t most = count * at->most_rows, pieces = 0;
     struct change *list = erg_xcalloc(most, sizeof *list);
     double time_s = others_s;
     for (size_t i = 0; i < count; i++) {
         const struct hull *hull = hull_of(at, stage, shares[i].chunk, shares[i].backward);
-        const struct erg_layout_bend *points = hull->points;
+        const struct erg_bound_point *points = hull->points;
         at->energy_j += shares[i].on_chain * points[0].energy_j +
                         shares[i].beside * points[hull->count - 1].energy_j;
         time_s += shares[i].on_chain * points[0].time_s;
@@ -170,14 +171,14 @@ struct passage {
     double before_s, after_s;
 };
 
-static double chunk_s(struct building *at, long stage, long chunk)
+static double chunk_s(struct bound_sum *at, long stage, long chunk)
 {
     return hull_of(at, stage, chunk, false)->points[0].time_s +
            hull_of(at, stage, chunk, true)->points[0].time_s;
 }
 
 /* 1F1B with enough microbatches that the chain through all stages reaches the stage's middle. */
-static void add_steady(struct building *at, long stage, const struct passage *passage)
+static void add_steady(struct bound_sum *at, long stage, const struct passage *passage)
 {
     const struct erg_layout *layout = at->layout;
     double after = (double)(layout->pipeline - 1 - stage);
@@ -186,7 +187,7 @@ static void add_steady(struct building *at, long stage, const struct passage *pa
     add_stage(at, stage, shares, 2, passage->before_s + 2 * passage->after_s);
 }
 
-static void add_busy(struct building *at, long stage, const struct passage *passage)
+static void add_busy(struct bound_sum *at, long stage, const struct passage *passage)
 {
     const struct erg_layout *layout = at->layout;
     long chunks = layout->virtual_stages, last = chunks - 1;
@@ -209,14 +210,14 @@ static void add_busy(struct building *at, long stage, const struct passage *pass
     free(shares);
 }
 
-static void add_stages(struct building *at)
+static void add_stages(struct bound_sum *at)
 {
     const struct erg_layout *layout = at->layout;
     bool steady = layout->virtual_stages == 1 && layout->microbatches > layout->pipeline;
     const long last = layout->virtual_stages - 1;
     double *hops_s = erg_xcalloc((size_t)layout->pipeline, sizeof *hops_s);
     struct passage passage = {0};
-    erg_time_hops(hops_s, at->climb->places, at->climb->count, layout);
+    erg_time_hops(hops_s, at->clocked->places, at->clocked->count, layout);
     for (long stage = 1; stage < layout->pipeline; stage++)
         passage.after_s += chunk_s(at, stage, last) + 2 * hops_s[stage - 1];
     for (long stage = 0; stage < layout->pipeline; stage++) {
@@ -239,50 +240,60 @@ struct limits {
     double shortest_s, slowest_s;
 };
 
-static struct limits find_whole(struct erg_layout_whole *whole, const struct building *at,
-                                bool exact)
+/* By its schedule. */
+static struct limits follow_schedule(const struct erg_clocked_layout *clocked)
 {
-    const struct erg_layout_climb *climb = at->climb;
-    const struct erg_layout_energy_request *request = climb->ladders[0].request; /* held GPUs' */
-    long stages = at->layout->pipeline, gpus = erg_layout_gpus(at->layout);
-    long idle = request->held_gpus > gpus ? request->held_gpus - gpus : 0;
-    struct erg_layout_tail tail;
-    erg_layout_climb_tail(&tail, climb, at->layout);
-    *whole = (struct erg_layout_whole){.replicas = (double)(gpus / stages),
-                                       .stages_w = erg_layout_climb_waiting_w(climb, at->layout) *
-                                                   (double)stages,
-                                       .idle_w = request->gpu->idle_power_w * (double)idle,
-                                       .tail_s = tail.time_s,
-                                       .tail_j = tail.total_j};
-    if (!exact)
-        return (struct limits){fmax(at->shortest_s, climb->closed_s - tail.time_s), INFINITY};
-    /* The rest of the closed form is waited. */
-    const struct limits limits = {erg_layout_climb_time(climb, at->layout, false),
-                                  erg_layout_climb_time(climb, at->layout, true)};
-    double drift_s = fmax(0, climb->closed_s - limits.shortest_s - tail.time_s);
-    whole->tail_s += drift_s;
-    whole->tail_j += drift_s * whole->replicas * whole->stages_w;
+    const size_t count = erg_clocked_layout_table_count(clocked->layout);
+    double *hops_s = erg_xcalloc((size_t)clocked->layout->pipeline, sizeof *hops_s);
+    const struct erg_pipeline pipeline = erg_clocked_layout_pipeline(clocked, hops_s);
+    struct erg_frontier *tables = erg_clocked_layout_tables(clocked);
+    struct limits limits = {0};
+    if (erg_pipeline_time(&limits.shortest_s, &pipeline, tables, false, NULL) == 0)
+        erg_pipeline_time(&limits.slowest_s, &pipeline, tables, true, NULL);
+    erg_clocked_layout_free_tables(tables, count);
+    free(hops_s);
     return limits;
 }
 
-static void add_bend(struct erg_layout_bound *bound, double pipeline_s, double beyond_j)
+static struct limits find_scale(struct erg_bound_scale *scale, const struct bound_sum *at,
+                                bool exact)
 {
-    const struct erg_layout_bend bend = erg_layout_whole_at(&bound->whole, pipeline_s, beyond_j);
+    const struct erg_clocked_layout *clocked = at->clocked;
+    double stages = (double)at->layout->pipeline;
+    struct limits limits = {INFINITY, INFINITY};
+    struct erg_layout_tail tail;
+    if (exact)
+        limits = follow_schedule(clocked);
+    erg_clocked_layout_tail(&tail, clocked, limits.shortest_s);
+    if (!exact)
+        limits.shortest_s = fmax(at->shortest_s, clocked->closed_s - tail.time_s);
+    *scale = (struct erg_bound_scale){
+        .replicas = (double)erg_layout_gpus(at->layout) / stages,
+        .stages_w = erg_clocked_layout_waiting_w(clocked) * stages,
+        .tail_s = tail.time_s,
+        .tail_j = tail.total_j,
+    };
+    return limits;
+}
+
+static void add_point(struct erg_layout_bound *bound, double pipeline_s, double beyond_j)
+{
+    const struct erg_bound_point point = erg_bound_scale_at(&bound->scale, pipeline_s, beyond_j);
     if (bound->count &&
-        bend.time_s <= bound->bends[bound->count - 1].time_s * (1 + ERG_LAYOUT_BEND_ROUNDING))
+        point.time_s <= bound->points[bound->count - 1].time_s * (1 + ERG_BOUND_ROUNDING))
         bound->count--; /* several changes at once */
-    bound->bends[bound->count++] = bend;
+    bound->points[bound->count++] = point;
 }
 
 /* Before the shortest time there are already changes: of stages that are not the slowest. */
-static void integrate(struct erg_layout_bound *bound, const struct building *at, bool exact)
+static void integrate(struct erg_layout_bound *bound, const struct bound_sum *at, bool exact)
 {
-    const struct limits limits = find_whole(&bound->whole, at, exact);
-    const struct erg_layout_whole *whole = &bound->whole;
+    const struct limits limits = find_scale(&bound->scale, at, exact);
+    const struct erg_bound_scale *scale = &bound->scale;
     const struct change *changes = at->changes.items;
     double time_s = 0, beyond_j = at->energy_j, slope_w = 0;
     size_t i = 0;
-    bound->bends = erg_xcalloc(at->changes.count + 1, sizeof *bound->bends);
+    bound->points = erg_xcalloc(at->changes.count + 1, sizeof *bound->points);
     for (; i < at->changes.count && changes[i].time_s <= limits.shortest_s; i++) {
         beyond_j += slope_w * (changes[i].time_s - time_s);
         time_s = changes[i].time_s;
@@ -290,25 +301,25 @@ static void integrate(struct erg_layout_bound *bound, const struct building *at,
     }
     beyond_j += slope_w * (limits.shortest_s - time_s);
     time_s = limits.shortest_s;
-    add_bend(bound, time_s, beyond_j);
+    add_point(bound, time_s, beyond_j);
     for (; i < at->changes.count; i++) {
         beyond_j += slope_w * (changes[i].time_s - time_s);
         time_s = changes[i].time_s;
         slope_w += changes[i].slope_w;
-        add_bend(bound, time_s, beyond_j);
+        add_point(bound, time_s, beyond_j);
     }
-    bound->waiting_w = whole->replicas * whole->stages_w + whole->idle_w;
-    bound->slowest_s = limits.slowest_s + whole->tail_s;
+    bound->waiting_w = scale->replicas * scale->stages_w;
+    bound->slowest_s = limits.slowest_s + scale->tail_s;
     bound->optimum_s = INFINITY;
 }
 
-void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
-                           const struct erg_layout *layout, bool exact)
+void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_clocked_layout *clocked,
+                           bool exact)
 {
-    struct building at = {.climb = climb, .layout = layout};
-    for (size_t i = 0; i < climb->count; i++)
-        if (climb->ladders[i].count > at.most_rungs)
-            at.most_rungs = climb->ladders[i].count;
+    struct bound_sum at = {.clocked = clocked, .layout = clocked->layout};
+    for (size_t i = 0; i < clocked->count; i++)
+        if (clocked->tables[i].count > at.most_rows)
+            at.most_rows = clocked->tables[i].count;
     *bound = (struct erg_layout_bound){0};
     add_stages(&at);
     qsort(at.changes.items, at.changes.count, sizeof *at.changes.items, earliest_first);
@@ -320,30 +331,29 @@ void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layo
 
 void erg_layout_bound_release(struct erg_layout_bound *bound)
 {
-    free(bound->bends);
+    free(bound->points);
     *bound = (struct erg_layout_bound){0};
 }
 
 /* ---- questions ---- */
 
-/* The value of the line that goes on from bend `i`. */
+/* The value of the line that goes on from point `i`. */
 static double follow(const struct erg_layout_bound *bound, size_t i, double time_s)
 {
-    const struct erg_layout_bend *from = &bound->bends[i];
+    const struct erg_bound_point *from = &bound->points[i];
     double slope_w =
-        i + 1 < bound->count ? -saving_w(from, &bound->bends[i + 1]) : bound->waiting_w;
+        i + 1 < bound->count ? -saving_w(from, &bound->points[i + 1]) : bound->waiting_w;
     return from->energy_j + slope_w * (time_s - from->time_s);
 }
 
 double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time_s)
 {
     size_t low = 0, high = bound->count;
-    if (time_s < bound->bends[0].time_s ||
-        time_s > bound->slowest_s * (1 + ERG_LAYOUT_BEND_ROUNDING))
+    if (time_s < bound->points[0].time_s || time_s > bound->slowest_s * (1 + ERG_BOUND_ROUNDING))
         return INFINITY;
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
-        *(bound->bends[middle].time_s <= time_s ? &low : &high) = middle;
+        *(bound->points[middle].time_s <= time_s ? &low : &high) = middle;
     }
     return follow(bound, low, time_s);
 }
@@ -353,16 +363,16 @@ double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time
 static bool keep_below(const struct erg_layout_bound *bound, double most_j, double most_w,
                        double *from_s, double *to_s)
 {
-    const struct erg_layout_bend *bends = bound->bends;
+    const struct erg_bound_point *points = bound->points;
     double first_s = INFINITY, last_s = -INFINITY;
     for (size_t i = 0; i < bound->count; i++) {
         bool end = i + 1 == bound->count;
-        double until_s = end ? INFINITY : bends[i + 1].time_s;
-        double excess_j = bends[i].energy_j - most_j - most_w * bends[i].time_s;
-        double slope_w = (end ? bound->waiting_w : -saving_w(&bends[i], &bends[i + 1])) - most_w;
-        double crossing_s = bends[i].time_s - excess_j / slope_w;
+        double until_s = end ? INFINITY : points[i + 1].time_s;
+        double excess_j = points[i].energy_j - most_j - most_w * points[i].time_s;
+        double slope_w = (end ? bound->waiting_w : -saving_w(&points[i], &points[i + 1])) - most_w;
+        double crossing_s = points[i].time_s - excess_j / slope_w;
         if (excess_j <= 0) {
-            first_s = fmin(first_s, bends[i].time_s);
+            first_s = fmin(first_s, points[i].time_s);
             last_s = slope_w > 0 ? fmin(crossing_s, until_s) : until_s;
         } else if (slope_w < 0 && crossing_s <= until_s) {
             first_s = fmin(first_s, crossing_s);
@@ -374,37 +384,37 @@ static bool keep_below(const struct erg_layout_bound *bound, double most_j, doub
     return *from_s <= *to_s;
 }
 
-static double power_of(const struct erg_layout_bend *at)
+static double power_of(const struct erg_bound_point *at)
 {
     return at->energy_j / at->time_s;
 }
 
-static double value_of(const struct erg_layout_bend *at, enum erg_objective goal)
+static double value_of(const struct erg_bound_point *at, enum erg_objective goal)
 {
     if (goal == ERG_FASTEST)
         return at->time_s;
     return goal == ERG_LEAST_POWER ? power_of(at) : at->energy_j;
 }
 
-/* The bend of least energy: before it energy falls, behind it it rises. */
+/* The point of least energy: before it energy falls, behind it it rises. */
 static size_t least_energy(const struct erg_layout_bound *bound)
 {
     size_t at = 0;
-    while (at + 1 < bound->count && bound->bends[at + 1].energy_j <= bound->bends[at].energy_j)
+    while (at + 1 < bound->count && bound->points[at + 1].energy_j <= bound->points[at].energy_j)
         at++;
     return at;
 }
 
 /* Power has its least at an end of a straight piece. */
-static struct erg_layout_bend least_power_between(const struct erg_layout_bound *bound,
+static struct erg_bound_point least_power_between(const struct erg_layout_bound *bound,
                                                   double from_s, double to_s)
 {
-    struct erg_layout_bend least = {from_s, erg_layout_bound_energy(bound, from_s)};
-    struct erg_layout_bend last = {to_s, erg_layout_bound_energy(bound, to_s)};
+    struct erg_bound_point least = {from_s, erg_layout_bound_energy(bound, from_s)};
+    struct erg_bound_point last = {to_s, erg_layout_bound_energy(bound, to_s)};
     for (size_t i = 0; i < bound->count; i++) {
-        const struct erg_layout_bend *bend = &bound->bends[i];
-        if (bend->time_s > from_s && bend->time_s < to_s && power_of(bend) < power_of(&least))
-            least = *bend;
+        const struct erg_bound_point *point = &bound->points[i];
+        if (point->time_s > from_s && point->time_s < to_s && power_of(point) < power_of(&least))
+            least = *point;
     }
     return power_of(&last) < power_of(&least) ? last : least;
 }
@@ -413,15 +423,15 @@ double erg_layout_bound_least_power(const struct erg_layout_bound *bound)
 {
     double least_w = bound->waiting_w;
     for (size_t i = 0; i < bound->count; i++)
-        least_w = fmin(least_w, power_of(&bound->bends[i]));
+        least_w = fmin(least_w, power_of(&bound->points[i]));
     return least_w;
 }
 
-bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
+bool erg_layout_bound_answer(struct erg_bound_point *answer, const struct erg_layout_bound *bound,
                              const struct erg_goal *query)
 {
     const double rounding = 1 + 1e-9; /* erg_layout_pick() is as lenient */
-    double from_s = bound->bends[0].time_s, to_s = bound->slowest_s;
+    double from_s = bound->points[0].time_s, to_s = bound->slowest_s;
     if (query->deadline_s > 0)
         to_s = fmin(to_s, query->deadline_s * rounding);
     assert(query->objective != ERG_LEAST_POWER || isfinite(to_s));
@@ -435,15 +445,15 @@ bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_la
         return true;
     }
     if (query->objective == ERG_LEAST_ENERGY)
-        from_s = fmin(fmax(from_s, bound->bends[least_energy(bound)].time_s), to_s);
-    *answer = (struct erg_layout_bend){from_s, erg_layout_bound_energy(bound, from_s)};
+        from_s = fmin(fmax(from_s, bound->points[least_energy(bound)].time_s), to_s);
+    *answer = (struct erg_bound_point){from_s, erg_layout_bound_energy(bound, from_s)};
     return true;
 }
 
 double erg_layout_bound_objective(const struct erg_layout_bound *bound,
                                   const struct erg_goal *query)
 {
-    struct erg_layout_bend answer;
+    struct erg_bound_point answer;
     return erg_layout_bound_answer(&answer, bound, query) ? value_of(&answer, query->objective)
                                                           : INFINITY;
 }

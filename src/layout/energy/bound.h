@@ -21,24 +21,23 @@
 #ifndef ERG_LAYOUT_ENERGY_BOUND_H
 #define ERG_LAYOUT_ENERGY_BOUND_H
 
-#include "layout/energy/frontier.h"
-#include "layout/energy/ladder.h"
+#include "layout/energy/clock_table.h"
 
 struct erg_layout_bound {
     /* Time up, convex; no plan takes less than the first's time; after the last energy rises by
      * `waiting_w`. All GPUs. */
-    struct erg_layout_bend {
+    struct erg_bound_point {
         double time_s, energy_j;
-    } * bends;
+    } * points;
     size_t count;
     double waiting_w;
     double slowest_s; /* no plan takes more; INFINITY: not known */
     double optimum_s; /* from here on it is the continuous problem's optimum; INFINITY: nowhere */
     /* From the pipeline's time and cost beyond waiting, of one GPU of each stage, to those of the
      * iteration over all GPUs. */
-    struct erg_layout_whole {
-        double replicas, stages_w, idle_w, tail_s, tail_j;
-    } whole;
+    struct erg_bound_scale {
+        double replicas, stages_w, tail_s, tail_j;
+    } scale;
 };
 
 /*
@@ -46,45 +45,34 @@ struct erg_layout_bound {
  * lowest clocks, some ten nanoseconds an instruction: the bound is higher then where the closed
  * form is longer than the schedule. To be released.
  */
-void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
-                           const struct erg_layout *layout, bool exact);
+void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_clocked_layout *clocked,
+                           bool exact);
 void erg_layout_bound_release(struct erg_layout_bound *bound);
-
-/*
- * Raises a bound by the prices of another layout's pipeline, which suit: where the two are nearly
- * alike, to some thousandths of a per cent below the optimum at the time that the prices are of.
- * Time as instructions and clocks, without a sweep.
- */
-void erg_layout_bound_price(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
-                            const struct erg_layout *layout, const struct erg_prices *prices);
 
 /*
  * Raises an exact bound to the optimum of the continuous problem (iteration.h), which no plan
  * beats and which plans come within some hundredths of a per cent of: from the slowest time on down
  * to where that answers the query, or shows that nothing is better than `enough`; and for times
  * before that to what the optimum's slope there says. Milliseconds to the least energy of some
- * thousand instructions, up to seconds to the fastest. `prices` are those of the last time, to be
- * released. Fails only when interrupted.
+ * thousand instructions, up to seconds to the fastest. Fails only when interrupted.
  */
-int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_layout_climb *climb,
-                           const struct erg_layout *layout, const struct erg_goal *query,
-                           double enough, struct erg_prices *prices, struct erg_error *err);
+int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_clocked_layout *clocked,
+                           const struct erg_goal *query, double enough, struct erg_error *err);
 
 /* Whether the bound's answer to the query is the optimum's, so that it cannot be raised further. */
 bool erg_layout_bound_is_optimum(const struct erg_layout_bound *bound,
                                  const struct erg_goal *query);
 
-static inline struct erg_layout_bend erg_layout_whole_at(const struct erg_layout_whole *whole,
-                                                         double pipeline_s, double cost_j)
+static inline struct erg_bound_point erg_bound_scale_at(const struct erg_bound_scale *scale,
+                                                        double pipeline_s, double cost_j)
 {
-    double time_s = pipeline_s + whole->tail_s;
-    return (struct erg_layout_bend){time_s,
-                                    whole->replicas * (cost_j + whole->stages_w * pipeline_s) +
-                                        whole->tail_j + whole->idle_w * time_s};
+    double time_s = pipeline_s + scale->tail_s;
+    return (struct erg_bound_point){
+        time_s, scale->replicas * (cost_j + scale->stages_w * pipeline_s) + scale->tail_j};
 }
 
 /* Times that differ by less are the same. */
-#define ERG_LAYOUT_BEND_ROUNDING 1e-11
+#define ERG_BOUND_ROUNDING 1e-11
 
 /* INFINITY where no plan is. */
 double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time_s);
@@ -94,7 +82,7 @@ double erg_layout_bound_energy(const struct erg_layout_bound *bound, double time
  * of the layout within them is faster, or takes less energy or power, whichever is the goal. False:
  * none is within them. Without a deadline the least power is asked of an exact bound only.
  */
-bool erg_layout_bound_answer(struct erg_layout_bend *answer, const struct erg_layout_bound *bound,
+bool erg_layout_bound_answer(struct erg_bound_point *answer, const struct erg_layout_bound *bound,
                              const struct erg_goal *query);
 
 /* Watts that no plan's mean power is below, however slow it is. */

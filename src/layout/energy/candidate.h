@@ -1,21 +1,23 @@
 /*
- * Energy of layouts over GPUs of one kind or several (search/layout_search.h), and their frontiers over
- * clocks: every stage by the power and the clocks of its own GPUs (energy.h, frontier.h).
+ * Energy of layouts over GPUs of one kind or several (search/layout_search.h), and their frontiers
+ * over clocks: every stage by the power and the clocks of its own GPUs (layout_energy.h,
+ * layout_frontier.h).
  */
 #ifndef ERG_LAYOUT_ENERGY_CANDIDATE_H
 #define ERG_LAYOUT_ENERGY_CANDIDATE_H
 
-#include "layout/energy/frontier.h"
+#include "layout/energy/layout_frontier.h"
 #include "layout/search/layout_search.h"
 
 /* With everything at the highest clock. */
-void erg_layout_candidate_energy(struct erg_layout_energy *energy, const struct erg_layout_search *search,
-                      const struct erg_layout_candidate *candidate);
+void erg_layout_candidate_energy(struct erg_layout_energy *energy,
+                                 const struct erg_layout_search *search,
+                                 const struct erg_layout_candidate *candidate);
 
 /* Where the stages of one layout lie: fills `energy`, `layout` and what is about places. Returns
  * what these point to, to be freed by free(). */
 void *erg_layout_locate(struct erg_layout_frontier_request *request,
-                       const struct erg_layout_search *search,
-                       const struct erg_layout_candidate *candidate);
+                        const struct erg_layout_search *search,
+                        const struct erg_layout_candidate *candidate);
 
 #endif

@@ -1,3 +1,4 @@
+/* Which layout, at which clocks: the questions that are asked of all layouts, and the answer. */
 #include "layout/energy/choice.h"
 
 #include "base/memory.h"
@@ -6,11 +7,23 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Seconds beyond which nothing is asked; 0: there is no such bound. */
+static double limit_s(const struct erg_choice_state *at)
+{
+    double limit_s = 0;
+    for (size_t i = 0; i < at->questions.count; i++) {
+        if (!(at->questions.items[i].query.deadline_s > 0))
+            return 0;
+        limit_s = fmax(limit_s, at->questions.items[i].query.deadline_s);
+    }
+    return limit_s;
+}
+
 /* On several kinds of GPUs: those of whose frontiers some may be among the best. */
 static unsigned wanted_recomputes(void *context, const struct erg_layout *degrees,
                                   const struct erg_layout_block *blocks, size_t count)
 {
-    struct erg_layout_choosing *at = context;
+    struct erg_choice_state *at = context;
     const struct erg_layout_search *search = at->rows.search;
     unsigned wanted = 0;
     for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
@@ -19,7 +32,7 @@ static unsigned wanted_recomputes(void *context, const struct erg_layout *degree
         if (!(search->recomputes & 1u << recompute) || (wanted & tried))
             continue;
         erg_mixed_rows_bound(&bound, &at->rows, degrees, blocks, count, tried);
-        if (erg_layout_choosing_wants(at, &bound))
+        if (erg_questions_want(at, &bound))
             wanted |= tried;
         erg_layout_bound_release(&bound);
         if (search->per_stage)
@@ -31,7 +44,7 @@ static unsigned wanted_recomputes(void *context, const struct erg_layout *degree
 /* On several kinds of GPUs: a search does not ask for layouts that cannot be among those with the
  * best bounds, or take longer than all deadlines. Where none is wanted, the fastest says whether
  * any fits. */
-static int search_mixed(struct erg_layout_results *found, struct erg_layout_choosing *at,
+static int search_mixed(struct erg_layout_results *found, struct erg_choice_state *at,
                         struct erg_layout_search *search, struct erg_error *err)
 {
     struct erg_error own = {0};
@@ -39,7 +52,7 @@ static int search_mixed(struct erg_layout_results *found, struct erg_layout_choo
     if (search->each) {
         erg_mixed_rows_init(&at->rows, search);
         search->wanted = wanted_recomputes;
-        search->limit_s = erg_layout_choosing_limit(at);
+        search->limit_s = limit_s(at);
         if (erg_layout_search(found, search, &own) == 0)
             return 0;
         if (own.status != ERG_INFEASIBLE)
@@ -50,19 +63,19 @@ static int search_mixed(struct erg_layout_results *found, struct erg_layout_choo
     return erg_layout_search(found, search, err);
 }
 
-static int search_one(struct erg_layout_results *found, struct erg_layout_choosing *at,
-                      size_t index, bool considers, struct erg_error *err)
+static int search_one(struct erg_layout_results *found, struct erg_choice_state *at, size_t index,
+                      bool consider, struct erg_error *err)
 {
     struct erg_layout_search search = at->request->searches[index];
-    search.each = considers ? erg_layout_choosing_consider : NULL;
+    search.each = consider ? erg_questions_consider : NULL;
     search.context = at;
     return search.kind_count > 1 ? search_mixed(found, at, &search, err)
                                  : erg_layout_search(found, &search, err);
 }
 
-/* Considers, unless only the fastest are asked for, all layouts that fit and may be wanted.
- * `range_s`: of the fastest layouts of all searches the least and the most time. */
-static int search_all(struct erg_layout_choosing *at, bool considers, double *range_s,
+/* `consider`: enters all layouts that fit and may be wanted for the questions. `range_s`: of the
+ * fastest layouts of all searches the least and the most time. */
+static int search_all(struct erg_choice_state *at, bool consider, double *range_s,
                       struct erg_error *err)
 {
     bool found_any = false;
@@ -71,7 +84,7 @@ static int search_all(struct erg_layout_choosing *at, bool considers, double *ra
     for (size_t i = 0; i < at->request->search_count; i++) {
         struct erg_layout_results found;
         struct erg_error own = {0};
-        if (search_one(&found, at, i, considers, &own) == 0) {
+        if (search_one(&found, at, i, consider, &own) == 0) {
             range_s[0] = fmin(range_s[0], found.items[0].time.total);
             range_s[1] = fmax(range_s[1], found.items[0].time.total);
             erg_layout_results_release(&found);
@@ -89,19 +102,19 @@ static int search_all(struct erg_layout_choosing *at, bool considers, double *ra
  * even those that use the fewest GPUs need least. Beyond what needs least of all, nothing is left
  * to ask.
  */
-static void add_union_targets(struct erg_layout_choosing *at, const double *range_s)
+static void add_union_questions(struct erg_choice_state *at, const double *range_s)
 {
-    const double beyond = 2;
+    const double beyond = 2, step = 0.08; /* with which the union is proven */
     struct erg_goal query = {.objective = ERG_LEAST_ENERGY};
-    erg_layout_choosing_add(at, query, true);
-    for (double s = range_s[0]; s < beyond * range_s[1]; s *= 1 + ERG_LAYOUT_PROVEN_STEP) {
+    erg_question_add(at, &query, true);
+    for (double s = range_s[0]; s < beyond * range_s[1]; s *= 1 + step) {
         query.deadline_s = s;
-        erg_layout_choosing_add(at, query, true);
+        erg_question_add(at, &query, true);
     }
 }
 
 /* In place of what was asked so far. */
-static int solve_targets(struct erg_layout_choosing *at, struct erg_error *err)
+static int ask_all(struct erg_choice_state *at, struct erg_error *err)
 {
     double range_s[2];
     at->choice->fitting = 0; /* and numbered again in the same order */
@@ -109,44 +122,37 @@ static int solve_targets(struct erg_layout_choosing *at, struct erg_error *err)
         return -1;
     if (at->request->searches->kind_count > 1) /* which leaves out what cannot be nearest */
         at->choice->fitting = 0;
-    return erg_layout_choosing_solve_promising(at, err);
+    return erg_choice_solve(at, err);
 }
 
 /*
  * Where nothing is within the bounds, what is nearest to each of them within the others is solved,
- * so that the message is right; where that is nothing, either, what is best of the first bound.
+ * so that the message is right; and what is best of the first bound, where that is nothing, either.
  */
-static int solve_nearest(struct erg_layout_choosing *at, double fastest_s, struct erg_error *err)
+static int solve_nearest(struct erg_choice_state *at, double fastest_s, struct erg_error *err)
 {
     const struct erg_goal *query = &at->request->query;
-    const double rounding = 1 + 1e-6;
-    erg_layout_choosing_release_targets(at);
     struct erg_goal fastest = *query, least = *query, weakest = *query;
+    struct erg_goal any = {.objective = ERG_LEAST_ENERGY};
+    erg_questions_release(at);
     fastest.objective = ERG_FASTEST;
     least.objective = ERG_LEAST_ENERGY;
     weakest.objective = ERG_LEAST_POWER;
     fastest.deadline_s = least.energy_j = weakest.power_w = 0;
-    if (query->energy_j == 0 && query->power_w == 0) /* at the highest clocks */
-        fastest.deadline_s = fastest_s * rounding;
     if (query->deadline_s > 0)
-        erg_layout_choosing_add(at, fastest, false);
+        any = (struct erg_goal){ERG_FASTEST, .deadline_s = fastest_s * (1 + 1e-6)};
+    if (query->deadline_s > 0 && (query->energy_j > 0 || query->power_w > 0))
+        erg_question_add(at, &fastest, false);
     if (query->energy_j > 0)
-        erg_layout_choosing_add(at, least, false);
+        erg_question_add(at, &least, false);
     if (query->power_w > 0)
-        erg_layout_choosing_add(at, weakest, false);
-    if (solve_targets(at, err) != 0)
-        return -1;
-    if (at->choice->count)
-        return 0;
-    erg_layout_choosing_release_targets(at);
-    struct erg_goal any = {.objective = ERG_LEAST_ENERGY};
-    if (query->deadline_s > 0)
-        any = (struct erg_goal){.objective = ERG_FASTEST, .deadline_s = fastest_s * rounding};
-    erg_layout_choosing_add(at, any, false);
-    return solve_targets(at, err);
+        erg_question_add(at, &weakest, false);
+    if (query->deadline_s > 0 || at->questions.count > 1)
+        erg_question_add(at, &any, false);
+    return ask_all(at, err);
 }
 
-static int choose(struct erg_layout_choosing *at, struct erg_error *err)
+static int choose(struct erg_choice_state *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request *request = at->request;
     struct erg_layout_choice *choice = at->choice;
@@ -154,19 +160,18 @@ static int choose(struct erg_layout_choosing *at, struct erg_error *err)
     if (request->whole_union) {
         if (search_all(at, false, range_s, err) != 0)
             return -1;
-        add_union_targets(at, range_s);
+        add_union_questions(at, range_s);
     }
-    if (search_all(at, true, range_s, err) != 0 ||
-        erg_layout_choosing_solve_promising(at, err) != 0)
+    if (search_all(at, true, range_s, err) != 0 || erg_choice_solve(at, err) != 0)
         return -1;
-    const struct erg_layout_target *targets = at->targets.items;
-    choice->gap = erg_layout_target_gap(&targets[0]);
-    for (size_t i = 1; i < at->targets.count; i++)
-        if (isfinite(targets[i].best))
-            choice->union_gap = fmax(choice->union_gap, erg_layout_target_gap(&targets[i]));
-    if (isinf(targets[0].best))
+    const struct erg_layout_question *questions = at->questions.items;
+    choice->gap = erg_question_gap(&questions[0]);
+    for (size_t i = 1; i < at->questions.count; i++)
+        if (isfinite(questions[i].best))
+            choice->union_gap = fmax(choice->union_gap, erg_question_gap(&questions[i]));
+    if (isinf(questions[0].best))
         return solve_nearest(at, range_s[0], err);
-    return request->whole_union ? erg_layout_choosing_show(at, err) : 0;
+    return request->whole_union ? erg_choice_fill_union(at, err) : 0;
 }
 
 static int compare_times(const void *left, const void *right)
@@ -193,8 +198,9 @@ static int compare_powers(const void *left, const void *right)
     return compare_times(left, right);
 }
 
-int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_goal *query,
-                           struct erg_error *err)
+/* Makes the picks of layouts that were solved; fails where none is within the query's bounds. */
+static int rank(struct erg_layout_choice *choice, const struct erg_goal *query,
+                struct erg_error *err)
 {
     static int (*const compare[])(const void *, const void *) = {
         [ERG_FASTEST] = compare_times,
@@ -215,40 +221,38 @@ int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_go
     return erg_layout_fail_pick(choice->options, choice->count, query, choice->fitting, err);
 }
 
-static void start(struct erg_layout_choosing *at, struct erg_layout_choice *choice,
+static void start(struct erg_choice_state *at, struct erg_layout_choice *choice,
                   const struct erg_layout_choice_request *request)
 {
     size_t most = 2 * (request->most + request->more); /* once more for what is nearest */
-    *at = (struct erg_layout_choosing){.request = request, .choice = choice};
+    *at = (struct erg_choice_state){.request = request, .choice = choice};
     *choice = (struct erg_layout_choice){0};
+    const struct erg_layout_search *search = request->searches;
+    const struct erg_layout_kind *kind = &search->kinds[0];
+    at->energy = (struct erg_layout_energy_request){
+        .time = {search->model, kind->engine, &kind->machine}, .gpu = kind->gpu};
     choice->layouts = erg_xcalloc(most, sizeof *choice->layouts);
     choice->options = erg_xcalloc(most, sizeof *choice->options);
     choice->picks = erg_xcalloc(most, sizeof *choice->picks);
-    at->solved = erg_xcalloc(most, sizeof(struct erg_layout_contender *));
-    erg_layout_choosing_add(at, request->query, false);
+    at->solved = erg_xcalloc(most, sizeof(struct erg_bounded_layout *));
+    erg_question_add(at, &request->query, false);
 }
 
-static void finish(struct erg_layout_choosing *at)
+static void finish(struct erg_choice_state *at)
 {
-    erg_layout_choosing_release_targets(at);
-    erg_layout_ladder_release(&at->ladder);
-    for (size_t i = 0; i < at->prices.count; i++)
-        erg_prices_release(&at->prices.items[i]);
-    free(at->prices.items);
+    erg_questions_release(at);
+    erg_clock_table_release(&at->table);
     for (size_t i = 0; i < at->choice->count; i++)
-        erg_layout_contender_drop(at->solved[i]);
+        erg_bounded_layout_drop(at->solved[i]);
     free(at->solved);
 }
 
 int erg_layout_choose(struct erg_layout_choice *choice,
                       const struct erg_layout_choice_request *request, struct erg_error *err)
 {
-    struct erg_layout_choosing at;
+    struct erg_choice_state at;
     start(&at, choice, request);
-    int status = choose(&at, err) || erg_layout_choice_rank(choice, &request->query, err) ||
-                         erg_layout_choosing_polish(&at, err)
-                     ? -1
-                     : 0;
+    int status = choose(&at, err) || rank(choice, &request->query, err) ? -1 : 0;
     finish(&at);
     return status;
 }
@@ -257,15 +261,14 @@ int erg_layout_choose_point(struct erg_layout_choice *choice,
                             const struct erg_layout_choice_request *request,
                             struct erg_layout_candidate *candidate, struct erg_error *err)
 {
-    struct erg_layout_choosing at;
+    struct erg_choice_state at;
     start(&at, choice, request);
     choice->fitting = 1;
-    struct erg_layout_contender *contender = erg_layout_contender_new(candidate);
+    struct erg_bounded_layout *layout = erg_bounded_layout_new(candidate);
     erg_layout_candidate_release(candidate);
-    int status = erg_layout_choosing_solve_one(&at, contender, err) ||
-                         (request->whole_union && erg_layout_choosing_show(&at, err)) ||
-                         erg_layout_choice_rank(choice, &request->query, err) ||
-                         erg_layout_choosing_polish(&at, err)
+    int status = erg_choice_solve_one(&at, layout, err) ||
+                         (request->whole_union && erg_choice_fill_union(&at, err)) ||
+                         rank(choice, &request->query, err)
                      ? -1
                      : 0;
     finish(&at);

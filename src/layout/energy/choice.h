@@ -5,23 +5,21 @@
  * Nothing is dropped by a guess. Of every layout that fits a lower bound of its frontier is found
  * (bound.h), the cheap one first. The bound of a layout that may be the best is raised to the
  * optimum of its continuous problem, as far as that decides anything: plans come within hundredths
- * of a per cent of it. What is found for one layout raises the bounds of all that have as many
- * stages, chunks and microbatches (erg_prices, iteration.h), mostly as far as they go. So only one
- * layout or a few of some thousand are solved (frontier.h), until no other can be better than the
- * best by more than a tolerance. `gap` says how much better a layout that was not solved could be
- * at most.
+ * of a per cent of it. So only one layout or a few of some thousand are solved (layout_frontier.h),
+ * until no other can be better than the best by more than a tolerance. `gap` says how much better a
+ * layout that was not solved could be at most.
  *
  * The same is done for the union of all frontiers, at deadlines 8 % apart from the fastest layout's
  * time on; there the continuous problems decide, or of pipelines too long to be solved as they are
  * the lines between plans. What was solved is then solved again at deadlines 1.5 % apart, each by
- * the layout that does best there (union.c): from a point of the union to the next is at most 3 %,
- * unless none of the layouts does better between, and none does better than a point of it by more
- * than 0.3 %, but for what rounding to clocks costs pipelines of a few instructions.
+ * the layout that does best there: from a point of the union to the next is at most 3 %, unless
+ * none of the layouts does better between, and none does better than a point of it by more than
+ * 0.3 %, but for what rounding to clocks costs pipelines of a few instructions.
  */
 #ifndef ERG_LAYOUT_ENERGY_CHOICE_H
 #define ERG_LAYOUT_ENERGY_CHOICE_H
 
-#include "layout/energy/frontier.h"
+#include "layout/energy/layout_frontier.h"
 #include "layout/search/layout_search.h"
 
 struct erg_layout_choice_request {
@@ -30,7 +28,6 @@ struct erg_layout_choice_request {
      */
     const struct erg_layout_search *searches;
     size_t search_count;
-    const struct erg_layout_energy_request *energy; /* of one kind */
     struct erg_goal query; /* its bounds of memory and GPUs are those of the searches */
     bool whole_union;      /* also the frontier over all layouts */
     size_t most;           /* layouts that are solved, at least 1 */
@@ -68,9 +65,6 @@ int erg_layout_choose_point(struct erg_layout_choice *choice,
                             const struct erg_layout_choice_request *request,
                             struct erg_layout_candidate *candidate, struct erg_error *err);
 
-/* Makes the picks of layouts that were solved; fails where none is within the query's bounds. */
-int erg_layout_choice_rank(struct erg_layout_choice *choice, const struct erg_goal *query,
-                           struct erg_error *err);
 void erg_layout_choice_release(struct erg_layout_choice *choice);
 
 /* One number of GPUs among others, of several kinds on given ones of them. */

@@ -1,3 +1,4 @@
+/* Lower bounds of all layouts on given numbers of stages of each kind of GPUs. */
 #include "layout/energy/mixed_rows.h"
 
 #include "base/memory.h"
@@ -18,46 +19,46 @@ struct layer {
     double time_s, beyond_j; /* beyond waiting */
 };
 
-static double beyond_of(const struct erg_layout_ladder *ladder, const struct erg_pass_cost *cost)
+static double beyond_of(const struct erg_clock_table *table, const struct erg_pass_cost *cost)
 {
-    return cost->total_j - ladder->request->gpu->blocking_power_w * cost->time_s;
+    return cost->total_j - table->request->gpu->blocking_power_w * cost->time_s;
 }
 
-static struct erg_pass_cost pass_of(const struct erg_layout_ladder *ladder, size_t rung,
-                                    bool backward, enum erg_recompute recompute)
+static struct erg_pass_cost pass_of(const struct erg_clock_table *table, size_t row, bool backward,
+                                    enum erg_recompute recompute)
 {
-    return erg_layout_chunk_cost(ladder->request, &ladder->parts, &ladder->rungs[rung].costs, 1,
+    return erg_layout_chunk_cost(table->request, &table->parts, &table->rows[row].costs, 1,
                                  backward, false, recompute, 0);
 }
 
 /* All pairs of clocks; returns how many. */
-static size_t list_layers(struct layer *layers, const struct erg_layout_ladder *ladder,
+static size_t list_layers(struct layer *layers, const struct erg_clock_table *table,
                           enum erg_recompute recompute)
 {
     size_t count = 0;
-    for (size_t i = 0; i < ladder->count; i++)
-        for (size_t k = 0; k < ladder->count; k++) {
-            const struct erg_pass_cost forward = pass_of(ladder, i, false, recompute);
-            const struct erg_pass_cost backward = pass_of(ladder, k, true, recompute);
+    for (size_t i = 0; i < table->count; i++)
+        for (size_t k = 0; k < table->count; k++) {
+            const struct erg_pass_cost forward = pass_of(table, i, false, recompute);
+            const struct erg_pass_cost backward = pass_of(table, k, true, recompute);
             layers[count++] =
                 (struct layer){forward.time_s + backward.time_s,
-                               beyond_of(ladder, &forward) + beyond_of(ladder, &backward)};
+                               beyond_of(table, &forward) + beyond_of(table, &backward)};
         }
     return count;
 }
 
 /* What copies of a layer and the head may take less than waiting, at the clock at which that is
  * most; not above 0. */
-static double less_than_waiting(const struct erg_layout_ladder *ladder, long layers)
+static double less_than_waiting(const struct erg_clock_table *table, long layers)
 {
     double copy_j = 0, head_j = 0;
-    for (size_t i = 0; i < ladder->count; i++) {
-        const struct erg_layout_costs *costs = &ladder->rungs[i].costs;
-        head_j = fmin(head_j, beyond_of(ladder, &costs->passes[ERG_PASS_HEAD]));
+    for (size_t i = 0; i < table->count; i++) {
+        const struct erg_layout_costs *costs = &table->rows[i].costs;
+        head_j = fmin(head_j, beyond_of(table, &costs->passes[ERG_PASS_HEAD]));
         for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
             const struct erg_pass_cost copy = erg_layout_copy_cost(
-                ladder->request, &ladder->parts, costs, 1, (enum erg_recompute)recompute, 1);
-            copy_j = fmin(copy_j, 2 * beyond_of(ladder, &copy));
+                table->request, &table->parts, costs, 1, (enum erg_recompute)recompute, 1);
+            copy_j = fmin(copy_j, 2 * beyond_of(table, &copy));
         }
     }
     return (double)layers * copy_j + head_j;
@@ -89,9 +90,9 @@ static void fill_saved(struct erg_mixed_row_kind *kind, const struct erg_mixed_r
 
 static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
 {
-    enum { RUNGS = ERG_LAYOUT_CHOICE_CLOCKS + 2 };
+    enum { ROWS = ERG_LAYOUT_CHOICE_CLOCKS + 2 };
     const struct erg_layout_search *search = rows->search;
-    static const size_t most = RUNGS * RUNGS;
+    static const size_t most = ROWS * ROWS;
     struct layer *layers = erg_xcalloc(search->kind_count * ERG_RECOMPUTES * most, sizeof *layers);
     size_t counts[ERG_LAYOUT_MOST_KINDS] = {0};
     double least_j = INFINITY, most_j = 0;
@@ -104,13 +105,13 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
         const struct erg_layout_kind *kind = &search->kinds[k];
         const struct erg_layout_energy_request request = {
             .time = {search->model, kind->engine, &kind->machine}, .gpu = kind->gpu};
-        struct erg_layout_ladder ladder;
-        erg_layout_ladder_init(&ladder, &request, &one, ERG_LAYOUT_CHOICE_CLOCKS);
+        struct erg_clock_table table;
+        erg_clock_table_init(&table, &request, &one, ERG_LAYOUT_CHOICE_CLOCKS);
         rows->kinds[k].fastest_s = INFINITY;
-        rows->less_j = fmin(rows->less_j, less_than_waiting(&ladder, search->model->layers));
+        rows->less_j = fmin(rows->less_j, less_than_waiting(&table, search->model->layers));
         for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
             struct layer *own = &layers[(k * ERG_RECOMPUTES + (size_t)recompute) * most];
-            counts[k] = list_layers(own, &ladder, (enum erg_recompute)recompute);
+            counts[k] = list_layers(own, &table, (enum erg_recompute)recompute);
             for (size_t i = 0; i < counts[k]; i++) {
                 rows->kinds[k].fastest_s = fmin(rows->kinds[k].fastest_s, own[i].time_s);
                 least_j = fmin(least_j, own[i].beyond_j);
@@ -118,7 +119,7 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
                     fmax(most_j, own[i].beyond_j + kind->gpu->blocking_power_w * own[i].time_s);
             }
         }
-        erg_layout_ladder_release(&ladder);
+        erg_clock_table_release(&table);
     }
     choose_prices(rows, least_j, most_j);
     for (size_t k = 0; k < search->kind_count; k++)
@@ -131,17 +132,18 @@ static void fill(struct erg_mixed_rows *rows, const struct erg_layout *degrees)
 
 /* ---- of one row of blocks ---- */
 
-struct line {
+struct price_line {
     double at_0_j, slope_w;
 };
 
-static double value_at(const struct line *line, double time_s)
+static double value_at(const struct price_line *line, double time_s)
 {
     return line->at_0_j + line->slope_w * time_s;
 }
 
 /* The highest of the lines from a time on: their slopes rise. */
-static void add_envelope(struct erg_layout_bound *bound, const struct line *lines, double from_s)
+static void add_envelope(struct erg_layout_bound *bound, const struct price_line *lines,
+                         double from_s)
 {
     int at = 0;
     for (int i = 1; i < ERG_MIXED_PRICES; i++) {
@@ -152,8 +154,8 @@ static void add_envelope(struct erg_layout_bound *bound, const struct line *line
     for (double time_s = from_s;;) {
         int next = -1;
         double next_s = INFINITY;
-        bound->bends[bound->count++] =
-            (struct erg_layout_bend){time_s, value_at(&lines[at], time_s)};
+        bound->points[bound->count++] =
+            (struct erg_bound_point){time_s, value_at(&lines[at], time_s)};
         for (int i = 0; i < ERG_MIXED_PRICES; i++) {
             double crossing_s =
                 (lines[at].at_0_j - lines[i].at_0_j) / (lines[i].slope_w - lines[at].slope_w);
@@ -183,11 +185,11 @@ void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows 
     const double microbatches =
         fmax(1, (double)(search->batch_least / (degrees->data * degrees->microbatch)));
     const double passes = microbatches * (double)search->model->layers;
-    struct line lines[ERG_MIXED_PRICES];
+    struct price_line lines[ERG_MIXED_PRICES];
     double layers_per_s = 0;
     for (int i = 0; i < ERG_MIXED_PRICES; i++)
-        lines[i] =
-            (struct line){replicas * (passes * rows->prices_j[i] + microbatches * rows->less_j), 0};
+        lines[i] = (struct price_line){
+            replicas * (passes * rows->prices_j[i] + microbatches * rows->less_j), 0};
     for (size_t b = 0; b < count; b++) {
         const struct erg_mixed_row_kind *kind = &rows->kinds[blocks[b].kind];
         const double gpus = replicas * (double)blocks[b].stages;
@@ -202,6 +204,6 @@ void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows 
         }
     }
     *bound = (struct erg_layout_bound){
-        .bends = erg_xcalloc(ERG_MIXED_PRICES + 1, sizeof *bound->bends), .slowest_s = INFINITY};
+        .points = erg_xcalloc(ERG_MIXED_PRICES + 1, sizeof *bound->points), .slowest_s = INFINITY};
     add_envelope(bound, lines, passes / layers_per_s);
 }

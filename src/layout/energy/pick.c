@@ -1,5 +1,5 @@
 /* Which layout, and which point of its frontier. */
-#include "layout/energy/frontier.h"
+#include "layout/energy/layout_frontier.h"
 
 #include <math.h>
 #include <stdio.h>

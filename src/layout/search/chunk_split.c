@@ -9,9 +9,10 @@
  *   (m - 1 / v) x the sum over rounds of the longest turn + (1 / v) x the sum over stages,
  *
  * and of both splits that is taken which is faster when its schedule is followed. The layouts that
- * a search keeps are changed from there: as long as some chunk can give a layer to another one and
- * the iteration gets shorter, it does. Of small models all splits are tried instead. What the
- * closed form takes at the least bounds how much faster another split may be.
+ * a search keeps are changed from there: as long as some chunk can give a layer to another one, or
+ * some stages in a row one from the same chunk of theirs to another, and the iteration gets
+ * shorter, they do. Of small models all splits are tried instead. What the closed form takes at the
+ * least bounds how much faster another split may be.
  */
 #include "layout/search/layout_search_internal.h"
 
@@ -95,10 +96,10 @@ static bool settle(struct erg_layout_candidate *other, const struct erg_layout_c
     erg_layout_settle_time(other, places); /* which takes no longer */
     if (other->time.total >= limit)
         return false;
-    uint64_t before = erg_time_followed_passes(splitter->follower);
     erg_layout_follow(other, splitter->follower, places);
     if (passes_left)
-        *passes_left -= (long)(erg_time_followed_passes(splitter->follower) - before);
+        *passes_left -=
+            2 * other->layout.pipeline * other->layout.virtual_stages * other->layout.microbatches;
     return other->time.total < limit;
 }
 
@@ -129,6 +130,31 @@ static void take(struct erg_layout_candidate *candidate, const struct erg_layout
     erg_layout_candidate_release(&own);
 }
 
+/*
+ * Move `move` of 2 x count^2: a layer from one chunk to another; or, of the second half, of every
+ * stage from one on to another one a layer from one of its chunks to another, so that turns of the
+ * same chunk stay alike. False: it is none.
+ */
+static bool move_some(long *chunk_layers, const struct erg_layout *layout, long move)
+{
+    const long stages = layout->pipeline, count = stages * layout->virtual_stages;
+    const bool many = move >= count * count;
+    const long from = move % (count * count) / count, to = move % count;
+    const long first = many ? from % stages : 0, end = many ? to % stages : 0;
+    bool any = false;
+    if (from == to || (many && (from / stages == to / stages || first >= end)))
+        return false;
+    for (long stage = first; stage <= end; stage++) {
+        const long own = many ? from / stages * stages + stage : from;
+        if (chunk_layers[own] == 1)
+            continue;
+        chunk_layers[own]--;
+        chunk_layers[many ? to / stages * stages + stage : to]++;
+        any = true;
+    }
+    return any;
+}
+
 /* Moves layers from chunk to chunk until that makes the candidate no faster, or no slower than its
  * bound, or for a tenth of a second. Returns whether it is faster then. */
 static bool move_layers(struct erg_layout_candidate *candidate,
@@ -137,30 +163,28 @@ static bool move_layers(struct erg_layout_candidate *candidate,
 {
     enum { MOST_PASSES = 40000000 }; /* a tenth of a second */
     const struct erg_layout *layout = &candidate->layout;
-    const long count = layout->pipeline * layout->virtual_stages;
+    const long count = layout->pipeline * layout->virtual_stages, single = count * count;
     const long layers = places->on[0].search->model->layers;
     long *tried = splitter->round_layers, same = 0; /* moves since one was faster */
     long passes_left = MOST_PASSES;
     bool any = false;
-    for (long move = 0; same < count * count && passes_left > 0 &&
+    for (long move = 0; move < 2 * single && passes_left > 0 &&
                         candidate->time.total * (1 - tie) > candidate->bound_s;
-         move = (move + 1) % (count * count)) {
-        long from = move / count, to = move % count;
+         move++) {
         struct erg_layout_candidate other;
-        same++;
         for (long i = 0; i < count; i++)
             tried[i] =
                 erg_layout_chunk_layers(layout, layers, i % layout->pipeline, i / layout->pipeline);
-        if (from == to || tried[from] == 1)
-            continue;
-        tried[from]--;
-        tried[to]++;
-        if (settle(&other, candidate, tried, candidate->time.total * (1 - tie), splitter, stages,
+        same++;
+        if (move_some(tried, layout, move) &&
+            settle(&other, candidate, tried, candidate->time.total * (1 - tie), splitter, stages,
                    places, &passes_left)) {
             take(candidate, &other);
             same = 0;
             any = true;
         }
+        if ((same == 0 && move >= single) || (same < single && move + 1 == single))
+            move = -1; /* single layers as long as one of them is faster */
     }
     return any;
 }

@@ -1,3 +1,4 @@
+/* Engines' constants fitted to measured iterations, and how well they predict others. */
 #include "layout/time/fit.h"
 
 #include "base/least_squares.h"
@@ -20,19 +21,19 @@ void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t coun
 
 /* ---- judging ---- */
 
-struct ranked {
+struct rank_value {
     double value;
     size_t index;
 };
 
 static int by_value(const void *a, const void *b)
 {
-    double x = ((const struct ranked *)a)->value, y = ((const struct ranked *)b)->value;
+    double x = ((const struct rank_value *)a)->value, y = ((const struct rank_value *)b)->value;
     return (x > y) - (x < y);
 }
 
 /* Ranks from 0, the mean of them where values are equal. */
-static void rank(double *ranks, struct ranked *items, size_t count)
+static void rank(double *ranks, struct rank_value *items, size_t count)
 {
     qsort(items, count, sizeof *items, by_value);
     for (size_t i = 0, j; i < count; i = j) {
@@ -59,13 +60,13 @@ struct erg_fit_errors erg_fit_judge(const double *time_s, const struct erg_fit_r
                                     size_t count)
 {
     struct erg_fit_errors errors = {0};
-    struct ranked *items = erg_xcalloc(count, sizeof *items);
+    struct rank_value *items = erg_xcalloc(count, sizeof *items);
     double *ranks[2];
     for (int measured = 0; measured < 2; measured++) {
         for (size_t i = 0; i < count; i++) {
             double tokens = (double)rows[i].batch * (double)rows[i].layout.sequence /
                             (double)erg_layout_gpus(&rows[i].layout);
-            items[i] = (struct ranked){tokens / (measured ? rows[i].time_s : time_s[i]), i};
+            items[i] = (struct rank_value){tokens / (measured ? rows[i].time_s : time_s[i]), i};
         }
         ranks[measured] = erg_xcalloc(count, sizeof *ranks[measured]);
         rank(ranks[measured], items, count);
@@ -91,7 +92,7 @@ static const double row_sd = 0.01;
  * from running away, and what is left of it when the rows do not tell. */
 static const double prior_sd = 10, untold_sd = 1;
 
-struct fitting {
+struct engine_fit {
     const struct erg_fit_request *request;
     size_t constants;
     const struct erg_quantity *numbers[ERG_FIT_MOST_CONSTANTS];
@@ -100,7 +101,7 @@ struct fitting {
     struct erg_engine engine;
 };
 
-static void apply(struct fitting *fitting, const double *logs)
+static void apply(struct engine_fit *fitting, const double *logs)
 {
     const struct erg_engine *start = fitting->request->start;
     fitting->engine = *start;
@@ -113,7 +114,7 @@ static void apply(struct fitting *fitting, const double *logs)
 static int residuals(void *context, const double *logs, double *out, struct erg_error *err)
 {
     (void)err;
-    struct fitting *fitting = context;
+    struct engine_fit *fitting = context;
     const struct erg_fit_request *request = fitting->request;
     apply(fitting, logs);
     for (size_t i = 0; i < request->count; i++) {
@@ -190,7 +191,7 @@ static int check_predicted(const struct erg_fit_request *request, const struct e
 }
 
 /* Fits all rows but those of a fold. */
-static int fit_without(struct fitting *fitting, size_t fold, double *logs, struct erg_error *err)
+static int fit_without(struct engine_fit *fitting, size_t fold, double *logs, struct erg_error *err)
 {
     double sd[ERG_FIT_MOST_CONSTANTS];
     for (size_t k = 0; k < fitting->constants; k++) {
@@ -205,7 +206,7 @@ static int fit_without(struct fitting *fitting, size_t fold, double *logs, struc
     return check_predicted(fitting->request, &fitting->engine, err);
 }
 
-static int find_constants(struct fitting *fitting, struct erg_error *err)
+static int find_constants(struct engine_fit *fitting, struct erg_error *err)
 {
     const char *const *keys = fitting->request->keys;
     for (size_t k = 0; keys[k]; k++) {
@@ -241,7 +242,7 @@ static int find_constants(struct fitting *fitting, struct erg_error *err)
     return 0;
 }
 
-static int check(const struct erg_fit_request *request, struct fitting *fitting,
+static int check(const struct erg_fit_request *request, struct engine_fit *fitting,
                  struct erg_error *err)
 {
     if (find_constants(fitting, err) != 0)
@@ -261,7 +262,7 @@ static int check(const struct erg_fit_request *request, struct fitting *fitting,
 }
 
 /* What an engine's file may not have would be no use to anybody. */
-static int check_fitted(const struct fitting *fitting, const struct erg_fit *fit,
+static int check_fitted(const struct engine_fit *fitting, const struct erg_fit *fit,
                         struct erg_error *err)
 {
     for (size_t k = 0; k < fit->constants; k++) {
@@ -283,7 +284,7 @@ static int check_fitted(const struct fitting *fitting, const struct erg_fit *fit
 }
 
 /* One standard deviation of each constant, by how far the fits without a fold are apart. */
-static int spread(struct fitting *fitting, double logs[][ERG_FIT_MOST_CONSTANTS],
+static int spread(struct engine_fit *fitting, double logs[][ERG_FIT_MOST_CONSTANTS],
                   double *uncertainty, struct erg_error *err)
 {
     size_t folds = fitting->request->folds;
@@ -308,7 +309,7 @@ static int spread(struct fitting *fitting, double logs[][ERG_FIT_MOST_CONSTANTS]
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
                    struct erg_error *err)
 {
-    struct fitting fitting = {.request = request};
+    struct engine_fit fitting = {.request = request};
     if (check(request, &fitting, err) != 0)
         return -1;
     size_t count = request->count, folds = request->folds;

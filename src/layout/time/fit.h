@@ -41,9 +41,9 @@ struct erg_fit_rows {
 
 /*
  * Reads a table: model (a name of the catalogue or a path), sequence, gpus, batch, t, c, p, and
- * time_s or tokens_per_s (of all GPUs together); where they matter l (layers of a chunk) or v (chunks of a stage),
- * microbatch, recompute (none, norms, activation, balanced, full) and offload. Every layout is
- * checked. The rows are to be released, also after a failure.
+ * time_s or tokens_per_s (of all GPUs together); where they matter l (layers of a chunk) or v
+ * (chunks of a stage), microbatch, recompute (none, norms, activation, balanced, full) and offload.
+ * Every layout is checked. The rows are to be released, also after a failure.
  */
 int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_error *err);
 /* Whether the machine says what a time of each row takes: what joins its nodes, where a row was

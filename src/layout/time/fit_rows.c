@@ -10,12 +10,12 @@
 static const double LEAST_UTILISATION = 0.05;
 
 /* Columns of the table; those that it need not have are -1 where it has not. */
-struct columns {
+struct fit_columns {
     size_t model, sequence, gpus, batch, t, c, p;
     ptrdiff_t time, tokens, l, v, microbatch, recompute, offload;
 };
 
-static int find_columns(struct columns *columns, const struct erg_csv *csv, const char *path,
+static int find_columns(struct fit_columns *columns, const struct erg_csv *csv, const char *path,
                         struct erg_error *err)
 {
     if (erg_csv_require(csv, "model", &columns->model, err) ||
@@ -70,7 +70,7 @@ static int optional_long(const struct erg_csv *csv, size_t row, ptrdiff_t column
 }
 
 static int read_recompute(struct erg_layout *layout, const struct erg_csv *csv, size_t row,
-                          const struct columns *columns, struct erg_error *err)
+                          const struct fit_columns *columns, struct erg_error *err)
 {
     if (columns->offload >= 0 &&
         erg_csv_double(csv, row, (size_t)columns->offload, &layout->offload, err) != 0)
@@ -92,7 +92,7 @@ static int read_recompute(struct erg_layout *layout, const struct erg_csv *csv, 
 }
 
 static int read_time(struct erg_fit_row *out, const struct erg_csv *csv, size_t row,
-                     const struct columns *columns, struct erg_error *err)
+                     const struct fit_columns *columns, struct erg_error *err)
 {
     ptrdiff_t column = columns->time >= 0 ? columns->time : columns->tokens;
     double value;
@@ -107,7 +107,7 @@ static int read_time(struct erg_fit_row *out, const struct erg_csv *csv, size_t 
 }
 
 static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t row,
-                    const struct columns *columns, const char *path, struct erg_error *err)
+                    const struct fit_columns *columns, const char *path, struct erg_error *err)
 {
     struct erg_fit_row out = {.weight = 1, .line = erg_csv_line(csv, row)};
     struct erg_layout *layout = &out.layout;
@@ -148,7 +148,7 @@ static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t
 int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_error *err)
 {
     struct erg_csv *csv;
-    struct columns columns;
+    struct fit_columns columns;
     *rows = (struct erg_fit_rows){0};
     if (erg_csv_load(&csv, path, err) != 0)
         return -1;

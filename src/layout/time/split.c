@@ -1,3 +1,5 @@
+/* The fastest split of layers over stages, exactly: by the levels that the longest stage can have.
+ */
 #include "layout/time/split.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* The closed form of an iteration: passes of a layer, stages, the pipeline. */
 #include "layout/time/time.h"
 
 #include "layout/memory/stage_memory.h"
@@ -153,7 +154,7 @@ double erg_time_score_bytes(const struct erg_engine *engine, long heads, bool ba
 }
 
 /* What the sums over an op list need. */
-struct pass {
+struct pass_rates {
     const struct erg_time_request *request;
     double scores; /* of one layer's attention on this GPU */
     long heads;    /* whose scores they are, of all sequences */
@@ -169,7 +170,7 @@ static double memory_s(const struct erg_time_request *request, double bytes)
 }
 
 /* HBM bytes of a memory-bound op of a layer. */
-static double memory_bytes(const struct pass *pass, const struct erg_model_op *op)
+static double memory_bytes(const struct pass_rates *pass, const struct erg_model_op *op)
 {
     const struct erg_engine *engine = pass->request->engine;
     double bytes = 0;
@@ -180,7 +181,7 @@ static double memory_bytes(const struct pass *pass, const struct erg_model_op *o
     return op->group == ERG_GROUP_ACTIVATION ? bytes * engine->activation_factor : bytes;
 }
 
-static double product_s(const struct pass *pass, const struct erg_model_op *op)
+static double product_s(const struct pass_rates *pass, const struct erg_model_op *op)
 {
     const struct erg_engine *engine = pass->request->engine;
     double flops = 0;
@@ -191,7 +192,7 @@ static double product_s(const struct pass *pass, const struct erg_model_op *op)
 
 /* An attention that keeps all scores computes the masked half, too: two products forward and four
  * backward, where the fused kernel's backward pass has a fifth. */
-static double attention_s(const struct pass *pass, const struct erg_model_op *op)
+static double attention_s(const struct pass_rates *pass, const struct erg_model_op *op)
 {
     const struct erg_engine *engine = pass->request->engine;
     double bytes = erg_time_score_bytes(engine, pass->heads, pass->backward);
@@ -204,7 +205,7 @@ static double attention_s(const struct pass *pass, const struct erg_model_op *op
            memory_s(pass->request, bytes * pass->scores);
 }
 
-static double collective_s(const struct pass *pass, const struct erg_comm *comm)
+static double collective_s(const struct pass_rates *pass, const struct erg_comm *comm)
 {
     bool reduce = comm->kind == ERG_COMM_ALLREDUCE;
     double bandwidth = reduce ? pass->tensor_bandwidth : pass->context_bandwidth;
@@ -213,7 +214,8 @@ static double collective_s(const struct pass *pass, const struct erg_comm *comm)
 }
 
 /* Adds up one pass of one layer; returns its sum. */
-static double sum_pass(double *items, const struct pass *pass, const struct erg_model_ops *ops)
+static double sum_pass(double *items, const struct pass_rates *pass,
+                       const struct erg_model_ops *ops)
 {
     const struct erg_engine *engine = pass->request->engine;
     double passes = pass->backward ? 2 : 1, sum = 0;
@@ -241,7 +243,7 @@ static double sum_pass(double *items, const struct pass *pass, const struct erg_
 }
 
 /* What a mode runs again of norms and activation. */
-static double again_s(const struct pass *pass, const struct erg_model_ops *forward,
+static double again_s(const struct pass_rates *pass, const struct erg_model_ops *forward,
                       enum erg_recompute recompute)
 {
     double bytes = 0;
@@ -256,7 +258,7 @@ static double again_s(const struct pass *pass, const struct erg_model_ops *forwa
 }
 
 /* Fills the items of the head, both directions; returns its time. */
-static double head_s(double *items, const struct pass *pass, const struct erg_model *model,
+static double head_s(double *items, const struct pass_rates *pass, const struct erg_model *model,
                      const struct erg_model_shape *shape)
 {
     const struct erg_engine *engine = pass->request->engine;
@@ -312,7 +314,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
         .fused_kernels = engine->fused_kernels,
     };
     bool grouped = model.kv_heads < model.heads;
-    struct pass pass = {
+    struct pass_rates pass = {
         .request = request,
         .scores = (double)microbatch * (double)sequence * (double)sequence * (double)model.heads /
                   (double)(tensor * context),

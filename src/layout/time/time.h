@@ -211,18 +211,10 @@ void erg_time_follow_places(struct erg_time *time, struct erg_time_follower *fol
                             const struct erg_time_place *places, size_t count,
                             const struct erg_layout *layout);
 
-/*
- * Seconds of the pipeline when its schedule is followed pass by pass, all at full speed, without
- * waits for copies and without erg_time_passage(). Groups of as many microbatches as there are
- * stages repeat themselves after the first ones: as soon as all passes of a group end as much later
- * than those of the one before, the groups between the first and the last are not followed one by
- * one.
- */
+/* Seconds of the pipeline when its schedule is followed pass by pass, all at full speed, without
+ * waits for copies and without erg_time_passage(). */
 double erg_time_followed(struct erg_time_follower *follower, const struct erg_time_place *places,
                          const struct erg_layout *layout);
-
-/* How many passes have been followed so far: what following costs. */
-uint64_t erg_time_followed_passes(const struct erg_time_follower *follower);
 
 /* The exposed part of a message from each stage to the next and back, from the last to the first:
  * hops_s[pipeline]. */

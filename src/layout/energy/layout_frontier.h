@@ -3,8 +3,8 @@
  * frontiers of several layouts to the one that a bound or a goal asks for.
  *
  * Every pass of one microbatch through one chunk (an instruction, iteration/iteration.h) may run at
- * its own clock; the options of an instruction are those of energy.h at the clocks that a search
- * considers for the GPU. The layout's schedule is solved exactly for all deadlines, with the
+ * its own clock; the options of an instruction are those of layout_energy.h at the clocks that a
+ * search considers for the GPU. The layout's schedule is solved exactly for all deadlines, with the
  * exposed part of messages as latency between stages. Then come the waits for copies, the sums of
  * gradients and the optimizer, at the lowest clock at which memory-bound kernels are no slower.
  * Layouts that save energy at no cost in time (an uneven split leaves stages waiting) show it here.
@@ -23,7 +23,7 @@
 
 #include "frontier/goal.h"
 #include "iteration/iteration.h"
-#include "layout/energy/energy.h"
+#include "layout/energy/layout_energy.h"
 
 /* Such pipelines take some ten seconds at most with nine clocks, deadlines that are not near the
  * fastest time far less. */
@@ -34,7 +34,7 @@ struct erg_layout_frontier_request {
     const struct erg_layout *layout;                /* checked: erg_layout_check() */
     /* Where stages lie, in the order of the pipeline, and how long an iteration takes with
      * everything at the highest clock. Several kinds of GPUs change their clocks each by its own
-     * ladder. 0: all on GPUs of `energy`. */
+     * table. 0: all on GPUs of `energy`. */
     const struct erg_time_place *places;
     size_t place_count; /* at most ERG_LAYOUT_MOST_KINDS */
     double closed_s;
@@ -52,7 +52,6 @@ struct erg_layout_frontier_request {
     size_t deadline_count;
     const double *times_s; /* likewise, but near is enough: to show a frontier */
     size_t time_count;
-    bool tries; /* plans for these are searched no harder than others, to compare layouts */
 };
 
 /* Of a layout's pipeline. */
@@ -72,8 +71,8 @@ struct erg_layout_frontier {
     size_t table_count;
     struct erg_layout_tail tail; /* what follows the pipeline, and the drift */
     double tail_clock_mhz;
-    double drift_s;          /* of the tail: what the closed form counts beyond the schedule */
-    double replicas, idle_w; /* of the pipeline; of GPUs that are held and have no work */
+    double drift_s;  /* of the tail: what the closed form counts beyond the schedule */
+    double replicas; /* of the pipeline */
 };
 
 /* Some milliseconds; from some thousand instructions on seconds. Fails only when interrupted. To be

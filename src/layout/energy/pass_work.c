@@ -1,5 +1,5 @@
 /* What the passes of a layer and of the head do, and what that takes at a clock. */
-#include "layout/energy/energy.h"
+#include "layout/energy/layout_energy.h"
 
 #include "device/emulated/power.h"
 

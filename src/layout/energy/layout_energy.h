@@ -56,7 +56,6 @@ enum erg_layout_energy_item {
     ERG_LAYOUT_ENERGY_ACTIVE,  /* while it works, beyond static power */
     ERG_LAYOUT_ENERGY_STATIC,  /* while it works */
     ERG_LAYOUT_ENERGY_WAITING, /* at blocking power */
-    ERG_LAYOUT_ENERGY_IDLE,    /* of GPUs that are held and have no work */
     ERG_LAYOUT_ENERGY_ITEMS,
 };
 const char *erg_layout_energy_item_name(enum erg_layout_energy_item item); /* "linear", … */
@@ -75,17 +74,7 @@ struct erg_layout_energy_request {
     struct erg_time_request time;
     const struct erg_gpu *gpu;
     double rates_mhz; /* 0: the rates were measured under the GPU's cap; see above */
-    long held_gpus; /* as many are kept for the job, the unused ones idle; 0: those of the layout */
 };
-
-/* `clock_mhz`: requested, within what the GPU can be locked to; 0: the highest. `uneven_s`: by how
- * much the schedule is longer than the closed form (ERG_TIME_UNEVEN), which all GPUs wait. The
- * layout is checked: erg_layout_check(). */
-void erg_layout_energy(struct erg_layout_energy *energy,
-                       const struct erg_layout_energy_request *request,
-                       const struct erg_layout *layout, double clock_mhz, double uneven_s);
-
-/* ---- the steps apart, for a search ---- */
 
 enum erg_layout_pass {
     ERG_PASS_FORWARD, /* of a layer */
@@ -136,8 +125,7 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
 
 /* Stages that follow each other on GPUs of one kind. */
 struct erg_layout_energy_place {
-    const struct erg_layout_energy_request
-        *request; /* of the kind; held GPUs count for the first */
+    const struct erg_layout_energy_request *request; /* of the kind */
     const struct erg_time_place *time;
     const struct erg_layout_costs *costs;
 };

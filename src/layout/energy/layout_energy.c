@@ -1,5 +1,5 @@
 /* The energy of a layout: stages and the iteration. */
-#include "layout/energy/energy.h"
+#include "layout/energy/layout_energy.h"
 
 #include <math.h>
 
@@ -12,7 +12,6 @@ const char *erg_layout_energy_item_name(enum erg_layout_energy_item item)
         [ERG_LAYOUT_ENERGY_HEAD] = "head",           [ERG_LAYOUT_ENERGY_GRADIENTS] = "gradients",
         [ERG_LAYOUT_ENERGY_OPTIMIZER] = "optimizer", [ERG_LAYOUT_ENERGY_ACTIVE] = "active",
         [ERG_LAYOUT_ENERGY_STATIC] = "static",       [ERG_LAYOUT_ENERGY_WAITING] = "waiting",
-        [ERG_LAYOUT_ENERGY_IDLE] = "idle",
     };
     return names[item];
 }
@@ -222,7 +221,6 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                const struct erg_layout_energy_place *places, size_t count,
                                const struct erg_layout *layout, double uneven_s)
 {
-    const struct erg_layout_energy_request *request = places->request;
     long gpus = erg_layout_gpus(layout);
     double replicas = (double)(gpus / layout->pipeline);
     struct erg_layout_tail tail;
@@ -235,36 +233,10 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
         energy->total_j += energy->items[i];
     }
     energy->gpu_power_w = energy->total_j / energy->time_s / (double)gpus;
-    if (request->held_gpus > gpus) {
-        double idle_j = request->gpu->idle_power_w * (double)(request->held_gpus - gpus);
-        energy->items[ERG_LAYOUT_ENERGY_IDLE] = idle_j * energy->time_s;
-        energy->total_j += energy->items[ERG_LAYOUT_ENERGY_IDLE];
-    }
     energy->power_w = energy->total_j / energy->time_s;
     for (size_t i = 0; i < count; i++) {
         const struct erg_pass_cost *passes = places[i].costs->passes;
         energy->clock_mhz = fmin(energy->clock_mhz, fmin(passes[ERG_PASS_FORWARD].clock_mhz,
                                                          passes[ERG_PASS_BACKWARD].clock_mhz));
     }
-}
-
-void erg_layout_energy(struct erg_layout_energy *energy,
-                       const struct erg_layout_energy_request *request,
-                       const struct erg_layout *layout, double clock_mhz, double uneven_s)
-{
-    long gpus = erg_layout_gpus(layout);
-    struct erg_time_parts parts;
-    struct erg_layout_work work;
-    struct erg_layout_costs costs;
-    erg_time_parts_init(&parts, &request->time, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
-    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
-    erg_layout_costs_at(&costs, request, &work, clock_mhz);
-    struct erg_time_place time;
-    erg_time_place_init(&time, &request->time, &parts, layout,
-                        erg_time_group_bandwidth(&request->time, layout->tensor,
-                                                 layout->context * layout->data, gpus));
-    const struct erg_layout_energy_place place = {request, &time, &costs};
-    erg_layout_energy_compose(energy, &place, 1, layout, uneven_s);
 }

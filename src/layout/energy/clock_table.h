@@ -1,0 +1,107 @@
+/*
+ * What the passes of layouts cost at every clock that a search considers: one table for all layouts
+ * of the same degrees, microbatch and sequence on one kind of GPUs, whatever their stages are; and
+ * a layout with the tables of the GPUs that its stages lie on.
+ */
+#ifndef ERG_LAYOUT_ENERGY_CLOCK_TABLE_H
+#define ERG_LAYOUT_ENERGY_CLOCK_TABLE_H
+
+#include "layout/energy/layout_frontier.h"
+
+struct erg_clock_table {
+    const struct erg_layout_energy_request *request;
+    struct erg_time_parts parts;
+    /* The highest clock first, then from what the cap leaves of it down to the lowest: what is
+     * requested above that changes nothing. */
+    struct erg_clock_row {
+        int clock_mhz;
+        struct erg_layout_costs costs;
+    } * rows;
+    size_t count;
+    /* Of what follows the pipeline: at the lowest clock at which memory-bound kernels take no
+     * longer than at the highest. */
+    struct erg_clock_row tail;
+};
+
+/*
+ * `clocks`: about so many, evenly; 0: all that a search considers. `request` must outlive it. Takes
+ * some microseconds and one more a clock. To be released.
+ */
+void erg_clock_table_init(struct erg_clock_table *table,
+                          const struct erg_layout_energy_request *request,
+                          const struct erg_layout *layout, size_t clocks);
+void erg_clock_table_release(struct erg_clock_table *table);
+
+/* ---- a layout with the tables of its GPUs ---- */
+
+struct erg_clocked_layout {
+    const struct erg_layout *layout;
+    const struct erg_clock_table *tables;                /* [count] */
+    struct erg_time_place places[ERG_LAYOUT_MOST_KINDS]; /* [count], in the pipeline's order */
+    size_t count;
+    double closed_s; /* of an iteration with everything at the highest clocks (layout_energy.h) */
+    struct erg_clock_table own[ERG_LAYOUT_MOST_KINDS];
+    size_t own_count;
+};
+
+/* As many of the request's `clocks`; its points and times do not count. To be released, and not
+ * moved. */
+void erg_clocked_layout_init(struct erg_clocked_layout *clocked,
+                             const struct erg_layout_frontier_request *request);
+
+/* On one kind of GPUs, whose table is another's. `uneven_s`: ERG_TIME_UNEVEN. */
+void erg_clocked_layout_on(struct erg_clocked_layout *clocked, const struct erg_clock_table *table,
+                           const struct erg_layout *layout, double uneven_s);
+void erg_clocked_layout_release(struct erg_clocked_layout *clocked);
+
+/* The table of a stage's GPUs: its index. */
+static inline size_t erg_clocked_layout_place(const struct erg_clocked_layout *clocked, long stage)
+{
+    size_t place = 0;
+    while (stage >= clocked->places[place].end)
+        place++;
+    return place;
+}
+
+/* Of one instruction of a chunk, at the clock of a row. */
+struct erg_pass_cost erg_clocked_layout_cost(const struct erg_clocked_layout *clocked, long stage,
+                                             long chunk, bool backward, size_t row);
+
+/* What a GPU that waits draws, the mean over the stages. */
+double erg_clocked_layout_waiting_w(const struct erg_clocked_layout *clocked);
+
+/* Schedule, stages, microbatches, the power of waiting (the mean over the stages), and between the
+ * stages the latencies of messages, for which there is room in `hop_latency_s` [pipeline]. */
+struct erg_pipeline erg_clocked_layout_pipeline(const struct erg_clocked_layout *clocked,
+                                                double *hop_latency_s);
+
+/*
+ * The options of every instruction, the highest clock first; recipe: the clock in MHz. The solver
+ * knows one power of waiting for all stages, the mean. While a stage works it does not wait, so
+ * what its own GPUs would draw more or less than that is taken off or added there; over the
+ * iteration both come out right. As many as erg_clocked_layout_table_count(), to be released by
+ * erg_clocked_layout_free_tables().
+ */
+struct erg_frontier *erg_clocked_layout_tables(const struct erg_clocked_layout *clocked);
+void erg_clocked_layout_free_tables(struct erg_frontier *tables, size_t count);
+
+static inline size_t erg_clocked_layout_table_count(const struct erg_layout *layout)
+{
+    return (size_t)(2 * layout->pipeline * layout->virtual_stages);
+}
+
+/* Seconds of a pipeline with every instruction at its first option, or at its last one: some ten
+ * nanoseconds an instruction. */
+int erg_pipeline_time(double *time_s, const struct erg_pipeline *pipeline,
+                      const struct erg_frontier *tables, bool last, struct erg_error *err);
+
+/*
+ * What follows the pipeline, over all GPUs, at the clocks of the tables' tails: erg_layout_tail(),
+ * the bytes of messages between stages, whose time is the pipeline's, and the drift, which it
+ * returns: what the closed form counts beyond the schedule is waiting. `pipeline_s`: of the
+ * schedule at the highest clocks; INFINITY: there is no drift.
+ */
+double erg_clocked_layout_tail(struct erg_layout_tail *tail,
+                               const struct erg_clocked_layout *clocked, double pipeline_s);
+
+#endif
