@@ -2,7 +2,7 @@
 #include "memory_world.h"
 
 #include "base/random.h"
-#include "layout/memory/simulation.h"
+#include "layout/memory/memory_simulation.h"
 #include "layout/memory/smallest_change.h"
 
 static const double GiB = 0x1p30;

@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct values {
+struct doctor_values {
     const char *gpus;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct doctor_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
      .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
@@ -144,7 +144,7 @@ static void print_text(const struct erg_doctor *doctor)
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     (void)err;
-    const struct values *values = call->values;
+    const struct doctor_values *values = call->values;
     struct erg_doctor doctor;
     erg_doctor_examine(&doctor, values->gpus, watch_s);
     if (call->common.json)
@@ -160,7 +160,7 @@ const struct erg_command erg_cmd_doctor = {
     .summary = "what this machine can and cannot do for ergon, and why",
     .arguments = "",
     .common = ERG_COMMON_JSON,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct doctor_values),
     .options = options,
     .details = "Looks at every GPU with every metric and at how its sensors move, at CPU energy,\n"
                "permissions, CUDA's libraries and disk. Each line says ok, limited or missing, and "

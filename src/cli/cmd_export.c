@@ -3,7 +3,7 @@
 
 #include "telemetry/recording.h"
 
-struct values {
+struct export_values {
     int format;
     const char *output;
 };
@@ -12,7 +12,7 @@ static const char *const formats[] = {"csv", "jsonl", "chrome", NULL};
 static const enum erg_export_format export_formats[] = {ERG_EXPORT_CSV, ERG_EXPORT_JSONL,
                                                         ERG_EXPORT_CHROME};
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct export_values, member)
 static const struct erg_option options[] = {
     {"format", 'f', ERG_OPTION_CHOICE, "KIND", AT(format), .choices = formats, .required = true,
      .help = "rows, one object per line, or counters for Perfetto and chrome://tracing"},
@@ -23,7 +23,7 @@ static const struct erg_option options[] = {
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct export_values *values = call->values;
     return erg_recording_export(call->arguments[0], export_formats[values->format], values->output,
                                 err);
 }
@@ -35,7 +35,7 @@ const struct erg_command erg_cmd_export = {
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_FEW,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct export_values),
     .options = options,
     .details = "Reads what \"ergon record\" wrote, also one whose writer was killed: what is whole "
                "is exported.",

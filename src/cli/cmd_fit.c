@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct values {
+struct fit_values {
     const char *job, *cluster, *engine, *keys, *output;
     long folds;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct fit_values, member)
 static const struct erg_option options[] = {
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine), .required = true,
      .help = "name or file of the engine whose constants are the start, and stay where not fitted"},
@@ -36,7 +36,7 @@ static const struct erg_option options[] = {
 
 /* Everything of one call. */
 struct fit_call {
-    const struct values *values;
+    const struct fit_values *values;
     const char *rows_path;
     struct erg_fit_rows rows;
     struct erg_engine *start;
@@ -63,7 +63,7 @@ static int set_machine(struct fit_call *at, const char *path, const struct erg_g
 
 static int find_machine(struct fit_call *at, struct erg_error *err)
 {
-    const struct values *values = at->values;
+    const struct fit_values *values = at->values;
     if (!values->job == !values->cluster)
         return erg_fail(err, ERG_USAGE,
                         "expected --cluster FILE or --job JOB.yaml, one of them: it says what the "
@@ -218,7 +218,7 @@ static int write_engine(const struct fit_call *at, struct erg_error *err)
             isinf(at->fit.uncertainty[k])
                 ? "the fitted rows do not tell it"
                 : erg_arena_printf(&arena, "fitted; +- %.1f %%", 100 * at->fit.uncertainty[k]);
-    const struct values *values = at->values;
+    const struct fit_values *values = at->values;
     const char *heading = erg_arena_printf(
         &arena,
         "Fitted to %zu measured iterations: mean error %.2f %%, of rows held out %.2f %%. By\n"
@@ -269,7 +269,7 @@ const struct erg_command erg_cmd_fit = {
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_JSON,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct fit_values),
     .options = options,
     .details =
         "ROWS.csv has a row for every measured iteration, with the columns model (a name of the\n"

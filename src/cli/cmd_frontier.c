@@ -15,7 +15,7 @@
 
 enum format { TABLE, CSV, JSON };
 
-struct values {
+struct frontier_values {
     long microbatches, virtual_stages, points;
     int schedule, format;
     double blocking_power_w, p2p_latency_s, unit_s, deadline_s, energy_budget_j;
@@ -30,7 +30,7 @@ static const struct erg_option options[] = {
      .letter = 'm',
      .type = ERG_OPTION_LONG,
      .argument = "M",
-     .offset = offsetof(struct values, microbatches),
+     .offset = offsetof(struct frontier_values, microbatches),
      .least = 1,
      .most = 1000000,
      .required = true,
@@ -38,14 +38,14 @@ static const struct erg_option options[] = {
     {.name = "schedule",
      .type = ERG_OPTION_CHOICE,
      .argument = "NAME",
-     .offset = offsetof(struct values, schedule),
+     .offset = offsetof(struct frontier_values, schedule),
      .choices = schedules,
      .default_text = "1f1b",
      .help = "pipeline schedule"},
     {.name = "virtual-stages",
      .type = ERG_OPTION_LONG,
      .argument = "V",
-     .offset = offsetof(struct values, virtual_stages),
+     .offset = offsetof(struct frontier_values, virtual_stages),
      .least = 1,
      .most = 4096,
      .default_text = "1",
@@ -54,14 +54,14 @@ static const struct erg_option options[] = {
      .letter = 'p',
      .type = ERG_OPTION_DOUBLE,
      .argument = "W",
-     .offset = offsetof(struct values, blocking_power_w),
+     .offset = offsetof(struct frontier_values, blocking_power_w),
      .least = 0,
      .most = 1e6,
      .help = "power of a GPU that waits for its neighbours; 0 unless given"},
     {.name = "p2p-latency",
      .type = ERG_OPTION_DOUBLE,
      .argument = "S",
-     .offset = offsetof(struct values, p2p_latency_s),
+     .offset = offsetof(struct frontier_values, p2p_latency_s),
      .least = 0,
      .most = 1e6,
      .default_text = "0",
@@ -69,7 +69,7 @@ static const struct erg_option options[] = {
     {.name = "unit",
      .type = ERG_OPTION_DOUBLE,
      .argument = "S",
-     .offset = offsetof(struct values, unit_s),
+     .offset = offsetof(struct frontier_values, unit_s),
      .least = 1e-12,
      .most = 1e6,
      .help = "resolution of planned times in seconds; as fine as fits unless given"},
@@ -77,7 +77,7 @@ static const struct erg_option options[] = {
      .letter = 'n',
      .type = ERG_OPTION_LONG,
      .argument = "N",
-     .offset = offsetof(struct values, points),
+     .offset = offsetof(struct frontier_values, points),
      .least = 2,
      .most = 100000,
      .default_text = "100",
@@ -85,27 +85,27 @@ static const struct erg_option options[] = {
     {.name = "deadline",
      .type = ERG_OPTION_DOUBLE,
      .argument = "S",
-     .offset = offsetof(struct values, deadline_s),
+     .offset = offsetof(struct frontier_values, deadline_s),
      .least = 1e-12,
      .most = 1e15,
      .help = "print only the plan of least energy within this time"},
     {.name = "energy-budget",
      .type = ERG_OPTION_DOUBLE,
      .argument = "J",
-     .offset = offsetof(struct values, energy_budget_j),
+     .offset = offsetof(struct frontier_values, energy_budget_j),
      .least = 1e-12,
      .most = 1e15,
      .help = "print only the fastest plan within this energy"},
     {.name = "plan",
      .type = ERG_OPTION_FILE,
      .argument = "FILE",
-     .offset = offsetof(struct values, plan),
+     .offset = offsetof(struct frontier_values, plan),
      .help = "write all points, the selected one (default: the fastest) marked, as a plan"},
     {.name = "format",
      .letter = 'f',
      .type = ERG_OPTION_CHOICE,
      .argument = "FORMAT",
-     .offset = offsetof(struct values, format),
+     .offset = offsetof(struct frontier_values, format),
      .choices = formats,
      .help = "what to print; a table unless given"},
     {0},
@@ -120,7 +120,7 @@ struct result {
 };
 
 /* `hop_latency_s` has room for as many as virtual stages. */
-static int build_request(const struct values *values, const struct erg_profile *profile,
+static int build_request(const struct frontier_values *values, const struct erg_profile *profile,
                          const char *file, double *hop_latency_s,
                          struct erg_iteration_request *request, struct erg_error *err)
 {
@@ -163,7 +163,7 @@ static int build_request(const struct values *values, const struct erg_profile *
     return 0;
 }
 
-static struct erg_goal goal_of(const struct values *values)
+static struct erg_goal goal_of(const struct frontier_values *values)
 {
     if (!isnan(values->deadline_s))
         return (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = values->deadline_s};
@@ -171,9 +171,9 @@ static struct erg_goal goal_of(const struct values *values)
         ERG_FASTEST, .energy_j = isnan(values->energy_budget_j) ? 0 : values->energy_budget_j};
 }
 
-static int select_plan(const struct values *values, const struct erg_iteration_request *request,
-                       struct erg_iteration *iteration, struct result *result,
-                       struct erg_error *err)
+static int select_plan(const struct frontier_values *values,
+                       const struct erg_iteration_request *request, struct erg_iteration *iteration,
+                       struct result *result, struct erg_error *err)
 {
     const struct erg_goal goal = goal_of(values);
     result->selected = goal.deadline_s > 0 || goal.energy_j > 0;
@@ -263,7 +263,7 @@ static void print_json(const struct result *result)
 static int write_plan(const struct erg_invocation *call, const struct erg_iteration *iteration,
                       const struct erg_frontier *tables, size_t chosen, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct frontier_values *values = call->values;
     const struct erg_goal goal = goal_of(values);
     struct erg_plan *plan = erg_plan_new();
     plan->seed = call->common.seed == ERG_NOT_GIVEN ? 0 : call->common.seed;
@@ -290,7 +290,7 @@ static int write_plan(const struct erg_invocation *call, const struct erg_iterat
 static int solve_and_print(const struct erg_invocation *call, const struct erg_profile *profile,
                            double *hop_latency_s, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct frontier_values *values = call->values;
     struct erg_iteration_request request;
     struct erg_iteration iteration;
     if (build_request(values, profile, call->arguments[0], hop_latency_s, &request, err) != 0)
@@ -322,7 +322,7 @@ static int solve_and_print(const struct erg_invocation *call, const struct erg_p
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct frontier_values *values = call->values;
     if (!isnan(values->deadline_s) && !isnan(values->energy_budget_j))
         return erg_fail(err, ERG_USAGE,
                         "The options --deadline and --energy-budget exclude each other: each "
@@ -348,7 +348,7 @@ const struct erg_command erg_cmd_frontier = {
     .arguments = "PROFILE.csv",
     .least_arguments = 1,
     .most_arguments = 1,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct frontier_values),
     .options = options,
     .details =
         "PROFILE.csv has the columns stage,instruction,frequency,time,energy: the time in s and\n"

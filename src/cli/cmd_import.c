@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct values {
+struct import_values {
     const char *output, *cluster, *profiles;
     long gpus, batch;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct import_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "calculon: write config.json, gpu.yaml, engine.yaml and job.yaml there"},
@@ -72,7 +72,7 @@ static int read_system(struct erg_calculon_system *system, const char *path, str
 static void print(const struct erg_invocation *call, const struct erg_job *job,
                   const struct erg_gpu *base)
 {
-    const struct values *values = call->values;
+    const struct import_values *values = call->values;
     double parameters = erg_model_parameters(job->model);
     long gpus = erg_cluster_gpus(&job->cluster);
     if (call->common.json) {
@@ -99,7 +99,7 @@ static void print(const struct erg_invocation *call, const struct erg_job *job,
 
 static int import_calculon(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct import_values *values = call->values;
     const char *const *arguments = call->arguments;
     const struct erg_job_overrides overrides = {.any_layout = true};
     struct erg_calculon_model model;
@@ -160,7 +160,7 @@ static void say_imported(const struct erg_trace_import *import, const char *path
  */
 static int import_trace(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct import_values *values = call->values;
     const char *log = call->arguments[1];
     const uint64_t seed = call->common.seed == ERG_NOT_GIVEN ? 0 : (uint64_t)call->common.seed;
     struct erg_fleet *fleet;
@@ -185,7 +185,7 @@ static int import_trace(const struct erg_invocation *call, struct erg_error *err
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct import_values *values = call->values;
     const char *what = call->arguments[0];
     if (!strcmp(what, formats[CALCULON]))
         return import_calculon(call, err);
@@ -208,7 +208,7 @@ const struct erg_command erg_cmd_import = {
     .argument_choices = formats,
     .least_arguments = 2,
     .most_arguments = 3,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct import_values),
     .options = options,
     .details =
         "calculon: what a system does not say, power above all, is taken from the GPU of the\n"

@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-struct values {
+struct measure_values {
     long repeats, warmups;
     const char *gpus, *output;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct measure_values, member)
 static const struct erg_option options[] = {
     {"repeat", 'r', ERG_OPTION_LONG, "N", AT(repeats), 1, 100000, .default_text = "1",
      .help = "run the command N times and report the spread"},
@@ -124,8 +124,8 @@ static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *
 
 /* Runs warm-ups and repeats until one fails or a signal comes; *end is the last run's. */
 static int run_all(const struct sources *sources, const struct erg_child_signals *signals,
-                   const struct values *values, struct erg_runs *runs, struct erg_child_end *end,
-                   struct erg_error *err)
+                   const struct measure_values *values, struct erg_runs *runs,
+                   struct erg_child_end *end, struct erg_error *err)
 {
     const char *const *command = runs->command;
     *end = (struct erg_child_end){0};
@@ -156,7 +156,7 @@ static int run_all(const struct sources *sources, const struct erg_child_signals
 static int report(const struct erg_invocation *call, const struct erg_runs *runs,
                   struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct measure_values *values = call->values;
     struct erg_text text = {0};
     int result = 0;
     if (call->common.json) {
@@ -178,7 +178,7 @@ static int report(const struct erg_invocation *call, const struct erg_runs *runs
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct measure_values *values = call->values;
     struct sources sources = {0};
     struct erg_runs runs = {.command = call->arguments};
     struct erg_child_signals signals;
@@ -201,7 +201,7 @@ const struct erg_command erg_cmd_measure = {
     .least_arguments = 1,
     .most_arguments = SIZE_MAX,
     .common = ERG_COMMON_JSON,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct measure_values),
     .options = options,
     .details =
         "Runs the command and reports its time, the energy of each GPU from two sources, CPU "

@@ -13,13 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-struct values {
+struct monitor_values {
     const char *gpus;
     long interval_ms;
     bool once;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct monitor_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
      .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
@@ -114,7 +114,7 @@ static int show(struct erg_live *live, int interval_ms, struct erg_error *err)
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct monitor_values *values = call->values;
     bool once = values->once || call->common.json;
     struct erg_sampler_options pace =
         erg_live_pace(values->interval_ms < READ_MS ? values->interval_ms : READ_MS);
@@ -140,7 +140,7 @@ const struct erg_command erg_cmd_monitor = {
     .summary = "a live view of power, energy, heat and clocks of every GPU",
     .arguments = "",
     .common = ERG_COMMON_JSON,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct monitor_values),
     .options = options,
     .details = "Shows for each GPU its power against the cap, clock, heat, use, traffic, energy "
                "since the\nstart, why the clock is held down, and the history of its power. q "

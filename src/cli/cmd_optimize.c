@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct values {
+struct optimize_values {
     const char *folder, *methods;
     int search, device;
     long microbatches, microbatch_size, sequence;
@@ -32,7 +32,7 @@ static const char *const searches[] = {"gp", "trees", "random", "exhaustive", NU
 static const char *const devices[] = {"emulated", "cuda", NULL};
 enum { DEVICE_CUDA = 1 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct optimize_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(folder), .default_text = "ergon-out",
      .help = "folder for plan.json, report.html, trace.json, profile.csv, measurements.csv and "
@@ -81,7 +81,7 @@ static int parse_methods(const char *list, bool *methods, struct erg_error *err)
 
 static int load_job(const struct erg_invocation *call, struct erg_job **job, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct optimize_values *values = call->values;
     struct erg_job_overrides overrides = {0};
     uint64_t seed = (uint64_t)call->common.seed;
     if (values->microbatches != ERG_NOT_GIVEN)
@@ -242,7 +242,7 @@ static void warn_of_memory(const struct erg_job *job, const char *path)
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct optimize_values *values = call->values;
     struct erg_optimize_request request = {0};
     struct erg_job *job = NULL;
     struct erg_text store = {0};
@@ -287,7 +287,7 @@ const struct erg_command erg_cmd_optimize = {
     .arguments = "JOB.yaml",
     .least_arguments = 1,
     .most_arguments = 1,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct optimize_values),
     .options = options,
     .details = "Measures the job's partitions and layers on the device, composes them into the "
                "frontier of\nits training iteration, compares it with the baselines and writes "

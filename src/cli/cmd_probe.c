@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct values {
+struct probe_values {
     const char *calibrate, *rows, *from, *base;
     int device;
     long gpus;
@@ -27,7 +27,7 @@ struct values {
 static const char *const devices[] = {"cuda", "emulated", NULL};
 enum { DEVICE_CUDA };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct probe_values, member)
 static const struct erg_option options[] = {
     {"calibrate", 'c', ERG_OPTION_FILE, "FILE.yaml", AT(calibrate),
      .help = "write the constants that explain the measurements, as a GPU that jobs can name"},
@@ -49,7 +49,7 @@ static const struct erg_option options[] = {
 
 /* Everything of one call. */
 struct probe_call {
-    const struct values *values;
+    const struct probe_values *values;
     bool real;           /* GPUs of this machine are measured */
     bool leads;          /* rank 0 */
     int gpus;            /* of a real machine as many as ranks */
@@ -214,7 +214,7 @@ static int load_base(struct probe_call *at, struct erg_error *err)
 
 static void name_rows(struct probe_call *at)
 {
-    const struct values *values = at->values;
+    const struct probe_values *values = at->values;
     if (values->rows)
         at->rows_path = erg_xstrdup(values->rows);
     if (values->rows || !values->calibrate)
@@ -225,7 +225,7 @@ static void name_rows(struct probe_call *at)
     at->rows_path = path.data;
 }
 
-static int check_values(const struct values *values, struct erg_error *err)
+static int check_values(const struct probe_values *values, struct erg_error *err)
 {
     if (values->from && values->rows)
         return erg_fail(err, ERG_USAGE,
@@ -322,7 +322,7 @@ static int probe(struct probe_call *at, const struct erg_invocation *call, struc
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct probe_values *values = call->values;
     bool real = values->device == DEVICE_CUDA && !values->from;
     struct erg_launch_environment env = {.rank = erg_launch_own_rank()};
     if (check_values(values, err) || (real && erg_launch_environment_read(&env, err)))
@@ -340,7 +340,7 @@ const struct erg_command erg_cmd_probe = {
     .name = "probe",
     .summary = "measure what the GPUs of this machine can do",
     .arguments = "",
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct probe_values),
     .options = options,
     .details =
         "Runs single operations, collectives, partitions and layers of two shapes that "

@@ -12,13 +12,13 @@
 #include <stdatomic.h>
 #include <time.h>
 
-struct values {
+struct record_values {
     const char *output, *gpus;
     long interval_ms;
     double duration_s;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct record_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "FILE", AT(output), .required = true,
      .help = "the recording; a file that exists is refused"},
@@ -105,7 +105,7 @@ static int record(const struct erg_invocation *call, struct erg_gpus *gpus,
                   const struct erg_child_signals *signals, struct erg_child_end *end,
                   struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct record_values *values = call->values;
     struct erg_sampler_options pace = erg_live_pace(values->interval_ms);
     struct sink sink = {.command = call->argument_count > 0};
     struct erg_sampler_sink callbacks = {.put = put, .idle = tick, .context = &sink};
@@ -134,7 +134,7 @@ static int record(const struct erg_invocation *call, struct erg_gpus *gpus,
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct record_values *values = call->values;
     struct erg_child_signals signals;
     struct erg_child_end end = {0};
     struct erg_gpus *gpus;
@@ -158,7 +158,7 @@ const struct erg_command erg_cmd_record = {
     .least_arguments = 0,
     .most_arguments = SIZE_MAX,
     .common = ERG_COMMON_FEW,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct record_values),
     .options = options,
     .details = "Records until the command ends, whose exit status is passed on, or for a time, or "
                "until\nCtrl-C. The file grows in chunks of two seconds: whatever happens, all but "

@@ -5,13 +5,13 @@
 
 #include <stdio.h>
 
-struct values {
+struct run_values {
     long ranks;
     double timeout_s;
     bool plain;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct run_values, member)
 static const struct erg_option options[] = {
     {"ranks", 'n', ERG_OPTION_LONG, "N", AT(ranks), 1, ERG_LAUNCH_MOST_RANKS, .required = true,
      .help = "how many processes"},
@@ -25,7 +25,7 @@ static const struct erg_option options[] = {
 static void print_line(void *context, int rank, bool is_error, const char *text, size_t count)
 {
     FILE *out = is_error ? stderr : stdout;
-    const struct values *values = context;
+    const struct run_values *values = context;
     if (!values->plain)
         fprintf(out, "[%d] ", rank);
     fwrite(text, 1, count, out);
@@ -35,7 +35,7 @@ static void print_line(void *context, int rank, bool is_error, const char *text,
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    struct values values = *(const struct values *)call->values;
+    struct run_values values = *(const struct run_values *)call->values;
     struct erg_launch_job job = {.ranks = (int)values.ranks,
                                  .command = call->arguments,
                                  .timeout_s = values.timeout_s > 0 ? values.timeout_s : 0,
@@ -52,7 +52,7 @@ const struct erg_command erg_cmd_run = {
     .most_arguments = SIZE_MAX,
     .common = ERG_COMMON_FEW,
     .passes_output = true,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct run_values),
     .options = options,
     .details =
         "Each of the N processes finds in its environment which rank it is and where it meets "

@@ -20,12 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-struct values {
+struct serve_values {
     const char *listen, *gpus;
     long interval_ms;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct serve_values, member)
 static const struct erg_option options[] = {
     {"listen", 'l', ERG_OPTION_TEXT, "ADDRESS:PORT", AT(listen), .default_text = "127.0.0.1:9464",
      .help = "where to listen; \"[::]:9464\" or \"0.0.0.0:9464\" for everybody, port 0 for any"},
@@ -198,9 +198,9 @@ static void wait_for_signal(struct server *server)
     }
 }
 
-static int serve(const struct values *values, const struct addrinfo *address, struct server *server,
-                 struct erg_gpus *gpus, const struct erg_sampler_options *pace,
-                 struct erg_error *err)
+static int serve(const struct serve_values *values, const struct addrinfo *address,
+                 struct server *server, struct erg_gpus *gpus,
+                 const struct erg_sampler_options *pace, struct erg_error *err)
 {
     struct erg_sampler_sink sink = {.put = erg_live_put, .context = server->live};
     struct erg_sampler *sampler;
@@ -218,7 +218,7 @@ static int serve(const struct values *values, const struct addrinfo *address, st
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct serve_values *values = call->values;
     struct erg_sampler_options pace = erg_live_pace(values->interval_ms);
     struct server server = {.connections.lock = PTHREAD_MUTEX_INITIALIZER};
     struct addrinfo *address; /* first: a wrong one is wrong on machines without GPUs, too */
@@ -249,7 +249,7 @@ const struct erg_command erg_cmd_serve = {
     .summary = "serve metrics of GPUs to Prometheus (/metrics)",
     .arguments = "",
     .common = ERG_COMMON_FEW,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct serve_values),
     .options = options,
     .details =
         "Prints the address of the metrics and answers until Ctrl-C or SIGTERM. Every scrape "

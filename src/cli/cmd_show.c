@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct values {
+struct show_values {
     const char *method;
     int pick;
     long point;
@@ -30,7 +30,7 @@ struct choice {
 static const char *const picks[] = {"fastest", "least_energy", "knee", NULL};
 static const enum erg_objective objectives[] = {ERG_FASTEST, ERG_LEAST_ENERGY, ERG_KNEE};
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct show_values, member)
 static const struct erg_option options[] = {
     {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
      .help = "a point of this method; the plan's selected one unless given"},
@@ -49,7 +49,7 @@ static const struct erg_option options[] = {
 
 /* ---- which point ---- */
 
-static int choose_method(const struct erg_plan *plan, const struct values *values,
+static int choose_method(const struct erg_plan *plan, const struct show_values *values,
                          struct choice *choice, struct erg_error *err)
 {
     choice->method = plan->selected.method;
@@ -73,8 +73,8 @@ static int choose_number(const struct erg_plan *plan, long number, struct choice
     return 0;
 }
 
-static int choose(const struct erg_plan *plan, const struct values *values, struct choice *choice,
-                  struct erg_error *err)
+static int choose(const struct erg_plan *plan, const struct show_values *values,
+                  struct choice *choice, struct erg_error *err)
 {
     if (choose_method(plan, values, choice, err))
         return -1;
@@ -342,7 +342,7 @@ const struct erg_command erg_cmd_show = {
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_JSON,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct show_values),
     .options = options,
     .details =
         "PLAN.json is a plan that \"ergon optimize\", \"ergon plan\" or \"ergon frontier\" wrote. "

@@ -22,7 +22,7 @@
 /* What --rounds counts. */
 #define ROUND_S 300
 
-struct values {
+struct simulate_values {
     const char *policies, *profiles, *tariff, *outages, *output;
     const char *sweep, *part, *generate;
     long slurm;
@@ -31,7 +31,7 @@ struct values {
     double work, power_cap_w, failures_h, repair_h;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct simulate_values, member)
 static const struct erg_option options[] = {
     {"policy", 'p', ERG_OPTION_TEXT, "NAME,...", AT(policies),
      .help = "who gets which GPUs: fcfs, arena, … (ergon-simulate(1)); several are compared"},
@@ -66,7 +66,7 @@ static const struct erg_option options[] = {
 };
 
 struct simulate_call {
-    const struct values *values;
+    const struct simulate_values *values;
     struct erg_simulation simulation; /* of the policy that is simulated now */
     struct erg_fleet *fleet;
     struct erg_job_trace *trace;
@@ -117,7 +117,7 @@ static int check_sweep(const struct erg_invocation *call, struct erg_error *err)
 static int generate(const struct erg_invocation *call, struct erg_error *err)
 {
     static const char *const fitting[] = {"generate", "profiles", NULL};
-    const struct values *values = call->values;
+    const struct simulate_values *values = call->values;
     const char *other = unfitting(call, fitting);
     if (other || call->common.json)
         return erg_fail(err, ERG_USAGE, "--%s does not go with --generate, which simulates nothing",
@@ -147,7 +147,7 @@ static int generate(const struct erg_invocation *call, struct erg_error *err)
 /* Of one simulation. */
 static int check_given(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct simulate_values *values = call->values;
     const char *missing = call->argument_count < 2 ? call->command->arguments
                           : !values->policies      ? "the option --policy NAME"
                           : !values->profiles      ? "the option --profiles DIR"
@@ -162,7 +162,7 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
     return 0;
 }
 
-static int check_options(const struct values *values, struct erg_error *err)
+static int check_options(const struct simulate_values *values, struct erg_error *err)
 {
     if (values->until_empty && values->rounds != ERG_NOT_GIVEN)
         return erg_fail(err, ERG_USAGE, "--until-empty and --rounds exclude each other");
@@ -201,7 +201,7 @@ static int parse_policies(struct simulate_call *at, struct erg_error *err)
 static int prepare(struct simulate_call *at, const struct erg_invocation *call,
                    struct erg_error *err)
 {
-    const struct values *values = at->values;
+    const struct simulate_values *values = at->values;
     struct erg_simulation *simulation = &at->simulation;
     if (parse_policies(at, err) != 0 || erg_fleet_load(&at->fleet, call->arguments[0], err) != 0 ||
         erg_job_trace_load(&at->trace, call->arguments[1], at->fleet, err) != 0 ||
@@ -385,7 +385,7 @@ static void release(struct simulate_call *at)
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct simulate_values *values = call->values;
     if (values->sweep) {
         const struct simulate_sweep request = {values->sweep, values->output, values->part,
                                                values->slurm};
@@ -417,7 +417,7 @@ const struct erg_command erg_cmd_simulate = {
     .arguments = "CLUSTER.yaml TRACE.csv",
     .least_arguments = 0, /* a sweep names them in its file */
     .most_arguments = 2,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct simulate_values),
     .options = options,
     .details =
         "Says what a policy does to waiting, speed, energy and deadlines of the jobs of a trace.\n"

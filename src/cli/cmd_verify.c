@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-struct values {
+struct verify_values {
     long layers;
     int device;
     bool repeatable;
@@ -21,7 +21,7 @@ struct values {
 static const char *const devices[] = {"emulated", "cuda", NULL};
 enum { DEVICE_CUDA = 1 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct verify_values, member)
 static const struct erg_option options[] = {
     {"layers", 'l', ERG_OPTION_LONG, "N", AT(layers), 2, 1000, .default_text = "4",
      .help = "layers of the stack"},
@@ -294,7 +294,7 @@ static void print(const struct erg_invocation *call, const struct erg_verify_req
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    const struct values *values = call->values;
+    const struct verify_values *values = call->values;
     struct erg_verify_request request = {.layers = (int)values->layers,
                                          .repeatable = values->repeatable};
     struct erg_verification verification;
@@ -335,7 +335,7 @@ const struct erg_command erg_cmd_verify = {
     .least_arguments = 2,
     .most_arguments = 2,
     .common = ERG_COMMON_JSON,
-    .values_bytes = sizeof(struct values),
+    .values_bytes = sizeof(struct verify_values),
     .options = options,
     .details =
         "Runs forward and backward of several layers in one go: sequentially, as plain nanobatches "

@@ -3,9 +3,9 @@
 #include "cli/print.h"
 
 #include "base/memory.h"
+#include "base/table.h"
 #include "base/text.h"
 #include "layout/document/layouts.h"
-#include "base/table.h"
 
 #include <math.h>
 #include <stdio.h>

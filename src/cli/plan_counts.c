@@ -2,9 +2,9 @@
 #include "cli/plan_print.h"
 #include "cli/print.h"
 
+#include "base/table.h"
 #include "layout/energy/candidate.h"
 #include "observe/format.h"
-#include "base/table.h"
 
 #include <stdio.h>
 

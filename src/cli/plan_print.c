@@ -3,9 +3,9 @@
 #include "cli/print.h"
 
 #include "base/memory.h"
+#include "base/table.h"
 #include "layout/energy/candidate.h"
 #include "observe/format.h"
-#include "base/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * Linears with a tensor group make their whole output and then reduce and scatter it; what they
  * gather lies in a buffer that all share.
  */
-#include "layout/memory/simulation.h"
+#include "layout/memory/memory_simulation.h"
 
 #define NO_BLOCK ERG_MEMORY_NO_BLOCK
 

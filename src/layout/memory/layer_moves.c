@@ -1,7 +1,7 @@
 /* Layers that move from stages that are too large to others. */
 #include "base/interrupt.h"
 #include "base/memory.h"
-#include "layout/memory/simulation.h"
+#include "layout/memory/memory_simulation.h"
 #include "layout/memory/smallest_change.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The least offloading with which a layout fits. */
 #include "base/memory.h"
 #include "base/thread.h"
-#include "layout/memory/simulation.h"
+#include "layout/memory/memory_simulation.h"
 
 #include <math.h>
 #include <stdlib.h>

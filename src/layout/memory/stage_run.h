@@ -4,7 +4,7 @@
 
 #include "iteration/pass_order.h"
 #include "layout/memory/copies.h"
-#include "layout/memory/simulation.h"
+#include "layout/memory/memory_simulation.h"
 
 struct erg_memory_stage_run {
     struct erg_memory_simulation s;

@@ -1,6 +1,6 @@
 /* Shared by the files of the simulation only: one stage, and the tensors of one microbatch. */
-#ifndef ERG_LAYOUT_MEMORY_SIMULATION_H
-#define ERG_LAYOUT_MEMORY_SIMULATION_H
+#ifndef ERG_LAYOUT_MEMORY_MEMORY_SIMULATION_H
+#define ERG_LAYOUT_MEMORY_MEMORY_SIMULATION_H
 
 #include "layout/memory/allocator.h"
 #include "layout/memory/memory_internal.h"

@@ -1,5 +1,5 @@
 /* All stages of a layout, simulated. */
-#include "layout/memory/simulation.h"
+#include "layout/memory/memory_simulation.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
