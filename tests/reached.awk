@@ -2,9 +2,13 @@
 # stands at the top level of a file, as clang-format lays it out, is a node that refers to all words
 # in it. Names of static ones are of their file. What only tests reach is printed, too.
 
-# Takes comments, strings and characters out of a line.
+# Takes comments, strings and characters out of a line, and ERG_OPS(NAME), or RUN_OPS(NAME, where one is
+# called, for erg_ops_NAME.
 function code(line,    out, at) {
     out = ""
+    while (match(line, /(ERG|RUN)_OPS\([a-z_0-9]+[,)]/))
+        line = substr(line, 1, RSTART - 1) "erg_ops_" \
+               substr(line, RSTART + 8, RLENGTH - 9) " " substr(line, RSTART + RLENGTH)
     while (line != "") {
         if (commented) {
             at = index(line, "*/")

@@ -70,7 +70,7 @@ static void run_whole(struct tensors *t)
     memcpy(qkv, t->qkv, TOKENS * ROW * sizeof *qkv);
     t->out = erg_xcalloc(TOKENS * WIDTH, sizeof *t->out);
     t->d_qkv = erg_xcalloc(TOKENS * ROW, sizeof *t->d_qkv);
-    erg_ops_rope_table(SEQUENCE, NULL, DIM, 100, table);
+    erg_ops_rope_table(SEQUENCE, NULL, DIM, 100, NULL, table);
     erg_ops_rope_forward(&rope, 0, NULL, NULL, table, qkv, qkv, ROW);
     erg_ops_attention_forward(&shape, qkv, qkv + WIDTH, qkv + WIDTH + KV, t->out, stats);
     erg_ops_attention_backward(&shape, qkv, qkv + WIDTH, qkv + WIDTH + KV, t->out, stats, t->d_out,
@@ -98,7 +98,7 @@ static void take_rows(struct rank *r, const struct tensors *whole, size_t contex
     r->own.d_qkv = erg_xcalloc(tokens * ROW, sizeof *r->own.d_qkv);
     r->d_kv = erg_xcalloc(2 * TOKENS * KV, sizeof *r->d_kv);
     erg_context_positions(SEQUENCE, context, index, r->positions);
-    erg_ops_rope_table(r->local, r->positions, DIM, 100, r->table);
+    erg_ops_rope_table(r->local, r->positions, DIM, 100, NULL, r->table);
     for (size_t t = 0; t < tokens; t++) {
         size_t from = t / r->local * SEQUENCE + (size_t)r->positions[t % r->local];
         memcpy(r->own.qkv + t * ROW, whole->qkv + from * ROW, ROW * sizeof *whole->qkv);

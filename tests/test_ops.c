@@ -1,12 +1,13 @@
 /*
  * The operations against what they are by definition: forward against a few lines of double
- * arithmetic, backward against the finite differences of those lines. Inputs are bf16 numbers, so
- * that both sides see the same; shapes are odd.
+ * arithmetic, backward against the finite differences of those lines. Inputs are elements, so that
+ * both sides see the same; shapes are odd. test_ops32.c compiles this once more, with floats.
  */
 #include "base/memory.h"
 #include "base/random.h"
 #include "check.h"
-#include "ops/ops.h"
+#include "model/model.h"
+#include "ops/element.h"
 
 /* A differentiable function of many numbers, in double. */
 struct function {
@@ -15,27 +16,28 @@ struct function {
     const void *shape;
 };
 
-/* One rounding to bf16, relative, and a little for sums that cancel. */
-static const double bf16_relative = 1.0 / 256, float_relative = 1e-4;
+/* One rounding to an element, relative, and a little for sums that cancel. */
+static const double float_relative = 1e-4;
+static const double element_relative = sizeof(erg_element) == 2 ? 1.0 / 256 : float_relative;
 
-static erg_bf16 *random_bf16(struct erg_rng *rng, size_t count, double scale)
+static erg_element *random_elements(struct erg_rng *rng, size_t count, double scale)
 {
-    erg_bf16 *values = erg_xcalloc(count, sizeof *values);
+    erg_element *values = erg_xcalloc(count, sizeof *values);
     for (size_t i = 0; i < count; i++)
-        values[i] = erg_bf16_round((float)(scale * erg_rng_normal(rng)));
+        values[i] = rounded((float)(scale * erg_rng_normal(rng)));
     return values;
 }
 
-/* Appends bf16 numbers to an array of doubles; returns its new end. */
-static double *widen(double *to, const erg_bf16 *from, size_t count)
+/* Appends elements to an array of doubles; returns its new end. */
+static double *widen(double *to, const erg_element *from, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        *to++ = erg_bf16_float(from[i]);
+        *to++ = wide(from[i]);
     return to;
 }
 
 /* The gradient of the sum over outputs of seed x output. The caller frees. */
-static double *differences(const struct function *f, const double *in, const erg_bf16 *seed)
+static double *differences(const struct function *f, const double *in, const erg_element *seed)
 {
     const double step = 1e-5;
     double *at = erg_xcalloc(f->inputs, sizeof *at), *out = erg_xcalloc(f->outputs, sizeof *out);
@@ -47,17 +49,16 @@ static double *differences(const struct function *f, const double *in, const erg
             f->evaluate(f->shape, at, out);
             at[i] = in[i];
             for (size_t j = 0; j < f->outputs; j++)
-                gradient[i] += side * erg_bf16_float(seed[j]) * out[j] / (2 * step);
+                gradient[i] += side * wide(seed[j]) * out[j] / (2 * step);
         }
     free(at), free(out);
     return gradient;
 }
 
-static void assert_bf16s(const erg_bf16 *actual, const double *expected, size_t count)
+static void assert_elements(const erg_element *actual, const double *expected, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        assert_near(erg_bf16_float(actual[i]), expected[i],
-                    bf16_relative * fabs(expected[i]) + 1e-5);
+        assert_near(wide(actual[i]), expected[i], element_relative * fabs(expected[i]) + 1e-5);
 }
 
 static void assert_floats(const float *actual, const double *expected, size_t count)
@@ -92,15 +93,15 @@ static void test_embedding_is_split_over_the_vocabulary(void **state)
     (void)state;
     enum { TOKENS = 5, HIDDEN = 3, ROWS = 4 };
     const int32_t ids[TOKENS] = {6, 1, 6, 0, 7};
-    erg_bf16 table[2 * ROWS * HIDDEN], out[TOKENS * HIDDEN];
+    erg_element table[2 * ROWS * HIDDEN], out[TOKENS * HIDDEN];
     for (int i = 0; i < 2 * ROWS * HIDDEN; i++)
-        table[i] = erg_bf16_round((float)i + 1);
+        table[i] = rounded((float)i + 1);
     double sums[TOKENS * HIDDEN] = {0};
     for (size_t rank = 0; rank < 2; rank++) {
-        erg_ops_embedding_forward(TOKENS, HIDDEN, rank * ROWS, ROWS, ids,
-                                  table + rank * ROWS * HIDDEN, out);
+        ERG_OPS(embedding_forward)
+        (TOKENS, HIDDEN, rank * ROWS, ROWS, ids, table + rank * ROWS * HIDDEN, out);
         for (size_t i = 0; i < TOKENS * HIDDEN; i++)
-            sums[i] += erg_bf16_float(out[i]);
+            sums[i] += wide(out[i]);
     }
     for (size_t i = 0; i < TOKENS * HIDDEN; i++)
         assert_near(sums[i], ids[i / HIDDEN] * HIDDEN + (double)(i % HIDDEN) + 1, 0);
@@ -113,7 +114,7 @@ static void test_embedding_is_split_over_the_vocabulary(void **state)
     /* The second rank, ids 4 to 7: token 4 is alone, tokens 0 and 2 add up. */
     float d_table[ROWS * HIDDEN] = {0};
     d_table[2 * HIDDEN] = 100;
-    erg_ops_embedding_backward(TOKENS, HIDDEN, ROWS, ROWS, ids, order, table, d_table);
+    ERG_OPS(embedding_backward)(TOKENS, HIDDEN, ROWS, ROWS, ids, order, table, d_table);
     const float d_expected[ROWS * HIDDEN] = {0, 0, 0, 0, 0, 0, 108, 10, 12, 13, 14, 15};
     assert_memory_equal(d_table, d_expected, sizeof d_table);
 }
@@ -145,42 +146,123 @@ static void test_norm(void **state)
     const size_t hidden = shape.hidden, count = shape.tokens * hidden;
     struct erg_rng rng;
     erg_rng_seed(&rng, 1);
-    erg_bf16 *residual = random_bf16(&rng, count, 1), *x = random_bf16(&rng, count, 1);
-    erg_bf16 *weight = random_bf16(&rng, hidden, 1), *d_out = random_bf16(&rng, count, 1);
-    erg_bf16 *d_sum = random_bf16(&rng, count, 1), *out = random_bf16(&rng, count, 1);
-    erg_bf16 *sum = random_bf16(&rng, count, 1), *d_in = random_bf16(&rng, count, 1);
+    erg_element *residual = random_elements(&rng, count, 1), *x = random_elements(&rng, count, 1);
+    erg_element *weight = random_elements(&rng, hidden, 1),
+                *d_out = random_elements(&rng, count, 1);
+    erg_element *d_sum = random_elements(&rng, count, 1), *out = random_elements(&rng, count, 1);
+    erg_element *sum = random_elements(&rng, count, 1), *d_in = random_elements(&rng, count, 1);
     float inv_rms[3];
-    erg_ops_norm_forward(shape.tokens, hidden, 0.01F, residual, x, weight, sum, out, inv_rms);
+    ERG_OPS(norm_forward)
+    (shape.tokens, hidden, 0.01F, residual, x, NULL, weight, sum, out, inv_rms);
     for (size_t i = 0; i < count; i++)
-        assert_true(sum[i] == erg_bf16_round(erg_bf16_float(residual[i]) + erg_bf16_float(x[i])));
+        assert_true(sum[i] == rounded(wide(residual[i]) + wide(x[i])));
 
     const struct function f = {count + hidden, count, evaluate_norm, &shape};
     double in[28], expected[21];
     widen(widen(in, sum, count), weight, hidden);
     evaluate_norm(&shape, in, expected);
-    assert_bf16s(out, expected, count);
+    assert_elements(out, expected, count);
 
     double *gradient = differences(&f, in, d_out);
     float d_weight[7] = {[2] = 5};
-    erg_ops_norm_backward(shape.tokens, hidden, sum, weight, inv_rms, d_out, NULL, d_in, d_weight);
-    assert_bf16s(d_in, gradient, count);
+    ERG_OPS(norm_backward)(shape.tokens, hidden, sum, weight, inv_rms, d_out, NULL, d_in, d_weight);
+    assert_elements(d_in, gradient, count);
     d_weight[2] -= 5; /* gradients of weights are added to what was there */
     assert_floats(d_weight, gradient + count, hidden);
 
     /* What reached the sum by other ways is added; in place. */
     for (size_t i = 0; i < count; i++)
-        gradient[i] += erg_bf16_float(d_sum[i]);
-    erg_ops_norm_backward(shape.tokens, hidden, sum, weight, inv_rms, d_out, d_sum, d_sum,
-                          d_weight);
-    assert_bf16s(d_sum, gradient, count);
+        gradient[i] += wide(d_sum[i]);
+    ERG_OPS(norm_backward)
+    (shape.tokens, hidden, sum, weight, inv_rms, d_out, d_sum, d_sum, d_weight);
+    assert_elements(d_sum, gradient, count);
 
     /* Without x it is the norm of the residual; with x in place it is the same as before. */
-    erg_ops_norm_forward(shape.tokens, hidden, 0.01F, residual, x, weight, residual, d_in, inv_rms);
+    ERG_OPS(norm_forward)
+    (shape.tokens, hidden, 0.01F, residual, x, NULL, weight, residual, d_in, inv_rms);
     assert_memory_equal(d_in, out, count * sizeof *out);
-    erg_ops_norm_forward(shape.tokens, hidden, 0.01F, sum, NULL, weight, NULL, d_in, inv_rms);
+    ERG_OPS(norm_forward)
+    (shape.tokens, hidden, 0.01F, sum, NULL, NULL, weight, NULL, d_in, inv_rms);
     assert_memory_equal(d_in, out, count * sizeof *out);
+
+    /* A bias of x is added before the one rounding, as the add alone does it. */
+    ERG_OPS(norm_forward)(shape.tokens, hidden, 0.01F, x, d_out, weight, weight, sum, out, inv_rms);
+    ERG_OPS(add_bias)(shape.tokens, hidden, x, d_out, weight, d_in);
+    for (size_t i = 0; i < count; i++)
+        assert_true(sum[i] == rounded(wide(x[i]) + wide(d_out[i]) + wide(weight[i % hidden])));
+    assert_memory_equal(d_in, sum, count * sizeof *sum);
+    widen(widen(in, sum, count), weight, hidden);
+    evaluate_norm(&shape, in, expected);
+    assert_elements(out, expected, count);
     free(residual), free(x), free(weight), free(d_out), free(d_sum), free(out), free(sum);
     free(d_in), free(gradient);
+}
+
+/* in: rows, weight, bias; out: rows. */
+static void evaluate_layer_norm(const void *context, const double *in, double *out)
+{
+    const struct norm_shape *s = context;
+    const double *weight = in + s->tokens * s->hidden, *bias = weight + s->hidden;
+    for (size_t t = 0; t < s->tokens; t++) {
+        const double *row = in + t * s->hidden;
+        double mean = 0, variance = 0;
+        for (size_t i = 0; i < s->hidden; i++)
+            mean += row[i] / (double)s->hidden;
+        for (size_t i = 0; i < s->hidden; i++)
+            variance += (row[i] - mean) * (row[i] - mean) / (double)s->hidden;
+        for (size_t i = 0; i < s->hidden; i++)
+            out[t * s->hidden + i] =
+                (row[i] - mean) / sqrt(variance + s->eps) * weight[i] + bias[i];
+    }
+}
+
+static void test_layer_norm(void **state)
+{
+    (void)state;
+    enum { TOKENS = 3, HIDDEN = 7, COUNT = TOKENS * HIDDEN };
+    const struct norm_shape shape = {.tokens = TOKENS, .hidden = HIDDEN, .eps = 0.01};
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 7);
+    erg_element *residual = random_elements(&rng, COUNT, 1), *x = random_elements(&rng, COUNT, 1);
+    erg_element *vectors = random_elements(&rng, 3 * HIDDEN, 1); /* weight, bias, bias of x */
+    erg_element *d_out = random_elements(&rng, COUNT, 1), *d_sum = random_elements(&rng, COUNT, 1);
+    erg_element sum[COUNT], out[COUNT], again[COUNT], d_in[COUNT];
+    const erg_element *bias = vectors + HIDDEN, *x_bias = vectors + 2 * HIDDEN;
+    float stats[2 * TOKENS], d_weight[HIDDEN] = {[2] = 5}, d_bias[HIDDEN] = {[3] = 7};
+    ERG_OPS(layer_norm_forward)
+    (TOKENS, HIDDEN, 0.01F, residual, x, x_bias, vectors, bias, sum, out, stats);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_true(sum[i] == rounded(wide(residual[i]) + wide(x[i]) + wide(x_bias[i % HIDDEN])));
+    const struct function f = {COUNT + 2 * HIDDEN, COUNT, evaluate_layer_norm, &shape};
+    double in[COUNT + 2 * HIDDEN], expected[COUNT];
+    widen(widen(in, sum, COUNT), vectors, 2 * HIDDEN);
+    evaluate_layer_norm(&shape, in, expected);
+    assert_elements(out, expected, COUNT);
+
+    double *gradient = differences(&f, in, d_out);
+    ERG_OPS(layer_norm_backward)
+    (TOKENS, HIDDEN, sum, vectors, stats, d_out, NULL, d_in, d_weight, d_bias);
+    assert_elements(d_in, gradient, COUNT);
+    d_weight[2] -= 5, d_bias[3] -= 7; /* added to what was there */
+    assert_floats(d_weight, gradient + COUNT, HIDDEN);
+    assert_floats(d_bias, gradient + COUNT + HIDDEN, HIDDEN);
+    for (size_t i = 0; i < COUNT; i++)
+        gradient[i] += wide(d_sum[i]);
+    ERG_OPS(layer_norm_backward)
+    (TOKENS, HIDDEN, sum, vectors, stats, d_out, d_sum, d_sum, d_weight, d_bias);
+    assert_elements(d_sum, gradient, COUNT);
+
+    /* Without x it is the norm of the residual; a mean that is far from 0 costs no digits. */
+    ERG_OPS(layer_norm_forward)
+    (TOKENS, HIDDEN, 0.01F, sum, NULL, NULL, vectors, bias, NULL, again, stats);
+    assert_memory_equal(again, out, sizeof out);
+    for (size_t i = 0; i < COUNT; i++)
+        in[i] = wide(sum[i] = rounded(512 + 4 * (float)(i * i % 7)));
+    evaluate_layer_norm(&shape, in, expected);
+    ERG_OPS(layer_norm_forward)
+    (TOKENS, HIDDEN, 0.01F, sum, NULL, NULL, vectors, bias, NULL, out, stats);
+    assert_elements(out, expected, COUNT);
+    free(residual), free(x), free(vectors), free(d_out), free(d_sum), free(gradient);
 }
 
 static void test_rope_table(void **state)
@@ -188,12 +270,81 @@ static void test_rope_table(void **state)
     (void)state;
     const int32_t positions[2] = {0, 3};
     float table[8];
-    erg_ops_rope_table(2, positions, 4, 10000, table);
+    erg_ops_rope_table(2, positions, 4, 10000, NULL, table);
     const double expected[8] = {1, 0, 1, 0, cos(3), sin(3), cos(0.03), sin(0.03)};
     assert_floats(table, expected, 8);
     float counted[16];
-    erg_ops_rope_table(4, NULL, 4, 10000, counted);
+    erg_ops_rope_table(4, NULL, 4, 10000, NULL, counted);
     assert_memory_equal(table + 4, counted + 12, 4 * sizeof *table);
+
+    /* Far positions keep their digits. */
+    const int32_t far = 131071;
+    erg_ops_rope_table(1, &far, 4, 500000, NULL, table);
+    assert_near(table[2], cos(131071 / sqrt(500000)), 1e-6);
+    assert_near(table[3], sin(131071 / sqrt(500000)), 1e-6);
+}
+
+/* Frequencies that are scaled, by the angles of position 1. */
+static void test_rope_scaling(void **state)
+{
+    (void)state;
+    enum { D = 16 };
+    const int32_t one = 1;
+    float table[D];
+    struct erg_rope rope = {.scaling = ERG_ROPE_LINEAR, .factor = 4};
+    erg_ops_rope_table(1, &one, D, 10000, &rope, table);
+    for (int i = 0; i < D / 2; i++)
+        assert_near(table[2 * i + 1], sin(pow(10000, -2.0 * i / D) / 4), 1e-7);
+
+    /* Llama 3's: what is said in the model's own words, wavelengths. */
+    rope = (struct erg_rope){
+        .scaling = ERG_ROPE_LLAMA3, .factor = 8, .positions = 256, .low = 1, .high = 4};
+    erg_ops_rope_table(1, &one, D, 10000, &rope, table);
+    int kept = 0, between = 0, scaled = 0;
+    for (int i = 0; i < D / 2; i++) {
+        double f = pow(10000, -2.0 * i / D), wavelength = 2 * acos(-1) / f, expected = f;
+        if (wavelength > 256.0 / 1) {
+            expected = f / 8;
+            scaled++;
+        } else if (wavelength >= 256.0 / 4) {
+            double smooth = (256 / wavelength - 1) / (4 - 1);
+            expected = (1 - smooth) * f / 8 + smooth * f;
+            between++;
+        } else {
+            kept++;
+        }
+        assert_near(table[2 * i + 1], sin(expected), 1e-7);
+    }
+    assert_true(kept > 0 && between > 0 && scaled > 0);
+}
+
+static void test_learned_positions(void **state)
+{
+    (void)state;
+    enum { TOKENS = 6, SEQUENCE = 3, HIDDEN = 5, COUNT = TOKENS * HIDDEN, ROWS = 4 };
+    const int32_t positions[SEQUENCE] = {3, 0, 2};
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 8);
+    erg_element *table = random_elements(&rng, ROWS * HIDDEN, 1), x[COUNT], counted[COUNT];
+    erg_element *before = random_elements(&rng, COUNT, 1);
+    memcpy(x, before, sizeof x);
+    memcpy(counted, before, sizeof x);
+    ERG_OPS(position_forward)(TOKENS, SEQUENCE, HIDDEN, positions, table, x);
+    ERG_OPS(position_forward)(TOKENS, SEQUENCE, HIDDEN, NULL, table, counted);
+    float d_table[ROWS * HIDDEN] = {[1] = 9}, d_counted[ROWS * HIDDEN] = {0};
+    double d_expected[2][ROWS * HIDDEN] = {{[1] = 9}};
+    for (size_t i = 0; i < COUNT; i++) {
+        size_t place = i / HIDDEN % SEQUENCE, c = i % HIDDEN, row = (size_t)positions[place];
+        assert_true(x[i] == rounded(wide(before[i]) + wide(table[row * HIDDEN + c])));
+        assert_true(counted[i] == rounded(wide(before[i]) + wide(table[place * HIDDEN + c])));
+        d_expected[0][row * HIDDEN + c] += wide(before[i]);
+        d_expected[1][place * HIDDEN + c] += wide(before[i]);
+    }
+    ERG_OPS(position_backward)(TOKENS, SEQUENCE, HIDDEN, positions, before, d_table);
+    ERG_OPS(position_backward)(TOKENS, SEQUENCE, HIDDEN, NULL, before, d_counted);
+    assert_floats(d_table, d_expected[0], ROWS * HIDDEN);
+    assert_floats(d_counted, d_expected[1], ROWS * HIDDEN);
+    free(table), free(before);
 }
 
 struct rope_shape {
@@ -239,27 +390,28 @@ static void check_rope(bool norm)
         .table = table,
     };
     const struct erg_ops_qkv *qkv_shape = &shape.qkv;
-    erg_ops_rope_table(3, NULL, D, 100, table);
+    erg_ops_rope_table(3, NULL, D, 100, NULL, table);
     struct erg_rng rng;
     erg_rng_seed(&rng, 2);
-    erg_bf16 *qkv = random_bf16(&rng, TOKENS * ROW, 1), *weights = random_bf16(&rng, 2 * D, 1);
-    erg_bf16 *seed = random_bf16(&rng, TOKENS * HEADS * D, 1), out[TOKENS * HEADS * D];
-    const erg_bf16 *q_weight = norm ? weights : NULL, *k_weight = norm ? weights + D : NULL;
-    erg_ops_rope_forward(qkv_shape, 0.01F, q_weight, k_weight, table, qkv, out, HEADS * D);
+    erg_element *qkv = random_elements(&rng, TOKENS * ROW, 1),
+                *weights = random_elements(&rng, 2 * D, 1);
+    erg_element *seed = random_elements(&rng, TOKENS * HEADS * D, 1), out[TOKENS * HEADS * D];
+    const erg_element *q_weight = norm ? weights : NULL, *k_weight = norm ? weights + D : NULL;
+    ERG_OPS(rope_forward)(qkv_shape, 0.01F, q_weight, k_weight, table, qkv, out, HEADS * D);
 
     const struct function f = {TOKENS * ROW + 2 * D, TOKENS * HEADS * D, evaluate_rope, &shape};
     double in[TOKENS * ROW + 2 * D], expected[TOKENS * HEADS * D];
     widen(widen(in, qkv, TOKENS * ROW), weights, 2 * D);
     evaluate_rope(&shape, in, expected);
-    assert_bf16s(out, expected, TOKENS * HEADS * D);
+    assert_elements(out, expected, TOKENS * HEADS * D);
 
     /* Gradients come packed; those of values pass through. */
     double *gradient = differences(&f, in, seed);
-    erg_bf16 d_qkv[TOKENS * ROW], d_rotated[TOKENS * ROW];
+    erg_element d_qkv[TOKENS * ROW], d_rotated[TOKENS * ROW];
     float d_weights[2 * D] = {0};
     for (size_t i = 0; i < TOKENS * ROW; i++) {
         bool value = i % ROW >= HEADS * D;
-        d_qkv[i] = value ? erg_bf16_round(7) : seed[i / ROW * HEADS * D + i % ROW];
+        d_qkv[i] = value ? rounded(7) : seed[i / ROW * HEADS * D + i % ROW];
         if (value)
             gradient[i] = 7;
     }
@@ -267,14 +419,15 @@ static void check_rope(bool norm)
     for (size_t i = 0; norm && i < TOKENS * ROW; i++) /* from another tensor */
         if (i % ROW < HEADS * D)
             d_qkv[i] = 0;
-    erg_ops_rope_backward(qkv_shape, 0.01F, q_weight, k_weight, table, qkv,
-                          norm ? d_rotated : d_qkv, d_qkv, d_weights, d_weights + D);
-    assert_bf16s(d_qkv, gradient, TOKENS * ROW);
+    ERG_OPS(rope_backward)
+    (qkv_shape, 0.01F, q_weight, k_weight, table, qkv, norm ? d_rotated : d_qkv, d_qkv, d_weights,
+     d_weights + D);
+    assert_elements(d_qkv, gradient, TOKENS * ROW);
     assert_floats(d_weights, gradient + TOKENS * ROW, 2 * D);
 
     if (!norm) { /* in place, and values stay */
-        erg_bf16 first_value = qkv[HEADS * D];
-        erg_ops_rope_forward(qkv_shape, 0, NULL, NULL, table, qkv, qkv, ROW);
+        erg_element first_value = qkv[HEADS * D];
+        ERG_OPS(rope_forward)(qkv_shape, 0, NULL, NULL, table, qkv, qkv, ROW);
         assert_memory_equal(qkv + ROW, out + HEADS * D, HEADS * D * sizeof *out);
         assert_int_equal(qkv[HEADS * D], first_value);
     }
@@ -320,7 +473,7 @@ static void evaluate_attention(const void *context, const double *in, double *ou
 }
 
 /* Copies rows of `width` elements to rows of `row` elements. */
-static void spread(erg_bf16 *to, size_t row, const erg_bf16 *from, size_t width, size_t rows)
+static void spread(erg_element *to, size_t row, const erg_element *from, size_t width, size_t rows)
 {
     for (size_t i = 0; i < rows; i++)
         memcpy(to + i * row, from + i * width, width * sizeof *to);
@@ -347,22 +500,23 @@ static void check_attention(size_t queries, size_t keys, bool causal)
     const size_t q_count = 2 * queries * 4 * D, kv_count = 2 * keys * 2 * D;
     struct erg_rng rng;
     erg_rng_seed(&rng, 3);
-    erg_bf16 *all = random_bf16(&rng, q_count + 2 * kv_count, 1);
-    erg_bf16 *d_out = random_bf16(&rng, q_count, 1), *out = erg_xcalloc(q_count, sizeof *out);
-    erg_bf16 *q = erg_xcalloc(2 * queries * packed.q_row, sizeof *q);
-    erg_bf16 *k = erg_xcalloc(2 * keys * packed.k_row, sizeof *k);
-    erg_bf16 *v = erg_xcalloc(2 * keys * packed.v_row, sizeof *v);
+    erg_element *all = random_elements(&rng, q_count + 2 * kv_count, 1);
+    erg_element *d_out = random_elements(&rng, q_count, 1),
+                *out = erg_xcalloc(q_count, sizeof *out);
+    erg_element *q = erg_xcalloc(2 * queries * packed.q_row, sizeof *q);
+    erg_element *k = erg_xcalloc(2 * keys * packed.k_row, sizeof *k);
+    erg_element *v = erg_xcalloc(2 * keys * packed.v_row, sizeof *v);
     spread(q, packed.q_row, all, dense.q_row, 2 * queries);
     spread(k, packed.k_row, all + q_count, dense.k_row, 2 * keys);
     spread(v, packed.v_row, all + q_count + kv_count, dense.v_row, 2 * keys);
     float *stats = erg_xcalloc(2 * 4 * queries, sizeof *stats);
-    erg_ops_attention_forward(&packed, q, k, v, out, stats);
+    ERG_OPS(attention_forward)(&packed, q, k, v, out, stats);
 
     const struct function f = {q_count + 2 * kv_count, q_count, evaluate_attention, &dense};
     double *in = erg_xcalloc(f.inputs, sizeof *in), *expected = erg_xcalloc(q_count, sizeof *in);
     widen(in, all, f.inputs);
     evaluate_attention(&dense, in, expected);
-    assert_bf16s(out, expected, q_count);
+    assert_elements(out, expected, q_count);
     if (causal &&
         queries ==
             keys) { /* the first query sees one key, so its sum of exp is that of one score */
@@ -373,8 +527,8 @@ static void check_attention(size_t queries, size_t keys, bool causal)
     }
 
     double *gradient = differences(&f, in, d_out);
-    erg_ops_attention_backward(&packed, q, k, v, out, stats, d_out, q, k, v);
-    erg_bf16 *d_all = erg_xcalloc(f.inputs, sizeof *d_all);
+    ERG_OPS(attention_backward)(&packed, q, k, v, out, stats, d_out, q, k, v);
+    erg_element *d_all = erg_xcalloc(f.inputs, sizeof *d_all);
     for (size_t i = 0; i < 2 * queries; i++)
         memcpy(d_all + i * dense.q_row, q + i * packed.q_row, dense.q_row * sizeof *q);
     for (size_t i = 0; i < 2 * keys; i++) {
@@ -382,10 +536,11 @@ static void check_attention(size_t queries, size_t keys, bool causal)
         memcpy(d_all + q_count + kv_count + i * dense.v_row, v + i * packed.v_row,
                dense.v_row * sizeof *v);
     }
-    /* The backward pass knows the output only in bf16: an absolute error of its size times d_out.
+    /* The backward pass knows the output only as elements: an absolute error of its size times
+     * d_out.
      */
     for (size_t i = 0; i < f.inputs; i++)
-        assert_near(erg_bf16_float(d_all[i]), gradient[i], 0.02);
+        assert_near(wide(d_all[i]), gradient[i], sizeof(erg_element) == 2 ? 0.02 : 1e-4);
     free(all), free(d_out), free(out), free(q), free(k), free(v), free(stats), free(in);
     free(expected), free(gradient), free(d_all);
 }
@@ -402,13 +557,13 @@ struct linear_shape {
     size_t tokens, inputs, outputs;
 };
 
-/* in: x, then the weight; out: y. */
+/* in: x, the weight, the bias; out: y. */
 static void evaluate_linear(const void *context, const double *in, double *out)
 {
     const struct linear_shape *s = context;
-    const double *weight = in + s->tokens * s->inputs;
+    const double *weight = in + s->tokens * s->inputs, *bias = weight + s->inputs * s->outputs;
     for (size_t n = 0; n < s->tokens * s->outputs; n++) {
-        out[n] = 0;
+        out[n] = bias[n % s->outputs];
         for (size_t i = 0; i < s->inputs; i++)
             out[n] += in[n / s->outputs * s->inputs + i] * weight[n % s->outputs * s->inputs + i];
     }
@@ -417,25 +572,40 @@ static void evaluate_linear(const void *context, const double *in, double *out)
 static void test_linear(void **state)
 {
     (void)state;
-    enum { TOKENS = 5, INPUTS = 7, OUTPUTS = 3, X = TOKENS * INPUTS, Y = TOKENS * OUTPUTS };
+    enum {
+        TOKENS = 5,
+        INPUTS = 7,
+        OUTPUTS = 3,
+        X = TOKENS * INPUTS,
+        Y = TOKENS * OUTPUTS,
+        W = INPUTS * OUTPUTS
+    };
     const struct linear_shape shape = {TOKENS, INPUTS, OUTPUTS};
     struct erg_rng rng;
     erg_rng_seed(&rng, 4);
-    erg_bf16 *x = random_bf16(&rng, X, 1), *weight = random_bf16(&rng, OUTPUTS * INPUTS, 1);
-    erg_bf16 *d_y = random_bf16(&rng, Y, 1), y[Y], d_x[X];
-    float d_weight[OUTPUTS * INPUTS] = {[1] = 3};
-    const struct function f = {X + OUTPUTS * INPUTS, Y, evaluate_linear, &shape};
-    double in[X + OUTPUTS * INPUTS], expected[Y];
-    widen(widen(in, x, X), weight, OUTPUTS * INPUTS);
+    erg_element *x = random_elements(&rng, X, 1), *weight = random_elements(&rng, W + OUTPUTS, 1);
+    erg_element *d_y = random_elements(&rng, Y, 1), *bias = weight + W, y[Y], d_x[X];
+    float d_weight[W] = {[1] = 3}, d_bias[OUTPUTS] = {[2] = 4};
+    const struct function f = {X + W + OUTPUTS, Y, evaluate_linear, &shape};
+    double in[X + W + OUTPUTS], expected[Y];
+    widen(widen(in, x, X), weight, W + OUTPUTS);
     evaluate_linear(&shape, in, expected);
-    erg_ops_linear_forward(TOKENS, INPUTS, OUTPUTS, x, weight, y);
-    assert_bf16s(y, expected, Y);
+    ERG_OPS(linear_forward)(TOKENS, INPUTS, OUTPUTS, x, weight, bias, y);
+    assert_elements(y, expected, Y);
     double *gradient = differences(&f, in, d_y);
-    erg_ops_linear_input_gradient(TOKENS, INPUTS, OUTPUTS, d_y, weight, d_x);
-    assert_bf16s(d_x, gradient, X);
+    ERG_OPS(linear_input_gradient)(TOKENS, INPUTS, OUTPUTS, d_y, weight, d_x);
+    assert_elements(d_x, gradient, X);
     gradient[X + 1] += 3;
-    erg_ops_linear_weight_gradient(TOKENS, INPUTS, OUTPUTS, x, d_y, d_weight);
-    assert_floats(d_weight, gradient + X, OUTPUTS * INPUTS);
+    ERG_OPS(linear_weight_gradient)(TOKENS, INPUTS, OUTPUTS, x, d_y, d_weight);
+    assert_floats(d_weight, gradient + X, W);
+    gradient[X + W + 2] += 4;
+    ERG_OPS(bias_gradient)(TOKENS, OUTPUTS, d_y, d_bias);
+    assert_floats(d_bias, gradient + X + W, OUTPUTS);
+
+    memset(in + X + W, 0, OUTPUTS * sizeof *in);
+    evaluate_linear(&shape, in, expected);
+    ERG_OPS(linear_forward)(TOKENS, INPUTS, OUTPUTS, x, weight, NULL, y);
+    assert_elements(y, expected, Y);
     free(x), free(weight), free(d_y), free(gradient);
 }
 
@@ -455,18 +625,64 @@ static void test_swiglu(void **state)
     const size_t shape[2] = {TOKENS, WIDTH};
     struct erg_rng rng;
     erg_rng_seed(&rng, 5);
-    erg_bf16 *gate_up = random_bf16(&rng, 2 * COUNT, 2), *d_out = random_bf16(&rng, COUNT, 1);
-    erg_bf16 out[COUNT];
+    erg_element *gate_up = random_elements(&rng, 2 * COUNT, 2),
+                *d_out = random_elements(&rng, COUNT, 1);
+    erg_element out[COUNT];
     const struct function f = {2 * COUNT, COUNT, evaluate_swiglu, shape};
     double in[2 * COUNT], expected[COUNT];
     widen(in, gate_up, 2 * COUNT);
     evaluate_swiglu(shape, in, expected);
-    erg_ops_swiglu_forward(TOKENS, WIDTH, gate_up, out);
-    assert_bf16s(out, expected, COUNT);
+    ERG_OPS(swiglu_forward)(TOKENS, WIDTH, gate_up, out);
+    assert_elements(out, expected, COUNT);
     double *gradient = differences(&f, in, d_out);
-    erg_ops_swiglu_backward(TOKENS, WIDTH, gate_up, d_out, gate_up);
-    assert_bf16s(gate_up, gradient, 2 * COUNT);
+    ERG_OPS(swiglu_backward)(TOKENS, WIDTH, gate_up, d_out, gate_up);
+    assert_elements(gate_up, gradient, 2 * COUNT);
     free(gate_up), free(d_out), free(gradient);
+}
+
+/* in: x; out: GELU, by the form with tanh or by erf. */
+struct gelu_shape {
+    size_t count;
+    bool tanh_form;
+};
+
+static void evaluate_gelu(const void *context, const double *in, double *out)
+{
+    const struct gelu_shape *s = context;
+    for (size_t i = 0; i < s->count; i++) {
+        double x = in[i];
+        out[i] = s->tanh_form
+                     ? 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)))
+                     : 0.5 * x * erfc(-x / sqrt(2));
+    }
+}
+
+static void check_gelu(bool tanh_form)
+{
+    enum { TOKENS = 7, WIDTH = 5, COUNT = TOKENS * WIDTH };
+    const struct gelu_shape shape = {COUNT, tanh_form};
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 9);
+    erg_element *x = random_elements(&rng, COUNT, 2), *d_out = random_elements(&rng, COUNT, 1);
+    erg_element out[COUNT];
+    x[3] = rounded(30), x[4] = rounded(-30), x[5] = rounded(0);
+    const struct function f = {COUNT, COUNT, evaluate_gelu, &shape};
+    double in[COUNT], expected[COUNT];
+    widen(in, x, COUNT);
+    evaluate_gelu(&shape, in, expected);
+    ERG_OPS(gelu_forward)(TOKENS, WIDTH, tanh_form, x, out);
+    assert_elements(out, expected, COUNT);
+    double *gradient = differences(&f, in, d_out);
+    ERG_OPS(gelu_backward)(TOKENS, WIDTH, tanh_form, x, d_out, d_out);
+    assert_elements(d_out, gradient, COUNT);
+    free(x), free(d_out), free(gradient);
+}
+
+static void test_gelu(void **state)
+{
+    (void)state;
+    check_gelu(true);
+    check_gelu(false);
 }
 
 struct loss_shape {
@@ -474,7 +690,7 @@ struct loss_shape {
     const int32_t *targets;
 };
 
-/* in: logits; out: each token's loss. */
+/* in: logits, of which those of the vocabulary's words count; out: each token's loss. */
 static void evaluate_loss(const void *context, const double *in, double *out)
 {
     const struct loss_shape *s = context;
@@ -487,62 +703,142 @@ static void evaluate_loss(const void *context, const double *in, double *out)
     }
 }
 
-static void test_loss_is_split_over_the_vocabulary(void **state)
+/* Three ranks of 4 columns; the vocabulary ends with column `vocab`, what follows is padding. */
+static void check_loss(size_t vocab)
 {
-    (void)state;
-    enum { TOKENS = 5, COLUMNS = 4, VOCAB = 3 * COLUMNS };
-    const int32_t targets[TOKENS] = {3, 0, 11, -1, 4};
-    const struct loss_shape shape = {TOKENS, VOCAB, targets};
+    enum { TOKENS = 5, COLUMNS = 4, ALL = 3 * COLUMNS };
+    const int32_t targets[TOKENS] = {3, 0, (int32_t)vocab - 1, -1, 4};
+    const struct loss_shape shape = {TOKENS, vocab, targets};
     const float scale = 0.25F; /* four tokens count */
     struct erg_rng rng;
     erg_rng_seed(&rng, 6);
-    erg_bf16 *logits = random_bf16(&rng, TOKENS * VOCAB, 3), seed[TOKENS], part[TOKENS * COLUMNS];
+    erg_element *logits = random_elements(&rng, TOKENS * ALL, 3), seed[TOKENS];
+    erg_element part[TOKENS * COLUMNS];
     for (int t = 0; t < TOKENS; t++)
-        seed[t] = erg_bf16_round(scale);
-    const struct function f = {TOKENS * VOCAB, TOKENS, evaluate_loss, &shape};
-    double in[TOKENS * VOCAB], losses[TOKENS], mean = 10;
-    widen(in, logits, TOKENS * VOCAB);
+        seed[t] = rounded(scale);
+    const struct function f = {TOKENS * vocab, TOKENS, evaluate_loss, &shape};
+    double in[TOKENS * ALL], losses[TOKENS], mean = 10;
+    for (size_t t = 0; t < TOKENS; t++)
+        widen(in + t * vocab, logits + t * ALL, vocab);
     evaluate_loss(&shape, in, losses);
     for (int t = 0; t < TOKENS; t++)
         mean += losses[t] / 4;
 
     float stats[3 * TOKENS * 3], log_sum[TOKENS], loss = 10;
     for (size_t rank = 0; rank < 3; rank++) {
+        size_t first = rank * COLUMNS, left = vocab > first ? vocab - first : 0;
         for (size_t t = 0; t < TOKENS; t++)
-            memcpy(part + t * COLUMNS, logits + t * VOCAB + rank * COLUMNS, COLUMNS * sizeof *part);
-        erg_ops_loss_stats(TOKENS, COLUMNS, rank * COLUMNS, targets, part,
-                           stats + rank * TOKENS * 3);
+            memcpy(part + t * COLUMNS, logits + t * ALL + first, COLUMNS * sizeof *part);
+        ERG_OPS(loss_stats)
+        (TOKENS, COLUMNS, left < COLUMNS ? left : COLUMNS, first, targets, part,
+         stats + rank * TOKENS * 3);
     }
-    erg_ops_loss_combine(TOKENS, 3, targets, stats, scale, log_sum, &loss);
+    erg_ops_loss_combine(TOKENS, 3, targets, stats, &scale, log_sum, &loss);
     assert_near(loss, mean, 1e-5);
 
     double *gradient = differences(&f, in, seed);
     for (size_t rank = 0; rank < 3; rank++) {
         double expected[TOKENS * COLUMNS];
+        size_t first = rank * COLUMNS, left = vocab > first ? vocab - first : 0;
         for (size_t t = 0; t < TOKENS; t++) {
-            memcpy(part + t * COLUMNS, logits + t * VOCAB + rank * COLUMNS, COLUMNS * sizeof *part);
-            memcpy(expected + t * COLUMNS, gradient + t * VOCAB + rank * COLUMNS,
-                   COLUMNS * sizeof *expected);
+            memcpy(part + t * COLUMNS, logits + t * ALL + first, COLUMNS * sizeof *part);
+            for (size_t i = 0; i < COLUMNS; i++)
+                expected[t * COLUMNS + i] = i < left ? gradient[t * vocab + first + i] : 0;
         }
-        erg_ops_loss_backward(TOKENS, COLUMNS, rank * COLUMNS, targets, log_sum, scale, part);
-        assert_bf16s(part, expected, TOKENS * COLUMNS);
+        ERG_OPS(loss_backward)
+        (TOKENS, COLUMNS, left < COLUMNS ? left : COLUMNS, first, targets, log_sum, &scale, part);
+        assert_elements(part, expected, TOKENS * COLUMNS);
+        for (size_t i = 0; i < TOKENS * COLUMNS; i++)
+            assert_true(i % COLUMNS < left || wide(part[i]) == 0);
     }
     free(logits), free(gradient);
+}
+
+static void test_loss_is_split_over_the_vocabulary(void **state)
+{
+    (void)state;
+    check_loss(12);
+}
+
+static void test_padding_of_the_vocabulary_counts_for_nothing(void **state)
+{
+    (void)state;
+    check_loss(10);
+    check_loss(7); /* the last rank has nothing but padding */
 }
 
 static void test_loss_of_large_logits(void **state)
 {
     (void)state;
     const int32_t target = 1;
-    erg_bf16 logits[3] = {erg_bf16_round(1024), erg_bf16_round(1024), erg_bf16_round(-1024)};
+    erg_element logits[3] = {rounded(1024), rounded(1024), rounded(-1024)};
+    const float scale = 1;
     float stats[3], log_sum, loss = 0;
-    erg_ops_loss_stats(1, 3, 0, &target, logits, stats);
-    erg_ops_loss_combine(1, 1, &target, stats, 1, &log_sum, &loss);
+    ERG_OPS(loss_stats)(1, 3, 3, 0, &target, logits, stats);
+    erg_ops_loss_combine(1, 1, &target, stats, &scale, &log_sum, &loss);
     assert_near(loss, log(2), 1e-4);
-    erg_ops_loss_backward(1, 3, 0, &target, &log_sum, 1, logits);
-    assert_near(erg_bf16_float(logits[0]), 0.5, 0.002);
-    assert_near(erg_bf16_float(logits[1]), -0.5, 0.002);
-    assert_near(erg_bf16_float(logits[2]), 0, 0);
+    ERG_OPS(loss_backward)(1, 3, 3, 0, &target, &log_sum, &scale, logits);
+    assert_near(wide(logits[0]), 0.5, 0.002);
+    assert_near(wide(logits[1]), -0.5, 0.002);
+    assert_near(wide(logits[2]), 0, 0);
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    enum { COUNT = 9, UPDATES = 3 };
+    const double rate = 0.01, decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, factor = 0.5;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 10);
+    for (int decays = 0; decays < 2; decays++) {
+        float master[COUNT], m[COUNT] = {0}, v[COUNT] = {0}, gradient[COUNT];
+        double w[COUNT], m_wide[COUNT] = {0}, v_wide[COUNT] = {0};
+        erg_element weight[COUNT];
+        for (int i = 0; i < COUNT; i++)
+            w[i] = master[i] = (float)erg_rng_normal(&rng);
+        for (int t = 1; t <= UPDATES; t++) {
+            const struct erg_ops_update update = {
+                .rate = (float)rate,
+                .decay = (float)decay,
+                .beta1 = (float)beta1,
+                .beta2 = (float)beta2,
+                .eps = (float)eps,
+                .correction1 = (float)(1 - pow(beta1, t)),
+                .correction2 = (float)sqrt(1 - pow(beta2, t)),
+                .factor = (float)factor,
+            };
+            for (int i = 0; i < COUNT; i++) {
+                gradient[i] = i == 4 ? 0 : (float)erg_rng_normal(&rng); /* 0: only decay */
+                double g = factor * gradient[i];
+                m_wide[i] = beta1 * m_wide[i] + (1 - beta1) * g;
+                v_wide[i] = beta2 * v_wide[i] + (1 - beta2) * g * g;
+                w[i] *= 1 - rate * decay * decays;
+                w[i] -= rate * (m_wide[i] / (1 - pow(beta1, t))) /
+                        (sqrt(v_wide[i] / (1 - pow(beta2, t))) + eps);
+            }
+            ERG_OPS(adamw)(COUNT, decays, &update, gradient, master, m, v, weight);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            assert_near(master[i], w[i], 1e-6);
+            assert_near(m[i], m_wide[i], 1e-6 * fabs(m_wide[i]) + 1e-7);
+            assert_near(v[i], v_wide[i], 2e-6 * fabs(v_wide[i]));
+            assert_true(weight[i] == rounded(master[i]));
+        }
+        ERG_OPS(to_element)(COUNT, gradient, weight);
+        for (int i = 0; i < COUNT; i++)
+            assert_true(weight[i] == rounded(gradient[i]));
+    }
+}
+
+static void test_squares(void **state)
+{
+    (void)state;
+    const float gradient[4] = {1e-20F, 3, -4, 1e20F};
+    double sum = 0.5;
+    erg_ops_squares(3, gradient, &sum);
+    assert_near(sum, 25.5, 1e-15);
+    erg_ops_squares(1, gradient + 3, &sum); /* beyond float's range */
+    assert_near(sum, 1e40, 1e33);
 }
 
 int main(void)
@@ -551,14 +847,21 @@ int main(void)
         cmocka_unit_test(test_bf16_rounds_to_nearest_even),
         cmocka_unit_test(test_embedding_is_split_over_the_vocabulary),
         cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_learned_positions),
         cmocka_unit_test(test_rope_table),
+        cmocka_unit_test(test_rope_scaling),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_rope_with_norm_per_head),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_swiglu),
+        cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_loss_is_split_over_the_vocabulary),
+        cmocka_unit_test(test_padding_of_the_vocabulary_counts_for_nothing),
         cmocka_unit_test(test_loss_of_large_logits),
+        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_squares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static void must_cuda(cudaError_t status)
 
 static void add(erg_bf16 *const *x, size_t count, struct CUstream_st *stream)
 {
-    gpu_ok(erg_cuda_add(count, x[0], x[1], x[2], stream, &gpu_error));
+    gpu_ok(erg_cuda_add_bias(1, count, x[0], x[1], NULL, x[2], stream, &gpu_error));
 }
 
 static void run_step(const struct bench *b, enum chain chain)

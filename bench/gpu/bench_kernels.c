@@ -29,8 +29,9 @@ enum {
     HEAD_DIM = 128,
     FFN = 4096,
     COLUMNS = 128256 / 2,
-    SETS = 3,   /* of buffers, used in turn */
-    BATCH = 12, /* runs of one timing */
+    WEIGHTS = HIDDEN * 2 * FFN, /* of one update */
+    SETS = 3,                   /* of buffers, used in turn */
+    BATCH = 12,                 /* runs of one timing */
     TIMINGS = 15,
     FREE_SMS = 16,
 };
@@ -50,7 +51,9 @@ static void must(int status)
 static struct buffers {
     erg_bf16 *x, *y, *z, *out, *qkv; /* one of each in every set, like ids and their order */
     erg_bf16 *logits, *weight;
-    float *inv_rms, *d_weight, *d_norm, *table, *stats, *log_sum, *loss, *d_table;
+    float *inv_rms, *d_weight, *d_norm, *table, *stats, *log_sum, *loss, *d_table, *scale;
+    struct erg_ops_update *update;
+    double *squares;
     int32_t *ids, *order;
     size_t distinct_ids;
     void *scratch, *workspace;
@@ -106,21 +109,37 @@ static void make_buffers(void)
     const size_t wide = (size_t)TOKENS * 2 * FFN;
     float table[HEAD_DIM];
     on.logits = numbers((size_t)TOKENS * COLUMNS);
-    on.weight = numbers((size_t)HIDDEN * 2 * FFN);
+    on.weight = numbers(WEIGHTS);
     on.inv_rms = room(TOKENS * sizeof(float));
-    on.d_weight = room((size_t)HIDDEN * 2 * FFN * sizeof(float));
+    on.d_weight = room(WEIGHTS * sizeof(float));
     on.d_norm = room(HIDDEN * sizeof(float));
     on.table = room((size_t)SEQUENCE * HEAD_DIM * sizeof *table);
-    erg_ops_rope_table(1, NULL, HEAD_DIM, 500000, table);
+    erg_ops_rope_table(1, NULL, HEAD_DIM, 500000, NULL, table);
     for (size_t i = 0; i < SEQUENCE; i++)
         must(erg_cuda_copy(on.table + i * HEAD_DIM, table, sizeof table, NULL, &error));
     on.stats = room((size_t)TOKENS * 3 * sizeof(float));
     on.log_sum = room(TOKENS * sizeof(float));
     on.loss = room(sizeof(float));
     on.d_table = room((size_t)COLUMNS * HIDDEN * sizeof(float));
-    size_t norm = erg_cuda_norm_backward_scratch(TOKENS, HIDDEN);
-    size_t rope = erg_cuda_rope_backward_scratch(&normed);
-    on.scratch = room(norm > rope ? norm : rope);
+    const float scale = 1;
+    on.scale = room(sizeof scale);
+    must(erg_cuda_copy(on.scale, &scale, sizeof scale, NULL, &error));
+    /* An update that changes nothing: what it works on are tensors of other kernels. */
+    const struct erg_ops_update update = {
+        .beta1 = 1, .beta2 = 1, .eps = 1, .correction1 = 1, .correction2 = 1, .factor = 1};
+    on.update = room(sizeof update);
+    must(erg_cuda_copy(on.update, &update, sizeof update, NULL, &error));
+    on.squares = room(sizeof *on.squares);
+    const size_t scratches[] = {
+        erg_cuda_layer_norm_backward_scratch(TOKENS, HIDDEN),
+        erg_cuda_rope_backward_scratch(&normed),
+        erg_cuda_bias_gradient_scratch(TOKENS, HIDDEN),
+        erg_cuda_squares_scratch((size_t)TOKENS * FFN),
+    };
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof scratches / sizeof *scratches; i++)
+        most = scratches[i] > most ? scratches[i] : most;
+    on.scratch = room(most);
     on.workspace = room(ERG_GEMM_WORKSPACE_BYTES);
     for (int i = 0; i < SETS; i++) {
         on.x = numbers(wide);
@@ -143,18 +162,28 @@ static int run_copy(struct erg_error *err)
 
 static int run_add(struct erg_error *err)
 {
-    return erg_cuda_add((size_t)TOKENS * HIDDEN, on.x, on.y, on.z, NULL, err);
+    return erg_cuda_add_bias(TOKENS, HIDDEN, on.x, on.y, NULL, on.z, NULL, err);
+}
+
+static int run_add_bias(struct erg_error *err)
+{
+    return erg_cuda_add_bias(TOKENS, HIDDEN, on.x, on.y, on.weight, on.z, NULL, err);
+}
+
+static int run_bias_gradient(struct erg_error *err)
+{
+    return erg_cuda_bias_gradient(TOKENS, HIDDEN, on.x, on.d_norm, on.scratch, NULL, err);
 }
 
 static int run_norm(struct erg_error *err)
 {
-    return erg_cuda_norm_forward(TOKENS, HIDDEN, 1e-5F, on.x, NULL, on.weight, NULL, on.y,
+    return erg_cuda_norm_forward(TOKENS, HIDDEN, 1e-5F, on.x, NULL, NULL, on.weight, NULL, on.y,
                                  on.inv_rms, NULL, err);
 }
 
 static int run_add_norm(struct erg_error *err)
 {
-    return erg_cuda_norm_forward(TOKENS, HIDDEN, 1e-5F, on.x, on.y, on.weight, on.z, on.out,
+    return erg_cuda_norm_forward(TOKENS, HIDDEN, 1e-5F, on.x, on.y, NULL, on.weight, on.z, on.out,
                                  on.inv_rms, NULL, err);
 }
 
@@ -162,6 +191,18 @@ static int run_norm_backward(struct erg_error *err)
 {
     return erg_cuda_norm_backward(TOKENS, HIDDEN, on.x, on.weight, on.inv_rms, on.y, on.z, on.out,
                                   on.d_norm, on.scratch, NULL, err);
+}
+
+static int run_layer_norm(struct erg_error *err)
+{
+    return erg_cuda_layer_norm_forward(TOKENS, HIDDEN, 1e-5F, on.x, on.y, on.weight, on.weight,
+                                       on.weight, on.z, on.out, on.stats, NULL, err);
+}
+
+static int run_layer_norm_backward(struct erg_error *err)
+{
+    return erg_cuda_layer_norm_backward(TOKENS, HIDDEN, on.x, on.weight, on.stats, on.y, on.z,
+                                        on.out, on.d_norm, on.d_norm, on.scratch, NULL, err);
 }
 
 static int run_rope(struct erg_error *err)
@@ -198,6 +239,49 @@ static int run_swiglu_backward(struct erg_error *err)
     return erg_cuda_swiglu_backward(TOKENS, FFN, on.x, on.y, on.z, NULL, err);
 }
 
+static int run_gelu(struct erg_error *err)
+{
+    return erg_cuda_gelu_forward(TOKENS, FFN, true, on.x, on.z, NULL, err);
+}
+
+static int run_gelu_backward(struct erg_error *err)
+{
+    return erg_cuda_gelu_backward(TOKENS, FFN, true, on.x, on.y, on.z, NULL, err);
+}
+
+static int run_gelu_erf_backward(struct erg_error *err)
+{
+    return erg_cuda_gelu_backward(TOKENS, FFN, false, on.x, on.y, on.z, NULL, err);
+}
+
+static int run_positions(struct erg_error *err)
+{
+    return erg_cuda_position_forward(TOKENS, SEQUENCE, HIDDEN, NULL, on.weight, on.z, NULL, err);
+}
+
+static int run_positions_backward(struct erg_error *err)
+{
+    return erg_cuda_position_backward(TOKENS, SEQUENCE, HIDDEN, NULL, on.x, on.d_table, NULL, err);
+}
+
+/* Pairs of bf16 as floats. */
+static int run_adamw(struct erg_error *err)
+{
+    return erg_cuda_adamw(WEIGHTS, true, on.update, (const float *)on.x, (float *)on.y,
+                          (float *)on.z, on.d_weight, on.out, NULL, err);
+}
+
+static int run_squares(struct erg_error *err)
+{
+    return erg_cuda_squares((size_t)TOKENS * FFN, (const float *)on.x, on.squares, on.scratch, NULL,
+                            err);
+}
+
+static int run_rounding(struct erg_error *err)
+{
+    return erg_cuda_to_element((size_t)TOKENS * FFN, (const float *)on.x, on.z, NULL, err);
+}
+
 static int run_embedding(struct erg_error *err)
 {
     return erg_cuda_embedding_forward(TOKENS, HIDDEN, 0, COLUMNS, on.ids, on.logits, on.x, NULL,
@@ -212,17 +296,19 @@ static int run_embedding_backward(struct erg_error *err)
 
 static int run_loss_stats(struct erg_error *err)
 {
-    return erg_cuda_loss_stats(TOKENS, COLUMNS, 0, on.ids, on.logits, on.stats, NULL, err);
+    return erg_cuda_loss_stats(TOKENS, COLUMNS, COLUMNS, 0, on.ids, on.logits, on.stats, NULL, err);
 }
 
 static int run_loss_combine(struct erg_error *err)
 {
-    return erg_cuda_loss_combine(TOKENS, 1, on.ids, on.stats, 1, on.log_sum, on.loss, NULL, err);
+    return erg_cuda_loss_combine(TOKENS, 1, on.ids, on.stats, on.scale, on.log_sum, on.loss, NULL,
+                                 err);
 }
 
 static int run_loss_backward(struct erg_error *err)
 {
-    return erg_cuda_loss_backward(TOKENS, COLUMNS, 0, on.ids, on.log_sum, 1, on.logits, NULL, err);
+    return erg_cuda_loss_backward(TOKENS, COLUMNS, COLUMNS, 0, on.ids, on.log_sum, on.scale,
+                                  on.logits, NULL, err);
 }
 
 static int by_value(const void *a, const void *b)
@@ -256,6 +342,7 @@ static void bench_memory(void)
     const double tr = (double)TOKENS * (QUERY_HEADS + KV_HEADS) * HEAD_DIM;
     const double tn = (double)(normed.tokens * (normed.query_heads + normed.kv_heads) * HEAD_DIM);
     const double tv = (double)TOKENS * COLUMNS;
+    const double ts = (double)SEQUENCE * HIDDEN;
     const double ids = (double)on.distinct_ids * HIDDEN;
     /* Bytes that must pass; an embedding's gradient is read and written in float, once an id. */
     const struct {
@@ -264,20 +351,32 @@ static void bench_memory(void)
         int (*run)(struct erg_error *err);
     } kernels[] = {
         {"residual add", 6 * th, run_add},
+        {"residual add + bias", 6 * th, run_add_bias},
+        {"bias gradient", 2 * th, run_bias_gradient},
         {"RMSNorm", 4 * th, run_norm},
         {"residual add + RMSNorm", 8 * th, run_add_norm},
         {"RMSNorm backward + add", 8 * th, run_norm_backward},
+        {"biased add + LayerNorm", 8 * th, run_layer_norm},
+        {"LayerNorm backward + add", 8 * th, run_layer_norm_backward},
         {"RoPE", 4 * tr, run_rope},
         {"RoPE backward", 4 * tr, run_rope_backward},
         {"norm per head + RoPE", 4 * tn, run_rope_norm},
         {"norm per head + RoPE backward", 6 * tn, run_rope_norm_backward},
         {"SwiGLU", 6 * tf, run_swiglu},
         {"SwiGLU backward", 10 * tf, run_swiglu_backward},
+        {"GELU", 4 * tf, run_gelu},
+        {"GELU backward", 6 * tf, run_gelu_backward},
+        {"GELU backward, erf", 6 * tf, run_gelu_erf_backward},
         {"embedding", 4 * th, run_embedding},
         {"embedding backward", 2 * th + 8 * ids, run_embedding_backward},
+        {"positions", 4 * th + 2 * ts, run_positions},
+        {"positions backward", 2 * th + 8 * ts, run_positions_backward},
         {"loss, statistics", 2 * tv, run_loss_stats},
         {"loss, combined", 12.0 * TOKENS, run_loss_combine},
         {"loss backward", 4 * tv, run_loss_backward},
+        {"AdamW", 30.0 * WEIGHTS, run_adamw},
+        {"sum of squares", 4 * tf, run_squares},
+        {"rounding to bf16", 6 * tf, run_rounding},
     };
     copied = most_copied;
     const double copy = 2 * (double)copied / time_runs(run_copy) * 1e-6;
@@ -322,7 +421,7 @@ static void bench_products(int sms)
             printf("%-5s %-18s", linears[i].name, kinds[kind]);
             for (int bounded = 0; bounded < 2; bounded++) {
                 struct erg_gemm_timing *t = &timings[bounded];
-                must(erg_gemm_tune(gemm, &shape, on.x, b, c, bounded ? sms - FREE_SMS : 0,
+                must(erg_gemm_tune(gemm, &shape, on.x, b, NULL, c, bounded ? sms - FREE_SMS : 0,
                                    on.workspace, NULL, t, &error));
                 printf(" %8.4f %8.0f %9.1f%%", t->best_ms, flops / t->best_ms * 1e-9,
                        100 * t->best_ms / t->first_ms);

@@ -1,6 +1,6 @@
 /* Attention on the host: forward and backward. */
 #include "base/memory.h"
-#include "ops/ops.h"
+#include "ops/element.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,16 +28,17 @@ static size_t visible(const struct erg_ops_attention *s, size_t query)
     return s->causal ? query + 1 + s->keys - s->queries : s->keys;
 }
 
-static float dot(size_t count, const erg_bf16 *a, const erg_bf16 *b)
+static float dot(size_t count, const erg_element *a, const erg_element *b)
 {
     float sum = 0;
     for (size_t i = 0; i < count; i++)
-        sum += erg_bf16_float(a[i]) * erg_bf16_float(b[i]);
+        sum += wide(a[i]) * wide(b[i]);
     return sum;
 }
 
-void erg_ops_attention_forward(const struct erg_ops_attention *s, const erg_bf16 *q,
-                               const erg_bf16 *k, const erg_bf16 *v, erg_bf16 *out, float *stats)
+void ERG_OPS(attention_forward)(const struct erg_ops_attention *s, const erg_element *q,
+                                const erg_element *k, const erg_element *v, erg_element *out,
+                                float *stats)
 {
     const size_t d = s->head_dim;
     const float scale = 1 / sqrtf((float)d);
@@ -56,8 +57,8 @@ void erg_ops_attention_forward(const struct erg_ops_attention *s, const erg_bf16
                 for (size_t c = 0; c < d; c++) {
                     float sum = 0;
                     for (size_t j = 0; j < visible(s, i); j++)
-                        sum += weights[j] * erg_bf16_float(v[at.v + j * s->v_row + c]);
-                    out[at.out + i * s->out_row + c] = erg_bf16_round(sum / total);
+                        sum += weights[j] * wide(v[at.v + j * s->v_row + c]);
+                    out[at.out + i * s->out_row + c] = rounded(sum / total);
                 }
                 stats[at.stats + i] = largest + logf(total);
             }
@@ -68,36 +69,36 @@ void erg_ops_attention_forward(const struct erg_ops_attention *s, const erg_bf16
 /* d_q, d_k, d_v of one query head, added to sums of one kv head's group [keys, 2 d]: keys, values.
  */
 static void backward_head(const struct erg_ops_attention *s, const struct head *at,
-                          const erg_bf16 *q, const erg_bf16 *k, const erg_bf16 *v,
-                          const erg_bf16 *out, const float *stats, const erg_bf16 *d_out,
-                          erg_bf16 *d_q, float *row, float *d_kv)
+                          const erg_element *q, const erg_element *k, const erg_element *v,
+                          const erg_element *out, const float *stats, const erg_element *d_out,
+                          erg_element *d_q, float *row, float *d_kv)
 {
     const size_t d = s->head_dim;
     const float scale = 1 / sqrtf((float)d);
     for (size_t i = 0; i < s->queries; i++) {
-        const erg_bf16 *qi = q + at->q + i * s->q_row, *d_oi = d_out + at->out + i * s->out_row;
+        const erg_element *qi = q + at->q + i * s->q_row, *d_oi = d_out + at->out + i * s->out_row;
         float d_row = dot(d, d_oi, out + at->out + i * s->out_row);
         memset(row, 0, d * sizeof *row);
         for (size_t j = 0; j < visible(s, i); j++) {
-            const erg_bf16 *kj = k + at->k + j * s->k_row;
+            const erg_element *kj = k + at->k + j * s->k_row;
             float weight = expf(scale * dot(d, qi, kj) - stats[at->stats + i]);
             float d_weight = dot(d, d_oi, v + at->v + j * s->v_row);
             float d_score = scale * weight * (d_weight - d_row);
             for (size_t c = 0; c < d; c++) {
-                row[c] += d_score * erg_bf16_float(kj[c]);
-                d_kv[2 * j * d + c] += d_score * erg_bf16_float(qi[c]);
-                d_kv[(2 * j + 1) * d + c] += weight * erg_bf16_float(d_oi[c]);
+                row[c] += d_score * wide(kj[c]);
+                d_kv[2 * j * d + c] += d_score * wide(qi[c]);
+                d_kv[(2 * j + 1) * d + c] += weight * wide(d_oi[c]);
             }
         }
         for (size_t c = 0; c < d; c++)
-            d_q[at->q + i * s->q_row + c] = erg_bf16_round(row[c]);
+            d_q[at->q + i * s->q_row + c] = rounded(row[c]);
     }
 }
 
-void erg_ops_attention_backward(const struct erg_ops_attention *s, const erg_bf16 *q,
-                                const erg_bf16 *k, const erg_bf16 *v, const erg_bf16 *out,
-                                const float *stats, const erg_bf16 *d_out, erg_bf16 *d_q,
-                                erg_bf16 *d_k, erg_bf16 *d_v)
+void ERG_OPS(attention_backward)(const struct erg_ops_attention *s, const erg_element *q,
+                                 const erg_element *k, const erg_element *v, const erg_element *out,
+                                 const float *stats, const erg_element *d_out, erg_element *d_q,
+                                 erg_element *d_k, erg_element *d_v)
 {
     const size_t d = s->head_dim, group = s->query_heads / s->kv_heads;
     float *row = erg_xcalloc(d, sizeof *row);
@@ -112,8 +113,8 @@ void erg_ops_attention_backward(const struct erg_ops_attention *s, const erg_bf1
             }
             for (size_t j = 0; j < s->keys; j++)
                 for (size_t c = 0; c < d; c++) {
-                    d_k[at.k + j * s->k_row + c] = erg_bf16_round(d_kv[2 * j * d + c]);
-                    d_v[at.v + j * s->v_row + c] = erg_bf16_round(d_kv[(2 * j + 1) * d + c]);
+                    d_k[at.k + j * s->k_row + c] = rounded(d_kv[2 * j * d + c]);
+                    d_v[at.v + j * s->v_row + c] = rounded(d_kv[(2 * j + 1) * d + c]);
                 }
         }
     free(row);

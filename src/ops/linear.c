@@ -1,39 +1,86 @@
-/* Linear layers on the host: the product, and its gradients of input and weight. */
-#include "ops/ops.h"
+/*
+ * Linear layers on the host: the product, and its gradients of input, weight and bias. The sums of
+ * many outputs grow side by side, which the compiler makes vectors of; each is added up in order.
+ */
+#include "base/memory.h"
+#include "ops/element.h"
 
-void erg_ops_linear_forward(size_t tokens, size_t inputs, size_t outputs, const erg_bf16 *x,
-                            const erg_bf16 *weight, erg_bf16 *y)
+#include <stdlib.h>
+#include <string.h>
+
+/* Floats of elements, rows * columns, or of their transpose. To be freed. */
+static float *widened(const erg_element *from, size_t rows, size_t columns, bool transposed)
 {
-    for (size_t t = 0; t < tokens; t++)
-        for (size_t o = 0; o < outputs; o++) {
-            float sum = 0;
-            for (size_t i = 0; i < inputs; i++)
-                sum += erg_bf16_float(x[t * inputs + i]) * erg_bf16_float(weight[o * inputs + i]);
-            y[t * outputs + o] = erg_bf16_round(sum);
-        }
+    float *to = erg_xmalloc((rows * columns + 1) * sizeof *to);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++)
+            to[transposed ? c * rows + r : r * columns + c] = wide(from[r * columns + c]);
+    return to;
 }
 
-void erg_ops_linear_input_gradient(size_t tokens, size_t inputs, size_t outputs,
-                                   const erg_bf16 *d_y, const erg_bf16 *weight, erg_bf16 *d_x)
+/* sums[count] += factor * row[count] */
+static void add_scaled(float *restrict sums, const float *restrict row, float factor, size_t count)
 {
-    for (size_t t = 0; t < tokens; t++)
-        for (size_t i = 0; i < inputs; i++) {
-            float sum = 0;
-            for (size_t o = 0; o < outputs; o++)
-                sum +=
-                    erg_bf16_float(d_y[t * outputs + o]) * erg_bf16_float(weight[o * inputs + i]);
-            d_x[t * inputs + i] = erg_bf16_round(sum);
-        }
+    for (size_t i = 0; i < count; i++)
+        sums[i] += factor * row[i];
 }
 
-void erg_ops_linear_weight_gradient(size_t tokens, size_t inputs, size_t outputs, const erg_bf16 *x,
-                                    const erg_bf16 *d_y, float *d_weight)
+void ERG_OPS(linear_forward)(size_t tokens, size_t inputs, size_t outputs, const erg_element *x,
+                             const erg_element *weight, const erg_element *bias, erg_element *y)
 {
-    for (size_t o = 0; o < outputs; o++)
-        for (size_t i = 0; i < inputs; i++) {
-            float sum = 0;
-            for (size_t t = 0; t < tokens; t++)
-                sum += erg_bf16_float(x[t * inputs + i]) * erg_bf16_float(d_y[t * outputs + o]);
-            d_weight[o * inputs + i] += sum;
-        }
+    float *columns = widened(weight, outputs, inputs, true);
+    float *sums = erg_xmalloc((outputs + 1) * sizeof *sums);
+    for (size_t t = 0; t < tokens; t++) {
+        memset(sums, 0, outputs * sizeof *sums);
+        for (size_t i = 0; i < inputs; i++)
+            add_scaled(sums, columns + i * outputs, wide(x[t * inputs + i]), outputs);
+        for (size_t o = 0; o < outputs; o++)
+            y[t * outputs + o] = rounded(bias ? sums[o] + wide(bias[o]) : sums[o]);
+    }
+    free(sums);
+    free(columns);
+}
+
+void ERG_OPS(linear_input_gradient)(size_t tokens, size_t inputs, size_t outputs,
+                                    const erg_element *d_y, const erg_element *weight,
+                                    erg_element *d_x)
+{
+    float *rows = widened(weight, outputs, inputs, false);
+    float *sums = erg_xmalloc((inputs + 1) * sizeof *sums);
+    for (size_t t = 0; t < tokens; t++) {
+        memset(sums, 0, inputs * sizeof *sums);
+        for (size_t o = 0; o < outputs; o++)
+            add_scaled(sums, rows + o * inputs, wide(d_y[t * outputs + o]), inputs);
+        for (size_t i = 0; i < inputs; i++)
+            d_x[t * inputs + i] = rounded(sums[i]);
+    }
+    free(sums);
+    free(rows);
+}
+
+void ERG_OPS(linear_weight_gradient)(size_t tokens, size_t inputs, size_t outputs,
+                                     const erg_element *x, const erg_element *d_y, float *d_weight)
+{
+    float *rows = widened(x, tokens, inputs, false);
+    float *sums = erg_xmalloc((inputs + 1) * sizeof *sums);
+    for (size_t o = 0; o < outputs; o++) {
+        memset(sums, 0, inputs * sizeof *sums);
+        for (size_t t = 0; t < tokens; t++)
+            add_scaled(sums, rows + t * inputs, wide(d_y[t * outputs + o]), inputs);
+        for (size_t i = 0; i < inputs; i++)
+            d_weight[o * inputs + i] += sums[i];
+    }
+    free(sums);
+    free(rows);
+}
+
+void ERG_OPS(bias_gradient)(size_t tokens, size_t width, const erg_element *d_y, float *d_bias)
+{
+    float *sums = erg_xcalloc(width + 1, sizeof *sums);
+    for (size_t t = 0; t < tokens; t++)
+        for (size_t i = 0; i < width; i++)
+            sums[i] += wide(d_y[t * width + i]);
+    for (size_t i = 0; i < width; i++)
+        d_bias[i] += sums[i];
+    free(sums);
 }

@@ -1,22 +1,9 @@
 /* Rotary position embedding on the host, with the norm of heads where there is one. */
 #include "base/memory.h"
-#include "ops/ops.h"
+#include "ops/element.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-void erg_ops_rope_table(size_t count, const int32_t *positions, size_t head_dim, double theta,
-                        float *table)
-{
-    for (size_t t = 0; t < count; t++)
-        for (size_t i = 0; i < head_dim / 2; i++) {
-            double position = positions ? (double)positions[t] : (double)t;
-            double angle = position * pow(theta, -2 * (double)i / (double)head_dim);
-            float *pair = table + (t * (head_dim / 2) + i) * 2;
-            pair[0] = (float)cos(angle);
-            pair[1] = (float)sin(angle);
-        }
-}
 
 /* Turns a head forwards (direction 1) or backwards (-1). */
 static void turn(size_t half, const float *angles, float direction, float *head)
@@ -29,53 +16,53 @@ static void turn(size_t half, const float *angles, float direction, float *head)
     }
 }
 
-static float inverse_rms(size_t count, float eps, const erg_bf16 *values)
+static float inverse_rms(size_t count, float eps, const erg_element *values)
 {
     float squares = 0;
     for (size_t i = 0; i < count; i++)
-        squares += erg_bf16_float(values[i]) * erg_bf16_float(values[i]);
+        squares += wide(values[i]) * wide(values[i]);
     return 1 / sqrtf(squares / (float)count + eps);
 }
 
-void erg_ops_rope_forward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
-                          const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
-                          erg_bf16 *out, size_t out_row)
+void ERG_OPS(rope_forward)(const struct erg_ops_qkv *shape, float eps, const erg_element *q_weight,
+                           const erg_element *k_weight, const float *table, const erg_element *qkv,
+                           erg_element *out, size_t out_row)
 {
     const size_t d = shape->head_dim;
     float *head = erg_xcalloc(d, sizeof *head);
     for (size_t t = 0; t < shape->tokens; t++)
         for (size_t h = 0; h < shape->query_heads + shape->kv_heads; h++) {
-            const erg_bf16 *in = qkv + t * erg_ops_qkv_row(shape) + h * d;
-            const erg_bf16 *weight = h < shape->query_heads ? q_weight : k_weight;
+            const erg_element *in = qkv + t * erg_ops_qkv_row(shape) + h * d;
+            const erg_element *weight = h < shape->query_heads ? q_weight : k_weight;
             float scale = weight ? inverse_rms(d, eps, in) : 1;
             for (size_t i = 0; i < d; i++)
-                head[i] = erg_bf16_float(in[i]) * scale * (weight ? erg_bf16_float(weight[i]) : 1);
+                head[i] = wide(in[i]) * scale * (weight ? wide(weight[i]) : 1);
             turn(d / 2, table + t % shape->sequence * d, 1, head);
             for (size_t i = 0; i < d; i++)
-                out[t * out_row + h * d + i] = erg_bf16_round(head[i]);
+                out[t * out_row + h * d + i] = rounded(head[i]);
         }
     free(head);
 }
 
 /* The gradient through the norm of one head, as in norm.c. */
-static void norm_head(size_t d, float eps, const erg_bf16 *in, const erg_bf16 *weight, float *head,
-                      float *d_weight)
+static void norm_head(size_t d, float eps, const erg_element *in, const erg_element *weight,
+                      float *head, float *d_weight)
 {
     float scale = inverse_rms(d, eps, in), dot = 0;
     for (size_t i = 0; i < d; i++) {
-        float n = erg_bf16_float(in[i]) * scale;
+        float n = wide(in[i]) * scale;
         d_weight[i] += head[i] * n;
-        head[i] *= erg_bf16_float(weight[i]);
+        head[i] *= wide(weight[i]);
         dot += head[i] * n;
     }
     for (size_t i = 0; i < d; i++)
-        head[i] = scale * (head[i] - erg_bf16_float(in[i]) * scale * dot / (float)d);
+        head[i] = scale * (head[i] - wide(in[i]) * scale * dot / (float)d);
 }
 
-void erg_ops_rope_backward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
-                           const erg_bf16 *k_weight, const float *table, const erg_bf16 *qkv,
-                           const erg_bf16 *d_rotated, erg_bf16 *d_qkv, float *d_q_weight,
-                           float *d_k_weight)
+void ERG_OPS(rope_backward)(const struct erg_ops_qkv *shape, float eps, const erg_element *q_weight,
+                            const erg_element *k_weight, const float *table, const erg_element *qkv,
+                            const erg_element *d_rotated, erg_element *d_qkv, float *d_q_weight,
+                            float *d_k_weight)
 {
     const size_t d = shape->head_dim;
     float *head = erg_xcalloc(d, sizeof *head);
@@ -84,13 +71,13 @@ void erg_ops_rope_backward(const struct erg_ops_qkv *shape, float eps, const erg
             size_t at = t * erg_ops_qkv_row(shape) + h * d;
             bool query = h < shape->query_heads;
             for (size_t i = 0; i < d; i++)
-                head[i] = erg_bf16_float(d_rotated[at + i]);
+                head[i] = wide(d_rotated[at + i]);
             turn(d / 2, table + t % shape->sequence * d, -1, head);
             if (q_weight)
                 norm_head(d, eps, qkv + at, query ? q_weight : k_weight, head,
                           query ? d_q_weight : d_k_weight);
             for (size_t i = 0; i < d; i++)
-                d_qkv[at + i] = erg_bf16_round(head[i]);
+                d_qkv[at + i] = rounded(head[i]);
         }
     free(head);
 }

@@ -101,20 +101,20 @@ static inline struct twin_layer twin_forward(erg_bf16 *const *w, const erg_bf16 
     const float eps = (float)NORM_EPS;
     erg_bf16 *sum = twin_tensor(HIDDEN);
     memcpy(t.x_a, input, (size_t)TOKENS * HIDDEN * sizeof *input);
-    erg_ops_norm_forward(TOKENS, HIDDEN, eps, t.x_a, NULL, w[ERG_WEIGHT_NORM_A], NULL, t.n_a,
+    erg_ops_norm_forward(TOKENS, HIDDEN, eps, t.x_a, NULL, NULL, w[ERG_WEIGHT_NORM_A], NULL, t.n_a,
                          t.inv_a);
-    erg_ops_linear_forward(TOKENS, HIDDEN, ROW, t.n_a, w[ERG_WEIGHT_QKV], t.qkv);
+    erg_ops_linear_forward(TOKENS, HIDDEN, ROW, t.n_a, w[ERG_WEIGHT_QKV], NULL, t.qkv);
     erg_ops_rope_forward(&twin_qkv, eps, w[ERG_WEIGHT_Q_NORM], w[ERG_WEIGHT_K_NORM], table, t.qkv,
                          t.rotated, ROW);
     erg_ops_attention_forward(&twin_attention, t.rotated, t.rotated + WIDTH, t.qkv + VALUES, t.attn,
                               t.stats);
-    erg_ops_linear_forward(TOKENS, WIDTH, HIDDEN, t.attn, w[ERG_WEIGHT_PROJ], sum);
-    erg_ops_norm_forward(TOKENS, HIDDEN, eps, t.x_a, sum, w[ERG_WEIGHT_NORM_M], t.x_m, t.n_m,
+    erg_ops_linear_forward(TOKENS, WIDTH, HIDDEN, t.attn, w[ERG_WEIGHT_PROJ], NULL, sum);
+    erg_ops_norm_forward(TOKENS, HIDDEN, eps, t.x_a, sum, NULL, w[ERG_WEIGHT_NORM_M], t.x_m, t.n_m,
                          t.inv_m);
-    erg_ops_linear_forward(TOKENS, HIDDEN, 2 * FFN, t.n_m, w[ERG_WEIGHT_FC1], t.gate_up);
+    erg_ops_linear_forward(TOKENS, HIDDEN, 2 * FFN, t.n_m, w[ERG_WEIGHT_FC1], NULL, t.gate_up);
     erg_ops_swiglu_forward(TOKENS, FFN, t.gate_up, t.act);
-    erg_ops_linear_forward(TOKENS, FFN, HIDDEN, t.act, w[ERG_WEIGHT_FC2], sum);
-    erg_ops_add((size_t)TOKENS * HIDDEN, t.x_m, sum, output);
+    erg_ops_linear_forward(TOKENS, FFN, HIDDEN, t.act, w[ERG_WEIGHT_FC2], NULL, sum);
+    erg_ops_add_bias(TOKENS, HIDDEN, t.x_m, sum, NULL, output);
     free(sum);
     return t;
 }
@@ -157,7 +157,7 @@ static inline void twin_run(struct twin *twin)
 {
     struct twin_layer layers[LAYERS];
     float *table = erg_xcalloc((size_t)SEQUENCE * DIM, sizeof *table);
-    erg_ops_rope_table(SEQUENCE, NULL, DIM, ROPE_THETA, table);
+    erg_ops_rope_table(SEQUENCE, NULL, DIM, ROPE_THETA, NULL, table);
     twin->output = twin_tensor(HIDDEN);
     twin->input_gradient = twin_tensor(HIDDEN);
     for (int i = 0; i < LAYERS; i++)

@@ -1,5 +1,6 @@
 /*
- * Products against ops/ops.h on odd shapes; bounded to fewer SMs, the same bits.
+ * Products against ops/ops.h on odd shapes, with and without a bias; bounded to fewer SMs, the same
+ * bits.
  */
 #include "device/cuda/gemm.h"
 
@@ -27,33 +28,42 @@ static struct sizes sizes_of(const struct erg_gemm_shape *s)
 }
 
 static void check_against_twin(struct erg_gemm *gemm, struct erg_rng *rng, void *workspace,
-                               const struct erg_gemm_shape *s)
+                               const struct erg_gemm_shape *s, bool biased)
 {
     const struct sizes sizes = sizes_of(s);
     erg_bf16 *a = gpu_random(rng, sizes.a, 1), *b = gpu_random(rng, sizes.b, 1);
     void *c = erg_xcalloc(1, sizes.c_bytes);
     void *on_a = gpu_upload(a, sizes.a * sizeof *a), *on_b = gpu_upload(b, sizes.b * sizeof *b);
     void *on_c = gpu_upload(c, sizes.c_bytes);
+    /* Two biases in turn: the product that is remembered takes the one of the call. */
+    erg_bf16 *biases = gpu_random(rng, 2 * s->outputs, 4), *bias = biases;
+    erg_bf16 *on_biases = gpu_upload(biases, 2 * s->outputs * sizeof *biases), *on_bias = on_biases;
     char name[128];
-    snprintf(name, sizeof name, "%s, %zu tokens, %zu -> %zu", kinds[s->kind], s->tokens, s->inputs,
-             s->outputs);
+    snprintf(name, sizeof name, "%s%s, %zu tokens, %zu -> %zu", kinds[s->kind],
+             biased ? " with bias" : "", s->tokens, s->inputs, s->outputs);
     /* Twice: gradients of weights add up. */
     for (int twice = 0; twice < 2; twice++) {
-        gpu_ok(
-            erg_gemm_run(gemm, s, on_a, on_b, on_c, twice ? 64 : 0, workspace, NULL, &gpu_error));
+        gpu_ok(erg_gemm_run(gemm, s, on_a, on_b, biased ? on_bias : NULL, on_c, twice ? 64 : 0,
+                            workspace, NULL, &gpu_error));
         if (s->kind == ERG_GEMM_FORWARD)
-            erg_ops_linear_forward(s->tokens, s->inputs, s->outputs, a, b, c);
+            erg_ops_linear_forward(s->tokens, s->inputs, s->outputs, a, b, biased ? bias : NULL, c);
         else if (s->kind == ERG_GEMM_INPUT_GRADIENT)
             erg_ops_linear_input_gradient(s->tokens, s->inputs, s->outputs, a, b, c);
         else
             erg_ops_linear_weight_gradient(s->tokens, s->inputs, s->outputs, a, b, c);
     }
+    if (biased) {
+        gpu_near_bf16(name, on_c, c, sizes.c, 1e-4 * sqrt((double)s->inputs));
+        bias += s->outputs, on_bias += s->outputs;
+        gpu_ok(erg_gemm_run(gemm, s, on_a, on_b, on_bias, on_c, 0, workspace, NULL, &gpu_error));
+        erg_ops_linear_forward(s->tokens, s->inputs, s->outputs, a, b, bias, c);
+    }
     if (s->kind == ERG_GEMM_WEIGHT_GRADIENT)
         gpu_near_float(name, on_c, c, sizes.c, 1e-4 * sqrt((double)s->tokens));
     else
         gpu_near_bf16(name, on_c, c, sizes.c, 1e-4 * sqrt((double)(s->inputs + s->outputs)));
-    erg_cuda_free(on_a), erg_cuda_free(on_b), erg_cuda_free(on_c);
-    free(a), free(b), free(c);
+    erg_cuda_free(on_a), erg_cuda_free(on_b), erg_cuda_free(on_c), erg_cuda_free(on_biases);
+    free(a), free(b), free(c), free(biases);
 }
 
 /* A large random tensor out of copies of a small one. */
@@ -78,7 +88,7 @@ static void check_bounds(struct erg_gemm *gemm, struct erg_rng *rng, void *works
     void *c = gpu_alloc(sizes.c_bytes);
     for (int left = 0; left <= 36; left += 4) {
         gpu_ok(erg_cuda_fill(c, 0, sizes.c_bytes, NULL, &gpu_error));
-        gpu_ok(erg_gemm_run(gemm, s, a, b, c, all_sms - left, workspace, NULL, &gpu_error));
+        gpu_ok(erg_gemm_run(gemm, s, a, b, NULL, c, all_sms - left, workspace, NULL, &gpu_error));
         void *result = gpu_download(c, sizes.c_bytes);
         if (!first) {
             first = result;
@@ -101,7 +111,7 @@ static void check_tuning(struct erg_gemm *gemm, struct erg_rng *rng, void *works
     void *a = upload_tiled(rng, sizes.a), *b = upload_tiled(rng, sizes.b);
     void *c = gpu_alloc(sizes.c_bytes);
     struct erg_gemm_timing timing;
-    gpu_ok(erg_gemm_tune(gemm, &s, a, b, c, 0, workspace, NULL, &timing, &gpu_error));
+    gpu_ok(erg_gemm_tune(gemm, &s, a, b, NULL, c, 0, workspace, NULL, &timing, &gpu_error));
     bool sound = timing.answers > 0 && timing.best < timing.answers && timing.best_ms > 0 &&
                  timing.best_ms <= timing.first_ms;
     printf("%s tuning: answer %zu of %zu, %.3f ms, the first %.3f ms\n",
@@ -124,7 +134,9 @@ int main(void)
         for (int kind = 0; kind < 3; kind++) {
             const struct erg_gemm_shape s = {(enum erg_gemm_kind)kind, shapes[i][0], shapes[i][1],
                                              shapes[i][2]};
-            check_against_twin(gemm, &rng, workspace, &s);
+            check_against_twin(gemm, &rng, workspace, &s, false);
+            if (kind == ERG_GEMM_FORWARD)
+                check_against_twin(gemm, &rng, workspace, &s, true);
         }
     for (int kind = 0; kind < 3; kind++) {
         const struct erg_gemm_shape s = {(enum erg_gemm_kind)kind, 8192, 3072, 4096};

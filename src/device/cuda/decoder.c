@@ -160,7 +160,7 @@ static int fill_rope_table(struct erg_decoder *decoder, size_t bytes, struct erg
         erg_context_positions((size_t)decoder->options.sequence, context,
                               decoder_place(decoder, ERG_MESH_CONTEXT), positions);
     erg_ops_rope_table(decoder->sequence, positions, decoder->head_dim,
-                       decoder->options.model->rope_theta, table);
+                       decoder->options.model->rope_theta, &decoder->options.model->rope, table);
     int status = erg_cuda_copy(decoder->rope_table, table, bytes, NULL, err);
     free(table);
     free(positions);
@@ -255,7 +255,6 @@ int erg_decoder_open(struct erg_decoder **out, const struct erg_decoder_options 
     size_t context = decoder_degree(decoder, ERG_MESH_CONTEXT);
     decoder->sequence = (size_t)options->sequence / context;
     decoder->tokens = (size_t)options->sequences * decoder->sequence;
-    decoder->loss_scale = 1.0F / (float)(decoder->tokens * context);
     decoder->hidden = (size_t)model->hidden;
     decoder->ffn = (size_t)model->ffn / tensor;
     decoder->heads = (size_t)model->heads / tensor;

@@ -52,10 +52,10 @@ struct decoder_vocabulary {
     size_t first_id, ids;
     erg_bf16 *weights[ERG_ALL_WEIGHTS - ERG_WEIGHTS];
     float *gradients[ERG_ALL_WEIGHTS - ERG_WEIGHTS];
-    int32_t *tokens, *order, *targets; /* [T] */
-    erg_bf16 *n_final;                 /* [T, h] */
-    erg_bf16 *logits;                  /* [T, ids], then their gradients */
-    float *inv_final, *log_sum, *loss;
+    int32_t *tokens, *order, *targets;         /* [T] */
+    erg_bf16 *n_final;                         /* [T, h] */
+    erg_bf16 *logits;                          /* [T, ids], then their gradients */
+    float *inv_final, *log_sum, *loss, *scale; /* the latter of the loss */
     float *stats; /* [ranks, T, 3]; memory of the buffer where there are several */
     struct erg_collective_buffer buffer;
 };
@@ -71,7 +71,6 @@ struct erg_decoder {
     struct erg_mesh single;             /* where none was given */
     size_t tokens, sequence;            /* of this rank, of the microbatch and of one sequence */
     size_t hidden, ffn, heads, kv_heads, head_dim, qkv_row, attn_row;
-    float loss_scale;
     struct decoder_layer *layers;
     size_t weight_counts[ERG_ALL_WEIGHTS];
     size_t gradient_bytes; /* of a layer; they lie together, from the first one on */

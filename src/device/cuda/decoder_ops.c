@@ -38,7 +38,7 @@ static int norm_a(struct erg_decoder *decoder, size_t layer, bool add, struct de
     return erg_cuda_norm_forward(
         rows.count, decoder->hidden, (float)decoder->options.model->norm_eps,
         at(residual, decoder->hidden, rows),
-        add ? at(decoder->reduce[DECODER_REDUCE_M], decoder->hidden, rows) : NULL,
+        add ? at(decoder->reduce[DECODER_REDUCE_M], decoder->hidden, rows) : NULL, NULL,
         decoder->layers[layer].weights[ERG_WEIGHT_NORM_A], sum, at(act->n_a, decoder->hidden, rows),
         act->inv_a + rows.first, launch->stream, err);
 }
@@ -50,7 +50,7 @@ static int norm_m(struct erg_decoder *decoder, size_t layer, struct decoder_rows
     return erg_cuda_norm_forward(
         rows.count, decoder->hidden, (float)decoder->options.model->norm_eps,
         at(act->x_a, decoder->hidden, rows),
-        at(decoder->reduce[DECODER_REDUCE_A], decoder->hidden, rows),
+        at(decoder->reduce[DECODER_REDUCE_A], decoder->hidden, rows), NULL,
         decoder->layers[layer].weights[ERG_WEIGHT_NORM_M], at(act->x_m, decoder->hidden, rows),
         at(act->n_m, decoder->hidden, rows), act->inv_m + rows.first, launch->stream, err);
 }
@@ -61,7 +61,7 @@ int erg_decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind,
                         struct erg_error *err)
 {
     struct erg_gemm_shape shape = {kind, rows.count, inputs, outputs};
-    return erg_gemm_run(decoder->options.gemm, &shape, a, b, c, launch->sms,
+    return erg_gemm_run(decoder->options.gemm, &shape, a, b, NULL, c, launch->sms,
                         decoder->gemm_workspace, launch->stream, err);
 }
 
@@ -115,9 +115,9 @@ int erg_decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned part
          * input of the next one, which was kept. */
         if (layer + 1 < (size_t)decoder->options.layers)
             return 0;
-        return erg_cuda_add(rows.count * h, at(act->x_m, h, rows),
-                            at(decoder->reduce[DECODER_REDUCE_M], h, rows),
-                            at(decoder->output, h, rows), launch->stream, err);
+        return erg_cuda_add_bias(rows.count, h, at(act->x_m, h, rows),
+                                 at(decoder->reduce[DECODER_REDUCE_M], h, rows), NULL,
+                                 at(decoder->output, h, rows), launch->stream, err);
     default:
         return erg_fail(err, ERG_FAILED,
                         "running a forward op on the GPU: no kernel does the parts 0x%x together",

@@ -22,8 +22,8 @@ static int tune(struct erg_decoder *decoder, const struct tuned_product *p, enum
               : kind == ERG_GEMM_INPUT_GRADIENT ? p->d_x
                                                 : (void *)p->d_weight;
     struct erg_gemm_timing timing;
-    if (erg_gemm_tune(decoder->options.gemm, &shape, a, b, c, sms, decoder->gemm_workspace, stream,
-                      &timing, err))
+    if (erg_gemm_tune(decoder->options.gemm, &shape, a, b, NULL, c, sms, decoder->gemm_workspace,
+                      stream, &timing, err))
         return erg_fail_context(err, "tuning the product %s", p->name);
     static const char *const kinds[] = {"forward", "input gradient", "weight gradient"};
     erg_log(ERG_LOG_DEBUG, "%s %s, %zu tokens, %d SMs: answer %zu of %zu, %.3f ms, the first %.3f",

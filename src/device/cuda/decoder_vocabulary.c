@@ -60,6 +60,17 @@ static int make_embedding(struct erg_decoder *decoder, struct erg_error *err)
                : 0;
 }
 
+/* The loss is the mean over the microbatch's tokens. */
+static int make_scale(struct erg_decoder *decoder, struct erg_error *err)
+{
+    struct decoder_vocabulary *v = &decoder->vocabulary;
+    float scale = 1.0F / (float)(decoder->tokens * decoder_degree(decoder, ERG_MESH_CONTEXT));
+    return erg_decoder_take(decoder, &v->scale, sizeof scale, err) ||
+                   erg_cuda_copy(v->scale, &scale, sizeof scale, NULL, err)
+               ? -1
+               : 0;
+}
+
 static int make_head(struct erg_decoder *decoder, struct erg_error *err)
 {
     struct decoder_vocabulary *v = &decoder->vocabulary;
@@ -80,7 +91,8 @@ static int make_head(struct erg_decoder *decoder, struct erg_error *err)
                    erg_decoder_take(decoder, &v->inv_final, tokens * sizeof *v->inv_final, err) ||
                    erg_decoder_take(decoder, &v->log_sum, tokens * sizeof *v->log_sum, err) ||
                    erg_decoder_take(decoder, &v->loss, sizeof *v->loss, err) ||
-                   erg_cuda_fill(v->loss, 0, sizeof *v->loss, NULL, err) || make_stats(decoder, err)
+                   erg_cuda_fill(v->loss, 0, sizeof *v->loss, NULL, err) ||
+                   make_scale(decoder, err) || make_stats(decoder, err)
                ? -1
                : 0;
 }
@@ -166,13 +178,13 @@ static int loss_forward(struct erg_decoder *decoder, struct decoder_rows rows,
     float *own = v->stats + decoder_place(decoder, ERG_MESH_TENSOR) * rows.count * 3;
     struct erg_collective *group = decoder->options.mesh->groups[ERG_MESH_TENSOR];
     struct erg_collective_shards part = {.buffer = &v->buffer, .count = rows.count * 3};
-    return erg_cuda_loss_stats(rows.count, v->ids, v->first_id, v->targets + rows.first,
+    return erg_cuda_loss_stats(rows.count, v->ids, v->ids, v->first_id, v->targets + rows.first,
                                v->logits + rows.first * v->ids, own, launch->stream, err) ||
                    (ranks > 1 && erg_collective_all_gather(group, ERG_COLLECTIVE_FLOAT, &part, 1,
                                                            EXCHANGE_SMS, launch->stream, err)) ||
                    erg_cuda_loss_combine(rows.count, ranks, v->targets + rows.first, v->stats,
-                                         decoder->loss_scale, v->log_sum + rows.first, v->loss,
-                                         launch->stream, err)
+                                         v->scale, v->log_sum + rows.first, v->loss, launch->stream,
+                                         err)
                ? -1
                : 0;
 }
@@ -202,9 +214,9 @@ static int final_norm(struct erg_decoder *decoder, bool backward, struct decoder
     size_t h = decoder->hidden, at = rows.first * h;
     erg_bf16 *weight = v->weights[ERG_WEIGHT_NORM_FINAL - ERG_WEIGHTS];
     if (!backward)
-        return erg_cuda_norm_forward(rows.count, h, (float)decoder->options.model->norm_eps,
-                                     decoder->output + at, NULL, weight, NULL, v->n_final + at,
-                                     v->inv_final + rows.first, launch->stream, err);
+        return erg_cuda_norm_forward(
+            rows.count, h, (float)decoder->options.model->norm_eps, decoder->output + at, NULL,
+            NULL, weight, NULL, v->n_final + at, v->inv_final + rows.first, launch->stream, err);
     return erg_cuda_norm_backward(
         rows.count, h, decoder->output + at, weight, v->inv_final + rows.first,
         decoder->reduce[DECODER_REDUCE_A] + at, NULL, decoder->d_output + at,
@@ -239,9 +251,9 @@ int erg_decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_c
         return head(decoder, code, rows, launch, err);
     default:
         return code->backward
-                   ? erg_cuda_loss_backward(rows.count, v->ids, v->first_id,
+                   ? erg_cuda_loss_backward(rows.count, v->ids, v->ids, v->first_id,
                                             v->targets + rows.first, v->log_sum + rows.first,
-                                            decoder->loss_scale, v->logits + rows.first * v->ids,
+                                            v->scale, v->logits + rows.first * v->ids,
                                             launch->stream, err)
                    : loss_forward(decoder, rows, launch, err);
     }

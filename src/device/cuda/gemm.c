@@ -57,6 +57,7 @@ static const struct erg_cuda_entry entries[] = {
 struct product {
     struct erg_gemm_shape shape;
     bool bounded;       /* to fewer SMs than all */
+    bool biased;        /* y is a sum with a bias */
     uint32_t alignment; /* of all three matrices, bytes, up to 256 */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
@@ -136,6 +137,20 @@ void erg_gemm_close(struct erg_gemm *gemm)
     free(gemm);
 }
 
+/* A bias has an element for each row of what cuBLASLt computes: the outputs of y'. */
+static cublasStatus_t describe_bias(const struct cublaslt *library, cublasLtMatmulDesc_t desc,
+                                    const void *bias)
+{
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const int32_t type = CUDA_R_16BF;
+    cublasStatus_t status =
+        library->desc_set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (!status)
+        status = library->desc_set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+    return status ? status
+                  : library->desc_set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+}
+
 /*
  * cuBLASLt's matrices are column-major, so that ours are the transposes of what it sees, and it
  * computes the transpose of c:
@@ -144,7 +159,8 @@ void erg_gemm_close(struct erg_gemm *gemm)
  *     d_weight' = x' d_y    (inputs x outputs): d_y stored as its transpose
  * In its words the left factor is `a` and the right one `b`.
  */
-static cublasStatus_t describe(const struct cublaslt *library, struct product *product)
+static cublasStatus_t describe(const struct cublaslt *library, struct product *product,
+                               const void *bias)
 {
     const struct erg_gemm_shape *s = &product->shape;
     const cublasOperation_t plain = CUBLAS_OP_N, transposed = CUBLAS_OP_T;
@@ -161,6 +177,8 @@ static cublasStatus_t describe(const struct cublaslt *library, struct product *p
     if (!status)
         status = library->desc_set(product->desc, CUBLASLT_MATMUL_DESC_TRANSB,
                                    weight_gradient ? &transposed : &plain, sizeof plain);
+    if (!status && bias)
+        status = describe_bias(library, product->desc, bias);
     if (!status)
         status = library->layout_create(&product->a, CUDA_R_16BF, s->inputs, a_columns,
                                         (int64_t)s->inputs);
@@ -224,23 +242,30 @@ static void drop_large_clusters(const struct cublaslt *library, struct product *
         product->count = kept;
 }
 
-/* The largest power of two up to 256 that divides all three addresses. */
-static uint32_t alignment_of(const void *a, const void *b, const void *c)
+/* What a product reads and writes. */
+struct operands {
+    const void *a, *b, *bias;
+    void *c;
+};
+
+/* The largest power of two up to 256 that divides the addresses of all three matrices. */
+static uint32_t alignment_of(const struct operands *o)
 {
-    uintptr_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | 256;
+    uintptr_t bits = (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->c | 256;
     return (uint32_t)(bits & (~bits + 1));
 }
 
 /* The product as it is remembered, or asked for now. */
 static int find(struct erg_gemm *gemm, struct product **found, const struct erg_gemm_shape *shape,
-                const void *a, const void *b, const void *c, bool bounded, struct erg_error *err)
+                const struct operands *operands, bool bounded, struct erg_error *err)
 {
-    uint32_t alignment = alignment_of(a, b, c);
+    const bool biased = operands->bias != NULL;
+    uint32_t alignment = alignment_of(operands);
     for (size_t i = 0; i < gemm->products.count; i++) {
         struct product *known = gemm->products.items[i];
         const struct erg_gemm_shape *s = &known->shape;
         if (s->kind == shape->kind && s->tokens == shape->tokens && s->inputs == shape->inputs &&
-            s->outputs == shape->outputs && known->bounded == bounded &&
+            s->outputs == shape->outputs && known->bounded == bounded && known->biased == biased &&
             known->alignment == alignment) {
             *found = known;
             return 0;
@@ -249,8 +274,9 @@ static int find(struct erg_gemm *gemm, struct product **found, const struct erg_
     struct product *product = erg_xcalloc(1, sizeof *product);
     product->shape = *shape;
     product->bounded = bounded;
+    product->biased = biased;
     product->alignment = alignment;
-    cublasStatus_t status = describe(&gemm->library, product);
+    cublasStatus_t status = describe(&gemm->library, product, operands->bias);
     if (!status)
         status = ask(gemm, product);
     if (check(gemm, status, shape, err)) {
@@ -265,40 +291,45 @@ static int find(struct erg_gemm *gemm, struct product **found, const struct erg_
 }
 
 static int run(const struct erg_gemm *gemm, const struct product *product, size_t answer,
-               const void *a, const void *b, void *c, int sms, void *workspace,
-               struct CUstream_st *stream, struct erg_error *err)
+               const struct operands *o, int sms, void *workspace, struct CUstream_st *stream,
+               struct erg_error *err)
 {
     const struct cublaslt *library = &gemm->library;
     const bool weight_gradient = product->shape.kind == ERG_GEMM_WEIGHT_GRADIENT;
     const float one = 1, keep = weight_gradient ? 1 : 0;
-    const void *left = weight_gradient ? a : b, *right = weight_gradient ? b : a;
+    const void *left = weight_gradient ? o->a : o->b;
+    const void *right = weight_gradient ? o->b : o->a;
     const int32_t target = sms;
     cublasStatus_t status = library->desc_set(product->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
                                               &target, sizeof target);
+    if (!status && product->biased)
+        status = library->desc_set(product->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias,
+                                   sizeof o->bias);
     if (!status)
-        status =
-            library->matmul(gemm->handle, product->desc, &one, left, product->a, right, product->b,
-                            &keep, c, product->c, c, product->c, &product->answers[answer].algo,
-                            workspace, ERG_GEMM_WORKSPACE_BYTES, stream);
+        status = library->matmul(gemm->handle, product->desc, &one, left, product->a, right,
+                                 product->b, &keep, o->c, product->c, o->c, product->c,
+                                 &product->answers[answer].algo, workspace,
+                                 ERG_GEMM_WORKSPACE_BYTES, stream);
     return check(gemm, status, &product->shape, err);
 }
 
 int erg_gemm_run(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
-                 const void *b, void *c, int sms, void *workspace, struct CUstream_st *stream,
-                 struct erg_error *err)
+                 const void *b, const void *bias, void *c, int sms, void *workspace,
+                 struct CUstream_st *stream, struct erg_error *err)
 {
+    const struct operands operands = {a, b, bias, c};
     struct product *product;
-    if (find(gemm, &product, shape, a, b, c, sms > 0, err))
+    if (find(gemm, &product, shape, &operands, sms > 0, err))
         return -1;
-    return run(gemm, product, product->best, a, b, c, sms, workspace, stream, err);
+    return run(gemm, product, product->best, &operands, sms, workspace, stream, err);
 }
 
 /* One product with its arguments, to be timed between two events. */
 struct trial {
     struct erg_gemm *gemm;
     struct product *product;
-    const void *a, *b;
-    void *c, *workspace;
+    struct operands operands;
+    void *workspace;
     int sms, repeats;
     struct CUstream_st *stream;
     struct CUevent_st *start, *end;
@@ -310,8 +341,8 @@ static int time_answer(const struct trial *trial, size_t answer, double *ms, str
     if (erg_cuda_event_record(trial->start, trial->stream, err))
         return -1;
     for (int i = 0; i < trial->repeats; i++)
-        if (run(trial->gemm, trial->product, answer, trial->a, trial->b, trial->c, trial->sms,
-                trial->workspace, trial->stream, err))
+        if (run(trial->gemm, trial->product, answer, &trial->operands, trial->sms, trial->workspace,
+                trial->stream, err))
             return -1;
     if (erg_cuda_event_record(trial->end, trial->stream, err) ||
         erg_cuda_event_sync(trial->end, err) ||
@@ -344,13 +375,16 @@ static int time_answers(struct trial *trial, double *medians, struct erg_error *
 }
 
 int erg_gemm_tune(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
-                  const void *b, void *c, int sms, void *workspace, struct CUstream_st *stream,
-                  struct erg_gemm_timing *timing, struct erg_error *err)
+                  const void *b, const void *bias, void *c, int sms, void *workspace,
+                  struct CUstream_st *stream, struct erg_gemm_timing *timing, struct erg_error *err)
 {
-    struct trial trial = {
-        .gemm = gemm, .a = a, .b = b, .c = c, .workspace = workspace, .sms = sms, .stream = stream};
+    struct trial trial = {.gemm = gemm,
+                          .operands = {a, b, bias, c},
+                          .workspace = workspace,
+                          .sms = sms,
+                          .stream = stream};
     double medians[MAX_ANSWERS];
-    if (find(gemm, &trial.product, shape, a, b, c, sms > 0, err))
+    if (find(gemm, &trial.product, shape, &trial.operands, sms > 0, err))
         return -1;
     int status = erg_cuda_event_new(&trial.start, true, err);
     if (!status)

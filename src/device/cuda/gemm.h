@@ -47,12 +47,13 @@ int erg_gemm_open(struct erg_gemm **gemm, struct erg_error *err);
 void erg_gemm_close(struct erg_gemm *gemm);
 
 /*
- * Enqueues a product. `sms`: at most so many SMs, 0 for all. The pointers are multiples of 16
- * bytes, inputs and outputs of 8; any number of tokens.
+ * Enqueues a product. `bias` [outputs], of a forward product alone, is added before y is rounded;
+ * NULL: none. `sms`: at most so many SMs, 0 for all. The pointers are multiples of 16 bytes, inputs
+ * and outputs of 8; any number of tokens.
  */
 int erg_gemm_run(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
-                 const void *b, void *c, int sms, void *workspace, struct CUstream_st *stream,
-                 struct erg_error *err);
+                 const void *b, const void *bias, void *c, int sms, void *workspace,
+                 struct CUstream_st *stream, struct erg_error *err);
 
 /* What tuning found, milliseconds. */
 struct erg_gemm_timing {
@@ -63,13 +64,14 @@ struct erg_gemm_timing {
 
 /*
  * Times cuBLASLt's first answers for this shape on a hot GPU and keeps the fastest for all later
- * runs of the shape that are bounded (sms > 0), or not, as this one is; takes about a second and
- * blocks. What should run beside it, the caller keeps running. c is overwritten, or added to many
- * times.
+ * runs of the shape that are bounded (sms > 0) and have a bias, or not, as this one is and has;
+ * takes about a second and blocks. What should run beside it, the caller keeps running. c is
+ * overwritten, or added to many times.
  */
 int erg_gemm_tune(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
-                  const void *b, void *c, int sms, void *workspace, struct CUstream_st *stream,
-                  struct erg_gemm_timing *timing, struct erg_error *err);
+                  const void *b, const void *bias, void *c, int sms, void *workspace,
+                  struct CUstream_st *stream, struct erg_gemm_timing *timing,
+                  struct erg_error *err);
 
 #ifdef __cplusplus
 }

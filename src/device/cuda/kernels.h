@@ -5,8 +5,9 @@
  *
  * Each kernel passes once over its tensors, 16 bytes a load, and adds in float. Results do not
  * depend on the number of free SMs or on what runs beside, bit for bit: sums over tokens (the
- * gradients of weights) have a fixed order in two stages, without atomics. Their first stage
- * writes into `scratch`, whose size a function beside the kernel says; two streams need two.
+ * gradients of weights) and over weights have a fixed order in two stages, without atomics. Their
+ * first stage writes into `scratch`, whose size a function beside the kernel says; two streams need
+ * two.
  */
 #ifndef ERG_CUDA_KERNELS_H
 #define ERG_CUDA_KERNELS_H
@@ -14,6 +15,7 @@
 #include "ergon/error.h"
 #include "ops/ops.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,22 +33,46 @@ int erg_cuda_embedding_backward(size_t tokens, size_t hidden, size_t first, size
                                 const int32_t *ids, const int32_t *order, const erg_bf16 *d_out,
                                 float *d_table, struct CUstream_st *stream, struct erg_error *err);
 
-int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out,
-                 struct CUstream_st *stream, struct erg_error *err);
+int erg_cuda_position_forward(size_t tokens, size_t sequence, size_t hidden,
+                              const int32_t *positions, const erg_bf16 *table, erg_bf16 *x,
+                              struct CUstream_st *stream, struct erg_error *err);
+int erg_cuda_position_backward(size_t tokens, size_t sequence, size_t hidden,
+                               const int32_t *positions, const erg_bf16 *d_out, float *d_table,
+                               struct CUstream_st *stream, struct erg_error *err);
+
+int erg_cuda_add_bias(size_t tokens, size_t hidden, const erg_bf16 *a, const erg_bf16 *b,
+                      const erg_bf16 *bias, erg_bf16 *out, struct CUstream_st *stream,
+                      struct erg_error *err);
 
 /* Up to 65535 runs. */
 int erg_cuda_add_runs(size_t runs, size_t count, const erg_bf16 *x, size_t x_stride, erg_bf16 *to,
                       size_t to_stride, struct CUstream_st *stream, struct erg_error *err);
 
-/* Rows of up to 16384 elements. */
+/* Norms: rows of up to 16384 elements. */
 int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps, const erg_bf16 *residual,
-                          const erg_bf16 *x, const erg_bf16 *weight, erg_bf16 *sum, erg_bf16 *out,
-                          float *inv_rms, struct CUstream_st *stream, struct erg_error *err);
+                          const erg_bf16 *x, const erg_bf16 *x_bias, const erg_bf16 *weight,
+                          erg_bf16 *sum, erg_bf16 *out, float *inv_rms, struct CUstream_st *stream,
+                          struct erg_error *err);
 size_t erg_cuda_norm_backward_scratch(size_t tokens, size_t hidden); /* bytes */
 int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf16 *sum,
                            const erg_bf16 *weight, const float *inv_rms, const erg_bf16 *d_out,
                            const erg_bf16 *d_sum, erg_bf16 *d_in, float *d_weight, void *scratch,
                            struct CUstream_st *stream, struct erg_error *err);
+
+int erg_cuda_layer_norm_forward(size_t tokens, size_t hidden, float eps, const erg_bf16 *residual,
+                                const erg_bf16 *x, const erg_bf16 *x_bias, const erg_bf16 *weight,
+                                const erg_bf16 *bias, erg_bf16 *sum, erg_bf16 *out, float *stats,
+                                struct CUstream_st *stream, struct erg_error *err);
+size_t erg_cuda_layer_norm_backward_scratch(size_t tokens, size_t hidden);
+int erg_cuda_layer_norm_backward(size_t tokens, size_t hidden, const erg_bf16 *sum,
+                                 const erg_bf16 *weight, const float *stats, const erg_bf16 *d_out,
+                                 const erg_bf16 *d_sum, erg_bf16 *d_in, float *d_weight,
+                                 float *d_bias, void *scratch, struct CUstream_st *stream,
+                                 struct erg_error *err);
+
+size_t erg_cuda_bias_gradient_scratch(size_t tokens, size_t width);
+int erg_cuda_bias_gradient(size_t tokens, size_t width, const erg_bf16 *d_y, float *d_bias,
+                           void *scratch, struct CUstream_st *stream, struct erg_error *err);
 
 /* Heads are multiples of 16 elements up to 256. */
 int erg_cuda_rope_forward(const struct erg_ops_qkv *shape, float eps, const erg_bf16 *q_weight,
@@ -67,15 +93,31 @@ int erg_cuda_swiglu_backward(size_t tokens, size_t width, const erg_bf16 *gate_u
                              const erg_bf16 *d_out, erg_bf16 *d_gate_up, struct CUstream_st *stream,
                              struct erg_error *err);
 
-int erg_cuda_loss_stats(size_t tokens, size_t columns, size_t first, const int32_t *targets,
-                        const erg_bf16 *logits, float *stats, struct CUstream_st *stream,
-                        struct erg_error *err);
+int erg_cuda_gelu_forward(size_t tokens, size_t width, bool tanh_form, const erg_bf16 *x,
+                          erg_bf16 *out, struct CUstream_st *stream, struct erg_error *err);
+int erg_cuda_gelu_backward(size_t tokens, size_t width, bool tanh_form, const erg_bf16 *x,
+                           const erg_bf16 *d_out, erg_bf16 *d_x, struct CUstream_st *stream,
+                           struct erg_error *err);
+
+int erg_cuda_loss_stats(size_t tokens, size_t columns, size_t valid, size_t first,
+                        const int32_t *targets, const erg_bf16 *logits, float *stats,
+                        struct CUstream_st *stream, struct erg_error *err);
 int erg_cuda_loss_combine(size_t tokens, size_t ranks, const int32_t *targets, const float *stats,
-                          float scale, float *log_sum, float *loss, struct CUstream_st *stream,
-                          struct erg_error *err);
-int erg_cuda_loss_backward(size_t tokens, size_t columns, size_t first, const int32_t *targets,
-                           const float *log_sum, float scale, erg_bf16 *logits,
-                           struct CUstream_st *stream, struct erg_error *err);
+                          const float *scale, float *log_sum, float *loss,
+                          struct CUstream_st *stream, struct erg_error *err);
+int erg_cuda_loss_backward(size_t tokens, size_t columns, size_t valid, size_t first,
+                           const int32_t *targets, const float *log_sum, const float *scale,
+                           erg_bf16 *logits, struct CUstream_st *stream, struct erg_error *err);
+
+/* Counts of weights are multiples of 8. */
+int erg_cuda_adamw(size_t count, bool decays, const struct erg_ops_update *update,
+                   const float *gradient, float *master, float *m, float *v, erg_bf16 *weight,
+                   struct CUstream_st *stream, struct erg_error *err);
+size_t erg_cuda_squares_scratch(size_t count);
+int erg_cuda_squares(size_t count, const float *gradient, double *sum, void *scratch,
+                     struct CUstream_st *stream, struct erg_error *err);
+int erg_cuda_to_element(size_t count, const float *from, erg_bf16 *to, struct CUstream_st *stream,
+                        struct erg_error *err);
 
 /*
  * Random numbers, for first weights and for data to measure with (zeros draw less power).

@@ -1,4 +1,4 @@
-/* Kernels of SwiGLU: forward and backward. */
+/* Kernels of SwiGLU and GELU: forward and backward. */
 #include "device/cuda/vector.cuh"
 
 namespace
@@ -66,6 +66,56 @@ __global__ void __launch_bounds__(THREADS)
     store(d_gate_up + row + width, pack(up));
 }
 
+/* GELU is x p(x); p, and its derivative. By tanh p is the logistic function at twice its argument.
+ */
+template <bool TANH_FORM> __device__ inline float gelu_share(float x, float *slope)
+{
+    if (TANH_FORM) {
+        const float root = 0.7978845608f, cubic = 0.044715f; /* sqrt(2 / pi) */
+        float share = __fdividef(1, 1 + __expf(-2 * root * (x + cubic * x * x * x)));
+        *slope = 2 * share * (1 - share) * root * (1 + 3 * cubic * x * x);
+        return share;
+    }
+    *slope = 0.3989422804f * __expf(-0.5f * x * x); /* the normal density */
+    return 0.5f * (1 + erff(0.7071067812f * x));
+}
+
+template <bool TANH_FORM>
+__global__ void __launch_bounds__(THREADS)
+    gelu_forward(size_t vectors, const erg_bf16 *x, erg_bf16 *out)
+{
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    wait_for_last();
+    if (i >= vectors)
+        return;
+    float values[VECTOR], slope;
+    unpack(values, load(x + i * VECTOR));
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++)
+        values[k] *= gelu_share<TANH_FORM>(values[k], &slope);
+    store(out + i * VECTOR, pack(values));
+}
+
+template <bool TANH_FORM>
+__global__ void __launch_bounds__(THREADS)
+    gelu_backward(size_t vectors, const erg_bf16 *x, const erg_bf16 *d_out, erg_bf16 *d_x)
+{
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    wait_for_last();
+    if (i >= vectors)
+        return;
+    vector xs = load(x + i * VECTOR), ds = load(d_out + i * VECTOR);
+    float values[VECTOR], d[VECTOR];
+    unpack(values, xs);
+    unpack(d, ds);
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++) {
+        float slope, share = gelu_share<TANH_FORM>(values[k], &slope);
+        d[k] *= share + values[k] * slope;
+    }
+    store(d_x + i * VECTOR, pack(d));
+}
+
 } // namespace
 
 extern "C" int erg_cuda_swiglu_forward(size_t tokens, size_t width, const erg_bf16 *gate_up,
@@ -92,4 +142,30 @@ extern "C" int erg_cuda_swiglu_backward(size_t tokens, size_t width, const erg_b
         follow(swiglu_backward, (unsigned)blocks, THREADS, 0, stream, tokens,
                (uint32_t)(width / VECTOR), gate_up, d_out, d_gate_up);
     return erg_cuda_check_launch("SwiGLU backward", err);
+}
+
+extern "C" int erg_cuda_gelu_forward(size_t tokens, size_t width, bool tanh_form, const erg_bf16 *x,
+                                     erg_bf16 *out, struct CUstream_st *stream,
+                                     struct erg_error *err)
+{
+    if (check_width("GELU", tokens, width, VECTOR, err))
+        return -1;
+    const size_t vectors = tokens * (width / VECTOR);
+    if (vectors)
+        follow(tanh_form ? gelu_forward<true> : gelu_forward<false>,
+               (unsigned)blocks_for(vectors, THREADS), THREADS, 0, stream, vectors, x, out);
+    return erg_cuda_check_launch("GELU", err);
+}
+
+extern "C" int erg_cuda_gelu_backward(size_t tokens, size_t width, bool tanh_form,
+                                      const erg_bf16 *x, const erg_bf16 *d_out, erg_bf16 *d_x,
+                                      struct CUstream_st *stream, struct erg_error *err)
+{
+    if (check_width("GELU backward", tokens, width, VECTOR, err))
+        return -1;
+    const size_t vectors = tokens * (width / VECTOR);
+    if (vectors)
+        follow(tanh_form ? gelu_backward<true> : gelu_backward<false>,
+               (unsigned)blocks_for(vectors, THREADS), THREADS, 0, stream, vectors, x, d_out, d_x);
+    return erg_cuda_check_launch("GELU backward", err);
 }

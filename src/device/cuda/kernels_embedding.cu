@@ -1,4 +1,4 @@
-/* Kernels of the embedding: row lookup, and the sum of its gradient. */
+/* Kernels of the embedding: row lookup, learned positions, and the sums of their gradients. */
 #include "device/cuda/vector.cuh"
 
 namespace
@@ -11,7 +11,8 @@ enum {
     BACK_THREADS = 128,
     PLACES = 3,     /* of the order, for each block of the backward pass */
     QUAD = 4,       /* elements of a thread there: 16 bytes of the float table */
-    ROWS_AHEAD = 8, /* rows of equal tokens loaded at a time */
+    ROWS_AHEAD = 8, /* rows of equal tokens loaded at a time; of equal positions */
+    POSITION_THREADS = 256,
 };
 
 __global__ void __launch_bounds__(THREADS)
@@ -148,6 +149,56 @@ __global__ void __launch_bounds__(BACK_THREADS)
     }
 }
 
+__global__ void __launch_bounds__(POSITION_THREADS)
+    position_forward(size_t vectors, uint32_t row_vectors, uint32_t sequence,
+                     const int32_t *positions, const erg_bf16 *table, erg_bf16 *x)
+{
+    const size_t i = (size_t)blockIdx.x * POSITION_THREADS + threadIdx.x;
+    const uint32_t token = (uint32_t)i / row_vectors, place = token % sequence;
+    wait_for_last();
+    if (i >= vectors)
+        return;
+    const size_t column = (uint32_t)i - token * row_vectors;
+    const size_t row = positions ? (size_t)positions[place] : place;
+    vector xs = load(x + i * VECTOR), ps = load(table + (row * row_vectors + column) * VECTOR);
+    float sum[VECTOR], other[VECTOR];
+    unpack(sum, xs);
+    unpack(other, ps);
+#pragma unroll
+    for (int k = 0; k < VECTOR; k++)
+        sum[k] += other[k];
+    store(x + i * VECTOR, pack(sum));
+}
+
+/* A thread has four elements of one place, in all sequences. */
+__global__ void __launch_bounds__(POSITION_THREADS)
+    position_backward(uint32_t tokens, uint32_t sequence, uint32_t hidden, const int32_t *positions,
+                      const erg_bf16 *d_out, float *d_table)
+{
+    const size_t i = (size_t)blockIdx.x * POSITION_THREADS + threadIdx.x;
+    const uint32_t row_quads = hidden / QUAD, place = (uint32_t)(i / row_quads);
+    const uint32_t column = (uint32_t)(i - (size_t)place * row_quads) * QUAD;
+    wait_for_last();
+    if (place >= min(sequence, tokens))
+        return;
+    const size_t row = positions ? (size_t)positions[place] : place;
+    float4 *to = reinterpret_cast<float4 *>(d_table + row * hidden + column);
+    const float4 base = *to;
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (size_t token = place; token < tokens; token += (size_t)sequence * ROWS_AHEAD) {
+        uint2 d[ROWS_AHEAD];
+#pragma unroll
+        for (int k = 0; k < ROWS_AHEAD; k++) {
+            const size_t at = token + (size_t)k * sequence;
+            d[k] = at < tokens ? load_quad(d_out, (int32_t)at, hidden, column) : make_uint2(0, 0);
+        }
+#pragma unroll
+        for (int k = 0; k < ROWS_AHEAD; k++)
+            sum = add_quad(sum, d[k]);
+    }
+    *to = make_float4(base.x + sum.x, base.y + sum.y, base.z + sum.z, base.w + sum.w);
+}
+
 } // namespace
 
 extern "C" int erg_cuda_embedding_forward(size_t tokens, size_t hidden, size_t first, size_t rows,
@@ -175,4 +226,33 @@ extern "C" int erg_cuda_embedding_backward(size_t tokens, size_t hidden, size_t 
         follow(embedding_backward, (unsigned)blocks, BACK_THREADS, 0, stream, (uint32_t)tokens,
                (uint32_t)hidden, (uint32_t)per_row, first, rows, ids, order, d_out, d_table);
     return erg_cuda_check_launch("embedding backward", err);
+}
+
+extern "C" int erg_cuda_position_forward(size_t tokens, size_t sequence, size_t hidden,
+                                         const int32_t *positions, const erg_bf16 *table,
+                                         erg_bf16 *x, struct CUstream_st *stream,
+                                         struct erg_error *err)
+{
+    if (check_width("learned positions", tokens, hidden, VECTOR, err))
+        return -1;
+    const size_t row_vectors = hidden / VECTOR, vectors = tokens * row_vectors;
+    if (vectors)
+        follow(position_forward, (unsigned)blocks_for(vectors, POSITION_THREADS), POSITION_THREADS,
+               0, stream, vectors, (uint32_t)row_vectors, (uint32_t)sequence, positions, table, x);
+    return erg_cuda_check_launch("learned positions", err);
+}
+
+extern "C" int erg_cuda_position_backward(size_t tokens, size_t sequence, size_t hidden,
+                                          const int32_t *positions, const erg_bf16 *d_out,
+                                          float *d_table, struct CUstream_st *stream,
+                                          struct erg_error *err)
+{
+    if (check_width("learned positions backward", tokens, hidden, VECTOR, err))
+        return -1;
+    const size_t places = sequence < tokens ? sequence : tokens;
+    const size_t blocks = blocks_for(places * (hidden / QUAD), POSITION_THREADS);
+    if (blocks)
+        follow(position_backward, (unsigned)blocks, POSITION_THREADS, 0, stream, (uint32_t)tokens,
+               (uint32_t)sequence, (uint32_t)hidden, positions, d_out, d_table);
+    return erg_cuda_check_launch("learned positions backward", err);
 }

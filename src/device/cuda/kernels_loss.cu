@@ -15,15 +15,37 @@ enum {
     COMBINE_THREADS = 1024,
 };
 
-/* A thread's next vectors of a row; -inf beyond its end. */
+/* The first `count` elements of a vector, then -inf. */
+__device__ inline vector cut(vector v, uint32_t count)
+{
+    uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        if (2 * i + 1 >= count)
+            words[i] = (words[i] & 0xffffu) | 0xff800000u;
+        if (2 * i >= count)
+            words[i] = 0xff80ff80u;
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* A thread's next vectors of a row, of which the first `valid` elements count; then -inf. */
 __device__ inline void load_ahead(vector (&ahead)[AHEAD], const erg_bf16 *row, uint32_t column,
-                                  uint32_t columns)
+                                  uint32_t valid)
 {
     const uint32_t none = 0xff80ff80; /* two of -inf */
 #pragma unroll
     for (int k = 0; k < AHEAD; k++)
-        ahead[k] = column + k * STEP < columns ? load(row + column + k * STEP)
-                                               : make_uint4(none, none, none, none);
+        ahead[k] = column + k * STEP < valid ? load(row + column + k * STEP)
+                                             : make_uint4(none, none, none, none);
+    if (valid % VECTOR == 0)
+        return;
+#pragma unroll
+    for (int k = 0; k < AHEAD; k++) {
+        const uint32_t at = column + k * STEP;
+        if (at < valid && valid - at < VECTOR)
+            ahead[k] = cut(ahead[k], valid - at);
+    }
 }
 
 /* The largest of some numbers, and the sum of exp(number - largest). */
@@ -54,17 +76,17 @@ __device__ inline struct partial_sum join_lanes(struct partial_sum mine)
 }
 
 __global__ void __launch_bounds__(THREADS)
-    loss_stats(uint32_t columns, size_t first, const int32_t *targets, const erg_bf16 *logits,
-               float *stats)
+    loss_stats(uint32_t columns, uint32_t valid, size_t first, const int32_t *targets,
+               const erg_bf16 *logits, float *stats)
 {
     __shared__ struct partial_sum warps[THREADS / LANES];
     const erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
     struct partial_sum mine = {-INFINITY, 0};
     wait_for_last();
-    for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += STEP * AHEAD) {
+    for (uint32_t column = threadIdx.x * VECTOR; column < valid; column += STEP * AHEAD) {
         vector ahead[AHEAD];
         float logit[AHEAD][VECTOR], largest = mine.largest;
-        load_ahead(ahead, row, column, columns);
+        load_ahead(ahead, row, column, valid);
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
             unpack(logit[k], ahead[k]);
@@ -93,14 +115,14 @@ __global__ void __launch_bounds__(THREADS)
         float *to = stats + 3 * (size_t)blockIdx.x;
         to[0] = mine.largest;
         to[1] = mine.sum;
-        to[2] = target < columns ? __uint_as_float((uint32_t)row[target] << 16) : -INFINITY;
+        to[2] = target < valid ? __uint_as_float((uint32_t)row[target] << 16) : -INFINITY;
     }
 }
 
 /* One block: the order of the sum over tokens is fixed, and there is little to read. */
 __global__ void __launch_bounds__(COMBINE_THREADS)
     loss_combine(uint32_t tokens, uint32_t ranks, const int32_t *targets, const float *stats,
-                 float scale, float *log_sum, float *loss)
+                 const float *scale, float *log_sum, float *loss)
 {
     __shared__ float shared[1][LANES];
     float total[1] = {0};
@@ -120,20 +142,20 @@ __global__ void __launch_bounds__(COMBINE_THREADS)
     }
     sum_over_block(total, shared);
     if (threadIdx.x == 0)
-        *loss += scale * total[0];
+        *loss += *scale * total[0];
 }
 
 __global__ void __launch_bounds__(THREADS)
-    loss_backward(uint32_t columns, size_t first, const int32_t *targets, const float *log_sum,
-                  float scale, erg_bf16 *logits)
+    loss_backward(uint32_t columns, uint32_t valid, size_t first, const int32_t *targets,
+                  const float *log_sum, const float *scale, erg_bf16 *logits)
 {
     erg_bf16 *row = logits + (size_t)blockIdx.x * columns;
     wait_for_last();
     const size_t target = (size_t)targets[blockIdx.x] - first;
-    const float factor = targets[blockIdx.x] < 0 ? 0 : scale, sum = log_sum[blockIdx.x];
+    const float factor = targets[blockIdx.x] < 0 ? 0 : *scale, sum = log_sum[blockIdx.x];
     for (uint32_t column = threadIdx.x * VECTOR; column < columns; column += STEP * AHEAD) {
         vector ahead[AHEAD];
-        load_ahead(ahead, row, column, columns);
+        load_ahead(ahead, row, column, valid);
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
             const uint32_t at = column + k * STEP;
@@ -150,36 +172,36 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-extern "C" int erg_cuda_loss_stats(size_t tokens, size_t columns, size_t first,
+extern "C" int erg_cuda_loss_stats(size_t tokens, size_t columns, size_t valid, size_t first,
                                    const int32_t *targets, const erg_bf16 *logits, float *stats,
                                    struct CUstream_st *stream, struct erg_error *err)
 {
     if (check_width("cross entropy", tokens, columns, VECTOR, err))
         return -1;
     if (tokens)
-        follow(loss_stats, (unsigned)tokens, THREADS, 0, stream, (uint32_t)columns, first, targets,
-               logits, stats);
+        follow(loss_stats, (unsigned)tokens, THREADS, 0, stream, (uint32_t)columns, (uint32_t)valid,
+               first, targets, logits, stats);
     return erg_cuda_check_launch("cross entropy", err);
 }
 
 extern "C" int erg_cuda_loss_combine(size_t tokens, size_t ranks, const int32_t *targets,
-                                     const float *stats, float scale, float *log_sum, float *loss,
-                                     struct CUstream_st *stream, struct erg_error *err)
+                                     const float *stats, const float *scale, float *log_sum,
+                                     float *loss, struct CUstream_st *stream, struct erg_error *err)
 {
     follow(loss_combine, 1, COMBINE_THREADS, 0, stream, (uint32_t)tokens, (uint32_t)ranks, targets,
            stats, scale, log_sum, loss);
     return erg_cuda_check_launch("the sum of cross entropies", err);
 }
 
-extern "C" int erg_cuda_loss_backward(size_t tokens, size_t columns, size_t first,
-                                      const int32_t *targets, const float *log_sum, float scale,
-                                      erg_bf16 *logits, struct CUstream_st *stream,
-                                      struct erg_error *err)
+extern "C" int erg_cuda_loss_backward(size_t tokens, size_t columns, size_t valid, size_t first,
+                                      const int32_t *targets, const float *log_sum,
+                                      const float *scale, erg_bf16 *logits,
+                                      struct CUstream_st *stream, struct erg_error *err)
 {
     if (check_width("cross entropy backward", tokens, columns, VECTOR, err))
         return -1;
     if (tokens)
-        follow(loss_backward, (unsigned)tokens, THREADS, 0, stream, (uint32_t)columns, first,
-               targets, log_sum, scale, logits);
+        follow(loss_backward, (unsigned)tokens, THREADS, 0, stream, (uint32_t)columns,
+               (uint32_t)valid, first, targets, log_sum, scale, logits);
     return erg_cuda_check_launch("cross entropy backward", err);
 }

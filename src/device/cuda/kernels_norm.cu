@@ -1,6 +1,7 @@
 /*
- * Residual add and RMSNorm. A block holds whole rows, a thread V vectors of each, so that every
- * tensor passes once; several rows at a time keep enough loads in flight to fill the memory.
+ * Residual add and a norm, RMSNorm or LayerNorm. A block holds whole rows, a thread V vectors of
+ * each, so that every tensor passes once; several rows at a time keep enough loads in flight to
+ * fill the memory.
  */
 #include "device/cuda/vector.cuh"
 
@@ -9,7 +10,6 @@ namespace
 using namespace erg;
 
 enum {
-    ADD_THREADS = 256,
     ROWS = 4, /* of one block, forward; half as many where two tensors are read */
     MAX_THREADS = 1024,
     ONE_VECTOR_THREADS = 512, /* forward; longer rows: two vectors a thread */
@@ -24,31 +24,23 @@ enum {
     AHEAD = 4, /* partial sums a thread reads at a time: those of 2048 blocks at once */
 };
 
-__global__ void __launch_bounds__(ADD_THREADS)
-    add(size_t vectors, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out)
-{
-    size_t i = (size_t)blockIdx.x * ADD_THREADS + threadIdx.x;
-    wait_for_last();
-    if (i >= vectors)
-        return;
-    vector as = load(a + i * VECTOR), bs = load(b + i * VECTOR);
-    float left[VECTOR], right[VECTOR];
-    unpack(left, as);
-    unpack(right, bs);
-#pragma unroll
-    for (int k = 0; k < VECTOR; k++)
-        left[k] += right[k];
-    store(out + i * VECTOR, pack(left));
-}
+/* What comes before a norm: nothing, x, or x with a bias. */
+enum added { NOTHING, X, BIASED_X };
 
-template <int V, bool ADD>
+/* The tensors of a norm, forward; `bias` is LayerNorm's. */
+struct norm_tensors {
+    const erg_bf16 *residual, *x, *x_bias, *weight, *bias;
+    erg_bf16 *sum, *out;
+    float *stats; /* one of each row: 1 / rms; two with LayerNorm: mean, 1 / deviation */
+};
+
+template <int V, enum added ADDED, bool LAYER>
 __global__ void __launch_bounds__(MAX_THREADS)
-    norm_forward(uint32_t tokens, uint32_t hidden, float eps, const erg_bf16 *residual,
-                 const erg_bf16 *x, const erg_bf16 *weight, erg_bf16 *sum, erg_bf16 *out,
-                 float *inv_rms)
+    norm_forward(uint32_t tokens, uint32_t hidden, float eps, const struct norm_tensors f)
 {
+    constexpr bool ADD = ADDED != NOTHING;
     constexpr int ROWS_HERE = ADD ? ROWS / 2 : ROWS;
-    __shared__ float shared[ROWS_HERE][LANES];
+    __shared__ float shared[LAYER ? 2 : 1][ROWS_HERE][LANES];
     const uint32_t first = blockIdx.x * ROWS_HERE;
     vector rows[ROWS_HERE][V], others[ROWS_HERE][V], weights[V];
     wait_for_last();
@@ -59,55 +51,87 @@ __global__ void __launch_bounds__(MAX_THREADS)
             uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
             bool inside = column < hidden && first + r < tokens;
             size_t at = (size_t)(first + r) * hidden + column;
-            rows[r][j] = inside ? load(residual + at) : make_uint4(0, 0, 0, 0);
+            rows[r][j] = inside ? load(f.residual + at) : make_uint4(0, 0, 0, 0);
             if (ADD)
-                others[r][j] = inside ? load(x + at) : make_uint4(0, 0, 0, 0);
+                others[r][j] = inside ? load(f.x + at) : make_uint4(0, 0, 0, 0);
         }
 #pragma unroll
     for (int j = 0; j < V; j++) {
         uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
-        weights[j] = column < hidden ? load(weight + column) : make_uint4(0, 0, 0, 0);
+        weights[j] = column < hidden ? load(f.weight + column) : make_uint4(0, 0, 0, 0);
     }
-    float squares[ROWS_HERE] = {};
-    float row[VECTOR], other[VECTOR];
+    float squares[ROWS_HERE] = {}, means[ROWS_HERE] = {}; /* of RMSNorm: 0 */
+    float row[VECTOR], other[VECTOR], bias[VECTOR];
 #pragma unroll
-    for (int r = 0; r < ROWS_HERE; r++)
+    for (int j = 0; j < V; j++) {
+        uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
+        if (ADDED == BIASED_X)
+            unpack(bias, column < hidden ? load(f.x_bias + column) : make_uint4(0, 0, 0, 0));
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
+        for (int r = 0; r < ROWS_HERE; r++) {
             unpack(row, rows[r][j]);
             if (ADD) {
                 unpack(other, others[r][j]);
 #pragma unroll
-                for (int i = 0; i < VECTOR; i++)
+                for (int i = 0; i < VECTOR; i++) {
                     row[i] += other[i];
+                    if (ADDED == BIASED_X)
+                        row[i] += bias[i];
+                }
                 rows[r][j] = pack(row);
                 unpack(row, rows[r][j]);
                 if (column < hidden && first + r < tokens)
-                    store(sum + (size_t)(first + r) * hidden + column, rows[r][j]);
+                    store(f.sum + (size_t)(first + r) * hidden + column, rows[r][j]);
             }
 #pragma unroll
             for (int i = 0; i < VECTOR; i++)
-                squares[r] += row[i] * row[i];
+                if (LAYER)
+                    means[r] += row[i];
+                else
+                    squares[r] += row[i] * row[i];
         }
-    sum_over_block(squares, shared);
+    }
+    if constexpr (LAYER) { /* the mean first: squares of what is left of a row lose no digits */
+        sum_over_block(means, shared[1]);
+#pragma unroll
+        for (int r = 0; r < ROWS_HERE; r++) {
+            means[r] /= hidden;
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
+                unpack(row, rows[r][j]);
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++)
+                    if (column < hidden)
+                        squares[r] += (row[i] - means[r]) * (row[i] - means[r]);
+            }
+        }
+    }
+    sum_over_block(squares, shared[0]);
 #pragma unroll
     for (int r = 0; r < ROWS_HERE; r++) {
         if (first + r >= tokens)
             return;
         float scale = rsqrtf(squares[r] / hidden + eps);
-        if (threadIdx.x == 0)
-            inv_rms[first + r] = scale;
+        if (threadIdx.x == 0) {
+            if (LAYER)
+                f.stats[2 * (first + r)] = means[r];
+            f.stats[LAYER ? 2 * (first + r) + 1 : first + r] = scale;
+        }
 #pragma unroll
         for (int j = 0; j < V; j++) {
             uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
+            if (column >= hidden)
+                continue;
             unpack(row, rows[r][j]);
             unpack(other, weights[j]);
+            if (LAYER)
+                unpack(bias, load(f.bias + column));
 #pragma unroll
             for (int i = 0; i < VECTOR; i++)
-                row[i] *= scale * other[i];
-            if (column < hidden)
-                store(out + (size_t)(first + r) * hidden + column, pack(row));
+                row[i] = LAYER ? (row[i] - means[r]) * scale * other[i] + bias[i]
+                               : row[i] * (scale * other[i]);
+            store(f.out + (size_t)(first + r) * hidden + column, pack(row));
         }
     }
 }
@@ -123,15 +147,15 @@ __host__ __device__ constexpr int stages_of(int v)
  * rows of a block are on their way into shared memory, as registers are needed for the weight's
  * gradient; a thread reads only what it fetched itself.
  */
-template <int V, bool ADD>
+template <int V, bool ADD, bool LAYER>
 __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_THREADS)
     norm_backward(uint32_t tokens, uint32_t hidden, const erg_bf16 *sum, const erg_bf16 *weight,
-                  const float *inv_rms, const erg_bf16 *d_out, const erg_bf16 *d_sum,
-                  erg_bf16 *d_in, float *partials)
+                  const float *stats, const erg_bf16 *d_out, const erg_bf16 *d_sum, erg_bf16 *d_in,
+                  float *partials)
 {
-    constexpr int STAGES = stages_of(V), TENSORS = ADD ? 3 : 2;
-    extern __shared__ vector ring[];      /* [STAGES][TENSORS][V][threads] */
-    __shared__ float shared[2][1][LANES]; /* in turns, so that one barrier a row is enough */
+    constexpr int STAGES = stages_of(V), TENSORS = ADD ? 3 : 2, SUMS = LAYER ? 2 : 1;
+    extern __shared__ vector ring[];         /* [STAGES][TENSORS][V][threads] */
+    __shared__ float shared[2][SUMS][LANES]; /* in turns, so that one barrier a row is enough */
     const erg_bf16 *const tensors[3] = {sum, d_out, d_sum};
     auto slot = [&](int stage, int tensor, int j) {
         return ring + ((stage * TENSORS + tensor) * V + j) * blockDim.x + threadIdx.x;
@@ -148,14 +172,22 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
         }
         commit();
     };
-    float d_weight[V][VECTOR] = {}, scales[STAGES]; /* of this row and those on their way */
+    float d_weight[V][VECTOR] = {}, d_bias[LAYER ? V : 1][VECTOR] = {};
+    float scales[STAGES], means[STAGES]; /* of this row and those on their way */
     vector weights[V];
+    auto read_stats = [&](uint32_t row, int k) {
+        scales[k] = means[k] = 0;
+        if (row < tokens) {
+            scales[k] = stats[LAYER ? 2 * row + 1 : row];
+            means[k] = LAYER ? stats[2 * row] : 0;
+        }
+    };
     wait_for_last();
 #pragma unroll
     for (int k = 0; k < STAGES - 1; k++) {
         uint32_t row = blockIdx.x + k * gridDim.x;
         fetch_row(row, k);
-        scales[k] = row < tokens ? inv_rms[row] : 0;
+        read_stats(row, k);
     }
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -165,15 +197,15 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
     int stage = 0, turn = 0;
 #pragma unroll 1
     for (uint32_t row = blockIdx.x; row < tokens; row += gridDim.x, turn ^= 1) {
-        const uint32_t ahead = row + (STAGES - 1) * gridDim.x;
-        const float scale = scales[0];
-        float n[VECTOR], d[VECTOR], w[VECTOR], dot[1] = {0};
-        fetch_row(ahead, stage == 0 ? STAGES - 1 : stage - 1);
-        scales[STAGES - 1] = ahead < tokens ? inv_rms[ahead] : 0;
+        const float scale = scales[0], mean = means[0];
+        float n[VECTOR], d[VECTOR], w[VECTOR];
+        float dots[SUMS] = {}; /* of d_out weight and n; of d_out weight alone */
+        fetch_row(row + (STAGES - 1) * gridDim.x, stage == 0 ? STAGES - 1 : stage - 1);
+        read_stats(row + (STAGES - 1) * gridDim.x, STAGES - 1);
         wait_fetched<STAGES - 1>();
 #pragma unroll
         for (int k = 0; k < STAGES - 1; k++)
-            scales[k] = scales[k + 1];
+            scales[k] = scales[k + 1], means[k] = means[k + 1];
 #pragma unroll
         for (int j = 0; j < V; j++) {
             unpack(n, *slot(stage, 0, j));
@@ -181,13 +213,18 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
             unpack(w, weights[j]);
 #pragma unroll
             for (int i = 0; i < VECTOR; i++) {
-                float part = d[i] * n[i] * scale;
+                float part = d[i] * (LAYER ? n[i] - mean : n[i]) * scale;
                 d_weight[j][i] += part;
-                dot[0] += part * w[i];
+                dots[0] += part * w[i];
+                if constexpr (LAYER) {
+                    d_bias[j][i] += d[i];
+                    dots[SUMS - 1] += d[i] * w[i];
+                }
             }
         }
-        sum_over_block(dot, shared[turn]);
-        float mean = dot[0] / hidden * scale;
+        sum_over_block(dots, shared[turn]);
+        const float mean_dot = dots[0] / hidden * scale;
+        const float mean_d = LAYER ? dots[SUMS - 1] / hidden : 0;
 #pragma unroll
         for (int j = 0; j < V; j++) {
             uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
@@ -196,7 +233,8 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
             unpack(w, weights[j]);
 #pragma unroll
             for (int i = 0; i < VECTOR; i++)
-                d[i] = scale * (d[i] * w[i] - n[i] * mean);
+                d[i] = LAYER ? scale * (d[i] * w[i] - mean_d - (n[i] - mean) * mean_dot)
+                             : scale * (d[i] * w[i] - n[i] * mean_dot);
             if (ADD) {
                 unpack(w, *slot(stage, 2, j));
 #pragma unroll
@@ -213,13 +251,12 @@ __global__ void __launch_bounds__(V == BACK_VECTORS ? MAX_BACK_THREADS : BACK_TH
 #pragma unroll
     for (int j = 0; j < V; j++) {
         uint32_t column = (threadIdx.x + j * blockDim.x) * VECTOR;
-        if (column < hidden) {
-            float4 *to =
-                reinterpret_cast<float4 *>(partials + (size_t)blockIdx.x * hidden + column);
-            const float *d = d_weight[j];
-            to[0] = make_float4(d[0], d[1], d[2], d[3]);
-            to[1] = make_float4(d[4], d[5], d[6], d[7]);
-        }
+        if (column >= hidden)
+            continue;
+        float *to = partials + (size_t)blockIdx.x * hidden + column;
+        store_floats(to, d_weight[j]);
+        if constexpr (LAYER)
+            store_floats(to + (size_t)gridDim.x * hidden, d_bias[j]);
     }
 }
 
@@ -305,6 +342,69 @@ int check_hidden(const char *kernel, size_t tokens, size_t hidden, struct erg_er
     return 0;
 }
 
+template <bool LAYER>
+int run_forward(const char *kernel, size_t tokens, size_t hidden, float eps,
+                const struct norm_tensors &f, struct CUstream_st *stream, struct erg_error *err)
+{
+    if (check_hidden(kernel, tokens, hidden, err))
+        return -1;
+    if (tokens == 0)
+        return 0;
+    static void (*const kernels[2][3])(uint32_t, uint32_t, float, struct norm_tensors) = {
+        {norm_forward<1, NOTHING, LAYER>, norm_forward<1, X, LAYER>,
+         norm_forward<1, BIASED_X, LAYER>},
+        {norm_forward<2, NOTHING, LAYER>, norm_forward<2, X, LAYER>,
+         norm_forward<2, BIASED_X, LAYER>},
+    };
+    const struct split split = split_row(hidden, ONE_VECTOR_THREADS, 2);
+    const enum added added = !f.x ? NOTHING : f.x_bias ? BIASED_X : X;
+    follow(kernels[split.v - 1][added], (unsigned)blocks_for(tokens, f.x ? ROWS / 2 : ROWS),
+           (size_t)split.threads, 0, stream, (uint32_t)tokens, (uint32_t)hidden, eps, f);
+    return erg_cuda_check_launch(kernel, err);
+}
+
+/* The tensors of a norm, backward; d_bias is LayerNorm's. */
+struct norm_gradients {
+    const erg_bf16 *sum, *weight;
+    const float *stats;
+    const erg_bf16 *d_out, *d_sum;
+    erg_bf16 *d_in;
+    float *d_weight, *d_bias, *partials;
+};
+
+template <bool LAYER>
+int run_backward(const char *kernel, size_t tokens, size_t hidden, const struct norm_gradients &b,
+                 struct CUstream_st *stream, struct erg_error *err)
+{
+    typedef void function(uint32_t, uint32_t, const erg_bf16 *, const erg_bf16 *, const float *,
+                          const erg_bf16 *, const erg_bf16 *, erg_bf16 *, float *);
+    if (check_hidden(kernel, tokens, hidden, err))
+        return -1;
+    if (tokens == 0)
+        return 0;
+    static function *const kernels[BACK_VECTORS][2] = {
+        {norm_backward<1, false, LAYER>, norm_backward<1, true, LAYER>},
+        {norm_backward<2, false, LAYER>, norm_backward<2, true, LAYER>},
+        {norm_backward<3, false, LAYER>, norm_backward<3, true, LAYER>},
+        {norm_backward<4, false, LAYER>, norm_backward<4, true, LAYER>},
+    };
+    const struct split split = split_row(hidden, BACK_THREADS, BACK_VECTORS);
+    function *run = kernels[split.v - 1][b.d_sum != NULL];
+    const size_t blocks = backward_blocks(tokens);
+    const size_t ring =
+        (size_t)(stages_of(split.v) * (b.d_sum ? 3 : 2) * split.v * split.threads) * sizeof(vector);
+    if (erg_cuda_check(
+            cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring), err,
+            "asking for %zu bytes of shared memory for %s", ring, kernel))
+        return -1;
+    follow(run, (unsigned)blocks, (size_t)split.threads, ring, stream, (uint32_t)tokens,
+           (uint32_t)hidden, b.sum, b.weight, b.stats, b.d_out, b.d_sum, b.d_in, b.partials);
+    const struct partials sums[] = {{(uint32_t)blocks, b.partials, b.d_weight},
+                                    {(uint32_t)blocks, b.partials + blocks * hidden, b.d_bias}};
+    add_partials(hidden, sums, LAYER ? 2 : 1, stream);
+    return erg_cuda_check_launch(kernel, err);
+}
+
 } // namespace
 
 void erg::add_partials(size_t columns, const struct partials *sums, int count,
@@ -317,36 +417,25 @@ void erg::add_partials(size_t columns, const struct partials *sums, int count,
            SUM_THREADS, 0, stream, all, (uint32_t)columns);
 }
 
-extern "C" int erg_cuda_add(size_t count, const erg_bf16 *a, const erg_bf16 *b, erg_bf16 *out,
-                            struct CUstream_st *stream, struct erg_error *err)
-{
-    if (count == 0)
-        return 0;
-    if (check_width("residual add", 1, count, VECTOR, err))
-        return -1;
-    follow(add, (unsigned)blocks_for(count / VECTOR, ADD_THREADS), ADD_THREADS, 0, stream,
-           count / VECTOR, a, b, out);
-    return erg_cuda_check_launch("residual add", err);
-}
-
 extern "C" int erg_cuda_norm_forward(size_t tokens, size_t hidden, float eps,
                                      const erg_bf16 *residual, const erg_bf16 *x,
-                                     const erg_bf16 *weight, erg_bf16 *sum, erg_bf16 *out,
-                                     float *inv_rms, struct CUstream_st *stream,
+                                     const erg_bf16 *x_bias, const erg_bf16 *weight, erg_bf16 *sum,
+                                     erg_bf16 *out, float *inv_rms, struct CUstream_st *stream,
                                      struct erg_error *err)
 {
-    typedef void kernel(uint32_t, uint32_t, float, const erg_bf16 *, const erg_bf16 *,
-                        const erg_bf16 *, erg_bf16 *, erg_bf16 *, float *);
-    if (check_hidden("RMSNorm", tokens, hidden, err))
-        return -1;
-    if (tokens == 0)
-        return 0;
-    const struct split split = split_row(hidden, ONE_VECTOR_THREADS, 2);
-    kernel *run = split.v == 1 ? (x ? norm_forward<1, true> : norm_forward<1, false>)
-                               : (x ? norm_forward<2, true> : norm_forward<2, false>);
-    follow(run, (unsigned)blocks_for(tokens, x ? ROWS / 2 : ROWS), (size_t)split.threads, 0, stream,
-           (uint32_t)tokens, (uint32_t)hidden, eps, residual, x, weight, sum, out, inv_rms);
-    return erg_cuda_check_launch("RMSNorm", err);
+    const struct norm_tensors f = {residual, x, x_bias, weight, NULL, sum, out, inv_rms};
+    return run_forward<false>("RMSNorm", tokens, hidden, eps, f, stream, err);
+}
+
+extern "C" int erg_cuda_layer_norm_forward(size_t tokens, size_t hidden, float eps,
+                                           const erg_bf16 *residual, const erg_bf16 *x,
+                                           const erg_bf16 *x_bias, const erg_bf16 *weight,
+                                           const erg_bf16 *bias, erg_bf16 *sum, erg_bf16 *out,
+                                           float *stats, struct CUstream_st *stream,
+                                           struct erg_error *err)
+{
+    const struct norm_tensors f = {residual, x, x_bias, weight, bias, sum, out, stats};
+    return run_forward<true>("LayerNorm", tokens, hidden, eps, f, stream, err);
 }
 
 extern "C" size_t erg_cuda_norm_backward_scratch(size_t tokens, size_t hidden)
@@ -360,31 +449,24 @@ extern "C" int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf
                                       float *d_weight, void *scratch, struct CUstream_st *stream,
                                       struct erg_error *err)
 {
-    typedef void kernel(uint32_t, uint32_t, const erg_bf16 *, const erg_bf16 *, const float *,
-                        const erg_bf16 *, const erg_bf16 *, erg_bf16 *, float *);
-    if (check_hidden("RMSNorm backward", tokens, hidden, err))
-        return -1;
-    if (tokens == 0)
-        return 0;
-    static kernel *const kernels[BACK_VECTORS][2] = {
-        {norm_backward<1, false>, norm_backward<1, true>},
-        {norm_backward<2, false>, norm_backward<2, true>},
-        {norm_backward<3, false>, norm_backward<3, true>},
-        {norm_backward<4, false>, norm_backward<4, true>},
-    };
-    const struct split split = split_row(hidden, BACK_THREADS, BACK_VECTORS);
-    kernel *run = kernels[split.v - 1][d_sum != NULL];
-    const size_t blocks = backward_blocks(tokens);
-    size_t ring =
-        (size_t)(stages_of(split.v) * (d_sum ? 3 : 2) * split.v * split.threads) * sizeof(vector);
-    float *partials = static_cast<float *>(scratch);
-    if (erg_cuda_check(
-            cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)ring), err,
-            "asking for %zu bytes of shared memory for RMSNorm backward", ring))
-        return -1;
-    follow(run, (unsigned)blocks, (size_t)split.threads, ring, stream, (uint32_t)tokens,
-           (uint32_t)hidden, sum, weight, inv_rms, d_out, d_sum, d_in, partials);
-    const struct partials sums = {(uint32_t)blocks, partials, d_weight};
-    add_partials(hidden, &sums, 1, stream);
-    return erg_cuda_check_launch("RMSNorm backward", err);
+    const struct norm_gradients b = {
+        sum, weight, inv_rms, d_out, d_sum, d_in, d_weight, NULL, static_cast<float *>(scratch)};
+    return run_backward<false>("RMSNorm backward", tokens, hidden, b, stream, err);
+}
+
+extern "C" size_t erg_cuda_layer_norm_backward_scratch(size_t tokens, size_t hidden)
+{
+    return 2 * erg_cuda_norm_backward_scratch(tokens, hidden);
+}
+
+extern "C" int erg_cuda_layer_norm_backward(size_t tokens, size_t hidden, const erg_bf16 *sum,
+                                            const erg_bf16 *weight, const float *stats,
+                                            const erg_bf16 *d_out, const erg_bf16 *d_sum,
+                                            erg_bf16 *d_in, float *d_weight, float *d_bias,
+                                            void *scratch, struct CUstream_st *stream,
+                                            struct erg_error *err)
+{
+    const struct norm_gradients b = {
+        sum, weight, stats, d_out, d_sum, d_in, d_weight, d_bias, static_cast<float *>(scratch)};
+    return run_backward<true>("LayerNorm backward", tokens, hidden, b, stream, err);
 }

@@ -27,6 +27,21 @@ __device__ inline void store(erg_bf16 *to, vector value)
     *reinterpret_cast<vector *>(to) = value;
 }
 
+__device__ inline void load_floats(float (&to)[VECTOR], const float *from)
+{
+    const float4 *quads = reinterpret_cast<const float4 *>(from);
+    const float4 low = quads[0], high = quads[1];
+    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+
+__device__ inline void store_floats(float *to, const float (&values)[VECTOR])
+{
+    float4 *quads = reinterpret_cast<float4 *>(to);
+    quads[0] = make_float4(values[0], values[1], values[2], values[3]);
+    quads[1] = make_float4(values[4], values[5], values[6], values[7]);
+}
+
 /* What is written leaves the second-level cache before what others read. */
 __device__ inline void store_stream(erg_bf16 *to, vector value)
 {
