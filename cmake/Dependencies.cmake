@@ -9,4 +9,6 @@ pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(NCURSES REQUIRED IMPORTED_TARGET ncursesw)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(COIN REQUIRED IMPORTED_TARGET clp cbc) # linear and integer programs
+pkg_check_modules(TOKENS REQUIRED IMPORTED_TARGET libpcre2-8 libutf8proc) # tokenizers
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash) # checkpoints
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)

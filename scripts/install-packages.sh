@@ -4,7 +4,7 @@ set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev libcyaml-dev libyaml-dev
           libsqlite3-dev libcmocka-dev zlib1g-dev libncurses-dev libmicrohttpd-dev
-          coinor-libclp-dev coinor-libcbc-dev"
+          coinor-libclp-dev coinor-libcbc-dev libpcre2-dev libutf8proc-dev libxxhash-dev"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     exit 0 # not Debian: CMake says what it does not find

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -86,7 +87,7 @@ int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *len
 }
 
 /* Writes everything; returns 0 or the errno of the first failure. */
-static int fill(int file, const char *bytes, size_t count, bool sync)
+static int fill(int file, const char *bytes, size_t count)
 {
     while (count > 0) {
         ssize_t put = write(file, bytes, count);
@@ -97,7 +98,7 @@ static int fill(int file, const char *bytes, size_t count, bool sync)
         bytes += put;
         count -= (size_t)put;
     }
-    return sync && fsync(file) != 0 ? errno : 0; /* network file systems find a full disk here */
+    return 0;
 }
 
 static void sync_folder_of(const char *path)
@@ -184,48 +185,87 @@ static int make_temporary(const char *target, char **name)
     }
 }
 
-int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err)
+static int write_failed(struct erg_error *err, const char *path, uint64_t bytes, int reason)
 {
+    return erg_fail(err, ERG_FAILED, "writing '%s' (%" PRIu64 " bytes): %s", path, bytes,
+                    strerror(reason));
+}
+
+int erg_file_begin(struct erg_file_writer *writer, const char *path, struct erg_error *err)
+{
+    *writer = (struct erg_file_writer){.path = path, .file = -1};
     struct stat info;
     bool exists = stat(path, &info) == 0;
-    if (exists && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-        int file = open(path, O_WRONLY | O_CLOEXEC);
-        int reason = file < 0 ? errno : fill(file, bytes, count, false);
-        if (file >= 0 && close(file) != 0 && !reason)
-            reason = errno;
-        return reason ? erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(reason)) : 0;
-    }
     if (exists && S_ISDIR(info.st_mode))
         return erg_fail(err, ERG_FAILED, "writing '%s': this is a folder, expected a file name",
                         path);
-
-    char *target = exists ? realpath(path, NULL) : NULL;
-    if (!target)
-        target = erg_xstrdup(path);
-    remove_abandoned(target);
-    char *temporary = NULL;
     int reason = 0;
-    int file = make_temporary(target, &temporary);
-    if (file < 0) {
-        reason = errno;
+    if (exists && !S_ISREG(info.st_mode)) {
+        writer->file = open(path, O_WRONLY | O_CLOEXEC);
+        reason = writer->file < 0 ? errno : 0;
     } else {
-        if (exists && fchmod(file, info.st_mode & 07777) != 0)
+        writer->target = exists ? realpath(path, NULL) : NULL;
+        if (!writer->target)
+            writer->target = erg_xstrdup(path);
+        remove_abandoned(writer->target);
+        writer->file = make_temporary(writer->target, &writer->temporary);
+        if (writer->file < 0 || (exists && fchmod(writer->file, info.st_mode & 07777) != 0))
             reason = errno; /* the old file's mode, whatever the umask says */
-        int failed = fill(file, bytes, count, true);
-        reason = reason ? reason : failed;
-        if (!reason && rename(temporary, target) != 0)
-            reason = errno;
-        if (reason)
-            unlink(temporary);
-        else
-            sync_folder_of(target);
-        close(file); /* with it goes the lock */
     }
-    free(temporary);
-    free(target);
     if (!reason)
         return 0;
-    return erg_fail(err, ERG_FAILED, "writing '%s' (%zu bytes): %s", path, count, strerror(reason));
+    erg_file_abandon(writer);
+    return write_failed(err, path, 0, reason);
+}
+
+int erg_file_append(struct erg_file_writer *writer, const void *bytes, size_t count,
+                    struct erg_error *err)
+{
+    writer->count += count;
+    int reason = fill(writer->file, bytes, count);
+    return reason ? write_failed(err, writer->path, writer->count, reason) : 0;
+}
+
+int erg_file_commit(struct erg_file_writer *writer, struct erg_error *err)
+{
+    int reason = 0;
+    if (!writer->temporary) { /* a device or a pipe, written directly */
+        reason = close(writer->file) != 0 ? errno : 0;
+        writer->file = -1;
+    } else if (fsync(writer->file) != 0 || /* network file systems find a full disk here */
+               rename(writer->temporary, writer->target) != 0) {
+        reason = errno;
+    } else {
+        sync_folder_of(writer->target);
+        free(writer->temporary);
+        writer->temporary = NULL;
+    }
+    erg_file_abandon(writer);
+    return reason ? write_failed(err, writer->path, writer->count, reason) : 0;
+}
+
+void erg_file_abandon(struct erg_file_writer *writer)
+{
+    if (writer->temporary)
+        unlink(writer->temporary);
+    if (writer->file >= 0)
+        close(writer->file); /* with it goes the lock */
+    free(writer->temporary);
+    free(writer->target);
+    writer->temporary = writer->target = NULL;
+    writer->file = -1;
+}
+
+int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err)
+{
+    struct erg_file_writer writer;
+    if (erg_file_begin(&writer, path, err) != 0)
+        return -1;
+    int result = erg_file_append(&writer, bytes, count, err);
+    if (result == 0)
+        return erg_file_commit(&writer, err);
+    erg_file_abandon(&writer);
+    return result;
 }
 
 int erg_dir_make(const char *path, struct erg_error *err)

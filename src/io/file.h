@@ -11,6 +11,7 @@
 #include "ergon/error.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* A limit for files that people write by hand (jobs, models, catalogue entries). */
 enum { ERG_FILE_SMALL_BYTES = 16 << 20 };
@@ -36,6 +37,23 @@ int erg_file_refuse_fifo(const char *path, struct erg_error *err);
  * devices and pipes are written directly.
  */
 int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err);
+
+/*
+ * The same for what is too long to be held: begin, append as often as wanted, then commit, which
+ * gives the file its name, or abandon, which leaves what was there before. After a failure of begin
+ * or commit nothing is left to abandon.
+ */
+struct erg_file_writer {
+    const char *path;         /* borrowed */
+    char *target, *temporary; /* private, like the rest */
+    int file;
+    uint64_t count;
+};
+int erg_file_begin(struct erg_file_writer *writer, const char *path, struct erg_error *err);
+int erg_file_append(struct erg_file_writer *writer, const void *bytes, size_t count,
+                    struct erg_error *err);
+int erg_file_commit(struct erg_file_writer *writer, struct erg_error *err);
+void erg_file_abandon(struct erg_file_writer *writer);
 
 /* Makes a folder and its missing parents; one that exists is fine. */
 int erg_dir_make(const char *path, struct erg_error *err);

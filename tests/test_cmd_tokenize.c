@@ -1,0 +1,190 @@
+/* ergon tokenize: token files as Megatron's own tools write them, from text and JSON lines. */
+#include "folder.h"
+#include "program.h"
+
+#include "io/file.h"
+#include "io/json.h"
+#include "train/data/token_writer.h"
+
+#define DATA ERGON_TEST_SOURCE_DIR "/tests/data/train/"
+
+static void assert_same_bytes(const char *path, const char *expected)
+{
+    char *a, *b;
+    size_t a_length, b_length;
+    struct erg_error err;
+    assert_ok(erg_file_read(path, 0, &a, &a_length, &err), &err);
+    assert_ok(erg_file_read(expected, 0, &b, &b_length, &err), &err);
+    assert_int_equal(a_length, b_length);
+    assert_memory_equal(a, b, a_length);
+    free(a);
+    free(b);
+}
+
+/* The documents of tokens.int32, each of which ends with id 0. */
+static void write_golden(const char *name, long words)
+{
+    char *bytes;
+    size_t length;
+    struct erg_error err;
+    struct erg_token_writer *writer;
+    assert_ok(erg_file_read(DATA "tokens/tokens.int32", 0, &bytes, &length, &err), &err);
+    const int32_t *ids = (const int32_t *)(const void *)bytes;
+    assert_ok(erg_token_writer_open(&writer, in_folder(name), words, &err), &err);
+    for (size_t i = 0, first = 0; i < length / 4; i++)
+        if (ids[i] == 0) {
+            assert_ok(erg_token_writer_add(writer, ids + first, i + 1 - first, &err), &err);
+            first = i + 1;
+        }
+    struct erg_token_totals totals = erg_token_writer_totals(writer);
+    assert_int_equal(totals.documents, 118);
+    assert_int_equal(totals.tokens, 11805);
+    char path[160];
+    snprintf(path, sizeof path, "%s.bin", in_folder(name));
+    assert_int_equal(access(path, F_OK), -1); /* not before it is closed */
+    assert_ok(erg_token_writer_close(writer, &err), &err);
+    free(bytes);
+}
+
+static void files_are_those_of_megatron(void **state)
+{
+    (void)state;
+    write_golden("narrow", 65536);
+    assert_same_bytes(in_folder("narrow.bin"), DATA "tokens/tokens.bin");
+    assert_same_bytes(in_folder("narrow.idx"), DATA "tokens/tokens.idx");
+    write_golden("wide", 65537);
+    assert_same_bytes(in_folder("wide.bin"), DATA "tokens/tokens32.bin");
+    assert_same_bytes(in_folder("wide.idx"), DATA "tokens/tokens32.idx");
+}
+
+static void ids_beyond_the_words_are_refused(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_token_writer *writer;
+    assert_ok(erg_token_writer_open(&writer, in_folder("beyond"), 65536, &err), &err);
+    assert_ok(erg_token_writer_add(writer, (const int32_t[]){65535}, 1, &err), &err);
+    assert_fails(erg_token_writer_add(writer, (const int32_t[]){1, 65536}, 2, &err), &err,
+                 "beyond.bin': document 1, token 1: id 65536, expected one of [0, 65536)");
+    assert_fails(erg_token_writer_add(writer, (const int32_t[]){-1}, 1, &err), &err, "id -1");
+    erg_token_writer_abandon(writer);
+    assert_int_equal(access(in_folder("beyond.bin"), F_OK), -1);
+}
+
+/* Runs "tokenize ARGUMENTS" with %s for the folder. */
+static void check(int exit_code, const char *part, const char *arguments)
+{
+    struct erg_text line = {0};
+    erg_text_add(&line, "tokenize ");
+    for (const char *at = arguments; *at; at++)
+        if (at[0] == '%' && at[1] == 's') {
+            erg_text_add(&line, folder);
+            at++;
+        } else {
+            erg_text_add_bytes(&line, at, 1);
+        }
+    erg_text_add(&line, " 2>&1");
+    check_program(line.data, exit_code, part);
+    erg_text_release(&line);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    struct erg_error err;
+    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
+}
+
+static void text_and_json_lines_become_tokens(void **state)
+{
+    (void)state;
+    write_text("a.txt", "caf\xc3\xa9");
+    write_text("bad.txt", "x\xff");
+    write_text("empty.txt", "");
+    write_text("lines.jsonl",
+               "{\"id\": 1, \"body\": \"ab\"}\r\n\n{\"body\": \"\"}\n{\"body\": \"c\"}");
+    check(
+        0,
+        "2 documents, 11 tokens of 2 bytes, 0.78 bytes of text per token; 1 without text left out",
+        "bytes %s/a.txt %s/bad.txt %s/empty.txt -o %s/plain");
+    static const uint16_t plain[] = {'c', 'a', 'f', 0xc3, 0xa9, 256, 'x', 0xef, 0xbf, 0xbd, 256};
+    char *bytes;
+    size_t length;
+    struct erg_error err;
+    assert_ok(erg_file_read(in_folder("plain.bin"), 0, &bytes, &length, &err), &err);
+    assert_int_equal(length, sizeof plain);
+    assert_memory_equal(bytes, plain, length);
+    free(bytes);
+
+    struct erg_text line = {0};
+    erg_text_printf(&line, "tokenize bytes %s/lines.jsonl --key body -e 65 -o %s/lines --json",
+                    folder, folder);
+    struct program_result result = run_program(line.data);
+    assert_int_equal(result.exit_code, 0);
+    json_t *document = json_loads(result.out.data, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(document, "documents")), 2);
+    assert_int_equal(json_integer_value(json_object_get(document, "empty_documents")), 1);
+    assert_int_equal(json_integer_value(json_object_get(document, "tokens")), 5);
+    assert_int_equal(json_integer_value(json_object_get(document, "end_token")), 65);
+    assert_near(json_real_value(json_object_get(document, "text_bytes_per_token")), 1, 0);
+    json_decref(document);
+    erg_text_release(&result.out);
+    erg_text_release(&line);
+}
+
+static void model_says_which_token_ends_documents(void **state)
+{
+    (void)state;
+    char command[512];
+    snprintf(command, sizeof command,
+             "mkdir '%s/model' && cp '%s/tokenizers/gpt2/tokenizer.json' '%s/model'", folder, DATA,
+             folder);
+    assert_int_equal(system(command), 0);
+    write_text("b.txt", "the");
+    check(1, "/model does not say which token ends a document; expected --end TOKEN",
+          "%s/model %s/b.txt -o %s/x");
+    write_text("model/tokenizer_config.json", "{\"eos_token\": {\"content\": \"<|end|>\"}}");
+    check(0, "1 document", "%s/model %s/b.txt -o %s/one");
+    write_text("model/config.json", "{\"eos_token_id\": [7, 8]}");
+    check(0, "\"end_token\": 7", "%s/model %s/b.txt -o %s/two --json");
+    check(0, "\"end_token\": 0", "%s/model %s/b.txt -o %s/three --json -e '<|end|>'");
+    write_text("model/config.json", "{\"eos_token_id\": 400}");
+    check(1, "the token that ends a document is 400; expected an id of [0, 400)",
+          "%s/model %s/b.txt -o %s/four");
+    write_text("model/config.json", "{\"eos_token_id\": \"x\"}");
+    check(1, "config.json:1: key 'eos_token_id': expected the id", "%s/model %s/b.txt -o %s/four");
+}
+
+static void bad_input_names_the_place(void **state)
+{
+    (void)state;
+    write_text("c.txt", "text");
+    check(1, "nothing.json': No such file", "%s/nothing.json %s/c.txt -o %s/e");
+    check(1, "the folder has no tokenizer.json", "%s %s/c.txt -o %s/e");
+    check(1, "none.txt': No such file", "bytes %s/c.txt %s/none.txt -o %s/e");
+    check(1, "--end: 'z' is no token of bytes", "bytes %s/c.txt -o %s/e --end z");
+    check(2, "--output", "bytes %s/c.txt");
+    write_text("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 5}\n");
+    check(1, "bad.jsonl:2: key 'text': expected the text of a document",
+          "bytes %s/bad.jsonl -k text -o %s/e");
+    check(1, "bad.jsonl:1: key 'body': expected the text of a document; the line has no such key",
+          "bytes %s/bad.jsonl -k body -o %s/e");
+    write_text("torn.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
+    check(1, "torn.jsonl:2: expected a line of JSON", "bytes %s/torn.jsonl -k text -o %s/e");
+    write_text("nothing.txt", "");
+    check(1, "no file has text", "bytes %s/nothing.txt -o %s/e");
+    assert_int_equal(access(in_folder("e.bin"), F_OK), -1);
+    check(0, "1 document", "bytes %s/c.txt -o %s/e");
+    check(1, "e.bin': this file is there already", "bytes %s/c.txt -o %s/e");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_those_of_megatron),
+        cmocka_unit_test(ids_beyond_the_words_are_refused),
+        cmocka_unit_test(text_and_json_lines_become_tokens),
+        cmocka_unit_test(model_says_which_token_ends_documents),
+        cmocka_unit_test(bad_input_names_the_place),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
