@@ -2,6 +2,7 @@
 #
 #   make demo      builds, then optimizes the first example; says which page to open
 #   make check     builds and runs every test
+#   make train-demo  trains a tiny model, on a GPU or on the CPU
 #   make bench     measures speed and quality, each program prints its table
 #   make research  builds the replays of published evaluations (research/README.md)
 #   make gpu-check runs the tests and benches that need a GPU; the log is build/gpu-check.log
@@ -13,7 +14,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 
-.PHONY: all packages check demo bench research gpu-check install clean
+.PHONY: all packages check demo train-demo bench research gpu-check install clean
 
 all: packages
 	@log=$$(cmake --preset $(PRESET) 2>&1) || { echo "$$log"; false; }
@@ -33,6 +34,9 @@ research: all
 demo: all
 	$(BUILD)/ergon optimize examples/quickstart.yaml -o build/demo
 	@echo "Now open build/demo/report.html in a browser."
+
+train-demo: all
+	sh scripts/train-demo.sh $(BUILD)/ergon
 
 bench: all
 	@cmake --build --preset $(PRESET) --target benches --target research

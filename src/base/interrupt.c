@@ -34,6 +34,13 @@ void erg_interrupt_install(void)
     sigaction(SIGXFSZ, &action, NULL); /* the write then fails with EFBIG */
 }
 
+void erg_interrupt_on(int number)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
 int erg_interrupt_signal(void)
 {
     return atomic_load_explicit(&caught, memory_order_relaxed);

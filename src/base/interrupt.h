@@ -13,6 +13,7 @@
  * closes; a second one kills at once. A file that grows beyond its limit (SIGXFSZ) is an error of
  * the write. */
 void erg_interrupt_install(void);
+void erg_interrupt_on(int number); /* another signal, which is noticed likewise */
 bool erg_interrupted(void);
 int erg_interrupt_signal(void); /* its number, 0 while none came */
 

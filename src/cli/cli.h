@@ -23,6 +23,8 @@ extern const struct erg_command erg_cmd_probe;
 extern const struct erg_command erg_cmd_run;
 extern const struct erg_command erg_cmd_show;
 extern const struct erg_command erg_cmd_simulate;
+extern const struct erg_command erg_cmd_tokenize;
+extern const struct erg_command erg_cmd_train;
 extern const struct erg_command erg_cmd_verify;
 extern const struct erg_command erg_cmd_frontier;
 extern const struct erg_command erg_cmd_doctor;

@@ -28,6 +28,8 @@ const struct erg_command *const erg_commands[] = {
     &erg_cmd_plan,
     &erg_cmd_simulate,
     &erg_cmd_probe,
+    &erg_cmd_tokenize,
+    &erg_cmd_train,
     &erg_cmd_completion,
     NULL,
 };

@@ -95,6 +95,8 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_ENUM("goal", OPTIONAL_WORD, JOB, goal, goal_names, COUNT(goal_names)),
     CYAML_FIELD_FLOAT("deadline_s", OPTIONAL, JOB, deadline_s),
     CYAML_FIELD_FLOAT("budget_j", OPTIONAL, JOB, budget_j),
+    CYAML_FIELD_MAPPING_PTR("train", OPTIONAL | CYAML_FLAG_POINTER, JOB, train,
+                            erg_training_fields),
     CYAML_FIELD_END,
 };
 

@@ -16,6 +16,7 @@
 #include "hardware/hardware.h"
 #include "job/layout.h"
 #include "job/search_method.h"
+#include "job/training.h"
 #include "model/model.h"
 
 #include <stdbool.h>
@@ -72,6 +73,8 @@ struct erg_job {
      * pipeline together. */
     struct erg_goal goal;
 
+    const struct erg_training *training; /* NULL: the file has no key `train` */
+
     char *path;     /* of the file */
     void *file;     /* private: what was read */
     char *own_name; /* private */
@@ -124,6 +127,10 @@ struct erg_job_change {
  */
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change);
+
+/* A file that the job names: a relative path is one from the folder of the job's file. To be freed.
+ */
+char *erg_job_file_path(const struct erg_job *job, const char *name);
 
 /* Whether a key or option asks for weights or gradients sharded over data ranks, as other software
  * calls it (fsdp, zero_stage, …); and the sentence that refuses it. */

@@ -371,8 +371,10 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         (!any_layout &&
          (check_offload(job, yaml, err) != 0 || erg_job_check_engines(job, yaml, err) != 0)) ||
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
-        choose_goal(job, file, yaml, err) != 0)
+        choose_goal(job, file, yaml, err) != 0 ||
+        (file->train && erg_job_check_training(job, file->train, yaml, err) != 0))
         return -1;
+    job->training = file->train;
     job->even_microbatch = job->layout.microbatch % 2 == 0;
     if (any_layout)
         return 0;

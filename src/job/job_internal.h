@@ -25,7 +25,13 @@ struct erg_job_file {
     struct erg_job_profiler profiler;
     enum erg_objective goal;
     double deadline_s, budget_j;
+    struct erg_training *train;
 };
+
+/* job_train.c: the keys below `train`; defaults and rules between them, after all others. */
+extern const cyaml_schema_field_t erg_training_fields[];
+int erg_job_check_training(const struct erg_job *job, struct erg_training *training,
+                           const struct erg_yaml *yaml, struct erg_error *err);
 
 /*
  * Fills and checks `job` from `file`, whose cluster it converts to base units; relative names are

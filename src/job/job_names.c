@@ -31,6 +31,15 @@ char *erg_job_relative_to(const char *path, const char *name)
     return text.data;
 }
 
+char *erg_job_file_path(const struct erg_job *job, const char *name)
+{
+    struct erg_text text = {0};
+    if (*name != '/')
+        add_folder(&text, job->path, "");
+    erg_text_add(&text, name);
+    return text.data;
+}
+
 char *erg_job_model_path(const char *path, const char *name)
 {
     struct erg_text folder = {0}, config = {0};

@@ -47,13 +47,16 @@ struct erg_rope {
 struct erg_model {
     char *name;         /* the config's _name_or_path, else where it was loaded from; control
                          * characters are written out */
+    char *path;         /* of the config.json; NULL: it came from memory */
     char *architecture; /* "LlamaForCausalLM" */
     long layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_positions;
     long window; /* of sliding-window attention, tokens; 0 = every token sees all before it */
     double norm_eps;
-    double rope_theta; /* 0 with learned positions */
+    double initializer_range; /* deviation of initial weights; 0: the config does not say */
+    double rope_theta;        /* 0 with learned positions */
     struct erg_rope rope;
     bool gated;             /* SwiGLU: two widths into the activation; else GELU */
+    bool gelu_exact;        /* GELU by erf; else its form with tanh */
     bool layer_norm;        /* LayerNorm with bias; else RMSNorm */
     bool learned_positions; /* else rotary */
     bool qkv_bias;          /* on the fused QKV linear */

@@ -214,6 +214,18 @@ static int read_llama(struct erg_model *model, const struct model_family *family
     return fill_head_dim(model, place, "num_attention_heads", "hidden size", err);
 }
 
+/* "gelu" is the exact form; other names that begin so are GPT-2's, by tanh. */
+static int read_gelu(struct erg_model *model, const struct erg_json_place *place,
+                     struct erg_error *err)
+{
+    static const char key[] = "activation_function";
+    if (check_activation(place, key, "gelu", err))
+        return -1;
+    const char *name = json_string_value(json_object_get(place->object, key));
+    model->gelu_exact = name && strcmp(name, "gelu") == 0;
+    return 0;
+}
+
 /*
  * GPT-2 and GPT-3: LayerNorm, learned positions, GELU, biases, one key and value per head. Others
  * of that kind have heads of another width; `head_dim` says so, as in the configs of other
@@ -239,7 +251,7 @@ static int read_gpt2(struct erg_model *model, const struct model_family *family,
         optional_long(place, "head_dim", MAX_HEAD_DIM, &model->head_dim, err) ||
         optional_bool(place, "tie_word_embeddings", &model->tied, err) ||
         optional_double(place, "layer_norm_epsilon", 0, 1, &model->norm_eps, err) ||
-        check_activation(place, "activation_function", "gelu", err))
+        read_gelu(model, place, err))
         return -1;
     return fill_head_dim(model, place, "n_head", "embedding size", err);
 }
@@ -358,7 +370,8 @@ static int read_config(struct erg_model *model, const struct erg_json_place *pla
     model->architecture = erg_xstrdup(family->architecture);
     model->qkv_bias = family->qkv_bias;
     model->qk_norm = family->qk_norm;
-    if (optional_bool(place, "tie_word_embeddings", &model->tied, err) != 0)
+    if (optional_bool(place, "tie_word_embeddings", &model->tied, err) != 0 ||
+        optional_double(&text, "initializer_range", 0, 1e3, &model->initializer_range, err) != 0)
         return -1;
     return family->read(model, family, &text, err);
 }
@@ -385,6 +398,7 @@ void erg_model_free(struct erg_model *model)
     if (!model)
         return;
     free(model->name);
+    free(model->path);
     free(model->architecture);
     free(model);
 }
@@ -451,6 +465,9 @@ int erg_model_load(struct erg_model **model, const char *name, struct erg_error 
         result = erg_model_parse(model, path, text, length, err);
         free(text);
     }
-    free(path);
+    if (result == 0)
+        (*model)->path = path;
+    else
+        free(path);
     return result;
 }

@@ -1,0 +1,232 @@
+/* ergon train JOB.yaml: trains a model. */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "device/backend.h"
+#include "train/engine/run_log.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct train_values {
+    const char *output, *resume, *init, *export;
+    long steps;
+    int device, type;
+    bool dry_run, fresh;
+};
+
+static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_backend_kind */
+static const char *const types[] = {"bfloat16", "float32", NULL};
+enum { TYPE_BFLOAT16, TYPE_FLOAT32 };
+
+#define AT(member) offsetof(struct train_values, member)
+static const struct erg_option options[] = {
+    {"output", 'o', ERG_OPTION_FILE, "RUN", AT(output),
+     .help = "folder of the run: its log and checkpoints, from which it goes on"},
+    {"resume", 'r', ERG_OPTION_FILE, "FOLDER", AT(resume),
+     .help = "go on from this checkpoint, or the newest of this run (default: RUN's)"},
+    {"fresh", 0, ERG_OPTION_FLAG, NULL, AT(fresh),
+     .help = "begin anew; a run that is there already is an error"},
+    {"steps", 'n', ERG_OPTION_LONG, "N", AT(steps), 1, 1e12,
+     .help = "end at this step (default: the job's updates)"},
+    {"init", 'i', ERG_OPTION_FILE, "FOLDER", AT(init),
+     .help = "begin with a model's weights, or \"random\" (default: as the job says)"},
+    {"export", 'e', ERG_OPTION_FILE, "FOLDER", AT(export),
+     .help = "write the trained model as Hugging Face keeps it"},
+    {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
+     .default_text = "auto",
+     .help = "what computes: a GPU, the host's CPU, or a GPU if there is one"},
+    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = types,
+     .default_text = "bfloat16",
+     .help = "of weights in use and activations; masters are always float32"},
+    {"dry-run", 0, ERG_OPTION_FLAG, NULL, AT(dry_run),
+     .help = "check everything, say what would run, train nothing"},
+    {0},
+};
+
+static double seconds_between(int64_t start_ns, int64_t end_ns)
+{
+    return 1e-9 * (double)(end_ns - start_ns);
+}
+
+/* What ended a run before its last step. */
+static int explain_signal(const struct erg_trainer *trainer, const char *output, bool saved,
+                          struct erg_error *err)
+{
+    uint64_t step = erg_trainer_steps(trainer);
+    if (!saved)
+        return erg_fail(err, ERG_INTERRUPTED, "stopped at step %" PRIu64 ", without a checkpoint",
+                        step);
+    return erg_fail(err, erg_interrupt_signal() == SIGINT ? ERG_INTERRUPTED : ERG_RESUMABLE,
+                    "stopped at step %" PRIu64 ", checkpoint %s/latest", step, output);
+}
+
+static int run_step(struct erg_trainer *trainer, struct erg_run_log *log, bool last, bool quiet,
+                    struct erg_train_step *step, struct erg_error *err)
+{
+    struct erg_text line = {0};
+    int64_t start_ns = erg_now_ns();
+    int result = erg_trainer_step(trainer, step, err);
+    if (result == 0)
+        result =
+            erg_run_log_step(log, step, seconds_between(start_ns, erg_now_ns()), last, &line, err);
+    if (line.count && !quiet) {
+        erg_text_add(&line, "\n");
+        erg_terminal_print(stderr, line.data);
+    }
+    erg_text_release(&line);
+    return result;
+}
+
+/* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. */
+static bool save(struct erg_trainer *trainer, const struct erg_job *job, const char *output)
+{
+    struct erg_error err;
+    if (!output)
+        return false;
+    if (erg_trainer_save(trainer, output, job->training->checkpoint.keep, &err) == 0)
+        return true;
+    erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
+    return false;
+}
+
+static int run_steps(const struct erg_invocation *call, const struct erg_job *job,
+                     struct erg_trainer *trainer, struct erg_run_log *log, uint64_t end,
+                     struct erg_train_step *step, struct erg_error *err)
+{
+    const struct train_values *values = call->values;
+    uint64_t every = (uint64_t)job->training->checkpoint.every;
+    erg_interrupt_on(SIGUSR1);
+    while (erg_trainer_steps(trainer) < end) {
+        bool last = erg_trainer_steps(trainer) + 1 == end, saved = false;
+        if (run_step(trainer, log, last, call->common.quiet, step, err) != 0)
+            return -1;
+        bool stopped = erg_interrupted();
+        if (last || stopped || (every && step->step % every == 0))
+            saved = save(trainer, job, values->output);
+        if (stopped && !last)
+            return explain_signal(trainer, values->output, saved, err);
+    }
+    return 0;
+}
+
+/* Takes up a checkpoint where there is one to go on from. */
+static int resume(const struct train_values *values, struct erg_trainer *trainer,
+                  struct erg_error *err)
+{
+    const char *folder = values->resume ? values->resume : values->fresh ? NULL : values->output;
+    char *found = NULL;
+    if (!folder)
+        return 0;
+    int result = erg_trainer_resume(trainer, folder, &found, err);
+    if (result == 0 && !found && values->resume)
+        result = erg_fail(err, ERG_FAILED, "--resume: '%s' has no checkpoint", folder);
+    if (result == 0 && found) {
+        struct erg_text text = {0};
+        erg_text_printf(&text, "goes on from %s, step %" PRIu64 "\n", found,
+                        erg_trainer_steps(trainer));
+        erg_terminal_print(stderr, text.data);
+        erg_text_release(&text);
+    }
+    free(found);
+    return result;
+}
+
+static void print_plan(const struct erg_backend *backend, const struct erg_job *job,
+                       const struct erg_trainer *trainer, const struct train_values *values,
+                       uint64_t steps)
+{
+    const struct erg_layout *layout = &job->layout;
+    struct erg_text text = {0};
+    erg_text_printf(&text,
+                    "%s: %.4g million parameters in %s on %s, %.3g GiB of memory\n"
+                    "%" PRIu64 " steps of %ld sequences of %ld tokens, %ld at a time\n",
+                    job->model->name, 1e-6 * erg_model_parameters(job->model), types[values->type],
+                    strcmp(backend->name, "host") ? backend->name : "the host",
+                    (double)erg_trainer_bytes(trainer) / 0x1p30, steps,
+                    layout->microbatch * layout->microbatches, layout->sequence,
+                    layout->microbatch);
+    erg_terminal_print(stdout, text.data);
+    erg_text_release(&text);
+    fflush(stdout); /* before the lines of steps */
+}
+
+static int train(const struct erg_invocation *call, const struct erg_backend *backend,
+                 const struct erg_job *job, struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct train_values *values = call->values;
+    uint64_t updates = job->training->updates;
+    uint64_t end = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
+    end = end < updates ? end : updates;
+    print_plan(backend, job, trainer, values, end);
+    if (values->dry_run)
+        return 0;
+    struct erg_run_log log = {0};
+    struct erg_train_step step = {0};
+    int result = resume(values, trainer, err);
+    if (result == 0)
+        result = erg_run_log_open(&log, job, values->output, erg_trainer_steps(trainer),
+                                  erg_trainer_tokens(trainer), values->fresh,
+                                  erg_trainer_bytes(trainer), err);
+    if (result == 0)
+        result = run_steps(call, job, trainer, &log, end, &step, err);
+    if (erg_run_log_close(&log, result ? NULL : err) != 0)
+        result = -1;
+    if (result != 0)
+        return -1;
+    uint64_t steps = erg_trainer_steps(trainer);
+    struct erg_text text = {0};
+    erg_text_printf(&text, "trained %" PRIu64 " step%s", steps, erg_plural(steps));
+    if (step.step)
+        erg_text_printf(&text, ", loss %.4f", step.loss);
+    erg_text_add(&text, "\n");
+    erg_terminal_print(stdout, text.data);
+    erg_text_release(&text);
+    return values->export
+               ? erg_trainer_export(trainer, values->export, values->type == TYPE_BFLOAT16, err)
+               : 0;
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct train_values *values = call->values;
+    struct erg_job *job;
+    struct erg_trainer *trainer;
+    if (erg_job_load(&job, call->arguments[0], NULL, err) != 0)
+        return -1;
+    struct erg_backend *backend;
+    int result = erg_backend_open(&backend, (enum erg_backend_kind)values->device,
+                                  values->type == TYPE_FLOAT32, err);
+    if (result == 0) {
+        struct erg_trainer_options trainer_options = {backend, job, values->init};
+        result = erg_trainer_open(&trainer, &trainer_options, err);
+        if (result == 0) {
+            result = train(call, backend, job, trainer, err);
+            erg_trainer_close(trainer);
+        }
+        backend->table->close(backend);
+    }
+    erg_job_free(job);
+    return result;
+}
+
+const struct erg_command erg_cmd_train = {
+    .name = "train",
+    .summary = "train a model on one GPU or the host's CPU",
+    .arguments = "JOB.yaml",
+    .least_arguments = 1,
+    .most_arguments = 1,
+    .common = ERG_COMMON_FEW,
+    .values_bytes = sizeof(struct train_values),
+    .options = options,
+    .details = "The job's key \"train\" says what the run is: its data, updates and learning rate. "
+               "One process\ntrains, on a GPU or on the CPU; several ranks are not there yet.",
+    .examples = "  ergon tokenize bytes book.txt -o book\n"
+                "  ergon train examples/train/tiny.yaml -o run --export trained\n",
+    .run = run,
+};

@@ -1,0 +1,200 @@
+/*
+ * Backend: what a decoder and a training engine ask of a device, as one table: memory, streams and
+ * events, copies, and kernels. Behind it is the host (device/host/host.h); everything above sees
+ * only the table.
+ *
+ * Kernels are the operations of ops/ops.h, named by their kind, with the same arguments. Tensors
+ * are memory of the device and made of elements of `element_bytes`: 2 for bf16, 4 for float. Calls
+ * that take a stream are queued; what they point to, copies' host memory included, stays until the
+ * stream has reached them.
+ */
+#ifndef ERG_DEVICE_BACKEND_H
+#define ERG_DEVICE_BACKEND_H
+
+#include "ergon/error.h"
+#include "ops/ops.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum erg_kernel_kind {
+    ERG_KERNEL_EMBEDDING,
+    ERG_KERNEL_EMBEDDING_GRADIENT,
+    ERG_KERNEL_POSITION,
+    ERG_KERNEL_POSITION_GRADIENT,
+    ERG_KERNEL_ADD,
+    ERG_KERNEL_NORM,
+    ERG_KERNEL_NORM_GRADIENT,
+    ERG_KERNEL_LAYER_NORM,
+    ERG_KERNEL_LAYER_NORM_GRADIENT,
+    ERG_KERNEL_LINEAR,
+    ERG_KERNEL_LINEAR_INPUT_GRADIENT,
+    ERG_KERNEL_LINEAR_WEIGHT_GRADIENT,
+    ERG_KERNEL_BIAS_GRADIENT,
+    ERG_KERNEL_ROPE,
+    ERG_KERNEL_ROPE_GRADIENT,
+    ERG_KERNEL_ATTENTION,
+    ERG_KERNEL_ATTENTION_GRADIENT,
+    ERG_KERNEL_SWIGLU,
+    ERG_KERNEL_SWIGLU_GRADIENT,
+    ERG_KERNEL_GELU,
+    ERG_KERNEL_GELU_GRADIENT,
+    ERG_KERNEL_LOSS_STATS,
+    ERG_KERNEL_LOSS_COMBINE,
+    ERG_KERNEL_LOSS_GRADIENT,
+    ERG_KERNEL_SQUARES,
+    ERG_KERNEL_ADAMW,
+    ERG_KERNEL_ROUND, /* floats to elements */
+};
+
+/* One kernel with its arguments, in the order of ops/ops.h. */
+struct erg_kernel {
+    enum erg_kernel_kind kind;
+    union {
+        struct {
+            size_t tokens, hidden, first, rows;
+            const int32_t *ids, *order; /* order: of the gradient */
+            const void *in;             /* the table; the gradient of the output */
+            void *out;
+            float *d_table;
+        } embedding;
+        struct {
+            size_t tokens, sequence, hidden;
+            const int32_t *positions;
+            const void *in; /* the table; the gradient of the output */
+            void *x;
+            float *d_table;
+        } position;
+        struct {
+            size_t tokens, hidden;
+            const void *a, *b, *bias;
+            void *out;
+        } add;
+        struct {
+            size_t tokens, hidden;
+            float eps;
+            const void *residual, *x, *x_bias, *weight, *bias;
+            void *sum, *out;
+            float *stats; /* 1/rms, or of LayerNorm mean and 1/deviation */
+        } norm;
+        struct {
+            size_t tokens, hidden;
+            const void *sum, *weight;
+            const float *stats;
+            const void *d_out, *d_sum;
+            void *d_in;
+            float *d_weight, *d_bias;
+        } norm_gradient;
+        struct {
+            size_t tokens, inputs, outputs;
+            const void *a, *b, *bias; /* x, weight; d_y, weight; x, d_y */
+            void *c;                  /* y; d_x; d_weight, float */
+        } linear;
+        struct {
+            size_t tokens, width;
+            const void *d_y;
+            float *d_bias;
+        } bias;
+        struct {
+            struct erg_ops_qkv shape;
+            float eps;
+            const void *q_weight, *k_weight;
+            const float *table;
+            const void *qkv, *d_rotated;
+            void *out; /* rotated; the gradient of qkv */
+            size_t out_row;
+            float *d_q_weight, *d_k_weight;
+        } rope;
+        struct {
+            struct erg_ops_attention shape;
+            const void *q, *k, *v;
+            void *out;
+            float *stats;
+            const void *d_out;
+            void *d_q, *d_k, *d_v;
+        } attention;
+        struct {
+            size_t tokens, width;
+            bool tanh_form; /* of GELU */
+            const void *in, *d_out;
+            void *out;
+        } activation;
+        struct {
+            size_t tokens, columns, valid, first, ranks;
+            const int32_t *targets;
+            void *logits;
+            float *stats;
+            const float *scale;
+            float *log_sum, *loss;
+        } loss;
+        struct {
+            size_t count;
+            const float *in;
+            double *sum;
+            void *out;
+        } floats;
+        struct {
+            size_t count;
+            bool decays;
+            const struct erg_ops_update *update;
+            const float *gradient;
+            float *master, *m, *v;
+            void *weight;
+        } adamw;
+    };
+};
+
+struct erg_backend;
+struct erg_stream;
+struct erg_event;
+
+struct erg_backend_table {
+    void (*close)(struct erg_backend *backend);
+    /* Memory, 256-byte aligned, not cleared. */
+    int (*alloc)(struct erg_backend *backend, void **memory, size_t bytes, struct erg_error *err);
+    void (*free)(struct erg_backend *backend, void *memory);
+    int (*copy)(struct erg_backend *backend, void *to, const void *from, size_t bytes,
+                struct erg_stream *stream, struct erg_error *err);
+    int (*fill)(struct erg_backend *backend, void *memory, int byte, size_t bytes,
+                struct erg_stream *stream, struct erg_error *err);
+    int (*stream_new)(struct erg_backend *backend, struct erg_stream **stream,
+                      struct erg_error *err);
+    void (*stream_free)(struct erg_backend *backend, struct erg_stream *stream);
+    /* Waits until the stream has done all that was queued. */
+    int (*stream_wait)(struct erg_backend *backend, struct erg_stream *stream,
+                       struct erg_error *err);
+    int (*event_new)(struct erg_backend *backend, struct erg_event **event, struct erg_error *err);
+    void (*event_free)(struct erg_backend *backend, struct erg_event *event);
+    int (*event_record)(struct erg_backend *backend, struct erg_event *event,
+                        struct erg_stream *stream, struct erg_error *err);
+    /* What is queued from now on waits for what was recorded. */
+    int (*event_wait)(struct erg_backend *backend, struct erg_event *event,
+                      struct erg_stream *stream, struct erg_error *err);
+    /* Memory that a kernel needs besides, which depends on its sizes alone. */
+    int (*scratch_bytes)(struct erg_backend *backend, const struct erg_kernel *kernel,
+                         size_t *bytes, struct erg_error *err);
+    int (*launch)(struct erg_backend *backend, const struct erg_kernel *kernel, void *scratch,
+                  struct erg_stream *stream, struct erg_error *err);
+};
+
+struct erg_backend {
+    const struct erg_backend_table *table;
+    size_t element_bytes;
+    const char *name; /* "host", or the GPU's */
+};
+
+enum erg_backend_kind {
+    ERG_BACKEND_ANY, /* a GPU where this machine has one, else the host */
+    ERG_BACKEND_GPU, /* the one of this process's rank */
+    ERG_BACKEND_HOST,
+};
+
+/*
+ * Opens one. `float32`: elements are floats, which the host alone has; else bf16. ERG_NO_DEVICE
+ * where no GPU can be had; to be closed by its table.
+ */
+int erg_backend_open(struct erg_backend **backend, enum erg_backend_kind kind, bool float32,
+                     struct erg_error *err);
+
+#endif

@@ -1,0 +1,253 @@
+/* The host as a device: memory, and streams that run in order or at random. */
+#include "device/host/host_internal.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 256 };
+
+enum item_kind { ITEM_KERNEL, ITEM_COPY, ITEM_FILL, ITEM_RECORD, ITEM_WAIT };
+
+/* What is queued on a stream. */
+struct host_item {
+    enum item_kind kind;
+    struct erg_kernel kernel;
+    void *to;
+    const void *from;
+    int byte;
+    size_t bytes;
+    struct erg_event *event;
+    uint64_t record; /* which record of the event is meant */
+};
+
+struct erg_stream {
+    struct host_item *items;
+    size_t count, capacity, done;
+    struct erg_stream *next; /* of all streams */
+};
+
+/* Recorded `queued` times, of which `happened` have been reached. */
+struct erg_event {
+    uint64_t queued, happened;
+};
+
+struct host {
+    struct erg_backend backend;
+    bool random;
+    struct erg_rng rng;
+    struct erg_stream *streams;
+};
+
+static struct host *host_of(struct erg_backend *backend)
+{
+    return (struct host *)backend;
+}
+
+/* ---- running ---- */
+
+static void run_item(const struct host *host, const struct host_item *item)
+{
+    switch (item->kind) {
+    case ITEM_KERNEL:
+        erg_host_run(host->backend.element_bytes == sizeof(float), &item->kernel);
+        break;
+    case ITEM_COPY:
+        memmove(item->to, item->from, item->bytes);
+        break;
+    case ITEM_FILL:
+        memset(item->to, item->byte, item->bytes);
+        break;
+    case ITEM_RECORD:
+        item->event->happened = item->record;
+        break;
+    case ITEM_WAIT:
+        break;
+    }
+}
+
+static bool is_ready(const struct erg_stream *stream)
+{
+    if (stream->done == stream->count)
+        return false;
+    const struct host_item *head = &stream->items[stream->done];
+    return head->kind != ITEM_WAIT || head->event->happened >= head->record;
+}
+
+/* Runs the head of a stream, chosen at random among those that can run. */
+static void run_any(struct host *host)
+{
+    size_t ready = 0;
+    struct erg_stream *chosen = NULL;
+    for (struct erg_stream *stream = host->streams; stream; stream = stream->next)
+        if (is_ready(stream) && erg_rng_below(&host->rng, ++ready) == 0)
+            chosen = stream;
+    assert(chosen); /* an event is recorded before it is waited for: so some stream can go on */
+    run_item(host, &chosen->items[chosen->done]);
+    if (++chosen->done == chosen->count)
+        chosen->done = chosen->count = 0;
+}
+
+static void queue(struct erg_backend *backend, struct erg_stream *stream,
+                  const struct host_item *item)
+{
+    struct host *host = host_of(backend);
+    if (host->random)
+        ERG_PUSH(stream, items, *item);
+    else
+        run_item(host, item);
+}
+
+/* ---- the table ---- */
+
+static int host_alloc(struct erg_backend *backend, void **memory, size_t bytes,
+                      struct erg_error *err)
+{
+    (void)backend;
+    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *memory = rounded >= bytes ? aligned_alloc(ALIGNMENT, rounded ? rounded : ALIGNMENT) : NULL;
+    if (*memory)
+        return 0;
+    return erg_fail(err, ERG_INFEASIBLE, "this machine has no %zu bytes of memory left", bytes);
+}
+
+static void host_free(struct erg_backend *backend, void *memory)
+{
+    (void)backend;
+    free(memory);
+}
+
+static int host_copy(struct erg_backend *backend, void *to, const void *from, size_t bytes,
+                     struct erg_stream *stream, struct erg_error *err)
+{
+    (void)err;
+    queue(backend, stream, &(struct host_item){ITEM_COPY, .to = to, .from = from, .bytes = bytes});
+    return 0;
+}
+
+static int host_fill(struct erg_backend *backend, void *memory, int byte, size_t bytes,
+                     struct erg_stream *stream, struct erg_error *err)
+{
+    (void)err;
+    queue(backend, stream,
+          &(struct host_item){ITEM_FILL, .to = memory, .byte = byte, .bytes = bytes});
+    return 0;
+}
+
+static int host_stream_new(struct erg_backend *backend, struct erg_stream **stream,
+                           struct erg_error *err)
+{
+    (void)err;
+    struct host *host = host_of(backend);
+    *stream = erg_xcalloc(1, sizeof **stream);
+    (*stream)->next = host->streams;
+    host->streams = *stream;
+    return 0;
+}
+
+static void host_stream_free(struct erg_backend *backend, struct erg_stream *stream)
+{
+    struct erg_stream **at = &host_of(backend)->streams;
+    if (!stream)
+        return;
+    while (*at != stream)
+        at = &(*at)->next;
+    *at = stream->next;
+    free(stream->items);
+    free(stream);
+}
+
+static int host_stream_wait(struct erg_backend *backend, struct erg_stream *stream,
+                            struct erg_error *err)
+{
+    (void)err;
+    while (stream->done < stream->count)
+        run_any(host_of(backend));
+    return 0;
+}
+
+static int host_event_new(struct erg_backend *backend, struct erg_event **event,
+                          struct erg_error *err)
+{
+    (void)backend;
+    (void)err;
+    *event = erg_xcalloc(1, sizeof **event);
+    return 0;
+}
+
+static void host_event_free(struct erg_backend *backend, struct erg_event *event)
+{
+    (void)backend;
+    free(event);
+}
+
+static int host_event_record(struct erg_backend *backend, struct erg_event *event,
+                             struct erg_stream *stream, struct erg_error *err)
+{
+    (void)err;
+    queue(backend, stream,
+          &(struct host_item){ITEM_RECORD, .event = event, .record = ++event->queued});
+    return 0;
+}
+
+static int host_event_wait(struct erg_backend *backend, struct erg_event *event,
+                           struct erg_stream *stream, struct erg_error *err)
+{
+    (void)err;
+    queue(backend, stream, &(struct host_item){ITEM_WAIT, .event = event, .record = event->queued});
+    return 0;
+}
+
+static int host_scratch_bytes(struct erg_backend *backend, const struct erg_kernel *kernel,
+                              size_t *bytes, struct erg_error *err)
+{
+    (void)backend;
+    (void)kernel;
+    (void)err;
+    *bytes = 0;
+    return 0;
+}
+
+static int host_launch(struct erg_backend *backend, const struct erg_kernel *kernel, void *scratch,
+                       struct erg_stream *stream, struct erg_error *err)
+{
+    (void)scratch;
+    (void)err;
+    queue(backend, stream, &(struct host_item){ITEM_KERNEL, .kernel = *kernel});
+    return 0;
+}
+
+static void host_close(struct erg_backend *backend)
+{
+    assert(!host_of(backend)->streams);
+    free(backend);
+}
+
+struct erg_backend *erg_host_open(const struct erg_host_options *options)
+{
+    static const struct erg_backend_table table = {
+        .close = host_close,
+        .alloc = host_alloc,
+        .free = host_free,
+        .copy = host_copy,
+        .fill = host_fill,
+        .stream_new = host_stream_new,
+        .stream_free = host_stream_free,
+        .stream_wait = host_stream_wait,
+        .event_new = host_event_new,
+        .event_free = host_event_free,
+        .event_record = host_event_record,
+        .event_wait = host_event_wait,
+        .scratch_bytes = host_scratch_bytes,
+        .launch = host_launch,
+    };
+    struct host *host = erg_xcalloc(1, sizeof *host);
+    host->backend =
+        (struct erg_backend){&table, options->float32 ? sizeof(float) : sizeof(erg_bf16), "host"};
+    host->random = options->seed != 0;
+    erg_rng_seed(&host->rng, options->seed);
+    return &host->backend;
+}

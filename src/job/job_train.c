@@ -1,0 +1,180 @@
+/* The key `train` of a job file: its schema, defaults, and the rules between its keys. */
+#include "job/job_internal.h"
+
+#include "base/memory.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define OPTIONAL CYAML_FLAG_OPTIONAL
+#define OPTIONAL_WORD (CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT)
+
+static const cyaml_strval_t token_types[] = {
+    {"uint16", ERG_TOKENS_UINT16}, {"uint32", ERG_TOKENS_UINT32}, {"int32", ERG_TOKENS_INT32}};
+static const cyaml_strval_t mask_names[] = {{"none", ERG_MASK_NOTHING}, {"eod", ERG_MASK_EOD}};
+static const cyaml_strval_t schedule_names[] = {{"cosine", ERG_RATE_COSINE},
+                                                {"linear", ERG_RATE_LINEAR},
+                                                {"constant", ERG_RATE_CONSTANT},
+                                                {"wsd_linear", ERG_RATE_WSD_LINEAR},
+                                                {"wsd_sqrt", ERG_RATE_WSD_SQRT}};
+
+#define SET struct erg_training_set
+static const cyaml_schema_field_t set_fields[] = {
+    CYAML_FIELD_STRING_PTR("file", CYAML_FLAG_POINTER, SET, file, 1, 4000),
+    CYAML_FIELD_ENUM("type", OPTIONAL_WORD, SET, type, token_types, COUNT(token_types)),
+    CYAML_FIELD_FLOAT("weight", OPTIONAL, SET, weight),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_value_t set = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct erg_training_set, set_fields)};
+
+#define CHECKPOINT struct erg_training_checkpoint
+static const cyaml_schema_field_t checkpoint_fields[] = {
+    CYAML_FIELD_INT("every", OPTIONAL, CHECKPOINT, every),
+    CYAML_FIELD_INT("keep", OPTIONAL, CHECKPOINT, keep),
+    CYAML_FIELD_END,
+};
+
+#define TRAINING struct erg_training
+const cyaml_schema_field_t erg_training_fields[] = {
+    CYAML_FIELD_SEQUENCE("data", CYAML_FLAG_POINTER, TRAINING, data, &set, 1, 1000),
+    CYAML_FIELD_BOOL("shuffle", OPTIONAL, TRAINING, shuffle),
+    CYAML_FIELD_ENUM("mask", OPTIONAL_WORD, TRAINING, mask, mask_names, COUNT(mask_names)),
+    CYAML_FIELD_INT("eod", OPTIONAL, TRAINING, eod),
+    CYAML_FIELD_UINT("seed", OPTIONAL, TRAINING, seed),
+    CYAML_FIELD_STRING_PTR("init", OPTIONAL | CYAML_FLAG_POINTER, TRAINING, init, 1, 4000),
+    CYAML_FIELD_UINT("updates", CYAML_FLAG_DEFAULT, TRAINING, updates),
+    CYAML_FIELD_INT("batch", OPTIONAL, TRAINING, batch),
+    CYAML_FIELD_ENUM("schedule", OPTIONAL_WORD, TRAINING, schedule, schedule_names,
+                     COUNT(schedule_names)),
+    CYAML_FIELD_FLOAT("learning_rate", CYAML_FLAG_DEFAULT, TRAINING, learning_rate),
+    CYAML_FIELD_FLOAT("lowest", OPTIONAL, TRAINING, lowest),
+    CYAML_FIELD_UINT("warmup", OPTIONAL, TRAINING, warmup),
+    CYAML_FIELD_UINT("decay_steps", OPTIONAL, TRAINING, decay_steps),
+    CYAML_FIELD_BOOL("warmup_from_zero", OPTIONAL, TRAINING, warmup_from_zero),
+    CYAML_FIELD_FLOAT("beta1", OPTIONAL, TRAINING, beta1),
+    CYAML_FIELD_FLOAT("beta2", OPTIONAL, TRAINING, beta2),
+    CYAML_FIELD_FLOAT("eps", OPTIONAL, TRAINING, eps),
+    CYAML_FIELD_FLOAT("weight_decay", OPTIONAL, TRAINING, weight_decay),
+    CYAML_FIELD_FLOAT("clip", OPTIONAL, TRAINING, clip),
+    CYAML_FIELD_INT("log_every", OPTIONAL, TRAINING, log_every),
+    CYAML_FIELD_MAPPING("checkpoint", OPTIONAL, TRAINING, checkpoint, checkpoint_fields),
+    CYAML_FIELD_END,
+};
+
+/* Keys that were not given get their defaults. */
+static void apply_defaults(struct erg_training *training, const struct erg_yaml *yaml)
+{
+    struct {
+        const char *key;
+        double *value, fallback;
+    } numbers[] = {
+        {"train.lowest", &training->lowest, 0.1 * training->learning_rate},
+        {"train.beta1", &training->beta1, 0.9},
+        {"train.beta2", &training->beta2, 0.95},
+        {"train.eps", &training->eps, 1e-8},
+        {"train.weight_decay", &training->weight_decay, 0.1},
+        {"train.clip", &training->clip, 1},
+    };
+    for (size_t i = 0; i < COUNT(numbers); i++)
+        if (!erg_yaml_has(yaml, numbers[i].key))
+            *numbers[i].value = numbers[i].fallback;
+    if (!erg_yaml_has(yaml, "train.shuffle"))
+        training->shuffle = true;
+    if (!erg_yaml_has(yaml, "train.eod"))
+        training->eod = -1;
+    if (!erg_yaml_has(yaml, "train.log_every"))
+        training->log_every = 10;
+    if (!erg_yaml_has(yaml, "train.checkpoint.keep"))
+        training->checkpoint.keep = 2;
+    if (training->init && strcmp(training->init, "random") == 0) {
+        free(training->init);
+        training->init = NULL;
+    }
+}
+
+static int check_ranges(const struct erg_training *training, const struct erg_yaml *yaml,
+                        struct erg_error *err)
+{
+    const struct {
+        const char *key;
+        double value, least, most;
+    } ranges[] = {
+        {"train.eod", training->eod, training->eod < 0 && !erg_yaml_has(yaml, "train.eod") ? -1 : 0,
+         INT_MAX},
+        {"train.updates", (double)training->updates, 1, 1e12},
+        {"train.batch", training->batch, erg_yaml_has(yaml, "train.batch"), ERG_JOB_MOST_BATCH},
+        {"train.learning_rate", training->learning_rate, 0, 1e3},
+        {"train.lowest", training->lowest, 0, training->learning_rate},
+        {"train.warmup", (double)training->warmup, 0, (double)training->updates},
+        {"train.decay_steps", (double)training->decay_steps, 0, (double)training->updates},
+        {"train.beta1", training->beta1, 0, 1 - 1e-9},
+        {"train.beta2", training->beta2, 0, 1 - 1e-9},
+        {"train.eps", training->eps, 0, 1},
+        {"train.weight_decay", training->weight_decay, 0, 1e3},
+        {"train.clip", training->clip, 0, 1e9},
+        {"train.log_every", training->log_every, 1, 1e9},
+        {"train.checkpoint.every", training->checkpoint.every, 0, 1e9},
+        {"train.checkpoint.keep", training->checkpoint.keep, 1, 1e6},
+    };
+    for (size_t i = 0; i < COUNT(ranges); i++)
+        if (erg_yaml_check_range(yaml, ranges[i].key, ranges[i].value, ranges[i].least,
+                                 ranges[i].most, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* Weights of the sets: 1 where none is given; together they become 1. */
+static int check_weights(struct erg_training *training, const struct erg_yaml *yaml,
+                         struct erg_error *err)
+{
+    double sum = 0;
+    for (unsigned i = 0; i < training->data_count; i++) {
+        char key[40];
+        snprintf(key, sizeof key, "train.data[%u].weight", i);
+        if (!erg_yaml_has(yaml, key))
+            training->data[i].weight = 1;
+        else if (erg_yaml_check_range(yaml, key, training->data[i].weight, 1e-9, 1e9, err) != 0)
+            return -1;
+        sum += training->data[i].weight;
+    }
+    for (unsigned i = 0; i < training->data_count; i++)
+        training->data[i].weight /= sum;
+    return 0;
+}
+
+int erg_job_check_training(const struct erg_job *job, struct erg_training *training,
+                           const struct erg_yaml *yaml, struct erg_error *err)
+{
+    const struct erg_layout *layout = &job->layout;
+    long batch = layout->microbatch * layout->microbatches * layout->data;
+    bool wsd = training->schedule == ERG_RATE_WSD_LINEAR || training->schedule == ERG_RATE_WSD_SQRT;
+    apply_defaults(training, yaml);
+    if (check_ranges(training, yaml, err) != 0 || check_weights(training, yaml, err) != 0)
+        return -1;
+    if (training->batch && training->batch != batch)
+        return erg_yaml_fail(
+            yaml, "train.batch", err,
+            "expected the %ld sequences of %ld microbatches of %ld on %ld data ranks, "
+            "got %d",
+            batch, layout->microbatches, layout->microbatch, layout->data, training->batch);
+    if (training->mask == ERG_MASK_EOD && training->eod < 0)
+        return erg_yaml_fail(yaml, "train.mask", err,
+                             "expected a key 'train.eod', the token that ends a document");
+    if (training->eod >= job->model->vocab)
+        return erg_yaml_fail(yaml, "train.eod", err,
+                             "expected a word of the model, below %ld, got %d", job->model->vocab,
+                             training->eod);
+    if (wsd && !training->decay_steps)
+        return erg_yaml_fail(yaml, "train.schedule", err,
+                             "expected a key 'train.decay_steps', the updates over which the rate "
+                             "decays");
+    if (!wsd && training->decay_steps)
+        return erg_yaml_fail(yaml, "train.decay_steps", err,
+                             "only the schedules wsd_linear and wsd_sqrt have it");
+    return 0;
+}

@@ -1,0 +1,60 @@
+/*
+ * Training: what the key `train` of a job file says of a run: its data, optimizer, learning rate
+ * and log. examples/train/ explains every key.
+ */
+#ifndef ERG_JOB_TRAINING_H
+#define ERG_JOB_TRAINING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What tokens of a plain file are; ERG_TOKENS_OF_FILE: the file says so itself. */
+enum erg_token_type { ERG_TOKENS_OF_FILE, ERG_TOKENS_UINT16, ERG_TOKENS_UINT32, ERG_TOKENS_INT32 };
+
+/* Files of tokens, one behind the other in the order of their names. */
+struct erg_training_set {
+    char *file; /* may have wildcards; a relative path is from the job's folder */
+    enum erg_token_type type;
+    double weight; /* of its samples among those of all sets; together they are 1 */
+};
+
+enum erg_training_mask {
+    ERG_MASK_NOTHING,
+    ERG_MASK_EOD, /* what comes after the token that ends a document does not count */
+};
+
+/* How the learning rate goes on after the warm-up (train/rate.h). */
+enum erg_rate_schedule {
+    ERG_RATE_COSINE,
+    ERG_RATE_LINEAR,
+    ERG_RATE_CONSTANT,
+    ERG_RATE_WSD_LINEAR,
+    ERG_RATE_WSD_SQRT,
+};
+
+struct erg_training {
+    struct erg_training_set *data;
+    unsigned data_count;
+    bool shuffle;
+    enum erg_training_mask mask;
+    int eod; /* the token that ends a document; -1: not said */
+    uint64_t seed;
+    char *init; /* a folder, relative to the job's; NULL: random weights */
+
+    uint64_t updates; /* of weights, in all */
+    int batch;        /* sequences of a step; 0: as many as the layout has */
+    enum erg_rate_schedule schedule;
+    double learning_rate, lowest;
+    uint64_t warmup, decay_steps;
+    bool warmup_from_zero;
+    double beta1, beta2, eps, weight_decay;
+    double clip; /* the norm that gradients are clipped to; 0: they are not */
+    int log_every;
+    struct erg_training_checkpoint {
+        int every; /* steps; 0: at the end alone */
+        int keep;
+    } checkpoint;
+};
+
+#endif

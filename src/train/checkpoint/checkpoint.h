@@ -1,0 +1,65 @@
+/*
+ * Checkpoints: everything that a run needs to go on, in a folder that is whole or not there.
+ *
+ *     RUN/step-00001000/manifest.json            what it is, and every piece with its hash
+ *                       state-00000.safetensors  masters and moments, float
+ *                       job.yaml, config.json    as they were
+ *     RUN/latest                                 a link to the newest
+ *
+ * A piece is a rectangle of a tensor of a Hugging Face checkpoint, of the masters or of a moment:
+ * "master/NAME@r0:r1,c0:c1". So another layout finds its own parts by name, and padding is in no
+ * checkpoint. Weights in use are rounded from masters and not kept. Order of data and learning rate
+ * are functions of the numbers in the manifest; there is no other state.
+ *
+ * Files are written into a folder of a temporary name, synced, and the folder is renamed last. A
+ * folder without a manifest is no checkpoint. Pieces are checked by XXH3 when they are read.
+ */
+#ifndef ERG_TRAIN_CHECKPOINT_H
+#define ERG_TRAIN_CHECKPOINT_H
+
+#include "decoder/decoder_weights.h"
+#include "job/job.h"
+
+#include <stdint.h>
+
+/* Where a run stands. */
+struct erg_checkpoint_place {
+    uint64_t step, updates, samples, tokens, skipped;
+};
+
+/* A rank's masters and moments, [weights->elements] each, in memory of the host. */
+struct erg_checkpoint_state {
+    const struct erg_weights *weights;
+    const struct erg_weight_spans *spans;
+    float *master, *m, *v;
+};
+
+/*
+ * Writes RUN/step-N, then points `latest` at it and removes checkpoints before the newest `keep`.
+ * After a failure (a full disk) there is no new one, and older ones are as they were.
+ */
+int erg_checkpoint_write(const char *run, const struct erg_job *job,
+                         const struct erg_checkpoint_place *place,
+                         const struct erg_checkpoint_state *state, int keep, struct erg_error *err);
+
+/*
+ * Reads the checkpoint in a folder; or of a run's folder the newest one, and where that is damaged
+ * the one before it, with a warning. Every element must be covered exactly once by pieces of its
+ * name and kind. The model, the batch and the seed must be the job's. *found: the folder that was
+ * read, to be freed; NULL where the run has no checkpoint, which is no failure.
+ */
+int erg_checkpoint_load(const char *folder, const struct erg_job *job,
+                        struct erg_checkpoint_place *place,
+                        const struct erg_checkpoint_state *state, char **found,
+                        struct erg_error *err);
+
+/* What must be alike for a checkpoint to be of a model; to be freed. */
+char *erg_checkpoint_model(const struct erg_model *model);
+
+/* Whether a text is a manifest; `name` stands for it in messages. */
+struct erg_checkpoint_manifest;
+int erg_checkpoint_parse(struct erg_checkpoint_manifest **manifest, const char *name,
+                         const char *text, size_t length, struct erg_error *err);
+void erg_checkpoint_manifest_free(struct erg_checkpoint_manifest *manifest);
+
+#endif

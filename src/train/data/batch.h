@@ -1,0 +1,34 @@
+/*
+ * Batches: which tokens each microbatch of a step trains on.
+ *
+ * Sample j of a step, in the order of the run, belongs to microbatch j / (d b), data rank (j / b)
+ * mod d and row j mod b, for d data ranks and b sequences of a microbatch. So a step has the same
+ * samples on every layout with as many of them.
+ */
+#ifndef ERG_TRAIN_DATA_BATCH_H
+#define ERG_TRAIN_DATA_BATCH_H
+
+#include "job/job.h"
+#include "train/data/order.h"
+#include "train/data/token_set.h"
+
+struct erg_batches {
+    const struct erg_job *job; /* with a key `train` */
+    struct erg_token_set *sets;
+    struct erg_data_order order;
+    int32_t *window; /* [sequence + 1], of one sample */
+};
+
+/* Opens the files of a job. To be released, also after a failure. */
+int erg_batches_open(struct erg_batches *batches, const struct erg_job *job, struct erg_error *err);
+void erg_batches_release(struct erg_batches *batches);
+
+/*
+ * What the data rank of this process trains on in the next step, microbatch after microbatch:
+ * ids and targets [microbatches * microbatch * sequence]. A target that does not count is -1.
+ * *counted: of all data ranks.
+ */
+int erg_batches_next(struct erg_batches *batches, long data_rank, int32_t *ids, int32_t *targets,
+                     uint64_t *counted, struct erg_error *err);
+
+#endif

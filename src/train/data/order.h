@@ -1,0 +1,47 @@
+/*
+ * The order of data: which sample of which set each place of a run has. It is a function of the
+ * number of samples that came before, so one integer resumes a run on any layout.
+ *
+ * A set of n tokens has (n - 1) / S samples of S tokens; sample k has the inputs [k S, k S + S) and
+ * the targets one further. In epoch e its samples are dealt in the order of a permutation of (seed,
+ * e): a Feistel network of six rounds, walked until the result is a sample (Black and Rogaway
+ * 2002).
+ *
+ * Of several sets with weights the next sample is of the one that is furthest behind its share.
+ */
+#ifndef ERG_TRAIN_DATA_ORDER_H
+#define ERG_TRAIN_DATA_ORDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The sample at place `index` of [0, count), in an epoch. */
+uint64_t erg_order_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t index);
+
+struct erg_order_set {
+    double weight;    /* of all sets together 1 */
+    uint64_t samples; /* at least 1 */
+    uint64_t dealt;   /* so many came before */
+};
+
+struct erg_data_order {
+    uint64_t seed;
+    bool shuffle;
+    struct erg_order_set *sets; /* borrowed */
+    size_t count;
+    uint64_t next; /* samples that were dealt, of all sets */
+};
+
+struct erg_order_place {
+    size_t set;
+    uint64_t sample, epoch;
+};
+
+/* The next sample; counts it. */
+struct erg_order_place erg_order_deal(struct erg_data_order *order);
+
+/* As if `samples` had been dealt. Time as samples for several sets, none for one. */
+void erg_order_seek(struct erg_data_order *order, uint64_t samples);
+
+#endif

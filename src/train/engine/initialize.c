@@ -1,0 +1,74 @@
+/* Initial weights, by the names of their tensors. */
+#include "train/engine/initialize.h"
+
+#include "base/random.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t word(uint64_t key, uint64_t index)
+{
+    uint64_t z = key + (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+float erg_initial_value(uint64_t key, uint64_t index, double mean, double deviation)
+{
+    int64_t sum = -393210;
+    for (uint64_t k = 0; k < 3; k++) {
+        uint64_t quarters = word(key, 3 * index + k);
+        for (int q = 0; q < 4; q++, quarters >>= 16)
+            sum += (int64_t)(quarters & 0xffff);
+    }
+    return (float)(mean + deviation * ((double)sum / 65536.0));
+}
+
+static void moments_of(const struct erg_model *model, enum erg_tensor tensor, double *mean,
+                       double *deviation)
+{
+    double all = model->initializer_range > 0 ? model->initializer_range : 0.02;
+    *mean = *deviation = 0;
+    switch (tensor) {
+    case ERG_TENSOR_NORM_A:
+    case ERG_TENSOR_NORM_M:
+    case ERG_TENSOR_NORM_FINAL:
+    case ERG_TENSOR_Q_NORM:
+    case ERG_TENSOR_K_NORM:
+        *mean = 1;
+        break;
+    case ERG_TENSOR_QKV:
+    case ERG_TENSOR_FC1:
+    case ERG_TENSOR_EMBEDDING:
+    case ERG_TENSOR_POSITIONS:
+    case ERG_TENSOR_HEAD:
+        *deviation = all;
+        break;
+    case ERG_TENSOR_PROJ:
+    case ERG_TENSOR_FC2:
+        *deviation = all / sqrt(2 * (double)model->layers);
+        break;
+    default: /* biases */
+        break;
+    }
+}
+
+void erg_initialize(float *weights, const struct erg_weights *list,
+                    const struct erg_weight_spans *spans, const struct erg_model *model,
+                    uint64_t seed)
+{
+    memset(weights, 0, list->elements * sizeof *weights);
+    for (size_t i = 0; i < spans->count; i++) {
+        const struct erg_weight_span *span = &spans->items[i];
+        const struct erg_weight *weight = &list->items[span->weight];
+        uint64_t key = erg_hash_u64(seed, erg_hash_text(span->name));
+        double mean, deviation;
+        moments_of(model, weight->tensor, &mean, &deviation);
+        for (size_t row = 0; row < span->rows; row++)
+            for (size_t column = 0; column < span->columns; column++)
+                weights[weight->offset + erg_weight_span_here(span, weight, row, column)] =
+                    erg_initial_value(key, erg_weight_span_there(span, row, column), mean,
+                                      deviation);
+    }
+}

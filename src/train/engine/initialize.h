@@ -1,0 +1,27 @@
+/*
+ * Initialisation: every element of a weight is a function of (seed, name of its tensor, index in
+ * it), so it is the same whatever the layout, and equal bits come out in C, CUDA and NumPy.
+ *
+ * Element i of a tensor: key = erg_hash_u64(seed, erg_hash_text(name)); the twelve 16-bit quarters
+ * of outputs 3i, 3i + 1, 3i + 2 of SplitMix64 from the state `key` add up to s; the value is mean +
+ * deviation (s - 393210) / 65536, rounded once. That is normal enough: within 6 deviations, with
+ * variance 1 - 2e-10.
+ *
+ * Matrices have the deviation that the model's config says, or 0.02, and proj and fc2 that over
+ * sqrt(2 layers); weights of norms are 1, biases 0.
+ */
+#ifndef ERG_TRAIN_ENGINE_INITIALIZE_H
+#define ERG_TRAIN_ENGINE_INITIALIZE_H
+
+#include "decoder/decoder_weights.h"
+
+#include <stdint.h>
+
+float erg_initial_value(uint64_t key, uint64_t index, double mean, double deviation);
+
+/* Fills weights[elements of all] in float; padding is 0. */
+void erg_initialize(float *weights, const struct erg_weights *list,
+                    const struct erg_weight_spans *spans, const struct erg_model *model,
+                    uint64_t seed);
+
+#endif

@@ -1,0 +1,71 @@
+/*
+ * Trainer: the weights, the optimizer and the data of a run, and one step of it.
+ *
+ * A step: the next batch; forward and backward of each microbatch, whose gradients are added up;
+ * the norm of all gradients, each element once, in double; AdamW on float masters, and the weights
+ * in use rounded from them.
+ *
+ *     g = factor gradient,  m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g g
+ *     w = w (1 - rate decay)   (matrices alone)
+ *     w = w - rate / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+ *
+ * with factor = min(1, clip / (norm + 1e-6)) and t updates, this one included. The loss is the sum
+ * of -log p over the targets of the step that count, over their number; gradients are of that. A
+ * step whose gradients are not finite updates nothing.
+ */
+#ifndef ERG_TRAIN_ENGINE_TRAINER_H
+#define ERG_TRAIN_ENGINE_TRAINER_H
+
+#include "device/backend.h"
+#include "job/job.h"
+
+struct erg_trainer;
+
+struct erg_trainer_options {
+    struct erg_backend *backend; /* outlives the trainer, as does the job */
+    const struct erg_job *job;   /* with a key `train` */
+    const char *init;            /* a model's folder; NULL: as the job says; "random" */
+};
+
+/* ERG_INFEASIBLE for what is not trained yet: several ranks, recomputation, offloading. */
+int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
+                     struct erg_error *err);
+void erg_trainer_close(struct erg_trainer *trainer);
+
+struct erg_train_step {
+    uint64_t step;    /* from 1 */
+    uint64_t updates; /* made so far */
+    uint64_t targets; /* of the step that count */
+    uint64_t tokens;  /* of all steps so far */
+    double loss;      /* NaN where no target counts */
+    double gradient_norm, learning_rate;
+    bool clipped;
+    bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
+};
+
+int erg_trainer_step(struct erg_trainer *trainer, struct erg_train_step *step,
+                     struct erg_error *err);
+
+/* Writes a checkpoint into the run's folder (checkpoint/checkpoint.h) and keeps the newest `keep`.
+ */
+int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, struct erg_error *err);
+
+/*
+ * Goes on from a checkpoint: that in `folder`, or of a run's folder the newest. *found as in
+ * erg_checkpoint_load(); where there is none the trainer is as it was.
+ */
+int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **found,
+                       struct erg_error *err);
+
+/* Steps and tokens so far, those before a checkpoint included. */
+uint64_t erg_trainer_steps(const struct erg_trainer *trainer);
+uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
+
+/* Memory of the device that all of it takes, bytes. */
+size_t erg_trainer_bytes(const struct erg_trainer *trainer);
+
+/* Writes model.safetensors and config.json into a folder, as Hugging Face's loaders read them. */
+int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
+                       struct erg_error *err);
+
+#endif

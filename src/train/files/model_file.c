@@ -1,0 +1,243 @@
+/* Loads and writes the weights of a model, tensor by tensor of a checkpoint. */
+#include "train/files/model_file.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "train/files/safetensors.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- loading ---- */
+
+/* The tensor of a name; GPT-2's are also kept without "transformer.". */
+static const struct erg_safetensor *find(const struct erg_safetensors *set, const char *name)
+{
+    static const char prefix[] = "transformer.";
+    const struct erg_safetensor *tensor = erg_safetensors_find(set, name);
+    if (!tensor && strncmp(name, prefix, strlen(prefix)) == 0)
+        tensor = erg_safetensors_find(set, name + strlen(prefix));
+    return tensor;
+}
+
+static int check_shape(const struct erg_safetensor *tensor, const struct erg_weight_span *span,
+                       struct erg_error *err)
+{
+    bool same = tensor->dimensions == span->dimensions;
+    for (size_t i = 0; i < span->dimensions && same; i++)
+        same = tensor->shape[i] == span->shape[i];
+    if (same)
+        return 0;
+    struct erg_text shape = {0};
+    for (size_t i = 0; i < tensor->dimensions; i++)
+        erg_text_printf(&shape, "%s%llu", i ? ", " : "", (unsigned long long)tensor->shape[i]);
+    if (span->dimensions == 1)
+        erg_fail(err, ERG_FAILED, "%s: tensor '%s' has the shape [%s], expected [%zu]",
+                 tensor->file, tensor->name, shape.data ? shape.data : "", span->shape[0]);
+    else
+        erg_fail(err, ERG_FAILED, "%s: tensor '%s' has the shape [%s], expected [%zu, %zu]",
+                 tensor->file, tensor->name, shape.data ? shape.data : "", span->shape[0],
+                 span->shape[1]);
+    erg_text_release(&shape);
+    return -1;
+}
+
+static int load_span(float *weights, const struct erg_weight *weight,
+                     const struct erg_weight_span *span, const struct erg_safetensor *tensor,
+                     struct erg_error *err)
+{
+    float *to = weights + weight->offset;
+    if (check_shape(tensor, span, err) != 0)
+        return -1;
+    /* Runs of the checkpoint are rows of the span, or columns where it is transposed. */
+    size_t runs = span->transposed ? span->columns : span->rows;
+    size_t length = span->transposed ? span->rows : span->columns;
+    float *run = erg_xcalloc(length ? length : 1, sizeof *run);
+    int result = 0;
+    for (size_t i = 0; i < runs && result == 0; i++) {
+        size_t first = span->transposed ? erg_weight_span_there(span, 0, i)
+                                        : erg_weight_span_there(span, i, 0);
+        result = erg_safetensor_read(tensor, first, length, run, err);
+        for (size_t k = 0; k < length && result == 0; k++)
+            to[span->transposed ? erg_weight_span_here(span, weight, k, i)
+                                : erg_weight_span_here(span, weight, i, k)] = run[k];
+    }
+    free(run);
+    return result;
+}
+
+/* What models keep beside their weights, and can be made anew. */
+static bool is_buffer(const char *name)
+{
+    static const char *const patterns[] = {"*.rotary_emb.inv_freq", "*h.*.attn.bias",
+                                           "*h.*.attn.masked_bias"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        if (fnmatch(patterns[i], name, 0) == 0)
+            return true;
+    return false;
+}
+
+static int check_tied_head(const struct erg_safetensor *head, const struct erg_safetensors *set,
+                           struct erg_error *err)
+{
+    const struct erg_safetensor *embedding = find(set, "model.embed_tokens.weight");
+    if (!embedding)
+        embedding = find(set, "transformer.wte.weight");
+    if (embedding && embedding->bytes == head->bytes && embedding->type == head->type &&
+        memcmp(embedding->data, head->data, head->bytes) == 0)
+        return 0;
+    return erg_fail(
+        err, ERG_FAILED,
+        "%s: tensor '%s' differs from the embedding, but config.json says that they are "
+        "tied (tie_word_embeddings); expected equal ones, or a config that does not tie "
+        "them",
+        head->file, head->name);
+}
+
+/* Whether every tensor of the folder is one of the model's. */
+static int check_known(const struct erg_safetensors *set, const struct erg_weight_spans *spans,
+                       const struct erg_model *model, struct erg_error *err)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        const struct erg_safetensor *tensor = &set->items[i];
+        bool known = is_buffer(tensor->name);
+        for (size_t k = 0; k < spans->count && !known; k++)
+            known = find(set, spans->items[k].name) == tensor;
+        if (!known && model->tied && strcmp(tensor->name, "lm_head.weight") == 0) {
+            if (check_tied_head(tensor, set, err) != 0)
+                return -1;
+            known = true;
+        }
+        if (!known)
+            return erg_fail(err, ERG_FAILED,
+                            "%s: tensor '%s' is none of %s; expected those that its config.json "
+                            "means",
+                            tensor->file, tensor->name, model->name);
+    }
+    return 0;
+}
+
+int erg_model_file_load(float *weights, const struct erg_weights *list,
+                        const struct erg_weight_spans *spans, const struct erg_model *model,
+                        const char *folder, struct erg_error *err)
+{
+    struct erg_safetensors set;
+    if (erg_safetensors_open(&set, folder, err) != 0)
+        return -1;
+    memset(weights, 0, list->elements * sizeof *weights);
+    int result = check_known(&set, spans, model, err);
+    for (size_t i = 0; i < spans->count && result == 0; i++) {
+        const struct erg_weight_span *span = &spans->items[i];
+        const struct erg_safetensor *tensor = find(&set, span->name);
+        result = tensor
+                     ? load_span(weights, &list->items[span->weight], span, tensor, err)
+                     : erg_fail(err, ERG_FAILED, "%s: tensor '%s' is missing", folder, span->name);
+    }
+    erg_safetensors_release(&set);
+    return result;
+}
+
+/* ---- writing ---- */
+
+struct source {
+    const float *weights;
+    const struct erg_weights *list;
+    const struct erg_weight_spans *spans;
+    const struct erg_safetensor_spec *specs;
+};
+
+/* Puts all parts of one tensor together. */
+static int fill(void *context, size_t index, float *values, struct erg_error *err)
+{
+    (void)err;
+    const struct source *source = context;
+    for (size_t i = 0; i < source->spans->count; i++) {
+        const struct erg_weight_span *span = &source->spans->items[i];
+        const struct erg_weight *weight = &source->list->items[span->weight];
+        if (strcmp(span->name, source->specs[index].name) != 0)
+            continue;
+        for (size_t row = 0; row < span->rows; row++)
+            for (size_t column = 0; column < span->columns; column++)
+                values[erg_weight_span_there(span, row, column)] =
+                    source
+                        ->weights[weight->offset + erg_weight_span_here(span, weight, row, column)];
+    }
+    return 0;
+}
+
+static int write_weights(const char *folder, struct source *source, bool bf16,
+                         struct erg_error *err)
+{
+    size_t count = 0;
+    struct erg_safetensor_spec *specs = erg_xcalloc(source->spans->count, sizeof *specs);
+    for (size_t i = 0; i < source->spans->count; i++) {
+        const struct erg_weight_span *span = &source->spans->items[i];
+        bool known = false;
+        for (size_t k = 0; k < count && !known; k++)
+            known = strcmp(specs[k].name, span->name) == 0;
+        if (!known)
+            specs[count++] =
+                (struct erg_safetensor_spec){span->name,
+                                             bf16 ? ERG_SAFETENSOR_BF16 : ERG_SAFETENSOR_F32,
+                                             span->dimensions,
+                                             {span->shape[0], span->shape[1]}};
+    }
+    source->specs = specs;
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/model.safetensors", folder);
+    int result = erg_safetensors_write(path.data, specs, count, fill, source, err);
+    erg_text_release(&path);
+    free(specs);
+    return result;
+}
+
+/* The model's own config with the type of the weights. */
+static int write_config(const char *folder, const char *config, bool bf16, struct erg_error *err)
+{
+    json_t *document;
+    char *text;
+    size_t length;
+    if (erg_file_read(config, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
+        return -1;
+    int result = erg_json_parse(&document, config, text, length, err);
+    free(text);
+    if (result != 0)
+        return -1;
+    json_object_set_new(document, "torch_dtype",
+                        erg_json_new_string(bf16 ? "bfloat16" : "float32"));
+    json_object_del(document, "dtype");
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/config.json", folder);
+    result = erg_json_write(path.data, document, err);
+    erg_text_release(&path);
+    json_decref(document);
+    return result;
+}
+
+int erg_model_file_write(const char *folder, const float *weights, const struct erg_weights *list,
+                         const struct erg_weight_spans *spans, const char *config, bool bf16,
+                         struct erg_error *err)
+{
+    static const char *const files[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "config.json"};
+    struct erg_text path = {0};
+    int result = erg_dir_make(folder, err);
+    for (size_t i = 0; i < sizeof files / sizeof *files && result == 0; i++) {
+        path.count = 0;
+        erg_text_printf(&path, "%s/%s", folder, files[i]);
+        if (access(path.data, F_OK) == 0)
+            result = erg_fail(err, ERG_FAILED,
+                              "writing '%s': this file is there already, and it is not replaced; "
+                              "expected a folder without a model",
+                              path.data);
+    }
+    erg_text_release(&path);
+    struct source source = {weights, list, spans, NULL};
+    return result == 0 && write_weights(folder, &source, bf16, err) == 0
+               ? write_config(folder, config, bf16, err)
+               : -1;
+}

@@ -1,0 +1,235 @@
+/*
+ * Checkpoints of ergon train: a run that is stopped or killed goes on to the same bits, damage is
+ * noticed, and what is of another run is refused.
+ */
+#include "folder.h"
+#include "program.h"
+
+#include "base/random.h"
+#include "io/file.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static const char config[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 16,\n"
+    " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 2,\n"
+    " \"num_key_value_heads\": 1, \"vocab_size\": 257, \"rms_norm_eps\": 1e-6,\n"
+    " \"max_position_embeddings\": 64, \"tie_word_embeddings\": true}\n";
+
+/* 3,000 tokens are 187 samples of 16: 40 steps of 8 go over the end of an epoch. */
+static const char job[] = "model: model\n"
+                          "cluster: {nodes: 1, gpus_per_node: 1, gpu: A100-SXM4-40GB}\n"
+                          "microbatch_size: 4\n"
+                          "microbatches: 2\n"
+                          "sequence: 16\n"
+                          "train:\n"
+                          "  data: [{file: tokens.bin, weight: 3}, {file: other.bin}]\n"
+                          "  updates: 40\n"
+                          "  learning_rate: 0.01\n"
+                          "  warmup: 5\n"
+                          "  log_every: 1\n"
+                          "  checkpoint: {every: 3, keep: 2}\n";
+
+static void write_text(const char *name, const char *text)
+{
+    struct erg_error err;
+    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
+}
+
+/* Shell text with @ for the folder. To be released. */
+static struct erg_text expanded(const char *text)
+{
+    struct erg_text line = {0};
+    for (const char *at = text; *at; at++)
+        if (*at == '@')
+            erg_text_add(&line, folder);
+        else
+            erg_text_add_bytes(&line, at, 1);
+    return line;
+}
+
+static void check(int exit_code, const char *part, const char *command)
+{
+    struct erg_text line = expanded(command);
+    erg_text_add(&line, " 2>&1");
+    check_program(line.data, exit_code, part);
+    erg_text_release(&line);
+}
+
+static void shell(const char *command)
+{
+    struct erg_text line = expanded(command);
+    if (system(line.data) != 0)
+        fail_msg("%s failed", line.data);
+    erg_text_release(&line);
+}
+
+static int make_job(void **state)
+{
+    struct erg_error err;
+    char text[3000];
+    if (make_folder(state) != 0 || erg_dir_make(in_folder("model"), &err) != 0)
+        return -1;
+    for (size_t i = 0; i < sizeof text - 1; i++)
+        text[i] = (char)('a' + i * i % 23);
+    text[sizeof text - 1] = '\0';
+    write_text("model/config.json", config);
+    write_text("text", text);
+    write_text("job.yaml", job);
+    check(0, "1 document", "tokenize bytes @/text -o @/tokens");
+    check(0, "1 document", "tokenize bytes @/job.yaml -o @/other");
+    check(0, "trained 40 steps", "train @/job.yaml -q -o @/whole --export @/whole-model");
+    return 0;
+}
+
+/* The exported weights, and the log but for times. */
+static void assert_same_run(const char *run, const char *model)
+{
+    struct erg_text command = {0};
+    erg_text_printf(
+        &command,
+        "cd '%s' && cmp whole-model/model.safetensors %s/model.safetensors && "
+        "for f in whole %s; do sed 's/\"time_unix_s\":[^,]*,//; s/\"step_ms\":{[^}]*},//; "
+        "s/\"tokens_per_s\":[^,]*,//' $f/metrics.jsonl >$f.lines; done && "
+        "cmp whole.lines %s.lines",
+        folder, model, run, run);
+    if (system(command.data) != 0)
+        fail_msg("%s is not the whole run", run);
+    erg_text_release(&command);
+}
+
+static void stopped_runs_go_on(void **state)
+{
+    (void)state;
+    check(0, "trained 7 steps", "train @/job.yaml -q -o @/parts -n 7");
+    shell("cd @/parts && test -e step-00000007/manifest.json && test ! -e step-00000003 && "
+          "test $(readlink latest) = step-00000007 && cmp step-00000007/job.yaml ../job.yaml");
+    check(0, "goes on from", "train @/job.yaml -q -o @/parts -n 29");
+    check(0, "trained 40 steps", "train @/job.yaml -q -o @/parts --export @/parts-model");
+    assert_same_run("parts", "parts-model");
+    check(0, "step-00000040, step 40",
+          "train @/job.yaml -q -o @/parts"); /* nothing is left to do */
+    check(0, "trained 40 steps", "train @/job.yaml -q --resume @/parts");
+    check(0, "trained 40 steps", "train @/job.yaml -q --resume @/parts/step-00000040");
+    check(1, "has no checkpoint", "train @/job.yaml -q --resume @/model");
+    check(1, "metrics.jsonl': this file is there already", "train @/job.yaml -o @/parts --fresh");
+}
+
+/* Starts the run and ends it by a signal after some milliseconds; its exit status as of a shell. */
+static int run_and_signal(int number, int milliseconds)
+{
+    struct erg_text arguments = expanded("@/job.yaml"), output = expanded("@/killed");
+    pid_t child = fork();
+    if (child == 0) {
+        freopen("/dev/null", "w", stdout);
+        freopen("/dev/null", "w", stderr);
+        execl(ERGON_TEST_PROGRAM, "ergon", "train", arguments.data, "-q", "-o", output.data,
+              (char *)NULL);
+        _exit(127);
+    }
+    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L}, NULL);
+    kill(child, number);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    erg_text_release(&arguments);
+    erg_text_release(&output);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Killed again and again, at any moment, the run comes to the same end. */
+static void killed_runs_lose_nothing_of_their_checkpoints(void **state)
+{
+    (void)state;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 11);
+    for (int i = 0; i < 12; i++) {
+        int status = run_and_signal(SIGKILL, (int)erg_rng_below(&rng, 150));
+        assert_true(status == 0 || status == 128 + SIGKILL);
+    }
+    check(0, "trained 40 steps", "train @/job.yaml -q -o @/killed --export @/killed-model");
+    assert_same_run("killed", "killed-model");
+    shell("cd @/killed && test $(ls -d step-* | wc -l) = 2 && ! ls | grep tmp");
+}
+
+static void signals_write_a_checkpoint(void **state)
+{
+    (void)state;
+    shell("rm -rf @/killed @/killed-model");
+    static const struct {
+        int number, status;
+    } signals[] = {{SIGUSR1, 85}, {SIGTERM, 85}, {SIGINT, 130}};
+    for (int i = 0; i < 3; i++) {
+        int status = run_and_signal(signals[i].number, 60);
+        /* On a loaded machine it may not have begun to listen, or may have come to its end. */
+        assert_true(status == signals[i].status || status == 0 ||
+                    status == 128 + signals[i].number);
+    }
+    check(0, "trained 40 steps", "train @/job.yaml -q -o @/killed --export @/killed-model");
+    assert_same_run("killed", "killed-model");
+}
+
+/* Each flipped byte is noticed, and the checkpoint before is taken. */
+static void damage_is_noticed(void **state)
+{
+    (void)state;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 5);
+    shell("rm -rf @/damaged && cp -r @/whole @/damaged");
+    static const char *const files[] = {"damaged/step-00000040/state-00000.safetensors",
+                                        "damaged/step-00000040/manifest.json"};
+    for (int i = 0; i < 20; i++) {
+        struct stat info;
+        const char *path = in_folder(files[i % 5 == 4]);
+        assert_int_equal(stat(path, &info), 0);
+        FILE *file = fopen(path, "r+e");
+        long at = (long)erg_rng_below(&rng, (size_t)info.st_size);
+        fseek(file, at, SEEK_SET);
+        int byte = fgetc(file);
+        fseek(file, at, SEEK_SET);
+        fputc(byte ^ 1 << erg_rng_below(&rng, 8), file);
+        fclose(file);
+        struct erg_text line = expanded("train @/job.yaml -q -n 39 --resume @/damaged 2>&1");
+        struct program_result result = run_program(line.data);
+        /* White space and what the manifest says for people may change without harm. */
+        bool older = strstr(result.out.data, "step-00000039, step 39") != NULL;
+        if (result.exit_code != 0 || (i % 5 != 4 && !older))
+            fail_msg("byte %ld of %s: exit code %d with:\n%s", at, path, result.exit_code,
+                     result.out.data);
+        erg_text_release(&result.out);
+        erg_text_release(&line);
+        file = fopen(path, "r+e");
+        fseek(file, at, SEEK_SET);
+        fputc(byte, file);
+        fclose(file);
+    }
+    shell(
+        "rm -r @/damaged/step-00000039 && echo >>@/damaged/step-00000040/state-00000.safetensors");
+    check(1, "expected", "train @/job.yaml -q --resume @/damaged");
+}
+
+static void checkpoints_of_other_runs_are_refused(void **state)
+{
+    (void)state;
+    shell("sed 's/updates: 40/updates: 40\\n  seed: 3/' @/job.yaml >@/seed.yaml");
+    check(1, "the seed is 0, expected the job's 3", "train @/seed.yaml --resume @/whole");
+    shell("sed 's/microbatches: 2/microbatches: 1/' @/job.yaml >@/batch.yaml");
+    check(1, "steps of 8 sequences of 16 tokens, expected those of the job, 4 of 16",
+          "train @/batch.yaml --resume @/whole");
+    shell("sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' @/model/config.json");
+    check(1, "is of another model", "train @/job.yaml --resume @/whole");
+    shell("sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 2/' @/model/config.json");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stopped_runs_go_on),
+        cmocka_unit_test(killed_runs_lose_nothing_of_their_checkpoints),
+        cmocka_unit_test(signals_write_a_checkpoint),
+        cmocka_unit_test(damage_is_noticed),
+        cmocka_unit_test(checkpoints_of_other_runs_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_job, remove_folder);
+}

@@ -1,0 +1,231 @@
+/* ergon train on the host: a tiny model learns, comes back from its export, and bad input is named.
+ */
+#include "folder.h"
+#include "program.h"
+
+#include "device/host/host.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "train/engine/trainer.h"
+#include "train/files/safetensors.h"
+
+static const char config[] =
+    "{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"hidden_size\": 32,\n"
+    " \"intermediate_size\": 48, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,\n"
+    " \"num_key_value_heads\": 2, \"head_dim\": 8, \"vocab_size\": 257, \"rms_norm_eps\": 1e-6,\n"
+    " \"max_position_embeddings\": 64, \"rope_theta\": 10000, \"tie_word_embeddings\": false}\n";
+
+static const char job[] = "model: model\n"
+                          "cluster: {nodes: 1, gpus_per_node: 1, gpu: A100-SXM4-40GB}\n"
+                          "microbatch_size: 2\n"
+                          "microbatches: 2\n"
+                          "sequence: 16\n"
+                          "train:\n"
+                          "  data:\n"
+                          "    - file: tokens.bin\n"
+                          "  updates: 60\n"
+                          "  learning_rate: 0.01\n"
+                          "  warmup: 5\n";
+
+static void write_text(const char *name, const char *text)
+{
+    struct erg_error err;
+    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
+}
+
+/* "ergon COMMAND" with @ for the folder. */
+static void check(int exit_code, const char *part, const char *command)
+{
+    struct erg_text line = {0};
+    for (const char *at = command; *at; at++)
+        if (*at == '@')
+            erg_text_add(&line, folder);
+        else
+            erg_text_add_bytes(&line, at, 1);
+    erg_text_add(&line, " 2>&1");
+    check_program(line.data, exit_code, part);
+    erg_text_release(&line);
+}
+
+static int make_job(void **state)
+{
+    (void)state;
+    char text[4000] = "";
+    struct erg_error err;
+    if (make_folder(state) != 0 || erg_dir_make(in_folder("model"), &err) != 0)
+        return -1;
+    while (strlen(text) < 3000)
+        strcat(text, "the quick brown fox jumps over the lazy dog and on. ");
+    write_text("model/config.json", config);
+    write_text("text", text);
+    write_text("job.yaml", job);
+    check(0, "1 document", "tokenize bytes @/text -o @/tokens");
+    return 0;
+}
+
+static void model_learns_and_its_log_is_kept(void **state)
+{
+    (void)state;
+    check(0, "trained 60 steps, loss",
+          "train @/job.yaml --dtype float32 -o @/run --export @/trained -q");
+    char *text;
+    struct erg_error err;
+    assert_ok(erg_file_read(in_folder("run/metrics.jsonl"), 0, &text, NULL, &err), &err);
+    double first = 0, last = 0;
+    int lines = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
+        json_t *object = json_loads(line, 0, NULL);
+        assert_non_null(object);
+        last = json_number_value(json_object_get(object, "loss"));
+        first = lines ? first : last;
+        assert_true(json_is_null(json_object_get(object, "energy_j")));
+        assert_true(json_integer_value(json_object_get(object, "memory_bytes")) > 100000);
+        assert_int_equal(json_integer_value(json_object_get(object, "tokens")),
+                         64 * json_integer_value(json_object_get(object, "step")));
+        json_decref(object);
+    }
+    assert_int_equal(lines, 3 + 6); /* the first three, then every tenth */
+    assert_near(first, log(257), 0.1);
+    assert_true(last < 1.5);
+    free(text);
+    check(1, "metrics.jsonl': this file is there already",
+          "train @/job.yaml -o @/run -n 1 --fresh");
+    check(1, "/model.safetensors': this file is there already",
+          "train @/job.yaml -n 1 -q --export @/trained");
+}
+
+static void assert_same_bytes(const char *path, const char *expected)
+{
+    char *a, *b;
+    size_t a_length, b_length;
+    struct erg_error err;
+    assert_ok(erg_file_read(path, 0, &a, &a_length, &err), &err);
+    assert_ok(erg_file_read(expected, 0, &b, &b_length, &err), &err);
+    assert_int_equal(a_length, b_length);
+    assert_memory_equal(a, b, a_length);
+    free(a);
+    free(b);
+}
+
+/* Loading what was exported and exporting it again is the identity. */
+static void export_comes_back(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_job *loaded;
+    struct erg_trainer *trainer;
+    assert_ok(erg_job_load(&loaded, in_folder("job.yaml"), NULL, &err), &err);
+    struct erg_backend *backend = erg_host_open(&(struct erg_host_options){.float32 = true});
+    struct erg_trainer_options options = {backend, loaded, in_folder("trained")};
+    assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
+    assert_ok(erg_trainer_export(trainer, in_folder("again"), false, &err), &err);
+    erg_trainer_close(trainer);
+    assert_same_bytes(in_folder("again/model.safetensors"), in_folder("trained/model.safetensors"));
+    assert_same_bytes(in_folder("again/config.json"), in_folder("trained/config.json"));
+    check(0, "trained 1 step, loss", "train @/job.yaml -n 1 --dtype float32 --init @/trained");
+    backend->table->close(backend);
+    erg_job_free(loaded);
+}
+
+/* Streams in any order that their events allow give the same bits. */
+static void order_of_streams_does_not_matter(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_job *loaded;
+    double losses[3], norms[3];
+    assert_ok(erg_job_load(&loaded, in_folder("job.yaml"), NULL, &err), &err);
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct erg_backend *backend = erg_host_open(&(struct erg_host_options){.seed = seed});
+        struct erg_trainer_options options = {backend, loaded, NULL};
+        struct erg_trainer *trainer;
+        struct erg_train_step step;
+        assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
+        for (int i = 0; i < 3; i++)
+            assert_ok(erg_trainer_step(trainer, &step, &err), &err);
+        losses[seed] = step.loss;
+        norms[seed] = step.gradient_norm;
+        erg_trainer_close(trainer);
+        backend->table->close(backend);
+    }
+    for (int i = 1; i < 3; i++) {
+        assert_near(losses[i], losses[0], 0);
+        assert_near(norms[i], norms[0], 0);
+    }
+    erg_job_free(loaded);
+}
+
+/* The job with one part replaced. */
+static void check_job(const char *part, const char *by, int exit_code, const char *message)
+{
+    struct erg_text text = {0};
+    const char *at = strstr(job, part);
+    assert_non_null(at);
+    erg_text_add_bytes(&text, job, (size_t)(at - job));
+    erg_text_printf(&text, "%s%s", by, at + strlen(part));
+    write_text("changed.yaml", text.data);
+    erg_text_release(&text);
+    check(exit_code, message, "train @/changed.yaml --dry-run");
+}
+
+static void bad_jobs_are_named(void **state)
+{
+    (void)state;
+    check_job("train:\n  data:\n    - file: tokens.bin\n  updates: 60\n  learning_rate: 0.01\n  "
+              "warmup: 5\n",
+              "", 1, "changed.yaml: key 'train': the key is missing");
+    check_job("updates: 60", "updates: 0", 1, "changed.yaml:9: key 'train.updates'");
+    check_job("updates: 60", "upates: 60", 1, "did you mean 'updates'?");
+    check_job("learning_rate: 0.01", "learning_rate: -1", 1, "key 'train.learning_rate'");
+    check_job("warmup: 5", "warmup: 61", 1, "key 'train.warmup'");
+    check_job("warmup: 5", "lowest: 1", 1, "key 'train.lowest'");
+    check_job("warmup: 5", "batch: 8", 1,
+              "key 'train.batch': expected the 4 sequences of 2 microbatches of 2 on 1 data ranks");
+    check_job("warmup: 5", "mask: eod", 1, "key 'train.mask': expected a key 'train.eod'");
+    check_job("warmup: 5", "eod: 257", 1,
+              "key 'train.eod': expected a word of the model, below 257");
+    check_job("warmup: 5", "schedule: wsd_sqrt", 1, "expected a key 'train.decay_steps'");
+    check_job("warmup: 5", "decay_steps: 5", 1, "only the schedules wsd_linear and wsd_sqrt");
+    check_job("warmup: 5", "schedule: cosin", 1, "did you mean 'cosine'?");
+    check_job("tokens.bin", "nothing.bin", 1, "key 'train.data[0].file': reading '");
+    check_job("tokens.bin", "text\n      type: uint32", 0, "60 steps");
+    check(1, "/text: token ", "train @/changed.yaml");
+    check_job("sequence: 16", "sequence: 64\nrecompute: full", 3, "key 'recompute'");
+    check_job("gpus_per_node: 1", "gpus_per_node: 2", 1, "cluster");
+    check_job("warmup: 5", "init: nowhere", 1, "nowhere");
+    check(2, "float32", "train @/job.yaml --dtype float16");
+}
+
+/* A checkpoint that is not the model's is refused with the name of the tensor. */
+static void wrong_checkpoints_are_named(void **state)
+{
+    (void)state;
+    char command[900];
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir other && sed 's/\"vocab_size\": 257/\"vocab_size\": 300/' "
+             "model/config.json >other/config.json && sed 's/model: model/model: other/' job.yaml "
+             ">other.yaml",
+             folder);
+    assert_int_equal(system(command), 0);
+    check(1, "tensor 'model.embed_tokens.weight' has the shape [257, 32], expected [300, 32]",
+          "train @/other.yaml -n 1 --init @/trained");
+    snprintf(command, sizeof command,
+             "cd '%s' && sed -i 's/\"qwen3\"/\"qwen2\"/; s/Qwen3For/Qwen2For/; s/300/257/' "
+             "other/config.json",
+             folder);
+    assert_int_equal(system(command), 0);
+    check(1, "tensor 'model.layers.0.self_attn.k_norm.weight' is none of",
+          "train @/other.yaml -n 1 --init @/trained");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(model_learns_and_its_log_is_kept),
+        cmocka_unit_test(export_comes_back),
+        cmocka_unit_test(order_of_streams_does_not_matter),
+        cmocka_unit_test(wrong_checkpoints_are_named),
+        cmocka_unit_test(bad_jobs_are_named),
+    };
+    return cmocka_run_group_tests(tests, make_job, remove_folder);
+}

@@ -1,0 +1,314 @@
+/* safetensors and files of tokens: what other tools wrote, and what is refused. */
+#include "folder.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/file.h"
+#include "ops/bf16.h"
+#include "train/data/token_set.h"
+#include "train/files/safetensors.h"
+
+#define TOKENS ERGON_TEST_SOURCE_DIR "/tests/data/train/tokens/"
+
+/* ---- safetensors ---- */
+
+/* A file in memory: the header's length, the header, `data_bytes` of data. */
+static void *make_file(const char *header, size_t data_bytes, size_t *length)
+{
+    size_t count = strlen(header);
+    *length = 8 + count + data_bytes;
+    unsigned char *file = erg_xcalloc(*length, 1);
+    for (size_t i = 0; i < 8; i++)
+        file[i] = (unsigned char)((uint64_t)count >> (8 * i));
+    memcpy(file + 8, header, count);
+    for (size_t i = 0; i < data_bytes; i++)
+        file[8 + count + i] = (unsigned char)(i + 1);
+    return file;
+}
+
+static void check_file(const char *header, size_t data_bytes, const char *message)
+{
+    struct erg_safetensors set = {0};
+    struct erg_error err;
+    size_t length;
+    void *file = make_file(header, data_bytes, &length);
+    if (message) {
+        assert_fails(erg_safetensors_parse(&set, "w.st", file, length, &err), &err, message);
+    } else {
+        assert_ok(erg_safetensors_parse(&set, "w.st", file, length, &err), &err);
+    }
+    erg_safetensors_release(&set);
+    free(file);
+}
+
+#define A "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
+
+static void headers_are_distrusted(void **state)
+{
+    (void)state;
+    check_file("{" A "}", 8, NULL);
+    check_file("{\"__metadata__\":{\"format\":\"pt\"}," A "}   ", 8, NULL);
+    check_file("{\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
+               "\"e\":{\"dtype\":\"BF16\",\"shape\":[3,0],\"data_offsets\":[4,4]}}",
+               4, NULL);
+    check_file("{" A "}", 12, "w.st: the tensors end at byte 8 of the data, expected 12");
+    check_file("{" A "}", 4, "w.st: key 'a.data_offsets': expected begin and end of [0, 4]");
+    check_file("{" A ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8,
+               "tensor 'b' begins at byte 4 of the data, expected 8");
+    check_file("{" A ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]}}", 16,
+               "tensor 'b' begins at byte 12 of the data, expected 8");
+    check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
+               "expected as many bytes as the shape has, got 8");
+    check_file(
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0,
+        "fewer than 2^64 elements");
+    check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}",
+               0, "expected as many bytes as the shape has");
+    check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,0]}}", 0,
+               "expected whole numbers of at least 0");
+    check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8,
+               "expected begin");
+    check_file("{\"a\":{\"dtype\":\"F31\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+               "the type 'F31' is not known");
+    check_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}",
+               8, "at most 8 dimensions");
+    check_file("{\"a\":[]}", 0, "tensor 'a': expected an object");
+    check_file("{" A "," A "}", 8, "w.st:1");
+    check_file("[]", 0, "w.st");
+    struct erg_safetensors set = {0};
+    struct erg_error err;
+    static const unsigned char huge[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    assert_fails(erg_safetensors_parse(&set, "w.st", huge, sizeof huge, &err), &err,
+                 "this is no safetensors file");
+    assert_fails(erg_safetensors_parse(&set, "w.st", huge, 3, &err), &err,
+                 "this is no safetensors file");
+    erg_safetensors_release(&set);
+}
+
+/* Of every length: what is cut off is refused, never read. */
+static void cut_files_are_refused(void **state)
+{
+    (void)state;
+    struct erg_safetensors set = {0};
+    struct erg_error err;
+    size_t length;
+    unsigned char *file = make_file("{" A "}", 8, &length);
+    for (size_t n = 0; n < length; n++) {
+        unsigned char *cut = erg_xmalloc(n + 1); /* of its own, for the address sanitizer */
+        memcpy(cut, file, n);
+        assert_int_equal(erg_safetensors_parse(&set, "w.st", cut, n, &err), -1);
+        erg_safetensors_release(&set);
+        free(cut);
+    }
+    free(file);
+}
+
+static void types_are_read_exactly(void **state)
+{
+    (void)state;
+    static const char header[] =
+        "{\"h\":{\"dtype\":\"F16\",\"shape\":[6],\"data_offsets\":[0,12]}}";
+    static const uint16_t halves[] = {0x3c00, 0xc000, 0x0001, 0x7bff, 0x7c00, 0x8000};
+    static const float expected[] = {1, -2, 0x1p-24F, 65504, INFINITY, -0.0F};
+    struct erg_safetensors set = {0};
+    struct erg_error err;
+    size_t length;
+    unsigned char *file = make_file(header, sizeof halves, &length);
+    memcpy(file + length - sizeof halves, halves, sizeof halves);
+    assert_ok(erg_safetensors_parse(&set, "w.st", file, length, &err), &err);
+    float values[6];
+    assert_ok(erg_safetensor_read(&set.items[0], 0, 6, values, &err), &err);
+    assert_memory_equal(values, expected, sizeof expected);
+    assert_fails(erg_safetensor_read(&set.items[0], 5, 2, values, &err), &err,
+                 "at least 7 elements");
+    erg_safetensors_release(&set);
+    free(file);
+}
+
+static int fill(void *context, size_t index, float *values, struct erg_error *err)
+{
+    (void)context;
+    (void)err;
+    for (size_t i = 0; i < (index ? 5 : 6); i++)
+        values[i] = 1 + (float)i / 3 + (float)index;
+    return 0;
+}
+
+static void written_files_are_read_back(void **state)
+{
+    (void)state;
+    const struct erg_safetensor_spec specs[] = {{"z", ERG_SAFETENSOR_BF16, 2, {2, 3}},
+                                                {"a\n\"b", ERG_SAFETENSOR_F32, 1, {5}}};
+    struct erg_safetensors set = {0};
+    struct erg_error err;
+    assert_ok(erg_safetensors_write(in_folder("w.safetensors"), specs, 2, fill, NULL, &err), &err);
+    assert_ok(erg_safetensors_open(&set, in_folder("w.safetensors"), &err), &err);
+    assert_int_equal(set.count, 2);
+    const struct erg_safetensor *z = erg_safetensors_find(&set, "z");
+    const struct erg_safetensor *a = erg_safetensors_find(&set, "a\n\"b");
+    float values[6];
+    assert_ok(erg_safetensor_read(z, 0, 6, values, &err), &err);
+    for (size_t i = 0; i < 6; i++)
+        assert_near(values[i], erg_bf16_float(erg_bf16_round(1 + (float)i / 3)), 0);
+    assert_ok(erg_safetensor_read(a, 0, 5, values, &err), &err);
+    for (size_t i = 0; i < 5; i++)
+        assert_near(values[i], 1 + (float)i / 3 + 1, 0);
+    assert_null(erg_safetensors_find(&set, "b"));
+    erg_safetensors_release(&set);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    struct erg_error err;
+    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
+}
+
+/* Two files and their index, whole and with faults. */
+static void indexed_folders_are_read(void **state)
+{
+    (void)state;
+    const struct erg_safetensor_spec specs[] = {{"z", ERG_SAFETENSOR_F32, 2, {2, 3}},
+                                                {"y", ERG_SAFETENSOR_F32, 1, {5}}};
+    static const char index[] = "model.safetensors.index.json";
+    struct erg_safetensors set = {0};
+    struct erg_error err;
+    assert_fails(erg_safetensors_open(&set, folder, &err), &err, "the folder has neither");
+    assert_ok(erg_safetensors_write(in_folder("1.st"), specs, 1, fill, NULL, &err), &err);
+    assert_ok(erg_safetensors_write(in_folder("2.st"), specs + 1, 1, fill, NULL, &err), &err);
+    write_text(index, "{\"weight_map\": {\"y\": \"2.st\", \"z\": \"1.st\"}}");
+    assert_ok(erg_safetensors_open(&set, folder, &err), &err);
+    assert_int_equal(set.count, 2);
+    erg_safetensors_release(&set);
+    write_text(index, "{\"weight_map\": {\"y\": \"1.st\", \"z\": \"1.st\"}}");
+    assert_fails(erg_safetensors_open(&set, folder, &err), &err, "the tensor is not in the file");
+    write_text(index, "{\"weight_map\": {\"x\": \"2.st\", \"z\": \"1.st\"}}");
+    assert_fails(erg_safetensors_open(&set, folder, &err), &err, "the tensor is not in the file");
+    write_text(index, "{\"weight_map\": {\"z\": \"1.st\"}}");
+    assert_ok(erg_safetensors_open(&set, folder, &err), &err);
+    erg_safetensors_release(&set);
+    write_text(index, "{\"weight_map\": {\"z\": \"../1.st\"}}");
+    assert_fails(erg_safetensors_open(&set, folder, &err), &err, "a file in this folder");
+    write_text(index, "{\"weight_map\": {\"z\": \"3.st\"}}");
+    assert_fails(erg_safetensors_open(&set, folder, &err), &err, "3.st': No such file");
+    assert_int_equal(unlink(in_folder(index)), 0);
+}
+
+/* ---- tokens ---- */
+
+static void all_formats_have_the_same_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        enum erg_token_type type;
+    } files[] = {{TOKENS "tokens.int32", ERG_TOKENS_INT32},
+                 {TOKENS "tokens.int32", ERG_TOKENS_UINT32},
+                 {TOKENS "tokens.bin", ERG_TOKENS_OF_FILE},
+                 {TOKENS "tokens", ERG_TOKENS_OF_FILE},
+                 {TOKENS "tokens32.bin", ERG_TOKENS_OF_FILE},
+                 {TOKENS "tokens.bin", ERG_TOKENS_UINT16},
+                 {TOKENS "tokens.llmc.bin", ERG_TOKENS_OF_FILE},
+                 {TOKENS "tokens.llmc32.bin", ERG_TOKENS_OF_FILE}};
+    char *bytes;
+    size_t length;
+    struct erg_error err;
+    assert_ok(erg_file_read(TOKENS "tokens.int32", 0, &bytes, &length, &err), &err);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct erg_token_set set = {0};
+        assert_ok(erg_token_set_add(&set, files[i].file, files[i].type, &err), &err);
+        assert_ok(erg_token_set_add(&set, files[0].file, files[0].type, &err), &err);
+        assert_int_equal(set.tokens, 2 * 11805);
+        int32_t ids[11805];
+        assert_ok(erg_token_set_read(&set, 0, 11805, 512, ids, &err), &err);
+        assert_memory_equal(ids, bytes, length);
+        assert_ok(erg_token_set_read(&set, 11805 - 7, 20, 512, ids, &err),
+                  &err); /* over the seam */
+        assert_memory_equal(ids, bytes + length - 28, 28);
+        assert_memory_equal(ids + 7, bytes, 52);
+        assert_fails(erg_token_set_read(&set, 2 * 11805 - 3, 5, 512, ids, &err), &err,
+                     "expected 2 more");
+        assert_fails(erg_token_set_read(&set, 0, 11805, 100, ids, &err), &err,
+                     "expected a word of the model, [0, 100)");
+        erg_token_set_release(&set);
+    }
+    free(bytes);
+}
+
+static void check_index(size_t at, unsigned char byte, const char *message)
+{
+    char *bytes;
+    size_t length;
+    struct erg_token_index index;
+    struct erg_error err;
+    assert_ok(erg_file_read(TOKENS "tokens.idx", 0, &bytes, &length, &err), &err);
+    bytes[at] = (char)byte;
+    assert_fails(erg_token_index_parse(&index, "t.idx", bytes, length, 23610, &err), &err, message);
+    free(bytes);
+}
+
+static void bad_tokens_are_refused(void **state)
+{
+    (void)state;
+    struct erg_token_set set = {0};
+    struct erg_error err;
+    check_index(0, 'X', "t.idx: this is no index of Megatron's data");
+    check_index(9, 2, "no index of Megatron's data of version 1");
+    check_index(17, 6, "byte 17: tokens of type 6");
+    check_index(24, 0xff, "do not fit into its");
+    check_index(32, 0xff, "do not fit into its");
+    check_index(37, 0xff, "sequence 0 has -");
+    check_index(34, 1, "sequence 1 begins at byte");
+    check_index(34 + 12 * 118, 1, "document 0 begins at sequence 1");
+    write_text("three", "abc");
+    assert_fails(erg_token_set_add(&set, in_folder("three"), ERG_TOKENS_UINT16, &err), &err,
+                 "3 bytes are no whole number of tokens of 2 bytes");
+    assert_fails(erg_token_set_add(&set, in_folder("three"), ERG_TOKENS_OF_FILE, &err), &err,
+                 "expected tokens of llm.c, or a file PREFIX.idx");
+    write_text("empty", "");
+    assert_fails(erg_token_set_add(&set, in_folder("empty"), ERG_TOKENS_UINT16, &err), &err,
+                 "expected a file with tokens");
+    assert_fails(erg_token_set_add(&set, in_folder("none"), ERG_TOKENS_UINT16, &err), &err,
+                 "No such file");
+    static const int32_t negative[] = {1, -1};
+    int32_t ids[2];
+    assert_ok(erg_file_write(in_folder("negative"), negative, sizeof negative, &err), &err);
+    assert_ok(erg_token_set_add(&set, in_folder("negative"), ERG_TOKENS_INT32, &err), &err);
+    assert_fails(erg_token_set_read(&set, 0, 2, 512, ids, &err), &err, "token 1 is -1");
+    erg_token_set_release(&set);
+}
+
+/* Positions are 64 bits wide: a sparse file of 5 GB is read at its end. */
+static void large_files_are_read(void **state)
+{
+    (void)state;
+    struct erg_token_set set = {0};
+    struct erg_error err;
+    const off_t bytes = (off_t)5 << 30;
+    static const uint16_t last = 7;
+    FILE *file = fopen(in_folder("large"), "we");
+    assert_non_null(file);
+    assert_int_equal(fseeko(file, bytes - 2, SEEK_SET), 0);
+    assert_int_equal(fwrite(&last, 2, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    int32_t ids[2];
+    assert_ok(erg_token_set_add(&set, in_folder("large"), ERG_TOKENS_UINT16, &err), &err);
+    assert_ok(erg_token_set_read(&set, (uint64_t)bytes / 2 - 2, 2, 10, ids, &err), &err);
+    assert_int_equal(ids[0], 0);
+    assert_int_equal(ids[1], 7);
+    erg_token_set_release(&set);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_are_distrusted),
+        cmocka_unit_test(cut_files_are_refused),
+        cmocka_unit_test(types_are_read_exactly),
+        cmocka_unit_test(written_files_are_read_back),
+        cmocka_unit_test(indexed_folders_are_read),
+        cmocka_unit_test(all_formats_have_the_same_tokens),
+        cmocka_unit_test(bad_tokens_are_refused),
+        cmocka_unit_test(large_files_are_read),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
