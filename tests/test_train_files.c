@@ -125,11 +125,13 @@ static void types_are_read_exactly(void **state)
     free(file);
 }
 
+/* context: the specs. */
 static int fill(void *context, size_t index, float *values, struct erg_error *err)
 {
-    (void)context;
     (void)err;
-    for (size_t i = 0; i < (index ? 5 : 6); i++)
+    const struct erg_safetensor_spec *spec = (const struct erg_safetensor_spec *)context + index;
+    size_t count = (size_t)(spec->shape[0] * (spec->dimensions == 2 ? spec->shape[1] : 1));
+    for (size_t i = 0; i < count; i++)
         values[i] = 1 + (float)i / 3 + (float)index;
     return 0;
 }
@@ -137,11 +139,11 @@ static int fill(void *context, size_t index, float *values, struct erg_error *er
 static void written_files_are_read_back(void **state)
 {
     (void)state;
-    const struct erg_safetensor_spec specs[] = {{"z", ERG_SAFETENSOR_BF16, 2, {2, 3}},
-                                                {"a\n\"b", ERG_SAFETENSOR_F32, 1, {5}}};
+    struct erg_safetensor_spec specs[] = {{"z", ERG_SAFETENSOR_BF16, 2, {2, 3}},
+                                          {"a\n\"b", ERG_SAFETENSOR_F32, 1, {5}}};
     struct erg_safetensors set = {0};
     struct erg_error err;
-    assert_ok(erg_safetensors_write(in_folder("w.safetensors"), specs, 2, fill, NULL, &err), &err);
+    assert_ok(erg_safetensors_write(in_folder("w.safetensors"), specs, 2, fill, specs, &err), &err);
     assert_ok(erg_safetensors_open(&set, in_folder("w.safetensors"), &err), &err);
     assert_int_equal(set.count, 2);
     const struct erg_safetensor *z = erg_safetensors_find(&set, "z");
@@ -167,14 +169,14 @@ static void write_text(const char *name, const char *text)
 static void indexed_folders_are_read(void **state)
 {
     (void)state;
-    const struct erg_safetensor_spec specs[] = {{"z", ERG_SAFETENSOR_F32, 2, {2, 3}},
-                                                {"y", ERG_SAFETENSOR_F32, 1, {5}}};
+    struct erg_safetensor_spec specs[] = {{"z", ERG_SAFETENSOR_F32, 2, {2, 3}},
+                                          {"y", ERG_SAFETENSOR_F32, 1, {5}}};
     static const char index[] = "model.safetensors.index.json";
     struct erg_safetensors set = {0};
     struct erg_error err;
     assert_fails(erg_safetensors_open(&set, folder, &err), &err, "the folder has neither");
-    assert_ok(erg_safetensors_write(in_folder("1.st"), specs, 1, fill, NULL, &err), &err);
-    assert_ok(erg_safetensors_write(in_folder("2.st"), specs + 1, 1, fill, NULL, &err), &err);
+    assert_ok(erg_safetensors_write(in_folder("1.st"), specs, 1, fill, specs, &err), &err);
+    assert_ok(erg_safetensors_write(in_folder("2.st"), specs + 1, 1, fill, specs + 1, &err), &err);
     write_text(index, "{\"weight_map\": {\"y\": \"2.st\", \"z\": \"1.st\"}}");
     assert_ok(erg_safetensors_open(&set, folder, &err), &err);
     assert_int_equal(set.count, 2);
