@@ -134,6 +134,32 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
     return result;
 }
 
+/* The stage and all other memory of the device; says how much it is where it does not suffice. */
+static int place(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_layout *layout = &trainer->job->layout;
+    struct erg_stage_options options = {trainer->options.backend, trainer->request,
+                                        layout->microbatch, layout->sequence, 1};
+    struct erg_stage_memory memory;
+    int result = erg_stage_memory(&memory, &options, err);
+    const double gib = (double)memory.bytes / 0x1p30;
+    trainer->bytes = memory.bytes;
+    erg_stage_memory_release(&memory);
+    if (result != 0)
+        return -1;
+    if (erg_stage_open(&trainer->stage, &options, err) == 0) {
+        trainer->weights = erg_stage_weights(trainer->stage);
+        erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
+        if (make_memory(trainer, err) == 0)
+            return 0;
+    }
+    return erg_fail_context(
+        err,
+        "%s: weights, gradients and microbatches of %ld x %ld tokens take %.3g GiB, "
+        "and the optimizer 12 bytes a parameter",
+        trainer->job->path, layout->microbatch, layout->sequence, gib);
+}
+
 int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options *options,
                      struct erg_error *err)
 {
@@ -155,25 +181,8 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
     trainer->rate = (struct erg_learning_rate){
         training->schedule, training->learning_rate, training->lowest,          training->warmup,
         training->updates,  training->decay_steps,   training->warmup_from_zero};
-    struct erg_stage_options stage = {backend, trainer->request, job->layout.microbatch,
-                                      job->layout.sequence, 1};
-    struct erg_stage_memory memory = {0};
-    int result = backend->table->stream_new(backend, &trainer->stream, err) ||
-                         erg_stage_memory(&memory, &stage, err) ||
-                         erg_stage_open(&trainer->stage, &stage, err)
-                     ? -1
-                     : 0;
-    trainer->bytes = memory.bytes;
-    erg_stage_memory_release(&memory);
-    if (result == 0) {
-        trainer->weights = erg_stage_weights(trainer->stage);
-        erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-        result = make_memory(trainer, err) || erg_batches_open(&trainer->batches, job, err) ||
-                         set_weights(trainer, err)
-                     ? -1
-                     : 0;
-    }
-    if (result != 0) {
+    if (backend->table->stream_new(backend, &trainer->stream, err) || place(trainer, err) ||
+        erg_batches_open(&trainer->batches, job, err) || set_weights(trainer, err)) {
         erg_trainer_close(trainer);
         return -1;
     }
