@@ -187,6 +187,8 @@ static int make_temporary(const char *target, char **name)
 
 static int write_failed(struct erg_error *err, const char *path, uint64_t bytes, int reason)
 {
+    if (!bytes)
+        return erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(reason));
     return erg_fail(err, ERG_FAILED, "writing '%s' (%" PRIu64 " bytes): %s", path, bytes,
                     strerror(reason));
 }
