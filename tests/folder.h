@@ -2,7 +2,9 @@
 #ifndef ERGON_TESTS_FOLDER_H
 #define ERGON_TESTS_FOLDER_H
 
+#include "base/text.h"
 #include "check.h"
+#include "io/file.h"
 
 static char folder[64];
 
@@ -39,6 +41,31 @@ static inline const char *in_folder(const char *name)
     char *path = paths[next++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
     return path;
+}
+
+/* Shell text with @ for the folder. Release it. */
+static inline struct erg_text with_folder(const char *text)
+{
+    struct erg_text line = {0};
+    for (const char *at = text; *at; at++)
+        if (*at == '@')
+            erg_text_add(&line, folder);
+        else
+            erg_text_add_bytes(&line, at, 1);
+    return line;
+}
+
+static inline void assert_same_bytes(const char *path, const char *expected)
+{
+    char *a, *b;
+    size_t a_length, b_length;
+    struct erg_error err;
+    assert_ok(erg_file_read(path, 0, &a, &a_length, &err), &err);
+    assert_ok(erg_file_read(expected, 0, &b, &b_length, &err), &err);
+    assert_int_equal(a_length, b_length);
+    assert_memory_equal(a, b, a_length);
+    free(a);
+    free(b);
 }
 
 #endif

@@ -38,21 +38,9 @@ static void write_text(const char *name, const char *text)
     assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
 }
 
-/* Shell text with @ for the folder. To be released. */
-static struct erg_text expanded(const char *text)
-{
-    struct erg_text line = {0};
-    for (const char *at = text; *at; at++)
-        if (*at == '@')
-            erg_text_add(&line, folder);
-        else
-            erg_text_add_bytes(&line, at, 1);
-    return line;
-}
-
 static void check(int exit_code, const char *part, const char *command)
 {
-    struct erg_text line = expanded(command);
+    struct erg_text line = with_folder(command);
     erg_text_add(&line, " 2>&1");
     check_program(line.data, exit_code, part);
     erg_text_release(&line);
@@ -60,7 +48,7 @@ static void check(int exit_code, const char *part, const char *command)
 
 static void shell(const char *command)
 {
-    struct erg_text line = expanded(command);
+    struct erg_text line = with_folder(command);
     if (system(line.data) != 0)
         fail_msg("%s failed", line.data);
     erg_text_release(&line);
@@ -120,7 +108,7 @@ static void stopped_runs_go_on(void **state)
 /* Starts the run and ends it by a signal after some milliseconds; its exit status as of a shell. */
 static int run_and_signal(int number, int milliseconds)
 {
-    struct erg_text arguments = expanded("@/job.yaml"), output = expanded("@/killed");
+    struct erg_text arguments = with_folder("@/job.yaml"), output = with_folder("@/killed");
     pid_t child = fork();
     if (child == 0) {
         freopen("/dev/null", "w", stdout);
@@ -190,7 +178,7 @@ static void damage_is_noticed(void **state)
         fseek(file, at, SEEK_SET);
         fputc(byte ^ 1 << erg_rng_below(&rng, 8), file);
         fclose(file);
-        struct erg_text line = expanded("train @/job.yaml -q -n 39 --resume @/damaged 2>&1");
+        struct erg_text line = with_folder("train @/job.yaml -q -n 39 --resume @/damaged 2>&1");
         struct program_result result = run_program(line.data);
         /* White space and what the manifest says for people may change without harm. */
         bool older = strstr(result.out.data, "step-00000039, step 39") != NULL;

@@ -8,19 +8,6 @@
 
 #define DATA ERGON_TEST_SOURCE_DIR "/tests/data/train/"
 
-static void assert_same_bytes(const char *path, const char *expected)
-{
-    char *a, *b;
-    size_t a_length, b_length;
-    struct erg_error err;
-    assert_ok(erg_file_read(path, 0, &a, &a_length, &err), &err);
-    assert_ok(erg_file_read(expected, 0, &b, &b_length, &err), &err);
-    assert_int_equal(a_length, b_length);
-    assert_memory_equal(a, b, a_length);
-    free(a);
-    free(b);
-}
-
 /* The documents of tokens.int32, each of which ends with id 0. */
 static void write_golden(const char *name, long words)
 {
@@ -71,20 +58,14 @@ static void ids_beyond_the_words_are_refused(void **state)
     assert_int_equal(access(in_folder("beyond.bin"), F_OK), -1);
 }
 
-/* Runs "tokenize ARGUMENTS" with %s for the folder. */
+/* Runs "tokenize ARGUMENTS" with @ for the folder. */
 static void check(int exit_code, const char *part, const char *arguments)
 {
-    struct erg_text line = {0};
-    erg_text_add(&line, "tokenize ");
-    for (const char *at = arguments; *at; at++)
-        if (at[0] == '%' && at[1] == 's') {
-            erg_text_add(&line, folder);
-            at++;
-        } else {
-            erg_text_add_bytes(&line, at, 1);
-        }
-    erg_text_add(&line, " 2>&1");
+    struct erg_text command = {0}, line;
+    erg_text_printf(&command, "tokenize %s 2>&1", arguments);
+    line = with_folder(command.data);
     check_program(line.data, exit_code, part);
+    erg_text_release(&command);
     erg_text_release(&line);
 }
 
@@ -105,7 +86,7 @@ static void text_and_json_lines_become_tokens(void **state)
     check(
         0,
         "2 documents, 11 tokens of 2 bytes, 0.78 bytes of text per token; 1 without text left out",
-        "bytes %s/a.txt %s/bad.txt %s/empty.txt -o %s/plain");
+        "bytes @/a.txt @/bad.txt @/empty.txt -o @/plain");
     static const uint16_t plain[] = {'c', 'a', 'f', 0xc3, 0xa9, 256, 'x', 0xef, 0xbf, 0xbd, 256};
     char *bytes;
     size_t length;
@@ -141,40 +122,40 @@ static void model_says_which_token_ends_documents(void **state)
     assert_int_equal(system(command), 0);
     write_text("b.txt", "the");
     check(1, "/model does not say which token ends a document; expected --end TOKEN",
-          "%s/model %s/b.txt -o %s/x");
+          "@/model @/b.txt -o @/x");
     write_text("model/tokenizer_config.json", "{\"eos_token\": {\"content\": \"<|end|>\"}}");
-    check(0, "1 document", "%s/model %s/b.txt -o %s/one");
+    check(0, "1 document", "@/model @/b.txt -o @/one");
     write_text("model/config.json", "{\"eos_token_id\": [7, 8]}");
-    check(0, "\"end_token\": 7", "%s/model %s/b.txt -o %s/two --json");
-    check(0, "\"end_token\": 0", "%s/model %s/b.txt -o %s/three --json -e '<|end|>'");
+    check(0, "\"end_token\": 7", "@/model @/b.txt -o @/two --json");
+    check(0, "\"end_token\": 0", "@/model @/b.txt -o @/three --json -e '<|end|>'");
     write_text("model/config.json", "{\"eos_token_id\": 400}");
     check(1, "the token that ends a document is 400; expected an id of [0, 400)",
-          "%s/model %s/b.txt -o %s/four");
+          "@/model @/b.txt -o @/four");
     write_text("model/config.json", "{\"eos_token_id\": \"x\"}");
-    check(1, "config.json:1: key 'eos_token_id': expected the id", "%s/model %s/b.txt -o %s/four");
+    check(1, "config.json:1: key 'eos_token_id': expected the id", "@/model @/b.txt -o @/four");
 }
 
 static void bad_input_names_the_place(void **state)
 {
     (void)state;
     write_text("c.txt", "text");
-    check(1, "nothing.json': No such file", "%s/nothing.json %s/c.txt -o %s/e");
-    check(1, "the folder has no tokenizer.json", "%s %s/c.txt -o %s/e");
-    check(1, "none.txt': No such file", "bytes %s/c.txt %s/none.txt -o %s/e");
-    check(1, "--end: 'z' is no token of bytes", "bytes %s/c.txt -o %s/e --end z");
-    check(2, "--output", "bytes %s/c.txt");
+    check(1, "nothing.json': No such file", "@/nothing.json @/c.txt -o @/e");
+    check(1, "the folder has no tokenizer.json", "@ @/c.txt -o @/e");
+    check(1, "none.txt': No such file", "bytes @/c.txt @/none.txt -o @/e");
+    check(1, "--end: 'z' is no token of bytes", "bytes @/c.txt -o @/e --end z");
+    check(2, "--output", "bytes @/c.txt");
     write_text("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 5}\n");
     check(1, "bad.jsonl:2: key 'text': expected the text of a document",
-          "bytes %s/bad.jsonl -k text -o %s/e");
+          "bytes @/bad.jsonl -k text -o @/e");
     check(1, "bad.jsonl:1: key 'body': expected the text of a document; the line has no such key",
-          "bytes %s/bad.jsonl -k body -o %s/e");
+          "bytes @/bad.jsonl -k body -o @/e");
     write_text("torn.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
-    check(1, "torn.jsonl:2: expected a line of JSON", "bytes %s/torn.jsonl -k text -o %s/e");
+    check(1, "torn.jsonl:2: expected a line of JSON", "bytes @/torn.jsonl -k text -o @/e");
     write_text("nothing.txt", "");
-    check(1, "no file has text", "bytes %s/nothing.txt -o %s/e");
+    check(1, "no file has text", "bytes @/nothing.txt -o @/e");
     assert_int_equal(access(in_folder("e.bin"), F_OK), -1);
-    check(0, "1 document", "bytes %s/c.txt -o %s/e");
-    check(1, "e.bin': this file is there already", "bytes %s/c.txt -o %s/e");
+    check(0, "1 document", "bytes @/c.txt -o @/e");
+    check(1, "e.bin': this file is there already", "bytes @/c.txt -o @/e");
 }
 
 int main(void)

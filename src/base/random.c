@@ -88,6 +88,12 @@ uint64_t erg_hash_text(const char *text)
     return splitmix(&hash);
 }
 
+uint64_t erg_hash_at(uint64_t key, uint64_t index)
+{
+    key += index * 0x9e3779b97f4a7c15ULL;
+    return splitmix(&key);
+}
+
 double erg_hash_uniform(uint64_t key)
 {
     return ((double)(splitmix(&key) >> 12) + 0.5) * 0x1.0p-52;

@@ -23,7 +23,9 @@ void erg_rng_shuffle(struct erg_rng *rng, size_t *items, size_t count);
 
 uint64_t erg_hash_u64(uint64_t a, uint64_t b); /* mixes two words into one */
 uint64_t erg_hash_text(const char *text);      /* FNV-1a, then mixed */
-double erg_hash_uniform(uint64_t key);         /* (0, 1) */
-double erg_hash_normal(uint64_t key);          /* N(0, 1) */
+/* Number `index`, from 0, of the stream that SplitMix64 gives from `key`. */
+uint64_t erg_hash_at(uint64_t key, uint64_t index);
+double erg_hash_uniform(uint64_t key); /* (0, 1) */
+double erg_hash_normal(uint64_t key);  /* N(0, 1) */
 
 #endif

@@ -145,10 +145,10 @@ static void print_plan(const struct erg_backend *backend, const struct erg_job *
     struct erg_text text = {0};
     erg_text_printf(&text,
                     "%s: %.4g million parameters in %s on %s, %.3g GiB of memory\n"
-                    "%" PRIu64 " steps of %ld sequences of %ld tokens, %ld at a time\n",
+                    "%" PRIu64 " step%s of %ld sequences of %ld tokens, %ld at a time\n",
                     job->model->name, 1e-6 * erg_model_parameters(job->model), types[values->type],
                     strcmp(backend->name, "host") ? backend->name : "the host",
-                    (double)erg_trainer_bytes(trainer) / 0x1p30, steps,
+                    (double)erg_trainer_bytes(trainer) / 0x1p30, steps, erg_plural(steps),
                     layout->microbatch * layout->microbatches, layout->sequence,
                     layout->microbatch);
     erg_terminal_print(stdout, text.data);

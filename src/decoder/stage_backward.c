@@ -50,9 +50,7 @@ static int attention_gradient(struct erg_stage *stage, const struct erg_stage_ac
 {
     struct erg_kernel kernel = {
         ERG_KERNEL_ATTENTION_GRADIENT,
-        .attention = {.shape = {(size_t)stage->options.sequences, stage->sequence, stage->sequence,
-                                stage->heads, stage->kv_heads, stage->head_dim, stage->qkv_row,
-                                stage->qkv_row, stage->qkv_row, stage->attn_row, true},
+        .attention = {.shape = erg_stage_attention_shape(stage),
                       .q = act->rotated,
                       .k = erg_stage_at(stage, act->rotated, stage->attn_row),
                       .v = erg_stage_at(stage, act->qkv, stage->values_at),
@@ -72,8 +70,7 @@ static int rotation_gradient(struct erg_stage *stage, const struct erg_stage_lay
     if (stage->model->learned_positions)
         return 0;
     struct erg_kernel kernel = {ERG_KERNEL_ROPE_GRADIENT,
-                                .rope = {.shape = {stage->tokens, stage->sequence, stage->heads,
-                                                   stage->kv_heads, stage->head_dim},
+                                .rope = {.shape = erg_stage_qkv_shape(stage),
                                          .eps = (float)stage->model->norm_eps,
                                          .q_weight = layer->values[ERG_TENSOR_Q_NORM],
                                          .k_weight = layer->values[ERG_TENSOR_K_NORM],

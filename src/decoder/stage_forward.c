@@ -37,8 +37,7 @@ static int rotate(struct erg_stage *stage, const struct erg_stage_layer *layer,
     if (stage->model->learned_positions)
         return 0;
     struct erg_kernel kernel = {ERG_KERNEL_ROPE,
-                                .rope = {.shape = {stage->tokens, stage->sequence, stage->heads,
-                                                   stage->kv_heads, stage->head_dim},
+                                .rope = {.shape = erg_stage_qkv_shape(stage),
                                          .eps = (float)stage->model->norm_eps,
                                          .q_weight = layer->values[ERG_TENSOR_Q_NORM],
                                          .k_weight = layer->values[ERG_TENSOR_K_NORM],
@@ -53,15 +52,12 @@ static int attend(struct erg_stage *stage, const struct erg_stage_activations *a
                   struct erg_stream *stream, struct erg_error *err)
 {
     struct erg_kernel kernel = {
-        ERG_KERNEL_ATTENTION,
-        .attention = {.shape = {(size_t)stage->options.sequences, stage->sequence, stage->sequence,
-                                stage->heads, stage->kv_heads, stage->head_dim, stage->qkv_row,
-                                stage->qkv_row, stage->qkv_row, stage->attn_row, true},
-                      .q = act->rotated,
-                      .k = erg_stage_at(stage, act->rotated, stage->attn_row),
-                      .v = erg_stage_at(stage, act->qkv, stage->values_at),
-                      .out = act->attn,
-                      .stats = act->stats}};
+        ERG_KERNEL_ATTENTION, .attention = {.shape = erg_stage_attention_shape(stage),
+                                            .q = act->rotated,
+                                            .k = erg_stage_at(stage, act->rotated, stage->attn_row),
+                                            .v = erg_stage_at(stage, act->qkv, stage->values_at),
+                                            .out = act->attn,
+                                            .stats = act->stats}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 

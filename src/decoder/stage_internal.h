@@ -62,6 +62,27 @@ static inline void *erg_stage_at(const struct erg_stage *stage, void *tensor, si
     return (char *)tensor + element * stage->element;
 }
 
+static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *stage)
+{
+    return (struct erg_ops_qkv){stage->tokens, stage->sequence, stage->heads, stage->kv_heads,
+                                stage->head_dim};
+}
+
+static inline struct erg_ops_attention erg_stage_attention_shape(const struct erg_stage *stage)
+{
+    return (struct erg_ops_attention){(size_t)stage->options.sequences,
+                                      stage->sequence,
+                                      stage->sequence,
+                                      stage->heads,
+                                      stage->kv_heads,
+                                      stage->head_dim,
+                                      stage->qkv_row,
+                                      stage->qkv_row,
+                                      stage->qkv_row,
+                                      stage->attn_row,
+                                      true};
+}
+
 /* Queues a kernel. */
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);

@@ -6,19 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-static uint64_t word(uint64_t key, uint64_t index)
-{
-    uint64_t z = key + (index + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 float erg_initial_value(uint64_t key, uint64_t index, double mean, double deviation)
 {
     int64_t sum = -393210;
     for (uint64_t k = 0; k < 3; k++) {
-        uint64_t quarters = word(key, 3 * index + k);
+        uint64_t quarters = erg_hash_at(key, 3 * index + k);
         for (int q = 0; q < 4; q++, quarters >>= 16)
             sum += (int64_t)(quarters & 0xffff);
     }

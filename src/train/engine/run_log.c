@@ -77,8 +77,7 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_job *job, const c
                      uint64_t step, uint64_t tokens, bool fresh, size_t memory_bytes,
                      struct erg_error *err)
 {
-    *log = (struct erg_run_log){
-        .job = job, .memory_bytes = memory_bytes, .last_step = step, .last_tokens = tokens};
+    *log = (struct erg_run_log){.job = job, .memory_bytes = memory_bytes, .last_tokens = tokens};
     if (!folder)
         return 0;
     struct erg_text path = {0};
@@ -143,7 +142,6 @@ int erg_run_log_step(struct erg_run_log *log, const struct erg_train_step *step,
                     step->step, training->updates, step->loss, step->gradient_norm,
                     step->learning_rate, 1e3 * log->spent_s / (double)log->in_window, tokens_per_s,
                     (double)log->memory_bytes / 0x1p30, step->skipped ? "  skipped" : "");
-    log->last_step = step->step;
     log->last_tokens = step->tokens;
     log->spent_s = 0;
     log->in_window = 0;

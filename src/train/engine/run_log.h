@@ -14,8 +14,7 @@ struct erg_run_log {
     FILE *metrics; /* NULL: none is written */
     char *path;
     size_t memory_bytes;
-    uint64_t last_step; /* that a line was written of; a window begins behind it */
-    uint64_t last_tokens;
+    uint64_t last_tokens;                  /* of the step that a line was written of last */
     double spent_s, shortest_s, longest_s; /* of the steps in the window */
     uint64_t in_window;
 };
