@@ -55,24 +55,25 @@ static double seconds_between(int64_t start_ns, int64_t end_ns)
 }
 
 /* What ended a run before its last step. */
-static int explain_signal(const struct erg_trainer *trainer, const char *output, bool saved,
-                          struct erg_error *err)
+static int explain_signal(const struct erg_trainer *trainer, int signal, const char *output,
+                          bool saved, struct erg_error *err)
 {
     uint64_t step = erg_trainer_steps(trainer);
     if (!saved)
         return erg_fail(err, ERG_INTERRUPTED, "stopped at step %" PRIu64 ", without a checkpoint",
                         step);
-    return erg_fail(err, erg_interrupt_signal() == SIGINT ? ERG_INTERRUPTED : ERG_RESUMABLE,
+    return erg_fail(err, signal == SIGINT ? ERG_INTERRUPTED : ERG_RESUMABLE,
                     "stopped at step %" PRIu64 ", checkpoint %s/latest", step, output);
 }
 
+/* `log`: NULL on a rank that tells nothing. */
 static int run_step(struct erg_trainer *trainer, struct erg_run_log *log, bool last, bool quiet,
                     struct erg_train_step *step, struct erg_error *err)
 {
     struct erg_text line = {0};
     int64_t start_ns = erg_now_ns();
-    int result = erg_trainer_step(trainer, step, err);
-    if (result == 0)
+    int result = erg_trainer_step(trainer, erg_interrupt_signal(), step, err);
+    if (result == 0 && log)
         result =
             erg_run_log_step(log, step, seconds_between(start_ns, erg_now_ns()), last, &line, err);
     if (line.count && !quiet) {
@@ -84,14 +85,16 @@ static int run_step(struct erg_trainer *trainer, struct erg_run_log *log, bool l
 }
 
 /* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. */
-static bool save(struct erg_trainer *trainer, const struct erg_job *job, const char *output)
+static bool save(struct erg_trainer *trainer, const struct erg_job *job, const char *output,
+                 bool tells)
 {
     struct erg_error err;
     if (!output)
         return false;
     if (erg_trainer_save(trainer, output, job->training->checkpoint.keep, &err) == 0)
         return true;
-    erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
+    if (tells)
+        erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
     return false;
 }
 
@@ -106,17 +109,16 @@ static int run_steps(const struct erg_invocation *call, const struct erg_job *jo
         bool last = erg_trainer_steps(trainer) + 1 == end, saved = false;
         if (run_step(trainer, log, last, call->common.quiet, step, err) != 0)
             return -1;
-        bool stopped = erg_interrupted();
-        if (last || stopped || (every && step->step % every == 0))
-            saved = save(trainer, job, values->output);
-        if (stopped && !last)
-            return explain_signal(trainer, values->output, saved, err);
+        if (last || step->signal || (every && step->step % every == 0))
+            saved = save(trainer, job, values->output, log != NULL);
+        if (step->signal && !last)
+            return explain_signal(trainer, step->signal, values->output, saved, err);
     }
     return 0;
 }
 
 /* Takes up a checkpoint where there is one to go on from. */
-static int resume(const struct train_values *values, struct erg_trainer *trainer,
+static int resume(const struct train_values *values, struct erg_trainer *trainer, bool tells,
                   struct erg_error *err)
 {
     const char *folder = values->resume ? values->resume : values->fresh ? NULL : values->output;
@@ -126,7 +128,7 @@ static int resume(const struct train_values *values, struct erg_trainer *trainer
     int result = erg_trainer_resume(trainer, folder, &found, err);
     if (result == 0 && !found && values->resume)
         result = erg_fail(err, ERG_FAILED, "--resume: '%s' has no checkpoint", folder);
-    if (result == 0 && found) {
+    if (result == 0 && found && tells) {
         struct erg_text text = {0};
         erg_text_printf(&text, "goes on from %s, step %" PRIu64 "\n", found,
                         erg_trainer_steps(trainer));
@@ -149,75 +151,102 @@ static void print_plan(const struct erg_backend *backend, const struct erg_job *
                     job->model->name, 1e-6 * erg_model_parameters(job->model), types[values->type],
                     strcmp(backend->name, "host") ? backend->name : "the host",
                     (double)erg_trainer_bytes(trainer) / 0x1p30, steps, erg_plural(steps),
-                    layout->microbatch * layout->microbatches, layout->sequence,
+                    layout->microbatch * layout->microbatches * layout->data, layout->sequence,
                     layout->microbatch);
     erg_terminal_print(stdout, text.data);
     erg_text_release(&text);
     fflush(stdout); /* before the lines of steps */
 }
 
+static void print_end(uint64_t steps, const struct erg_train_step *step)
+{
+    struct erg_text text = {0};
+    erg_text_printf(&text, "trained %" PRIu64 " step%s", steps, erg_plural(steps));
+    if (step->step)
+        erg_text_printf(&text, ", loss %.4f", step->loss);
+    erg_text_add(&text, "\n");
+    erg_terminal_print(stdout, text.data);
+    erg_text_release(&text);
+}
+
+/* One of the ranks writes and prints what concerns all. */
 static int train(const struct erg_invocation *call, const struct erg_backend *backend,
-                 const struct erg_job *job, struct erg_trainer *trainer, struct erg_error *err)
+                 const struct erg_job *job, struct erg_trainer *trainer,
+                 const struct erg_trainer_options *of, struct erg_error *err)
 {
     const struct train_values *values = call->values;
     uint64_t updates = job->training->updates;
     uint64_t end = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
+    bool tells = of->rank == 0;
     end = end < updates ? end : updates;
-    print_plan(backend, job, trainer, values, end);
+    if (tells)
+        print_plan(backend, job, trainer, values, end);
     if (values->dry_run)
         return 0;
     struct erg_run_log log = {0};
     struct erg_train_step step = {0};
-    int result = resume(values, trainer, err);
-    if (result == 0)
+    int result = resume(values, trainer, tells, err);
+    if (result == 0 && tells)
         result = erg_run_log_open(&log, job, values->output, erg_trainer_steps(trainer),
                                   erg_trainer_tokens(trainer), values->fresh,
                                   erg_trainer_bytes(trainer), err);
+    result = erg_rendezvous_agree(of->rendezvous, result, err);
     if (result == 0)
-        result = run_steps(call, job, trainer, &log, end, &step, err);
+        result = run_steps(call, job, trainer, tells ? &log : NULL, end, &step, err);
     if (erg_run_log_close(&log, result ? NULL : err) != 0)
         result = -1;
     if (result != 0)
         return -1;
-    uint64_t steps = erg_trainer_steps(trainer);
-    struct erg_text text = {0};
-    erg_text_printf(&text, "trained %" PRIu64 " step%s", steps, erg_plural(steps));
-    if (step.step)
-        erg_text_printf(&text, ", loss %.4f", step.loss);
-    erg_text_add(&text, "\n");
-    erg_terminal_print(stdout, text.data);
-    erg_text_release(&text);
+    if (tells)
+        print_end(erg_trainer_steps(trainer), &step);
     return values->export
                ? erg_trainer_export(trainer, values->export, values->type == TYPE_BFLOAT16, err)
                : 0;
 }
 
-static int run(const struct erg_invocation *call, struct erg_error *err)
+static int train_rank(const struct erg_invocation *call, const struct erg_job *job,
+                      const struct erg_launch_environment *env, struct erg_rendezvous *rendezvous,
+                      struct erg_error *err)
 {
     const struct train_values *values = call->values;
-    struct erg_job *job;
+    struct erg_backend_options wanted = {(enum erg_backend_kind)values->device,
+                                         values->type == TYPE_FLOAT32, env->local_rank, rendezvous};
+    struct erg_backend *backend;
     struct erg_trainer *trainer;
+    if (erg_backend_open(&backend, &wanted, err) != 0)
+        return -1;
+    struct erg_trainer_options trainer_options = {backend,   job,        values->init,
+                                                  env->rank, env->world, rendezvous};
+    int result = erg_trainer_open(&trainer, &trainer_options, err);
+    if (result == 0) {
+        result = train(call, backend, job, trainer, &trainer_options, err);
+        erg_trainer_close(trainer);
+    }
+    backend->table->close(backend);
+    return result;
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    enum { MEETING_S = 300 };
+    struct erg_job *job;
+    struct erg_launch_environment env;
+    struct erg_rendezvous *rendezvous = NULL;
     if (erg_job_load(&job, call->arguments[0], NULL, err) != 0)
         return -1;
-    struct erg_backend *backend;
-    int result = erg_backend_open(&backend, (enum erg_backend_kind)values->device,
-                                  values->type == TYPE_FLOAT32, err);
-    if (result == 0) {
-        struct erg_trainer_options trainer_options = {backend, job, values->init};
-        result = erg_trainer_open(&trainer, &trainer_options, err);
-        if (result == 0) {
-            result = train(call, backend, job, trainer, err);
-            erg_trainer_close(trainer);
-        }
-        backend->table->close(backend);
-    }
+    int result = erg_launch_environment_read(&env, err);
+    if (result == 0 && env.world > 1)
+        result = erg_rendezvous_open(&rendezvous, &env, MEETING_S, err);
+    if (result == 0)
+        result = train_rank(call, job, &env, rendezvous, err);
+    erg_rendezvous_close(rendezvous);
     erg_job_free(job);
     return result;
 }
 
 const struct erg_command erg_cmd_train = {
     .name = "train",
-    .summary = "train a model on one GPU or the host's CPU",
+    .summary = "train a model on GPUs or the host's CPU",
     .arguments = "JOB.yaml",
     .least_arguments = 1,
     .most_arguments = 1,
@@ -225,8 +254,10 @@ const struct erg_command erg_cmd_train = {
     .values_bytes = sizeof(struct train_values),
     .options = options,
     .details = "The job's key \"train\" says what the run is: its data, updates and learning rate. "
-               "One process\ntrains, on a GPU or on the CPU; several ranks are not there yet.",
+               "Its degrees say\nhow many ranks train it: \"ergon run\", torchrun or Slurm start "
+               "them, one for each GPU. On the\nhost's CPU any number runs on one machine.",
     .examples = "  ergon tokenize bytes book.txt -o book\n"
-                "  ergon train examples/train/tiny.yaml -o run --export trained\n",
+                "  ergon train examples/train/tiny.yaml -o run --export trained\n"
+                "  ergon run -n 4 -- ergon train job.yaml -o run\n",
     .run = run,
 };

@@ -46,21 +46,19 @@ static void moments_of(const struct erg_model *model, enum erg_tensor tensor, do
     }
 }
 
-void erg_initialize(float *weights, const struct erg_weights *list,
+void erg_initialize(float *state, const struct erg_weights *weights,
                     const struct erg_weight_spans *spans, const struct erg_model *model,
                     uint64_t seed)
 {
-    memset(weights, 0, list->elements * sizeof *weights);
+    memset(state, 0, weights->state * sizeof *state);
     for (size_t i = 0; i < spans->count; i++) {
         const struct erg_weight_span *span = &spans->items[i];
-        const struct erg_weight *weight = &list->items[span->weight];
         uint64_t key = erg_hash_u64(seed, erg_hash_text(span->name));
         double mean, deviation;
-        moments_of(model, weight->tensor, &mean, &deviation);
+        moments_of(model, weights->items[span->weight].tensor, &mean, &deviation);
         for (size_t row = 0; row < span->rows; row++)
             for (size_t column = 0; column < span->columns; column++)
-                weights[weight->offset + erg_weight_span_here(span, weight, row, column)] =
-                    erg_initial_value(key, erg_weight_span_there(span, row, column), mean,
-                                      deviation);
+                state[erg_weight_span_here(span, row, column)] = erg_initial_value(
+                    key, erg_weight_span_there(span, row, column), mean, deviation);
     }
 }

@@ -19,8 +19,8 @@
 
 float erg_initial_value(uint64_t key, uint64_t index, double mean, double deviation);
 
-/* Fills weights[elements of all] in float; padding is 0. */
-void erg_initialize(float *weights, const struct erg_weights *list,
+/* Fills this rank's state [weights->state]; padding is 0. */
+void erg_initialize(float *state, const struct erg_weights *weights,
                     const struct erg_weight_spans *spans, const struct erg_model *model,
                     uint64_t seed);
 
