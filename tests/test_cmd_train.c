@@ -97,8 +97,10 @@ static void export_comes_back(void **state)
     struct erg_job *loaded;
     struct erg_trainer *trainer;
     assert_ok(erg_job_load(&loaded, in_folder("job.yaml"), NULL, &err), &err);
-    struct erg_backend *backend = erg_host_open(&(struct erg_host_options){.float32 = true});
-    struct erg_trainer_options options = {backend, loaded, in_folder("trained")};
+    struct erg_backend *backend;
+    assert_ok(erg_host_open(&backend, &(struct erg_host_options){.float32 = true}, &err), &err);
+    struct erg_trainer_options options = {
+        .backend = backend, .job = loaded, .init = in_folder("trained"), .world = 1};
     assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
     assert_ok(erg_trainer_export(trainer, in_folder("again"), false, &err), &err);
     erg_trainer_close(trainer);
@@ -118,13 +120,14 @@ static void results_are_waited_for(void **state)
     double losses[3], norms[3];
     assert_ok(erg_job_load(&loaded, in_folder("job.yaml"), NULL, &err), &err);
     for (uint64_t seed = 0; seed < 3; seed++) {
-        struct erg_backend *backend = erg_host_open(&(struct erg_host_options){.seed = seed});
-        struct erg_trainer_options options = {backend, loaded, NULL};
+        struct erg_backend *backend;
+        assert_ok(erg_host_open(&backend, &(struct erg_host_options){.seed = seed}, &err), &err);
+        struct erg_trainer_options options = {.backend = backend, .job = loaded, .world = 1};
         struct erg_trainer *trainer;
         struct erg_train_step step;
         assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
         for (int i = 0; i < 3; i++)
-            assert_ok(erg_trainer_step(trainer, &step, &err), &err);
+            assert_ok(erg_trainer_step(trainer, 0, &step, &err), &err);
         losses[seed] = step.loss;
         norms[seed] = step.gradient_norm;
         erg_trainer_close(trainer);

@@ -11,10 +11,10 @@
 int erg_pass_list_init(struct erg_pass_list *list, const struct erg_layout *layout, long stage,
                        struct erg_error *err)
 {
-    struct erg_pipeline pipeline = {
-        .stages = (size_t)layout->pipeline,
-        .microbatches = (size_t)layout->microbatches,
-        .chunks = layout->pipeline > 1 ? (size_t)layout->virtual_stages : 1};
+    struct erg_pipeline pipeline = {.stages = (size_t)layout->pipeline,
+                                    .microbatches = (size_t)layout->microbatches,
+                                    .chunks =
+                                        layout->pipeline > 1 ? (size_t)layout->virtual_stages : 1};
     *list = (struct erg_pass_list){0};
     if (erg_schedule_init(&list->schedule, &pipeline, err) != 0)
         return -1;
@@ -106,7 +106,7 @@ struct erg_passes {
     size_t message; /* elements */
     struct channel_end input, output, d_output, d_input;
     struct erg_event *reached; /* what the stream of the passes has queued so far */
-    size_t *pass_of; /* [chunks * microbatches]: of the stage, while it is open */
+    size_t *pass_of;           /* [chunks * microbatches]: of the stage, while it is open */
     void *memory;
     size_t bytes;
 };
@@ -312,13 +312,22 @@ static int run_backward(struct erg_passes *passes, size_t index,
     }
     if (sends(list, item) && next_buffer(passes, &passes->d_input, &d_input, err) != 0)
         return -1;
-    if (erg_stage_backward(passes->options.stage, *pass_of(passes, item),
-                           &tokens[item->microbatch], d_output, d_input, last ? adds : NULL,
-                           passes->options.stream, err))
+    if (erg_stage_backward(passes->options.stage, *pass_of(passes, item), &tokens[item->microbatch],
+                           d_output, d_input, last ? adds : NULL, passes->options.stream, err))
         return -1;
     if (d_input && exchange(passes, &passes->d_input, ERG_EXCHANGE_SEND, d_input, err) != 0)
         return -1;
     return d_output ? receive_gradient(passes, index + 1, err) : 0;
+}
+
+int erg_passes_wait(struct erg_passes *passes, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    struct channel_end *const ends[] = {&passes->output, &passes->d_input};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends[i]->group && backend->table->stream_wait(backend, ends[i]->stream, err) != 0)
+            return -1;
+    return 0;
 }
 
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,

@@ -1,11 +1,11 @@
 /*
- * Passes: the instructions of a stage, run in the order of the schedule (iteration/iteration.h), and
- * the messages between stages.
+ * Passes: the instructions of a stage, run in the order of the schedule (iteration/iteration.h),
+ * and the messages between stages.
  *
  * Messages travel on streams of their own, one for each direction and end. An input is received
  * into the pass that it belongs to, as soon as the forward before it has been queued; an output is
- * sent from one of two buffers by turns; gradients likewise. A channel's messages are sent and wanted
- * in one order.
+ * sent from one of two buffers by turns; gradients likewise. A channel's messages are sent and
+ * wanted in one order.
  */
 #ifndef ERG_TRAIN_ENGINE_PASSES_H
 #define ERG_TRAIN_ENGINE_PASSES_H
@@ -49,5 +49,8 @@ size_t erg_passes_bytes(const struct erg_passes *passes); /* of the device */
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err);
+
+/* Waits until all messages have left. */
+int erg_passes_wait(struct erg_passes *passes, struct erg_error *err);
 
 #endif

@@ -180,9 +180,12 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
         erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
         struct erg_passes_options passes = {backend, trainer->stage, &trainer->list,
                                             &trainer->ranks.groups, trainer->stream};
-        struct erg_optimizer_options optimizer = {
-            backend,       trainer->stage, &trainer->spans, &trainer->ranks.groups,
-            options->sequence_parallel, trainer->stream};
+        struct erg_optimizer_options optimizer = {backend,
+                                                  trainer->stage,
+                                                  &trainer->spans,
+                                                  &trainer->ranks.groups,
+                                                  options->sequence_parallel,
+                                                  trainer->stream};
         result = erg_passes_open(&trainer->passes, &passes, err) ||
                          erg_optimizer_open(&trainer->optimizer, &optimizer, err) ||
                          make_inputs(trainer, err)
@@ -206,8 +209,7 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     struct erg_backend *backend = trainer->options.backend;
-    long *layers =
-        erg_xcalloc(trainer->list.schedule.pipeline.chunks, sizeof *layers);
+    long *layers = erg_xcalloc(trainer->list.schedule.pipeline.chunks, sizeof *layers);
     request_weights(trainer, layers);
     struct erg_stage_options options = stage_options(trainer, layers);
     free(layers);
@@ -291,8 +293,8 @@ static int load_batch(struct erg_trainer *trainer, struct erg_train_step *step,
     for (size_t i = 0; i < microbatches && reads; i++)
         erg_ops_embedding_order(count, trainer->host_ids + i * count,
                                 trainer->host_order + i * count);
-    trainer->tokens += (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches *
-                                  layout->data);
+    trainer->tokens +=
+        (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
     trainer->host_scalars =
         (struct erg_step_scalars){.scale = step->targets ? 1 / (float)step->targets : 0};
     return copy(trainer, trainer->ids, trainer->host_ids, 3 * trainer->inputs * sizeof(int32_t),
@@ -313,7 +315,7 @@ static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_e
                    erg_passes_run(trainer->passes, trainer->microbatches, &reads, &adds, err) ||
                    copy(trainer, &trainer->host_scalars, trainer->scalars,
                         sizeof trainer->host_scalars, err) ||
-                   wait(trainer, err) ||
+                   wait(trainer, err) || erg_passes_wait(trainer->passes, err) ||
                    erg_optimizer_squares(trainer->optimizer, squares, err)
                ? -1
                : 0;
@@ -417,14 +419,13 @@ static struct erg_checkpoint_state state_new(const struct erg_trainer *trainer)
 {
     size_t elements = trainer->weights->state;
     float *values = erg_xcalloc(3 * elements + 1, sizeof *values);
-    return (struct erg_checkpoint_state){
-        .weights = trainer->weights,
-        .spans = &trainer->spans,
-        .rank = trainer->ranks.rank,
-        .rendezvous = trainer->options.rendezvous,
-        .master = values,
-        .m = values + elements,
-        .v = values + 2 * elements};
+    return (struct erg_checkpoint_state){.weights = trainer->weights,
+                                         .spans = &trainer->spans,
+                                         .rank = trainer->ranks.rank,
+                                         .rendezvous = trainer->options.rendezvous,
+                                         .master = values,
+                                         .m = values + elements,
+                                         .v = values + 2 * elements};
 }
 
 int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, struct erg_error *err)
@@ -436,12 +437,11 @@ int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, str
                                          .samples = trainer->batches.order.next,
                                          .tokens = trainer->tokens,
                                          .skipped = trainer->steps - trainer->updates};
-    int result =
-        copy(trainer, state.master, erg_optimizer_state(trainer->optimizer), bytes, err) ||
-                wait(trainer, err) ||
-                erg_checkpoint_write(run, trainer->job, &place, &state, keep, err)
-            ? -1
-            : 0;
+    int result = copy(trainer, state.master, erg_optimizer_state(trainer->optimizer), bytes, err) ||
+                         wait(trainer, err) ||
+                         erg_checkpoint_write(run, trainer->job, &place, &state, keep, err)
+                     ? -1
+                     : 0;
     free(state.master);
     return result;
 }
@@ -480,12 +480,11 @@ int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf1
 {
     struct erg_checkpoint_state state = state_new(trainer);
     size_t bytes = trainer->weights->state * sizeof(float);
-    int result =
-        copy(trainer, state.master, erg_optimizer_state(trainer->optimizer), bytes, err) ||
-                wait(trainer, err) ||
-                erg_checkpoint_export(folder, trainer->job, &state, bf16, err)
-            ? -1
-            : 0;
+    int result = copy(trainer, state.master, erg_optimizer_state(trainer->optimizer), bytes, err) ||
+                         wait(trainer, err) ||
+                         erg_checkpoint_export(folder, trainer->job, &state, bf16, err)
+                     ? -1
+                     : 0;
     free(state.master);
     return result;
 }
