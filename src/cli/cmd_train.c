@@ -5,7 +5,9 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "device/backend.h"
-#include "train/engine/run_log.h"
+#include "launch/launch.h"
+#include "report/report.h"
+#include "train/log/run_log.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -66,52 +68,74 @@ static int explain_signal(const struct erg_trainer *trainer, const char *output,
                     "stopped at step %" PRIu64 ", checkpoint %s/latest", step, output);
 }
 
-static int run_step(struct erg_trainer *trainer, struct erg_run_log *log, bool last, bool quiet,
-                    struct erg_train_step *step, struct erg_error *err)
+static int run_step(struct erg_trainer *trainer, struct erg_rank_meter *meter,
+                    struct erg_run_log *log, bool last, bool quiet, struct erg_train_step *step,
+                    struct erg_error *err)
 {
     struct erg_text line = {0};
+    struct erg_rank_numbers numbers;
     int64_t start_ns = erg_now_ns();
-    int result = erg_trainer_step(trainer, step, err);
-    if (result == 0)
-        result =
-            erg_run_log_step(log, step, seconds_between(start_ns, erg_now_ns()), last, &line, err);
-    if (line.count && !quiet) {
-        erg_text_add(&line, "\n");
-        erg_terminal_print(stderr, line.data);
+    if (erg_trainer_step(trainer, step, err) != 0)
+        return -1;
+    struct erg_run_log_entry entry = {.step = step,
+                                      .step_s = seconds_between(start_ns, erg_now_ns())};
+    if (erg_run_log_due(log->about.job->training, step->step, last)) {
+        erg_rank_meter_take(meter, &numbers);
+        numbers.memory_bytes = (double)erg_trainer_bytes(trainer);
+        entry.ranks = &numbers;
     }
+    int result = erg_run_log_step(log, &entry, &line, err);
+    if (line.count && !quiet)
+        erg_terminal_line(line.data);
     erg_text_release(&line);
     return result;
 }
 
-/* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. */
-static bool save(struct erg_trainer *trainer, const struct erg_job *job, const char *output)
+/* As with a checkpoint, a page that cannot be written is a warning. */
+static void write_page(const struct erg_run_log *log)
 {
     struct erg_error err;
-    if (!output)
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/report.html", log->about.folder);
+    json_t *document = erg_run_log_document(log);
+    if (erg_report_training_write(path.data, document, &err) != 0)
+        erg_log(ERG_LOG_WARNING, "%s", err.message);
+    json_decref(document);
+    erg_text_release(&path);
+}
+
+/* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. */
+static bool save(struct erg_trainer *trainer, const struct erg_run_log *log)
+{
+    const struct erg_run_about *about = &log->about;
+    struct erg_error err;
+    if (!about->folder)
         return false;
-    if (erg_trainer_save(trainer, output, job->training->checkpoint.keep, &err) == 0)
+    write_page(log);
+    if (erg_trainer_save(trainer, about->folder, about->job->training->checkpoint.keep, &err) == 0)
         return true;
     erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
     return false;
 }
 
-static int run_steps(const struct erg_invocation *call, const struct erg_job *job,
-                     struct erg_trainer *trainer, struct erg_run_log *log, uint64_t end,
-                     struct erg_train_step *step, struct erg_error *err)
+static int run_steps(struct erg_trainer *trainer, struct erg_rank_meter *meter,
+                     struct erg_run_log *log, uint64_t end, bool quiet, struct erg_train_step *step,
+                     struct erg_error *err)
 {
-    const struct train_values *values = call->values;
-    uint64_t every = (uint64_t)job->training->checkpoint.every;
+    uint64_t every = (uint64_t)log->about.job->training->checkpoint.every;
     erg_interrupt_on(SIGUSR1);
     while (erg_trainer_steps(trainer) < end) {
         bool last = erg_trainer_steps(trainer) + 1 == end, saved = false;
-        if (run_step(trainer, log, last, call->common.quiet, step, err) != 0)
+        erg_progress("training", erg_trainer_steps(trainer), end);
+        if (run_step(trainer, meter, log, last, quiet, step, err) != 0)
             return -1;
         bool stopped = erg_interrupted();
         if (last || stopped || (every && step->step % every == 0))
-            saved = save(trainer, job, values->output);
+            saved = save(trainer, log);
         if (stopped && !last)
-            return explain_signal(trainer, values->output, saved, err);
+            return explain_signal(trainer, log->about.folder, saved, err);
     }
+    erg_progress("training", end, end);
     return 0;
 }
 
@@ -156,6 +180,26 @@ static void print_plan(const struct erg_backend *backend, const struct erg_job *
     fflush(stdout); /* before the lines of steps */
 }
 
+/* Trains with a log; *step is the last one. */
+static int train_logged(const struct erg_invocation *call, const struct erg_run_about *about,
+                        struct erg_trainer *trainer, uint64_t end, struct erg_train_step *step,
+                        struct erg_error *err)
+{
+    struct erg_launch_environment env;
+    struct erg_rank_meter meter;
+    struct erg_run_log log;
+    bool on_host = strcmp(about->device, "host") == 0;
+    if (erg_launch_environment_read(&env, err) != 0)
+        return -1;
+    int result = erg_run_log_open(&log, about, err);
+    if (result == 0) {
+        erg_rank_meter_open(&meter, on_host ? NULL : about->device, env.local_rank);
+        result = run_steps(trainer, &meter, &log, end, call->common.quiet, step, err);
+        erg_rank_meter_close(&meter);
+    }
+    return erg_run_log_close(&log, result ? NULL : err) != 0 ? -1 : result;
+}
+
 static int train(const struct erg_invocation *call, const struct erg_backend *backend,
                  const struct erg_job *job, struct erg_trainer *trainer, struct erg_error *err)
 {
@@ -166,18 +210,18 @@ static int train(const struct erg_invocation *call, const struct erg_backend *ba
     print_plan(backend, job, trainer, values, end);
     if (values->dry_run)
         return 0;
-    struct erg_run_log log = {0};
     struct erg_train_step step = {0};
-    int result = resume(values, trainer, err);
-    if (result == 0)
-        result = erg_run_log_open(&log, job, values->output, erg_trainer_steps(trainer),
-                                  erg_trainer_tokens(trainer), values->fresh,
-                                  erg_trainer_bytes(trainer), err);
-    if (result == 0)
-        result = run_steps(call, job, trainer, &log, end, &step, err);
-    if (erg_run_log_close(&log, result ? NULL : err) != 0)
-        result = -1;
-    if (result != 0)
+    if (resume(values, trainer, err) != 0)
+        return -1;
+    struct erg_run_about about = {.job = job,
+                                  .folder = values->output,
+                                  .device = backend->name,
+                                  .type = types[values->type],
+                                  .ranks = 1,
+                                  .step = erg_trainer_steps(trainer),
+                                  .tokens = erg_trainer_tokens(trainer),
+                                  .fresh = values->fresh};
+    if (train_logged(call, &about, trainer, end, &step, err) != 0)
         return -1;
     uint64_t steps = erg_trainer_steps(trainer);
     struct erg_text text = {0};
