@@ -206,7 +206,9 @@ static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
                     const struct watched *watched, double time_s, bool lost, bool open)
 {
     const struct mark *begin = &at->begin, *end = &at->end;
-    bool counters = !isnan(begin->by_counters.power_s) && !isnan(end->by_counters.power_s);
+    /* The driver's counters are read seldom: of a window that goes on they tell late. */
+    bool counters = !isnan(begin->by_counters.power_s) && !isnan(end->by_counters.power_s) &&
+                    (!open || isnan(begin->by_reasons.power_s));
     const struct violation *from = counters ? &begin->by_counters : &begin->by_reasons;
     const struct violation *to = counters ? &end->by_counters : &end->by_reasons;
     set_energy(out, at, watched, time_s, open);

@@ -5,6 +5,7 @@ const rows = column("step").length;
 const lastOf = key => column(key).filter(isNumber).pop();
 const onHost = plan.device === "host";
 const grouped = value => Math.round(value).toLocaleString("en");
+const modelName = String(plan.model).replace(/\/config\.json$/, "").replace(/.*\//, "");
 const minus = text => text.replace("-", "−");
 
 /* ---- what all charts lie over ---- */
@@ -121,29 +122,31 @@ function choices() {
   byId("axis-choice").append(h("span", {}, "All charts over"), h("span", { class: "choice", role: "group", "aria-label": "what charts lie over" }, buttons));
 }
 
+/* [value, uncertainty] as text, both to the first digit of the uncertainty. */
 function perToken(value, half) {
   const [unit, size] = unitOf(value, ENERGY_UNITS);
-  if (!isNumber(half) || half <= 0) return `${digits(value / size)}\u00a0${unit}`;
+  if (!isNumber(half) || half <= 0) return [`${digits(value / size)}\u00a0${unit}`, "not known"];
   const places = Math.min(9, Math.max(0, -Math.floor(Math.log10(half / size))));
-  return `${(value / size).toFixed(places)} ± ${(half / size).toFixed(places)}\u00a0${unit}`;
+  return [value, half].map(number => `${(number / size).toFixed(places)}\u00a0${unit}`);
 }
 
 function heading() {
   const step = lastOf("step"), loss = lastOf("loss"), validation = lastOf("validation_loss");
   byId("job-name").textContent = plan.job || "";
-  const done = step >= plan.updates ? `${plural(grouped(plan.updates), "step")}` : `${grouped(step)} of ${grouped(plan.updates)} steps`;
+  const done = `${step < plan.updates ? `${grouped(step)} of ` : ""}${grouped(plan.updates)} step${plan.updates === 1 ? "" : "s"}`;
   byId("headline").textContent = isNumber(loss) ? `The loss is ${loss.toFixed(3)} after ${done}.` : `No loss is known after ${done}.`;
   const where = onHost ? "the host’s CPU" : `${plan.ranks > 1 ? `${plan.ranks} × ` : ""}${plan.device}`;
-  byId("subtitle").textContent = `${plan.model}, ${digits(plan.parameters / 1e6)} million parameters, on ${where}: ` +
+  byId("subtitle").textContent = `${modelName}, ${digits(plan.parameters / 1e6)} million parameters, on ${where}: ` +
     `${grouped(lastOf("tokens"))} tokens, ${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} a step.`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
+  const [known, uncertainty] = perToken(lastOf("j_per_token"), lastOf("j_per_token_uncertainty"));
   const speed = lastOf("tokens_per_s"), mfu = lastOf("mfu"), power = lastOf("power_w"), joules = lastOf("j_per_token");
   byId("tiles").append(...[
     isNumber(validation) && tile(validation.toFixed(3), "validation loss"),
     tile(grouped(speed), `tokens a second${plan.ranks > 1 && !onHost ? `, ${grouped(speed / plan.ranks)} on a GPU` : ""}`),
     isNumber(mfu) && tile(percent(100 * mfu), "MFU: of the GPU’s peak"),
     isNumber(power) && tile(`${grouped(power)}\u00a0W`, onHost ? "power of the CPUs" : plan.ranks > 1 ? "power of all GPUs" : "power of the GPU"),
-    isNumber(joules) && tile(perToken(joules, lastOf("j_per_token_uncertainty")), "for a token"),
+    isNumber(joules) && tile(known, `for a token, ± ${uncertainty}`),
     isNumber(plan.energy_j) && tile(energy(plan.energy_j), "for the run so far"),
     tile(quantity(lastOf("time_s"), LONG_TIMES), "in steps"),
     isNumber(plan.memory_bytes) && tile(quantity(plan.memory_bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20]]), plan.ranks > 1 ? "memory of the GPU with most" : "memory"),
@@ -174,7 +177,7 @@ function charts() {
     { title: "tokens/s", zero: true, lines: one("tokens_per_s", "var(--ergon)", value => `${grouped(value)} tokens/s`) });
   card("speed-charts", "Energy of a token", onHost ? "All CPU packages, whatever ran on them." : "All GPUs of the run.",
     { title: unit, zero: true, band: half.map(value => (isNumber(value) ? value / size : null)),
-      lines: one("j_per_token", "var(--dynamic)", (value, i) => `${perToken(value * size, half[i])} a token`, 1 / size) });
+      lines: one("j_per_token", "var(--dynamic)", (value, i) => `${perToken(value * size, half[i]).join(" ± ")} a token`, 1 / size) });
   card("speed-charts", "Power", onHost ? "Of all CPU packages." : "Of all GPUs together.",
     { title: "W", zero: true, lines: one("power_w", "var(--memory-rounding)", value => `${grouped(value)} W`) });
   card("speed-charts", "MFU", "The model’s FLOPs over the GPU’s peak; what is computed again does not count.",
@@ -191,7 +194,7 @@ function provenance() {
   const degrees = [["tensor", plan.tensor], ["context", plan.context], ["pipeline", plan.pipeline], ["virtual stages", plan.virtual_stages], ["data", plan.data]];
   const item = (name, text) => [h("dt", {}, name), h("dd", {}, text)];
   byId("provenance-list").append(h("dl", {},
-    item("Model", `${plan.model}, ${grouped(plan.parameters)} parameters`),
+    item("Model", `${modelName}, ${grouped(plan.parameters)} parameters`),
     item("Device", onHost ? `CPU of ${plan.host}` : `${plan.ranks} × ${plan.device}; the first rank on ${plan.host}`),
     item("Layout", degrees.filter(([, degree]) => degree > 1).map(([name, degree]) => `${name} ${degree}`).join(", ") || "one rank"),
     item("Step", `${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} tokens, ${plan.microbatch} at a time on a rank; recomputation ${plan.recompute}`),

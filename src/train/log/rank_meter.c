@@ -49,7 +49,7 @@ static double peak_of(const char *name)
         erg_log(ERG_LOG_INFO, "MFU is not known: %s", err.message);
         return NAN;
     }
-    double peak_flops = erg_gpu_peak_flops(gpu);
+    double peak_flops = gpu->stated_flops;
     erg_gpu_free(gpu);
     return peak_flops;
 }

@@ -41,8 +41,8 @@ struct erg_rank_numbers {
     double temperature_c;           /* at its end */
     double throttled_power_s, throttled_thermal_s; /* of measured_s: the power cap, or heat, held
                                                       the clock down */
-    double peak_flops;   /* dense bf16 FLOP/s of the GPU's file; NaN for a GPU without one */
-    double memory_bytes; /* of the engine, on the device */
+    double peak_flops; /* dense bf16 FLOP/s that the GPU's file states; NaN for a GPU without one */
+    double memory_bytes;                 /* of the engine, on the device */
     double memory_outside_bytes;         /* of the process on the device beyond them */
     double exposed_s[ERG_EXPOSED_KINDS]; /* of a step, by enum erg_exposed */
     double bubble_s;                     /* of a step */

@@ -251,6 +251,7 @@ void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, ui
 {
     const struct erg_train_step *step = line->entry->step;
     double exposed_s = 0; /* communication */
+    bool small = line->memory_bytes < 0x1p30;
     for (size_t i = ERG_EXPOSED_TENSOR; i <= ERG_EXPOSED_WEIGHTS; i++)
         exposed_s += isnan(line->exposed_s[i]) ? 0 : line->exposed_s[i];
     erg_text_printf(out, "step %" PRIu64 "/%" PRIu64, step->step, updates);
@@ -266,7 +267,8 @@ void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, ui
     if (!isnan(line->mfu))
         erg_text_printf(out, "  %.1f %% MFU", 100 * line->mfu);
     if (!isnan(line->memory_bytes))
-        erg_text_printf(out, "  %.3g GiB", line->memory_bytes / 0x1p30);
+        erg_text_printf(out, "  %.3g %s", line->memory_bytes / (small ? 0x1p20 : 0x1p30),
+                        small ? "MiB" : "GiB");
     if (!isnan(line->power_w))
         erg_text_printf(out, "  %.0f W", line->power_w);
     add_j_per_token(out, line);
