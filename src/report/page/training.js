@@ -26,7 +26,7 @@ function placeText(i) {
   return `step ${grouped(column("step")[i])}, ${grouped(column("tokens")[i])} tokens, ${quantity(column("time_s")[i], LONG_TIMES)}`;
 }
 
-/* ---- a chart: lines [{key, name?, color, text, wide?, marks?}] of one unit, with a band ± of one of them ---- */
+/* ---- a chart: lines [{values, color, text?, wide?, faint?, marks?}] of one unit, with a band ± around the first ---- */
 function pathOf(values, x, y) {
   let pen = "M", path = "";
   values.forEach((value, i) => {
@@ -45,6 +45,13 @@ function smooth(values) {
   });
 }
 
+/* Of a loss from the twentieth part of the run on, where there are many rows: what lies before would leave the rest
+ * a flat line. */
+function rangeOfLoss(lines) {
+  const from = rows > 160 ? Math.floor(rows / 20) : 0;
+  return limits(lines.flatMap(line => line.values.slice(from)).filter(isNumber), 0.05, from ? 0.25 : 0.05);
+}
+
 /* Of values without the few that stick out, such as the first step's time; the scale begins at 0 if `zero`. */
 function rangeOf(values, zero) {
   const sorted = values.filter(isNumber).sort((a, b) => a - b), at = share => sorted[Math.round(share * (sorted.length - 1))];
@@ -54,25 +61,27 @@ function rangeOf(values, zero) {
   return zero ? [0, Math.max(top, kept[kept.length - 1] * 1.08)] : [kept[0] >= 0 ? Math.max(0, bottom) : bottom, top];
 }
 
-function courseChart(place, { title, lines, band, zero, whole, tall }) {
-  const values = lines.flatMap(line => line.values);
-  const [low, high] = whole ? limits(values.filter(isNumber), 0.05, 0.05) : rangeOf(values, zero);
+let charted = 0;
+function courseChart(place, { title, lines, band, zero, range, tall }) {
+  const [low, high] = range || rangeOf(lines.flatMap(line => line.values), zero), clip = `chart-${charted++}`;
   const draw = width => {
     const height = tall ? Math.round(Math.min(380, Math.max(260, width * 0.36))) : 220;
     const margin = { left: 58, right: 14, top: 26, bottom: 42 }, { axis } = shown;
     const { frame, atX, atY } = axes(width, height, margin,
-      { low: Math.min(0, axis.values[0]), high: axis.values[rows - 1] || 1, title: axis.title }, { low, high, title });
-    const x = i => atX(axis.values[i]), y = value => atY(Math.min(high, Math.max(low, value)));
+      { low: Math.min(0, axis.values[0]), high: axis.values[rows - 1] || 1, title: axis.title }, { low, high, title, ticks: ticks(low, high, tall ? 6 : 4) });
+    const x = i => atX(axis.values[i]), y = atY;
     const bandPath = band ? band.map((half, i) => [i, lines[0].values[i], half]).filter(([, value, half]) => isNumber(value) && isNumber(half)) : [];
     const edge = sign => bandPath.map(([i, value, half]) => `${x(i).toFixed(1)},${y(value + sign * half).toFixed(1)}`);
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
       "aria-label": `${title} over ${axis.name}. Arrow keys move along it.` }, frame,
-    bandPath.length ? s("path", { class: "band", d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z`, fill: lines[0].color, opacity: 0.18 }) : null,
-    lines.map(line => [
-      s("path", { d: pathOf(line.values, x, y), fill: "none", stroke: line.color, "stroke-width": line.wide ? 2.4 : 1.4,
-        "stroke-linejoin": "round", opacity: line.faint ? 0.35 : 1 }),
-      line.marks || line.values.filter(isNumber).length === 1
-        ? line.values.map((value, i) => (isNumber(value) ? s("circle", { cx: x(i), cy: y(value), r: 3.4, fill: line.color }) : null)) : null]));
+    s("clipPath", { id: clip }, s("rect", { x: margin.left, y: margin.top - 6, width: width - margin.left - margin.right + 6, height: height - margin.top - margin.bottom + 12 })),
+    s("g", { "clip-path": `url(#${clip})` },
+      bandPath.length ? s("path", { d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z`, fill: lines[0].color, opacity: 0.18 }) : null,
+      lines.map(line => [
+        s("path", { d: pathOf(line.values, x, y), fill: "none", stroke: line.color, "stroke-width": line.wide ? 2.4 : 1.4,
+          "stroke-linejoin": "round", opacity: line.faint ? 0.35 : 1 }),
+        line.marks || line.values.filter(isNumber).length === 1
+          ? line.values.map((value, i) => (isNumber(value) ? s("circle", { cx: x(i), cy: y(value), r: 3.4, fill: line.color }) : null)) : null])));
     const cursor = s("line", { class: "guide", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
     svg.append(cursor);
     let at = rows - 1;
@@ -136,7 +145,7 @@ function heading() {
   const done = `${step < plan.updates ? `${grouped(step)} of ` : ""}${grouped(plan.updates)} step${plan.updates === 1 ? "" : "s"}`;
   byId("headline").textContent = isNumber(loss) ? `The loss is ${loss.toFixed(3)} after ${done}.` : `No loss is known after ${done}.`;
   const where = onHost ? "the host’s CPU" : `${plan.ranks > 1 ? `${plan.ranks} × ` : ""}${plan.device}`;
-  byId("subtitle").textContent = `${modelName}, ${digits(plan.parameters / 1e6)} million parameters, on ${where}: ` +
+  byId("subtitle").textContent = `${modelName}, ${quantity(plan.parameters, [["billion", 1e9], ["million", 1e6]])} parameters, on ${where}: ` +
     `${grouped(lastOf("tokens"))} tokens, ${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} a step.`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   const [known, uncertainty] = perToken(lastOf("j_per_token"), lastOf("j_per_token_uncertainty"));
@@ -146,7 +155,7 @@ function heading() {
     tile(grouped(speed), `tokens a second${plan.ranks > 1 && !onHost ? `, ${grouped(speed / plan.ranks)} on a GPU` : ""}`),
     isNumber(mfu) && tile(percent(100 * mfu), "MFU: of the GPU’s peak"),
     isNumber(power) && tile(`${grouped(power)}\u00a0W`, onHost ? "power of the CPUs" : plan.ranks > 1 ? "power of all GPUs" : "power of the GPU"),
-    isNumber(joules) && tile(known, `for a token, ± ${uncertainty}`),
+    isNumber(joules) && tile(known, `for a token, ±\u00a0${uncertainty}`),
     isNumber(plan.energy_j) && tile(energy(plan.energy_j), "for the run so far"),
     tile(quantity(lastOf("time_s"), LONG_TIMES), "in steps"),
     isNumber(plan.memory_bytes) && tile(quantity(plan.memory_bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20]]), plan.ranks > 1 ? "memory of the GPU with most" : "memory"),
@@ -163,18 +172,19 @@ function lossChart() {
   const place = h("div", {});
   byId("loss-chart").append(...[held ? h("div", { class: "legend" }, h("span", {}, h("i", { class: "swatch", style: "background:var(--sequential-clocks)" }), "training"),
     h("span", {}, h("i", { class: "swatch", style: "background:var(--dynamic)" }), "validation")) : null, place].filter(Boolean));
-  if (noisy) byId("loss-text").textContent += " The heavy line is the mean of neighbours.";
-  courseChart(place, { title: "loss", lines, whole: true, tall: true });
+  if (noisy) byId("loss-text").textContent += " The heavy line is the mean of neighbours; the scale is that of all but the beginning.";
+  courseChart(place, { title: "loss", lines, range: rangeOfLoss(lines), tall: true });
 }
 
 function charts() {
   const one = (key, color, text, scale = 1) => [{ values: column(key).map(value => (isNumber(value) ? value * scale : null)), color, wide: true, text }];
   const half = column("j_per_token_uncertainty"), [unit, size] = unitOf(lastOf("j_per_token") || 1, ENERGY_UNITS);
+  const [many, speedSize] = unitOf(lastOf("tokens_per_s") / 10, COUNT_UNITS);
   byId("speed-text").textContent = isNumber(lastOf("j_per_token"))
     ? "Means between two lines of the log. The band around the energy of a token is its uncertainty, 95\u00a0%."
     : "Means between two lines of the log. No sensor told the energy.";
   card("speed-charts", "Speed", "Checkpoints and what lies between steps are left out.",
-    { title: "tokens/s", zero: true, lines: one("tokens_per_s", "var(--ergon)", value => `${grouped(value)} tokens/s`) });
+    { title: `${many}tokens/s`, zero: true, lines: one("tokens_per_s", "var(--ergon)", value => `${grouped(value * speedSize)} tokens/s`, 1 / speedSize) });
   card("speed-charts", "Energy of a token", onHost ? "All CPU packages, whatever ran on them." : "All GPUs of the run.",
     { title: unit, zero: true, band: half.map(value => (isNumber(value) ? value / size : null)),
       lines: one("j_per_token", "var(--dynamic)", (value, i) => `${perToken(value * size, half[i]).join(" ± ")} a token`, 1 / size) });
