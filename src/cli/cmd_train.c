@@ -29,7 +29,7 @@ enum { TYPE_BFLOAT16, TYPE_FLOAT32 };
 #define AT(member) offsetof(struct train_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "RUN", AT(output),
-     .help = "folder of the run: its log and checkpoints, from which it goes on"},
+     .help = "folder of the run: its log, page and checkpoints, from which it goes on"},
     {"resume", 'r', ERG_OPTION_FILE, "FOLDER", AT(resume),
      .help = "go on from this checkpoint, or the newest of this run (default: RUN's)"},
     {"fresh", 0, ERG_OPTION_FLAG, NULL, AT(fresh),
