@@ -107,8 +107,14 @@ static void energy_of_the_cpu_is_logged(void **state)
     write_text("powercap/intel-rapl:0/name", "package-0\n");
     write_text("powercap/intel-rapl:0/max_energy_range_uj", "262143328850\n");
     write_text("powercap/intel-rapl:0/energy_uj", "1000000\n");
+    struct erg_text longer = {0}; /* steps, so that the counter moves in each window */
+    const char *at = strstr(job, "microbatches: 2\n");
+    erg_text_add_bytes(&longer, job, (size_t)(at - job));
+    erg_text_printf(&longer, "microbatches: 32\n%s", at + strlen("microbatches: 2\n"));
+    write_text("longer.yaml", longer.data);
+    erg_text_release(&longer);
     struct erg_text command = with_folder(
-        "train @/job.yaml --dtype float32 -o @/measured -n 40 2>@/lines & train=$!; uj=1000000; "
+        "train @/longer.yaml --dtype float32 -o @/measured -n 40 2>@/lines & train=$!; uj=1000000; "
         "while kill -0 $train 2>/dev/null; do uj=$((uj + 2000000)); "
         "echo $uj >@/powercap/intel-rapl:0/next; "
         "mv @/powercap/intel-rapl:0/next @/powercap/intel-rapl:0/energy_uj; sleep 0.01; done; "
@@ -119,18 +125,24 @@ static void energy_of_the_cpu_is_logged(void **state)
     erg_text_release(&command);
     char *text;
     assert_ok(erg_file_read(in_folder("measured/metrics.jsonl"), 0, &text, NULL, &err), &err);
-    json_t *line = json_loads(strrchr(text, '\n') == text + strlen(text) - 1
-                                  ? (text[strlen(text) - 1] = '\0', strrchr(text, '\n') + 1)
-                                  : text,
-                              0, NULL);
-    assert_non_null(line);
-    double energy_j = json_number_value(json_object_get(line, "energy_j"));
-    assert_true(energy_j > 0);
-    assert_true(json_number_value(json_object_get(line, "energy_uncertainty_j")) > 0);
-    assert_close(json_number_value(json_object_get(line, "j_per_token")), energy_j / (10 * 64),
-                 1e-9);
-    assert_true(json_is_null(json_object_get(line, "mfu")));
-    json_decref(line);
+    double sum_j = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *object = json_loads(line, 0, NULL);
+        double energy_j = json_number_value(json_object_get(object, "energy_j"));
+        double tokens = 1024 * json_number_value(json_object_get(object, "window_steps"));
+        assert_true(json_number_value(json_object_get(object, "energy_uncertainty_j")) >= 0);
+        assert_near(json_number_value(json_object_get(object, "j_per_token")), energy_j / tokens,
+                    1e-9);
+        assert_true(json_is_null(json_object_get(object, "mfu")));
+        sum_j += energy_j;
+        json_decref(object);
+    }
+    free(text);
+    assert_true(sum_j >= 2);
+    assert_ok(erg_file_read(in_folder("measured/report.html"), 0, &text, NULL, &err), &err);
+    const char *total = strstr(text, "\"energy_j\":");
+    assert_non_null(total);
+    assert_close(strtod(total + strlen("\"energy_j\":"), NULL), sum_j, 1e-6);
     free(text);
     assert_ok(erg_file_read(in_folder("lines"), 0, &text, NULL, &err), &err);
     assert_non_null(strstr(text, " W"));
