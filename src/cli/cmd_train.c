@@ -4,8 +4,11 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "device/backend.h"
-#include "train/engine/run_log.h"
+#include "launch/launch.h"
+#include "report/report.h"
+#include "train/log/run_log.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -27,7 +30,7 @@ enum { TYPE_BFLOAT16, TYPE_FLOAT32 };
 #define AT(member) offsetof(struct train_values, member)
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "RUN", AT(output),
-     .help = "folder of the run: its log and checkpoints, from which it goes on"},
+     .help = "folder of the run: its log, page and checkpoints, from which it goes on"},
     {"resume", 'r', ERG_OPTION_FILE, "FOLDER", AT(resume),
      .help = "go on from this checkpoint, or the newest of this run (default: RUN's)"},
     {"fresh", 0, ERG_OPTION_FLAG, NULL, AT(fresh),
@@ -66,54 +69,104 @@ static int explain_signal(const struct erg_trainer *trainer, int signal, const c
                     "stopped at step %" PRIu64 ", checkpoint %s/latest", step, output);
 }
 
-/* `log`: NULL on a rank that tells nothing. */
-static int run_step(struct erg_trainer *trainer, struct erg_run_log *log, bool last, bool quiet,
-                    struct erg_train_step *step, struct erg_error *err)
+/* A rank that trains. */
+struct session {
+    const struct erg_invocation *call;
+    const struct erg_job *job;
+    const struct erg_trainer_options *options;
+    struct erg_trainer *trainer;
+    struct erg_rank_meter meter;
+    struct erg_run_log *log; /* NULL: another rank writes and prints what concerns all */
+};
+
+/* World call: the numbers of all ranks, to be freed. */
+static struct erg_rank_numbers *measure_ranks(struct session *session, struct erg_error *err)
+{
+    enum { PATIENCE_S = 600 };
+    const struct erg_trainer_options *of = session->options;
+    struct erg_rank_numbers own, *all = erg_xcalloc((size_t)of->world, sizeof *all);
+    erg_rank_meter_take(&session->meter, &own);
+    own.memory_bytes = (double)erg_trainer_bytes(session->trainer);
+    *all = own;
+    if (of->rendezvous &&
+        erg_rendezvous_all_gather(of->rendezvous, &own, sizeof own, all, PATIENCE_S, err) != 0) {
+        free(all);
+        return NULL;
+    }
+    return all;
+}
+
+static int run_step(struct session *session, bool last, struct erg_train_step *step,
+                    struct erg_error *err)
 {
     struct erg_text line = {0};
+    struct erg_rank_numbers *ranks = NULL;
     int64_t start_ns = erg_now_ns();
-    int result = erg_trainer_step(trainer, erg_interrupt_signal(), step, err);
-    if (result == 0 && log)
-        result =
-            erg_run_log_step(log, step, seconds_between(start_ns, erg_now_ns()), last, &line, err);
-    if (line.count && !quiet) {
-        erg_text_add(&line, "\n");
-        erg_terminal_print(stderr, line.data);
-    }
+    if (erg_trainer_step(session->trainer, erg_interrupt_signal(), step, err) != 0)
+        return -1;
+    double step_s = seconds_between(start_ns, erg_now_ns());
+    if (erg_run_log_due(session->job->training, step->step, last) &&
+        (ranks = measure_ranks(session, err)) == NULL)
+        return -1;
+    struct erg_run_log_entry entry = {.step = step, .step_s = step_s, .ranks = ranks};
+    int result = session->log ? erg_run_log_step(session->log, &entry, &line, err) : 0;
+    if (line.count && !session->call->common.quiet)
+        erg_terminal_line(line.data);
     erg_text_release(&line);
+    free(ranks);
     return result;
 }
 
-/* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. */
-static bool save(struct erg_trainer *trainer, const struct erg_job *job, const char *output,
-                 bool tells)
+/* As with a checkpoint, a page that cannot be written is a warning. */
+static void write_page(const struct erg_run_log *log)
 {
     struct erg_error err;
-    if (!output)
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/report.html", log->about.folder);
+    json_t *document = erg_run_log_document(log);
+    if (erg_report_training_write(path.data, document, &err) != 0)
+        erg_log(ERG_LOG_WARNING, "%s", err.message);
+    json_decref(document);
+    erg_text_release(&path);
+}
+
+/* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. */
+static bool save(struct session *session)
+{
+    const struct train_values *values = session->call->values;
+    struct erg_error err;
+    if (!values->output)
         return false;
-    if (erg_trainer_save(trainer, output, job->training->checkpoint.keep, &err) == 0)
+    if (session->log)
+        write_page(session->log);
+    if (erg_trainer_save(session->trainer, values->output, session->job->training->checkpoint.keep,
+                         &err) == 0)
         return true;
-    if (tells)
+    if (session->log)
         erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
     return false;
 }
 
-static int run_steps(const struct erg_invocation *call, const struct erg_job *job,
-                     struct erg_trainer *trainer, struct erg_run_log *log, uint64_t end,
-                     struct erg_train_step *step, struct erg_error *err)
+static int run_steps(struct session *session, uint64_t end, struct erg_train_step *step,
+                     struct erg_error *err)
 {
-    const struct train_values *values = call->values;
-    uint64_t every = (uint64_t)job->training->checkpoint.every;
+    const struct train_values *values = session->call->values;
+    struct erg_trainer *trainer = session->trainer;
+    uint64_t every = (uint64_t)session->job->training->checkpoint.every;
     erg_interrupt_on(SIGUSR1);
     while (erg_trainer_steps(trainer) < end) {
         bool last = erg_trainer_steps(trainer) + 1 == end, saved = false;
-        if (run_step(trainer, log, last, call->common.quiet, step, err) != 0)
+        if (session->log)
+            erg_progress("training", erg_trainer_steps(trainer), end);
+        if (run_step(session, last, step, err) != 0)
             return -1;
         if (last || step->signal || (every && step->step % every == 0))
-            saved = save(trainer, job, values->output, log != NULL);
+            saved = save(session);
         if (step->signal && !last)
             return explain_signal(trainer, step->signal, values->output, saved, err);
     }
+    if (session->log)
+        erg_progress("training", end, end);
     return 0;
 }
 
@@ -169,33 +222,48 @@ static void print_end(uint64_t steps, const struct erg_train_step *step)
     erg_text_release(&text);
 }
 
-/* One of the ranks writes and prints what concerns all. */
-static int train(const struct erg_invocation *call, const struct erg_backend *backend,
-                 const struct erg_job *job, struct erg_trainer *trainer,
-                 const struct erg_trainer_options *of, struct erg_error *err)
+/* Trains with a log, which rank 0 writes. */
+static int train_logged(struct session *session, const struct erg_run_about *about, int local_rank,
+                        uint64_t end, struct erg_train_step *step, struct erg_error *err)
 {
-    const struct train_values *values = call->values;
-    uint64_t updates = job->training->updates;
+    struct erg_run_log log;
+    bool on_host = strcmp(about->device, "host") == 0, tells = session->options->rank == 0;
+    int result = tells ? erg_run_log_open(&log, about, err) : 0;
+    session->log = tells ? &log : NULL;
+    result = erg_rendezvous_agree(session->options->rendezvous, result, err);
+    if (result == 0) {
+        erg_rank_meter_open(&session->meter, on_host ? NULL : about->device, local_rank);
+        result = run_steps(session, end, step, err);
+        erg_rank_meter_close(&session->meter);
+    }
+    return tells && erg_run_log_close(&log, result ? NULL : err) != 0 ? -1 : result;
+}
+
+static int train(struct session *session, int local_rank, struct erg_error *err)
+{
+    const struct train_values *values = session->call->values;
+    const struct erg_backend *backend = session->options->backend;
+    struct erg_trainer *trainer = session->trainer;
+    uint64_t updates = session->job->training->updates;
     uint64_t end = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
-    bool tells = of->rank == 0;
+    bool tells = session->options->rank == 0;
     end = end < updates ? end : updates;
     if (tells)
-        print_plan(backend, job, trainer, values, end);
+        print_plan(backend, session->job, trainer, values, end);
     if (values->dry_run)
         return 0;
-    struct erg_run_log log = {0};
     struct erg_train_step step = {0};
-    int result = resume(values, trainer, tells, err);
-    if (result == 0 && tells)
-        result = erg_run_log_open(&log, job, values->output, erg_trainer_steps(trainer),
-                                  erg_trainer_tokens(trainer), values->fresh,
-                                  erg_trainer_bytes(trainer), err);
-    result = erg_rendezvous_agree(of->rendezvous, result, err);
-    if (result == 0)
-        result = run_steps(call, job, trainer, tells ? &log : NULL, end, &step, err);
-    if (erg_run_log_close(&log, result ? NULL : err) != 0)
-        result = -1;
-    if (result != 0)
+    if (resume(values, trainer, tells, err) != 0)
+        return -1;
+    struct erg_run_about about = {.job = session->job,
+                                  .folder = values->output,
+                                  .device = backend->name,
+                                  .type = types[values->type],
+                                  .ranks = (size_t)session->options->world,
+                                  .step = erg_trainer_steps(trainer),
+                                  .tokens = erg_trainer_tokens(trainer),
+                                  .fresh = values->fresh};
+    if (train_logged(session, &about, local_rank, end, &step, err) != 0)
         return -1;
     if (tells)
         print_end(erg_trainer_steps(trainer), &step);
@@ -212,15 +280,15 @@ static int train_rank(const struct erg_invocation *call, const struct erg_job *j
     struct erg_backend_options wanted = {(enum erg_backend_kind)values->device,
                                          values->type == TYPE_FLOAT32, env->local_rank, rendezvous};
     struct erg_backend *backend;
-    struct erg_trainer *trainer;
     if (erg_backend_open(&backend, &wanted, err) != 0)
         return -1;
-    struct erg_trainer_options trainer_options = {backend,   job,        values->init,
+    struct erg_trainer_options options_of_rank = {backend,   job,        values->init,
                                                   env->rank, env->world, rendezvous};
-    int result = erg_trainer_open(&trainer, &trainer_options, err);
+    struct session session = {.call = call, .job = job, .options = &options_of_rank};
+    int result = erg_trainer_open(&session.trainer, &options_of_rank, err);
     if (result == 0) {
-        result = train(call, backend, job, trainer, &trainer_options, err);
-        erg_trainer_close(trainer);
+        result = train(&session, env->local_rank, err);
+        erg_trainer_close(session.trainer);
     }
     backend->table->close(backend);
     return result;
