@@ -27,33 +27,31 @@ static struct erg_kernel whole_sequences(struct erg_stage *stage,
                                       stage->attn_row,
                                       true};
     return (struct erg_kernel){
-        kind,
-        .attention = {.shape = shape,
-                      .q = act->rotated,
-                      .k = erg_stage_at(stage, act->rotated, stage->attn_row),
-                      .v = erg_stage_at(stage, act->qkv, stage->values_at),
-                      .out = act->attn,
-                      .stats = act->stats,
-                      .d_out = stage->d_attn,
-                      .d_q = stage->d_qkv,
-                      .d_k = erg_stage_at(stage, stage->d_qkv, stage->attn_row),
-                      .d_v = erg_stage_at(stage, stage->d_qkv, stage->values_at)}};
+        kind, .attention = {.shape = shape,
+                            .q = act->rotated,
+                            .k = erg_stage_at(stage, act->rotated, stage->attn_row),
+                            .v = erg_stage_at(stage, act->qkv, stage->values_at),
+                            .out = act->attn,
+                            .stats = act->stats,
+                            .d_out = stage->d_attn,
+                            .d_q = stage->d_qkv,
+                            .d_k = erg_stage_at(stage, stage->d_qkv, stage->attn_row),
+                            .d_v = erg_stage_at(stage, stage->d_qkv, stage->values_at)}};
 }
 
 /* ---- chunks of sequences ---- */
 
-struct runs {
+struct kv_runs {
     size_t runs, count;
     void *from, *to;
     size_t from_stride, to_stride;
 };
 
-static int move_runs(struct erg_stage *stage, enum erg_kernel_kind kind, const struct runs *runs,
+static int move_runs(struct erg_stage *stage, enum erg_kernel_kind kind, const struct kv_runs *runs,
                      struct erg_stream *stream, struct erg_error *err)
 {
-    struct erg_kernel kernel = {kind,
-                                .runs = {runs->runs, runs->count, runs->from, runs->from_stride,
-                                         runs->to, runs->to_stride}};
+    struct erg_kernel kernel = {kind, .runs = {runs->runs, runs->count, runs->from,
+                                               runs->from_stride, runs->to, runs->to_stride}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
@@ -66,8 +64,9 @@ static int copy_own(struct erg_stage *stage, void *keys, void *values, bool pack
                             erg_stage_at(stage, values, stage->values_at)};
     for (size_t i = 0; i < 2; i++) {
         void *own = erg_stage_at(stage, stage->kv_own, i * half);
-        struct runs runs = pack ? (struct runs){stage->tokens, half, sides[i], own, packed, row}
-                                : (struct runs){stage->tokens, half, own, sides[i], row, packed};
+        struct kv_runs runs =
+            pack ? (struct kv_runs){stage->tokens, half, sides[i], own, packed, row}
+                 : (struct kv_runs){stage->tokens, half, own, sides[i], row, packed};
         if (move_runs(stage, ERG_KERNEL_COPY_RUNS, &runs, stream, err) != 0)
             return -1;
     }
@@ -83,15 +82,15 @@ static int reorder(struct erg_stage *stage, void *ranks, void *sequences, bool t
         for (int half = ERG_CONTEXT_LOW; half <= ERG_CONTEXT_HIGH; half++) {
             struct erg_context_chunk chunk =
                 erg_context_chunk(whole, stage->context, rank, (enum erg_context_half)half);
-            void *of_rank = erg_stage_at(
-                stage, ranks, (rank * stage->tokens + (size_t)half * chunk.count) * row);
+            void *of_rank = erg_stage_at(stage, ranks,
+                                         (rank * stage->tokens + (size_t)half * chunk.count) * row);
             void *of_sequence = erg_stage_at(stage, sequences, chunk.first * row);
-            struct runs runs = {(size_t)stage->options.sequences,
-                                chunk.count * row,
-                                to_sequences ? of_rank : of_sequence,
-                                to_sequences ? of_sequence : of_rank,
-                                (to_sequences ? stage->sequence : whole) * row,
-                                (to_sequences ? whole : stage->sequence) * row};
+            struct kv_runs runs = {(size_t)stage->options.sequences,
+                                   chunk.count * row,
+                                   to_sequences ? of_rank : of_sequence,
+                                   to_sequences ? of_sequence : of_rank,
+                                   (to_sequences ? stage->sequence : whole) * row,
+                                   (to_sequences ? whole : stage->sequence) * row};
             if (move_runs(stage, ERG_KERNEL_COPY_RUNS, &runs, stream, err) != 0)
                 return -1;
         }
@@ -117,8 +116,8 @@ static struct erg_kernel one_chunk(struct erg_stage *stage, const struct erg_sta
                                    enum erg_context_half half)
 {
     size_t row = kv_row(stage), whole = (size_t)stage->options.sequence;
-    struct erg_context_chunk chunk = erg_context_chunk(
-        whole, stage->context, (size_t)stage->options.context_place, half);
+    struct erg_context_chunk chunk =
+        erg_context_chunk(whole, stage->context, (size_t)stage->options.context_place, half);
     size_t first = sequence * stage->sequence + (size_t)half * chunk.count;
     size_t at = sequence * whole * row;
     void *d_kv = half == ERG_CONTEXT_HIGH ? stage->d_kv : stage->d_kv_low;
@@ -134,17 +133,16 @@ static struct erg_kernel one_chunk(struct erg_stage *stage, const struct erg_sta
                                       stage->attn_row,
                                       true};
     return (struct erg_kernel){
-        kind,
-        .attention = {.shape = shape,
-                      .q = erg_stage_at(stage, act->rotated, first * stage->qkv_row),
-                      .k = erg_stage_at(stage, stage->kv, at),
-                      .v = erg_stage_at(stage, stage->kv, at + row / 2),
-                      .out = erg_stage_at(stage, act->attn, first * stage->attn_row),
-                      .stats = act->stats ? act->stats + first * stage->heads : NULL,
-                      .d_out = erg_stage_at(stage, stage->d_attn, first * stage->attn_row),
-                      .d_q = erg_stage_at(stage, stage->d_qkv, first * stage->qkv_row),
-                      .d_k = erg_stage_at(stage, d_kv, at),
-                      .d_v = erg_stage_at(stage, d_kv, at + row / 2)}};
+        kind, .attention = {.shape = shape,
+                            .q = erg_stage_at(stage, act->rotated, first * stage->qkv_row),
+                            .k = erg_stage_at(stage, stage->kv, at),
+                            .v = erg_stage_at(stage, stage->kv, at + row / 2),
+                            .out = erg_stage_at(stage, act->attn, first * stage->attn_row),
+                            .stats = act->stats ? act->stats + first * stage->heads : NULL,
+                            .d_out = erg_stage_at(stage, stage->d_attn, first * stage->attn_row),
+                            .d_q = erg_stage_at(stage, stage->d_qkv, first * stage->qkv_row),
+                            .d_k = erg_stage_at(stage, d_kv, at),
+                            .d_v = erg_stage_at(stage, d_kv, at + row / 2)}};
 }
 
 static int attend_chunks(struct erg_stage *stage, const struct erg_stage_activations *act,
@@ -167,8 +165,7 @@ static int clear_unseen(struct erg_stage *stage, struct erg_stream *stream, stru
 {
     struct erg_backend *backend = stage->options.backend;
     size_t bytes = stage->tokens * stage->context * kv_row(stage) * stage->element;
-    return stage->measures ? 0
-                           : backend->table->fill(backend, stage->d_kv, 0, bytes, stream, err);
+    return stage->measures ? 0 : backend->table->fill(backend, stage->d_kv, 0, bytes, stream, err);
 }
 
 static int add_low(struct erg_stage *stage, struct erg_stream *stream, struct erg_error *err)
@@ -176,12 +173,12 @@ static int add_low(struct erg_stage *stage, struct erg_stream *stream, struct er
     size_t whole = (size_t)stage->options.sequence, row = kv_row(stage);
     struct erg_context_chunk low = erg_context_chunk(
         whole, stage->context, (size_t)stage->options.context_place, ERG_CONTEXT_LOW);
-    struct runs runs = {(size_t)stage->options.sequences,
-                        low.keys * row,
-                        stage->d_kv_low,
-                        stage->d_kv,
-                        whole * row,
-                        whole * row};
+    struct kv_runs runs = {(size_t)stage->options.sequences,
+                           low.keys * row,
+                           stage->d_kv_low,
+                           stage->d_kv,
+                           whole * row,
+                           whole * row};
     return move_runs(stage, ERG_KERNEL_ADD_RUNS, &runs, stream, err);
 }
 

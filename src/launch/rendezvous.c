@@ -193,20 +193,22 @@ int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *min
 }
 
 /* What one rank brings to an agreement. */
-struct outcome {
+struct agreement {
     int result;
     struct erg_error err;
 };
 
 int erg_rendezvous_agree(struct erg_rendezvous *r, int result, struct erg_error *err)
 {
-    enum { PATIENCE_S = 3600 }; /* another rank may have much to do; a dead one is noticed at once */
+    enum {
+        PATIENCE_S = 3600
+    }; /* another rank may have much to do; a dead one is noticed at once */
     if (!r || r->world == 1)
         return result;
-    struct outcome own = {.result = result};
+    struct agreement own = {.result = result};
     if (result != 0)
         own.err = *err;
-    struct outcome *all = erg_xcalloc((size_t)r->world, sizeof *all);
+    struct agreement *all = erg_xcalloc((size_t)r->world, sizeof *all);
     int agreed = erg_rendezvous_all_gather(r, &own, sizeof own, all, PATIENCE_S, err);
     for (int i = 0; i < r->world && agreed == 0; i++)
         if (agreed == 0 && all[i].result != 0) {
