@@ -4,6 +4,7 @@
 #include "train/log/run_log.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "ergon/ergon.h"
 #include "io/file.h"
@@ -12,6 +13,7 @@
 #include "train/log/run_line.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +94,7 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
                      struct erg_error *err)
 {
     *log = (struct erg_run_log){.about = *about,
+                                .metrics = -1,
                                 .memory_bytes = NAN,
                                 .memory_outside_bytes = NAN,
                                 .last_tokens = about->tokens};
@@ -106,8 +109,9 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     bool goes_on = about->step > 0 || (same && !about->fresh);
     if (goes_on && cut_off(log, about->step, err) != 0)
         return -1;
-    log->metrics = fopen(log->path, goes_on ? "ae" : "wxe");
-    if (log->metrics)
+    log->metrics =
+        open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_EXCL), 0666);
+    if (log->metrics >= 0)
         return erg_event_file_open(&log->events, about->folder, unix_now(), err);
     return errno == EEXIST
                ? erg_fail(
@@ -123,26 +127,45 @@ bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool la
     return last || step <= FIRST_STEPS || step % (uint64_t)training->log_every == 0;
 }
 
-static int write_line(struct erg_run_log *log, const struct erg_run_line *line,
-                      struct erg_error *err)
+/* Writes what is there to be written; what does not go stays there. */
+static int write_lines(struct erg_run_log *log, struct erg_error *err)
 {
-    struct erg_event_scalar scalars[ERG_RUN_SCALARS];
-    json_t *object = erg_run_line_json(line, log->about.job);
-    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    bool written = fprintf(log->metrics, "%s\n", text) > 0 && fflush(log->metrics) == 0;
-    if (written)
-        erg_run_history_add(&log->history, object);
-    free(text);
-    json_decref(object);
-    if (!written)
-        return erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
-    size_t count = erg_run_line_scalars(line, scalars);
-    return erg_event_file_write(&log->events, line->time_unix_s, line->entry->step->step, scalars,
-                                count, err);
+    struct erg_text *text = &log->unwritten;
+    size_t written = 0;
+    ssize_t count = 1;
+    while (written < text->count && (count > 0 || (count < 0 && errno == EINTR))) {
+        count = write(log->metrics, text->data + written, text->count - written);
+        written += count > 0 ? (size_t)count : 0;
+    }
+    int reason = count == 0 ? ENOSPC : errno;
+    bool all = written == text->count;
+    memmove(text->data, text->data + written, text->count - written);
+    text->count -= written;
+    return all ? 0 : erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(reason));
 }
 
-int erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
-                     struct erg_text *text, struct erg_error *err)
+static void keep_line(struct erg_run_log *log, const struct erg_run_line *line)
+{
+    struct erg_event_scalar scalars[ERG_RUN_SCALARS];
+    struct erg_error err;
+    json_t *object = erg_run_line_json(line, log->about.job);
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    erg_text_printf(&log->unwritten, "%s\n", text);
+    erg_run_history_add(&log->history, object);
+    free(text);
+    json_decref(object);
+    size_t count = erg_run_line_scalars(line, scalars);
+    if (write_lines(log, &err) == 0 &&
+        erg_event_file_write(&log->events, line->time_unix_s, line->entry->step->step, scalars,
+                             count, &err) == 0)
+        return;
+    if (!log->warned)
+        erg_log(ERG_LOG_WARNING, "%s; training goes on, and lines are written later", err.message);
+    log->warned = true;
+}
+
+void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
+                      struct erg_text *text)
 {
     struct erg_run_line line;
     log->shortest_s = log->in_window ? fmin(log->shortest_s, entry->step_s) : entry->step_s;
@@ -150,7 +173,7 @@ int erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *en
     log->spent_s += entry->step_s;
     log->in_window++;
     if (!entry->ranks)
-        return 0;
+        return;
     erg_run_line_make(&line, log, entry, unix_now());
     log->memory_bytes = line.memory_bytes;
     log->memory_outside_bytes = line.memory_outside_bytes;
@@ -158,7 +181,8 @@ int erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *en
     log->spent_s = 0;
     log->in_window = 0;
     erg_run_line_text(text, &line, log->about.job->training->updates);
-    return log->metrics ? write_line(log, &line, err) : 0;
+    if (log->metrics >= 0)
+        keep_line(log, &line);
 }
 
 json_t *erg_run_log_document(const struct erg_run_log *log)
@@ -187,10 +211,10 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
 
 int erg_run_log_close(struct erg_run_log *log, struct erg_error *err)
 {
-    bool failed = log->metrics && fclose(log->metrics) != 0;
-    int reason = errno;
-    if (failed)
-        erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(reason));
+    bool failed = log->metrics >= 0 && write_lines(log, err) != 0;
+    if (log->metrics >= 0)
+        close(log->metrics);
+    erg_text_release(&log->unwritten);
     int result = erg_event_file_close(&log->events, failed ? NULL : err);
     erg_run_history_release(&log->history);
     free(log->path);
