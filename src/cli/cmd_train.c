@@ -8,13 +8,16 @@
 #include "device/backend.h"
 #include "launch/launch.h"
 #include "report/report.h"
+#include "train/log/job_report.h"
 #include "train/log/run_log.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct train_values {
     const char *output, *resume, *init, *export;
@@ -57,18 +60,6 @@ static double seconds_between(int64_t start_ns, int64_t end_ns)
     return 1e-9 * (double)(end_ns - start_ns);
 }
 
-/* What ended a run before its last step. */
-static int explain_signal(const struct erg_trainer *trainer, int signal, const char *output,
-                          bool saved, struct erg_error *err)
-{
-    uint64_t step = erg_trainer_steps(trainer);
-    if (!saved)
-        return erg_fail(err, ERG_INTERRUPTED, "stopped at step %" PRIu64 ", without a checkpoint",
-                        step);
-    return erg_fail(err, signal == SIGINT ? ERG_INTERRUPTED : ERG_RESUMABLE,
-                    "stopped at step %" PRIu64 ", checkpoint %s/latest", step, output);
-}
-
 /* A rank that trains. */
 struct session {
     const struct erg_invocation *call;
@@ -77,7 +68,24 @@ struct session {
     struct erg_trainer *trainer;
     struct erg_rank_meter meter;
     struct erg_run_log *log; /* NULL: another rank writes and prints what concerns all */
+    struct erg_job_report report;
 };
+
+/* What ended a run before its last step, which one rank says. */
+static int explain_signal(const struct session *session, int signal, bool saved,
+                          struct erg_error *err)
+{
+    const struct train_values *values = session->call->values;
+    uint64_t step = erg_trainer_steps(session->trainer);
+    if (saved)
+        erg_fail(err, signal == SIGINT ? ERG_INTERRUPTED : ERG_RESUMABLE,
+                 "stopped at step %" PRIu64 ", checkpoint %s/latest", step, values->output);
+    else
+        erg_fail(err, ERG_INTERRUPTED, "stopped at step %" PRIu64 ", without a checkpoint", step);
+    if (!session->log)
+        err->message[0] = 0;
+    return -1;
+}
 
 /* World call: the numbers of all ranks, to be freed. */
 static struct erg_rank_numbers *measure_ranks(struct session *session, struct erg_error *err)
@@ -102,19 +110,26 @@ static int run_step(struct session *session, bool last, struct erg_train_step *s
     struct erg_text line = {0};
     struct erg_rank_numbers *ranks = NULL;
     int64_t start_ns = erg_now_ns();
-    if (erg_trainer_step(session->trainer, erg_interrupt_signal(), step, err) != 0)
+    int signal = erg_interrupt_signal();
+    if (!signal && erg_interrupt_take_request())
+        signal = SIGUSR2;
+    if (erg_trainer_step(session->trainer, signal, step, err) != 0)
         return -1;
     double step_s = seconds_between(start_ns, erg_now_ns());
     if (erg_run_log_due(session->job->training, step->step, last) &&
         (ranks = measure_ranks(session, err)) == NULL)
         return -1;
     struct erg_run_log_entry entry = {.step = step, .step_s = step_s, .ranks = ranks};
-    int result = session->log ? erg_run_log_step(session->log, &entry, &line, err) : 0;
+    if (session->log)
+        erg_run_log_step(session->log, &entry, &line);
+    session->report.checkpoint = erg_trainer_checkpoint(session->trainer);
+    erg_job_report_step(&session->report, step->step, step_s,
+                        session->log ? session->log->history.energy_j : (double)NAN);
     if (line.count && !session->call->common.quiet)
         erg_terminal_line(line.data);
     erg_text_release(&line);
     free(ranks);
-    return result;
+    return 0;
 }
 
 /* As with a checkpoint, a page that cannot be written is a warning. */
@@ -130,40 +145,69 @@ static void write_page(const struct erg_run_log *log)
     erg_text_release(&path);
 }
 
-/* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. */
-static bool save(struct session *session)
+/* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. `waits`:
+ * until it is there. */
+static bool save(struct session *session, bool waits)
 {
     const struct train_values *values = session->call->values;
     struct erg_error err;
+    int keep = session->job->training->checkpoint.keep;
     if (!values->output)
         return false;
     if (session->log)
         write_page(session->log);
-    if (erg_trainer_save(session->trainer, values->output, session->job->training->checkpoint.keep,
-                         &err) == 0)
-        return true;
-    if (session->log)
+    if (waits)
+        erg_job_report_state(&session->report, ERG_JOB_SAVING);
+    int result = waits ? erg_trainer_save(session->trainer, values->output, keep, &err)
+                       : erg_trainer_save_begin(session->trainer, values->output, keep, &err);
+    session->report.checkpoint = erg_trainer_checkpoint(session->trainer);
+    if (waits)
+        erg_job_report_state(&session->report, result == 0 ? ERG_JOB_SAVED : ERG_JOB_TRAINING);
+    if (result != 0 && session->log)
         erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
-    return false;
+    return result == 0;
+}
+
+/* What the rank that speaks for all says of a run that failed at one of its steps, which is saved
+ * before where that can be. */
+static int explain_failure(struct session *session, struct erg_error *err)
+{
+    struct erg_trainer *trainer = session->trainer;
+    const struct train_values *values = session->call->values;
+    struct erg_text latest = {0};
+    char name[64];
+    struct erg_rendezvous *rendezvous = session->options->rendezvous;
+    bool all_there = !rendezvous || erg_rendezvous_check(rendezvous, NULL) == 0;
+    if (all_there && erg_trainer_is_whole(trainer) && erg_trainer_steps(trainer) > 0)
+        save(session, true);
+    else
+        erg_rendezvous_explain(rendezvous, err);
+    erg_text_printf(&latest, "%s/latest", values->output ? values->output : "");
+    ssize_t length = readlink(latest.data, name, sizeof name);
+    size_t used = strlen(err->message);
+    if (used && length > 0)
+        snprintf(err->message + used, sizeof err->message - used,
+                 "; the last checkpoint is %s/%.*s", values->output, (int)length, name);
+    erg_text_release(&latest);
+    return -1;
 }
 
 static int run_steps(struct session *session, uint64_t end, struct erg_train_step *step,
                      struct erg_error *err)
 {
-    const struct train_values *values = session->call->values;
     struct erg_trainer *trainer = session->trainer;
     uint64_t every = (uint64_t)session->job->training->checkpoint.every;
-    erg_interrupt_on(SIGUSR1);
     while (erg_trainer_steps(trainer) < end) {
         bool last = erg_trainer_steps(trainer) + 1 == end, saved = false;
         if (session->log)
             erg_progress("training", erg_trainer_steps(trainer), end);
         if (run_step(session, last, step, err) != 0)
-            return -1;
+            return explain_failure(session, err);
+        bool stops = step->signal && step->signal != SIGUSR2;
         if (last || step->signal || (every && step->step % every == 0))
-            saved = save(session);
-        if (step->signal && !last)
-            return explain_signal(trainer, step->signal, values->output, saved, err);
+            saved = save(session, last || stops);
+        if (stops && !last)
+            return explain_signal(session, step->signal, saved, err);
     }
     if (session->log)
         erg_progress("training", end, end);
@@ -233,6 +277,7 @@ static int train_logged(struct session *session, const struct erg_run_about *abo
     result = erg_rendezvous_agree(session->options->rendezvous, result, err);
     if (result == 0) {
         erg_rank_meter_open(&session->meter, on_host ? NULL : about->device, local_rank);
+        erg_job_report_state(&session->report, ERG_JOB_TRAINING);
         result = run_steps(session, end, step, err);
         erg_rank_meter_close(&session->meter);
     }
@@ -272,6 +317,25 @@ static int train(struct session *session, int local_rank, struct erg_error *err)
                : 0;
 }
 
+/* What was interrupted before its first step has lost nothing, and can be run again. */
+static int explain_early_signal(struct erg_error *err)
+{
+    int signal = erg_interrupt_signal();
+    if (err->status == ERG_INTERRUPTED && signal && signal != SIGINT)
+        err->status = ERG_RESUMABLE;
+    return -1;
+}
+
+/* A process that does not come back from its device can only be ended from beside. */
+static void end_stuck(const char *sentence)
+{
+    struct erg_text text = {0};
+    erg_text_printf(&text, "ergon: %s\n", sentence);
+    ssize_t ignored = write(STDERR_FILENO, text.data, text.count);
+    (void)ignored;
+    _exit(ERG_FAILED);
+}
+
 static int train_rank(const struct erg_invocation *call, const struct erg_job *job,
                       const struct erg_launch_environment *env, struct erg_rendezvous *rendezvous,
                       struct erg_error *err)
@@ -281,15 +345,24 @@ static int train_rank(const struct erg_invocation *call, const struct erg_job *j
                                          values->type == TYPE_FLOAT32, env->local_rank, rendezvous};
     struct erg_backend *backend;
     if (erg_backend_open(&backend, &wanted, err) != 0)
-        return -1;
-    struct erg_trainer_options options_of_rank = {backend,   job,        values->init,
-                                                  env->rank, env->world, rendezvous};
+        return explain_early_signal(err);
+    struct erg_trainer_options options_of_rank = {.backend = backend,
+                                                  .job = job,
+                                                  .init = values->init,
+                                                  .rank = env->rank,
+                                                  .world = env->world,
+                                                  .rendezvous = rendezvous,
+                                                  .stuck = end_stuck};
     struct session session = {.call = call, .job = job, .options = &options_of_rank};
+    erg_job_report_open(&session.report, env->rank == 0 ? erg_launch_job_folder() : NULL);
     int result = erg_trainer_open(&session.trainer, &options_of_rank, err);
     if (result == 0) {
         result = train(&session, env->local_rank, err);
         erg_trainer_close(session.trainer);
     }
+    if (result == 0)
+        erg_job_report_state(&session.report, ERG_JOB_DONE);
+    erg_job_report_close(&session.report);
     backend->table->close(backend);
     return result;
 }
@@ -300,11 +373,14 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_job *job;
     struct erg_launch_environment env;
     struct erg_rendezvous *rendezvous = NULL;
+    erg_interrupt_on(SIGUSR1);
+    erg_interrupt_request_on(SIGUSR2);
     if (erg_job_load(&job, call->arguments[0], NULL, err) != 0)
         return -1;
     int result = erg_launch_environment_read(&env, err);
     if (result == 0 && env.world > 1)
-        result = erg_rendezvous_open(&rendezvous, &env, MEETING_S, err);
+        result =
+            erg_rendezvous_open(&rendezvous, &env, MEETING_S, err) ? explain_early_signal(err) : 0;
     if (result == 0)
         result = train_rank(call, job, &env, rendezvous, err);
     erg_rendezvous_close(rendezvous);

@@ -220,6 +220,10 @@ struct erg_backend_table {
     int (*exchange)(struct erg_backend *backend, struct erg_group *group,
                     const struct erg_exchange *exchange, struct erg_stream *stream,
                     struct erg_error *err);
+    /* Adds one, atomically, to a number of the host's once the stream has done what was queued, so
+     * that another thread sees how far it is. NULL: this device does not say so. */
+    int (*count)(struct erg_backend *backend, uint64_t *number, struct erg_stream *stream,
+                 struct erg_error *err);
 };
 
 struct erg_backend {

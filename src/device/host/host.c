@@ -10,7 +10,15 @@
 
 enum { ALIGNMENT = 256 };
 
-enum item_kind { ITEM_KERNEL, ITEM_COPY, ITEM_FILL, ITEM_RECORD, ITEM_WAIT, ITEM_EXCHANGE };
+enum item_kind {
+    ITEM_KERNEL,
+    ITEM_COPY,
+    ITEM_FILL,
+    ITEM_RECORD,
+    ITEM_WAIT,
+    ITEM_EXCHANGE,
+    ITEM_COUNT
+};
 
 /* What is queued on a stream. */
 struct host_item {
@@ -76,6 +84,9 @@ static bool run_item(struct host *host, struct host_item *item)
         item->event->happened = item->record;
         break;
     case ITEM_WAIT:
+        break;
+    case ITEM_COUNT:
+        __atomic_add_fetch((uint64_t *)item->to, 1, __ATOMIC_RELAXED);
         break;
     case ITEM_EXCHANGE:
         return erg_host_exchange_step(&item->exchange, host->peers, element_bytes);
@@ -288,6 +299,14 @@ static int host_exchange(struct erg_backend *backend, struct erg_group *group,
     return 0;
 }
 
+static int host_count(struct erg_backend *backend, uint64_t *number, struct erg_stream *stream,
+                      struct erg_error *err)
+{
+    (void)err;
+    queue(backend, stream, &(struct host_item){ITEM_COUNT, .to = number});
+    return 0;
+}
+
 static void host_close(struct erg_backend *backend)
 {
     assert(!host_of(backend)->streams);
@@ -316,6 +335,7 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
         .group_new = host_group_new,
         .group_free = host_group_free,
         .exchange = host_exchange,
+        .count = host_count,
     };
     struct erg_peers *peers = NULL;
     if (options->rendezvous &&

@@ -37,6 +37,7 @@ struct erg_passes_options {
     const struct erg_pass_list *list;
     const struct erg_rank_groups *groups;
     struct erg_stream *stream; /* of the passes; all outlive it */
+    uint64_t *finished; /* counts instructions that were finished, where the device says so */
 };
 
 int erg_passes_open(struct erg_passes **passes, const struct erg_passes_options *options,
@@ -49,6 +50,10 @@ size_t erg_passes_bytes(const struct erg_passes *passes); /* of the device */
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err);
+
+/* "forward of microbatch 2" */
+void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size_t instruction,
+                            char *text, size_t capacity);
 
 /* Waits until all messages have left. */
 int erg_passes_wait(struct erg_passes *passes, struct erg_error *err);

@@ -28,6 +28,9 @@ struct erg_trainer_options {
     const char *init;                  /* a model's folder; NULL: as the job says; "random" */
     int rank, world;                   /* of this process */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
+    /* Of engine/watchdog.h; may be 0 and NULL. */
+    double hang_s;
+    void (*stuck)(const char *sentence);
 };
 
 /* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */
@@ -44,16 +47,32 @@ struct erg_train_step {
     double gradient_norm, learning_rate;
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
-    int signal;   /* the number of one that a rank had been sent when the step ended; 0: none */
+    /* The number of a signal that a rank had been sent when the step ended; 0: none. SIGUSR2, which
+     * ends nothing, only where there is no other. */
+    int signal;
 };
 
-/* World call; `signal`: that this rank has been sent, 0: none. */
+/*
+ * World call; `signal`: that this rank has been sent, 0: none. Fails before it has changed anything
+ * where tokens of the step cannot be read, and after ERG_TRAINER_MOST_SKIPS steps in a row whose
+ * gradients were not finite: erg_trainer_is_whole() then.
+ */
+enum { ERG_TRAINER_MOST_SKIPS = 10 };
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
 
-/* World call: writes a checkpoint into the run's folder (checkpoint/checkpoint.h), which all ranks
- * see, and keeps the newest `keep`. */
+/* Whether it stands behind its last step, and can be saved; not where a step failed on its way. */
+bool erg_trainer_is_whole(const struct erg_trainer *trainer);
+
+/*
+ * World calls: write a checkpoint into the run's folder (checkpoint/checkpoint.h), which all ranks
+ * see, and keep the newest `keep`. The second one returns when the state has been copied; it is
+ * written while training goes on, and is there after one of the next steps, or at the latest when
+ * the next one is to be saved. If that fails, rank 0 warns.
+ */
 int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, struct erg_error *err);
+int erg_trainer_save_begin(struct erg_trainer *trainer, const char *run, int keep,
+                           struct erg_error *err);
 
 /*
  * World call: goes on from a checkpoint: that in `folder`, or of a run's folder the newest. *found
@@ -62,6 +81,9 @@ int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, str
 int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **found,
                        struct erg_error *err);
 
+/* The step of the newest checkpoint of this run that is there, or that it went on from; 0: none. */
+uint64_t erg_trainer_checkpoint(const struct erg_trainer *trainer);
+
 /* Steps and tokens so far, those before a checkpoint included. */
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
@@ -69,8 +91,8 @@ uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);
 
-/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see, as
- * Hugging Face's loaders read them. */
+/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see,
+ * as Hugging Face's loaders read them. */
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
                        struct erg_error *err);
 
