@@ -136,6 +136,7 @@ static int gather_pieces(json_t *pieces, const struct erg_checkpoint_state *stat
         erg_rendezvous_all_gather(rendezvous, &length, sizeof length, lengths, PATIENCE_S, err);
     for (size_t i = 0; i < world; i++)
         most = lengths[i] > most ? lengths[i] : most;
+    most = result == 0 ? most : length; /* after a failure nothing is known of the others */
     char *mine = erg_xcalloc(most + 1, 1), *all = erg_xcalloc(world, most + 1);
     memcpy(mine, own, length);
     if (result == 0)

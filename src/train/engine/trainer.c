@@ -262,7 +262,6 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
     trainer->options = *options;
     trainer->job = job;
     trainer->training = training;
-    trainer->saved = UINT64_MAX;
     trainer->rate = (struct erg_learning_rate){
         training->schedule, training->learning_rate, training->lowest,          training->warmup,
         training->updates,  training->decay_steps,   training->warmup_from_zero};
@@ -288,6 +287,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     struct erg_backend *backend = trainer->options.backend;
     erg_checkpoint_give_up(trainer->writer);
     free(trainer->written);
+    free(trainer->saved_run);
     erg_watchdog_close(trainer->watchdog);
     erg_optimizer_close(trainer->optimizer);
     erg_passes_close(trainer->passes);

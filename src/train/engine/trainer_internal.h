@@ -63,7 +63,8 @@ struct erg_trainer {
 
     struct erg_checkpoint_writer *writer; /* NULL: none is being written */
     float *written;                       /* the state that it writes */
-    uint64_t saved;      /* the step of what is written, or was last; UINT64_MAX: none */
+    char *saved_run;     /* whose folder was saved into last; NULL: none, or that failed */
+    uint64_t saved;      /* its step */
     uint64_t checkpoint; /* of the newest that is there */
 };
 

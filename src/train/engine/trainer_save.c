@@ -60,10 +60,12 @@ static int finish(struct erg_trainer *trainer, struct erg_error *err)
     struct erg_checkpoint_writer *writer = trainer->writer;
     trainer->writer = NULL;
     int result = writer ? erg_checkpoint_finish(writer, err) : 0;
-    if (result != 0)
-        trainer->saved = UINT64_MAX;
-    else if (writer)
+    if (writer && result == 0)
         trainer->checkpoint = trainer->saved;
+    if (result != 0) {
+        free(trainer->saved_run);
+        trainer->saved_run = NULL;
+    }
     return result;
 }
 
@@ -89,8 +91,9 @@ int erg_trainer_save_begin(struct erg_trainer *trainer, const char *run, int kee
 {
     if (erg_trainer_commit(trainer, err) != 0)
         return -1;
-    if (trainer->saved == trainer->steps)
-        return 0;
+    if (trainer->saved == trainer->steps && trainer->saved_run &&
+        strcmp(trainer->saved_run, run) == 0)
+        return 0; /* it is there */
     if (!trainer->written)
         trainer->written = values_new(trainer);
     struct erg_checkpoint_place place = place_of(trainer);
@@ -99,6 +102,8 @@ int erg_trainer_save_begin(struct erg_trainer *trainer, const char *run, int kee
                  state_bytes(trainer), err) ||
         erg_checkpoint_begin(&trainer->writer, run, trainer->job, &place, &state, keep, err))
         return -1;
+    free(trainer->saved_run);
+    trainer->saved_run = erg_xstrdup(run);
     trainer->saved = trainer->steps;
     return 0;
 }
