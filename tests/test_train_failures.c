@@ -1,9 +1,10 @@
 /*
- * Runs of ergon train on several ranks when things go wrong: ranks that are killed or hang, signals,
- * data that cannot be read, damaged checkpoints. Whatever happens, what goes on afterwards comes to
- * the bits of a run to which nothing happened.
+ * Runs of ergon train on several ranks when things go wrong: ranks that are killed or hang,
+ * signals, data that cannot be read, damaged checkpoints. Whatever happens, what goes on afterwards
+ * comes to the bits of a run to which nothing happened.
  *
- * $ERGON_TEST_MOMENTS: at how many random moments runs are killed, and how many bytes are flipped.
+ * $ERGON_TEST_MOMENTS: at how many random moments runs of each layout are killed;
+ * $ERGON_TEST_BYTES: how many bytes of checkpoints are flipped.
  */
 #define _GNU_SOURCE
 #include "folder.h"
@@ -287,11 +288,13 @@ static size_t checkpoints_of(const char *run)
     return count;
 }
 
-static int moments(int usual)
+static int count_of(const char *variable, int usual)
 {
-    const char *text = getenv("ERGON_TEST_MOMENTS");
+    const char *text = getenv(variable);
     return text ? atoi(text) : usual;
 }
+
+static int64_t whole_ns; /* that a run takes to which nothing happens */
 
 static int make_jobs(void **state)
 {
@@ -314,12 +317,14 @@ static int make_jobs(void **state)
     static const char *const names[] = {"tokens", "other"};
     for (int i = 0; i < 2; i++) {
         struct erg_text line = {0};
-        erg_text_printf(&line, "tokenize bytes %s/%s -o %s/%s", folder,
-                        i ? "t2p2.yaml" : "text", folder, names[i]);
+        erg_text_printf(&line, "tokenize bytes %s/%s -o %s/%s", folder, i ? "t2p2.yaml" : "text",
+                        folder, names[i]);
         check_program(line.data, 0, "1 document");
         erg_text_release(&line);
     }
+    int64_t start_ns = erg_now_ns();
     run_to_end(4, "@/t2p2.yaml -o @/t2p2 --export @/t2p2-model");
+    whole_ns = erg_now_ns() - start_ns;
     run_to_end(4, "@/d2p2.yaml -o @/d2p2 --export @/d2p2-model");
     return 0;
 }
@@ -341,7 +346,7 @@ static void kill_at_random(const char *layout, int count, uint64_t seed)
                     command);
     for (int i = 0; i < count; i++) {
         pid_t launcher = launch(script.data);
-        int64_t until_ns = erg_now_ns() + (int64_t)erg_rng_below(&rng, 400) * 1000000;
+        int64_t until_ns = erg_now_ns() + (int64_t)erg_rng_below(&rng, 1000) * whole_ns / 1200;
         while (erg_now_ns() < until_ns)
             nap();
         int rank = (int)erg_rng_below(&rng, 5);
@@ -377,8 +382,8 @@ static void kill_at_random(const char *layout, int count, uint64_t seed)
 static void killed_ranks_lose_nothing_of_their_checkpoints(void **state)
 {
     (void)state;
-    kill_at_random("t2p2", moments(5), 3);
-    kill_at_random("d2p2", moments(5), 4);
+    kill_at_random("t2p2", count_of("ERGON_TEST_MOMENTS", 5), 3);
+    kill_at_random("d2p2", count_of("ERGON_TEST_MOMENTS", 5), 4);
 }
 
 /* The dead is named once, and the others end with the sentence. */
@@ -394,8 +399,10 @@ static void the_dead_is_named(void **state)
         finish();
         for (int rank = 0; rank < 4; rank++)
             check_status(rank, rank == victim ? 137 : 1);
-        snprintf(sentence, sizeof sentence, "rank %d was lost: its connection closed; the last "
-                 "checkpoint is ", victim);
+        snprintf(sentence, sizeof sentence,
+                 "rank %d was lost: its connection closed; the last "
+                 "checkpoint is ",
+                 victim);
         check_sentence(sentence);
     }
 }
@@ -542,7 +549,8 @@ static void the_scheduler_of_the_job_hears_of_it(void **state)
     shell("mkdir @/reported");
     setenv("ERGON_JOB", in_folder("reported"), 1);
     struct erg_text line = {0};
-    erg_text_printf(&line, "run -n 4 -- %s train %s/t2p2.yaml -q --device host -o %s/told -n 5 2>&1",
+    erg_text_printf(&line,
+                    "run -n 4 -- %s train %s/t2p2.yaml -q --device host -o %s/told -n 5 2>&1",
                     ERGON_TEST_PROGRAM, folder, folder);
     check_program(line.data, 0, "trained 5 steps");
     check_reports(1, "loading training saving saved done");
@@ -694,7 +702,7 @@ static void damage_of_any_file_is_noticed(void **state)
 {
     (void)state;
     struct erg_rng rng;
-    int count = moments(24);
+    int count = count_of("ERGON_TEST_BYTES", 24);
     erg_rng_seed(&rng, 8);
     shell("rm -rf @/damaged && cp -r @/d2p2 @/damaged");
     for (int i = 0; i < count; i++) {

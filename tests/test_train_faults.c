@@ -109,8 +109,7 @@ static void one_step_is_skipped(const struct erg_launch_environment *env,
     open_rank(&rank, env, rendezvous);
     for (int i = 0; i < 2; i++)
         assert_false(take_step(&rank).skipped);
-    const struct erg_weight_span *span =
-        find_span(&rank, "model.layers.1.self_attn.o_proj.weight");
+    const struct erg_weight_span *span = find_span(&rank, "model.layers.1.self_attn.o_proj.weight");
     float *weight = span ? (float *)erg_stage_values(rank.trainer->stage) + span->offset : NULL;
     float kept = weight ? *weight : 0, *before = state_of(&rank);
     if (weight)
@@ -143,7 +142,8 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
     run_ranks(2, one_step_is_skipped);
 }
 
-/* A master that is infinite: ten steps in a row are skipped, then the run ends, and can be saved. */
+/* A master that is infinite: ten steps in a row are skipped, then the run ends, and can be saved.
+ */
 static void a_weight_is_infinite(const struct erg_launch_environment *env,
                                  struct erg_rendezvous *rendezvous)
 {
@@ -252,7 +252,8 @@ static void one_hangs(const struct erg_launch_environment *env, struct erg_rende
     assert_false(erg_trainer_is_whole(rank.trainer));
     assert_true(erg_rendezvous_check(rendezvous, &err) != 0);
     if (!strstr(err.message, "the run hangs: no instruction was finished for") ||
-        !strstr(err.message, "; furthest behind: rank 1, at the forward of microbatch 0 of step 3") ||
+        !strstr(err.message,
+                "; furthest behind: rank 1, at the forward of microbatch 0 of step 3") ||
         strstr(err.message, "rank 0"))
         fail_msg("%s", err.message);
     erg_rendezvous_explain(rendezvous, &err);
