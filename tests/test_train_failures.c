@@ -261,6 +261,17 @@ static void await_steps(const char *run, size_t steps)
     }
 }
 
+/* Waits until a run has a checkpoint. */
+static void await_checkpoint(const char *run)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/latest", run);
+    while (access(in_folder(path), F_OK) != 0) {
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);
+        nap();
+    }
+}
+
 /* The log but for times, and the exported weights. */
 static void assert_same_run(const char *run, const char *whole)
 {
@@ -394,7 +405,7 @@ static void the_dead_is_named(void **state)
         char sentence[64];
         shell("rm -rf @/dead");
         start(4, "@/t2p2.yaml -o @/dead");
-        await_steps("dead", 7);
+        await_checkpoint("dead");
         kill(world.pids[victim], SIGKILL);
         finish();
         for (int rank = 0; rank < 4; rank++)
@@ -568,12 +579,12 @@ static void a_stopped_rank_ends_the_job(void **state)
     (void)state;
     pid_t launcher = launch("echo $$ >@/pid.$ERGON_RANK; exec $ERGON train @/t2p2.yaml -q "
                             "--device host -o @/hung");
-    await_steps("hung", 4);
+    await_checkpoint("hung");
     kill(pid_of(2), SIGSTOP);
     assert_int_equal(finish_launched(launcher), 1);
     struct erg_text all = output_of_all();
-    assert_non_null(strstr(all.data, "rank 2 was lost: no sign of life for 6 s; the last "
-                                     "checkpoint is "));
+    if (!strstr(all.data, "rank 2 was lost: no sign of life for 6 s; the last checkpoint is "))
+        fail_msg("rank 2 was stopped:\n%s", all.data);
     erg_text_release(&all);
 }
 
@@ -624,6 +635,46 @@ static void bad_data_stops_behind_the_last_good_step(void **state)
         assert_same_run("bad", "good");
         shell("rm -rf @/nothing");
     }
+}
+
+/* ---- numbers ---- */
+
+/* The first element of a tensor of bf16 becomes infinite. */
+static void make_infinite(const char *model, const char *tensor)
+{
+    char *text;
+    size_t length;
+    struct erg_error err;
+    uint64_t header;
+    assert_ok(erg_file_read(in_folder(model), 0, &text, &length, &err), &err);
+    memcpy(&header, text, sizeof header);
+    json_t *places = json_loadb(text + 8, (size_t)header, 0, NULL);
+    assert_non_null(places);
+    const json_t *offsets = json_object_get(json_object_get(places, tensor), "data_offsets");
+    size_t at = 8 + (size_t)header + (size_t)json_integer_value(json_array_get(offsets, 0));
+    memcpy(text + at, &(uint16_t){0x7f80}, 2);
+    assert_ok(erg_file_write(in_folder(model), text, length, &err), &err);
+    json_decref(places);
+    free(text);
+}
+
+/* Ten steps, a checkpoint, and a sentence with the tensor. */
+static void a_weight_that_is_infinite_is_named(void **state)
+{
+    (void)state;
+    shell("cp -r @/t2p2-model @/infinite-model");
+    make_infinite("infinite-model/model.safetensors", "model.layers.1.mlp.gate_proj.weight");
+    start(4, "@/t2p2.yaml --init @/infinite-model -o @/infinite");
+    finish();
+    for (int rank = 0; rank < 4; rank++)
+        check_status(rank, 1);
+    check_sentence("the gradients of 10 steps in a row are not finite, and nothing was learned of "
+                   "them; the first weight that is not finite is in "
+                   "'model.layers.1.mlp.gate_proj.weight'; the last checkpoint is ");
+    assert_int_equal(lines_of("infinite"), 10);
+    shell("test $(readlink @/infinite/latest) = step-00000010 && "
+          "grep -q '\"skipped\": *10' @/infinite/step-00000010/manifest.json && "
+          "grep -q '\"updates\": *0' @/infinite/step-00000010/manifest.json");
 }
 
 /* ---- disks ---- */
@@ -745,6 +796,7 @@ int main(void)
         cmocka_unit_test(the_scheduler_of_the_job_hears_of_it),
         cmocka_unit_test(a_stopped_rank_ends_the_job),
         cmocka_unit_test(bad_data_stops_behind_the_last_good_step),
+        cmocka_unit_test(a_weight_that_is_infinite_is_named),
         cmocka_unit_test(a_checkpoint_that_does_not_fit_is_a_warning),
         cmocka_unit_test(a_full_disk_keeps_what_is_there),
         cmocka_unit_test(damage_of_any_file_is_noticed),
