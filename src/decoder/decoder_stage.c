@@ -460,8 +460,7 @@ static int fill_positions(struct erg_stage *stage, struct erg_error *err)
 int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *options,
                    struct erg_error *err)
 {
-    const struct erg_stage_room *room = &options->room;
-    assert(room->passes >= 1 && room->inputs >= room->passes);
+    assert(options->room.passes >= 1 && options->room.inputs >= options->room.passes);
     if (erg_stage_check(options->weights.model, err) != 0)
         return -1;
     struct erg_stage *stage;
