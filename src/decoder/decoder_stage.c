@@ -359,7 +359,8 @@ size_t erg_stage_pass(struct erg_stage *stage, size_t chunk)
 {
     size_t i = 0;
     while (stage->passes[i].open)
-        assert(++i < stage->options.room.inputs);
+        i++;
+    assert(i < stage->options.room.inputs);
     stage->passes[i].open = true;
     stage->passes[i].chunk = chunk;
     return i;
