@@ -13,10 +13,10 @@
 struct cuda_backend {
     struct erg_backend backend;
     struct erg_cuda cuda;
+    char *plan_folder; /* NULL: no home */
     struct erg_cudnn *cudnn;
     struct erg_gemm *gemm;
-    char *plan_folder; /* NULL: no home */
-    struct {           /* plans of attention, each found once */
+    struct { /* plans of attention, each found once */
         struct cuda_attention {
             struct erg_ops_attention shape;
             struct erg_attention *plan;
