@@ -173,6 +173,17 @@ int erg_cuda_fill(void *memory, int byte, size_t bytes, struct CUstream_st *stre
                           "filling %zu bytes of GPU memory", bytes);
 }
 
+char *erg_cuda_plan_folder(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    struct erg_text folder = {0};
+    if (cache && *cache == '/')
+        erg_text_printf(&folder, "%s/ergon/plans", cache);
+    else if (home && *home == '/')
+        erg_text_printf(&folder, "%s/.cache/ergon/plans", home);
+    return folder.data;
+}
+
 /* ---- libraries that are opened at run time ---- */
 
 /* Where the system's loader looks; else where CUDA is usually installed. */

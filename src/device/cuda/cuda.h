@@ -76,6 +76,12 @@ int erg_cuda_copy_rows(void *to, size_t to_stride, const void *from, size_t from
 int erg_cuda_fill(void *memory, int byte, size_t bytes, struct CUstream_st *stream,
                   struct erg_error *err);
 
+/*
+ * Where plans of attention and choices of products are kept: ergon's folder in the user's cache
+ * ($XDG_CACHE_HOME or ~/.cache); NULL when there is no home to put them in. To be freed.
+ */
+char *erg_cuda_plan_folder(void);
+
 #ifdef __cplusplus
 }
 #endif

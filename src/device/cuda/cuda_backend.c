@@ -1,6 +1,7 @@
 /* One GPU as a backend: memory and streams of CUDA, and which kernel is which. */
 #include "device/cuda/cuda_backend.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/cuda/attention.h"
 #include "device/cuda/cuda_group.h"
@@ -14,6 +15,7 @@
 struct cuda_backend {
     struct erg_backend backend;
     struct erg_cuda cuda;
+    char *plan_folder; /* NULL: no home */
     struct erg_cudnn *cudnn;
     struct erg_gemm *gemm;
     struct erg_cuda_groups *groups; /* NULL: one rank */
@@ -125,15 +127,30 @@ static int cuda_event_wait(struct erg_backend *backend, struct erg_event *event,
 
 /* ---- products and attention ---- */
 
-static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel, void *scratch,
-                      struct CUstream_st *stream, struct erg_error *err)
+static struct erg_gemm_shape product_of(const struct erg_kernel *kernel)
 {
     const __typeof__(kernel->linear) *a = &kernel->linear;
-    struct erg_gemm_shape shape = {kernel->kind == ERG_KERNEL_LINEAR ? ERG_GEMM_FORWARD
+    return (struct erg_gemm_shape){kernel->kind == ERG_KERNEL_LINEAR ? ERG_GEMM_FORWARD
                                    : kernel->kind == ERG_KERNEL_LINEAR_INPUT_GRADIENT
                                        ? ERG_GEMM_INPUT_GRADIENT
                                        : ERG_GEMM_WEIGHT_GRADIENT,
                                    a->tokens, a->inputs, a->outputs};
+}
+
+/* A product that finds no memory to be timed in runs as cuBLASLt would have it. */
+static void choose_product(struct cuda_backend *cuda, const struct erg_kernel *kernel)
+{
+    const struct erg_gemm_shape shape = product_of(kernel);
+    struct erg_error why;
+    if (erg_gemm_choose(cuda->gemm, &cuda->cuda, cuda->plan_folder, &shape, &why) != 0)
+        erg_log(ERG_LOG_DEBUG, "the fastest product is not looked for (%s)", why.message);
+}
+
+static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel, void *scratch,
+                      struct CUstream_st *stream, struct erg_error *err)
+{
+    const __typeof__(kernel->linear) *a = &kernel->linear;
+    const struct erg_gemm_shape shape = product_of(kernel);
     return erg_gemm_run(cuda->gemm, &shape, a->a, a->b, a->bias, a->c, 0, scratch, stream, err);
 }
 
@@ -354,6 +371,7 @@ static int cuda_scratch_bytes(struct erg_backend *backend, const struct erg_kern
     case ERG_KERNEL_LINEAR:
     case ERG_KERNEL_LINEAR_INPUT_GRADIENT:
     case ERG_KERNEL_LINEAR_WEIGHT_GRADIENT:
+        choose_product(cuda_of(backend), kernel);
         *bytes = ERG_GEMM_WORKSPACE_BYTES;
         return 0;
     case ERG_KERNEL_NORM_GRADIENT:
@@ -416,6 +434,7 @@ static void cuda_close(struct erg_backend *backend)
     erg_cuda_groups_close(cuda->groups);
     erg_gemm_close(cuda->gemm);
     erg_cudnn_close(cuda->cudnn);
+    free(cuda->plan_folder);
     free(cuda);
 }
 
@@ -449,6 +468,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_rendezvo
         cuda_close(&cuda->backend);
         return -1;
     }
+    cuda->plan_folder = erg_cuda_plan_folder();
     cuda->backend.name = cuda->cuda.name;
     *out = &cuda->backend;
     return 0;
