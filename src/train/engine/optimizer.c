@@ -20,9 +20,9 @@ struct element_range {
 struct erg_optimizer {
     struct erg_optimizer_options options;
     const struct erg_weights *weights;
-    struct erg_stream *stream; /* of sums and gathers */
-    struct erg_event *reached; /* what another stream has queued so far */
-    struct erg_event **gathered; /* [buckets] */
+    struct erg_stream *stream;     /* of sums and gathers */
+    struct erg_event *reached;     /* what another stream has queued so far */
+    struct erg_event **gathered;   /* [buckets] */
     struct element_range *counted; /* of all weights: whose squares this rank adds up */
     size_t counted_count;
 
@@ -41,7 +41,8 @@ static int compare_ranges(const void *a, const void *b)
     return one->begin < other->begin ? -1 : one->begin > other->begin;
 }
 
-/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm. */
+/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm.
+ */
 static void list_counted(struct erg_optimizer *optimizer)
 {
     const struct erg_weight_spans *spans = optimizer->options.spans;
@@ -219,7 +220,8 @@ static int sum_over_tensor(struct erg_optimizer *optimizer, const struct erg_wei
                     : 0;
 }
 
-/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two. */
+/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two.
+ */
 static int sum_tied(struct erg_optimizer *optimizer, const struct erg_weight_bucket *bucket,
                     struct erg_error *err)
 {

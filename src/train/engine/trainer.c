@@ -93,8 +93,8 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
     float *state = erg_xcalloc(weights->state, sizeof *state);
     int result = 0;
     if (strcmp(folder, "random") == 0)
-        erg_initialize(state, weights, &trainer->spans, trainer->job->model,
-                       trainer->training->seed);
+        result = erg_initialize(state, weights, &trainer->spans, trainer->job->model,
+                                trainer->training->seed, err);
     else
         result =
             erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
