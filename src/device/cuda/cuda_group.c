@@ -1,8 +1,11 @@
 /* Exchanges between the GPUs of ranks, by NCCL. */
+#define _DEFAULT_SOURCE /* setenv */
+
 #include "device/cuda/cuda_group.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "device/cuda/cuda.h"
 #include "device/cuda/cuda_internal.h"
 
 #include <nccl.h>
@@ -32,6 +35,8 @@ struct erg_cuda_groups {
                                    ncclComm_t, cudaStream_t);
     ncclResult_t (*send)(const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
     ncclResult_t (*receive)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
+    ncclResult_t (*start)(void);
+    ncclResult_t (*end)(void);
 };
 
 static int check(const struct erg_cuda_groups *groups, ncclResult_t result, const char *what,
@@ -56,8 +61,13 @@ int erg_cuda_groups_open(struct erg_cuda_groups **out, struct erg_rendezvous *re
         {"ncclReduceScatter", offsetof(struct erg_cuda_groups, reduce_scatter)},
         {"ncclSend", offsetof(struct erg_cuda_groups, send)},
         {"ncclRecv", offsetof(struct erg_cuda_groups, receive)},
+        {"ncclGroupStart", offsetof(struct erg_cuda_groups, start)},
+        {"ncclGroupEnd", offsetof(struct erg_cuda_groups, end)},
     };
     struct erg_cuda_groups *groups = erg_xcalloc(1, sizeof *groups);
+    /* Connections are made with their communicator: a first call that waits for its peer to make
+     * them would let stages wait for each other. */
+    setenv("NCCL_RUNTIME_CONNECT", "0", 1);
     groups->rendezvous = rendezvous;
     if (erg_cuda_library_open("libnccl.so.2", groups, entries, sizeof entries / sizeof *entries,
                               err)) {
@@ -94,6 +104,36 @@ static int exchange_names(struct erg_cuda_groups *groups, bool names, ncclUnique
     return erg_rendezvous_all_gather(groups->rendezvous, &own, sizeof own, all, PATIENCE_S, err);
 }
 
+/* Messages between two ranks connect when the first one is sent: both send one now. */
+static int connect_pair(struct erg_cuda_groups *groups, const struct erg_group *group,
+                        struct erg_error *err)
+{
+    enum { BYTES = 256 };
+    char *memory = NULL;
+    struct CUstream_st *stream = NULL;
+    int result = erg_cuda_alloc((void **)&memory, 2 * BYTES, err) ||
+                         erg_cuda_stream_new(&stream, false, err) ||
+                         erg_cuda_fill(memory, 0, 2 * BYTES, stream, err)
+                     ? -1
+                     : 0;
+    if (result == 0) {
+        ncclResult_t status = groups->start();
+        if (status == ncclSuccess)
+            status = groups->send(memory, BYTES, ncclChar, !group->place, group->comm, stream);
+        if (status == ncclSuccess)
+            status = groups->receive(memory + BYTES, BYTES, ncclChar, !group->place, group->comm,
+                                     stream);
+        ncclResult_t ended = groups->end();
+        result = check(groups, status == ncclSuccess ? ended : status, "connecting two ranks", err);
+    }
+    if (result == 0)
+        result = erg_cuda_groups_wait(groups, stream, err);
+    if (stream)
+        erg_cuda_stream_free(stream);
+    erg_cuda_free(memory);
+    return result;
+}
+
 int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_group **out, const int *ranks,
                        size_t count, struct erg_error *err)
 {
@@ -112,6 +152,8 @@ int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_group **out, c
             "making a communicator", err);
         group->next = groups->first;
         groups->first = *out = group;
+        if (result == 0 && count == 2)
+            result = connect_pair(groups, group, err);
     }
     free(names);
     return erg_rendezvous_agree(groups->rendezvous, result, err);
