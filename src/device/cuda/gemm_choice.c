@@ -235,6 +235,8 @@ static int time_finalists(struct search *s, double once, struct erg_error *err)
             if (erg_gemm_trial_time(&s->trial, &s->items[i].algorithm, lead, repeats, &ms, err))
                 return -1;
             s->items[i].ms += ms / ROUNDS;
+            erg_progress("the fastest products", (size_t)round * s->count + i + 1,
+                         ROUNDS * s->count);
         }
     qsort(s->items, s->count, sizeof *s->items, by_time);
     return 0;
