@@ -47,6 +47,7 @@ static int make_job(void **state)
     (void)state;
     char text[4000] = "";
     struct erg_error err;
+    setenv("ERGON_POWERCAP", "/nonexistent", 1);
     if (make_folder(state) != 0 || erg_dir_make(in_folder("model"), &err) != 0)
         return -1;
     while (strlen(text) < 3000)
@@ -74,6 +75,9 @@ static void model_learns_and_its_log_is_kept(void **state)
         last = json_number_value(json_object_get(object, "loss"));
         first = lines ? first : last;
         assert_true(json_is_null(json_object_get(object, "energy_j")));
+        assert_true(json_is_null(json_array_get(json_object_get(object, "power_w"), 0)));
+        assert_int_equal(json_integer_value(json_object_get(object, "samples")),
+                         4 * json_integer_value(json_object_get(object, "step")));
         assert_true(json_integer_value(json_object_get(object, "memory_bytes")) > 100000);
         assert_int_equal(json_integer_value(json_object_get(object, "tokens")),
                          64 * json_integer_value(json_object_get(object, "step")));
@@ -83,10 +87,66 @@ static void model_learns_and_its_log_is_kept(void **state)
     assert_near(first, log(257), 0.1);
     assert_true(last < 1.5);
     free(text);
+    assert_ok(erg_file_read(in_folder("run/report.html"), 0, &text, NULL, &err), &err);
+    assert_non_null(strstr(text, "\"schema\":\"ergon.training\""));
+    assert_non_null(strstr(text, "\"step\":[1.0,2.0,3.0,10.0,20.0,30.0,40.0,50.0,60.0]"));
+    free(text);
     check(1, "metrics.jsonl': this file is there already",
           "train @/job.yaml -o @/run -n 1 --fresh");
     check(1, "/model.safetensors': this file is there already",
           "train @/job.yaml -n 1 -q --export @/trained");
+}
+
+/* The powercap tree counts while the run goes on: its energy is on the line, in the log and on the
+ * page. */
+static void energy_of_the_cpu_is_logged(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    assert_ok(erg_dir_make(in_folder("powercap/intel-rapl:0"), &err), &err);
+    write_text("powercap/intel-rapl:0/name", "package-0\n");
+    write_text("powercap/intel-rapl:0/max_energy_range_uj", "262143328850\n");
+    write_text("powercap/intel-rapl:0/energy_uj", "1000000\n");
+    struct erg_text longer = {0}; /* steps, so that the counter moves in each window */
+    const char *at = strstr(job, "microbatches: 2\n");
+    erg_text_add_bytes(&longer, job, (size_t)(at - job));
+    erg_text_printf(&longer, "microbatches: 32\n%s", at + strlen("microbatches: 2\n"));
+    write_text("longer.yaml", longer.data);
+    erg_text_release(&longer);
+    struct erg_text command = with_folder(
+        "train @/longer.yaml --dtype float32 -o @/measured -n 40 2>@/lines & train=$!; uj=1000000; "
+        "while kill -0 $train 2>/dev/null; do uj=$((uj + 2000000)); "
+        "echo $uj >@/powercap/intel-rapl:0/next; "
+        "mv @/powercap/intel-rapl:0/next @/powercap/intel-rapl:0/energy_uj; sleep 0.01; done; "
+        "wait $train");
+    setenv("ERGON_POWERCAP", in_folder("powercap"), 1);
+    check_program(command.data, 0, "trained 40 steps");
+    setenv("ERGON_POWERCAP", "/nonexistent", 1);
+    erg_text_release(&command);
+    char *text;
+    assert_ok(erg_file_read(in_folder("measured/metrics.jsonl"), 0, &text, NULL, &err), &err);
+    double sum_j = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *object = json_loads(line, 0, NULL);
+        double energy_j = json_number_value(json_object_get(object, "energy_j"));
+        double tokens = 1024 * json_number_value(json_object_get(object, "window_steps"));
+        assert_true(json_number_value(json_object_get(object, "energy_uncertainty_j")) >= 0);
+        assert_near(json_number_value(json_object_get(object, "j_per_token")), energy_j / tokens,
+                    1e-9);
+        assert_true(json_is_null(json_object_get(object, "mfu")));
+        sum_j += energy_j;
+        json_decref(object);
+    }
+    free(text);
+    assert_true(sum_j >= 2);
+    assert_ok(erg_file_read(in_folder("measured/report.html"), 0, &text, NULL, &err), &err);
+    const char *total = strstr(text, "\"energy_j\":");
+    assert_non_null(total);
+    assert_close(strtod(total + strlen("\"energy_j\":"), NULL), sum_j, 1e-6);
+    free(text);
+    assert_ok(erg_file_read(in_folder("lines"), 0, &text, NULL, &err), &err);
+    assert_non_null(strstr(text, " W"));
+    free(text);
 }
 
 /* Loading what was exported and exporting it again is the identity. */
@@ -97,8 +157,10 @@ static void export_comes_back(void **state)
     struct erg_job *loaded;
     struct erg_trainer *trainer;
     assert_ok(erg_job_load(&loaded, in_folder("job.yaml"), NULL, &err), &err);
-    struct erg_backend *backend = erg_host_open(&(struct erg_host_options){.float32 = true});
-    struct erg_trainer_options options = {backend, loaded, in_folder("trained")};
+    struct erg_backend *backend;
+    assert_ok(erg_host_open(&backend, &(struct erg_host_options){.float32 = true}, &err), &err);
+    struct erg_trainer_options options = {
+        .backend = backend, .job = loaded, .init = in_folder("trained"), .world = 1};
     assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
     assert_ok(erg_trainer_export(trainer, in_folder("again"), false, &err), &err);
     erg_trainer_close(trainer);
@@ -118,13 +180,14 @@ static void results_are_waited_for(void **state)
     double losses[3], norms[3];
     assert_ok(erg_job_load(&loaded, in_folder("job.yaml"), NULL, &err), &err);
     for (uint64_t seed = 0; seed < 3; seed++) {
-        struct erg_backend *backend = erg_host_open(&(struct erg_host_options){.seed = seed});
-        struct erg_trainer_options options = {backend, loaded, NULL};
+        struct erg_backend *backend;
+        assert_ok(erg_host_open(&backend, &(struct erg_host_options){.seed = seed}, &err), &err);
+        struct erg_trainer_options options = {.backend = backend, .job = loaded, .world = 1};
         struct erg_trainer *trainer;
         struct erg_train_step step;
         assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
         for (int i = 0; i < 3; i++)
-            assert_ok(erg_trainer_step(trainer, &step, &err), &err);
+            assert_ok(erg_trainer_step(trainer, 0, &step, &err), &err);
         losses[seed] = step.loss;
         norms[seed] = step.gradient_norm;
         erg_trainer_close(trainer);
@@ -204,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model_learns_and_its_log_is_kept),
+        cmocka_unit_test(energy_of_the_cpu_is_logged),
         cmocka_unit_test(export_comes_back),
         cmocka_unit_test(results_are_waited_for),
         cmocka_unit_test(wrong_checkpoints_are_named),

@@ -8,7 +8,8 @@ enum { SEEDS = 20 };
 static char copied(uint64_t seed, bool waits)
 {
     struct erg_error err;
-    struct erg_backend *host = erg_host_open(&(struct erg_host_options){.seed = seed});
+    struct erg_backend *host;
+    assert_ok(erg_host_open(&host, &(struct erg_host_options){.seed = seed}, &err), &err);
     const struct erg_backend_table *table = host->table;
     struct erg_stream *writer, *reader;
     struct erg_event *written;

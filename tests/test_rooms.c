@@ -46,6 +46,7 @@ static const char *const rooms[] = {
     "train/files",
     "train/checkpoint",
     "train/engine",
+    "train/log",
     "cluster",
     "cluster/traces",
     "cluster/schedule",

@@ -135,17 +135,17 @@ static float *put_together(const struct erg_model *model, long tensor, uint64_t 
     float *whole = NULL;
     *count = 0;
     for (long place = 0; place < tensor; place++) {
-        struct erg_weights_request request = {model,         tensor, place, 0,
-                                              model->layers, true,   true,  1};
+        struct erg_layer_range layers = {0, model->layers};
+        struct erg_weights_request request = {model, tensor, place, &layers, 1, true, true, 1, 0};
         struct erg_weights weights;
         struct erg_weight_spans spans;
         erg_weights_init(&weights, &request);
         erg_weight_spans_init(&spans, &weights, &request);
         float *values = erg_xcalloc(weights.elements, sizeof *values);
-        erg_initialize(values, &weights, &spans, model, seed);
+        struct erg_error err;
+        assert_ok(erg_initialize(values, &weights, &spans, model, seed, &err), &err);
         for (size_t i = 0; i < spans.count; i++) {
             const struct erg_weight_span *span = &spans.items[i];
-            const struct erg_weight *weight = &weights.items[span->weight];
             if (strcmp(span->name, name) != 0)
                 continue;
             *count = span->shape[0] * (span->dimensions == 2 ? span->shape[1] : 1);
@@ -154,7 +154,7 @@ static float *put_together(const struct erg_model *model, long tensor, uint64_t 
             for (size_t row = 0; row < span->rows; row++)
                 for (size_t column = 0; column < span->columns; column++)
                     whole[erg_weight_span_there(span, row, column)] =
-                        values[weight->offset + erg_weight_span_here(span, weight, row, column)];
+                        values[erg_weight_span_here(span, row, column)];
         }
         free(values);
         erg_weight_spans_release(&spans);

@@ -138,6 +138,46 @@ static void test_energy_of_a_second(void **state)
     check_some_attempt(check_energy_of_a_second);
 }
 
+/* A window that goes on is looked at without a wait: energy within what is stated, also while the
+ * load changes. Returns whether no look took as long as a step of a counter. */
+static bool check_looks_at_an_open_window(void)
+{
+    struct erg_meter *meter = open_meter(loads);
+    struct erg_window_result result;
+    size_t looks = 0, covered = 0;
+    int64_t longest_ns = 0;
+    sleep_until(1.6);
+    struct erg_window *window = erg_window_begin(meter);
+    for (int i = 1; i <= 8; i++) {
+        sleep_until(1.6 + 0.29 * i);
+        int64_t start_ns = erg_now_ns();
+        erg_window_look(window, &result);
+        longest_ns = erg_now_ns() - start_ns > longest_ns ? erg_now_ns() - start_ns : longest_ns;
+        assert_near(result.time_s, 0.29 * i, 0.25);
+        assert_int_equal(result.energy_gpus, GPUS);
+        for (unsigned gpu = 0; gpu < GPUS; gpu++, looks++) {
+            const struct erg_window_gpu *at = &result.gpu[gpu];
+            assert_false(at->lost);
+            covered += fabs(at->energy_j - truth_of(gpu, &result)) <= at->uncertainty_j;
+        }
+    }
+    double look_j = result.gpu[2].energy_j, uncertainty_j = result.gpu[2].uncertainty_j;
+    assert_int_equal(result.gpu[2].quality, ERG_ENERGY_MEASURED);
+    assert_near(result.gpu[2].sm_clock_mean_mhz, 1980, 1e-6);
+    assert_near(look_j, 690 * result.time_s, fmax(2 * uncertainty_j, 0.02 * look_j));
+    erg_window_end(window, &result);
+    assert_true(result.gpu[2].energy_j > look_j - uncertainty_j);
+    close_meter(meter);
+    return longest_ns < 20000000 && (double)covered >= 0.95 * (double)looks &&
+           uncertainty_j < 0.03 * look_j;
+}
+
+static void test_looks_at_an_open_window(void **state)
+{
+    (void)state;
+    check_some_attempt(check_looks_at_an_open_window);
+}
+
 /* Short windows are estimates, and their uncertainty says how good. */
 static void test_short_windows(void **state)
 {
@@ -432,6 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_energy_of_a_second),
+        cmocka_unit_test(test_looks_at_an_open_window),
         cmocka_unit_test(test_short_windows),
         cmocka_unit_test(test_a_slow_gpu),
         cmocka_unit_test(test_without_counters),

@@ -17,7 +17,8 @@ static inline void read_device(struct erg_trainer *trainer, void *to, const void
     assert_ok(backend->table->stream_wait(backend, trainer->stream, &err), &err);
 }
 
-/* All elements of a checkpoint's tensor, of masters or gradients [elements of all]. */
+/* All elements of a checkpoint's tensor, of masters or gradients of a run on one rank, where the
+ * state is all weights. */
 static inline void read_tensor(struct erg_trainer *trainer, const float *from, const char *name,
                                float *values)
 {
@@ -27,14 +28,13 @@ static inline void read_tensor(struct erg_trainer *trainer, const float *from, c
     read_device(trainer, all, from, bytes);
     for (size_t i = 0; i < trainer->spans.count; i++) {
         const struct erg_weight_span *span = &trainer->spans.items[i];
-        const struct erg_weight *weight = &trainer->weights->items[span->weight];
         if (strcmp(span->name, name) != 0)
             continue;
         found = true;
         for (size_t row = 0; row < span->rows; row++)
             for (size_t column = 0; column < span->columns; column++)
                 values[erg_weight_span_there(span, row, column)] =
-                    all[weight->offset + erg_weight_span_here(span, weight, row, column)];
+                    all[erg_weight_span_here(span, row, column)];
     }
     free(all);
     if (!found)
@@ -51,9 +51,12 @@ static inline void read_logits(struct erg_trainer *trainer, int32_t *ids, float 
     struct erg_error err;
     assert_int_equal(trainer->options.backend->element_bytes, sizeof(float));
     read_device(trainer, trainer->ids, ids, tokens * sizeof *ids);
-    assert_ok(erg_stage_forward(trainer->stage, 0, &microbatch, trainer->stream, &err), &err);
+    size_t pass = erg_stage_pass(trainer->stage, 0);
+    assert_ok(
+        erg_stage_forward(trainer->stage, pass, &microbatch, NULL, NULL, trainer->stream, &err),
+        &err);
     float *all = erg_xmalloc(tokens * columns * sizeof *all);
-    read_device(trainer, all, trainer->stage->logits, tokens * columns * sizeof *all);
+    read_device(trainer, all, trainer->stage->head_sets[0].logits, tokens * columns * sizeof *all);
     for (size_t i = 0; i < tokens * words; i++)
         logits[i] = all[i / words * columns + i % words];
     free(all);

@@ -128,6 +128,13 @@ struct erg_window *erg_window_begin(struct erg_meter *meter);
  */
 void erg_window_end(struct erg_window *window, struct erg_window_result *result);
 
+/*
+ * What is known of a window that goes on, as if it ended when this is called. Does not wait: since
+ * the latest step of its counter a GPU is taken to go on as its power was read last, and half of
+ * that is uncertain. As often as wanted.
+ */
+void erg_window_look(const struct erg_window *window, struct erg_window_result *result);
+
 /* Drops a window without a result. */
 void erg_window_cancel(struct erg_window *window);
 

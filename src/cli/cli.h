@@ -49,6 +49,8 @@ void erg_terminal_finish(void);
 void erg_terminal_print(FILE *out, const char *text);
 /* Prints a message as one line of standard error, line breaks of names shown as "\x0a". */
 void erg_terminal_message(const char *text);
+/* The same in place of the progress bar, which comes back with the next progress. */
+void erg_terminal_line(const char *text);
 /* Does so for all of standard output from here on. */
 void erg_terminal_guard_output(void);
 

@@ -162,8 +162,10 @@ int main(int argc, char **argv)
                           "expected room for it and a reader.");
     if (result == 0)
         return ERG_OK;
-    fputs("ergon: ", stderr);
-    erg_terminal_message(err.message);
+    if (*err.message) { /* else another rank says it */
+        fputs("ergon: ", stderr);
+        erg_terminal_message(err.message);
+    }
     if (err.status == ERG_INTERRUPTED && erg_interrupted())
         return 128 + erg_interrupt_signal(); /* as a shell says it */
     return err.status ? (int)err.status : ERG_FAILED;

@@ -8,6 +8,7 @@
 #include "launch/launch.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,14 @@ static void wipe_bar(void)
     terminal.bar_shown = false;
 }
 
+void erg_terminal_line(const char *text)
+{
+    pthread_mutex_lock(&terminal.lock);
+    wipe_bar();
+    erg_terminal_message(text);
+    pthread_mutex_unlock(&terminal.lock);
+}
+
 static void show_message(void *context, enum erg_log_level level, const char *text)
 {
     (void)context;
@@ -173,6 +182,15 @@ static void show_message(void *context, enum erg_log_level level, const char *te
     pthread_mutex_unlock(&terminal.lock);
 }
 
+static void show_left(double seconds)
+{
+    long whole = lround(seconds);
+    if (whole < 600)
+        fprintf(stderr, ", %ld s left", whole);
+    else
+        fprintf(stderr, ", %ld:%02ld:%02ld left", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
 static void draw_bar(const struct task *task, size_t done, size_t total, double elapsed_s)
 {
     enum { WIDTH = 24 };
@@ -185,7 +203,7 @@ static void draw_bar(const struct task *task, size_t done, size_t total, double 
                 "========================", (int)(WIDTH - filled), "", done, total);
         size_t steps = done - task->first_done;
         if (steps && done < total)
-            fprintf(stderr, ", %.0f s left", elapsed_s / (double)steps * (double)(total - done));
+            show_left(elapsed_s / (double)steps * (double)(total - done));
     }
     fflush(stderr);
     terminal.bar_shown = true;

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ALIGNMENT = 256 };
 
@@ -29,16 +30,34 @@ int erg_stage_check(const struct erg_model *model, struct erg_error *err)
         model->name, lack);
 }
 
+/* ---- sizes ---- */
+
+static void copy_chunks(struct erg_stage *stage)
+{
+    struct erg_weights_request *request = &stage->options.weights;
+    stage->chunks = erg_xcalloc(request->chunk_count, sizeof *stage->chunks);
+    stage->chunk_first = erg_xcalloc(request->chunk_count, sizeof *stage->chunk_first);
+    for (size_t i = 0; i < request->chunk_count; i++) {
+        stage->chunks[i] = request->chunks[i];
+        stage->chunk_first[i] = stage->layers;
+        stage->layers += (size_t)request->chunks[i].count;
+    }
+    request->chunks = stage->chunks;
+}
+
 static void measure(struct erg_stage *stage, const struct erg_stage_options *options)
 {
     const struct erg_model *model = options->weights.model;
     size_t t = (size_t)options->weights.tensor, place = (size_t)options->weights.place;
     stage->options = *options;
+    copy_chunks(stage);
     stage->model = model;
     stage->element = options->backend->element_bytes;
-    stage->layers = (size_t)options->weights.layers;
-    stage->sequence = (size_t)options->sequence;
+    stage->ranks = t;
+    stage->context = (size_t)options->context;
+    stage->sequence = (size_t)options->sequence / stage->context;
     stage->tokens = (size_t)options->sequences * stage->sequence;
+    stage->rows = options->sequence_parallel ? stage->tokens / t : stage->tokens;
     stage->hidden = (size_t)model->hidden;
     stage->ffn = (size_t)model->ffn / t;
     stage->fc1_width = model->gated ? 2 * stage->ffn : stage->ffn;
@@ -50,12 +69,18 @@ static void measure(struct erg_stage *stage, const struct erg_stage_options *opt
     stage->attn_row = stage->heads * stage->head_dim;
     stage->words = (size_t)erg_model_padded_vocabulary(model, options->weights.tensor) / t;
     stage->first_word = place * stage->words;
-    size_t vocabulary = (size_t)model->vocab;
+    size_t vocabulary = (size_t)erg_model_words(model);
     size_t rest = stage->first_word < vocabulary ? vocabulary - stage->first_word : 0;
     stage->valid_words = rest < stage->words ? rest : stage->words;
-    erg_weights_init(&stage->weights, &options->weights);
+    stage->positions_count = stage->rows < stage->sequence ? stage->rows : stage->sequence;
+    erg_weights_init(&stage->weights, &stage->options.weights);
     stage->layer = erg_xcalloc(stage->layers, sizeof *stage->layer);
-    stage->activations = erg_xcalloc(options->slots * stage->layers, sizeof *stage->activations);
+    const struct erg_stage_room *room = &options->room;
+    stage->sets = erg_xcalloc(room->passes + room->layers, sizeof *stage->sets);
+    stage->head_sets = erg_xcalloc(room->heads + 1, sizeof *stage->head_sets);
+    stage->passes = erg_xcalloc(room->inputs, sizeof *stage->passes);
+    for (size_t i = 0; i < room->inputs; i++)
+        stage->passes[i].layers = erg_xcalloc(stage->layers, sizeof *stage->passes[i].layers);
 }
 
 /* ---- memory ---- */
@@ -69,53 +94,95 @@ static void take(struct erg_stage *stage, struct erg_stage_memory *memory, void 
     memory->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static void take_activations(struct erg_stage *stage, struct erg_stage_memory *memory,
-                             struct erg_stage_activations *act)
+static size_t norm_bytes(const struct erg_stage *stage)
 {
-    size_t rows = stage->tokens * stage->element, floats = stage->tokens * sizeof(float);
-    size_t norm = floats * (stage->model->layer_norm ? 2 : 1), h = stage->hidden;
-    take(stage, memory, &act->x_a, "layer input", rows * h);
-    take(stage, memory, &act->n_a, "norm before attention", rows * h);
-    take(stage, memory, &act->qkv, "queries, keys, values", rows * stage->qkv_row);
+    return stage->rows * sizeof(float) * (stage->model->layer_norm ? 2 : 1);
+}
+
+static void take_activations(struct erg_stage *stage, struct erg_stage_memory *memory,
+                             struct erg_stage_activations *act, bool first)
+{
+    size_t tokens = stage->tokens * stage->element, h = stage->rows * stage->hidden * stage->element;
+    if (!first)
+        take(stage, memory, &act->x_a, "layer input", h);
+    take(stage, memory, &act->n_a, "norm before attention", h);
+    take(stage, memory, &act->qkv, "queries, keys, values", tokens * stage->qkv_row);
     act->rotated = act->qkv;
     if (stage->model->qk_norm)
-        take(stage, memory, &act->rotated, "rotated queries and keys", rows * stage->qkv_row);
-    take(stage, memory, &act->attn, "attention", rows * stage->attn_row);
-    take(stage, memory, &act->x_m, "MLP input", rows * h);
-    take(stage, memory, &act->n_m, "norm before MLP", rows * h);
-    take(stage, memory, &act->fc1, "MLP's first product", rows * stage->fc1_width);
-    take(stage, memory, &act->act, "MLP's activation", rows * stage->ffn);
-    take(stage, memory, &act->stats_a, "statistics of norms", norm);
-    take(stage, memory, &act->stats_m, "statistics of norms", norm);
-    take(stage, memory, &act->stats, "statistics of attention", floats * stage->heads);
+        take(stage, memory, &act->rotated, "rotated queries and keys", tokens * stage->qkv_row);
+    take(stage, memory, &act->attn, "attention", tokens * stage->attn_row);
+    take(stage, memory, &act->x_m, "MLP input", h);
+    take(stage, memory, &act->n_m, "norm before MLP", h);
+    take(stage, memory, &act->fc1, "MLP's first product", tokens * stage->fc1_width);
+    take(stage, memory, &act->act, "MLP's activation", tokens * stage->ffn);
+    take(stage, memory, &act->stats_a, "statistics of norms", norm_bytes(stage));
+    take(stage, memory, &act->stats_m, "statistics of norms", norm_bytes(stage));
+    take(stage, memory, &act->stats, "statistics of attention",
+         stage->tokens * sizeof(float) * stage->heads);
+}
+
+static void take_head(struct erg_stage *stage, struct erg_stage_memory *memory,
+                      struct erg_stage_head *head)
+{
+    size_t floats = stage->tokens * sizeof(float), h = stage->rows * stage->hidden * stage->element;
+    take(stage, memory, &head->output, "output", h);
+    take(stage, memory, &head->n_final, "final norm", h);
+    take(stage, memory, &head->stats_final, "statistics of norms", norm_bytes(stage));
+    take(stage, memory, &head->logits, "logits", stage->tokens * stage->words * stage->element);
+    take(stage, memory, &head->log_sum, "statistics of the loss", floats);
+    take(stage, memory, &head->loss_stats, "statistics of the loss", 3 * floats * stage->ranks);
+}
+
+static void take_passes(struct erg_stage *stage, struct erg_stage_memory *memory)
+{
+    const struct erg_stage_room *room = &stage->options.room;
+    size_t h = stage->rows * stage->hidden * stage->element;
+    for (size_t i = 0; i < room->inputs; i++)
+        take(stage, memory, &stage->passes[i].input, "layer input", h);
+    for (size_t i = 0; i < room->passes + room->layers; i++)
+        take_activations(stage, memory, &stage->sets[i], i < room->passes);
+    for (size_t i = 0; i < room->heads && stage->options.weights.head; i++)
+        take_head(stage, memory, &stage->head_sets[i]);
+}
+
+static void take_context(struct erg_stage *stage, struct erg_stage_memory *memory)
+{
+    size_t own = stage->tokens * 2 * stage->kv_heads * stage->head_dim * stage->element;
+    size_t all = own * stage->context;
+    take(stage, memory, &stage->kv_own, "keys and values of a context rank", own);
+    take(stage, memory, &stage->kv_ranks, "keys and values of context ranks", all);
+    take(stage, memory, &stage->kv, "keys and values of context ranks", all);
+    take(stage, memory, &stage->d_kv, "gradients of keys and values", all);
+    take(stage, memory, &stage->d_kv_low, "gradients of keys and values", all);
 }
 
 static void take_shared(struct erg_stage *stage, struct erg_stage_memory *memory)
 {
-    size_t rows = stage->tokens * stage->element, floats = stage->tokens * sizeof(float);
-    size_t h = stage->hidden;
-    take(stage, memory, &stage->reduce, "what a half of a layer adds", rows * h);
-    take(stage, memory, &stage->output, "output", rows * h);
-    take(stage, memory, &stage->d_stream[0], "gradients of the stream", rows * h);
-    take(stage, memory, &stage->d_stream[1], "gradients of the stream", rows * h);
-    take(stage, memory, &stage->d_mid, "gradients of the stream", rows * h);
-    take(stage, memory, &stage->d_act, "gradients of the MLP", rows * stage->ffn);
-    take(stage, memory, &stage->d_fc1, "gradients of the MLP", rows * stage->fc1_width);
-    take(stage, memory, &stage->d_attn, "gradients of attention", rows * stage->attn_row);
-    take(stage, memory, &stage->d_qkv, "gradients of attention", rows * stage->qkv_row);
+    size_t tokens = stage->tokens * stage->element, h = stage->rows * stage->hidden * stage->element;
+    take(stage, memory, &stage->reduce, "what a half of a layer adds", h);
+    stage->partial = stage->reduce;
+    if (stage->options.sequence_parallel) {
+        take(stage, memory, &stage->partial, "terms of a sum over tensor ranks",
+             tokens * stage->hidden);
+        take(stage, memory, &stage->gathered, "stream of all tensor ranks",
+             tokens * stage->hidden);
+    }
+    take(stage, memory, &stage->d_stream[0], "gradients of the stream", h);
+    take(stage, memory, &stage->d_stream[1], "gradients of the stream", h);
+    take(stage, memory, &stage->d_mid, "gradients of the stream", h);
+    take(stage, memory, &stage->d_act, "gradients of the MLP", tokens * stage->ffn);
+    take(stage, memory, &stage->d_fc1, "gradients of the MLP", tokens * stage->fc1_width);
+    take(stage, memory, &stage->d_attn, "gradients of attention", tokens * stage->attn_row);
+    take(stage, memory, &stage->d_qkv, "gradients of attention", tokens * stage->qkv_row);
+    if (stage->context > 1)
+        take_context(stage, memory);
     if (!stage->model->learned_positions)
         take(stage, memory, &stage->rope_table, "angles of positions",
              stage->sequence * stage->head_dim * sizeof(float));
+    else if (stage->context > 1 || stage->positions_count < stage->sequence)
+        take(stage, memory, &stage->place_of, "positions",
+             stage->positions_count * sizeof(int32_t));
     take(stage, memory, &stage->scratch, "scratch of kernels", stage->scratch_bytes);
-    if (!stage->options.weights.head)
-        return;
-    take(stage, memory, &stage->n_final, "final norm", rows * h);
-    take(stage, memory, &stage->stats_final, "statistics of norms",
-         floats * (stage->model->layer_norm ? 2 : 1));
-    take(stage, memory, &stage->logits, "logits", rows * stage->words);
-    take(stage, memory, &stage->log_sum, "statistics of the loss", floats);
-    take(stage, memory, &stage->loss_stats, "statistics of the loss",
-         3 * floats * (size_t)stage->options.weights.tensor);
 }
 
 static void lay_out(struct erg_stage *stage, struct erg_stage_memory *memory)
@@ -124,8 +191,7 @@ static void lay_out(struct erg_stage *stage, struct erg_stage_memory *memory)
     size_t elements = stage->weights.elements;
     take(stage, memory, &stage->values, "weights", elements * stage->element);
     take(stage, memory, &stage->all_gradients, "gradients", elements * sizeof(float));
-    for (size_t i = 0; i < stage->options.slots * stage->layers; i++)
-        take_activations(stage, memory, &stage->activations[i]);
+    take_passes(stage, memory);
     take_shared(stage, memory);
 }
 
@@ -140,11 +206,12 @@ static void find_weight(const struct erg_stage *stage, long layer, enum erg_tens
 
 static void find_weights(struct erg_stage *stage)
 {
-    for (size_t i = 0; i < stage->layers; i++)
-        for (int tensor = 0; tensor < ERG_LAYER_TENSORS; tensor++)
-            find_weight(stage, stage->options.weights.first_layer + (long)i,
-                        (enum erg_tensor)tensor, &stage->layer[i].values[tensor],
-                        &stage->layer[i].gradients[tensor]);
+    struct erg_stage_layer *layer = stage->layer;
+    for (size_t c = 0; c < stage->options.weights.chunk_count; c++)
+        for (long i = 0; i < stage->chunks[c].count; i++, layer++)
+            for (int tensor = 0; tensor < ERG_LAYER_TENSORS; tensor++)
+                find_weight(stage, stage->chunks[c].first + i, (enum erg_tensor)tensor,
+                            &layer->values[tensor], &layer->gradients[tensor]);
     find_weight(stage, -1, ERG_TENSOR_EMBEDDING, &stage->embedding, &stage->d_embedding);
     find_weight(stage, -1, ERG_TENSOR_POSITIONS, &stage->positions, &stage->d_positions);
     find_weight(stage, -1, ERG_TENSOR_NORM_FINAL, &stage->norm_final, &stage->d_norm_final);
@@ -157,9 +224,15 @@ static int measure_scratch(struct erg_stage *stage, struct erg_error *err);
 
 static void stage_free(struct erg_stage *stage)
 {
-    erg_weights_release(&stage->weights);
+    for (size_t i = 0; i < stage->options.room.inputs; i++)
+        free(stage->passes[i].layers);
+    free(stage->passes);
+    free(stage->head_sets);
+    free(stage->sets);
     free(stage->layer);
-    free(stage->activations);
+    free(stage->chunk_first);
+    free(stage->chunks);
+    erg_weights_release(&stage->weights);
     free(stage);
 }
 
@@ -207,47 +280,188 @@ int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
     return 0;
 }
 
-/* How much scratch the kernels of both passes need. */
+/* How much scratch the kernels of both passes need: chunks differ in the number of layers alone,
+ * but for the ends. */
 static int measure_scratch(struct erg_stage *stage, struct erg_error *err)
 {
     static const int32_t any = 0; /* there are targets */
     struct erg_stage_tokens tokens = {.targets = &any};
+    size_t last = stage->options.weights.chunk_count - 1;
+    int result = 0;
     stage->measures = true;
-    int result = erg_stage_forward(stage, 0, &tokens, NULL, err) ||
-                         erg_stage_backward(stage, 0, &tokens, NULL, err)
+    /* Nobody looks there, but kernels whose weights a model has not are left out. */
+    stage->values = stage->all_gradients = (void *)(uintptr_t)ALIGNMENT;
+    find_weights(stage);
+    for (size_t chunk = 0; chunk <= last && result == 0; chunk += last ? last : 1) {
+        size_t pass = erg_stage_pass(stage, chunk);
+        result = erg_stage_forward(stage, pass, &tokens, NULL, NULL, NULL, err) ||
+                         erg_stage_backward(stage, pass, &tokens, NULL, NULL, NULL, NULL, err)
                      ? -1
                      : 0;
+    }
     stage->measures = false;
     return result;
 }
 
+/* ---- exchanges ---- */
+
+int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
+                       enum erg_exchange_kind kind, bool floats, size_t count, const void *from,
+                       void *to, struct erg_stream *stream, struct erg_error *err)
+{
+    struct erg_backend *backend = stage->options.backend;
+    struct erg_exchange exchange = {kind, floats, count, from, to};
+    return stage->measures ? 0 : backend->table->exchange(backend, group, &exchange, stream, err);
+}
+
+int erg_stage_sum(struct erg_stage *stage, void *to, struct erg_stream *stream,
+                  struct erg_error *err)
+{
+    bool parts = stage->options.sequence_parallel;
+    return stage->ranks == 1
+               ? 0
+               : erg_stage_exchange(stage, stage->options.tensor_group,
+                                    parts ? ERG_EXCHANGE_REDUCE_SCATTER : ERG_EXCHANGE_ALL_REDUCE,
+                                    false, stage->rows * stage->hidden, stage->partial, to, stream,
+                                    err);
+}
+
+int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
+                     struct erg_error *err)
+{
+    bool parts = stage->options.sequence_parallel;
+    *all = parts ? stage->gathered : rows;
+    return parts ? erg_stage_exchange(stage, stage->options.tensor_group, ERG_EXCHANGE_ALL_GATHER,
+                                      false, stage->rows * stage->hidden, rows, *all, stream, err)
+                 : 0;
+}
+
+/* ---- passes ---- */
+
+int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,
+                   enum erg_bucket_kind kind, long layer, struct erg_error *err)
+{
+    for (size_t i = 0; listener && i < stage->weights.buckets.count; i++) {
+        const struct erg_weight_bucket *bucket = &stage->weights.buckets.items[i];
+        if (bucket->kind == kind && (kind != ERG_BUCKET_LAYER || bucket->layer == layer) &&
+            listener->call(listener->context, i, err))
+            return -1;
+    }
+    return 0;
+}
+
+size_t erg_stage_message(const struct erg_stage *stage)
+{
+    return stage->rows * stage->hidden;
+}
+
+size_t erg_stage_pass(struct erg_stage *stage, size_t chunk)
+{
+    size_t i = 0;
+    while (stage->passes[i].open)
+        assert(++i < stage->options.room.inputs);
+    stage->passes[i].open = true;
+    stage->passes[i].chunk = chunk;
+    return i;
+}
+
+void *erg_stage_input(struct erg_stage *stage, size_t pass)
+{
+    return stage->passes[pass].input;
+}
+
+/* The first of [from, to) that is free becomes taken. */
+static struct erg_stage_activations *take_set(struct erg_stage *stage, size_t from, size_t to)
+{
+    while (stage->sets[from].taken)
+        from++;
+    assert(from < to);
+    (void)to;
+    stage->sets[from].taken = true;
+    return &stage->sets[from];
+}
+
+struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t index)
+{
+    struct erg_stage_pass *pass = &stage->passes[index];
+    const struct erg_stage_room *room = &stage->options.room;
+    size_t last = stage->options.weights.chunk_count - 1;
+    for (long i = 0; i < stage->chunks[pass->chunk].count; i++)
+        pass->layers[i] = i ? take_set(stage, room->passes, room->passes + room->layers)
+                            : take_set(stage, 0, room->passes);
+    pass->layers[0]->x_a = pass->input;
+    pass->head = NULL;
+    if (stage->options.weights.head && pass->chunk == last) {
+        pass->head = stage->head_sets;
+        while (pass->head->taken)
+            pass->head++;
+        assert(pass->head < stage->head_sets + room->heads);
+        pass->head->taken = true;
+    }
+    return pass;
+}
+
+void erg_stage_leave(struct erg_stage *stage, size_t index)
+{
+    struct erg_stage_pass *pass = &stage->passes[index];
+    for (long i = 0; i < stage->chunks[pass->chunk].count; i++)
+        pass->layers[i]->taken = false;
+    if (pass->head)
+        pass->head->taken = false;
+    pass->open = false;
+}
+
 /* ---- opening ---- */
 
-static int fill_rope_table(struct erg_stage *stage, struct erg_error *err)
+/* Copies what the host has made, and waits. */
+static int copy_in(struct erg_stage *stage, void *to, const void *from, size_t bytes,
+                   struct erg_error *err)
 {
     struct erg_backend *backend = stage->options.backend;
     struct erg_stream *stream;
+    if (backend->table->stream_new(backend, &stream, err) != 0)
+        return -1;
+    int result = backend->table->copy(backend, to, from, bytes, stream, err) ||
+                         backend->table->stream_wait(backend, stream, err)
+                     ? -1
+                     : 0;
+    backend->table->stream_free(backend, stream);
+    return result;
+}
+
+/* Angles, and where positions are learned which one each row of the stream has. */
+static int fill_positions(struct erg_stage *stage, struct erg_error *err)
+{
     size_t bytes = stage->sequence * stage->head_dim * sizeof(float);
-    if (!stage->rope_table)
-        return 0;
-    float *table = erg_xmalloc(bytes);
-    erg_ops_rope_table(stage->sequence, NULL, stage->head_dim, stage->model->rope_theta,
-                       &stage->model->rope, table);
-    int result = backend->table->stream_new(backend, &stream, err);
-    if (result == 0) {
-        result = backend->table->copy(backend, stage->rope_table, table, bytes, stream, err);
-        if (result == 0)
-            result = backend->table->stream_wait(backend, stream, err);
-        backend->table->stream_free(backend, stream);
+    size_t row = (size_t)stage->options.weights.place * stage->rows;
+    int32_t *positions = erg_xcalloc(stage->sequence, sizeof *positions);
+    if (stage->context > 1)
+        erg_context_positions((size_t)stage->options.sequence, stage->context,
+                              (size_t)stage->options.context_place, positions);
+    else
+        for (size_t i = 0; i < stage->sequence; i++)
+            positions[i] = (int32_t)i;
+    int result = 0;
+    if (stage->rope_table) {
+        float *table = erg_xmalloc(bytes);
+        erg_ops_rope_table(stage->sequence, positions, stage->head_dim, stage->model->rope_theta,
+                           &stage->model->rope, table);
+        result = copy_in(stage, stage->rope_table, table, bytes, err);
+        free(table);
     }
-    free(table);
+    if (stage->place_of)
+        result = copy_in(stage, stage->place_of,
+                         positions + (stage->rows < stage->sequence ? row % stage->sequence : 0),
+                         stage->positions_count * sizeof *positions, err);
+    free(positions);
     return result;
 }
 
 int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *options,
                    struct erg_error *err)
 {
-    assert(options->slots >= 1 && options->weights.layers >= 1);
+    const struct erg_stage_room *room = &options->room;
+    assert(room->passes >= 1 && room->inputs >= room->passes);
     if (erg_stage_check(options->weights.model, err) != 0)
         return -1;
     struct erg_stage *stage;
@@ -266,7 +480,7 @@ int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *optio
         assert(memory.bytes == bytes);
         erg_stage_memory_release(&memory);
         find_weights(stage);
-        result = fill_rope_table(stage, err);
+        result = fill_positions(stage, err);
     }
     if (result != 0) {
         erg_stage_close(stage);
@@ -299,4 +513,9 @@ void *erg_stage_values(const struct erg_stage *stage)
 float *erg_stage_gradients(const struct erg_stage *stage)
 {
     return stage->all_gradients;
+}
+
+size_t erg_stage_query_rows(const struct erg_stage *stage)
+{
+    return stage->attn_row;
 }

@@ -1,13 +1,21 @@
 /*
- * Stage: the layers of a model that one rank trains, on any backend (device/backend.h), with the
- * embedding before and the head and the loss after them where they are its own. It holds weights,
- * gradients, and the activations of as many microbatches as are in flight, each in a slot.
+ * Stage: the layers of a model that one rank trains, on any backend (device/backend.h), in one or
+ * several chunks that are not neighbours in the model, with the embedding before the first and the
+ * head and the loss after the last where they are its own. Tensor ranks hold parts of its matrices,
+ * context ranks parts of its sequences; they exchange within the passes.
  *
- * Everything lies in one piece of memory, at offsets that erg_stage_memory() lists.
+ * A pass is a microbatch on its way through a chunk: the stage holds its activations from the
+ * forward pass to the backward pass. Everything lies in one piece of memory, at offsets that
+ * erg_stage_memory() lists.
  *
- * A pass reads and writes elements; gradients of weights are float and added to what is there. All
- * is queued on one stream. What changes from step to step is read through pointers: ids and
- * targets, and one over the number of targets that count.
+ * Tensors of elements are what passes read and write; gradients of weights are float and added to
+ * what is there. All is queued on one stream. What changes from step to step is read through
+ * pointers: ids and targets, and one over the number of targets that count.
+ *
+ * Sequence parallelism: between the products, where norms are, each tensor rank holds and computes
+ * its share of the tokens alone. Gradients of what is whole on all tensor ranks are then of that
+ * share, and those of norms of heads are of a rank's heads always: their sums over tensor ranks are
+ * the caller's.
  */
 #ifndef ERG_DECODER_STAGE_H
 #define ERG_DECODER_STAGE_H
@@ -17,11 +25,22 @@
 
 struct erg_stage;
 
+/* How much is in flight at most, over all chunks. */
+struct erg_stage_room {
+    size_t passes; /* between the begin of their forward and the end of their backward */
+    size_t layers; /* of those passes, but the first layer of each */
+    size_t inputs; /* passes that are open */
+    size_t heads;  /* passes of the last chunk */
+};
+
 struct erg_stage_options {
-    struct erg_backend *backend;        /* outlives the stage */
-    struct erg_weights_request weights; /* whose model outlives it, too */
-    long sequences, sequence;           /* of a microbatch; tokens of each */
-    size_t slots;                       /* microbatches in flight, at least 1 */
+    struct erg_backend *backend;         /* outlives the stage */
+    struct erg_weights_request weights;  /* whose model outlives it, too */
+    long sequences, sequence;            /* of a microbatch; tokens of each, over context ranks */
+    long context, context_place;         /* the degree, and this rank's place */
+    bool sequence_parallel;
+    struct erg_stage_room room;
+    struct erg_group *tensor_group, *context_group; /* NULL for a degree of 1; outlive the stage */
 };
 
 /* ERG_INFEASIBLE for a model with operations that there are none of here, which it names. */
@@ -37,6 +56,7 @@ struct erg_stage_memory {
     size_t count, capacity;
     size_t bytes; /* of all */
 };
+/* Groups are not looked at. */
 int erg_stage_memory(struct erg_stage_memory *memory, const struct erg_stage_options *options,
                      struct erg_error *err);
 void erg_stage_memory_release(struct erg_stage_memory *memory);
@@ -49,7 +69,21 @@ const struct erg_weights *erg_stage_weights(const struct erg_stage *stage);
 void *erg_stage_values(const struct erg_stage *stage);     /* elements, [weights->elements] */
 float *erg_stage_gradients(const struct erg_stage *stage); /* [weights->elements] */
 
-/* A microbatch, in memory of the device: [sequences * sequence] each. */
+/* Rows of queries in the weight of queries, keys and values. */
+size_t erg_stage_query_rows(const struct erg_stage *stage);
+
+/* Elements that a pass hands to the next stage, or back: [tokens, hidden] of this rank. */
+size_t erg_stage_message(const struct erg_stage *stage);
+
+/*
+ * Opens a pass of a chunk: no more than room for. A pass is a small number, which is free again
+ * when its backward has been queued.
+ */
+size_t erg_stage_pass(struct erg_stage *stage, size_t chunk);
+/* What a pass reads that does not begin with the embedding: to be filled before its forward. */
+void *erg_stage_input(struct erg_stage *stage, size_t pass);
+
+/* A microbatch, in memory of the device: [sequences * sequence / context] each. */
 struct erg_stage_tokens {
     const int32_t *ids, *order; /* of the embedding; order: erg_ops_embedding_order() */
     /* Of the head; negative: does not count. NULL: there are none, and the pass ends with the
@@ -59,10 +93,26 @@ struct erg_stage_tokens {
     float *loss;        /* added to: -log p of the targets times scale */
 };
 
-int erg_stage_forward(struct erg_stage *stage, size_t slot, const struct erg_stage_tokens *tokens,
+/* What is called when a bucket of weights is about to be read for the first time in a forward pass,
+ * or when all that a backward pass adds to its gradients has been queued. */
+struct erg_stage_listener {
+    int (*call)(void *context, size_t bucket, struct erg_error *err);
+    void *context;
+};
+
+/* Writes `output`, elements of a message; NULL where the pass ends with the head. `reads`: NULL, or
+ * who is told of buckets. */
+int erg_stage_forward(struct erg_stage *stage, size_t pass, const struct erg_stage_tokens *tokens,
+                      void *output, const struct erg_stage_listener *reads,
                       struct erg_stream *stream, struct erg_error *err);
-/* After the forward of the same slot; of several slots only the last one's head is kept. */
-int erg_stage_backward(struct erg_stage *stage, size_t slot, const struct erg_stage_tokens *tokens,
+
+/*
+ * Reads the gradient of the output and writes that of the input, messages both; NULL where the pass
+ * ends with the head, and where it begins with the embedding. `adds`: NULL, or who is told of
+ * buckets; of those that all chunks add to, the first chunk tells.
+ */
+int erg_stage_backward(struct erg_stage *stage, size_t pass, const struct erg_stage_tokens *tokens,
+                       void *d_output, void *d_input, const struct erg_stage_listener *adds,
                        struct erg_stream *stream, struct erg_error *err);
 
 #endif

@@ -73,7 +73,7 @@ static bool is_matrix(enum erg_tensor tensor)
     }
 }
 
-/* Adds a weight behind the last one; none of no rows. */
+/* Adds a weight behind the last one; none of no rows. Where it lies is decided later. */
 static void add(struct erg_weights *weights, enum erg_tensor tensor, long layer,
                 struct weight_shape shape)
 {
@@ -85,44 +85,68 @@ static void add(struct erg_weights *weights, enum erg_tensor tensor, long layer,
                                  .rows = shape.rows,
                                  .columns = shape.columns,
                                  .decays = is_matrix(tensor),
-                                 .split = shape.split,
-                                 .offset = weights->elements});
-    weights->elements += rounded_up(shape.rows * shape.columns, ALIGNMENT);
-}
-
-/* What was added since `begin` becomes a bucket. */
-static void close_bucket(struct erg_weights *weights, size_t begin, long ranks)
-{
-    if (begin == weights->elements)
-        return;
-    size_t elements = rounded_up(weights->elements - begin, ALIGNMENT * (size_t)ranks);
-    ERG_PUSH(&weights->buckets, items, (struct erg_weight_bucket){begin, elements});
-    weights->elements = begin + elements;
+                                 .split = shape.split});
 }
 
 static void add_first(struct erg_weights *weights, const struct erg_weights_request *request)
 {
     const struct erg_model *model = request->model;
-    size_t h = (size_t)model->hidden, begin = weights->elements;
+    size_t h = (size_t)model->hidden;
     size_t words = (size_t)(erg_model_padded_vocabulary(model, request->tensor) / request->tensor);
     add(weights, ERG_TENSOR_EMBEDDING, -1, (struct weight_shape){words, h, true});
     if (model->learned_positions)
         add(weights, ERG_TENSOR_POSITIONS, -1,
             (struct weight_shape){(size_t)model->max_positions, h, false});
-    close_bucket(weights, begin, request->ranks);
 }
 
 static void add_last(struct erg_weights *weights, const struct erg_weights_request *request)
 {
     const struct erg_model *model = request->model;
-    size_t h = (size_t)model->hidden, begin = weights->elements;
+    size_t h = (size_t)model->hidden;
     size_t words = (size_t)(erg_model_padded_vocabulary(model, request->tensor) / request->tensor);
     add(weights, ERG_TENSOR_NORM_FINAL, -1, (struct weight_shape){h, 1, false});
     if (model->layer_norm)
         add(weights, ERG_TENSOR_NORM_FINAL_BIAS, -1, (struct weight_shape){h, 1, false});
     if (!model->tied || !request->embedding)
         add(weights, ERG_TENSOR_HEAD, -1, (struct weight_shape){words, h, true});
-    close_bucket(weights, begin, request->ranks);
+}
+
+static enum erg_bucket_kind kind_of(const struct erg_weight *weight)
+{
+    bool of_heads = weight->tensor == ERG_TENSOR_Q_NORM || weight->tensor == ERG_TENSOR_K_NORM;
+    return of_heads                                  ? ERG_BUCKET_HEAD_NORMS
+           : !weight->split                          ? ERG_BUCKET_VECTORS
+           : weight->tensor == ERG_TENSOR_EMBEDDING ? ERG_BUCKET_EMBEDDING
+           : weight->tensor == ERG_TENSOR_HEAD      ? ERG_BUCKET_HEAD
+                                                     : ERG_BUCKET_LAYER;
+}
+
+/* A bucket of the weights of a kind and layer; none where there are none. */
+static void add_bucket(struct erg_weights *weights, enum erg_bucket_kind kind, long layer,
+                       const struct erg_weights_request *request)
+{
+    size_t begin = weights->elements, ranks = (size_t)request->ranks;
+    for (size_t i = 0; i < weights->count; i++) {
+        struct erg_weight *weight = &weights->items[i];
+        if (kind_of(weight) != kind || (kind == ERG_BUCKET_LAYER && weight->layer != layer))
+            continue;
+        weight->bucket = weights->buckets.count;
+        weight->offset = weights->elements;
+        weights->elements += rounded_up(weight->rows * weight->columns, ALIGNMENT);
+    }
+    if (begin == weights->elements)
+        return;
+    size_t elements = rounded_up(weights->elements - begin, ALIGNMENT * ranks);
+    struct erg_weight_bucket bucket = {.kind = kind,
+                                       .layer = layer,
+                                       .offset = begin,
+                                       .elements = elements,
+                                       .share = begin + (size_t)request->share * (elements / ranks),
+                                       .state = weights->state,
+                                       .part = elements / ranks};
+    ERG_PUSH(&weights->buckets, items, bucket);
+    weights->elements = begin + elements;
+    weights->state += bucket.part;
 }
 
 void erg_weights_init(struct erg_weights *weights, const struct erg_weights_request *request)
@@ -130,22 +154,20 @@ void erg_weights_init(struct erg_weights *weights, const struct erg_weights_requ
     *weights = (struct erg_weights){0};
     if (request->embedding)
         add_first(weights, request);
-    for (long layer = request->first_layer; layer < request->first_layer + request->layers;
-         layer++) {
-        size_t begin = weights->elements;
-        for (int tensor = 0; tensor < ERG_LAYER_TENSORS; tensor++)
-            add(weights, (enum erg_tensor)tensor, layer,
-                layer_shape(request, (enum erg_tensor)tensor));
-        close_bucket(weights, begin, request->ranks);
-    }
+    for (size_t c = 0; c < request->chunk_count; c++)
+        for (long i = 0; i < request->chunks[c].count; i++)
+            for (int tensor = 0; tensor < ERG_LAYER_TENSORS; tensor++)
+                add(weights, (enum erg_tensor)tensor, request->chunks[c].first + i,
+                    layer_shape(request, (enum erg_tensor)tensor));
     if (request->head)
         add_last(weights, request);
-    /* A backward pass completes the last one first. */
-    for (size_t i = 0, k = weights->buckets.count; i + 1 < k; i++) {
-        struct erg_weight_bucket swapped = weights->buckets.items[i];
-        weights->buckets.items[i] = weights->buckets.items[--k];
-        weights->buckets.items[k] = swapped;
-    }
+    add_bucket(weights, ERG_BUCKET_HEAD, -1, request);
+    for (size_t c = request->chunk_count; c > 0; c--)
+        for (long i = request->chunks[c - 1].count; i > 0; i--)
+            add_bucket(weights, ERG_BUCKET_LAYER, request->chunks[c - 1].first + i - 1, request);
+    add_bucket(weights, ERG_BUCKET_HEAD_NORMS, -1, request);
+    add_bucket(weights, ERG_BUCKET_VECTORS, -1, request);
+    add_bucket(weights, ERG_BUCKET_EMBEDDING, -1, request);
 }
 
 void erg_weights_release(struct erg_weights *weights)

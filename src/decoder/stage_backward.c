@@ -1,20 +1,59 @@
 /* The backward pass of a stage: which kernel on which tensors. */
 #include "decoder/stage_internal.h"
 
-/* Of a linear y = x weight: the gradient of x, and what is added to those of weight and bias. */
-static int linear_gradients(struct erg_stage *stage, size_t inputs, size_t outputs, void *x,
-                            void *weight, void *d_y, void *d_x, float *d_weight, float *d_bias,
-                            struct erg_stream *stream, struct erg_error *err)
+/* Of a linear y = x weight: the gradient of x. */
+static int input_gradient(struct erg_stage *stage, size_t inputs, size_t outputs, void *d_y,
+                          void *weight, void *d_x, struct erg_stream *stream, struct erg_error *err)
 {
-    struct erg_kernel input = {ERG_KERNEL_LINEAR_INPUT_GRADIENT,
-                               .linear = {stage->tokens, inputs, outputs, d_y, weight, NULL, d_x}};
-    struct erg_kernel matrix = {ERG_KERNEL_LINEAR_WEIGHT_GRADIENT,
+    struct erg_kernel kernel = {ERG_KERNEL_LINEAR_INPUT_GRADIENT,
+                                .linear = {stage->tokens, inputs, outputs, d_y, weight, NULL, d_x}};
+    return erg_stage_launch(stage, &kernel, stream, err);
+}
+
+static int weight_gradient(struct erg_stage *stage, size_t inputs, size_t outputs, void *x,
+                           void *d_y, float *d_weight, struct erg_stream *stream,
+                           struct erg_error *err)
+{
+    struct erg_kernel kernel = {ERG_KERNEL_LINEAR_WEIGHT_GRADIENT,
                                 .linear = {stage->tokens, inputs, outputs, x, d_y, NULL, d_weight}};
-    struct erg_kernel bias = {ERG_KERNEL_BIAS_GRADIENT,
-                              .bias = {stage->tokens, outputs, d_y, d_bias}};
-    return erg_stage_launch(stage, &input, stream, err) ||
-                   erg_stage_launch(stage, &matrix, stream, err) ||
-                   (d_bias && erg_stage_launch(stage, &bias, stream, err))
+    return erg_stage_launch(stage, &kernel, stream, err);
+}
+
+/* Of a bias that is there, over `tokens` rows. */
+static int bias_gradient(struct erg_stage *stage, size_t tokens, size_t width, void *d_y,
+                         float *d_bias, struct erg_stream *stream, struct erg_error *err)
+{
+    struct erg_kernel kernel = {ERG_KERNEL_BIAS_GRADIENT, .bias = {tokens, width, d_y, d_bias}};
+    return d_bias ? erg_stage_launch(stage, &kernel, stream, err) : 0;
+}
+
+/* Through a linear whose input x is the stream's rows and whose output is this rank's: the gradient
+ * of the rows is summed over tensor ranks into `reduce`. */
+static int linear_of_stream_gradients(struct erg_stage *stage, size_t outputs, void *rows,
+                                      void *weight, void *d_y, float *d_weight, float *d_bias,
+                                      struct erg_stream *stream, struct erg_error *err)
+{
+    void *x;
+    return input_gradient(stage, stage->hidden, outputs, d_y, weight, stage->partial, stream,
+                          err) ||
+                   erg_stage_sum(stage, stage->reduce, stream, err) ||
+                   erg_stage_gather(stage, rows, &x, stream, err) ||
+                   weight_gradient(stage, stage->hidden, outputs, x, d_y, d_weight, stream, err) ||
+                   bias_gradient(stage, stage->tokens, outputs, d_y, d_bias, stream, err)
+               ? -1
+               : 0;
+}
+
+/* Through a linear whose input x is this rank's and whose output goes into the stream. */
+static int linear_to_stream_gradients(struct erg_stage *stage, size_t inputs, void *x, void *weight,
+                                      void *d_rows, void *d_x, float *d_weight, float *d_bias,
+                                      struct erg_stream *stream, struct erg_error *err)
+{
+    void *d_y;
+    return erg_stage_gather(stage, d_rows, &d_y, stream, err) ||
+                   input_gradient(stage, inputs, stage->hidden, d_y, weight, d_x, stream, err) ||
+                   weight_gradient(stage, inputs, stage->hidden, x, d_y, d_weight, stream, err) ||
+                   bias_gradient(stage, stage->rows, stage->hidden, d_rows, d_bias, stream, err)
                ? -1
                : 0;
 }
@@ -26,7 +65,7 @@ static int norm_gradient(struct erg_stage *stage, void *sum, void *weight, const
 {
     bool layer = stage->model->layer_norm;
     struct erg_kernel kernel = {layer ? ERG_KERNEL_LAYER_NORM_GRADIENT : ERG_KERNEL_NORM_GRADIENT,
-                                .norm_gradient = {stage->tokens, stage->hidden, sum, weight, stats,
+                                .norm_gradient = {stage->rows, stage->hidden, sum, weight, stats,
                                                   d_out, d_sum, d_in, d_weight, d_bias}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
@@ -42,24 +81,6 @@ static int activation_gradient(struct erg_stage *stage, const struct erg_stage_a
                                                .in = act->fc1,
                                                .d_out = stage->d_act,
                                                .out = stage->d_fc1}};
-    return erg_stage_launch(stage, &kernel, stream, err);
-}
-
-static int attention_gradient(struct erg_stage *stage, const struct erg_stage_activations *act,
-                              struct erg_stream *stream, struct erg_error *err)
-{
-    struct erg_kernel kernel = {
-        ERG_KERNEL_ATTENTION_GRADIENT,
-        .attention = {.shape = erg_stage_attention_shape(stage),
-                      .q = act->rotated,
-                      .k = erg_stage_at(stage, act->rotated, stage->attn_row),
-                      .v = erg_stage_at(stage, act->qkv, stage->values_at),
-                      .out = act->attn,
-                      .stats = act->stats,
-                      .d_out = stage->d_attn,
-                      .d_q = stage->d_qkv,
-                      .d_k = erg_stage_at(stage, stage->d_qkv, stage->attn_row),
-                      .d_v = erg_stage_at(stage, stage->d_qkv, stage->values_at)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
@@ -84,31 +105,30 @@ static int rotation_gradient(struct erg_stage *stage, const struct erg_stage_lay
 }
 
 /* d_out: of the layer's output; d_in: of its input. */
-static int backward_layer(struct erg_stage *stage, size_t slot, size_t index, void *d_out,
-                          void *d_in, struct erg_stream *stream, struct erg_error *err)
+static int backward_layer(struct erg_stage *stage, const struct erg_stage_layer *layer,
+                          const struct erg_stage_activations *act, void *d_out, void *d_in,
+                          struct erg_stream *stream, struct erg_error *err)
 {
-    const struct erg_stage_layer *layer = &stage->layer[index];
     void *const *w = layer->values;
     float *const *d = layer->gradients;
-    const struct erg_stage_activations *act = &stage->activations[slot * stage->layers + index];
-    size_t h = stage->hidden;
-    return linear_gradients(stage, stage->ffn, h, act->act, w[ERG_TENSOR_FC2], d_out, stage->d_act,
-                            d[ERG_TENSOR_FC2], d[ERG_TENSOR_FC2_BIAS], stream, err) ||
+    return linear_to_stream_gradients(stage, stage->ffn, act->act, w[ERG_TENSOR_FC2], d_out,
+                                      stage->d_act, d[ERG_TENSOR_FC2], d[ERG_TENSOR_FC2_BIAS],
+                                      stream, err) ||
                    activation_gradient(stage, act, stream, err) ||
-                   linear_gradients(stage, h, stage->fc1_width, act->n_m, w[ERG_TENSOR_FC1],
-                                    stage->d_fc1, stage->reduce, d[ERG_TENSOR_FC1],
-                                    d[ERG_TENSOR_FC1_BIAS], stream, err) ||
+                   linear_of_stream_gradients(stage, stage->fc1_width, act->n_m, w[ERG_TENSOR_FC1],
+                                              stage->d_fc1, d[ERG_TENSOR_FC1],
+                                              d[ERG_TENSOR_FC1_BIAS], stream, err) ||
                    norm_gradient(stage, act->x_m, w[ERG_TENSOR_NORM_M], act->stats_m, stage->reduce,
                                  d_out, stage->d_mid, d[ERG_TENSOR_NORM_M],
                                  d[ERG_TENSOR_NORM_M_BIAS], stream, err) ||
-                   linear_gradients(stage, stage->attn_row, h, act->attn, w[ERG_TENSOR_PROJ],
-                                    stage->d_mid, stage->d_attn, d[ERG_TENSOR_PROJ],
-                                    d[ERG_TENSOR_PROJ_BIAS], stream, err) ||
-                   attention_gradient(stage, act, stream, err) ||
+                   linear_to_stream_gradients(stage, stage->attn_row, act->attn, w[ERG_TENSOR_PROJ],
+                                              stage->d_mid, stage->d_attn, d[ERG_TENSOR_PROJ],
+                                              d[ERG_TENSOR_PROJ_BIAS], stream, err) ||
+                   erg_stage_attention_gradient(stage, act, stream, err) ||
                    rotation_gradient(stage, layer, act, stream, err) ||
-                   linear_gradients(stage, h, stage->qkv_row, act->n_a, w[ERG_TENSOR_QKV],
-                                    stage->d_qkv, stage->reduce, d[ERG_TENSOR_QKV],
-                                    d[ERG_TENSOR_QKV_BIAS], stream, err) ||
+                   linear_of_stream_gradients(stage, stage->qkv_row, act->n_a, w[ERG_TENSOR_QKV],
+                                              stage->d_qkv, d[ERG_TENSOR_QKV],
+                                              d[ERG_TENSOR_QKV_BIAS], stream, err) ||
                    norm_gradient(stage, act->x_a, w[ERG_TENSOR_NORM_A], act->stats_a, stage->reduce,
                                  stage->d_mid, d_in, d[ERG_TENSOR_NORM_A],
                                  d[ERG_TENSOR_NORM_A_BIAS], stream, err)
@@ -116,12 +136,12 @@ static int backward_layer(struct erg_stage *stage, size_t slot, size_t index, vo
                : 0;
 }
 
-static int head_gradient(struct erg_stage *stage, void *d_output, struct erg_stream *stream,
-                         struct erg_error *err)
+static int head_gradient(struct erg_stage *stage, const struct erg_stage_head *head, void *d_output,
+                         struct erg_stream *stream, struct erg_error *err)
 {
-    return linear_gradients(stage, stage->hidden, stage->words, stage->n_final, stage->head,
-                            stage->logits, stage->reduce, stage->d_head, NULL, stream, err) ||
-                   norm_gradient(stage, stage->output, stage->norm_final, stage->stats_final,
+    return linear_of_stream_gradients(stage, stage->words, head->n_final, stage->head, head->logits,
+                                      stage->d_head, NULL, stream, err) ||
+                   norm_gradient(stage, head->output, stage->norm_final, head->stats_final,
                                  stage->reduce, NULL, d_output, stage->d_norm_final,
                                  stage->d_norm_final_bias, stream, err)
                ? -1
@@ -131,6 +151,9 @@ static int head_gradient(struct erg_stage *stage, void *d_output, struct erg_str
 static int embedding_gradient(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
                               void *d_input, struct erg_stream *stream, struct erg_error *err)
 {
+    void *d_all;
+    if (erg_stage_gather(stage, d_input, &d_all, stream, err) != 0)
+        return -1;
     struct erg_kernel word = {ERG_KERNEL_EMBEDDING_GRADIENT,
                               .embedding = {.tokens = stage->tokens,
                                             .hidden = stage->hidden,
@@ -138,12 +161,13 @@ static int embedding_gradient(struct erg_stage *stage, const struct erg_stage_to
                                             .rows = stage->words,
                                             .ids = tokens->ids,
                                             .order = tokens->order,
-                                            .in = d_input,
+                                            .in = d_all,
                                             .d_table = stage->d_embedding}};
     struct erg_kernel position = {ERG_KERNEL_POSITION_GRADIENT,
-                                  .position = {.tokens = stage->tokens,
-                                               .sequence = stage->sequence,
+                                  .position = {.tokens = stage->rows,
+                                               .sequence = stage->positions_count,
                                                .hidden = stage->hidden,
+                                               .positions = stage->place_of,
                                                .in = d_input,
                                                .d_table = stage->d_positions}};
     return erg_stage_launch(stage, &word, stream, err) ||
@@ -152,19 +176,44 @@ static int embedding_gradient(struct erg_stage *stage, const struct erg_stage_to
                : 0;
 }
 
-int erg_stage_backward(struct erg_stage *stage, size_t slot, const struct erg_stage_tokens *tokens,
+static int tell_rest(const struct erg_stage *stage, const struct erg_stage_listener *listener,
+                     struct erg_error *err)
+{
+    return erg_stage_tell(stage, listener, ERG_BUCKET_HEAD_NORMS, -1, err) ||
+                   erg_stage_tell(stage, listener, ERG_BUCKET_VECTORS, -1, err) ||
+                   erg_stage_tell(stage, listener, ERG_BUCKET_EMBEDDING, -1, err)
+               ? -1
+               : 0;
+}
+
+int erg_stage_backward(struct erg_stage *stage, size_t index, const struct erg_stage_tokens *tokens,
+                       void *d_output, void *d_input, const struct erg_stage_listener *adds,
                        struct erg_stream *stream, struct erg_error *err)
 {
-    void *d_out = stage->d_stream[0], *d_in = stage->d_stream[1];
-    if (stage->options.weights.head && head_gradient(stage, d_out, stream, err))
-        return -1;
-    for (size_t i = stage->layers; i > 0; i--) {
-        if (backward_layer(stage, slot, i - 1, d_out, d_in, stream, err))
+    const struct erg_stage_pass *pass = &stage->passes[index];
+    const struct erg_layer_range *range = &stage->chunks[pass->chunk];
+    const struct erg_stage_layer *layers = &stage->layer[stage->chunk_first[pass->chunk]];
+    void *d_out = d_output, *d_in = stage->d_stream[1];
+    if (pass->head) {
+        d_out = stage->d_stream[0];
+        if (head_gradient(stage, pass->head, d_out, stream, err) ||
+            erg_stage_tell(stage, adds, ERG_BUCKET_HEAD, -1, err))
             return -1;
-        void *swapped = d_out;
-        d_out = d_in;
-        d_in = swapped;
     }
-    return stage->options.weights.embedding ? embedding_gradient(stage, tokens, d_out, stream, err)
-                                            : 0;
+    for (size_t i = (size_t)range->count; i > 0; i--) {
+        if (i == 1 && d_input)
+            d_in = d_input;
+        if (backward_layer(stage, &layers[i - 1], pass->layers[i - 1], d_out, d_in, stream, err) ||
+            erg_stage_tell(stage, adds, ERG_BUCKET_LAYER, range->first + (long)i - 1, err))
+            return -1;
+        d_out = d_in;
+        d_in = d_in == stage->d_stream[0] ? stage->d_stream[1] : stage->d_stream[0];
+    }
+    if (stage->options.weights.embedding && pass->chunk == 0 &&
+        embedding_gradient(stage, tokens, d_out, stream, err))
+        return -1;
+    if (pass->chunk == 0 && tell_rest(stage, adds, err))
+        return -1;
+    erg_stage_leave(stage, index);
+    return 0;
 }

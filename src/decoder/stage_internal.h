@@ -1,27 +1,49 @@
 /*
  * Stage: its tensors; private to stage*.c.
  *
- * T tokens of a microbatch, h the hidden size, Q = (H + 2G) e the width of queries, keys and
- * values, O = H e, F the width of the FFN, W the words with padding.
+ * T tokens of a microbatch on this rank, R of them in the stream between the products (T, or under
+ * sequence parallelism T/t), h the hidden size, Q = (H + 2G) e the width of queries, keys and
+ * values, O = H e, F the width of the FFN, W the words with padding, K = 2 G e; S tokens of a whole
+ * sequence, b sequences.
  */
 #ifndef ERG_DECODER_STAGE_INTERNAL_H
 #define ERG_DECODER_STAGE_INTERNAL_H
 
 #include "decoder/decoder_stage.h"
+#include "ops/context.h"
 
 /* What the forward pass of a layer keeps. */
 struct erg_stage_activations {
-    void *x_a;                /* [T, h] the stream before attention: the layer's input */
-    void *n_a;                /* [T, h] */
+    bool taken;
+    void *x_a;                /* [R, h] the stream before attention: the layer's input; of the first
+                               * layer of a pass that is the pass's */
+    void *n_a;                /* [R, h] */
     void *qkv;                /* [T, Q]; rotated in place unless heads are normalised */
     void *rotated;            /* [T, Q] queries and keys where heads are normalised; else qkv */
     void *attn;               /* [T, O] */
-    void *x_m;                /* [T, h] the stream before the MLP */
-    void *n_m;                /* [T, h] */
+    void *x_m;                /* [R, h] the stream before the MLP */
+    void *n_m;                /* [R, h] */
     void *fc1;                /* [T, 2F] gate and up, or [T, F] */
     void *act;                /* [T, F] */
-    float *stats_a, *stats_m; /* [T], of LayerNorm [T, 2] */
+    float *stats_a, *stats_m; /* [R], of LayerNorm [R, 2] */
     float *stats;             /* [T, H] of attention */
+};
+
+/* What the end of the last chunk keeps. */
+struct erg_stage_head {
+    bool taken;
+    void *output, *n_final;      /* [R, h] */
+    void *logits;                /* [T, W] */
+    float *stats_final;          /* as of a layer */
+    float *log_sum, *loss_stats; /* [T]; [t, T, 3] */
+};
+
+struct erg_stage_pass {
+    bool open;
+    size_t chunk;
+    void *input;                           /* [R, h] */
+    struct erg_stage_activations **layers; /* [layers of the chunk], from its forward on */
+    struct erg_stage_head *head;
 };
 
 struct erg_stage_layer {
@@ -31,27 +53,37 @@ struct erg_stage_layer {
 
 struct erg_stage {
     struct erg_stage_options options;
+    struct erg_layer_range *chunks; /* as in the options */
     const struct erg_model *model;
     struct erg_weights weights;
     void *memory;
 
-    size_t tokens, sequence, hidden, ffn, fc1_width, heads, kv_heads, head_dim;
+    size_t tokens, rows, sequence, hidden, ffn, fc1_width, heads, kv_heads, head_dim;
     size_t qkv_row, attn_row, values_at;   /* where values begin in a row of qkv */
     size_t words, valid_words, first_word; /* of this rank */
-    size_t layers, element;
+    size_t layers, element, context, ranks; /* ranks: tensor */
 
     void *values;
     float *all_gradients;
-    struct erg_stage_layer *layer;
-    struct erg_stage_activations *activations; /* [slots][layers] */
+    struct erg_stage_layer *layer;     /* [layers], those of a chunk follow each other */
+    size_t *chunk_first;               /* [chunks]: its first layer in there */
+    struct erg_stage_activations *sets; /* [room.passes] of first layers, [room.layers] of others */
+    struct erg_stage_head *head_sets;  /* [room.heads] */
+    struct erg_stage_pass *passes;     /* [room.inputs] */
     void *embedding, *positions, *norm_final, *norm_final_bias, *head;
     float *d_embedding, *d_positions, *d_norm_final, *d_norm_final_bias, *d_head;
 
-    /* Shared by all microbatches. */
-    void *reduce;                    /* [T, h] what a half of a layer adds */
-    void *output, *n_final, *logits; /* [T, h], [T, h], [T, W] */
+    /* Shared by all passes. */
+    void *reduce;   /* [R, h] what a half of a layer adds */
+    void *partial;  /* [T, h] this rank's term of that; `reduce` but under sequence parallelism */
+    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism */
     void *d_stream[2], *d_mid, *d_act, *d_fc1, *d_attn, *d_qkv; /* gradients of one layer */
-    float *stats_final, *log_sum, *loss_stats, *rope_table;
+    /* Under context parallelism: keys and values of this rank [T, K], of all ranks [c, T, K], in
+     * the order of sequences [b, S, K]; gradients in the same order, and those of the low chunk. */
+    void *kv_own, *kv_ranks, *kv, *d_kv, *d_kv_low;
+    int32_t *place_of; /* [positions_count] positions of rows of the stream; NULL: 0, 1, 2, … */
+    size_t positions_count;
+    float *rope_table;
     void *scratch;
     size_t scratch_bytes;
     bool measures; /* passes launch nothing, but find how much scratch their kernels need */
@@ -68,23 +100,34 @@ static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *sta
                                 stage->head_dim};
 }
 
-static inline struct erg_ops_attention erg_stage_attention_shape(const struct erg_stage *stage)
-{
-    return (struct erg_ops_attention){(size_t)stage->options.sequences,
-                                      stage->sequence,
-                                      stage->sequence,
-                                      stage->heads,
-                                      stage->kv_heads,
-                                      stage->head_dim,
-                                      stage->qkv_row,
-                                      stage->qkv_row,
-                                      stage->qkv_row,
-                                      stage->attn_row,
-                                      true};
-}
-
 /* Queues a kernel. */
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
+
+/* A pass's forward begins: it gets room for its activations. Its backward has been queued. */
+struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
+void erg_stage_leave(struct erg_stage *stage, size_t pass);
+
+/* Tells of the buckets of a kind, or of a layer's; a listener of NULL is fine. */
+int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,
+                   enum erg_bucket_kind kind, long layer, struct erg_error *err);
+
+/* Queues an exchange of `count` elements, or of floats. */
+int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
+                       enum erg_exchange_kind kind, bool floats, size_t count, const void *from,
+                       void *to, struct erg_stream *stream, struct erg_error *err);
+
+/* `partial` of all tensor ranks, summed into `to` [R, h]. */
+int erg_stage_sum(struct erg_stage *stage, void *to, struct erg_stream *stream,
+                  struct erg_error *err);
+/* *all [T, h]: the stream's rows of all tensor ranks. */
+int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
+                     struct erg_error *err);
+
+/* Attention of a layer; backward from d_attn to d_qkv, both before the rotation. */
+int erg_stage_attention(struct erg_stage *stage, const struct erg_stage_activations *act,
+                        struct erg_stream *stream, struct erg_error *err);
+int erg_stage_attention_gradient(struct erg_stage *stage, const struct erg_stage_activations *act,
+                                 struct erg_stream *stream, struct erg_error *err);
 
 #endif

@@ -127,7 +127,7 @@ static struct rows rows_of(const struct erg_weights_request *request,
         return share((size_t)model->ffn, t, place);
     case ERG_TENSOR_EMBEDDING:
     case ERG_TENSOR_HEAD: {
-        size_t words = (size_t)model->vocab, first = place * weight->rows;
+        size_t words = (size_t)erg_model_words(model), first = place * weight->rows;
         size_t rest = first < words ? words - first : 0;
         return (struct rows){words, first, rest < weight->rows ? rest : weight->rows};
     }
@@ -143,6 +143,50 @@ static void name_of(char *name, size_t capacity, const char *pattern, long layer
         snprintf(name, capacity, "%.*s%ld%s", (int)(mark - pattern), pattern, layer, mark + 1);
     else
         snprintf(name, capacity, "%s", pattern);
+}
+
+/* Whether another rank has this part, too, and is the one that counts it. */
+static bool is_copy(const struct erg_weights_request *request, const struct erg_weight *weight,
+                    size_t part)
+{
+    const struct erg_model *model = request->model;
+    if (!weight->split)
+        return request->place > 0;
+    if (weight->tensor == ERG_TENSOR_HEAD)
+        return model->tied; /* the embedding's, which the first stage has */
+    bool keys = weight->tensor == ERG_TENSOR_QKV || weight->tensor == ERG_TENSOR_QKV_BIAS;
+    return keys && part > 0 && request->tensor > model->kv_heads &&
+           request->place % (request->tensor / model->kv_heads) != 0;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/*
+ * Cuts a span of whole rows to what this rank has the state of: elements [begin, end) of its
+ * weights, of which it makes the rest of a row, whole rows, and a part of a row.
+ */
+static void add_cut(struct erg_weight_spans *spans, const struct erg_weight_span *whole,
+                    const struct erg_weight_bucket *bucket)
+{
+    size_t width = whole->columns, first = whole->offset, last = first + whole->rows * width;
+    size_t begin = bucket->share > first ? bucket->share : first;
+    size_t end = smaller(bucket->share + bucket->part, last);
+    while (begin < end) {
+        size_t row = (begin - first) / width, column = (begin - first) % width;
+        bool rows = column == 0 && end - begin >= width;
+        struct erg_weight_span span = *whole;
+        span.row += row;
+        span.column += column;
+        span.rows = rows ? (end - begin) / width : 1;
+        span.columns = rows ? width : smaller(width - column, end - begin);
+        span.offset = begin;
+        span.state = bucket->state + begin - bucket->share;
+        begin += span.rows * span.columns;
+        ERG_PUSH(spans, items, span);
+    }
 }
 
 static void add_span(struct erg_weight_spans *spans, const struct erg_weights *weights,
@@ -161,12 +205,14 @@ static void add_span(struct erg_weight_spans *spans, const struct erg_weights *w
     }
     struct erg_weight_span span = {
         .transposed = part->transposed,
+        .copy = is_copy(request, weight, part_index),
         .weight = index,
         .row = before + rows.first,
         .column = by_columns ? (size_t)request->place * weight->columns : 0,
         .rows = rows.count,
         .columns = weight->columns,
-        .local_row = *local_row,
+        .offset = weight->offset + *local_row * weight->columns,
+        .stride = weight->columns,
     };
     bool vector = !weight->decays;
     span.dimensions = vector ? 1 : 2;
@@ -174,7 +220,7 @@ static void add_span(struct erg_weight_spans *spans, const struct erg_weights *w
     span.shape[1] = vector ? 0 : part->transposed ? outputs : columns;
     *local_row += rows.count;
     name_of(span.name, sizeof span.name, part->name, weight->layer);
-    ERG_PUSH(spans, items, span);
+    add_cut(spans, &span, &weights->buckets.items[weight->bucket]);
 }
 
 /* The copy of a tied head that a last stage holds is one of the embedding. */

@@ -6,14 +6,11 @@
 #if ERGON_CUDA
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_backend.h"
-#include "launch/launch.h"
 
-static int open_gpu(struct erg_backend **backend, struct erg_error *err)
+static int open_gpu(struct erg_backend **backend, const struct erg_backend_options *options,
+                    struct erg_error *err)
 {
-    struct erg_launch_environment env;
-    if (erg_launch_environment_read(&env, err) != 0)
-        return -1;
-    return erg_cuda_backend_open(backend, env.local_rank, err);
+    return erg_cuda_backend_open(backend, options->local_rank, options->rendezvous, err);
 }
 
 static bool has_gpu(void)
@@ -23,9 +20,11 @@ static bool has_gpu(void)
     return erg_cuda_count(&count, &ignored) == 0 && count > 0;
 }
 #else
-static int open_gpu(struct erg_backend **backend, struct erg_error *err)
+static int open_gpu(struct erg_backend **backend, const struct erg_backend_options *options,
+                    struct erg_error *err)
 {
     (void)backend;
+    (void)options;
     return erg_fail(
         err, ERG_NO_DEVICE,
         "this ergon was built without CUDA; expected one that was built where nvcc is, or "
@@ -38,14 +37,17 @@ static bool has_gpu(void)
 }
 #endif
 
-int erg_backend_open(struct erg_backend **backend, enum erg_backend_kind kind, bool float32,
+int erg_backend_open(struct erg_backend **backend, const struct erg_backend_options *options,
                      struct erg_error *err)
 {
+    enum erg_backend_kind kind = options->kind;
+    bool float32 = options->float32;
     if (kind == ERG_BACKEND_GPU && float32)
         return erg_fail(err, ERG_USAGE,
                         "GPUs train in bfloat16; expected that type, or the device \"host\"");
     if (kind == ERG_BACKEND_GPU || (kind == ERG_BACKEND_ANY && !float32 && has_gpu()))
-        return open_gpu(backend, err);
-    *backend = erg_host_open(&(struct erg_host_options){.float32 = float32});
-    return 0;
+        return open_gpu(backend, options, err);
+    return erg_host_open(
+        backend,
+        &(struct erg_host_options){.float32 = float32, .rendezvous = options->rendezvous}, err);
 }

@@ -1,7 +1,7 @@
 /*
  * Backend: what a decoder and a training engine ask of a device, as one table: memory, streams and
- * events, copies, and kernels. Behind it is the host (device/host/host.h); everything above sees
- * only the table.
+ * events, copies, kernels, and exchanges between ranks. Behind it is the host (device/host/host.h)
+ * or a GPU; everything above sees only the table.
  *
  * Kernels are the operations of ops/ops.h, named by their kind, with the same arguments. Tensors
  * are memory of the device and made of elements of `element_bytes`: 2 for bf16, 4 for float. Calls
@@ -12,6 +12,7 @@
 #define ERG_DEVICE_BACKEND_H
 
 #include "ergon/error.h"
+#include "launch/rendezvous.h"
 #include "ops/ops.h"
 
 #include <stdbool.h>
@@ -46,6 +47,8 @@ enum erg_kernel_kind {
     ERG_KERNEL_SQUARES,
     ERG_KERNEL_ADAMW,
     ERG_KERNEL_ROUND, /* floats to elements */
+    ERG_KERNEL_COPY_RUNS,
+    ERG_KERNEL_ADD_RUNS,
 };
 
 /* One kernel with its arguments, in the order of ops/ops.h. */
@@ -142,12 +145,41 @@ struct erg_kernel {
             float *master, *m, *v;
             void *weight;
         } adamw;
+        struct {
+            size_t runs, count;
+            const void *x;
+            size_t x_stride;
+            void *to;
+            size_t to_stride;
+        } runs;
     };
+};
+
+enum erg_exchange_kind {
+    ERG_EXCHANGE_ALL_REDUCE,     /* to [count]: the sum of every rank's from [count] */
+    ERG_EXCHANGE_REDUCE_SCATTER, /* to [count]: this rank's part of the sum of from [ranks, count] */
+    ERG_EXCHANGE_ALL_GATHER,     /* to [ranks, count]: every rank's from [count] */
+    ERG_EXCHANGE_SEND,           /* from [count], in a group of two: to the other rank */
+    ERG_EXCHANGE_RECEIVE,        /* to [count], in a group of two: from the other rank */
+};
+
+/*
+ * One exchange of a group's ranks. Sums are made in float, in the order of ranks, and rounded once
+ * on the host; every rank gets the same bits. `to` may be `from`; of a reduce-scatter or an
+ * all-gather also this rank's part of the larger one.
+ */
+struct erg_exchange {
+    enum erg_exchange_kind kind;
+    bool floats; /* else elements */
+    size_t count;
+    const void *from;
+    void *to;
 };
 
 struct erg_backend;
 struct erg_stream;
 struct erg_event;
+struct erg_group;
 
 struct erg_backend_table {
     void (*close)(struct erg_backend *backend);
@@ -176,6 +208,18 @@ struct erg_backend_table {
                          size_t *bytes, struct erg_error *err);
     int (*launch)(struct erg_backend *backend, const struct erg_kernel *kernel, void *scratch,
                   struct erg_stream *stream, struct erg_error *err);
+    /*
+     * World call, the same number of times on every rank: makes a group of ranks [count], named in
+     * ascending order, this one among them; with count 0 this rank is in none and *group is NULL.
+     * At one time of several calls disjoint groups are made.
+     */
+    int (*group_new)(struct erg_backend *backend, struct erg_group **group, const int *ranks,
+                     size_t count, struct erg_error *err);
+    void (*group_free)(struct erg_backend *backend, struct erg_group *group);
+    /* All ranks of a group make the same exchanges in the same order, on one stream each. */
+    int (*exchange)(struct erg_backend *backend, struct erg_group *group,
+                    const struct erg_exchange *exchange, struct erg_stream *stream,
+                    struct erg_error *err);
 };
 
 struct erg_backend {
@@ -190,11 +234,15 @@ enum erg_backend_kind {
     ERG_BACKEND_HOST,
 };
 
-/*
- * Opens one. `float32`: elements are floats, which the host alone has; else bf16. ERG_NO_DEVICE
- * where no GPU can be had; to be closed by its table.
- */
-int erg_backend_open(struct erg_backend **backend, enum erg_backend_kind kind, bool float32,
+struct erg_backend_options {
+    enum erg_backend_kind kind;
+    bool float32;                      /* elements are floats, which the host alone has; else bf16 */
+    int local_rank;                    /* the GPU */
+    struct erg_rendezvous *rendezvous; /* of the ranks, outlives the backend; NULL: one rank */
+};
+
+/* World call. ERG_NO_DEVICE where no GPU can be had; to be closed by its table. */
+int erg_backend_open(struct erg_backend **backend, const struct erg_backend_options *options,
                      struct erg_error *err);
 
 #endif

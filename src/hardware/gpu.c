@@ -118,7 +118,9 @@
     CYAML_FIELD_INT(#name, CYAML_FLAG_DEFAULT, struct erg_gpu, member),
 
 static const cyaml_schema_field_t datasheet_fields[] = {
-    DATASHEET_WHOLES(INTEGER) DATASHEET_NUMBERS(FIELD) CYAML_FIELD_END};
+    DATASHEET_WHOLES(INTEGER) DATASHEET_NUMBERS(FIELD)
+        CYAML_FIELD_FLOAT("peak_tflops", CYAML_FLAG_OPTIONAL, struct erg_gpu, stated_flops),
+    CYAML_FIELD_END};
 static const cyaml_schema_field_t search_fields[] = {SEARCH_WHOLES(INTEGER) CYAML_FIELD_END};
 static const cyaml_schema_field_t compute_fields[] = {
     COMPUTE_WHOLES(INTEGER) COMPUTE_NUMBERS(FIELD) COMPUTE_OPTIONS(OPTION) CYAML_FIELD_END,
@@ -210,13 +212,25 @@ static int check_wholes(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct
     return 0;
 }
 
+/* It is no quantity: nothing that is measured depends on it, so it is in no fingerprint. */
+static const char peak_key[] = "datasheet.peak_tflops";
+
+static int finish_peak(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_error *err)
+{
+    double highest = 1e-12 * erg_gpu_peak_flops(gpu);
+    double tflops = erg_yaml_has(yaml, peak_key) ? gpu->stated_flops : highest;
+    gpu->stated_flops = 1e12 * tflops;
+    return erg_yaml_check_range(yaml, peak_key, tflops, 0.5 * highest, 2 * highest, err);
+}
+
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_gpu *gpu = value;
     erg_name_make_printable(&gpu->name);
     erg_name_make_printable(&gpu->confidence);
     if (check_wholes(gpu, yaml, err) != 0 ||
-        erg_quantities_finish(gpu, quantities, yaml, "", err) != 0)
+        erg_quantities_finish(gpu, quantities, yaml, "", err) != 0 ||
+        finish_peak(gpu, yaml, err) != 0)
         return -1;
     if (!erg_yaml_has(yaml, "compute.attention_backward_k0"))
         gpu->attention_backward_k0 = gpu->attention_k0;
@@ -335,6 +349,7 @@ int erg_gpu_take_datasheet(struct erg_gpu *gpu, const struct erg_gpu *board, str
     for (size_t i = 0; quantities[i].key; i++)
         if (in_section(quantities[i].key, "datasheet"))
             copy_member(gpu, board, quantities[i].offset, sizeof(double));
+    gpu->stated_flops = board->stated_flops;
     return 0;
 }
 
@@ -376,6 +391,10 @@ static void write_section(struct writer *writer, const char *section)
         const void *member = gpu + quantities[i].offset;
         snprintf(value, sizeof value, "%.6g", *(const double *)member / quantities[i].factor);
         write_line(writer, quantities[i].key, quantities[i].offset, value);
+    }
+    if (in_section(peak_key, section)) {
+        snprintf(value, sizeof value, "%.6g", 1e-12 * writer->gpu->stated_flops);
+        write_line(writer, peak_key, OFFSET(stated_flops), value);
     }
 }
 

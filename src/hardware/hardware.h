@@ -29,6 +29,9 @@ struct erg_gpu {
     double link_bandwidth;                            /* intra-node, one direction, bytes/s */
     double board_power_w;
     double memory_bytes;
+    /* Dense bf16 FLOP/s as its maker states them, which MFU refers to: at a boost clock that may be
+     * below the highest. Where the file does not say: erg_gpu_peak_flops(). */
+    double stated_flops;
 
     /* The clocks a search considers. */
     int search_max_mhz, search_min_mhz, search_step_mhz;

@@ -91,6 +91,7 @@ static int apply_to_model(struct erg_job *job, const struct erg_job_file *file,
         return erg_yaml_fail(yaml, "vocabulary", err,
                              "expected at least the %ld words that %s has (padding only), got %d",
                              job->model->vocab, job->model->name, file->vocabulary);
+    job->model->words = erg_model_words(job->model);
     job->model->vocab = file->vocabulary;
     job->model->vocab_is_padded = true;
     return 0;
@@ -106,6 +107,7 @@ static void pad_vocabulary(struct erg_job *job, const struct erg_yaml *yaml)
             "%s:%zu: the vocabulary of %ld words is padded to %ld, for a tensor degree of %ld",
             job->path, erg_yaml_line(yaml, "tensor"), job->model->vocab, padded,
             job->layout.tensor);
+    job->model->words = erg_model_words(job->model);
     job->model->vocab = padded;
 }
 

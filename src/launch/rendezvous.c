@@ -111,6 +111,16 @@ void erg_rendezvous_close(struct erg_rendezvous *r)
 
 /* ---- calls ---- */
 
+int erg_rendezvous_rank(const struct erg_rendezvous *rendezvous)
+{
+    return rendezvous->rank;
+}
+
+int erg_rendezvous_world(const struct erg_rendezvous *rendezvous)
+{
+    return rendezvous->world;
+}
+
 int erg_rendezvous_check(struct erg_rendezvous *r, struct erg_error *err)
 {
     pthread_mutex_lock(&r->lock);
@@ -185,4 +195,33 @@ int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *min
                               void *all, double timeout_s, struct erg_error *err)
 {
     return call(rendezvous, ERG_CALL_ALL_GATHER, 0, mine, count, all, timeout_s, err);
+}
+
+/* What one rank brings to an agreement. */
+struct agreement {
+    int result;
+    struct erg_error err;
+};
+
+int erg_rendezvous_agree(struct erg_rendezvous *r, int result, struct erg_error *err)
+{
+    enum {
+        PATIENCE_S = 3600
+    }; /* another rank may have much to do; a dead one is noticed at once */
+    if (!r || r->world == 1)
+        return result;
+    struct agreement own = {.result = result};
+    if (result != 0)
+        own.err = *err;
+    struct agreement *all = erg_xcalloc((size_t)r->world, sizeof *all);
+    int agreed = erg_rendezvous_all_gather(r, &own, sizeof own, all, PATIENCE_S, err);
+    for (int i = 0; i < r->world && agreed == 0; i++)
+        if (agreed == 0 && all[i].result != 0) {
+            *err = all[i].err;
+            if (r->rank != 0)
+                err->message[0] = 0; /* one rank says it for all */
+            agreed = -1;
+        }
+    free(all);
+    return agreed;
 }

@@ -40,6 +40,9 @@ int erg_rendezvous_open(struct erg_rendezvous **rendezvous,
  */
 void erg_rendezvous_close(struct erg_rendezvous *rendezvous);
 
+int erg_rendezvous_rank(const struct erg_rendezvous *rendezvous);
+int erg_rendezvous_world(const struct erg_rendezvous *rendezvous);
+
 /*
  * Collective calls: all ranks make the same calls in the same order, with the same sizes and root;
  * rank 0 checks that. They fail when not all ranks have come `timeout_s` after the first one.
@@ -52,6 +55,13 @@ int erg_rendezvous_broadcast(struct erg_rendezvous *rendezvous, int root, void *
 /* `count` bytes of each rank into all[world * count], in the order of ranks. */
 int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *mine, size_t count,
                               void *all, double timeout_s, struct erg_error *err);
+
+/*
+ * A call that fails on all ranks where `result`, of what each has done by itself, is a failure of
+ * one: with the status of the first such rank, and at rank 0 with its sentence, which it says for
+ * all. NULL: the result of the only rank.
+ */
+int erg_rendezvous_agree(struct erg_rendezvous *rendezvous, int result, struct erg_error *err);
 
 /* 0 while all is well, else the failure: for those who wait for something else, such as a GPU. */
 int erg_rendezvous_check(struct erg_rendezvous *rendezvous, struct erg_error *err);

@@ -65,7 +65,14 @@ struct erg_model {
     bool qk_norm;           /* RMSNorm per head on queries and keys */
     bool tied;              /* the head shares the embedding's weights */
     bool vocab_is_padded;   /* `vocab` was given as the padded size */
+    long words;             /* of `vocab`, that tokens may be; 0: all */
 };
+
+/* Words that tokens may be: the others are padding. */
+static inline long erg_model_words(const struct erg_model *model)
+{
+    return model->words ? model->words : model->vocab;
+}
 
 /*
  * Loads a model by the path of a config.json, of a folder that holds one, or by a catalogue name

@@ -210,3 +210,9 @@ int erg_report_sweep_write(const char *path, const json_t *sweep, struct erg_err
     return write_document(path, erg_report_sweep_page, sweep, "ergon.sweep",
                           ERG_SWEEP_SCHEMA_VERSION, err);
 }
+
+int erg_report_training_write(const char *path, const json_t *training, struct erg_error *err)
+{
+    return write_document(path, erg_report_training_page, training, "ergon.training",
+                          ERG_TRAINING_SCHEMA_VERSION, err);
+}

@@ -17,7 +17,8 @@
 /* One HTML file that needs nothing else: no network, no fonts, no scripts. Written in one step. */
 int erg_report_write(const char *path, const json_t *plan, struct erg_error *err);
 
-/* The same of a memory document (layout/document/memory_document.h): memory over time of every stage. */
+/* The same of a memory document (layout/document/memory_document.h): memory over time of every
+ * stage. */
 int erg_report_memory_write(const char *path, const json_t *memory, struct erg_error *err);
 
 /* The same of a layouts document (layout/document/layouts.h): all that fit, the fastest, their
@@ -32,6 +33,10 @@ int erg_report_cluster_write(const char *path, const json_t *cluster, struct erg
 /* The same of a sweep (cluster/sweep/sweep.h): policies with confidence intervals, against the
  * load. */
 int erg_report_sweep_write(const char *path, const json_t *sweep, struct erg_error *err);
+
+/* The same of a run of training (train/log/run_log.h): loss, speed, power and energy of a token
+ * over steps, tokens and time. */
+int erg_report_training_write(const char *path, const json_t *training, struct erg_error *err);
 
 /* The comparison of the methods and the selected point, lines of text in UTF-8. */
 int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err);

@@ -10,6 +10,7 @@ enum {
     ERG_LAYOUTS_SCHEMA_VERSION = 1,
     ERG_CLUSTER_SCHEMA_VERSION = 1,
     ERG_SWEEP_SCHEMA_VERSION = 1,
+    ERG_TRAINING_SCHEMA_VERSION = 1,
 };
 
 /* Whether the document is a plan that this version can show. */
@@ -29,5 +30,6 @@ extern const char erg_report_memory_page[];
 extern const char erg_report_layouts_page[];
 extern const char erg_report_cluster_page[];
 extern const char erg_report_sweep_page[];
+extern const char erg_report_training_page[];
 
 #endif

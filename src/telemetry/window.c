@@ -150,11 +150,13 @@ static void wait_for_marks(struct erg_meter *meter, const struct erg_window *win
     }
 }
 
+/* `open`: of a window that goes on, whose end no step of the counter has followed yet. */
 static enum erg_counter_state counter_state(const struct window_gpu *at,
-                                            const struct watched *watched)
+                                            const struct watched *watched, bool open)
 {
     const struct mark *begin = &at->begin, *end = &at->end;
-    bool moves = watched->lost || (begin->counter_settled && end->counter_settled);
+    bool moves = watched->lost ||
+                 (begin->counter_settled && (open ? end->counter.valid : end->counter_settled));
     if (!watched->has_counter)
         return ERG_COUNTER_MISSING;
     if (begin->counter.valid && end->counter.valid && moves &&
@@ -175,11 +177,11 @@ static double mean_power(const struct erg_window_gpu *gpu, const struct watched 
 }
 
 static void set_energy(struct erg_window_gpu *out, const struct window_gpu *at,
-                       const struct watched *watched, double time_s)
+                       const struct watched *watched, double time_s, bool open)
 {
     double power_j = NAN, power_uncertainty_j = NAN, counter_j = NAN, counter_uncertainty_j = NAN;
     bool brief = time_s < 3 * erg_watched_period(watched);
-    out->counter = counter_state(at, watched);
+    out->counter = counter_state(at, watched, open);
     bool counter = out->counter == ERG_COUNTER_USED;
     bool power = at->begin.power.valid && at->end.power.valid;
     if (power)
@@ -199,16 +201,17 @@ static void set_energy(struct erg_window_gpu *out, const struct window_gpu *at,
     out->power_mean_w = mean_power(out, watched, time_s, brief);
 }
 
-static void set_gpu(struct erg_window_gpu *out, const struct erg_window *window, size_t gpu,
-                    double time_s)
+/* `at`: both ends. `lost`: it has not told what surrounds them, nor will it. */
+static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
+                    const struct watched *watched, double time_s, bool lost, bool open)
 {
-    const struct window_gpu *at = &window->gpus[gpu];
-    const struct watched *watched = &window->meter->watched[gpu];
     const struct mark *begin = &at->begin, *end = &at->end;
-    bool counters = !isnan(begin->by_counters.power_s) && !isnan(end->by_counters.power_s);
+    /* The driver's counters are read seldom: of a window that goes on they tell late. */
+    bool counters = !isnan(begin->by_counters.power_s) && !isnan(end->by_counters.power_s) &&
+                    (!open || isnan(begin->by_reasons.power_s));
     const struct violation *from = counters ? &begin->by_counters : &begin->by_reasons;
     const struct violation *to = counters ? &end->by_counters : &end->by_reasons;
-    set_energy(out, at, watched, time_s);
+    set_energy(out, at, watched, time_s, open);
     out->power_peak_w = at->peak_w;
     out->temperature_begin_c = begin->temperature_c;
     out->temperature_end_c = watched->temperature_c;
@@ -217,10 +220,56 @@ static void set_gpu(struct erg_window_gpu *out, const struct erg_window *window,
     out->throttled_power_s = to->power_s - from->power_s;
     out->throttled_thermal_s = to->thermal_s - from->thermal_s;
     out->sm_clock_mean_mhz = (end->clock_s_mhz - begin->clock_s_mhz) / time_s;
-    bool settled = begin->settled && end->settled;
-    out->lost = watched->lost || (!settled && !has_answered(window, gpu));
+    out->lost = lost;
     if (out->lost) /* what held before it went does not hold for the window */
         out->throttled_power_s = out->throttled_thermal_s = out->sm_clock_mean_mhz = NAN;
+}
+
+static void begin_result(struct erg_window_result *result, const struct erg_window *window,
+                         double end_s, const struct erg_rapl_reading *cpu)
+{
+    *result = (struct erg_window_result){
+        .begin_ns = llround(window->begin_s * 1e9),
+        .end_ns = llround(end_s * 1e9),
+        .time_s = end_s - window->begin_s,
+        .energy_j = NAN,
+        .uncertainty_j = NAN,
+        .gpus = window->meter->count,
+    };
+    erg_rapl_between(&window->cpu, cpu, result);
+}
+
+static void add_energies(struct erg_window_result *result)
+{
+    for (size_t i = 0; i < result->gpus; i++) {
+        const struct erg_window_gpu *gpu = &result->gpu[i];
+        if (gpu->quality == ERG_ENERGY_MISSING)
+            continue;
+        bool first = result->energy_gpus++ == 0;
+        result->energy_j = gpu->energy_j + (first ? 0 : result->energy_j);
+        result->uncertainty_j = gpu->uncertainty_j + (first ? 0 : result->uncertainty_j);
+    }
+}
+
+void erg_window_look(const struct erg_window *window, struct erg_window_result *result)
+{
+    struct erg_meter *meter = window->meter;
+    double end_s = now_s();
+    struct erg_rapl_reading cpu = {0};
+    if (meter->rapl)
+        erg_rapl_read(meter->rapl, &cpu);
+    pthread_mutex_lock(&meter->lock);
+    begin_result(result, window, end_s, &cpu);
+    for (size_t i = 0; i < meter->count; i++) {
+        const struct watched *watched = &meter->watched[i];
+        struct window_gpu at = window->gpus[i];
+        bool silent = watched->seen_s < end_s - patience_s;
+        set_mark(&at.end, watched, end_s);
+        settle_mark(&at.end, watched, end_s);
+        set_gpu(&result->gpu[i], &at, watched, result->time_s, watched->lost || silent, true);
+    }
+    add_energies(result);
+    pthread_mutex_unlock(&meter->lock);
 }
 
 void erg_window_end(struct erg_window *window, struct erg_window_result *result)
@@ -237,24 +286,15 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
     look(meter);
     wait_for_marks(meter, window);
     forget(window);
-    *result = (struct erg_window_result){
-        .begin_ns = llround(window->begin_s * 1e9),
-        .end_ns = llround(end_s * 1e9),
-        .time_s = end_s - window->begin_s,
-        .energy_j = NAN,
-        .uncertainty_j = NAN,
-        .gpus = meter->count,
-    };
-    erg_rapl_between(&window->cpu, &cpu, result);
+    begin_result(result, window, end_s, &cpu);
     for (size_t i = 0; i < meter->count; i++) {
-        struct erg_window_gpu *out = &result->gpu[i];
-        set_gpu(out, window, i, result->time_s);
-        if (out->quality == ERG_ENERGY_MISSING)
-            continue;
-        bool first = result->energy_gpus++ == 0;
-        result->energy_j = out->energy_j + (first ? 0 : result->energy_j);
-        result->uncertainty_j = out->uncertainty_j + (first ? 0 : result->uncertainty_j);
+        const struct window_gpu *at = &window->gpus[i];
+        const struct watched *watched = &meter->watched[i];
+        bool settled = at->begin.settled && at->end.settled;
+        bool lost = watched->lost || (!settled && !has_answered(window, i));
+        set_gpu(&result->gpu[i], at, watched, result->time_s, lost, false);
     }
+    add_energies(result);
     pthread_mutex_unlock(&meter->lock);
     free(window);
 }

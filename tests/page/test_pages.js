@@ -313,6 +313,63 @@ sequence: 256
     assert.match(page.byId("tip").textContent, /^ergon, 100\u00a0% of the power\n/);
     checkWhole(page);
   },
+
+  "train: a run of the host over steps, tokens and time"() {
+    fs.cpSync(example("train"), inFolder("train"), { recursive: true });
+    fs.writeFileSync(inFolder("text"), "what is read here says nothing new. ".repeat(200));
+    run("tokenize", "bytes", "text", "--output", "train/tokens");
+    const job = inFolder("train/tiny.yaml"), text = fs.readFileSync(job, "utf8");
+    fs.writeFileSync(job, text.replace("log_every: 10", "log_every: 2").replace("sequence: 64", "sequence: 16"));
+    process.env.ERGON_POWERCAP = "/nonexistent";
+    run("train", "train/tiny.yaml", "--device", "host", "--steps", "12", "--output", "trained");
+    const page = openPage(inFolder("trained/report.html"), ["AXES", "shown"]);
+    checkWhole(page);
+    const { columns } = page.data, loss = () => page.byId("loss-chart").all("svg")[0].all("path")[0].getAttribute("d");
+    same(columns.step, [1, 2, 3, 4, 6, 8, 10, 12]);
+    assert.strictEqual(loss().split(/[ML]/).length - 1, columns.step.length);
+    assert.match(page.byId("headline").textContent, new RegExp(`^The loss is ${columns.loss[7].toFixed(3)} after 12 of 300 steps`));
+    assert.match(page.byId("subtitle").textContent, /^tiny-llama, 0\.419\u00a0million parameters, on the host’s CPU: 1,536 tokens/);
+    /* No sensor: neither a chart nor a number of power and energy. */
+    assert.ok(!/W|joule|for a token/.test(page.byId("tiles").textContent), page.byId("tiles").textContent);
+    assert.strictEqual(page.byId("speed-charts").all("svg").length, 1);
+    const [steps, tokens, time] = page.byId("axis-choice").all("button"), before = loss();
+    tokens.fire("click");
+    assert.strictEqual(tokens.getAttribute("aria-pressed"), "true");
+    assert.strictEqual(steps.getAttribute("aria-pressed"), "false");
+    assert.strictEqual(loss(), before); /* tokens go with steps */
+    time.fire("click");
+    const svg = page.byId("loss-chart").all("svg")[0];
+    svg.fire("keydown", { key: "ArrowLeft" });
+    assert.match(page.byId("tip").textContent, new RegExp(`^step 10, 1,280 tokens, .*\nloss ${columns.loss[6].toFixed(4)}$`));
+    checkWhole(page);
+  },
+
+  "train: GPUs with energy and a validation loss"() {
+    const html = fs.readFileSync(inFolder("trained/report.html"), "utf8"), start = html.indexOf('id="plan">') + 10;
+    const end = html.indexOf("</script>", start), plan = JSON.parse(html.slice(start, end));
+    const count = 400, column = value => Array.from({ length: count }, (_, i) => value(10 * (i + 1)));
+    Object.assign(plan, { device: "NVIDIA H100 80GB HBM3", ranks: 8, updates: 4000, energy_j: 3.5e6, columns: {
+      step: column(i => i), tokens: column(i => 524288 * i), time_s: column(i => 2 * i), loss: column(i => 2 + 500 / i),
+      validation_loss: column(i => (i % 1000 ? null : 2.1 + 500 / i)), gradient_norm: column(() => 0.4), learning_rate: column(i => 3e-4 - 1e-8 * i),
+      step_ms: column(() => 2000), tokens_per_s: column(() => 262144), mfu: column(() => 0.5), power_w: column(() => 5500),
+      j_per_token: column(() => 0.02098), j_per_token_uncertainty: column(i => (i === 10 ? null : 0.00014)) } });
+    fs.writeFileSync(inFolder("gpus.html"), html.slice(0, start) + JSON.stringify(plan) + html.slice(end));
+    const page = openPage(inFolder("gpus.html"), []);
+    checkWhole(page);
+    assert.strictEqual(page.byId("headline").textContent, "The loss is 2.125 after 4,000 steps.");
+    const tiles = page.byId("tiles").children.map(tile => tile.textContent);
+    for (const text of ["2.225validation loss", "262,144tokens a second, 32,768 on a GPU", "50.0\u00a0%MFU: of the GPU’s peak",
+      "5,500\u00a0Wpower of all GPUs", "21.0\u00a0mJfor a token, ±\u00a00.1\u00a0mJ", "3.50\u00a0MJfor the run so far"])
+      assert.ok(tiles.includes(text), `${text} in ${JSON.stringify(tiles)}`);
+    assert.strictEqual(page.byId("speed-charts").all("svg").length, 4);
+    const marks = page.byId("loss-chart").all("circle");
+    assert.strictEqual(marks.length, 4); /* validations */
+    checkOrder([2.6, 2.35, 2.267, 2.225], marks.map(mark => number(mark, "cy")), -1, "validation losses");
+    const band = page.byId("speed-charts").all("svg")[1].all("path")[0].getAttribute("d");
+    assert.strictEqual(band.split("L").length, 2 * (count - 1));
+    page.byId("speed-charts").all("svg")[1].fire("keydown", { key: "ArrowLeft" });
+    assert.match(page.byId("tip").textContent, /\n21\.0\u00a0mJ ± 0\.1\u00a0mJ a token$/);
+  },
 };
 
 let failed = 0;

@@ -154,6 +154,18 @@ int erg_cuda_copy(void *to, const void *from, size_t bytes, struct CUstream_st *
                           "copying %zu bytes", bytes);
 }
 
+int erg_cuda_copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
+                       size_t row_bytes, size_t rows, struct CUstream_st *stream,
+                       struct erg_error *err)
+{
+    /* Of a single row no stride is looked at, but it must not be shorter than the row. */
+    if (rows <= 1)
+        to_stride = from_stride = row_bytes;
+    return erg_cuda_check(cudaMemcpy2DAsync(to, to_stride, from, from_stride, row_bytes, rows,
+                                            cudaMemcpyDeviceToDevice, stream),
+                          err, "copying %zu rows of %zu bytes", rows, row_bytes);
+}
+
 int erg_cuda_fill(void *memory, int byte, size_t bytes, struct CUstream_st *stream,
                   struct erg_error *err)
 {

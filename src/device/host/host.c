@@ -10,12 +10,16 @@
 
 enum { ALIGNMENT = 256 };
 
-enum item_kind { ITEM_KERNEL, ITEM_COPY, ITEM_FILL, ITEM_RECORD, ITEM_WAIT };
+enum item_kind { ITEM_KERNEL, ITEM_COPY, ITEM_FILL, ITEM_RECORD, ITEM_WAIT, ITEM_EXCHANGE };
 
 /* What is queued on a stream. */
 struct host_item {
     enum item_kind kind;
-    struct erg_kernel kernel;
+    uint64_t number; /* in the order of queueing */
+    union {
+        struct erg_kernel kernel;
+        struct erg_host_exchange exchange;
+    };
     void *to;
     const void *from;
     int byte;
@@ -40,7 +44,12 @@ struct host {
     bool random;
     struct erg_rng rng;
     struct erg_stream *streams;
+    uint64_t queued; /* items */
+    struct erg_peers *peers;
+    uint32_t groups; /* made so far */
 };
+
+enum { MEETING_S = 60 };
 
 static struct host *host_of(struct erg_backend *backend)
 {
@@ -49,11 +58,13 @@ static struct host *host_of(struct erg_backend *backend)
 
 /* ---- running ---- */
 
-static void run_item(const struct host *host, const struct host_item *item)
+/* True: the item is done with. */
+static bool run_item(struct host *host, struct host_item *item)
 {
+    size_t element_bytes = host->backend.element_bytes;
     switch (item->kind) {
     case ITEM_KERNEL:
-        erg_host_run(host->backend.element_bytes == sizeof(float), &item->kernel);
+        erg_host_run(element_bytes == sizeof(float), &item->kernel);
         break;
     case ITEM_COPY:
         memmove(item->to, item->from, item->bytes);
@@ -66,39 +77,58 @@ static void run_item(const struct host *host, const struct host_item *item)
         break;
     case ITEM_WAIT:
         break;
+    case ITEM_EXCHANGE:
+        return erg_host_exchange_step(&item->exchange, host->peers, element_bytes);
     }
+    return true;
 }
 
-static bool is_ready(const struct erg_stream *stream)
+static bool is_ready(const struct host *host, const struct erg_stream *stream)
 {
     if (stream->done == stream->count)
         return false;
     const struct host_item *head = &stream->items[stream->done];
-    return head->kind != ITEM_WAIT || head->event->happened >= head->record;
+    return head->kind == ITEM_WAIT       ? head->event->happened >= head->record
+           : head->kind == ITEM_EXCHANGE ? erg_host_exchange_ready(&head->exchange, host->peers)
+                                         : true;
 }
 
-/* Runs the head of a stream, chosen at random among those that can run. */
-static void run_any(struct host *host)
+/* A stream whose head can run: any, or the one that was queued first; NULL: none. */
+static struct erg_stream *choose(struct host *host)
 {
     size_t ready = 0;
     struct erg_stream *chosen = NULL;
-    for (struct erg_stream *stream = host->streams; stream; stream = stream->next)
-        if (is_ready(stream) && erg_rng_below(&host->rng, ++ready) == 0)
+    for (struct erg_stream *stream = host->streams; stream; stream = stream->next) {
+        if (!is_ready(host, stream))
+            continue;
+        ready++;
+        if (!chosen ||
+            (host->random ? erg_rng_below(&host->rng, ready) == 0
+                          : stream->items[stream->done].number < chosen->items[chosen->done].number))
             chosen = stream;
-    assert(chosen); /* an event is recorded before it is waited for: so some stream can go on */
-    run_item(host, &chosen->items[chosen->done]);
-    if (++chosen->done == chosen->count)
+    }
+    return chosen;
+}
+
+/* Runs the head of a stream; where none can run, other ranks are waited for. */
+static int run_any(struct host *host, struct erg_error *err)
+{
+    struct erg_stream *chosen = choose(host);
+    if (!chosen) {
+        assert(host->peers); /* an event is recorded before it is waited for: some stream goes on */
+        return erg_peers_wait(host->peers, err);
+    }
+    if (run_item(host, &chosen->items[chosen->done]) && ++chosen->done == chosen->count)
         chosen->done = chosen->count = 0;
+    return 0;
 }
 
 static void queue(struct erg_backend *backend, struct erg_stream *stream,
                   const struct host_item *item)
 {
     struct host *host = host_of(backend);
-    if (host->random)
-        ERG_PUSH(stream, items, *item);
-    else
-        run_item(host, item);
+    ERG_PUSH(stream, items, *item);
+    stream->items[stream->count - 1].number = host->queued++;
 }
 
 /* ---- the table ---- */
@@ -163,9 +193,9 @@ static void host_stream_free(struct erg_backend *backend, struct erg_stream *str
 static int host_stream_wait(struct erg_backend *backend, struct erg_stream *stream,
                             struct erg_error *err)
 {
-    (void)err;
     while (stream->done < stream->count)
-        run_any(host_of(backend));
+        if (run_any(host_of(backend), err) != 0)
+            return -1;
     return 0;
 }
 
@@ -220,13 +250,53 @@ static int host_launch(struct erg_backend *backend, const struct erg_kernel *ker
     return 0;
 }
 
+static int host_group_new(struct erg_backend *backend, struct erg_group **group, const int *ranks,
+                          size_t count, struct erg_error *err)
+{
+    (void)err;
+    struct host *host = host_of(backend);
+    uint32_t channel = host->groups++; /* the same on all ranks */
+    *group = NULL;
+    if (count == 0)
+        return 0;
+    struct erg_group *made = erg_xcalloc(1, sizeof *made);
+    made->ranks = erg_xcalloc(count, sizeof *made->ranks);
+    memcpy(made->ranks, ranks, count * sizeof *ranks);
+    made->count = count;
+    made->channel = channel;
+    while (ranks[made->place] != erg_peers_rank(host->peers))
+        made->place++;
+    *group = made;
+    return 0;
+}
+
+static void host_group_free(struct erg_backend *backend, struct erg_group *group)
+{
+    (void)backend;
+    if (group)
+        free(group->ranks);
+    free(group);
+}
+
+static int host_exchange(struct erg_backend *backend, struct erg_group *group,
+                         const struct erg_exchange *exchange, struct erg_stream *stream,
+                         struct erg_error *err)
+{
+    (void)err;
+    queue(backend, stream,
+          &(struct host_item){ITEM_EXCHANGE, .exchange = {.exchange = *exchange, .group = group}});
+    return 0;
+}
+
 static void host_close(struct erg_backend *backend)
 {
     assert(!host_of(backend)->streams);
+    erg_peers_close(host_of(backend)->peers);
     free(backend);
 }
 
-struct erg_backend *erg_host_open(const struct erg_host_options *options)
+int erg_host_open(struct erg_backend **backend, const struct erg_host_options *options,
+                  struct erg_error *err)
 {
     static const struct erg_backend_table table = {
         .close = host_close,
@@ -243,11 +313,20 @@ struct erg_backend *erg_host_open(const struct erg_host_options *options)
         .event_wait = host_event_wait,
         .scratch_bytes = host_scratch_bytes,
         .launch = host_launch,
+        .group_new = host_group_new,
+        .group_free = host_group_free,
+        .exchange = host_exchange,
     };
+    struct erg_peers *peers = NULL;
+    if (options->rendezvous &&
+        erg_peers_open(&peers, options->rendezvous, MEETING_S, err) != 0)
+        return -1;
     struct host *host = erg_xcalloc(1, sizeof *host);
     host->backend =
         (struct erg_backend){&table, options->float32 ? sizeof(float) : sizeof(erg_bf16), "host"};
     host->random = options->seed != 0;
+    host->peers = peers;
     erg_rng_seed(&host->rng, options->seed);
-    return &host->backend;
+    *backend = &host->backend;
+    return 0;
 }

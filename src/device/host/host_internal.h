@@ -3,8 +3,31 @@
 #define ERG_DEVICE_HOST_INTERNAL_H
 
 #include "device/host/host.h"
+#include "launch/peers.h"
 
 /* Runs one kernel now. */
 void erg_host_run(bool float32, const struct erg_kernel *kernel);
+
+struct erg_group {
+    int *ranks; /* [count] of the world */
+    size_t count, place;
+    uint32_t channel;
+};
+
+/*
+ * An exchange under way, in steps that never wait: each sends what the other ranks need next, after
+ * what they sent for the step before it has come.
+ */
+struct erg_host_exchange {
+    struct erg_exchange exchange;
+    const struct erg_group *group;
+    int step; /* that comes next */
+};
+
+/* Whether the next step can be taken. */
+bool erg_host_exchange_ready(const struct erg_host_exchange *exchange, struct erg_peers *peers);
+/* Takes it. True: that was the last one. */
+bool erg_host_exchange_step(struct erg_host_exchange *exchange, struct erg_peers *peers,
+                            size_t element_bytes);
 
 #endif

@@ -1,6 +1,8 @@
 /* The host as a device: which operation of ops/ a kernel is. */
 #include "device/host/host_internal.h"
 
+#include <string.h>
+
 #define RUN_OPS(name, ...)                                                                         \
     do {                                                                                           \
         if (float32)                                                                               \
@@ -119,6 +121,19 @@ static void run_vocabulary(bool float32, const struct erg_kernel *kernel)
     }
 }
 
+static void run_runs(bool float32, const struct erg_kernel *kernel)
+{
+    const __typeof__(kernel->runs) *r = &kernel->runs;
+    size_t bytes = float32 ? sizeof(float) : sizeof(erg_bf16);
+    if (kernel->kind == ERG_KERNEL_ADD_RUNS) {
+        RUN_OPS(add_runs, r->runs, r->count, r->x, r->x_stride, r->to, r->to_stride);
+        return;
+    }
+    for (size_t i = 0; i < r->runs; i++)
+        memcpy((char *)r->to + i * r->to_stride * bytes,
+               (const char *)r->x + i * r->x_stride * bytes, r->count * bytes);
+}
+
 void erg_host_run(bool float32, const struct erg_kernel *kernel)
 {
     switch (kernel->kind) {
@@ -174,6 +189,10 @@ void erg_host_run(bool float32, const struct erg_kernel *kernel)
         break;
     case ERG_KERNEL_ROUND:
         RUN_OPS(to_element, kernel->floats.count, kernel->floats.in, kernel->floats.out);
+        break;
+    case ERG_KERNEL_COPY_RUNS:
+    case ERG_KERNEL_ADD_RUNS:
+        run_runs(float32, kernel);
         break;
     }
 }

@@ -86,6 +86,7 @@ static int write_gpu(const struct erg_calculon_import *import, const struct erg_
     struct erg_gpu gpu = *base;
     gpu.flops_per_sm_clock =
         base->flops_per_sm_clock * system->peak_flops / erg_gpu_peak_flops(base);
+    gpu.stated_flops = system->peak_flops;
     gpu.memory_bandwidth = system->memory.bandwidth;
     gpu.memory_bytes = system->memory.bytes;
     gpu.memory_efficiency = system->memory.efficiency.shares[0];

@@ -2,7 +2,7 @@
  * Checkpoints: everything that a run needs to go on, in a folder that is whole or not there.
  *
  *     RUN/step-00001000/manifest.json            what it is, and every piece with its hash
- *                       state-00000.safetensors  masters and moments, float
+ *                       state-00000.safetensors  masters and moments of rank 0, float
  *                       job.yaml, config.json    as they were
  *     RUN/latest                                 a link to the newest
  *
@@ -10,6 +10,8 @@
  * "master/NAME@r0:r1,c0:c1". So another layout finds its own parts by name, and padding is in no
  * checkpoint. Weights in use are rounded from masters and not kept. Order of data and learning rate
  * are functions of the numbers in the manifest; there is no other state.
+ *
+ * Each rank writes its share of the state; of what several ranks hold one alone. All see the folder.
  *
  * Files are written into a folder of a temporary name, synced, and the folder is renamed last. A
  * folder without a manifest is no checkpoint. Pieces are checked by XXH3 when they are read.
@@ -19,6 +21,7 @@
 
 #include "decoder/decoder_weights.h"
 #include "job/job.h"
+#include "launch/rendezvous.h"
 
 #include <stdint.h>
 
@@ -27,31 +30,39 @@ struct erg_checkpoint_place {
     uint64_t step, updates, samples, tokens, skipped;
 };
 
-/* A rank's masters and moments, [weights->elements] each, in memory of the host. */
+/* A rank's share of masters and moments, [weights->state] each, in memory of the host. */
 struct erg_checkpoint_state {
     const struct erg_weights *weights;
     const struct erg_weight_spans *spans;
+    int rank;
+    struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
     float *master, *m, *v;
 };
 
 /*
- * Writes RUN/step-N, then points `latest` at it and removes checkpoints before the newest `keep`.
- * After a failure (a full disk) there is no new one, and older ones are as they were.
+ * World call: writes RUN/step-N, then points `latest` at it and removes checkpoints before the
+ * newest `keep`. After a failure (a full disk) there is no new one, and older ones are as they were.
  */
 int erg_checkpoint_write(const char *run, const struct erg_job *job,
                          const struct erg_checkpoint_place *place,
                          const struct erg_checkpoint_state *state, int keep, struct erg_error *err);
 
 /*
- * Reads the checkpoint in a folder; or of a run's folder the newest one, and where that is damaged
- * the one before it, with a warning. Every element must be covered exactly once by pieces of its
- * name and kind. The model, the batch and the seed must be the job's. *found: the folder that was
- * read, to be freed; NULL where the run has no checkpoint, which is no failure.
+ * World call: reads the checkpoint in a folder; or of a run's folder the newest one, and where that
+ * is damaged the one before it, with a warning. Every element must be covered exactly once by pieces
+ * of its name and kind. The model, the batch and the seed must be the job's. *found: the folder that
+ * was read, to be freed; NULL where the run has no checkpoint, which is no failure.
  */
 int erg_checkpoint_load(const char *folder, const struct erg_job *job,
                         struct erg_checkpoint_place *place,
                         const struct erg_checkpoint_state *state, char **found,
                         struct erg_error *err);
+
+/* World call: the masters of all ranks become a model in a folder (files/model_file.h), which rank 0
+ * writes. Moments are not looked at. */
+int erg_checkpoint_export(const char *folder, const struct erg_job *job,
+                          const struct erg_checkpoint_state *state, bool bf16,
+                          struct erg_error *err);
 
 /* What must be alike for a checkpoint to be of a model; to be freed. */
 char *erg_checkpoint_model(const struct erg_model *model);

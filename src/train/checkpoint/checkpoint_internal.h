@@ -35,4 +35,23 @@ char *erg_checkpoint_path(const char *folder, const char *name);
 char **erg_checkpoint_steps(const char *run, bool leftovers);
 void erg_checkpoint_free_steps(char **names);
 
+/* Removes a folder of files. */
+void erg_checkpoint_remove(const char *folder);
+
+/* World call: a checkpoint of the first `kinds` kinds in a folder, which rank 0 makes. */
+int erg_checkpoint_write_folder(const char *folder, const struct erg_job *job,
+                                const struct erg_checkpoint_place *place,
+                                const struct erg_checkpoint_state *state, int kinds,
+                                struct erg_error *err);
+/* World call: PREFIX.tmp-NUMBER, the same on all ranks; to be freed, also after a failure. */
+int erg_checkpoint_temporary(char **name, const char *prefix,
+                             const struct erg_checkpoint_state *state, struct erg_error *err);
+
+int erg_checkpoint_read_manifest(const char *folder, struct erg_checkpoint_manifest **manifest,
+                                 struct erg_error *err);
+/* Fills the first `kinds` kinds of a state from the pieces in a folder. */
+int erg_checkpoint_read_pieces(const char *folder, const struct erg_checkpoint_manifest *manifest,
+                               const struct erg_checkpoint_state *state, int kinds,
+                               struct erg_error *err);
+
 #endif

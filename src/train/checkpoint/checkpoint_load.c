@@ -92,8 +92,8 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 
 /* Copies what a piece has of a span; *covered counts elements. */
 static int copy_common(struct files *files, const struct erg_checkpoint_piece *piece,
-                       const struct erg_weight_span *span, const struct erg_weight *weight,
-                       float *to, uint64_t *covered, struct erg_error *err)
+                       const struct erg_weight_span *span, float *state, uint64_t *covered,
+                       struct erg_error *err)
 {
     uint64_t row = larger(piece->row, span->row), column = larger(piece->column, span->column);
     uint64_t row_end = smaller(piece->row_end, span->row + span->rows);
@@ -106,8 +106,7 @@ static int copy_common(struct files *files, const struct erg_checkpoint_piece *p
     uint64_t width = piece->column_end - piece->column;
     for (uint64_t r = row; r < row_end; r++)
         for (uint64_t c = column; c < column_end; c++)
-            to[erg_weight_span_here(span, weight, (size_t)(r - span->row),
-                                    (size_t)(c - span->column))] =
+            state[erg_weight_span_here(span, (size_t)(r - span->row), (size_t)(c - span->column))] =
                 values[(r - piece->row) * width + c - piece->column];
     *covered += (row_end - row) * (column_end - column);
     free(values);
@@ -117,15 +116,14 @@ static int copy_common(struct files *files, const struct erg_checkpoint_piece *p
 static int load_kind(struct files *files, const struct erg_checkpoint_manifest *manifest, int kind,
                      const struct erg_checkpoint_state *state, float *values, struct erg_error *err)
 {
-    memset(values, 0, state->weights->elements * sizeof *values); /* padding is in no checkpoint */
+    memset(values, 0, state->weights->state * sizeof *values); /* padding is in no checkpoint */
     for (size_t i = 0; i < state->spans->count; i++) {
         const struct erg_weight_span *span = &state->spans->items[i];
-        const struct erg_weight *weight = &state->weights->items[span->weight];
         uint64_t covered = 0, wanted = (uint64_t)span->rows * span->columns;
         for (size_t p = 0; p < manifest->count; p++) {
             const struct erg_checkpoint_piece *piece = &manifest->pieces[p];
             if (piece->kind == kind && strcmp(piece->name, span->name) == 0 &&
-                copy_common(files, piece, span, weight, values + weight->offset, &covered, err))
+                copy_common(files, piece, span, values, &covered, err))
                 return -1;
         }
         if (covered != wanted)
@@ -162,8 +160,8 @@ static int check_job(const char *folder, const struct erg_checkpoint_manifest *m
     return result;
 }
 
-static int read_manifest(const char *folder, struct erg_checkpoint_manifest **manifest,
-                         struct erg_error *err)
+int erg_checkpoint_read_manifest(const char *folder, struct erg_checkpoint_manifest **manifest,
+                                 struct erg_error *err)
 {
     char *path = erg_checkpoint_path(folder, "manifest.json"), *text;
     size_t length;
@@ -176,31 +174,58 @@ static int read_manifest(const char *folder, struct erg_checkpoint_manifest **ma
     return result;
 }
 
-static int load_pieces(const char *folder, const struct erg_checkpoint_manifest *manifest,
-                       const struct erg_checkpoint_state *state, struct erg_error *err)
+int erg_checkpoint_read_pieces(const char *folder, const struct erg_checkpoint_manifest *manifest,
+                               const struct erg_checkpoint_state *state, int kinds,
+                               struct erg_error *err)
 {
     struct files files = {.folder = folder};
     float *const values[ERG_CHECKPOINT_KINDS] = {state->master, state->m, state->v};
     int result = 0;
-    for (int kind = 0; kind < ERG_CHECKPOINT_KINDS && result == 0; kind++)
+    for (int kind = 0; kind < kinds && result == 0; kind++)
         result = load_kind(&files, manifest, kind, state, values[kind], err);
     files_release(&files);
     return result;
 }
 
-/* *damaged: the failure is of this checkpoint, and another one may do. */
+/* World call. *damaged: the failure is of this checkpoint, and another one may do. */
 static int load_one(const char *folder, const struct erg_job *job,
                     struct erg_checkpoint_place *place, const struct erg_checkpoint_state *state,
                     bool *damaged, struct erg_error *err)
 {
-    struct erg_checkpoint_manifest *manifest;
-    *damaged = true;
-    if (read_manifest(folder, &manifest, err) != 0)
-        return -1;
-    *damaged = check_job(folder, manifest, job, err) == 0;
-    int result = *damaged ? load_pieces(folder, manifest, state, err) : -1;
-    *place = manifest->place;
+    struct erg_checkpoint_manifest *manifest = NULL;
+    int result = erg_checkpoint_read_manifest(folder, &manifest, err);
+    *damaged = result != 0 || check_job(folder, manifest, job, err) == 0;
+    if (result == 0)
+        result = *damaged ? erg_checkpoint_read_pieces(folder, manifest, state,
+                                                       ERG_CHECKPOINT_KINDS, err)
+                          : -1;
+    if (manifest)
+        *place = manifest->place;
     erg_checkpoint_manifest_free(manifest);
+    return erg_rendezvous_agree(state->rendezvous, result, err);
+}
+
+/* World call: the newest checkpoint of a run that is whole. */
+static int load_newest(const char *run, const struct erg_job *job,
+                       struct erg_checkpoint_place *place,
+                       const struct erg_checkpoint_state *state, char **found,
+                       struct erg_error *err)
+{
+    char **names = erg_checkpoint_steps(run, false);
+    bool damaged;
+    int result = 0;
+    for (char **name = names; *name && !*found; name++) {
+        char *step = erg_checkpoint_path(run, *name);
+        result = load_one(step, job, place, state, &damaged, err);
+        if (result == 0 || !damaged) {
+            *found = step;
+            continue;
+        }
+        if (name[1] && state->rank == 0)
+            erg_log(ERG_LOG_WARNING, "%s; the checkpoint before it is taken", err->message);
+        free(step);
+    }
+    erg_checkpoint_free_steps(names);
     return result;
 }
 
@@ -214,23 +239,8 @@ int erg_checkpoint_load(const char *folder, const struct erg_job *job,
     bool single = access(manifest, F_OK) == 0;
     free(manifest);
     *found = NULL;
-    if (single) {
-        *found = erg_xstrdup(folder);
-        return load_one(folder, job, place, state, &damaged, err);
-    }
-    char **names = erg_checkpoint_steps(folder, false);
-    int result = 0;
-    for (char **name = names; *name && !*found; name++) {
-        char *step = erg_checkpoint_path(folder, *name);
-        result = load_one(step, job, place, state, &damaged, err);
-        if (result == 0 || !damaged) {
-            *found = step;
-            continue;
-        }
-        if (name[1])
-            erg_log(ERG_LOG_WARNING, "%s; the checkpoint before it is taken", err->message);
-        free(step);
-    }
-    erg_checkpoint_free_steps(names);
-    return result;
+    if (!single)
+        return load_newest(folder, job, place, state, found, err);
+    *found = erg_xstrdup(folder);
+    return load_one(folder, job, place, state, &damaged, err);
 }

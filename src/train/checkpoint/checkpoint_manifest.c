@@ -20,7 +20,7 @@ char *erg_checkpoint_model(const struct erg_model *model)
         "%s layers=%ld hidden=%ld heads=%ld kv_heads=%ld head_dim=%ld ffn=%ld vocab=%ld "
         "tied=%d",
         model->architecture, model->layers, model->hidden, model->heads, model->kv_heads,
-        model->head_dim, model->ffn, model->vocab, model->tied);
+        model->head_dim, model->ffn, erg_model_words(model), model->tied);
     return text.data;
 }
 

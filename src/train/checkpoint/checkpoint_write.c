@@ -33,7 +33,8 @@ char *erg_checkpoint_path(const char *folder, const char *name)
 /* Pieces of this rank in the order in which they are written. */
 struct piece_source {
     const struct erg_checkpoint_state *state;
-    struct erg_checkpoint_piece *pieces; /* [kinds * spans] */
+    const struct erg_weight_span **spans; /* [count] */
+    struct erg_checkpoint_piece *pieces;  /* [count] */
     size_t count;
 };
 
@@ -48,35 +49,37 @@ static int fill(void *context, size_t index, float *values, struct erg_error *er
     (void)err;
     struct piece_source *source = context;
     struct erg_checkpoint_piece *piece = &source->pieces[index];
-    const struct erg_checkpoint_state *state = source->state;
-    const struct erg_weight_span *span = &state->spans->items[index % state->spans->count];
-    const struct erg_weight *weight = &state->weights->items[span->weight];
-    const float *from = values_of(state, piece->kind) + weight->offset;
+    const struct erg_weight_span *span = source->spans[index];
+    const float *from = values_of(source->state, piece->kind);
     for (size_t row = 0; row < span->rows; row++)
         for (size_t column = 0; column < span->columns; column++)
-            values[row * span->columns + column] =
-                from[erg_weight_span_here(span, weight, row, column)];
+            values[row * span->columns + column] = from[erg_weight_span_here(span, row, column)];
     piece->hash = XXH3_64bits(values, span->rows * span->columns * sizeof *values);
     return 0;
 }
 
-static void list_pieces(struct piece_source *source, const char *file)
+/* All that no other rank writes. */
+static void list_pieces(struct piece_source *source, int kinds, const char *file)
 {
     const struct erg_weight_spans *spans = source->state->spans;
-    source->count = ERG_CHECKPOINT_KINDS * spans->count;
-    source->pieces = erg_xcalloc(source->count, sizeof *source->pieces);
-    for (size_t i = 0; i < source->count; i++) {
-        const struct erg_weight_span *span = &spans->items[i % spans->count];
-        source->pieces[i] = (struct erg_checkpoint_piece){
-            .name = (char *)(uintptr_t)span->name,
-            .kind = (int)(i / spans->count),
-            .row = span->row,
-            .row_end = span->row + span->rows,
-            .column = span->column,
-            .column_end = span->column + span->columns,
-            .file = (char *)(uintptr_t)file,
-        };
-    }
+    source->spans = erg_xcalloc((size_t)kinds * spans->count + 1, sizeof *source->spans);
+    source->pieces = erg_xcalloc((size_t)kinds * spans->count + 1, sizeof *source->pieces);
+    for (int kind = 0; kind < kinds; kind++)
+        for (size_t i = 0; i < spans->count; i++) {
+            const struct erg_weight_span *span = &spans->items[i];
+            if (span->copy || !span->rows)
+                continue;
+            source->spans[source->count] = span;
+            source->pieces[source->count++] = (struct erg_checkpoint_piece){
+                .name = (char *)(uintptr_t)span->name,
+                .kind = kind,
+                .row = span->row,
+                .row_end = span->row + span->rows,
+                .column = span->column,
+                .column_end = span->column + span->columns,
+                .file = (char *)(uintptr_t)file,
+            };
+        }
 }
 
 static int write_state(const char *path, struct piece_source *source, struct erg_error *err)
@@ -98,12 +101,8 @@ static int write_state(const char *path, struct piece_source *source, struct erg
     return result;
 }
 
-static int write_manifest(const char *path, const struct erg_job *job,
-                          const struct erg_checkpoint_place *place,
-                          const struct piece_source *source, struct erg_error *err)
+static json_t *pieces_document(const struct piece_source *source)
 {
-    const struct erg_layout *layout = &job->layout;
-    char *model = erg_checkpoint_model(job->model);
     json_t *pieces = json_array();
     for (size_t i = 0; i < source->count; i++) {
         const struct erg_checkpoint_piece *piece = &source->pieces[i];
@@ -117,8 +116,52 @@ static int write_manifest(const char *path, const struct erg_job *job,
                           (json_int_t)piece->column, "column_end", (json_int_t)piece->column_end,
                           "file", piece->file, "xxh3", hash));
     }
+    return pieces;
+}
+
+/* World call: `pieces` of rank 0 gets those of all ranks. */
+static int gather_pieces(json_t *pieces, const struct erg_checkpoint_state *state,
+                         struct erg_error *err)
+{
+    enum { PATIENCE_S = 600 };
+    struct erg_rendezvous *rendezvous = state->rendezvous;
+    if (!rendezvous)
+        return 0;
+    size_t world = (size_t)erg_rendezvous_world(rendezvous), most = 0;
+    char *own = json_dumps(pieces, JSON_COMPACT);
+    size_t length = strlen(own), *lengths = erg_xcalloc(world, sizeof *lengths);
+    int result = erg_rendezvous_all_gather(rendezvous, &length, sizeof length, lengths, PATIENCE_S,
+                                           err);
+    for (size_t i = 0; i < world; i++)
+        most = lengths[i] > most ? lengths[i] : most;
+    char *mine = erg_xcalloc(most + 1, 1), *all = erg_xcalloc(world, most + 1);
+    memcpy(mine, own, length);
+    if (result == 0)
+        result = erg_rendezvous_all_gather(rendezvous, mine, most + 1, all, PATIENCE_S, err);
+    for (size_t i = 1; i < world && result == 0 && state->rank == 0; i++) {
+        json_t *others;
+        result = erg_json_parse(&others, "pieces of another rank", all + i * (most + 1), lengths[i],
+                                err);
+        if (result == 0) {
+            json_array_extend(pieces, others);
+            json_decref(others);
+        }
+    }
+    free(all);
+    free(mine);
+    free(lengths);
+    free(own);
+    return result;
+}
+
+static int write_manifest(const char *path, const struct erg_job *job,
+                          const struct erg_checkpoint_place *place, json_t *pieces,
+                          struct erg_error *err)
+{
+    const struct erg_layout *layout = &job->layout;
+    char *model = erg_checkpoint_model(job->model);
     json_t *document = erg_json_pack(
-        "{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:{s:I, s:I, s:I, s:I, s:I}, s:o}",
+        "{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:{s:I, s:I, s:I, s:I, s:I}, s:O}",
         "schema", "ergon.checkpoint", "schema_version", ERG_CHECKPOINT_VERSION, "step",
         (json_int_t)place->step, "updates", (json_int_t)place->updates, "samples",
         (json_int_t)place->samples, "tokens", (json_int_t)place->tokens, "skipped",
@@ -149,8 +192,7 @@ static int copy_file(const char *from, const char *folder, const char *name, str
 
 /* ---- folders ---- */
 
-/* Removes a folder of files. */
-static void remove_folder(const char *folder)
+void erg_checkpoint_remove(const char *folder)
 {
     DIR *listing = opendir(folder);
     for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;)
@@ -214,13 +256,13 @@ static void remove_old(const char *run, int keep)
         struct erg_text old = {0};
         erg_text_printf(&old, "%s.tmp-old", folder);
         if (rename(folder, old.data) == 0)
-            remove_folder(old.data);
+            erg_checkpoint_remove(old.data);
         erg_text_release(&old);
         free(folder);
     }
     for (char **name = leftovers; *name; name++) {
         char *folder = erg_checkpoint_path(run, *name);
-        remove_folder(folder);
+        erg_checkpoint_remove(folder);
         free(folder);
     }
     erg_checkpoint_free_steps(names);
@@ -242,70 +284,121 @@ static int point_latest(const char *run, const char *name, struct erg_error *err
 }
 
 /* A full disk is noticed before anything is written. */
-static int check_space(const char *run, const struct erg_checkpoint_state *state,
+static int check_space(const char *folder, const struct erg_checkpoint_state *state, int kinds,
                        struct erg_error *err)
 {
     struct statvfs info;
-    double wanted = 1.02 * 12 * (double)state->weights->elements;
-    if (statvfs(run, &info) != 0 || (double)info.f_bavail * (double)info.f_frsize >= wanted)
+    double wanted = 1.02 * kinds * sizeof(float) * (double)state->weights->state;
+    if (statvfs(folder, &info) != 0 || (double)info.f_bavail * (double)info.f_frsize >= wanted)
         return 0;
     return erg_fail(err, ERG_FAILED,
-                    "writing a checkpoint into '%s': it needs %.3g GB, but %.3g GB are free", run,
-                    1e-9 * wanted, 1e-9 * (double)info.f_bavail * (double)info.f_frsize);
+                    "writing a checkpoint into '%s': rank %d needs %.3g GB, but %.3g GB are free",
+                    folder, state->rank, 1e-9 * wanted,
+                    1e-9 * (double)info.f_bavail * (double)info.f_frsize);
 }
 
-static int write_files(const char *folder, const struct erg_job *job,
-                       const struct erg_checkpoint_place *place,
-                       const struct erg_checkpoint_state *state, struct erg_error *err)
+/* What one rank writes; *pieces: of it. */
+static int write_rank(const char *folder, const struct erg_checkpoint_state *state, int kinds,
+                      json_t **pieces, struct erg_error *err)
 {
-    static const char state_name[] = "state-00000.safetensors";
+    char name[40];
     struct piece_source source = {.state = state};
-    list_pieces(&source, state_name);
-    char *state_path = erg_checkpoint_path(folder, state_name),
-         *manifest = erg_checkpoint_path(folder, "manifest.json");
-    int result = write_state(state_path, &source, err) ||
-                         copy_file(job->path, folder, "job.yaml", err) ||
-                         copy_file(job->model->path, folder, "config.json", err) ||
-                         write_manifest(manifest, job, place, &source, err)
-                     ? -1
-                     : 0;
-    free(manifest);
-    free(state_path);
+    snprintf(name, sizeof name, "state-%05d.safetensors", state->rank);
+    list_pieces(&source, kinds, name);
+    char *path = erg_checkpoint_path(folder, name);
+    int result = check_space(folder, state, kinds, err);
+    if (result == 0 && source.count)
+        result = write_state(path, &source, err);
+    *pieces = pieces_document(&source);
+    free(path);
+    free(source.spans);
     free(source.pieces);
     return result;
+}
+
+int erg_checkpoint_write_folder(const char *folder, const struct erg_job *job,
+                                const struct erg_checkpoint_place *place,
+                                const struct erg_checkpoint_state *state, int kinds,
+                                struct erg_error *err)
+{
+    int result = 0;
+    if (state->rank == 0) {
+        erg_checkpoint_remove(folder);
+        result = erg_dir_make(folder, err);
+    }
+    if (erg_rendezvous_agree(state->rendezvous, result, err) != 0)
+        return -1;
+    json_t *pieces;
+    result = write_rank(folder, state, kinds, &pieces, err);
+    result = erg_rendezvous_agree(state->rendezvous, result, err) ||
+                     gather_pieces(pieces, state, err)
+                 ? -1
+                 : 0;
+    if (result == 0 && state->rank == 0) {
+        char *manifest = erg_checkpoint_path(folder, "manifest.json");
+        result = copy_file(job->path, folder, "job.yaml", err) ||
+                         copy_file(job->model->path, folder, "config.json", err) ||
+                         write_manifest(manifest, job, place, pieces, err)
+                     ? -1
+                     : 0;
+        free(manifest);
+    }
+    json_decref(pieces);
+    return erg_rendezvous_agree(state->rendezvous, result, err);
+}
+
+int erg_checkpoint_temporary(char **name, const char *prefix,
+                             const struct erg_checkpoint_state *state, struct erg_error *err)
+{
+    enum { PATIENCE_S = 600 };
+    long number = (long)getpid();
+    struct erg_text text = {0};
+    int result = state->rendezvous ? erg_rendezvous_broadcast(state->rendezvous, 0, &number,
+                                                              sizeof number, PATIENCE_S, err)
+                                   : 0;
+    erg_text_printf(&text, "%s.tmp-%ld", prefix, number);
+    *name = text.data;
+    return result;
+}
+
+/* The folder gets its name, and is the newest. */
+static int commit(const char *run, const char *name, const char *temporary, int keep,
+                  struct erg_error *err)
+{
+    char *folder = erg_checkpoint_path(run, name);
+    int result = 0;
+    sync_folder(temporary);
+    if (access(folder, F_OK) == 0)
+        erg_checkpoint_remove(folder); /* damaged: else the run would have gone on from it */
+    if (rename(temporary, folder) != 0)
+        result = erg_fail(err, ERG_FAILED, "writing '%s': %s", folder, strerror(errno));
+    free(folder);
+    if (result != 0)
+        return -1;
+    sync_folder(run);
+    if (point_latest(run, name, err) != 0)
+        return -1;
+    remove_old(run, keep);
+    return 0;
 }
 
 int erg_checkpoint_write(const char *run, const struct erg_job *job,
                          const struct erg_checkpoint_place *place,
                          const struct erg_checkpoint_state *state, int keep, struct erg_error *err)
 {
-    char name[32];
-    struct erg_text temporary = {0};
+    char name[32], *temporary;
     snprintf(name, sizeof name, "step-%08" PRIu64, place->step);
-    erg_text_printf(&temporary, "%s/%s.tmp-%ld", run, name, (long)getpid());
     char *folder = erg_checkpoint_path(run, name);
-    int result = check_space(run, state, err);
-    if (result == 0) {
-        remove_folder(temporary.data);
-        result =
-            erg_dir_make(temporary.data, err) || write_files(temporary.data, job, place, state, err)
-                ? -1
-                : 0;
-        sync_folder(temporary.data);
-        if (result == 0 && access(folder, F_OK) == 0)
-            remove_folder(folder); /* of the same step, damaged: else the run would have gone on */
-        if (result == 0 && rename(temporary.data, folder) != 0)
-            result = erg_fail(err, ERG_FAILED, "writing '%s': %s", folder, strerror(errno));
-        if (result != 0)
-            remove_folder(temporary.data);
-    }
-    if (result == 0) {
-        sync_folder(run);
-        result = point_latest(run, name, err);
-    }
-    if (result == 0)
-        remove_old(run, keep);
+    int result = erg_checkpoint_temporary(&temporary, folder, state, err) ||
+                         erg_checkpoint_write_folder(temporary, job, place, state,
+                                                     ERG_CHECKPOINT_KINDS, err)
+                     ? -1
+                     : 0;
+    if (result == 0 && state->rank == 0)
+        result = commit(run, name, temporary, keep, err);
+    if (result != 0 && state->rank == 0)
+        erg_checkpoint_remove(temporary);
+    free(temporary);
     free(folder);
-    erg_text_release(&temporary);
-    return result;
+    return erg_rendezvous_agree(state->rendezvous, result, err);
 }

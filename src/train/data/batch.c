@@ -2,6 +2,7 @@
 #include "train/data/batch.h"
 
 #include "base/memory.h"
+#include "ops/context.h"
 
 #include <glob.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ int erg_batches_open(struct erg_batches *batches, const struct erg_job *job, str
                   .sets = erg_xcalloc(count, sizeof *batches->order.sets),
                   .count = count},
         .window = erg_xcalloc((size_t)sequence + 1, sizeof *batches->window),
+        .targets = erg_xcalloc((size_t)sequence, sizeof *batches->targets),
     };
     for (size_t i = 0; i < count; i++) {
         struct erg_token_set *set = &batches->sets[i];
@@ -61,33 +63,55 @@ void erg_batches_release(struct erg_batches *batches)
     free(batches->sets);
     free(batches->order.sets);
     free(batches->window);
+    free(batches->targets);
     *batches = (struct erg_batches){0};
 }
 
-int erg_batches_next(struct erg_batches *batches, long data_rank, int32_t *ids, int32_t *targets,
-                     uint64_t *counted, struct erg_error *err)
+/* Puts a rank's tokens of the sample in the window behind those that are there. */
+static void take_tokens(const struct erg_batches *batches, long context_place, int32_t **ids,
+                        int32_t **targets)
+{
+    const struct erg_layout *layout = &batches->job->layout;
+    for (int half = ERG_CONTEXT_LOW; half <= ERG_CONTEXT_HIGH; half++) {
+        struct erg_context_chunk chunk =
+            erg_context_chunk((size_t)layout->sequence, (size_t)layout->context,
+                              (size_t)context_place, (enum erg_context_half)half);
+        if (layout->context == 1)
+            chunk = (struct erg_context_chunk){.count = (size_t)layout->sequence};
+        memcpy(*ids, batches->window + chunk.first, chunk.count * sizeof **ids);
+        memcpy(*targets, batches->targets + chunk.first, chunk.count * sizeof **targets);
+        *ids += chunk.count;
+        *targets += chunk.count;
+        if (layout->context == 1)
+            return;
+    }
+}
+
+int erg_batches_next(struct erg_batches *batches, const struct erg_batch_share *share, int32_t *ids,
+                     int32_t *targets, uint64_t *counted, struct erg_error *err)
 {
     const struct erg_layout *layout = &batches->job->layout;
     const struct erg_training *training = batches->job->training;
     size_t sequence = (size_t)layout->sequence;
     long samples = layout->microbatch * layout->microbatches * layout->data;
-    *counted = 0;
+    bool counts_all = training->mask == ERG_MASK_NOTHING;
+    *counted = ids && counts_all ? (uint64_t)samples * sequence : 0;
     for (long j = 0; j < samples; j++) {
         struct erg_order_place place = erg_order_deal(&batches->order);
+        bool mine = j / layout->microbatch % layout->data == share->data;
+        if (!ids || (!mine && counts_all))
+            continue;
         if (erg_token_set_read(&batches->sets[place.set], place.sample * sequence, sequence + 1,
-                               batches->job->model->vocab, batches->window, err) != 0)
+                               erg_model_words(batches->job->model), batches->window, err) != 0)
             return -1;
-        bool mine = j / layout->microbatch % layout->data == data_rank;
         for (size_t i = 0; i < sequence; i++) {
-            int32_t id = batches->window[i], target = batches->window[i + 1];
-            if (training->mask == ERG_MASK_EOD && id == training->eod)
-                target = -1;
-            *counted += target >= 0;
-            if (mine) {
-                *ids++ = id;
-                *targets++ = target;
-            }
+            bool masked =
+                training->mask == ERG_MASK_EOD && batches->window[i] == training->eod;
+            batches->targets[i] = masked ? -1 : batches->window[i + 1];
+            *counted += !counts_all && !masked;
         }
+        if (mine)
+            take_tokens(batches, share->context, &ids, &targets);
     }
     return 0;
 }

@@ -16,19 +16,25 @@ struct erg_batches {
     const struct erg_job *job; /* with a key `train` */
     struct erg_token_set *sets;
     struct erg_data_order order;
-    int32_t *window; /* [sequence + 1], of one sample */
+    int32_t *window, *targets; /* [sequence + 1], [sequence] of one sample */
 };
 
 /* Opens the files of a job. To be released, also after a failure. */
 int erg_batches_open(struct erg_batches *batches, const struct erg_job *job, struct erg_error *err);
 void erg_batches_release(struct erg_batches *batches);
 
+/* Which part of a step's samples a rank trains on. */
+struct erg_batch_share {
+    long data, context; /* its places in the layout's degrees */
+};
+
 /*
- * What the data rank of this process trains on in the next step, microbatch after microbatch:
- * ids and targets [microbatches * microbatch * sequence]. A target that does not count is -1.
- * *counted: of all data ranks.
+ * What a rank trains on in the next step, microbatch after microbatch: ids and targets
+ * [microbatches * microbatch * sequence / context], of its chunks (ops/context.h) of each sequence. A
+ * target that does not count is -1. *counted: of all ranks; with ids NULL nothing is read, and it
+ * is 0.
  */
-int erg_batches_next(struct erg_batches *batches, long data_rank, int32_t *ids, int32_t *targets,
-                     uint64_t *counted, struct erg_error *err);
+int erg_batches_next(struct erg_batches *batches, const struct erg_batch_share *share, int32_t *ids,
+                     int32_t *targets, uint64_t *counted, struct erg_error *err);
 
 #endif

@@ -2,11 +2,8 @@
 #include "train/engine/trainer_internal.h"
 
 #include "base/memory.h"
-#include "decoder/decoder_stage.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/data/batch.h"
 #include "train/engine/initialize.h"
-#include "train/engine/rate.h"
 #include "train/files/model_file.h"
 
 #include <assert.h>
@@ -16,19 +13,22 @@
 
 /* ---- opening ---- */
 
-static int check_layout(const struct erg_job *job, struct erg_error *err)
+static int check_layout(const struct erg_trainer_options *options, struct erg_error *err)
 {
+    const struct erg_job *job = options->job;
     const struct erg_layout *layout = &job->layout;
     if (!job->training)
         return erg_fail(err, ERG_FAILED,
                         "%s: key 'train': the key is missing; expected the data, the number of "
                         "updates and the learning rate of the run",
                         job->path);
-    if (erg_layout_gpus(layout) != 1)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "%s: training runs on one rank yet; expected degrees of 1, got tensor %ld, "
-                        "context %ld, pipeline %ld, data %ld",
-                        job->path, layout->tensor, layout->context, layout->pipeline, layout->data);
+    if (erg_layout_gpus(layout) != options->world)
+        return erg_fail(err, ERG_USAGE,
+                        "%s: the layout is of %ld ranks (tensor %ld, context %ld, pipeline %ld, "
+                        "data %ld), but there are %d; expected as many, as \"ergon run -n %ld -- "
+                        "ergon train\" starts them",
+                        job->path, erg_layout_gpus(layout), layout->tensor, layout->context,
+                        layout->pipeline, layout->data, options->world, erg_layout_gpus(layout));
     if (layout->recompute != ERG_RECOMPUTE_NONE || layout->stage_recompute)
         return erg_fail(err, ERG_INFEASIBLE,
                         "%s: key 'recompute': training keeps all activations yet; expected none",
@@ -43,29 +43,28 @@ static int take(struct erg_trainer *trainer, void **memory, size_t bytes, struct
     return backend->table->alloc(backend, memory, bytes, err);
 }
 
-static int make_memory(struct erg_trainer *trainer, struct erg_error *err)
+/* Where this rank's tokens of a step and its scalars lie. */
+static int make_inputs(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
-    size_t elements = trainer->weights->elements;
-    size_t tokens = (size_t)(layout->microbatch * layout->sequence * layout->microbatches);
-    struct erg_backend *backend = trainer->options.backend;
-    struct erg_kernel squares = {ERG_KERNEL_SQUARES, .floats = {.count = elements}};
-    size_t scratch;
-    if (backend->table->scratch_bytes(backend, &squares, &scratch, err) ||
-        take(trainer, &trainer->scratch, scratch, err) ||
-        take(trainer, &trainer->state, 3 * elements * sizeof(float), err) ||
-        take(trainer, &trainer->inputs, 3 * tokens * sizeof(int32_t), err) ||
-        take(trainer, (void **)&trainer->scalars, sizeof *trainer->scalars, err))
+    size_t microbatches = (size_t)layout->microbatches;
+    size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
+    trainer->inputs = tokens * microbatches;
+    if (take(trainer, &trainer->memory,
+             3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars, err))
         return -1;
-    trainer->master = trainer->state;
-    trainer->m = trainer->master + elements;
-    trainer->v = trainer->m + elements;
-    trainer->ids = trainer->inputs;
-    trainer->order = trainer->ids + tokens;
-    trainer->targets = trainer->order + tokens;
-    trainer->host_ids = erg_xcalloc(3 * tokens, sizeof *trainer->host_ids);
-    trainer->host_order = trainer->host_ids + tokens;
-    trainer->host_targets = trainer->host_order + tokens;
+    trainer->scalars = trainer->memory;
+    trainer->ids = (int32_t *)(trainer->scalars + 1);
+    trainer->order = trainer->ids + trainer->inputs;
+    trainer->targets = trainer->order + trainer->inputs;
+    trainer->host_ids = erg_xcalloc(3 * trainer->inputs, sizeof *trainer->host_ids);
+    trainer->host_order = trainer->host_ids + trainer->inputs;
+    trainer->host_targets = trainer->host_order + trainer->inputs;
+    trainer->microbatches = erg_xcalloc(microbatches, sizeof *trainer->microbatches);
+    for (size_t i = 0; i < microbatches; i++)
+        trainer->microbatches[i] = (struct erg_stage_tokens){
+            trainer->ids + i * tokens, trainer->order + i * tokens, trainer->targets + i * tokens,
+            &trainer->scalars->scale, &trainer->scalars->loss};
     return 0;
 }
 
@@ -76,33 +75,10 @@ static int copy(struct erg_trainer *trainer, void *to, const void *from, size_t 
     return backend->table->copy(backend, to, from, bytes, trainer->stream, err);
 }
 
-static int fill_zero(struct erg_trainer *trainer, void *memory, size_t bytes, struct erg_error *err)
-{
-    struct erg_backend *backend = trainer->options.backend;
-    return backend->table->fill(backend, memory, 0, bytes, trainer->stream, err);
-}
-
 static int wait(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
     return backend->table->stream_wait(backend, trainer->stream, err);
-}
-
-static int launch(struct erg_trainer *trainer, const struct erg_kernel *kernel,
-                  struct erg_error *err)
-{
-    struct erg_backend *backend = trainer->options.backend;
-    return backend->table->launch(backend, kernel, trainer->scratch, trainer->stream, err);
-}
-
-/* The weights in use, from the masters; waits. */
-static int round_weights(struct erg_trainer *trainer, struct erg_error *err)
-{
-    struct erg_kernel round = {ERG_KERNEL_ROUND,
-                               .floats = {.count = trainer->weights->elements,
-                                          .in = trainer->master,
-                                          .out = erg_stage_values(trainer->stage)}};
-    return launch(trainer, &round, err) || wait(trainer, err) ? -1 : 0;
 }
 
 /* Masters as the run begins with them, and the weights in use rounded from them. */
@@ -114,50 +90,142 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
                    : trainer->training->init
                        ? erg_job_file_path(trainer->job, trainer->training->init)
                        : erg_xstrdup("random");
-    float *values = erg_xcalloc(weights->elements, sizeof *values);
+    float *state = erg_xcalloc(weights->state, sizeof *state);
     int result = 0;
     if (strcmp(folder, "random") == 0)
-        erg_initialize(values, weights, &trainer->spans, trainer->job->model,
-                       trainer->training->seed);
+        result = erg_initialize(state, weights, &trainer->spans, trainer->job->model,
+                                trainer->training->seed, err);
     else
         result =
-            erg_model_file_load(values, weights, &trainer->spans, trainer->job->model, folder, err);
+            erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
     if (result == 0)
-        result =
-            copy(trainer, trainer->master, values, weights->elements * sizeof *values, err) ||
-                    fill_zero(trainer, trainer->m, 2 * weights->elements * sizeof(float), err) ||
-                    round_weights(trainer, err)
-                ? -1
-                : 0;
-    free(values);
+        result = copy(trainer, erg_optimizer_state(trainer->optimizer), state,
+                      weights->state * sizeof *state, err) ||
+                         wait(trainer, err)
+                     ? -1
+                     : 0;
+    free(state);
     free(folder);
     return result;
 }
 
-/* The stage and all other memory of the device; says how much it is where it does not suffice. */
-static int place(struct erg_trainer *trainer, struct erg_error *err)
+/* Which layers this rank has, and of what else. */
+static void request_weights(struct erg_trainer *trainer, long *layers)
 {
     const struct erg_layout *layout = &trainer->job->layout;
-    struct erg_stage_options options = {trainer->options.backend, trainer->request,
-                                        layout->microbatch, layout->sequence, 1};
+    const struct erg_ranks *ranks = &trainer->ranks;
+    long all = trainer->job->model->layers;
+    size_t chunks = trainer->list.schedule.pipeline.chunks, at = 0;
+    trainer->chunks = erg_xcalloc(chunks, sizeof *trainer->chunks);
+    if (layout->pipeline == 1) { /* chunks that follow each other are one */
+        trainer->chunks[0] = (struct erg_layer_range){0, all};
+        layers[0] = all;
+        at = 1;
+    }
+    long first = 0;
+    for (long chunk = 0; at < chunks; chunk++)
+        for (long stage = 0; stage < layout->pipeline; stage++) {
+            long count = erg_layout_chunk_layers(layout, all, stage, chunk);
+            if (stage == ranks->stage) {
+                layers[at] = count;
+                trainer->chunks[at++] = (struct erg_layer_range){first, count};
+            }
+            first += count;
+        }
+    trainer->request =
+        (struct erg_weights_request){.model = trainer->job->model,
+                                     .tensor = layout->tensor,
+                                     .place = ranks->tensor,
+                                     .chunks = trainer->chunks,
+                                     .chunk_count = chunks,
+                                     .embedding = ranks->stage == 0,
+                                     .head = ranks->stage == layout->pipeline - 1,
+                                     .ranks = layout->context * layout->data,
+                                     .share = ranks->context + layout->context * ranks->data};
+}
+
+static struct erg_stage_options stage_options(const struct erg_trainer *trainer, const long *layers)
+{
+    const struct erg_layout *layout = &trainer->job->layout;
+    return (struct erg_stage_options){
+        .backend = trainer->options.backend,
+        .weights = trainer->request,
+        .sequences = layout->microbatch,
+        .sequence = layout->sequence,
+        .context = layout->context,
+        .context_place = trainer->ranks.context,
+        .sequence_parallel = trainer->training->sequence_parallel && layout->tensor > 1,
+        .room = erg_pass_list_room(&trainer->list, layers),
+        .tensor_group = trainer->ranks.groups.tensor,
+        .context_group = trainer->ranks.groups.context,
+    };
+}
+
+/* The stage and all other memory of the device; says how much it is where it does not suffice. */
+static int place(struct erg_trainer *trainer, const struct erg_stage_options *options,
+                 struct erg_error *err)
+{
+    const struct erg_layout *layout = &trainer->job->layout;
+    struct erg_backend *backend = trainer->options.backend;
     struct erg_stage_memory memory;
-    int result = erg_stage_memory(&memory, &options, err);
+    int result = erg_stage_memory(&memory, options, err);
     const double gib = (double)memory.bytes / 0x1p30;
     trainer->bytes = memory.bytes;
     erg_stage_memory_release(&memory);
     if (result != 0)
         return -1;
-    if (erg_stage_open(&trainer->stage, &options, err) == 0) {
+    result = erg_stage_open(&trainer->stage, options, err);
+    if (result == 0) {
         trainer->weights = erg_stage_weights(trainer->stage);
         erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-        if (make_memory(trainer, err) == 0)
-            return 0;
+        struct erg_passes_options passes = {backend, trainer->stage, &trainer->list,
+                                            &trainer->ranks.groups, trainer->stream};
+        struct erg_optimizer_options optimizer = {backend,
+                                                  trainer->stage,
+                                                  &trainer->spans,
+                                                  &trainer->ranks.groups,
+                                                  options->sequence_parallel,
+                                                  trainer->stream};
+        result = erg_passes_open(&trainer->passes, &passes, err) ||
+                         erg_optimizer_open(&trainer->optimizer, &optimizer, err) ||
+                         make_inputs(trainer, err)
+                     ? -1
+                     : 0;
+    }
+    if (result == 0) {
+        trainer->bytes +=
+            erg_passes_bytes(trainer->passes) + erg_optimizer_bytes(trainer->optimizer);
+        return 0;
     }
     return erg_fail_context(
         err,
-        "%s: weights, gradients and microbatches of %ld x %ld tokens take %.3g GiB, "
-        "and the optimizer 12 bytes a parameter",
-        trainer->job->path, layout->microbatch, layout->sequence, gib);
+        "%s: weights, gradients and microbatches of %ld x %ld tokens take %.3g GiB of rank %d, "
+        "and the optimizer 12 bytes a parameter of its share",
+        trainer->job->path, layout->microbatch, layout->sequence, gib, trainer->ranks.rank);
+}
+
+/* What each rank does by itself. */
+static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_layout *layout = &trainer->job->layout;
+    struct erg_backend *backend = trainer->options.backend;
+    long *layers = erg_xcalloc(trainer->list.schedule.pipeline.chunks, sizeof *layers);
+    request_weights(trainer, layers);
+    struct erg_stage_options options = stage_options(trainer, layers);
+    free(layers);
+    if (options.sequence_parallel && trainer->job->model->learned_positions &&
+        layout->microbatch % layout->tensor != 0 && layout->tensor % layout->microbatch != 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "%s: key 'train.sequence_parallel': %ld sequences of a microbatch and %ld "
+                        "tensor ranks; expected that one divides the other where positions are "
+                        "learned",
+                        trainer->job->path, layout->microbatch, layout->tensor);
+    return backend->table->stream_new(backend, &trainer->stream, err) ||
+                   place(trainer, &options, err) ||
+                   erg_batches_open(&trainer->batches, trainer->job, err) ||
+                   set_weights(trainer, err)
+               ? -1
+               : 0;
 }
 
 int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options *options,
@@ -165,24 +233,23 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
 {
     const struct erg_job *job = options->job;
     const struct erg_training *training = job->training;
-    if (check_layout(job, err) != 0)
+    if (check_layout(options, err) != 0)
         return -1;
     struct erg_trainer *trainer = erg_xcalloc(1, sizeof *trainer);
-    struct erg_backend *backend = options->backend;
     trainer->options = *options;
     trainer->job = job;
     trainer->training = training;
-    trainer->request = (struct erg_weights_request){.model = job->model,
-                                                    .tensor = 1,
-                                                    .layers = job->model->layers,
-                                                    .embedding = true,
-                                                    .head = true,
-                                                    .ranks = 1};
     trainer->rate = (struct erg_learning_rate){
         training->schedule, training->learning_rate, training->lowest,          training->warmup,
         training->updates,  training->decay_steps,   training->warmup_from_zero};
-    if (backend->table->stream_new(backend, &trainer->stream, err) || place(trainer, err) ||
-        erg_batches_open(&trainer->batches, job, err) || set_weights(trainer, err)) {
+    int result = erg_ranks_open(&trainer->ranks, &job->layout, job->model, options->backend,
+                                options->rank, err);
+    if (result == 0)
+        result = erg_pass_list_init(&trainer->list, &job->layout, trainer->ranks.stage, err);
+    if (result == 0)
+        result = open_rank(trainer, err);
+    if (erg_rendezvous_agree(options->rendezvous, result, err) ||
+        erg_optimizer_round(trainer->optimizer, err)) {
         erg_trainer_close(trainer);
         return -1;
     }
@@ -195,14 +262,18 @@ void erg_trainer_close(struct erg_trainer *trainer)
     if (!trainer)
         return;
     struct erg_backend *backend = trainer->options.backend;
-    void *const memory[] = {trainer->state, trainer->inputs, trainer->scalars, trainer->scratch};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        if (memory[i])
-            backend->table->free(backend, memory[i]);
+    erg_optimizer_close(trainer->optimizer);
+    erg_passes_close(trainer->passes);
+    if (trainer->memory)
+        backend->table->free(backend, trainer->memory);
     erg_batches_release(&trainer->batches);
     erg_weight_spans_release(&trainer->spans);
     erg_stage_close(trainer->stage);
+    erg_ranks_release(&trainer->ranks, backend);
+    erg_pass_list_release(&trainer->list);
     backend->table->stream_free(backend, trainer->stream);
+    free(trainer->chunks);
+    free(trainer->microbatches);
     free(trainer->host_ids);
     free(trainer);
 }
@@ -213,53 +284,71 @@ static int load_batch(struct erg_trainer *trainer, struct erg_train_step *step,
                       struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
-    size_t microbatch = (size_t)(layout->microbatch * layout->sequence);
-    size_t tokens = microbatch * (size_t)layout->microbatches;
-    if (erg_batches_next(&trainer->batches, 0, trainer->host_ids, trainer->host_targets,
-                         &step->targets, err) != 0)
+    size_t microbatches = (size_t)layout->microbatches, count = trainer->inputs / microbatches;
+    bool reads = trainer->request.embedding || trainer->request.head;
+    struct erg_batch_share share = {trainer->ranks.data, trainer->ranks.context};
+    if (erg_batches_next(&trainer->batches, &share, reads ? trainer->host_ids : NULL,
+                         trainer->host_targets, &step->targets, err) != 0)
         return -1;
-    for (size_t first = 0; first < tokens; first += microbatch)
-        erg_ops_embedding_order(microbatch, trainer->host_ids + first, trainer->host_order + first);
-    trainer->tokens += tokens;
+    for (size_t i = 0; i < microbatches && reads; i++)
+        erg_ops_embedding_order(count, trainer->host_ids + i * count,
+                                trainer->host_order + i * count);
+    trainer->tokens +=
+        (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
     trainer->host_scalars =
         (struct erg_step_scalars){.scale = step->targets ? 1 / (float)step->targets : 0};
-    return copy(trainer, trainer->ids, trainer->host_ids, 3 * tokens * sizeof(int32_t), err) ||
+    return copy(trainer, trainer->ids, trainer->host_ids, 3 * trainer->inputs * sizeof(int32_t),
+                err) ||
                    copy(trainer, trainer->scalars, &trainer->host_scalars,
                         sizeof trainer->host_scalars, err)
                ? -1
                : 0;
 }
 
-static struct erg_stage_tokens microbatch_of(const struct erg_trainer *trainer, long index)
+static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_error *err)
 {
-    const struct erg_layout *layout = &trainer->job->layout;
-    size_t first = (size_t)(index * layout->microbatch * layout->sequence);
-    return (struct erg_stage_tokens){trainer->ids + first, trainer->order + first,
-                                     trainer->targets + first, &trainer->scalars->scale,
-                                     &trainer->scalars->loss};
-}
-
-static int run_microbatches(struct erg_trainer *trainer, struct erg_error *err)
-{
-    size_t bytes = trainer->weights->elements * sizeof(float);
-    if (fill_zero(trainer, erg_stage_gradients(trainer->stage), bytes, err) != 0)
-        return -1;
-    for (long i = 0; i < trainer->job->layout.microbatches; i++) {
-        struct erg_stage_tokens tokens = microbatch_of(trainer, i);
-        if (erg_stage_forward(trainer->stage, 0, &tokens, trainer->stream, err) ||
-            erg_stage_backward(trainer->stage, 0, &tokens, trainer->stream, err))
-            return -1;
-    }
-    struct erg_kernel squares = {ERG_KERNEL_SQUARES,
-                                 .floats = {.count = trainer->weights->elements,
-                                            .in = erg_stage_gradients(trainer->stage),
-                                            .sum = &trainer->scalars->squares}};
-    return launch(trainer, &squares, err) ||
+    struct erg_backend *backend = trainer->options.backend;
+    struct erg_stage_listener reads = erg_optimizer_reads(trainer->optimizer);
+    struct erg_stage_listener adds = erg_optimizer_adds(trainer->optimizer);
+    return backend->table->fill(backend, erg_stage_gradients(trainer->stage), 0,
+                                trainer->weights->elements * sizeof(float), trainer->stream, err) ||
+                   erg_passes_run(trainer->passes, trainer->microbatches, &reads, &adds, err) ||
                    copy(trainer, &trainer->host_scalars, trainer->scalars,
                         sizeof trainer->host_scalars, err) ||
-                   wait(trainer, err)
+                   wait(trainer, err) || erg_passes_wait(trainer->passes, err) ||
+                   erg_optimizer_squares(trainer->optimizer, squares, err)
                ? -1
                : 0;
+}
+
+/* What a rank knows of a step; together the ranks know all of it. */
+struct rank_report {
+    double loss, squares;
+    uint64_t targets;
+    int signal;
+};
+
+static int sum_reports(struct erg_trainer *trainer, struct rank_report *report,
+                       struct erg_error *err)
+{
+    enum { PATIENCE_S = 3600 }; /* stages may wait for each other; a dead one is noticed at once */
+    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
+    if (!rendezvous)
+        return 0;
+    struct rank_report *all = erg_xcalloc((size_t)trainer->ranks.world, sizeof *all);
+    int result =
+        erg_rendezvous_all_gather(rendezvous, report, sizeof *report, all, PATIENCE_S, err);
+    *report = (struct rank_report){0};
+    for (int i = 0; i < trainer->ranks.world && result == 0; i++) {
+        report->loss += all[i].loss;
+        report->squares += all[i].squares;
+        if (all[i].targets > report->targets)
+            report->targets = all[i].targets;
+        if (!report->signal)
+            report->signal = all[i].signal;
+    }
+    free(all);
+    return result;
 }
 
 static struct erg_ops_update update_of(const struct erg_trainer *trainer,
@@ -281,51 +370,29 @@ static struct erg_ops_update update_of(const struct erg_trainer *trainer,
     };
 }
 
-/* Kernels take eight elements at a time; what lies behind a weight is 0 and stays so. */
-static size_t padded(size_t count)
-{
-    return (count + 7) / 8 * 8;
-}
-
-static int update_weights(struct erg_trainer *trainer, struct erg_error *err)
-{
-    const struct erg_weights *weights = trainer->weights;
-    if (copy(trainer, &trainer->scalars->update, &trainer->host_scalars.update,
-             sizeof trainer->host_scalars.update, err) != 0)
-        return -1;
-    for (size_t i = 0; i < weights->count; i++) {
-        const struct erg_weight *weight = &weights->items[i];
-        size_t at = weight->offset;
-        struct erg_kernel adamw = {
-            ERG_KERNEL_ADAMW, .adamw = {.count = padded(weight->rows * weight->columns),
-                                        .decays = weight->decays,
-                                        .update = &trainer->scalars->update,
-                                        .gradient = erg_stage_gradients(trainer->stage) + at,
-                                        .master = trainer->master + at,
-                                        .m = trainer->m + at,
-                                        .v = trainer->v + at,
-                                        .weight = (char *)erg_stage_values(trainer->stage) +
-                                                  at * trainer->options.backend->element_bytes}};
-        if (launch(trainer, &adamw, err) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-int erg_trainer_step(struct erg_trainer *trainer, struct erg_train_step *step,
+int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err)
 {
+    struct rank_report report = {.signal = signal};
     *step = (struct erg_train_step){.step = trainer->steps + 1};
-    if (load_batch(trainer, step, err) != 0 || run_microbatches(trainer, err) != 0)
+    if (load_batch(trainer, step, err) || run_passes(trainer, &report.squares, err))
         return -1;
-    step->loss = step->targets ? (double)trainer->host_scalars.loss : (double)NAN;
-    step->gradient_norm = sqrt(trainer->host_scalars.squares);
+    /* Every tensor rank of the last stage has the whole loss of its tokens. */
+    if (trainer->request.head && trainer->ranks.tensor == 0)
+        report.loss = (double)trainer->host_scalars.loss;
+    report.targets = step->targets;
+    if (sum_reports(trainer, &report, err) != 0)
+        return -1;
+    step->targets = report.targets;
+    step->signal = report.signal;
+    step->loss = step->targets ? report.loss : (double)NAN;
+    step->gradient_norm = sqrt(report.squares);
     step->learning_rate = erg_rate_at(&trainer->rate, trainer->updates);
-    step->skipped = !step->targets || !isfinite(trainer->host_scalars.squares);
+    step->skipped = !step->targets || !isfinite(report.squares);
     if (!step->skipped) {
-        trainer->host_scalars.update = update_of(trainer, step);
-        step->clipped = trainer->host_scalars.update.factor < 1;
-        if (update_weights(trainer, err) != 0 || wait(trainer, err) != 0)
+        struct erg_ops_update update = update_of(trainer, step);
+        step->clipped = update.factor < 1;
+        if (erg_optimizer_update(trainer->optimizer, &update, err) != 0)
             return -1;
         trainer->updates++;
     }
@@ -350,22 +417,28 @@ uint64_t erg_trainer_tokens(const struct erg_trainer *trainer)
 /* Room for masters and moments in memory of the host; release `master`. */
 static struct erg_checkpoint_state state_new(const struct erg_trainer *trainer)
 {
-    size_t elements = trainer->weights->elements;
-    float *values = erg_xcalloc(3 * elements, sizeof *values);
-    return (struct erg_checkpoint_state){trainer->weights, &trainer->spans, values,
-                                         values + elements, values + 2 * elements};
+    size_t elements = trainer->weights->state;
+    float *values = erg_xcalloc(3 * elements + 1, sizeof *values);
+    return (struct erg_checkpoint_state){.weights = trainer->weights,
+                                         .spans = &trainer->spans,
+                                         .rank = trainer->ranks.rank,
+                                         .rendezvous = trainer->options.rendezvous,
+                                         .master = values,
+                                         .m = values + elements,
+                                         .v = values + 2 * elements};
 }
 
 int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, struct erg_error *err)
 {
     struct erg_checkpoint_state state = state_new(trainer);
-    size_t bytes = 3 * trainer->weights->elements * sizeof(float);
+    size_t bytes = 3 * trainer->weights->state * sizeof(float);
     struct erg_checkpoint_place place = {.step = trainer->steps,
                                          .updates = trainer->updates,
                                          .samples = trainer->batches.order.next,
                                          .tokens = trainer->tokens,
                                          .skipped = trainer->steps - trainer->updates};
-    int result = copy(trainer, state.master, trainer->master, bytes, err) || wait(trainer, err) ||
+    int result = copy(trainer, state.master, erg_optimizer_state(trainer->optimizer), bytes, err) ||
+                         wait(trainer, err) ||
                          erg_checkpoint_write(run, trainer->job, &place, &state, keep, err)
                      ? -1
                      : 0;
@@ -378,15 +451,16 @@ int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **f
 {
     struct erg_checkpoint_state state = state_new(trainer);
     struct erg_checkpoint_place place;
-    size_t elements = trainer->weights->elements;
+    size_t elements = trainer->weights->state;
     int result = erg_checkpoint_load(folder, trainer->job, &place, &state, found, err);
     if (result == 0 && *found) {
         trainer->steps = place.step;
         trainer->updates = place.updates;
         trainer->tokens = place.tokens;
         erg_order_seek(&trainer->batches.order, place.samples);
-        result = copy(trainer, trainer->master, state.master, 3 * elements * sizeof(float), err) ||
-                         round_weights(trainer, err)
+        result = copy(trainer, erg_optimizer_state(trainer->optimizer), state.master,
+                      3 * elements * sizeof(float), err) ||
+                         wait(trainer, err) || erg_optimizer_round(trainer->optimizer, err)
                      ? -1
                      : 0;
     }
@@ -404,12 +478,13 @@ size_t erg_trainer_bytes(const struct erg_trainer *trainer)
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
                        struct erg_error *err)
 {
-    size_t bytes = trainer->weights->elements * sizeof(float);
-    float *masters = erg_xmalloc(bytes);
-    int result = copy(trainer, masters, trainer->master, bytes, err) || wait(trainer, err) ? -1 : 0;
-    if (result == 0)
-        result = erg_model_file_write(folder, masters, trainer->weights, &trainer->spans,
-                                      trainer->job->model->path, bf16, err);
-    free(masters);
+    struct erg_checkpoint_state state = state_new(trainer);
+    size_t bytes = trainer->weights->state * sizeof(float);
+    int result = copy(trainer, state.master, erg_optimizer_state(trainer->optimizer), bytes, err) ||
+                         wait(trainer, err) ||
+                         erg_checkpoint_export(folder, trainer->job, &state, bf16, err)
+                     ? -1
+                     : 0;
+    free(state.master);
     return result;
 }

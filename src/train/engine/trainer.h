@@ -1,17 +1,18 @@
 /*
- * Trainer: the weights, the optimizer and the data of a run, and one step of it.
+ * Trainer: the weights, the optimizer and the data of a run on this process's rank, and one step of
+ * it, which all ranks of the layout take together.
  *
- * A step: the next batch; forward and backward of each microbatch, whose gradients are added up;
- * the norm of all gradients, each element once, in double; AdamW on float masters, and the weights
- * in use rounded from them.
+ * A step: the next batch; forward and backward of each microbatch, in the order of the pipeline
+ * (engine/passes.h), whose gradients are added up; the norm of all gradients, each element once, in
+ * double; an update of the weights (engine/optimizer.h), with
  *
- *     g = factor gradient,  m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g g
- *     w = w (1 - rate decay)   (matrices alone)
- *     w = w - rate / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+ *     factor = min(1, clip / (norm + 1e-6))
  *
- * with factor = min(1, clip / (norm + 1e-6)) and t updates, this one included. The loss is the sum
- * of -log p over the targets of the step that count, over their number; gradients are of that. A
- * step whose gradients are not finite updates nothing.
+ * The loss is the sum of -log p over the targets of the step that count, over their number;
+ * gradients are of that. A step whose gradients are not finite updates nothing.
+ *
+ * Calls that say "world call" are made by all ranks, in the same order; where one of them fails, it
+ * fails on all of them.
  */
 #ifndef ERG_TRAIN_ENGINE_TRAINER_H
 #define ERG_TRAIN_ENGINE_TRAINER_H
@@ -22,12 +23,14 @@
 struct erg_trainer;
 
 struct erg_trainer_options {
-    struct erg_backend *backend; /* outlives the trainer, as does the job */
-    const struct erg_job *job;   /* with a key `train` */
-    const char *init;            /* a model's folder; NULL: as the job says; "random" */
+    struct erg_backend *backend;       /* outlives the trainer, as do the job and the rendezvous */
+    const struct erg_job *job;         /* with a key `train` */
+    const char *init;                  /* a model's folder; NULL: as the job says; "random" */
+    int rank, world;                   /* of this process */
+    struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
 };
 
-/* ERG_INFEASIBLE for what is not trained yet: several ranks, recomputation, offloading. */
+/* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
                      struct erg_error *err);
 void erg_trainer_close(struct erg_trainer *trainer);
@@ -41,18 +44,20 @@ struct erg_train_step {
     double gradient_norm, learning_rate;
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
+    int signal;   /* the number of one that a rank had been sent when the step ended; 0: none */
 };
 
-int erg_trainer_step(struct erg_trainer *trainer, struct erg_train_step *step,
+/* World call; `signal`: that this rank has been sent, 0: none. */
+int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
 
-/* Writes a checkpoint into the run's folder (checkpoint/checkpoint.h) and keeps the newest `keep`.
- */
+/* World call: writes a checkpoint into the run's folder (checkpoint/checkpoint.h), which all ranks
+ * see, and keeps the newest `keep`. */
 int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, struct erg_error *err);
 
 /*
- * Goes on from a checkpoint: that in `folder`, or of a run's folder the newest. *found as in
- * erg_checkpoint_load(); where there is none the trainer is as it was.
+ * World call: goes on from a checkpoint: that in `folder`, or of a run's folder the newest. *found
+ * as in erg_checkpoint_load(); where there is none the trainer is as it was.
  */
 int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **found,
                        struct erg_error *err);
@@ -61,10 +66,11 @@ int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **f
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 
-/* Memory of the device that all of it takes, bytes. */
+/* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);
 
-/* Writes model.safetensors and config.json into a folder, as Hugging Face's loaders read them. */
+/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see,
+ * as Hugging Face's loaders read them. */
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
                        struct erg_error *err);
 

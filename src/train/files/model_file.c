@@ -46,13 +46,9 @@ static int check_shape(const struct erg_safetensor *tensor, const struct erg_wei
     return -1;
 }
 
-static int load_span(float *weights, const struct erg_weight *weight,
-                     const struct erg_weight_span *span, const struct erg_safetensor *tensor,
-                     struct erg_error *err)
+static int load_span(float *state, const struct erg_weight_span *span,
+                     const struct erg_safetensor *tensor, struct erg_error *err)
 {
-    float *to = weights + weight->offset;
-    if (check_shape(tensor, span, err) != 0)
-        return -1;
     /* Runs of the checkpoint are rows of the span, or columns where it is transposed. */
     size_t runs = span->transposed ? span->columns : span->rows;
     size_t length = span->transposed ? span->rows : span->columns;
@@ -63,8 +59,8 @@ static int load_span(float *weights, const struct erg_weight *weight,
                                         : erg_weight_span_there(span, i, 0);
         result = erg_safetensor_read(tensor, first, length, run, err);
         for (size_t k = 0; k < length && result == 0; k++)
-            to[span->transposed ? erg_weight_span_here(span, weight, k, i)
-                                : erg_weight_span_here(span, weight, i, k)] = run[k];
+            state[span->transposed ? erg_weight_span_here(span, k, i)
+                                   : erg_weight_span_here(span, i, k)] = run[k];
     }
     free(run);
     return result;
@@ -121,21 +117,40 @@ static int check_known(const struct erg_safetensors *set, const struct erg_weigh
     return 0;
 }
 
-int erg_model_file_load(float *weights, const struct erg_weights *list,
+/* Whether the folder has the model's tensors in their shapes, those of other ranks too. */
+static int check_all(const struct erg_safetensors *set, const struct erg_model *model,
+                     const char *folder, struct erg_error *err)
+{
+    struct erg_layer_range layers = {0, model->layers};
+    struct erg_weights_request request = erg_weights_whole(model, &layers);
+    struct erg_weights weights;
+    struct erg_weight_spans spans;
+    erg_weights_init(&weights, &request);
+    erg_weight_spans_init(&spans, &weights, &request);
+    int result = check_known(set, &spans, model, err);
+    for (size_t i = 0; i < spans.count && result == 0; i++) {
+        const struct erg_safetensor *tensor = find(set, spans.items[i].name);
+        result = tensor ? check_shape(tensor, &spans.items[i], err)
+                        : erg_fail(err, ERG_FAILED, "%s: tensor '%s' is missing", folder,
+                                   spans.items[i].name);
+    }
+    erg_weight_spans_release(&spans);
+    erg_weights_release(&weights);
+    return result;
+}
+
+int erg_model_file_load(float *state, const struct erg_weights *weights,
                         const struct erg_weight_spans *spans, const struct erg_model *model,
                         const char *folder, struct erg_error *err)
 {
     struct erg_safetensors set;
     if (erg_safetensors_open(&set, folder, err) != 0)
         return -1;
-    memset(weights, 0, list->elements * sizeof *weights);
-    int result = check_known(&set, spans, model, err);
+    memset(state, 0, weights->state * sizeof *state);
+    int result = check_all(&set, model, folder, err);
     for (size_t i = 0; i < spans->count && result == 0; i++) {
         const struct erg_weight_span *span = &spans->items[i];
-        const struct erg_safetensor *tensor = find(&set, span->name);
-        result = tensor
-                     ? load_span(weights, &list->items[span->weight], span, tensor, err)
-                     : erg_fail(err, ERG_FAILED, "%s: tensor '%s' is missing", folder, span->name);
+        result = load_span(state, span, find(&set, span->name), err);
     }
     erg_safetensors_release(&set);
     return result;
@@ -144,8 +159,7 @@ int erg_model_file_load(float *weights, const struct erg_weights *list,
 /* ---- writing ---- */
 
 struct source {
-    const float *weights;
-    const struct erg_weights *list;
+    const float *state;
     const struct erg_weight_spans *spans;
     const struct erg_safetensor_spec *specs;
 };
@@ -157,14 +171,12 @@ static int fill(void *context, size_t index, float *values, struct erg_error *er
     const struct source *source = context;
     for (size_t i = 0; i < source->spans->count; i++) {
         const struct erg_weight_span *span = &source->spans->items[i];
-        const struct erg_weight *weight = &source->list->items[span->weight];
         if (strcmp(span->name, source->specs[index].name) != 0)
             continue;
         for (size_t row = 0; row < span->rows; row++)
             for (size_t column = 0; column < span->columns; column++)
                 values[erg_weight_span_there(span, row, column)] =
-                    source
-                        ->weights[weight->offset + erg_weight_span_here(span, weight, row, column)];
+                    source->state[erg_weight_span_here(span, row, column)];
     }
     return 0;
 }
@@ -218,7 +230,7 @@ static int write_config(const char *folder, const char *config, bool bf16, struc
     return result;
 }
 
-int erg_model_file_write(const char *folder, const float *weights, const struct erg_weights *list,
+int erg_model_file_write(const char *folder, const float *state,
                          const struct erg_weight_spans *spans, const char *config, bool bf16,
                          struct erg_error *err)
 {
@@ -236,7 +248,7 @@ int erg_model_file_write(const char *folder, const float *weights, const struct 
                               path.data);
     }
     erg_text_release(&path);
-    struct source source = {weights, list, spans, NULL};
+    struct source source = {state, spans, NULL};
     return result == 0 && write_weights(folder, &source, bf16, err) == 0
                ? write_config(folder, config, bf16, err)
                : -1;

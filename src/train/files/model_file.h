@@ -8,19 +8,19 @@
 #include "decoder/decoder_weights.h"
 
 /*
- * Fills weights[elements of all] from a folder. Every tensor of the model must be there with its
- * shape, and nothing else but buffers that models keep beside weights. A tied head that a folder
- * has nevertheless must equal the embedding bit for bit.
+ * Fills this rank's state [weights->state] from a folder. Every tensor of the model must be there
+ * with its shape, and nothing else but buffers that models keep beside weights. A tied head that a
+ * folder has nevertheless must equal the embedding bit for bit.
  */
-int erg_model_file_load(float *weights, const struct erg_weights *list,
+int erg_model_file_load(float *state, const struct erg_weights *weights,
                         const struct erg_weight_spans *spans, const struct erg_model *model,
                         const char *folder, struct erg_error *err);
 
 /*
- * Writes weights into a folder, which is made: config.json is a copy of `config`'s. Refuses a
- * folder that holds a model already.
+ * Writes the state of a whole model (erg_weights_whole()) into a folder, which is made: config.json
+ * is a copy of `config`'s. Refuses a folder that holds a model already.
  */
-int erg_model_file_write(const char *folder, const float *weights, const struct erg_weights *list,
+int erg_model_file_write(const char *folder, const float *state,
                          const struct erg_weight_spans *spans, const char *config, bool bf16,
                          struct erg_error *err);
 

@@ -1,0 +1,225 @@
+/*
+ * Attention of a stage: of whole sequences, or of this rank's two chunks of each against the keys
+ * and values that context ranks gather (ops/context.h).
+ */
+#include "decoder/stage_internal.h"
+
+static size_t kv_row(const struct erg_stage *stage)
+{
+    return 2 * stage->kv_heads * stage->head_dim;
+}
+
+/* ---- whole sequences ---- */
+
+static struct erg_kernel whole_sequences(struct erg_stage *stage,
+                                         const struct erg_stage_activations *act,
+                                         enum erg_kernel_kind kind)
+{
+    struct erg_ops_attention shape = {(size_t)stage->options.sequences,
+                                      stage->sequence,
+                                      stage->sequence,
+                                      stage->heads,
+                                      stage->kv_heads,
+                                      stage->head_dim,
+                                      stage->qkv_row,
+                                      stage->qkv_row,
+                                      stage->qkv_row,
+                                      stage->attn_row,
+                                      true};
+    return (struct erg_kernel){
+        kind, .attention = {.shape = shape,
+                            .q = act->rotated,
+                            .k = erg_stage_at(stage, act->rotated, stage->attn_row),
+                            .v = erg_stage_at(stage, act->qkv, stage->values_at),
+                            .out = act->attn,
+                            .stats = act->stats,
+                            .d_out = stage->d_attn,
+                            .d_q = stage->d_qkv,
+                            .d_k = erg_stage_at(stage, stage->d_qkv, stage->attn_row),
+                            .d_v = erg_stage_at(stage, stage->d_qkv, stage->values_at)}};
+}
+
+/* ---- chunks of sequences ---- */
+
+struct kv_runs {
+    size_t runs, count;
+    void *from, *to;
+    size_t from_stride, to_stride;
+};
+
+static int move_runs(struct erg_stage *stage, enum erg_kernel_kind kind, const struct kv_runs *runs,
+                     struct erg_stream *stream, struct erg_error *err)
+{
+    struct erg_kernel kernel = {kind, .runs = {runs->runs, runs->count, runs->from,
+                                               runs->from_stride, runs->to, runs->to_stride}};
+    return erg_stage_launch(stage, &kernel, stream, err);
+}
+
+/* Keys and values of this rank's tokens, between packed rows and rows of their own. */
+static int copy_own(struct erg_stage *stage, void *keys, void *values, bool pack,
+                    struct erg_stream *stream, struct erg_error *err)
+{
+    size_t half = kv_row(stage) / 2, row = kv_row(stage), packed = stage->qkv_row;
+    void *const sides[2] = {erg_stage_at(stage, keys, stage->attn_row),
+                            erg_stage_at(stage, values, stage->values_at)};
+    for (size_t i = 0; i < 2; i++) {
+        void *own = erg_stage_at(stage, stage->kv_own, i * half);
+        struct kv_runs runs =
+            pack ? (struct kv_runs){stage->tokens, half, sides[i], own, packed, row}
+                 : (struct kv_runs){stage->tokens, half, own, sides[i], row, packed};
+        if (move_runs(stage, ERG_KERNEL_COPY_RUNS, &runs, stream, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Between the order of ranks [c, b, S/c, K] and that of sequences [b, S, K]. */
+static int reorder(struct erg_stage *stage, void *ranks, void *sequences, bool to_sequences,
+                   struct erg_stream *stream, struct erg_error *err)
+{
+    size_t row = kv_row(stage), whole = (size_t)stage->options.sequence;
+    for (size_t rank = 0; rank < stage->context; rank++)
+        for (int half = ERG_CONTEXT_LOW; half <= ERG_CONTEXT_HIGH; half++) {
+            struct erg_context_chunk chunk =
+                erg_context_chunk(whole, stage->context, rank, (enum erg_context_half)half);
+            void *of_rank = erg_stage_at(stage, ranks,
+                                         (rank * stage->tokens + (size_t)half * chunk.count) * row);
+            void *of_sequence = erg_stage_at(stage, sequences, chunk.first * row);
+            struct kv_runs runs = {(size_t)stage->options.sequences,
+                                   chunk.count * row,
+                                   to_sequences ? of_rank : of_sequence,
+                                   to_sequences ? of_sequence : of_rank,
+                                   (to_sequences ? stage->sequence : whole) * row,
+                                   (to_sequences ? whole : stage->sequence) * row};
+            if (move_runs(stage, ERG_KERNEL_COPY_RUNS, &runs, stream, err) != 0)
+                return -1;
+        }
+    return 0;
+}
+
+/* Keys and values of all context ranks, in the order of sequences. */
+static int gather_kv(struct erg_stage *stage, const struct erg_stage_activations *act,
+                     struct erg_stream *stream, struct erg_error *err)
+{
+    return copy_own(stage, act->rotated, act->qkv, true, stream, err) ||
+                   erg_stage_exchange(stage, stage->options.context_group, ERG_EXCHANGE_ALL_GATHER,
+                                      false, stage->tokens * kv_row(stage), stage->kv_own,
+                                      stage->kv_ranks, stream, err) ||
+                   reorder(stage, stage->kv_ranks, stage->kv, true, stream, err)
+               ? -1
+               : 0;
+}
+
+/* One chunk of one sequence against all keys before its end. */
+static struct erg_kernel one_chunk(struct erg_stage *stage, const struct erg_stage_activations *act,
+                                   enum erg_kernel_kind kind, size_t sequence,
+                                   enum erg_context_half half)
+{
+    size_t row = kv_row(stage), whole = (size_t)stage->options.sequence;
+    struct erg_context_chunk chunk =
+        erg_context_chunk(whole, stage->context, (size_t)stage->options.context_place, half);
+    size_t first = sequence * stage->sequence + (size_t)half * chunk.count;
+    size_t at = sequence * whole * row;
+    void *d_kv = half == ERG_CONTEXT_HIGH ? stage->d_kv : stage->d_kv_low;
+    struct erg_ops_attention shape = {1,
+                                      chunk.count,
+                                      chunk.keys,
+                                      stage->heads,
+                                      stage->kv_heads,
+                                      stage->head_dim,
+                                      stage->qkv_row,
+                                      row,
+                                      row,
+                                      stage->attn_row,
+                                      true};
+    return (struct erg_kernel){
+        kind, .attention = {.shape = shape,
+                            .q = erg_stage_at(stage, act->rotated, first * stage->qkv_row),
+                            .k = erg_stage_at(stage, stage->kv, at),
+                            .v = erg_stage_at(stage, stage->kv, at + row / 2),
+                            .out = erg_stage_at(stage, act->attn, first * stage->attn_row),
+                            .stats = act->stats ? act->stats + first * stage->heads : NULL,
+                            .d_out = erg_stage_at(stage, stage->d_attn, first * stage->attn_row),
+                            .d_q = erg_stage_at(stage, stage->d_qkv, first * stage->qkv_row),
+                            .d_k = erg_stage_at(stage, d_kv, at),
+                            .d_v = erg_stage_at(stage, d_kv, at + row / 2)}};
+}
+
+static int attend_chunks(struct erg_stage *stage, const struct erg_stage_activations *act,
+                         enum erg_kernel_kind kind, struct erg_stream *stream,
+                         struct erg_error *err)
+{
+    for (size_t sequence = 0; sequence < (size_t)stage->options.sequences; sequence++)
+        for (int half = ERG_CONTEXT_LOW; half <= ERG_CONTEXT_HIGH; half++) {
+            struct erg_kernel kernel =
+                one_chunk(stage, act, kind, sequence, (enum erg_context_half)half);
+            if (erg_stage_launch(stage, &kernel, stream, err) != 0)
+                return -1;
+        }
+    return 0;
+}
+
+/* What is not seen by this rank's queries gets nothing; the high chunk sees all that the low one
+ * does. */
+static int clear_unseen(struct erg_stage *stage, struct erg_stream *stream, struct erg_error *err)
+{
+    struct erg_backend *backend = stage->options.backend;
+    size_t bytes = stage->tokens * stage->context * kv_row(stage) * stage->element;
+    return stage->measures ? 0 : backend->table->fill(backend, stage->d_kv, 0, bytes, stream, err);
+}
+
+static int add_low(struct erg_stage *stage, struct erg_stream *stream, struct erg_error *err)
+{
+    size_t whole = (size_t)stage->options.sequence, row = kv_row(stage);
+    struct erg_context_chunk low = erg_context_chunk(
+        whole, stage->context, (size_t)stage->options.context_place, ERG_CONTEXT_LOW);
+    struct kv_runs runs = {(size_t)stage->options.sequences,
+                           low.keys * row,
+                           stage->d_kv_low,
+                           stage->d_kv,
+                           whole * row,
+                           whole * row};
+    return move_runs(stage, ERG_KERNEL_ADD_RUNS, &runs, stream, err);
+}
+
+/* Sums the gradients of keys and values over context ranks; each keeps those of its tokens. */
+static int scatter_kv(struct erg_stage *stage, struct erg_stream *stream, struct erg_error *err)
+{
+    return reorder(stage, stage->kv_ranks, stage->d_kv, false, stream, err) ||
+                   erg_stage_exchange(stage, stage->options.context_group,
+                                      ERG_EXCHANGE_REDUCE_SCATTER, false,
+                                      stage->tokens * kv_row(stage), stage->kv_ranks, stage->kv_own,
+                                      stream, err) ||
+                   copy_own(stage, stage->d_qkv, stage->d_qkv, false, stream, err)
+               ? -1
+               : 0;
+}
+
+/* ---- both ---- */
+
+int erg_stage_attention(struct erg_stage *stage, const struct erg_stage_activations *act,
+                        struct erg_stream *stream, struct erg_error *err)
+{
+    if (stage->context == 1) {
+        struct erg_kernel kernel = whole_sequences(stage, act, ERG_KERNEL_ATTENTION);
+        return erg_stage_launch(stage, &kernel, stream, err);
+    }
+    return gather_kv(stage, act, stream, err) ||
+                   attend_chunks(stage, act, ERG_KERNEL_ATTENTION, stream, err)
+               ? -1
+               : 0;
+}
+
+int erg_stage_attention_gradient(struct erg_stage *stage, const struct erg_stage_activations *act,
+                                 struct erg_stream *stream, struct erg_error *err)
+{
+    if (stage->context == 1) {
+        struct erg_kernel kernel = whole_sequences(stage, act, ERG_KERNEL_ATTENTION_GRADIENT);
+        return erg_stage_launch(stage, &kernel, stream, err);
+    }
+    return gather_kv(stage, act, stream, err) || clear_unseen(stage, stream, err) ||
+                   attend_chunks(stage, act, ERG_KERNEL_ATTENTION_GRADIENT, stream, err) ||
+                   add_low(stage, stream, err) || scatter_kv(stage, stream, err)
+               ? -1
+               : 0;
+}

@@ -1,0 +1,324 @@
+/* Messages between ranks, and the thread that moves their bytes. */
+#include "launch/peers_internal.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "launch/rendezvous_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- queues ---- */
+
+static void queue_init(struct erg_message_queue *queue)
+{
+    queue->first = NULL;
+    queue->end = &queue->first;
+}
+
+static void push(struct erg_message_queue *queue, struct erg_message *message)
+{
+    *queue->end = message;
+    queue->end = &message->next;
+}
+
+/* The first message of a channel, taken out; NULL: there is none. */
+static struct erg_message *pull(struct erg_message_queue *queue, uint32_t channel)
+{
+    for (struct erg_message **at = &queue->first; *at; at = &(*at)->next) {
+        struct erg_message *message = *at;
+        if (message->head.channel != channel)
+            continue;
+        *at = message->next;
+        if (queue->end == &message->next)
+            queue->end = at;
+        return message;
+    }
+    return NULL;
+}
+
+static void message_free(struct erg_message *message)
+{
+    if (message)
+        free(message->bytes);
+    free(message);
+}
+
+static void queue_release(struct erg_message_queue *queue)
+{
+    while (queue->first) {
+        struct erg_message *message = queue->first;
+        queue->first = message->next;
+        message_free(message);
+    }
+}
+
+/* ---- moving bytes ---- */
+
+/* What of a message is moved next, and how much of it. */
+static void *part_of(struct erg_message *message, size_t *left)
+{
+    const size_t head = sizeof message->head;
+    if (message->moved < head) {
+        *left = head - message->moved;
+        return (unsigned char *)&message->head + message->moved;
+    }
+    *left = head + (size_t)message->head.bytes - message->moved;
+    return *left ? message->bytes + (message->moved - head) : NULL;
+}
+
+static bool is_over(ssize_t count)
+{
+    return count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+/* Sends what the socket takes. */
+static void send_some(struct erg_peer *peer)
+{
+    while (peer->out.first && !peer->lost) {
+        struct erg_message *message = peer->out.first;
+        size_t left;
+        void *bytes = part_of(message, &left);
+        ssize_t count = left ? send(peer->fd, bytes, left, MSG_NOSIGNAL) : 0;
+        if (left && count <= 0) {
+            peer->lost = is_over(count);
+            return;
+        }
+        message->moved += (size_t)count;
+        if ((size_t)count < left)
+            continue;
+        part_of(message, &left);
+        if (left)
+            continue;
+        peer->out.first = message->next;
+        if (!peer->out.first)
+            peer->out.end = &peer->out.first;
+        message_free(message);
+    }
+}
+
+/* Receives what there is, for some messages at most: others have their turn. */
+static void receive_some(struct erg_peers *peers, struct erg_peer *peer)
+{
+    for (int reads = 0; reads < 64 && !peer->lost; reads++) {
+        if (!peer->coming)
+            peer->coming = erg_xcalloc(1, sizeof *peer->coming);
+        struct erg_message *message = peer->coming;
+        size_t left;
+        void *bytes = part_of(message, &left);
+        ssize_t count = left ? recv(peer->fd, bytes, left, 0) : 0;
+        if (left && count <= 0) {
+            peer->lost = is_over(count);
+            return;
+        }
+        message->moved += (size_t)count;
+        if (message->moved == sizeof message->head && !message->bytes)
+            message->bytes = erg_xmalloc((size_t)message->head.bytes + !message->head.bytes);
+        if (message->moved < sizeof message->head + message->head.bytes)
+            continue;
+        peer->coming = NULL;
+        push(&peer->in, message);
+        peers->come++;
+        pthread_cond_signal(&peers->changed);
+    }
+}
+
+static bool has_unsent(const struct erg_peers *peers)
+{
+    for (int i = 0; i < peers->world; i++)
+        if (peers->peers[i].out.first && !peers->peers[i].lost)
+            return true;
+    return false;
+}
+
+static void *move(void *argument)
+{
+    struct erg_peers *peers = argument;
+    struct pollfd *fds = erg_xcalloc((size_t)peers->world + 1, sizeof *fds);
+    int64_t deadline_ns = INT64_MAX;
+    pthread_mutex_lock(&peers->lock);
+    while (!peers->closing || (has_unsent(peers) && erg_now_ns() < deadline_ns)) {
+        for (int i = 0; i < peers->world; i++) {
+            const struct erg_peer *peer = &peers->peers[i];
+            fds[i] = (struct pollfd){.fd = peer->lost ? -1 : peer->fd,
+                                     .events = (short)(POLLIN | (peer->out.first ? POLLOUT : 0))};
+        }
+        fds[peers->world] = (struct pollfd){.fd = peers->wake, .events = POLLIN};
+        pthread_mutex_unlock(&peers->lock);
+        poll(fds, (nfds_t)peers->world + 1, 1000);
+        uint64_t wakes;
+        ssize_t ignored = read(peers->wake, &wakes, sizeof wakes);
+        (void)ignored;
+        pthread_mutex_lock(&peers->lock);
+        for (int i = 0; i < peers->world; i++) {
+            if (fds[i].revents & ~POLLOUT)
+                receive_some(peers, &peers->peers[i]);
+            if (fds[i].revents & POLLOUT)
+                send_some(&peers->peers[i]);
+        }
+        if (peers->closing && deadline_ns == INT64_MAX)
+            deadline_ns = erg_now_ns() + 1000000000;
+    }
+    pthread_mutex_unlock(&peers->lock);
+    free(fds);
+    return NULL;
+}
+
+static void wake(struct erg_peers *peers)
+{
+    uint64_t one = 1;
+    while (write(peers->wake, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
+/* ---- open and close ---- */
+
+int erg_peers_open(struct erg_peers **out, struct erg_rendezvous *rendezvous, double timeout_s,
+                   struct erg_error *err)
+{
+    struct erg_peers *peers = erg_xcalloc(1, sizeof *peers);
+    pthread_condattr_t monotonic;
+    peers->rendezvous = rendezvous;
+    peers->rank = rendezvous->rank;
+    peers->world = rendezvous->world;
+    peers->peers = erg_xcalloc((size_t)peers->world, sizeof *peers->peers);
+    for (int i = 0; i < peers->world; i++) {
+        peers->peers[i].fd = -1;
+        queue_init(&peers->peers[i].in);
+        queue_init(&peers->peers[i].out);
+    }
+    pthread_mutex_init(&peers->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&peers->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    peers->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int result = peers->wake < 0 ? erg_fail(err, ERG_FAILED, "rank %d has no descriptor left: %s",
+                                            peers->rank, strerror(errno))
+                                 : erg_peers_connect(peers, timeout_s, err);
+    if (result == 0 && pthread_create(&peers->mover, NULL, move, peers) != 0)
+        result = erg_fail(err, ERG_FAILED, "rank %d cannot start the thread of its connections",
+                          peers->rank);
+    peers->moved = result == 0;
+    if (result == 0)
+        *out = peers;
+    else
+        erg_peers_close(peers);
+    return result;
+}
+
+void erg_peers_close(struct erg_peers *peers)
+{
+    if (!peers)
+        return;
+    if (peers->moved) {
+        pthread_mutex_lock(&peers->lock);
+        peers->closing = true;
+        pthread_mutex_unlock(&peers->lock);
+        wake(peers);
+        pthread_join(peers->mover, NULL);
+    }
+    for (int i = 0; i < peers->world; i++) {
+        struct erg_peer *peer = &peers->peers[i];
+        if (peer->fd >= 0)
+            close(peer->fd);
+        queue_release(&peer->in);
+        queue_release(&peer->out);
+        message_free(peer->coming);
+    }
+    if (peers->wake >= 0)
+        close(peers->wake);
+    pthread_mutex_destroy(&peers->lock);
+    pthread_cond_destroy(&peers->changed);
+    free(peers->peers);
+    free(peers);
+}
+
+/* ---- messages ---- */
+
+int erg_peers_rank(const struct erg_peers *peers)
+{
+    return peers->rank;
+}
+
+void erg_peers_send(struct erg_peers *peers, int rank, uint32_t channel, const void *bytes,
+                    size_t count)
+{
+    assert(rank >= 0 && rank < peers->world && rank != peers->rank);
+    struct erg_peer *peer = &peers->peers[rank];
+    struct erg_message *message = erg_xcalloc(1, sizeof *message);
+    message->head = (struct erg_message_head){count, channel, 0};
+    message->bytes = erg_xmalloc(count + !count);
+    memcpy(message->bytes, bytes, count);
+    pthread_mutex_lock(&peers->lock);
+    bool first = !peer->out.first;
+    push(&peer->out, message);
+    if (first)
+        send_some(peer);
+    bool left = first && peer->out.first;
+    pthread_mutex_unlock(&peers->lock);
+    if (left)
+        wake(peers);
+}
+
+bool erg_peers_has(struct erg_peers *peers, int rank, uint32_t channel)
+{
+    bool found = false;
+    pthread_mutex_lock(&peers->lock);
+    for (const struct erg_message *m = peers->peers[rank].in.first; m && !found; m = m->next)
+        found = m->head.channel == channel;
+    pthread_mutex_unlock(&peers->lock);
+    return found;
+}
+
+void *erg_peers_take(struct erg_peers *peers, int rank, uint32_t channel, size_t *count)
+{
+    pthread_mutex_lock(&peers->lock);
+    struct erg_message *message = pull(&peers->peers[rank].in, channel);
+    pthread_mutex_unlock(&peers->lock);
+    assert(message);
+    void *bytes = message->bytes;
+    *count = (size_t)message->head.bytes;
+    free(message);
+    return bytes;
+}
+
+/* The rank of a connection that is lost, -1: none. */
+static int lost_rank(const struct erg_peers *peers)
+{
+    for (int i = 0; i < peers->world; i++)
+        if (peers->peers[i].lost)
+            return i;
+    return -1;
+}
+
+int erg_peers_wait(struct erg_peers *peers, struct erg_error *err)
+{
+    enum { MOMENT_NS = 50000000 };
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += MOMENT_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&peers->lock);
+    int code = 0;
+    while (peers->come == peers->seen && code == 0)
+        code = pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
+    int lost = peers->come == peers->seen ? lost_rank(peers) : -1;
+    peers->seen = peers->come;
+    pthread_mutex_unlock(&peers->lock);
+    if (erg_rendezvous_check(peers->rendezvous, err) != 0)
+        return -1;
+    /* The rendezvous says why, but may be some moments behind. */
+    if (lost >= 0)
+        return erg_fail(err, ERG_FAILED, "rank %d has lost its connection to rank %d", peers->rank,
+                        lost);
+    return 0;
+}

@@ -1,0 +1,226 @@
+/* The page of a run: its loss, speed, power and energy over steps, tokens or time. */
+const columns = plan.columns || {};
+const column = key => list(columns[key]);
+const rows = column("step").length;
+const lastOf = key => column(key).filter(isNumber).pop();
+const onHost = plan.device === "host";
+const grouped = value => Math.round(value).toLocaleString("en");
+const modelName = String(plan.model).replace(/\/config\.json$/, "").replace(/.*\//, "");
+const minus = text => text.replace("-", "−");
+
+/* ---- what all charts lie over ---- */
+const COUNT_UNITS = [["billion ", 1e9], ["million ", 1e6], ["thousand ", 1e3], ["", 1]];
+const LONG_TIMES = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+function axisOf(key, name, titleOf, units) {
+  const most = lastOf(key) || 1, [unit, size] = units.find(([, size]) => most >= 2 * size) || units[units.length - 1];
+  return { name, title: titleOf(unit), values: column(key).map(value => value / size) };
+}
+const AXES = {
+  step: axisOf("step", "steps", () => "steps", [["", 1]]),
+  tokens: axisOf("tokens", "tokens", unit => `${unit}tokens`, COUNT_UNITS),
+  time: axisOf("time_s", "time", unit => `time in steps (${unit})`, LONG_TIMES),
+};
+const shown = { axis: AXES.step }, redraws = [];
+
+function placeText(i) {
+  return `step ${grouped(column("step")[i])}, ${grouped(column("tokens")[i])} tokens, ${quantity(column("time_s")[i], LONG_TIMES)}`;
+}
+
+/* ---- a chart: lines [{values, color, text?, wide?, faint?, marks?}] of one unit, with a band ± around the first ---- */
+function pathOf(values, x, y) {
+  let pen = "M", path = "";
+  values.forEach((value, i) => {
+    if (isNumber(value)) path += `${pen}${x(i).toFixed(1)},${y(value).toFixed(1)}`;
+    pen = isNumber(value) ? "L" : pen;
+  });
+  return path;
+}
+
+/* Means over a fortieth of the rows around each. */
+function smooth(values) {
+  const reach = Math.floor(rows / 80);
+  return values.map((value, i) => {
+    const near = values.slice(Math.max(0, i - reach), i + reach + 1).filter(isNumber);
+    return isNumber(value) ? near.reduce((a, b) => a + b, 0) / near.length : null;
+  });
+}
+
+/* Of a loss from the twentieth part of the run on, where there are many rows: what lies before would leave the rest
+ * a flat line. */
+function rangeOfLoss(lines) {
+  const from = rows > 160 ? Math.floor(rows / 20) : 0;
+  return limits(lines.flatMap(line => line.values.slice(from)).filter(isNumber), 0.05, from ? 0.25 : 0.05);
+}
+
+/* Of values without the few that stick out, such as the first step's time; the scale begins at 0 if `zero`. */
+function rangeOf(values, zero) {
+  const sorted = values.filter(isNumber).sort((a, b) => a - b), at = share => sorted[Math.round(share * (sorted.length - 1))];
+  const [low, high] = [at(0.01), at(0.99)], room = (high - low || Math.abs(high) || 1) * 0.6;
+  const kept = sorted.filter(value => value >= low - room && value <= high + room);
+  const [bottom, top] = limits(kept, 0.06, 0.06);
+  return zero ? [0, Math.max(top, kept[kept.length - 1] * 1.08)] : [kept[0] >= 0 ? Math.max(0, bottom) : bottom, top];
+}
+
+let charted = 0;
+function courseChart(place, { title, lines, band, zero, range, tall }) {
+  const [low, high] = range || rangeOf(lines.flatMap(line => line.values), zero), clip = `chart-${charted++}`;
+  const draw = width => {
+    const height = tall ? Math.round(Math.min(380, Math.max(260, width * 0.36))) : 220;
+    const margin = { left: 58, right: 14, top: 26, bottom: 42 }, { axis } = shown;
+    const { frame, atX, atY } = axes(width, height, margin,
+      { low: Math.min(0, axis.values[0]), high: axis.values[rows - 1] || 1, title: axis.title }, { low, high, title, ticks: ticks(low, high, tall ? 6 : 4) });
+    const x = i => atX(axis.values[i]), y = atY;
+    const bandPath = band ? band.map((half, i) => [i, lines[0].values[i], half]).filter(([, value, half]) => isNumber(value) && isNumber(half)) : [];
+    const edge = sign => bandPath.map(([i, value, half]) => `${x(i).toFixed(1)},${y(value + sign * half).toFixed(1)}`);
+    const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
+      "aria-label": `${title} over ${axis.name}. Arrow keys move along it.` }, frame,
+    s("clipPath", { id: clip }, s("rect", { x: margin.left, y: margin.top - 6, width: width - margin.left - margin.right + 6, height: height - margin.top - margin.bottom + 12 })),
+    s("g", { "clip-path": `url(#${clip})` },
+      bandPath.length ? s("path", { d: `M${[...edge(1), ...edge(-1).reverse()].join("L")}Z`, fill: lines[0].color, opacity: 0.18 }) : null,
+      lines.map(line => [
+        s("path", { d: pathOf(line.values, x, y), fill: "none", stroke: line.color, "stroke-width": line.wide ? 2.4 : 1.4,
+          "stroke-linejoin": "round", opacity: line.faint ? 0.35 : 1 }),
+        line.marks || line.values.filter(isNumber).length === 1
+          ? line.values.map((value, i) => (isNumber(value) ? s("circle", { cx: x(i), cy: y(value), r: 3.4, fill: line.color }) : null)) : null])));
+    const cursor = s("line", { class: "guide", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
+    svg.append(cursor);
+    let at = rows - 1;
+    const show = (i, px, py) => {
+      at = Math.min(rows - 1, Math.max(0, i));
+      for (const [name, value] of [["x1", x(at)], ["x2", x(at)], ["visibility", "visible"]]) cursor.setAttribute(name, value);
+      const box = svg.getBoundingClientRect();
+      const texts = lines.filter(line => line.text && isNumber(line.values[at])).map(line => line.text(line.values[at], at));
+      showTip([placeText(at), ...texts].join("\n"), px === undefined ? box.left + x(at) : px, py === undefined ? box.top + 30 : py);
+    };
+    const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
+    svg.addEventListener("pointermove", event => {
+      const px = event.clientX - svg.getBoundingClientRect().left, away = i => Math.abs(x(i) - px);
+      show(axis.values.reduce((best, value, i) => (away(i) < away(best) ? i : best), 0), event.clientX, event.clientY);
+    });
+    svg.addEventListener("pointerleave", leave);
+    svg.addEventListener("blur", leave);
+    svg.addEventListener("keydown", event => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (event.key === "Escape") leave();
+      if (!by) return;
+      show(at + by);
+      event.preventDefault();
+    });
+    place.replaceChildren(svg);
+  };
+  let width = 0;
+  drawToWidth(place, now => draw(width = now));
+  redraws.push(() => { if (width) draw(width); });
+}
+
+/* A card, if anything is known of what it shows. */
+function card(parent, heading, text, chart) {
+  if (!chart.lines.some(line => line.values.some(isNumber))) return;
+  const place = h("div", {});
+  byId(parent).append(h("div", {}, h("h3", {}, heading), h("p", {}, text), place));
+  courseChart(place, chart);
+}
+
+/* ---- the parts of the page ---- */
+function choices() {
+  const buttons = Object.values(AXES).map(axis => h("button", { type: "button", "aria-pressed": String(axis === shown.axis), onclick: () => {
+    shown.axis = axis;
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(Object.values(AXES)[i] === axis)));
+    redraws.forEach(redraw => redraw());
+  } }, axis.name));
+  byId("axis-choice").append(h("span", {}, "All charts over"), h("span", { class: "choice", role: "group", "aria-label": "what charts lie over" }, buttons));
+}
+
+/* [value, uncertainty] as text, both to the first digit of the uncertainty. */
+function perToken(value, half) {
+  const [unit, size] = unitOf(value, ENERGY_UNITS);
+  if (!isNumber(half) || half <= 0) return [`${digits(value / size)}\u00a0${unit}`, "not known"];
+  const places = Math.min(9, Math.max(0, -Math.floor(Math.log10(half / size))));
+  return [value, half].map(number => `${(number / size).toFixed(places)}\u00a0${unit}`);
+}
+
+function heading() {
+  const step = lastOf("step"), loss = lastOf("loss"), validation = lastOf("validation_loss");
+  byId("job-name").textContent = plan.job || "";
+  const done = `${step < plan.updates ? `${grouped(step)} of ` : ""}${grouped(plan.updates)} step${plan.updates === 1 ? "" : "s"}`;
+  byId("headline").textContent = isNumber(loss) ? `The loss is ${loss.toFixed(3)} after ${done}.` : `No loss is known after ${done}.`;
+  const where = onHost ? "the host’s CPU" : `${plan.ranks > 1 ? `${plan.ranks} × ` : ""}${plan.device}`;
+  byId("subtitle").textContent = `${modelName}, ${quantity(plan.parameters, [["billion", 1e9], ["million", 1e6]])} parameters, on ${where}: ` +
+    `${grouped(lastOf("tokens"))} tokens, ${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} a step.`;
+  const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
+  const [known, uncertainty] = perToken(lastOf("j_per_token"), lastOf("j_per_token_uncertainty"));
+  const speed = lastOf("tokens_per_s"), mfu = lastOf("mfu"), power = lastOf("power_w"), joules = lastOf("j_per_token");
+  byId("tiles").append(...[
+    isNumber(validation) && tile(validation.toFixed(3), "validation loss"),
+    tile(grouped(speed), `tokens a second${plan.ranks > 1 && !onHost ? `, ${grouped(speed / plan.ranks)} on a GPU` : ""}`),
+    isNumber(mfu) && tile(percent(100 * mfu), "MFU: of the GPU’s peak"),
+    isNumber(power) && tile(`${grouped(power)}\u00a0W`, onHost ? "power of the CPUs" : plan.ranks > 1 ? "power of all GPUs" : "power of the GPU"),
+    isNumber(joules) && tile(known, `for a token, ±\u00a0${uncertainty}`),
+    isNumber(plan.energy_j) && tile(energy(plan.energy_j), "for the run so far"),
+    tile(quantity(lastOf("time_s"), LONG_TIMES), "in steps"),
+    isNumber(plan.memory_bytes) && tile(quantity(plan.memory_bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20]]), plan.ranks > 1 ? "memory of the GPU with most" : "memory"),
+  ].filter(Boolean));
+}
+
+function lossChart() {
+  const loss = column("loss"), validation = column("validation_loss"), noisy = rows > 160;
+  const text = name => value => `${name} ${value.toFixed(4)}`;
+  const lines = [{ values: loss, color: "var(--sequential-clocks)", faint: noisy, wide: !noisy, text: text("loss") }];
+  if (noisy) lines.push({ values: smooth(loss), color: "var(--sequential-clocks)", wide: true });
+  const held = validation.some(isNumber);
+  if (held) lines.push({ values: validation, color: "var(--dynamic)", wide: true, marks: true, text: text("validation") });
+  const place = h("div", {});
+  byId("loss-chart").append(...[held ? h("div", { class: "legend" }, h("span", {}, h("i", { class: "swatch", style: "background:var(--sequential-clocks)" }), "training"),
+    h("span", {}, h("i", { class: "swatch", style: "background:var(--dynamic)" }), "validation")) : null, place].filter(Boolean));
+  if (noisy) byId("loss-text").textContent += " The heavy line is the mean of neighbours; the scale is that of all but the beginning.";
+  courseChart(place, { title: "loss", lines, range: rangeOfLoss(lines), tall: true });
+}
+
+function charts() {
+  const one = (key, color, text, scale = 1) => [{ values: column(key).map(value => (isNumber(value) ? value * scale : null)), color, wide: true, text }];
+  const half = column("j_per_token_uncertainty"), [unit, size] = unitOf(lastOf("j_per_token") || 1, ENERGY_UNITS);
+  const [many, speedSize] = unitOf(lastOf("tokens_per_s") / 10, COUNT_UNITS);
+  byId("speed-text").textContent = isNumber(lastOf("j_per_token"))
+    ? "Means between two lines of the log. The band around the energy of a token is its uncertainty, 95\u00a0%."
+    : "Means between two lines of the log. No sensor told the energy.";
+  card("speed-charts", "Speed", "Checkpoints and what lies between steps are left out.",
+    { title: `${many}tokens/s`, zero: true, lines: one("tokens_per_s", "var(--ergon)", value => `${grouped(value * speedSize)} tokens/s`, 1 / speedSize) });
+  card("speed-charts", "Energy of a token", onHost ? "All CPU packages, whatever ran on them." : "All GPUs of the run.",
+    { title: unit, zero: true, band: half.map(value => (isNumber(value) ? value / size : null)),
+      lines: one("j_per_token", "var(--dynamic)", (value, i) => `${perToken(value * size, half[i]).join(" ± ")} a token`, 1 / size) });
+  card("speed-charts", "Power", onHost ? "Of all CPU packages." : "Of all GPUs together.",
+    { title: "W", zero: true, lines: one("power_w", "var(--memory-rounding)", value => `${grouped(value)} W`) });
+  card("speed-charts", "MFU", "The model’s FLOPs over the GPU’s peak; what is computed again does not count.",
+    { title: "%", zero: true, lines: one("mfu", "var(--nanobatching-clocks)", value => `${value.toFixed(1)} %`, 100) });
+  card("optimizer-charts", "Norm of the gradient", "Over all parameters, before it is clipped.",
+    { title: "norm", zero: true, lines: one("gradient_norm", "var(--memory-weights)", value => `norm ${digits(value)}`) });
+  const most = Math.max(...column("learning_rate").filter(isNumber)), power = most > 0 ? Math.floor(Math.log10(most)) : 0;
+  card("optimizer-charts", "Learning rate", "Of matrices and vectors alike.",
+    { title: `10${minus(String(power)).replace(/./g, c => "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"["0123456789−".indexOf(c)])}`, zero: true,
+      lines: one("learning_rate", "var(--nanobatching)", value => `rate ${minus((value * 10 ** power).toExponential(2))}`, 10 ** -power) });
+}
+
+function provenance() {
+  const degrees = [["tensor", plan.tensor], ["context", plan.context], ["pipeline", plan.pipeline], ["virtual stages", plan.virtual_stages], ["data", plan.data]];
+  const item = (name, text) => [h("dt", {}, name), h("dd", {}, text)];
+  byId("provenance-list").append(h("dl", {},
+    item("Model", `${modelName}, ${grouped(plan.parameters)} parameters`),
+    item("Device", onHost ? `CPU of ${plan.host}` : `${plan.ranks} × ${plan.device}; the first rank on ${plan.host}`),
+    item("Layout", degrees.filter(([, degree]) => degree > 1).map(([name, degree]) => `${name} ${degree}`).join(", ") || "one rank"),
+    item("Step", `${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} tokens, ${plan.microbatch} at a time on a rank; recomputation ${plan.recompute}`),
+    item("Numbers", `${plan.type} in use, float32 masters`),
+    isNumber(plan.memory_bytes) ? item("Memory", `${grouped(plan.memory_bytes)} bytes of the engine${isNumber(plan.memory_outside_bytes) ? `, ${grouped(plan.memory_outside_bytes)} beyond them` : ""}`) : [],
+    item("Written", `${plan.written} by ergon ${plan.version}`)));
+}
+
+document.title = `ergon train: ${plan.job || ""}`;
+if (rows) {
+  heading();
+  choices();
+  lossChart();
+  charts();
+} else {
+  byId("headline").textContent = "No step has been logged yet.";
+  for (const id of ["loss-title", "speed-title", "optimizer-title"]) byId(id).parentNode.hidden = true;
+}
+provenance();

@@ -1,0 +1,54 @@
+/*
+ * Optimizer: what follows the passes of a step. Gradients are summed over the ranks that hold the
+ * same weights, each rank updates its share of the weights by AdamW on float masters (ZeRO-1,
+ * Rajbhandari et al. 2020, arXiv 1910.02054), and the weights in use are gathered.
+ *
+ *     g = factor gradient,  m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g g
+ *     w = w (1 - rate decay)   (matrices alone)
+ *     w = w - rate / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+ *
+ * A bucket's gradients are summed while the last backward goes on, its weights gathered while the
+ * next forward has begun, on a stream of their own.
+ */
+#ifndef ERG_TRAIN_ENGINE_OPTIMIZER_H
+#define ERG_TRAIN_ENGINE_OPTIMIZER_H
+
+#include "decoder/decoder_stage.h"
+#include "train/engine/ranks.h"
+
+struct erg_optimizer_options {
+    struct erg_backend *backend;
+    struct erg_stage *stage;
+    const struct erg_weight_spans *spans;
+    const struct erg_rank_groups *groups;
+    bool sequence_parallel;
+    struct erg_stream *stream; /* of the passes; all outlive it */
+};
+
+/* What a step's gradients are, in memory of the device. */
+struct erg_optimizer;
+
+int erg_optimizer_open(struct erg_optimizer **optimizer,
+                       const struct erg_optimizer_options *options, struct erg_error *err);
+void erg_optimizer_close(struct erg_optimizer *optimizer);
+size_t erg_optimizer_bytes(const struct erg_optimizer *optimizer); /* of the device */
+
+/* Masters and moments of the device, [weights->state] each, one behind the other. */
+float *erg_optimizer_state(struct erg_optimizer *optimizer);
+
+/* Rounds the weights in use from the masters, gathers them, and waits. */
+int erg_optimizer_round(struct erg_optimizer *optimizer, struct erg_error *err);
+
+/* Who waits for gathered weights, and who sums gradients: for the passes of a step. */
+struct erg_stage_listener erg_optimizer_reads(struct erg_optimizer *optimizer);
+struct erg_stage_listener erg_optimizer_adds(struct erg_optimizer *optimizer);
+
+/* After the passes: *squares, this rank's part of the sum of squares of all gradients, each element
+ * counted by one rank. Waits for the passes. */
+int erg_optimizer_squares(struct erg_optimizer *optimizer, double *squares, struct erg_error *err);
+
+/* Queues the update and what gathers the weights. */
+int erg_optimizer_update(struct erg_optimizer *optimizer, const struct erg_ops_update *update,
+                         struct erg_error *err);
+
+#endif

@@ -1,0 +1,345 @@
+/* Runs the instructions of a stage, and passes messages to its neighbours. */
+#include "train/engine/passes.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* ---- the list ---- */
+
+int erg_pass_list_init(struct erg_pass_list *list, const struct erg_layout *layout, long stage,
+                       struct erg_error *err)
+{
+    struct erg_pipeline pipeline = {.stages = (size_t)layout->pipeline,
+                                    .microbatches = (size_t)layout->microbatches,
+                                    .chunks =
+                                        layout->pipeline > 1 ? (size_t)layout->virtual_stages : 1};
+    *list = (struct erg_pass_list){0};
+    if (erg_schedule_init(&list->schedule, &pipeline, err) != 0)
+        return -1;
+    list->count = list->schedule.per_stage;
+    list->items = list->schedule.instructions + (size_t)stage * list->count;
+    return 0;
+}
+
+void erg_pass_list_release(struct erg_pass_list *list)
+{
+    erg_schedule_release(&list->schedule);
+    *list = (struct erg_pass_list){0};
+}
+
+static size_t virtual_stage(const struct erg_pass_list *list, const struct erg_instruction *pass)
+{
+    return pass->chunk * list->schedule.pipeline.stages + pass->stage;
+}
+
+/* Whether a pass begins with a message from another stage: of activations, or of gradients. */
+static bool receives(const struct erg_pass_list *list, const struct erg_instruction *pass)
+{
+    const struct erg_pipeline *pipeline = &list->schedule.pipeline;
+    size_t last = pipeline->stages * pipeline->chunks - 1;
+    return virtual_stage(list, pass) != (pass->direction == ERG_FORWARD ? 0 : last);
+}
+
+/* Whether it ends with one. */
+static bool sends(const struct erg_pass_list *list, const struct erg_instruction *pass)
+{
+    const struct erg_pipeline *pipeline = &list->schedule.pipeline;
+    size_t last = pipeline->stages * pipeline->chunks - 1;
+    return virtual_stage(list, pass) != (pass->direction == ERG_FORWARD ? last : 0);
+}
+
+/* The next pass of a direction at or after `from`; the count: none. */
+static size_t next_of(const struct erg_pass_list *list, size_t from, enum erg_direction direction)
+{
+    while (from < list->count && list->items[from].direction != direction)
+        from++;
+    return from;
+}
+
+/* An input is received ahead of the forward that comes next after item `from` - 1. */
+static size_t awaited(const struct erg_pass_list *list, size_t from)
+{
+    size_t next = next_of(list, from, ERG_FORWARD);
+    return next < list->count && receives(list, &list->items[next]) ? next : list->count;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+struct erg_stage_room erg_pass_list_room(const struct erg_pass_list *list, const long *layers)
+{
+    struct erg_stage_room room = {0}, now = {0};
+    size_t last = list->schedule.pipeline.chunks - 1;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct erg_instruction *pass = &list->items[i];
+        size_t sign = pass->direction == ERG_FORWARD ? 1 : (size_t)-1;
+        now.passes += sign;
+        now.layers += sign * (size_t)(layers[pass->chunk] - 1);
+        now.heads += pass->chunk == last ? sign : 0;
+        room.passes = larger(room.passes, now.passes);
+        room.layers = larger(room.layers, now.layers);
+        room.heads = larger(room.heads, now.heads);
+        bool ahead = pass->direction == ERG_FORWARD && awaited(list, i + 1) < list->count;
+        /* What is received ahead stays open over the backward passes before its forward. */
+        room.inputs = larger(room.inputs, now.passes + ahead);
+    }
+    return room;
+}
+
+/* ---- opening ---- */
+
+/* One end of a channel: its group, its stream, and the buffers that take turns. */
+struct channel_end {
+    struct erg_group *group;
+    struct erg_stream *stream;
+    void *buffers[2];
+    struct erg_event *moved[2]; /* the buffer's message has been sent, or has come */
+    size_t turn;
+};
+
+struct erg_passes {
+    struct erg_passes_options options;
+    size_t message; /* elements */
+    struct channel_end input, output, d_output, d_input;
+    struct erg_event *reached; /* what the stream of the passes has queued so far */
+    size_t *pass_of;           /* [chunks * microbatches]: of the stage, while it is open */
+    void *memory;
+    size_t bytes;
+};
+
+static int open_end(struct erg_passes *passes, struct channel_end *end, struct erg_group *group,
+                    struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    end->group = group;
+    if (!group)
+        return 0;
+    return backend->table->stream_new(backend, &end->stream, err) ||
+                   backend->table->event_new(backend, &end->moved[0], err) ||
+                   backend->table->event_new(backend, &end->moved[1], err)
+               ? -1
+               : 0;
+}
+
+static void close_end(struct erg_passes *passes, struct channel_end *end)
+{
+    struct erg_backend *backend = passes->options.backend;
+    for (size_t i = 0; i < 2; i++)
+        if (end->moved[i])
+            backend->table->event_free(backend, end->moved[i]);
+    backend->table->stream_free(backend, end->stream);
+}
+
+/* Two buffers for outputs and for gradients to be sent, one for those that come. */
+static int take_buffers(struct erg_passes *passes, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    void **buffers[5];
+    size_t count = 0, message = passes->message * backend->element_bytes;
+    for (size_t i = 0; i < 2; i++) {
+        if (passes->output.group)
+            buffers[count++] = &passes->output.buffers[i];
+        if (passes->d_input.group)
+            buffers[count++] = &passes->d_input.buffers[i];
+    }
+    if (passes->d_output.group)
+        buffers[count++] = &passes->d_output.buffers[0];
+    passes->bytes = count * message;
+    if (count && backend->table->alloc(backend, &passes->memory, passes->bytes, err) != 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        *buffers[i] = (char *)passes->memory + i * message;
+    return 0;
+}
+
+int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *options,
+                    struct erg_error *err)
+{
+    struct erg_passes *passes = erg_xcalloc(1, sizeof *passes);
+    const struct erg_pipeline *pipeline = &options->list->schedule.pipeline;
+    const struct erg_rank_groups *groups = options->groups;
+    passes->options = *options;
+    passes->message = erg_stage_message(options->stage);
+    passes->pass_of =
+        erg_xcalloc(pipeline->chunks * pipeline->microbatches, sizeof *passes->pass_of);
+    if (options->backend->table->event_new(options->backend, &passes->reached, err) ||
+        open_end(passes, &passes->input, groups->forward_from, err) ||
+        open_end(passes, &passes->output, groups->forward_to, err) ||
+        open_end(passes, &passes->d_output, groups->backward_from, err) ||
+        open_end(passes, &passes->d_input, groups->backward_to, err) || take_buffers(passes, err)) {
+        erg_passes_close(passes);
+        return -1;
+    }
+    *out = passes;
+    return 0;
+}
+
+void erg_passes_close(struct erg_passes *passes)
+{
+    if (!passes)
+        return;
+    struct erg_backend *backend = passes->options.backend;
+    close_end(passes, &passes->input);
+    close_end(passes, &passes->output);
+    close_end(passes, &passes->d_output);
+    close_end(passes, &passes->d_input);
+    if (passes->reached)
+        backend->table->event_free(backend, passes->reached);
+    if (passes->memory)
+        backend->table->free(backend, passes->memory);
+    free(passes->pass_of);
+    free(passes);
+}
+
+size_t erg_passes_bytes(const struct erg_passes *passes)
+{
+    return passes->bytes;
+}
+
+/* ---- messages ---- */
+
+/* A channel's stream waits for what the passes have queued so far. */
+static int follow(struct erg_passes *passes, struct erg_stream *stream, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    return backend->table->event_record(backend, passes->reached, passes->options.stream, err) ||
+                   backend->table->event_wait(backend, passes->reached, stream, err)
+               ? -1
+               : 0;
+}
+
+static int exchange(struct erg_passes *passes, struct channel_end *end, enum erg_exchange_kind kind,
+                    void *memory, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    struct erg_exchange message = {kind, false, passes->message, memory, memory};
+    size_t turn = kind == ERG_EXCHANGE_SEND ? end->turn : 0;
+    return follow(passes, end->stream, err) ||
+                   backend->table->exchange(backend, end->group, &message, end->stream, err) ||
+                   backend->table->event_record(backend, end->moved[turn], end->stream, err)
+               ? -1
+               : 0;
+}
+
+static int await(struct erg_passes *passes, struct erg_event *event, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    return backend->table->event_wait(backend, event, passes->options.stream, err);
+}
+
+/* The next buffer to be sent from, once its message before has left. */
+static int next_buffer(struct erg_passes *passes, struct channel_end *end, void **buffer,
+                       struct erg_error *err)
+{
+    end->turn = !end->turn;
+    *buffer = end->buffers[end->turn];
+    return await(passes, end->moved[end->turn], err);
+}
+
+static size_t *pass_of(struct erg_passes *passes, const struct erg_instruction *instruction)
+{
+    size_t microbatches = passes->options.list->schedule.pipeline.microbatches;
+    return &passes->pass_of[instruction->chunk * microbatches + instruction->microbatch];
+}
+
+/* Opens the pass of the forward that comes next, if it is to be received, and receives it. */
+static int receive_ahead(struct erg_passes *passes, size_t from, struct erg_error *err)
+{
+    const struct erg_pass_list *list = passes->options.list;
+    size_t next = awaited(list, from);
+    if (next == list->count)
+        return 0;
+    size_t pass = erg_stage_pass(passes->options.stage, list->items[next].chunk);
+    *pass_of(passes, &list->items[next]) = pass;
+    return exchange(passes, &passes->input, ERG_EXCHANGE_RECEIVE,
+                    erg_stage_input(passes->options.stage, pass), err);
+}
+
+/* The gradient of the next backward that has one to receive. */
+static int receive_gradient(struct erg_passes *passes, size_t from, struct erg_error *err)
+{
+    const struct erg_pass_list *list = passes->options.list;
+    size_t next = next_of(list, from, ERG_BACKWARD);
+    while (next < list->count && !receives(list, &list->items[next]))
+        next = next_of(list, next + 1, ERG_BACKWARD);
+    return next == list->count ? 0
+                               : exchange(passes, &passes->d_output, ERG_EXCHANGE_RECEIVE,
+                                          passes->d_output.buffers[0], err);
+}
+
+/* ---- a step ---- */
+
+static int run_forward(struct erg_passes *passes, size_t index,
+                       const struct erg_stage_tokens *tokens,
+                       const struct erg_stage_listener *reads, struct erg_error *err)
+{
+    const struct erg_pass_list *list = passes->options.list;
+    const struct erg_instruction *item = &list->items[index];
+    struct erg_stage *stage = passes->options.stage;
+    void *output = NULL;
+    if (receives(list, item)) {
+        if (await(passes, passes->input.moved[0], err) != 0)
+            return -1;
+    } else {
+        *pass_of(passes, item) = erg_stage_pass(stage, item->chunk);
+    }
+    if (sends(list, item) && next_buffer(passes, &passes->output, &output, err) != 0)
+        return -1;
+    if (erg_stage_forward(stage, *pass_of(passes, item), &tokens[item->microbatch], output,
+                          item->microbatch == 0 ? reads : NULL, passes->options.stream, err))
+        return -1;
+    if (output && exchange(passes, &passes->output, ERG_EXCHANGE_SEND, output, err) != 0)
+        return -1;
+    return receive_ahead(passes, index + 1, err);
+}
+
+static int run_backward(struct erg_passes *passes, size_t index,
+                        const struct erg_stage_tokens *tokens,
+                        const struct erg_stage_listener *adds, struct erg_error *err)
+{
+    const struct erg_pass_list *list = passes->options.list;
+    const struct erg_instruction *item = &list->items[index];
+    bool last = item->microbatch + 1 == list->schedule.pipeline.microbatches;
+    void *d_output = NULL, *d_input = NULL;
+    if (receives(list, item)) {
+        d_output = passes->d_output.buffers[0];
+        if (await(passes, passes->d_output.moved[0], err) != 0)
+            return -1;
+    }
+    if (sends(list, item) && next_buffer(passes, &passes->d_input, &d_input, err) != 0)
+        return -1;
+    if (erg_stage_backward(passes->options.stage, *pass_of(passes, item), &tokens[item->microbatch],
+                           d_output, d_input, last ? adds : NULL, passes->options.stream, err))
+        return -1;
+    if (d_input && exchange(passes, &passes->d_input, ERG_EXCHANGE_SEND, d_input, err) != 0)
+        return -1;
+    return d_output ? receive_gradient(passes, index + 1, err) : 0;
+}
+
+int erg_passes_wait(struct erg_passes *passes, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    struct channel_end *const ends[] = {&passes->output, &passes->d_input};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends[i]->group && backend->table->stream_wait(backend, ends[i]->stream, err) != 0)
+            return -1;
+    return 0;
+}
+
+int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
+                   const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
+                   struct erg_error *err)
+{
+    const struct erg_pass_list *list = passes->options.list;
+    if (receive_ahead(passes, 0, err) || receive_gradient(passes, 0, err))
+        return -1;
+    for (size_t i = 0; i < list->count; i++)
+        if (list->items[i].direction == ERG_FORWARD ? run_forward(passes, i, tokens, reads, err)
+                                                    : run_backward(passes, i, tokens, adds, err))
+            return -1;
+    return 0;
+}

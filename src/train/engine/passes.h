@@ -1,0 +1,56 @@
+/*
+ * Passes: the instructions of a stage, run in the order of the schedule (iteration/iteration.h),
+ * and the messages between stages.
+ *
+ * Messages travel on streams of their own, one for each direction and end. An input is received
+ * into the pass that it belongs to, as soon as the forward before it has been queued; an output is
+ * sent from one of two buffers by turns; gradients likewise. A channel's messages are sent and
+ * wanted in one order.
+ */
+#ifndef ERG_TRAIN_ENGINE_PASSES_H
+#define ERG_TRAIN_ENGINE_PASSES_H
+
+#include "decoder/decoder_stage.h"
+#include "iteration/iteration.h"
+#include "train/engine/ranks.h"
+
+/* Instructions of one stage. */
+struct erg_pass_list {
+    struct erg_schedule schedule;
+    const struct erg_instruction *items; /* of this rank's stage */
+    size_t count;
+};
+
+/* Stages that are one have one chunk. */
+int erg_pass_list_init(struct erg_pass_list *list, const struct erg_layout *layout, long stage,
+                       struct erg_error *err);
+void erg_pass_list_release(struct erg_pass_list *list);
+
+/* What is in flight at most when the list is run; layers[chunks] of each chunk of the stage. */
+struct erg_stage_room erg_pass_list_room(const struct erg_pass_list *list, const long *layers);
+
+struct erg_passes;
+
+struct erg_passes_options {
+    struct erg_backend *backend;
+    struct erg_stage *stage;
+    const struct erg_pass_list *list;
+    const struct erg_rank_groups *groups;
+    struct erg_stream *stream; /* of the passes; all outlive it */
+};
+
+int erg_passes_open(struct erg_passes **passes, const struct erg_passes_options *options,
+                    struct erg_error *err);
+void erg_passes_close(struct erg_passes *passes);
+size_t erg_passes_bytes(const struct erg_passes *passes); /* of the device */
+
+/* Queues all passes of a step: microbatch i has tokens[i]. Of the first microbatch `reads` is told
+ * of weights, of the last one `adds` of gradients. */
+int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
+                   const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
+                   struct erg_error *err);
+
+/* Waits until all messages have left. */
+int erg_passes_wait(struct erg_passes *passes, struct erg_error *err);
+
+#endif

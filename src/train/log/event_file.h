@@ -1,0 +1,43 @@
+/*
+ * Event file: scalars over steps in the format that TensorBoard reads. A file is records of
+ *
+ *     u64 length | u32 masked crc32c of these 8 bytes | data | u32 masked crc32c of data
+ *
+ * little-endian, with masked(x) = ((x >> 15 | x << 17) + 0xa282ead8) mod 2^32. The data is a
+ * protocol buffer: tensorflow's Event, of which the first holds a version and each other one a
+ * Summary. Source: tensorflow, core/lib/io/record_writer.cc, core/util/event.proto,
+ * core/framework/summary.proto.
+ */
+#ifndef ERG_TRAIN_LOG_EVENT_FILE_H
+#define ERG_TRAIN_LOG_EVENT_FILE_H
+
+#include "base/text.h"
+#include "ergon/error.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+struct erg_event_scalar {
+    const char *tag; /* "train/loss" */
+    double value;    /* NaN and infinity are left out */
+};
+
+/* Adds the record that begins a file, and one of scalars. Times are Unix seconds. */
+void erg_event_add_version(struct erg_text *out, double time_s);
+void erg_event_add_scalars(struct erg_text *out, double time_s, uint64_t step,
+                           const struct erg_event_scalar *scalars, size_t count);
+
+struct erg_event_file {
+    FILE *file; /* NULL: not open */
+    char *path;
+};
+
+/* Makes FOLDER/events.out.tfevents.SECONDS.HOST.PID.N, N the first from 0 that is not there. */
+int erg_event_file_open(struct erg_event_file *events, const char *folder, double time_s,
+                        struct erg_error *err);
+int erg_event_file_write(struct erg_event_file *events, double time_s, uint64_t step,
+                         const struct erg_event_scalar *scalars, size_t count,
+                         struct erg_error *err);
+int erg_event_file_close(struct erg_event_file *events, struct erg_error *err);
+
+#endif

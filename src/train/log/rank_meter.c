@@ -1,0 +1,177 @@
+/* What one rank measures for the log of its run. */
+#include "train/log/rank_meter.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "hardware/hardware.h"
+#include "telemetry/gpu.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t least_ns = 1000000000; /* that energy is measured over */
+static const int64_t apart_ns = 100000000;  /* marks are no closer */
+
+/* The UUID of the GPU that CUDA counts as `local_rank`. */
+static int find_gpu(char uuid[96], const char *name, int local_rank, struct erg_error *err)
+{
+    struct erg_gpus *gpus;
+    if (erg_gpus_open(&gpus, NULL, err) != 0)
+        return -1;
+    int result = 0;
+    size_t count = erg_gpus_count(gpus);
+    if ((size_t)local_rank >= count) {
+        result = erg_fail(err, ERG_NO_DEVICE, "%zu GPU%s can be read, expected at least %d", count,
+                          count == 1 ? "" : "s", local_rank + 1);
+    } else {
+        const struct erg_gpu_info *info = erg_gpus_info(gpus, (size_t)local_rank);
+        if (info->trouble[0])
+            result = erg_fail(err, ERG_NO_DEVICE, "GPU %d: %s", info->index, info->trouble);
+        else if (strcmp(info->name, name) != 0) /* another order than CUDA's */
+            result =
+                erg_fail(err, ERG_NO_DEVICE,
+                         "GPU %d is a \"%s\", expected the \"%s\" that trains; name the GPUs in "
+                         "CUDA_VISIBLE_DEVICES",
+                         info->index, info->name, name);
+        snprintf(uuid, sizeof info->uuid, "%s", info->uuid);
+    }
+    erg_gpus_close(gpus);
+    return result;
+}
+
+static double peak_of(const char *name)
+{
+    struct erg_gpu *gpu;
+    struct erg_error err;
+    if (erg_gpu_load(&gpu, name, &err) != 0) {
+        erg_log(ERG_LOG_INFO, "MFU is not known: %s", err.message);
+        return NAN;
+    }
+    double peak_flops = gpu->stated_flops;
+    erg_gpu_free(gpu);
+    return peak_flops;
+}
+
+static void add_mark(struct erg_rank_meter *meter)
+{
+    assert(meter->count < ERG_RANK_MARKS);
+    struct erg_rank_mark *mark = &meter->marks[meter->count++];
+    *mark = (struct erg_rank_mark){.time_ns = erg_now_ns()};
+    if (meter->meter) {
+        mark->window = erg_window_begin(meter->meter);
+    } else if (meter->rapl) {
+        erg_rapl_read(meter->rapl, &mark->cpu);
+        mark->time_ns = mark->cpu.end_ns;
+    }
+}
+
+static void drop_marks(struct erg_rank_meter *meter, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        erg_window_cancel(meter->marks[i].window);
+    meter->count -= count;
+    memmove(meter->marks, meter->marks + count, meter->count * sizeof *meter->marks);
+}
+
+void erg_rank_meter_open(struct erg_rank_meter *meter, const char *gpu, int local_rank)
+{
+    struct erg_error err;
+    char uuid[96];
+    *meter = (struct erg_rank_meter){
+        .is_gpu = gpu, .elsewhere = !gpu && local_rank > 0, .peak_flops = gpu ? peak_of(gpu) : NAN};
+    bool failed = gpu ? find_gpu(uuid, gpu, local_rank, &err) != 0 ||
+                            erg_meter_open(&meter->meter, uuid, &err) != 0
+                      : !meter->elsewhere && erg_rapl_open(&meter->rapl, NULL, &err) != 0;
+    if (failed)
+        erg_log(ERG_LOG_INFO, "energy is not known: %s", err.message);
+    add_mark(meter);
+    meter->last_ns = meter->marks[0].time_ns;
+}
+
+void erg_rank_meter_close(struct erg_rank_meter *meter)
+{
+    drop_marks(meter, meter->count);
+    erg_meter_close(meter->meter);
+    if (meter->rapl)
+        erg_rapl_close(meter->rapl);
+    *meter = (struct erg_rank_meter){0};
+}
+
+static void take_gpu(struct erg_rank_numbers *numbers, const struct erg_rank_mark *from)
+{
+    struct erg_window_result result;
+    erg_window_look(from->window, &result);
+    const struct erg_window_gpu *gpu = &result.gpu[0];
+    numbers->measured_s = result.time_s;
+    if (gpu->lost)
+        return;
+    numbers->energy_j = gpu->energy_j;
+    numbers->uncertainty_j = gpu->uncertainty_j;
+    numbers->power_w = gpu->power_mean_w;
+    numbers->clock_mhz = gpu->sm_clock_mean_mhz;
+    numbers->temperature_c = gpu->temperature_end_c;
+    numbers->throttled_power_s = gpu->throttled_power_s;
+    numbers->throttled_thermal_s = gpu->throttled_thermal_s;
+}
+
+static void take_host(struct erg_rank_numbers *numbers, const struct erg_rank_mark *from,
+                      struct erg_rapl *rapl)
+{
+    struct erg_rapl_reading now;
+    erg_rapl_read(rapl, &now);
+    struct erg_window_result window = {.begin_ns = from->time_ns, .end_ns = now.begin_ns};
+    erg_rapl_between(&from->cpu, &now, &window);
+    numbers->measured_s = 1e-9 * (double)(window.end_ns - window.begin_ns);
+    numbers->energy_j = window.cpu_j;
+    numbers->uncertainty_j = window.cpu_uncertainty_j;
+    numbers->power_w = window.cpu_j / numbers->measured_s;
+}
+
+/* The latest mark that is old enough to measure from, else the oldest. */
+static size_t mark_to_measure_from(const struct erg_rank_meter *meter, int64_t now_ns)
+{
+    size_t found = 0;
+    while (found + 1 < meter->count && now_ns - meter->marks[found + 1].time_ns >= least_ns)
+        found++;
+    return found;
+}
+
+void erg_rank_meter_take(struct erg_rank_meter *meter, struct erg_rank_numbers *numbers)
+{
+    int64_t now_ns = erg_now_ns();
+    size_t from = mark_to_measure_from(meter, now_ns);
+    *numbers = (struct erg_rank_numbers){
+        .window_s = 1e-9 * (double)(now_ns - meter->last_ns),
+        .energy_j = NAN,
+        .uncertainty_j = NAN,
+        .measured_s = NAN,
+        .power_w = NAN,
+        .clock_mhz = NAN,
+        .temperature_c = NAN,
+        .throttled_power_s = NAN,
+        .throttled_thermal_s = NAN,
+        .peak_flops = meter->peak_flops,
+        .memory_bytes = NAN,
+        .memory_outside_bytes = NAN,
+        .bubble_s = NAN,
+        .is_gpu = meter->is_gpu,
+    };
+    for (size_t i = 0; i < ERG_EXPOSED_KINDS; i++)
+        numbers->exposed_s[i] = NAN;
+    if (meter->meter)
+        take_gpu(numbers, &meter->marks[from]);
+    else if (meter->rapl)
+        take_host(numbers, &meter->marks[from], meter->rapl);
+    numbers->energy = meter->elsewhere              ? ERG_RANK_ENERGY_ELSEWHERE
+                      : isfinite(numbers->energy_j) ? ERG_RANK_ENERGY_OWN
+                                                    : ERG_RANK_ENERGY_UNKNOWN;
+    double share = numbers->window_s / numbers->measured_s; /* NaN where nothing was measured */
+    numbers->energy_j *= share;
+    numbers->uncertainty_j *= share;
+    meter->last_ns = now_ns;
+    drop_marks(meter, from);
+    if (now_ns - meter->marks[meter->count - 1].time_ns >= apart_ns)
+        add_mark(meter);
+}

@@ -1,0 +1,87 @@
+/*
+ * Rank meter: what one rank measures between two lines of its run's log. On a GPU it is that GPU's
+ * energy counter; on the host it is the CPU packages of the machine, which its first rank measures.
+ *
+ * Counters move in steps of 20 to 100 ms, so a window of less than a second is widened: its energy
+ * is its share, by time, of that of the latest second or a little more. Only a run that is younger
+ * than that is measured over less.
+ */
+#ifndef ERG_TRAIN_LOG_RANK_METER_H
+#define ERG_TRAIN_LOG_RANK_METER_H
+
+#include "telemetry/rapl.h"
+
+#include <stdint.h>
+
+/* What computation waits for. */
+enum erg_exposed {
+    ERG_EXPOSED_TENSOR,
+    ERG_EXPOSED_CONTEXT,
+    ERG_EXPOSED_PIPELINE,
+    ERG_EXPOSED_GRADIENTS,
+    ERG_EXPOSED_WEIGHTS,
+    ERG_EXPOSED_COPIES,
+    ERG_EXPOSED_DATA,
+    ERG_EXPOSED_KINDS,
+};
+
+enum erg_rank_energy {
+    ERG_RANK_ENERGY_UNKNOWN,
+    ERG_RANK_ENERGY_OWN,
+    ERG_RANK_ENERGY_ELSEWHERE, /* another rank of this machine counts it */
+};
+
+/* The numbers of one rank and window. Plain data without pointers, which ranks send each other.
+ * What is not known is NaN. */
+struct erg_rank_numbers {
+    double window_s;                /* from the end of the window before to that of this one */
+    double energy_j, uncertainty_j; /* in it, 95 % */
+    double measured_s;              /* what both were measured over: the window, or more */
+    double power_w, clock_mhz;      /* means over measured_s */
+    double temperature_c;           /* at its end */
+    double throttled_power_s, throttled_thermal_s; /* of measured_s: the power cap, or heat, held
+                                                      the clock down */
+    double peak_flops; /* dense bf16 FLOP/s that the GPU's file states; NaN for a GPU without one */
+    double memory_bytes;                 /* of the engine, on the device */
+    double memory_outside_bytes;         /* of the process on the device beyond them */
+    double exposed_s[ERG_EXPOSED_KINDS]; /* of a step, by enum erg_exposed */
+    double bubble_s;                     /* of a step */
+    int32_t energy;                      /* enum erg_rank_energy */
+    int32_t is_gpu;
+};
+
+enum { ERG_RANK_MARKS = 16 };
+
+/* A moment from which energy can be told. */
+struct erg_rank_mark {
+    int64_t time_ns;
+    struct erg_window *window;   /* of a GPU */
+    struct erg_rapl_reading cpu; /* of the host */
+};
+
+struct erg_rank_meter {
+    struct erg_meter *meter; /* NULL: not of a GPU, or it cannot be read */
+    struct erg_rapl *rapl;   /* NULL: not of the host, or it cannot be read */
+    bool is_gpu, elsewhere;
+    double peak_flops;
+    int64_t last_ns; /* the end of the window before */
+    struct erg_rank_mark marks[ERG_RANK_MARKS];
+    size_t count;
+};
+
+/*
+ * The first window begins when this returns. `gpu` is the name of the rank's GPU as CUDA says it,
+ * NULL for the host; `local_rank` counts the ranks of this machine, and GPUs in the order of
+ * CUDA_VISIBLE_DEVICES. Where there is nothing to measure with, numbers are not known; that is no
+ * error, and a message says why.
+ */
+void erg_rank_meter_open(struct erg_rank_meter *meter, const char *gpu, int local_rank);
+void erg_rank_meter_close(struct erg_rank_meter *meter);
+
+/*
+ * Ends the window and begins the next one. Does not wait for the counter. What only the engine
+ * knows (exposed_s, bubble_s and the memory) is NaN.
+ */
+void erg_rank_meter_take(struct erg_rank_meter *meter, struct erg_rank_numbers *numbers);
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * One line of a run's log: the numbers of a step and its window, as JSON, as scalars for
+ * TensorBoard and as text for people.
+ */
+#ifndef ERG_TRAIN_LOG_RUN_LINE_H
+#define ERG_TRAIN_LOG_RUN_LINE_H
+
+#include "train/log/run_log.h"
+
+/* What ranks say together, and what follows. NaN: not known. */
+struct erg_run_line {
+    const struct erg_run_log_entry *entry;
+    size_t ranks;
+    bool on_gpus; /* every rank */
+    double time_unix_s;
+    double step_s, shortest_s, longest_s; /* of the steps in the window */
+    uint64_t window_steps, tokens;        /* of the window */
+    double tokens_per_s, tokens_per_s_gpu;
+    double mfu, hfu; /* shares of the peak of all GPUs; hfu with what is computed again */
+    double memory_bytes, memory_outside_bytes; /* of the rank with most */
+    double energy_j, uncertainty_j; /* of the window, all ranks together; they err together */
+    double j_per_token, j_per_token_uncertainty;
+    double power_w;                      /* mean of the ranks that know theirs */
+    double exposed_s[ERG_EXPOSED_KINDS]; /* of a step, means of the ranks */
+    double bubble_s;
+};
+
+/* Of a step that is due, with the window as the log has it. */
+void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
+                       const struct erg_run_log_entry *entry, double time_unix_s);
+
+json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_job *job);
+
+/* `scalars` has room for ERG_RUN_SCALARS; returns how many there are. */
+enum { ERG_RUN_SCALARS = 16 };
+size_t erg_run_line_scalars(const struct erg_run_line *line, struct erg_event_scalar *scalars);
+
+/* Leaves out what is not known. */
+void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, uint64_t updates);
+
+#endif

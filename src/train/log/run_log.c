@@ -1,0 +1,199 @@
+/* The log of a run. */
+#define _DEFAULT_SOURCE /* strsep, gethostname */
+
+#include "train/log/run_log.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "ergon/ergon.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/log/run_line.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_STEPS = 3 }; /* of which every one is shown */
+
+static double unix_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Keeps the lines of steps up to `step`; what is no line of a log is not kept. */
+static int cut_off(struct erg_run_log *log, uint64_t step, struct erg_error *err)
+{
+    char *text;
+    struct erg_text kept = {0};
+    if (access(log->path, F_OK) != 0)
+        return 0;
+    if (erg_file_read(log->path, 0, &text, NULL, err) != 0)
+        return -1;
+    for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;) {
+        json_t *object = json_loads(line, 0, NULL);
+        const json_t *value = json_object_get(object, "step");
+        if (json_is_integer(value) && (uint64_t)json_integer_value(value) <= step) {
+            erg_text_printf(&kept, "%s\n", line);
+            erg_run_history_add(&log->history, object);
+        }
+        json_decref(object);
+    }
+    int result = erg_file_write(log->path, kept.data ? kept.data : "", kept.count, err);
+    erg_text_release(&kept);
+    free(text);
+    return result;
+}
+
+static json_int_t batch_of(const struct erg_layout *layout)
+{
+    return layout->microbatch * layout->microbatches * layout->data;
+}
+
+/* What run.json says of a run; to be freed. */
+static char *describe(const struct erg_job *job)
+{
+    char *model = erg_checkpoint_model(job->model);
+    json_t *document =
+        erg_json_pack("{s:s, s:i, s:s, s:I, s:I, s:I}", "schema", "ergon.run", "schema_version", 1,
+                      "model", model, "seed", (json_int_t)job->training->seed, "batch",
+                      batch_of(&job->layout), "sequence", (json_int_t)job->layout.sequence);
+    char *text = erg_json_text(document);
+    json_decref(document);
+    free(model);
+    return text;
+}
+
+/* Makes the folder one of this run, or finds that it is; *same: it was one before. */
+static int claim_folder(const char *folder, const struct erg_job *job, bool *same,
+                        struct erg_error *err)
+{
+    struct erg_text path = {0};
+    char *text = describe(job), *there = NULL;
+    erg_text_printf(&path, "%s/run.json", folder);
+    int result = erg_dir_make(folder, err);
+    *same = result == 0 && erg_file_read(path.data, 0, &there, NULL, NULL) == 0 &&
+            strcmp(there, text) == 0;
+    if (result == 0 && !there)
+        result = erg_file_write(path.data, text, strlen(text), err);
+    free(there);
+    free(text);
+    erg_text_release(&path);
+    return result;
+}
+
+int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
+                     struct erg_error *err)
+{
+    *log = (struct erg_run_log){.about = *about,
+                                .memory_bytes = NAN,
+                                .memory_outside_bytes = NAN,
+                                .last_tokens = about->tokens};
+    if (!about->folder)
+        return 0;
+    struct erg_text path = {0};
+    bool same;
+    erg_text_printf(&path, "%s/metrics.jsonl", about->folder);
+    log->path = path.data;
+    if (claim_folder(about->folder, about->job, &same, err) != 0)
+        return -1;
+    bool goes_on = about->step > 0 || (same && !about->fresh);
+    if (goes_on && cut_off(log, about->step, err) != 0)
+        return -1;
+    log->metrics = fopen(log->path, goes_on ? "ae" : "wxe");
+    if (log->metrics)
+        return erg_event_file_open(&log->events, about->folder, unix_now(), err);
+    return errno == EEXIST
+               ? erg_fail(
+                     err, ERG_FAILED,
+                     "writing '%s': this file is there already, of another run; expected a folder "
+                     "without one",
+                     log->path)
+               : erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
+}
+
+bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool last)
+{
+    return last || step <= FIRST_STEPS || step % (uint64_t)training->log_every == 0;
+}
+
+static int write_line(struct erg_run_log *log, const struct erg_run_line *line,
+                      struct erg_error *err)
+{
+    struct erg_event_scalar scalars[ERG_RUN_SCALARS];
+    json_t *object = erg_run_line_json(line, log->about.job);
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    bool written = fprintf(log->metrics, "%s\n", text) > 0 && fflush(log->metrics) == 0;
+    if (written)
+        erg_run_history_add(&log->history, object);
+    free(text);
+    json_decref(object);
+    if (!written)
+        return erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
+    size_t count = erg_run_line_scalars(line, scalars);
+    return erg_event_file_write(&log->events, line->time_unix_s, line->entry->step->step, scalars,
+                                count, err);
+}
+
+int erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
+                     struct erg_text *text, struct erg_error *err)
+{
+    struct erg_run_line line;
+    log->shortest_s = log->in_window ? fmin(log->shortest_s, entry->step_s) : entry->step_s;
+    log->longest_s = log->in_window ? fmax(log->longest_s, entry->step_s) : entry->step_s;
+    log->spent_s += entry->step_s;
+    log->in_window++;
+    if (!entry->ranks)
+        return 0;
+    erg_run_line_make(&line, log, entry, unix_now());
+    log->memory_bytes = line.memory_bytes;
+    log->memory_outside_bytes = line.memory_outside_bytes;
+    log->last_tokens = entry->step->tokens;
+    log->spent_s = 0;
+    log->in_window = 0;
+    erg_run_line_text(text, &line, log->about.job->training->updates);
+    return log->metrics ? write_line(log, &line, err) : 0;
+}
+
+json_t *erg_run_log_document(const struct erg_run_log *log)
+{
+    const struct erg_job *job = log->about.job;
+    const struct erg_layout *layout = &job->layout;
+    char host[256] = "", now[32];
+    gethostname(host, sizeof host - 1);
+    erg_utc_now(now, sizeof now);
+    return erg_json_pack(
+        "{s:s, s:i, s:s, s:s, s:f, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, "
+        "s:I, "
+        "s:I, s:I, s:s, s:f, s:f, s:f, s:o}",
+        "schema", "ergon.training", "schema_version", 1, "job", job->name, "model",
+        job->model->name, "parameters", erg_model_parameters(job->model), "device",
+        log->about.device, "ranks", (json_int_t)log->about.ranks, "type", log->about.type, "host",
+        host, "written", now, "version", erg_version(), "updates",
+        (json_int_t)job->training->updates, "batch", batch_of(layout), "microbatch",
+        (json_int_t)layout->microbatch, "sequence", (json_int_t)layout->sequence, "tensor",
+        (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "pipeline",
+        (json_int_t)layout->pipeline, "virtual_stages", (json_int_t)layout->virtual_stages, "data",
+        (json_int_t)layout->data, "recompute", erg_recompute_name(layout->recompute),
+        "memory_bytes", log->memory_bytes, "memory_outside_bytes", log->memory_outside_bytes,
+        "energy_j", log->history.energy_j, "columns", erg_run_history_columns(&log->history));
+}
+
+int erg_run_log_close(struct erg_run_log *log, struct erg_error *err)
+{
+    bool failed = log->metrics && fclose(log->metrics) != 0;
+    int reason = errno;
+    if (failed)
+        erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(reason));
+    int result = erg_event_file_close(&log->events, failed ? NULL : err);
+    erg_run_history_release(&log->history);
+    free(log->path);
+    *log = (struct erg_run_log){0};
+    return failed ? -1 : result;
+}

@@ -1,0 +1,75 @@
+/*
+ * The log of a run, which its first rank writes: a line for people; RUN/metrics.jsonl with a JSON
+ * object for each such line; an event file for TensorBoard; and the document of RUN/report.html.
+ */
+#ifndef ERG_TRAIN_LOG_RUN_LOG_H
+#define ERG_TRAIN_LOG_RUN_LOG_H
+
+#include "base/text.h"
+#include "train/engine/trainer.h"
+#include "train/log/event_file.h"
+#include "train/log/rank_meter.h"
+#include "train/log/run_history.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* What runs, on what. All that it points to outlives the log. */
+struct erg_run_about {
+    const struct erg_job *job;
+    const char *folder; /* of the run; NULL: nothing is kept */
+    const char *device; /* the GPU's name, or "host" */
+    const char *type;   /* of weights in use: "bfloat16" */
+    size_t ranks;
+    uint64_t step, tokens; /* that the run goes on behind */
+    bool fresh;            /* it must not be there */
+};
+
+struct erg_run_log {
+    struct erg_run_about about;
+    FILE *metrics; /* NULL: none is written */
+    char *path;
+    struct erg_event_file events;
+    struct erg_run_history history;
+    double memory_bytes, memory_outside_bytes; /* of the rank with most, as the last line says */
+    uint64_t last_tokens;                      /* of the step that a line was written of last */
+    double spent_s, shortest_s, longest_s;     /* of the steps in the window */
+    uint64_t in_window;
+};
+
+/*
+ * The folder's run.json says which run it is of: the job's model, seed and batch. A run that goes
+ * on behind a step takes up its own log, of which lines of later steps are cut off, and opens a new
+ * event file; behind step 0 it begins anew where the folder is of the same run, unless `fresh`.
+ * Else a folder that has a log is refused, so that no other run's is lost. After a failure, too,
+ * the log is to be closed.
+ */
+int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
+                     struct erg_error *err);
+
+/* Whether a step gets a line: every `log_every`th, the first three and the last one. The answer is
+ * the same on every rank, each of which then takes its numbers. */
+bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool last);
+
+struct erg_run_log_entry {
+    const struct erg_train_step *step;
+    double step_s; /* that it took */
+    const struct erg_rank_numbers
+        *ranks;                    /* [about.ranks] of the window; NULL: the step is not due */
+    const double *validation_loss; /* NULL: none was made at this step */
+};
+
+/*
+ * Notes a step. One that is due gets a line: its own loss, norm and rate, and means over the window
+ * since the line before; energy is that of all ranks, known if every rank's is. `line` gets what
+ * people read, without a line break, and stays empty for other steps.
+ */
+int erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
+                     struct erg_text *line, struct erg_error *err);
+
+/* A new document with the schema "ergon.training": what runs, on what, and its course so far. */
+json_t *erg_run_log_document(const struct erg_run_log *log);
+
+int erg_run_log_close(struct erg_run_log *log, struct erg_error *err);
+
+#endif
