@@ -206,15 +206,19 @@ static int by_time(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Once each, the first time to load the kernel; leaves the fastest and cuBLASLt's first. */
+/* Once each, the first time to load the kernel; leaves the fastest and cuBLASLt's first. What turns
+ * out not to run is left out. */
 static int preselect(struct search *s, struct erg_error *err)
 {
     const cublasLtMatmulAlgo_t first = s->items[0].algorithm;
+    size_t run = 0;
     for (size_t i = 0; i < s->count; i++)
-        if (erg_gemm_trial_time(&s->trial, &s->items[i].algorithm, 1, 1, &s->items[i].ms, err))
-            return -1;
-    qsort(s->items, s->count, sizeof *s->items, by_time);
-    s->count = s->count < FINALISTS ? s->count : FINALISTS;
+        if (erg_gemm_trial_time(&s->trial, &s->items[i].algorithm, 1, 1, &s->items[i].ms, err) == 0)
+            s->items[run++] = s->items[i];
+    if (run == 0)
+        return -1;
+    qsort(s->items, run, sizeof *s->items, by_time);
+    s->count = run < FINALISTS ? run : FINALISTS;
     if (!is_known(s, &first))
         s->items[s->count - 1].algorithm = first;
     return 0;
@@ -235,6 +239,8 @@ static int time_finalists(struct search *s, double once, struct erg_error *err)
             if (erg_gemm_trial_time(&s->trial, &s->items[i].algorithm, lead, repeats, &ms, err))
                 return -1;
             s->items[i].ms += ms / ROUNDS;
+            erg_progress("the fastest products", (size_t)round * s->count + i + 1,
+                         ROUNDS * s->count);
         }
     qsort(s->items, s->count, sizeof *s->items, by_time);
     return 0;
