@@ -406,21 +406,22 @@ static int cuda_scratch_bytes(struct erg_backend *backend, const struct erg_kern
 static int cuda_group_new(struct erg_backend *backend, struct erg_group **group, const int *ranks,
                           size_t count, struct erg_error *err)
 {
-    return erg_cuda_group_new(cuda_of(backend)->groups, group, ranks, count, err);
+    return erg_cuda_group_new(cuda_of(backend)->groups, (struct erg_cuda_group **)group, ranks,
+                              count, err);
 }
 
 static void cuda_group_free(struct erg_backend *backend, struct erg_group *group)
 {
     if (group)
-        erg_cuda_group_free(cuda_of(backend)->groups, group);
+        erg_cuda_group_free(cuda_of(backend)->groups, (struct erg_cuda_group *)group);
 }
 
 static int cuda_exchange(struct erg_backend *backend, struct erg_group *group,
                          const struct erg_exchange *exchange, struct erg_stream *stream,
                          struct erg_error *err)
 {
-    return erg_cuda_group_exchange(cuda_of(backend)->groups, group, exchange, stream_of(stream),
-                                   err);
+    return erg_cuda_group_exchange(cuda_of(backend)->groups, (struct erg_cuda_group *)group,
+                                   exchange, stream_of(stream), err);
 }
 
 /* ---- the door ---- */

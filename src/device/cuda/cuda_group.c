@@ -13,15 +13,15 @@
 #include <string.h>
 #include <time.h>
 
-struct erg_group {
+struct erg_cuda_group {
     ncclComm_t comm;
     int place;
-    struct erg_group *next; /* of all */
+    struct erg_cuda_group *next; /* of all */
 };
 
 struct erg_cuda_groups {
     struct erg_rendezvous *rendezvous;
-    struct erg_group *first;
+    struct erg_cuda_group *first;
     const char *(*error_string)(ncclResult_t);
     ncclResult_t (*unique_id)(ncclUniqueId *);
     ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
@@ -83,7 +83,7 @@ void erg_cuda_groups_close(struct erg_cuda_groups *groups)
     if (!groups)
         return;
     while (groups->first) {
-        struct erg_group *group = groups->first;
+        struct erg_cuda_group *group = groups->first;
         groups->first = group->next;
         if (group->comm)
             groups->abort(group->comm);
@@ -105,7 +105,7 @@ static int exchange_names(struct erg_cuda_groups *groups, bool names, ncclUnique
 }
 
 /* Messages between two ranks connect when the first one is sent: both send one now. */
-static int connect_pair(struct erg_cuda_groups *groups, const struct erg_group *group,
+static int connect_pair(struct erg_cuda_groups *groups, const struct erg_cuda_group *group,
                         struct erg_error *err)
 {
     enum { BYTES = 256 };
@@ -134,8 +134,8 @@ static int connect_pair(struct erg_cuda_groups *groups, const struct erg_group *
     return result;
 }
 
-int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_group **out, const int *ranks,
-                       size_t count, struct erg_error *err)
+int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **out,
+                       const int *ranks, size_t count, struct erg_error *err)
 {
     int rank = erg_rendezvous_rank(groups->rendezvous);
     ncclUniqueId *names =
@@ -143,7 +143,7 @@ int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_group **out, c
     int result = exchange_names(groups, count && ranks[0] == rank, names, err);
     *out = NULL;
     if (result == 0 && count) {
-        struct erg_group *group = erg_xcalloc(1, sizeof *group);
+        struct erg_cuda_group *group = erg_xcalloc(1, sizeof *group);
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         while (ranks[group->place] != rank)
             group->place++;
@@ -159,9 +159,9 @@ int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_group **out, c
     return erg_rendezvous_agree(groups->rendezvous, result, err);
 }
 
-void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_group *group)
+void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_cuda_group *group)
 {
-    struct erg_group **at = &groups->first;
+    struct erg_cuda_group **at = &groups->first;
     while (*at != group)
         at = &(*at)->next;
     *at = group->next;
@@ -170,7 +170,7 @@ void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_group *group
     free(group);
 }
 
-int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_group *group,
+int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
                             const struct erg_exchange *e, struct CUstream_st *stream,
                             struct erg_error *err)
 {
@@ -203,7 +203,7 @@ int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_group *gr
 
 static void abort_all(struct erg_cuda_groups *groups)
 {
-    for (struct erg_group *group = groups->first; group; group = group->next) {
+    for (struct erg_cuda_group *group = groups->first; group; group = group->next) {
         if (group->comm)
             groups->abort(group->comm);
         group->comm = NULL;

@@ -22,11 +22,11 @@ int erg_cuda_groups_open(struct erg_cuda_groups **groups, struct erg_rendezvous 
 void erg_cuda_groups_close(struct erg_cuda_groups *groups);
 
 /* World call, as group_new() of the backend. */
-int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_group **group, const int *ranks,
-                       size_t count, struct erg_error *err);
-void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_group *group);
+int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **group,
+                       const int *ranks, size_t count, struct erg_error *err);
+void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_cuda_group *group);
 
-int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_group *group,
+int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
                             const struct erg_exchange *exchange, struct CUstream_st *stream,
                             struct erg_error *err);
 

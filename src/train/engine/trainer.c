@@ -81,6 +81,17 @@ static int wait(struct erg_trainer *trainer, struct erg_error *err)
     return backend->table->stream_wait(backend, trainer->stream, err);
 }
 
+/* All kernels of the passes have run once when ranks begin to wait for each other. */
+static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    size_t bytes = 3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars;
+    return backend->table->fill(backend, trainer->memory, 0, bytes, trainer->stream, err) ||
+                   erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err)
+               ? -1
+               : 0;
+}
+
 /* Masters as the run begins with them, and the weights in use rounded from them. */
 static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
 {
@@ -223,7 +234,7 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
     return backend->table->stream_new(backend, &trainer->stream, err) ||
                    place(trainer, &options, err) ||
                    erg_batches_open(&trainer->batches, trainer->job, err) ||
-                   set_weights(trainer, err)
+                   set_weights(trainer, err) || warm_up(trainer, err)
                ? -1
                : 0;
 }
