@@ -14,6 +14,7 @@ struct CUstream_st;
 
 /* All groups of a rank. */
 struct erg_cuda_groups;
+struct erg_cuda_group; /* the erg_group of the backend */
 
 /* Opens NCCL. The rendezvous outlives it. */
 int erg_cuda_groups_open(struct erg_cuda_groups **groups, struct erg_rendezvous *rendezvous,
