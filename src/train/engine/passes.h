@@ -50,6 +50,11 @@ int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tok
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err);
 
+/* Queues the forward passes of a step alone, in the same order: no gradient is touched, and the
+ * stage keeps no activations. */
+int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
+                       const struct erg_stage_listener *reads, struct erg_error *err);
+
 /* Waits until all messages have left. */
 int erg_passes_wait(struct erg_passes *passes, struct erg_error *err);
 

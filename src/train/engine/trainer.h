@@ -51,6 +51,13 @@ struct erg_train_step {
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
 
+/*
+ * World call: *loss, the mean over the targets that count in the first `batches` batches of the
+ * job's key `train.validation`, in the order of its files. The job has that key. Passes go forward
+ * alone, in microbatches as in a step; nothing of the training changes.
+ */
+int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_error *err);
+
 /* World call: writes a checkpoint into the run's folder (checkpoint/checkpoint.h), which all ranks
  * see, and keeps the newest `keep`. */
 int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, struct erg_error *err);
@@ -69,8 +76,8 @@ uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);
 
-/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see, as
- * Hugging Face's loaders read them. */
+/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see,
+ * as Hugging Face's loaders read them. */
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
                        struct erg_error *err);
 
