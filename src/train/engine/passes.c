@@ -156,6 +156,14 @@ static int take_buffers(struct erg_passes *passes, struct erg_error *err)
     return 0;
 }
 
+size_t erg_pass_list_message_bytes(const struct erg_pass_list *list, size_t message)
+{
+    size_t stages = list->schedule.pipeline.stages, stage = list->items->stage;
+    bool wraps = stages > 1 && list->schedule.pipeline.chunks > 1;
+    size_t after = wraps || stage + 1 < stages, before = wraps || stage > 0;
+    return (3 * after + 2 * before) * message;
+}
+
 int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *options,
                     struct erg_error *err)
 {

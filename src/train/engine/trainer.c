@@ -50,8 +50,7 @@ static int make_inputs(struct erg_trainer *trainer, struct erg_error *err)
     size_t microbatches = (size_t)layout->microbatches;
     size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
     trainer->inputs = tokens * microbatches;
-    if (take(trainer, &trainer->memory,
-             3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars, err))
+    if (take(trainer, &trainer->memory, erg_trainer_input_bytes(layout), err) != 0)
         return -1;
     trainer->scalars = trainer->memory;
     trainer->ids = (int32_t *)(trainer->scalars + 1);
@@ -181,6 +180,18 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
                    set_weights(trainer, err)
                ? -1
                : 0;
+}
+
+int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err)
+{
+    if (check_layout(options, err) != 0)
+        return -1;
+    struct erg_trainer trainer = {
+        .options = *options, .job = options->job, .training = options->job->training};
+    int result = open_data(&trainer, err);
+    erg_batches_release(&trainer.batches);
+    erg_batches_release(&trainer.validation);
+    return result;
 }
 
 int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options *options,

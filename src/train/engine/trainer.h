@@ -30,6 +30,9 @@ struct erg_trainer_options {
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
 };
 
+/* Whether the job can be trained, and its files of tokens are right; opens nothing. */
+int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
+
 /* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
                      struct erg_error *err);
@@ -44,10 +47,17 @@ struct erg_train_step {
     double gradient_norm, learning_rate;
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
-    int signal;   /* the number of one that a rank had been sent when the step ended; 0: none */
+    int signal;   /* the number of one that a rank had been sent when the step began, or enum
+                   * erg_trainer_wish of one; 0: none */
 };
 
-/* World call; `signal`: that this rank has been sent, 0: none. */
+/* What a rank may wish in place of a signal, so that all do it after the same step. */
+enum erg_trainer_wish {
+    ERG_TRAINER_TIME_UP = -1, /* the run's time ends */
+    ERG_TRAINER_SAVE = -2,    /* a checkpoint */
+};
+
+/* World call; `signal`: that this rank has been sent, or what it wishes; 0: none. */
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
 
@@ -76,8 +86,8 @@ uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);
 
-/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see,
- * as Hugging Face's loaders read them. */
+/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see, as
+ * Hugging Face's loaders read them. */
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
                        struct erg_error *err);
 

@@ -65,6 +65,14 @@ static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer
     return (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
 }
 
+/* Of the device: ids, their order and targets of a step on a rank, and the scalars. */
+static inline size_t erg_trainer_input_bytes(const struct erg_layout *layout)
+{
+    size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
+    return 3 * tokens * (size_t)layout->microbatches * sizeof(int32_t) +
+           sizeof(struct erg_step_scalars);
+}
+
 int erg_trainer_open_validation(struct erg_trainer *trainer, struct erg_error *err);
 
 #endif
