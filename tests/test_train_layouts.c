@@ -10,6 +10,7 @@
 #include "device/host/host.h"
 #include "folder.h"
 #include "io/file.h"
+#include "train/engine/rank_memory.h"
 
 #include <sys/mman.h>
 
@@ -181,6 +182,10 @@ static void train_rank(const struct erg_launch_environment *env, struct erg_rend
                                           .world = env->world,
                                           .rendezvous = rendezvous};
     assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
+    struct erg_rank_memory memory; /* as said beforehand, to the byte */
+    assert_ok(erg_rank_memory_init(&memory, job, backend, env->rank, &err), &err);
+    assert_int_equal(memory.bytes, erg_trainer_bytes(trainer));
+    erg_rank_memory_release(&memory);
     for (int i = 0; i < STEPS; i++) {
         struct erg_train_step step;
         assert_ok(erg_trainer_step(trainer, 0, &step, &err), &err);

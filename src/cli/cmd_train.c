@@ -122,7 +122,7 @@ static int preview(const struct erg_invocation *call, const struct erg_job *job,
     const uint64_t updates = job->training ? job->training->updates : 0;
     uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
     struct erg_run_preview preview;
-    int result = erg_run_preview_init(&preview, job, backend, types[values->type],
+    int result = erg_run_preview_init(&preview, job, backend, values->init, types[values->type],
                                       steps < updates ? steps : updates, err);
     if (result == 0 && call->common.json)
         erg_print_json(erg_run_preview_document(&preview));

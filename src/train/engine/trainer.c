@@ -80,15 +80,20 @@ static int wait(struct erg_trainer *trainer, struct erg_error *err)
     return backend->table->stream_wait(backend, trainer->stream, err);
 }
 
+/* The folder whose weights the run begins with, or "random"; to be freed. */
+static char *init_of(const struct erg_trainer *trainer)
+{
+    const char *init = trainer->options.init;
+    return init                    ? erg_xstrdup(init)
+           : trainer->training->init ? erg_job_file_path(trainer->job, trainer->training->init)
+                                     : erg_xstrdup("random");
+}
+
 /* Masters as the run begins with them, and the weights in use rounded from them. */
 static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_weights *weights = trainer->weights;
-    const char *init = trainer->options.init;
-    char *folder = init ? erg_xstrdup(init)
-                   : trainer->training->init
-                       ? erg_job_file_path(trainer->job, trainer->training->init)
-                       : erg_xstrdup("random");
+    char *folder = init_of(trainer);
     float *state = erg_xcalloc(weights->state, sizeof *state);
     int result = 0;
     if (strcmp(folder, "random") == 0)
@@ -188,7 +193,11 @@ int erg_trainer_check(const struct erg_trainer_options *options, struct erg_erro
         return -1;
     struct erg_trainer trainer = {
         .options = *options, .job = options->job, .training = options->job->training};
+    char *init = init_of(&trainer);
     int result = open_data(&trainer, err);
+    if (result == 0 && strcmp(init, "random") != 0)
+        result = erg_model_file_check(options->job->model, init, err);
+    free(init);
     erg_batches_release(&trainer.batches);
     erg_batches_release(&trainer.validation);
     return result;

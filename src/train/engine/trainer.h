@@ -30,7 +30,7 @@ struct erg_trainer_options {
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
 };
 
-/* Whether the job can be trained, and its files of tokens are right; opens nothing. */
+/* Whether the job can be trained, and its files are there; reads no token and no weight. */
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
 
 /* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */

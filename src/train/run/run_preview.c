@@ -57,12 +57,12 @@ static void expect(struct erg_run_preview *preview)
 /* ---- all of it ---- */
 
 int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *job,
-                         struct erg_backend *backend, const char *type, uint64_t steps,
-                         struct erg_error *err)
+                         struct erg_backend *backend, const char *init, const char *type,
+                         uint64_t steps, struct erg_error *err)
 {
     const struct erg_layout *layout = &job->layout;
     const struct erg_trainer_options options = {
-        .backend = backend, .job = job, .world = (int)erg_layout_gpus(layout)};
+        .backend = backend, .job = job, .init = init, .world = (int)erg_layout_gpus(layout)};
     *preview = (struct erg_run_preview){.job = job,
                                         .device = backend->name,
                                         .type = type,

@@ -24,11 +24,12 @@ struct erg_run_preview {
     char unexpected[256]; /* then why */
 };
 
-/* Checks the job and its files of tokens as a run does. `steps`: to end at. To be released, also
+/* Checks the job and its files as a run does. `init` as in struct erg_trainer_options; `steps`: to
+ * end at. To be released, also
  * after a failure. */
 int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *job,
-                         struct erg_backend *backend, const char *type, uint64_t steps,
-                         struct erg_error *err);
+                         struct erg_backend *backend, const char *init, const char *type,
+                         uint64_t steps, struct erg_error *err);
 void erg_run_preview_release(struct erg_run_preview *preview);
 
 /* Layers that a rank of a stage has, in all its chunks. */
