@@ -282,7 +282,7 @@ static void program_trains_by_the_library(void **state)
     assert_ok(erg_train_open(&train, in_folder("job.yaml"), &options, &err), &err);
     assert_ok(erg_train_resume(train, NULL, &err), &err);
     erg_train_stats(train, &stats);
-    assert_true(stats.step == 6 && strstr(stats.resumed, "step-00000006"));
+    assert_true(stats.step == 6 && stats.updates == 6 && strstr(stats.resumed, "step-00000006"));
     while (!stats.end) {
         assert_ok(erg_train_step(train, &err), &err);
         erg_train_stats(train, &stats);

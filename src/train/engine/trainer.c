@@ -391,6 +391,11 @@ uint64_t erg_trainer_steps(const struct erg_trainer *trainer)
     return trainer->steps;
 }
 
+uint64_t erg_trainer_updates(const struct erg_trainer *trainer)
+{
+    return trainer->updates;
+}
+
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer)
 {
     return trainer->tokens;

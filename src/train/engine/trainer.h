@@ -79,8 +79,9 @@ int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, str
 int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **found,
                        struct erg_error *err);
 
-/* Steps and tokens so far, those before a checkpoint included. */
+/* Steps, updates and tokens so far, those before a checkpoint included. */
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer);
+uint64_t erg_trainer_updates(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 
 /* Memory of the device that all of it takes on this rank, bytes. */

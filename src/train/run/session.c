@@ -80,11 +80,14 @@ static int open_trainer(struct erg_train *train, struct erg_error *err)
                : 0;
 }
 
-static void start(struct erg_train *train)
+static void start(struct erg_train *train, int64_t start_ns)
 {
     uint64_t updates = train->job->training->updates, steps = train->options.steps;
     train->end = steps && steps < updates ? steps : updates;
-    erg_time_limit_init(&train->limit, train->options.time_s, getenv("SLURM_JOB_END_TIME"),
+    double time_s = train->options.time_s;
+    if (time_s > 0) /* what has been spent so far is a part of it */
+        time_s = fmax(time_s - seconds_since(start_ns), 1e-9);
+    erg_time_limit_init(&train->limit, time_s, getenv("SLURM_JOB_END_TIME"),
                         train->most[ERG_RANK_OPTIMIZER]);
     train->saved_ns = erg_now_ns();
     train->stats = (struct erg_train_stats){
@@ -106,6 +109,7 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
                    struct erg_error *err)
 {
     static const struct erg_train_options defaults = {0};
+    int64_t start_ns = erg_now_ns();
     struct erg_train *train = erg_xcalloc(1, sizeof *train);
     train->options = options ? *options : defaults;
     if (train->options.folder)
@@ -117,7 +121,7 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
         erg_train_close(train, NULL);
         return -1;
     }
-    start(train);
+    start(train, start_ns);
     *out = train;
     return 0;
 }
@@ -199,6 +203,7 @@ int erg_train_resume(struct erg_train *train, const char *from, struct erg_error
         train->resumed = found;
         train->stats.resumed = found;
         train->stats.step = erg_trainer_steps(train->trainer);
+        train->stats.updates = erg_trainer_updates(train->trainer);
         train->stats.tokens = erg_trainer_tokens(train->trainer);
         train->stats.end = train->stats.step >= train->end ? ERG_TRAIN_DONE : ERG_TRAIN_GOES_ON;
         return 0;
