@@ -54,7 +54,7 @@ int main(int argc, char **argv)
         failed = 1;
     if (failed)
         fprintf(stderr, "%s\n", err.message);
-    else if (stats.saved)
+    else if (stats.saved && stats.rank == 0)
         printf("%s has a checkpoint of step %d\n", options.folder, (int)stats.step);
     return failed ? err.status : 0;
 }
