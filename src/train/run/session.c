@@ -197,7 +197,9 @@ int erg_train_resume(struct erg_train *train, const char *from, struct erg_error
         return 0;
     int result = erg_trainer_resume(train->trainer, folder, &found, err);
     if (result == 0 && !found && from)
-        result = erg_fail(err, ERG_FAILED, "going on from '%s': there is no checkpoint", from);
+        result =
+            erg_fail(err, ERG_FAILED,
+                     "going on: '%s' has no checkpoint; expected one, or a run's folder", from);
     if (result == 0 && found) {
         free(train->resumed);
         train->resumed = found;
