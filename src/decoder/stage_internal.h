@@ -59,17 +59,17 @@ struct erg_stage {
     void *memory;
 
     size_t tokens, rows, sequence, hidden, ffn, fc1_width, heads, kv_heads, head_dim;
-    size_t qkv_row, attn_row, values_at;   /* where values begin in a row of qkv */
-    size_t words, valid_words, first_word; /* of this rank */
+    size_t qkv_row, attn_row, values_at;    /* where values begin in a row of qkv */
+    size_t words, valid_words, first_word;  /* of this rank */
     size_t layers, element, context, ranks; /* ranks: tensor */
 
     void *values;
     float *all_gradients;
-    struct erg_stage_layer *layer;     /* [layers], those of a chunk follow each other */
-    size_t *chunk_first;               /* [chunks]: its first layer in there */
+    struct erg_stage_layer *layer;      /* [layers], those of a chunk follow each other */
+    size_t *chunk_first;                /* [chunks]: its first layer in there */
     struct erg_stage_activations *sets; /* [room.passes] of first layers, [room.layers] of others */
-    struct erg_stage_head *head_sets;  /* [room.heads] */
-    struct erg_stage_pass *passes;     /* [room.inputs] */
+    struct erg_stage_head *head_sets;   /* [room.heads] */
+    struct erg_stage_pass *passes;      /* [room.inputs] */
     void *embedding, *positions, *norm_final, *norm_final_bias, *head;
     float *d_embedding, *d_positions, *d_norm_final, *d_norm_final_bias, *d_head;
 
@@ -87,6 +87,7 @@ struct erg_stage {
     void *scratch;
     size_t scratch_bytes;
     bool measures; /* passes launch nothing, but find how much scratch their kernels need */
+    bool alone;    /* passes exchange nothing */
 };
 
 static inline void *erg_stage_at(const struct erg_stage *stage, void *tensor, size_t element)

@@ -23,9 +23,9 @@ struct element_ranges {
 struct erg_optimizer {
     struct erg_optimizer_options options;
     const struct erg_weights *weights;
-    struct erg_stream *stream; /* of sums and gathers */
-    struct erg_event *reached; /* what another stream has queued so far */
-    struct erg_event **gathered; /* [buckets] */
+    struct erg_stream *stream;     /* of sums and gathers */
+    struct erg_event *reached;     /* what another stream has queued so far */
+    struct erg_event **gathered;   /* [buckets] */
     struct element_ranges counted; /* of all weights: whose squares this rank adds up */
 
     float *state; /* of the device, as are the scalars and the scratch */
@@ -43,7 +43,8 @@ static int compare_ranges(const void *a, const void *b)
     return one->begin < other->begin ? -1 : one->begin > other->begin;
 }
 
-/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm. */
+/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm.
+ */
 static void list_counted(struct element_ranges *list, const struct erg_weights *weights,
                          const struct erg_weight_spans *spans)
 {
@@ -142,8 +143,8 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     for (size_t i = 0; i < buckets && result == 0; i++)
         result = backend->table->event_new(backend, &optimizer->gathered[i], err);
     if (result == 0)
-        result = backend->table->fill(backend, optimizer->state, 0,
-                                      state_bytes(optimizer->weights), options->stream, err);
+        result = backend->table->fill(backend, optimizer->state, 0, state_bytes(optimizer->weights),
+                                      options->stream, err);
     if (result != 0) {
         erg_optimizer_close(optimizer);
         return -1;
@@ -240,7 +241,8 @@ static int sum_over_tensor(struct erg_optimizer *optimizer, const struct erg_wei
                     : 0;
 }
 
-/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two. */
+/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two.
+ */
 static int sum_tied(struct erg_optimizer *optimizer, const struct erg_weight_bucket *bucket,
                     struct erg_error *err)
 {

@@ -84,9 +84,20 @@ static int wait(struct erg_trainer *trainer, struct erg_error *err)
 static char *init_of(const struct erg_trainer *trainer)
 {
     const char *init = trainer->options.init;
-    return init                    ? erg_xstrdup(init)
+    return init                      ? erg_xstrdup(init)
            : trainer->training->init ? erg_job_file_path(trainer->job, trainer->training->init)
                                      : erg_xstrdup("random");
+}
+
+/* All kernels of the passes have run once when ranks begin to wait for each other. */
+static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    size_t bytes = 3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars;
+    return backend->table->fill(backend, trainer->memory, 0, bytes, trainer->stream, err) ||
+                   erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err)
+               ? -1
+               : 0;
 }
 
 /* Masters as the run begins with them, and the weights in use rounded from them. */
@@ -97,8 +108,8 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
     float *state = erg_xcalloc(weights->state, sizeof *state);
     int result = 0;
     if (strcmp(folder, "random") == 0)
-        erg_initialize(state, weights, &trainer->spans, trainer->job->model,
-                       trainer->training->seed);
+        result = erg_initialize(state, weights, &trainer->spans, trainer->job->model,
+                                trainer->training->seed, err);
     else
         result =
             erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
@@ -182,7 +193,7 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
                         trainer->job->path, layout->microbatch, layout->tensor);
     return backend->table->stream_new(backend, &trainer->stream, err) ||
                    place(trainer, &options, err) || open_data(trainer, err) ||
-                   set_weights(trainer, err)
+                   set_weights(trainer, err) || warm_up(trainer, err)
                ? -1
                : 0;
 }
