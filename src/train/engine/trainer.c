@@ -50,8 +50,7 @@ static int make_inputs(struct erg_trainer *trainer, struct erg_error *err)
     size_t microbatches = (size_t)layout->microbatches;
     size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
     trainer->inputs = tokens * microbatches;
-    if (take(trainer, &trainer->memory,
-             3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars, err))
+    if (take(trainer, &trainer->memory, erg_trainer_input_bytes(layout), err) != 0)
         return -1;
     trainer->scalars = trainer->memory;
     trainer->ids = (int32_t *)(trainer->scalars + 1);
@@ -81,6 +80,15 @@ static int wait(struct erg_trainer *trainer, struct erg_error *err)
     return backend->table->stream_wait(backend, trainer->stream, err);
 }
 
+/* The folder whose weights the run begins with, or "random"; to be freed. */
+static char *init_of(const struct erg_trainer *trainer)
+{
+    const char *init = trainer->options.init;
+    return init                      ? erg_xstrdup(init)
+           : trainer->training->init ? erg_job_file_path(trainer->job, trainer->training->init)
+                                     : erg_xstrdup("random");
+}
+
 /* All kernels of the passes have run once when ranks begin to wait for each other. */
 static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
 {
@@ -96,11 +104,7 @@ static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
 static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_weights *weights = trainer->weights;
-    const char *init = trainer->options.init;
-    char *folder = init ? erg_xstrdup(init)
-                   : trainer->training->init
-                       ? erg_job_file_path(trainer->job, trainer->training->init)
-                       : erg_xstrdup("random");
+    char *folder = init_of(trainer);
     float *state = erg_xcalloc(weights->state, sizeof *state);
     int result = 0;
     if (strcmp(folder, "random") == 0)
@@ -118,58 +122,6 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
     free(state);
     free(folder);
     return result;
-}
-
-/* Which layers this rank has, and of what else. */
-static void request_weights(struct erg_trainer *trainer, long *layers)
-{
-    const struct erg_layout *layout = &trainer->job->layout;
-    const struct erg_ranks *ranks = &trainer->ranks;
-    long all = trainer->job->model->layers;
-    size_t chunks = trainer->list.schedule.pipeline.chunks, at = 0;
-    trainer->chunks = erg_xcalloc(chunks, sizeof *trainer->chunks);
-    if (layout->pipeline == 1) { /* chunks that follow each other are one */
-        trainer->chunks[0] = (struct erg_layer_range){0, all};
-        layers[0] = all;
-        at = 1;
-    }
-    long first = 0;
-    for (long chunk = 0; at < chunks; chunk++)
-        for (long stage = 0; stage < layout->pipeline; stage++) {
-            long count = erg_layout_chunk_layers(layout, all, stage, chunk);
-            if (stage == ranks->stage) {
-                layers[at] = count;
-                trainer->chunks[at++] = (struct erg_layer_range){first, count};
-            }
-            first += count;
-        }
-    trainer->request =
-        (struct erg_weights_request){.model = trainer->job->model,
-                                     .tensor = layout->tensor,
-                                     .place = ranks->tensor,
-                                     .chunks = trainer->chunks,
-                                     .chunk_count = chunks,
-                                     .embedding = ranks->stage == 0,
-                                     .head = ranks->stage == layout->pipeline - 1,
-                                     .ranks = layout->context * layout->data,
-                                     .share = ranks->context + layout->context * ranks->data};
-}
-
-static struct erg_stage_options stage_options(const struct erg_trainer *trainer, const long *layers)
-{
-    const struct erg_layout *layout = &trainer->job->layout;
-    return (struct erg_stage_options){
-        .backend = trainer->options.backend,
-        .weights = trainer->request,
-        .sequences = layout->microbatch,
-        .sequence = layout->sequence,
-        .context = layout->context,
-        .context_place = trainer->ranks.context,
-        .sequence_parallel = trainer->training->sequence_parallel && layout->tensor > 1,
-        .room = erg_pass_list_room(&trainer->list, layers),
-        .tensor_group = trainer->ranks.groups.tensor,
-        .context_group = trainer->ranks.groups.context,
-    };
 }
 
 /* The stage and all other memory of the device; says how much it is where it does not suffice. */
@@ -215,15 +167,23 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
         trainer->job->path, layout->microbatch, layout->sequence, gib, trainer->ranks.rank);
 }
 
+static int open_data(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_training *training = trainer->training;
+    const struct erg_batch_files files = {"train.data", training->data, training->data_count,
+                                          training->shuffle};
+    return erg_batches_open(&trainer->batches, trainer->job, &files, err) ||
+                   erg_trainer_open_validation(trainer, err)
+               ? -1
+               : 0;
+}
+
 /* What each rank does by itself. */
 static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     struct erg_backend *backend = trainer->options.backend;
-    long *layers = erg_xcalloc(trainer->list.schedule.pipeline.chunks, sizeof *layers);
-    request_weights(trainer, layers);
-    struct erg_stage_options options = stage_options(trainer, layers);
-    free(layers);
+    struct erg_stage_options options = erg_trainer_share(trainer);
     if (options.sequence_parallel && trainer->job->model->learned_positions &&
         layout->microbatch % layout->tensor != 0 && layout->tensor % layout->microbatch != 0)
         return erg_fail(err, ERG_INFEASIBLE,
@@ -232,11 +192,26 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
                         "learned",
                         trainer->job->path, layout->microbatch, layout->tensor);
     return backend->table->stream_new(backend, &trainer->stream, err) ||
-                   place(trainer, &options, err) ||
-                   erg_batches_open(&trainer->batches, trainer->job, err) ||
+                   place(trainer, &options, err) || open_data(trainer, err) ||
                    set_weights(trainer, err) || warm_up(trainer, err)
                ? -1
                : 0;
+}
+
+int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err)
+{
+    if (check_layout(options, err) != 0)
+        return -1;
+    struct erg_trainer trainer = {
+        .options = *options, .job = options->job, .training = options->job->training};
+    char *init = init_of(&trainer);
+    int result = open_data(&trainer, err);
+    if (result == 0 && strcmp(init, "random") != 0)
+        result = erg_model_file_check(options->job->model, init, err);
+    free(init);
+    erg_batches_release(&trainer.batches);
+    erg_batches_release(&trainer.validation);
+    return result;
 }
 
 int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options *options,
@@ -278,6 +253,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     if (trainer->memory)
         backend->table->free(backend, trainer->memory);
     erg_batches_release(&trainer->batches);
+    erg_batches_release(&trainer->validation);
     erg_weight_spans_release(&trainer->spans);
     erg_stage_close(trainer->stage);
     erg_ranks_release(&trainer->ranks, backend);
@@ -291,27 +267,33 @@ void erg_trainer_close(struct erg_trainer *trainer)
 
 /* ---- a step ---- */
 
-static int load_batch(struct erg_trainer *trainer, struct erg_train_step *step,
-                      struct erg_error *err)
+int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, uint64_t *targets,
+                     struct erg_error *err)
 {
-    const struct erg_layout *layout = &trainer->job->layout;
-    size_t microbatches = (size_t)layout->microbatches, count = trainer->inputs / microbatches;
+    size_t microbatches = (size_t)trainer->job->layout.microbatches;
+    size_t count = trainer->inputs / microbatches;
     bool reads = trainer->request.embedding || trainer->request.head;
     struct erg_batch_share share = {trainer->ranks.data, trainer->ranks.context};
-    if (erg_batches_next(&trainer->batches, &share, reads ? trainer->host_ids : NULL,
-                         trainer->host_targets, &step->targets, err) != 0)
+    if (erg_batches_next(batches, &share, reads ? trainer->host_ids : NULL, trainer->host_targets,
+                         targets, err) != 0)
         return -1;
     for (size_t i = 0; i < microbatches && reads; i++)
         erg_ops_embedding_order(count, trainer->host_ids + i * count,
                                 trainer->host_order + i * count);
-    trainer->tokens +=
-        (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
-    trainer->host_scalars =
-        (struct erg_step_scalars){.scale = step->targets ? 1 / (float)step->targets : 0};
+    trainer->host_scalars = (struct erg_step_scalars){.scale = *targets ? 1 / (float)*targets : 0};
     return copy(trainer, trainer->ids, trainer->host_ids, 3 * trainer->inputs * sizeof(int32_t),
                 err) ||
                    copy(trainer, trainer->scalars, &trainer->host_scalars,
                         sizeof trainer->host_scalars, err)
+               ? -1
+               : 0;
+}
+
+int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err)
+{
+    return copy(trainer, &trainer->host_scalars, trainer->scalars, sizeof trainer->host_scalars,
+                err) ||
+                   wait(trainer, err) || erg_passes_wait(trainer->passes, err)
                ? -1
                : 0;
 }
@@ -324,9 +306,7 @@ static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_e
     return backend->table->fill(backend, erg_stage_gradients(trainer->stage), 0,
                                 trainer->weights->elements * sizeof(float), trainer->stream, err) ||
                    erg_passes_run(trainer->passes, trainer->microbatches, &reads, &adds, err) ||
-                   copy(trainer, &trainer->host_scalars, trainer->scalars,
-                        sizeof trainer->host_scalars, err) ||
-                   wait(trainer, err) || erg_passes_wait(trainer->passes, err) ||
+                   erg_trainer_read_scalars(trainer, err) ||
                    erg_optimizer_squares(trainer->optimizer, squares, err)
                ? -1
                : 0;
@@ -386,7 +366,8 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
 {
     struct rank_report report = {.signal = signal};
     *step = (struct erg_train_step){.step = trainer->steps + 1};
-    if (load_batch(trainer, step, err) || run_passes(trainer, &report.squares, err))
+    if (erg_trainer_load(trainer, &trainer->batches, &step->targets, err) ||
+        run_passes(trainer, &report.squares, err))
         return -1;
     /* Every tensor rank of the last stage has the whole loss of its tokens. */
     if (trainer->request.head && trainer->ranks.tensor == 0)
@@ -408,6 +389,7 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
         trainer->updates++;
     }
     trainer->steps++;
+    trainer->tokens += erg_trainer_step_tokens(trainer);
     step->updates = trainer->updates;
     step->tokens = trainer->tokens;
     return 0;
@@ -418,6 +400,11 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer)
 {
     return trainer->steps;
+}
+
+uint64_t erg_trainer_updates(const struct erg_trainer *trainer)
+{
+    return trainer->updates;
 }
 
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer)

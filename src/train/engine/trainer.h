@@ -30,6 +30,9 @@ struct erg_trainer_options {
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
 };
 
+/* Whether the job can be trained, and its files are there; reads no token and no weight. */
+int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
+
 /* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
                      struct erg_error *err);
@@ -44,12 +47,26 @@ struct erg_train_step {
     double gradient_norm, learning_rate;
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
-    int signal;   /* the number of one that a rank had been sent when the step ended; 0: none */
+    int signal;   /* the number of one that a rank had been sent when the step began, or enum
+                   * erg_trainer_wish of one; 0: none */
 };
 
-/* World call; `signal`: that this rank has been sent, 0: none. */
+/* What a rank may wish in place of a signal, so that all do it after the same step. */
+enum erg_trainer_wish {
+    ERG_TRAINER_TIME_UP = -1, /* the run's time ends */
+    ERG_TRAINER_SAVE = -2,    /* a checkpoint */
+};
+
+/* World call; `signal`: that this rank has been sent, or what it wishes; 0: none. */
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
+
+/*
+ * World call: *loss, the mean over the targets that count in the first `batches` batches of the
+ * job's key `train.validation`, in the order of its files. The job has that key. Passes go forward
+ * alone, in microbatches as in a step; nothing of the training changes.
+ */
+int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_error *err);
 
 /* World call: writes a checkpoint into the run's folder (checkpoint/checkpoint.h), which all ranks
  * see, and keeps the newest `keep`. */
@@ -62,8 +79,9 @@ int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, str
 int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **found,
                        struct erg_error *err);
 
-/* Steps and tokens so far, those before a checkpoint included. */
+/* Steps, updates and tokens so far, those before a checkpoint included. */
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer);
+uint64_t erg_trainer_updates(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 
 /* Memory of the device that all of it takes on this rank, bytes. */
