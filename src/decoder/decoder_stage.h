@@ -34,10 +34,10 @@ struct erg_stage_room {
 };
 
 struct erg_stage_options {
-    struct erg_backend *backend;         /* outlives the stage */
-    struct erg_weights_request weights;  /* whose model outlives it, too */
-    long sequences, sequence;            /* of a microbatch; tokens of each, over context ranks */
-    long context, context_place;         /* the degree, and this rank's place */
+    struct erg_backend *backend;        /* outlives the stage */
+    struct erg_weights_request weights; /* whose model outlives it, too */
+    long sequences, sequence;           /* of a microbatch; tokens of each, over context ranks */
+    long context, context_place;        /* the degree, and this rank's place */
     bool sequence_parallel;
     struct erg_stage_room room;
     struct erg_group *tensor_group, *context_group; /* NULL for a degree of 1; outlive the stage */
@@ -80,6 +80,8 @@ size_t erg_stage_message(const struct erg_stage *stage);
  * when its backward has been queued.
  */
 size_t erg_stage_pass(struct erg_stage *stage, size_t chunk);
+/* Closes a pass whose forward has been queued and that gets no backward. */
+void erg_stage_leave(struct erg_stage *stage, size_t pass);
 /* What a pass reads that does not begin with the embedding: to be filled before its forward. */
 void *erg_stage_input(struct erg_stage *stage, size_t pass);
 
@@ -92,6 +94,14 @@ struct erg_stage_tokens {
     const float *scale; /* one over the targets of the whole step that count */
     float *loss;        /* added to: -log p of the targets times scale */
 };
+
+/*
+ * Runs every kernel of both passes once, on this rank alone, and waits: a device may load a kernel
+ * when it is first launched, and wait for all that runs to do so, a message that has yet to come
+ * among it. What passes and gradients hold is undefined afterwards.
+ */
+int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
+                      struct erg_stream *stream, struct erg_error *err);
 
 /* What is called when a bucket of weights is about to be read for the first time in a forward pass,
  * or when all that a backward pass adds to its gradients has been queued. */

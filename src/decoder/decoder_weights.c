@@ -114,11 +114,11 @@ static void add_last(struct erg_weights *weights, const struct erg_weights_reque
 static enum erg_bucket_kind kind_of(const struct erg_weight *weight)
 {
     bool of_heads = weight->tensor == ERG_TENSOR_Q_NORM || weight->tensor == ERG_TENSOR_K_NORM;
-    return of_heads                                  ? ERG_BUCKET_HEAD_NORMS
-           : !weight->split                          ? ERG_BUCKET_VECTORS
+    return of_heads                                 ? ERG_BUCKET_HEAD_NORMS
+           : !weight->split                         ? ERG_BUCKET_VECTORS
            : weight->tensor == ERG_TENSOR_EMBEDDING ? ERG_BUCKET_EMBEDDING
            : weight->tensor == ERG_TENSOR_HEAD      ? ERG_BUCKET_HEAD
-                                                     : ERG_BUCKET_LAYER;
+                                                    : ERG_BUCKET_LAYER;
 }
 
 /* A bucket of the weights of a kind and layer; none where there are none. */

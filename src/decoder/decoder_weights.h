@@ -79,9 +79,9 @@ struct erg_weights {
             enum erg_bucket_kind kind;
             long layer;              /* of the model; -1: of none */
             size_t offset, elements; /* of all weights */
-            size_t share, state;     /* where this rank's part begins: of all weights, of the state */
-            size_t part;             /* elements of that */
-        } * items; /* in the order in which a backward pass completes them */
+            size_t share, state; /* where this rank's part begins: of all weights, of the state */
+            size_t part;         /* elements of that */
+        } * items;               /* in the order in which a backward pass completes them */
         size_t count, capacity;
     } buckets;
     size_t elements; /* of all, with padding */

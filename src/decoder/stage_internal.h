@@ -59,17 +59,17 @@ struct erg_stage {
     void *memory;
 
     size_t tokens, rows, sequence, hidden, ffn, fc1_width, heads, kv_heads, head_dim;
-    size_t qkv_row, attn_row, values_at;   /* where values begin in a row of qkv */
-    size_t words, valid_words, first_word; /* of this rank */
+    size_t qkv_row, attn_row, values_at;    /* where values begin in a row of qkv */
+    size_t words, valid_words, first_word;  /* of this rank */
     size_t layers, element, context, ranks; /* ranks: tensor */
 
     void *values;
     float *all_gradients;
-    struct erg_stage_layer *layer;     /* [layers], those of a chunk follow each other */
-    size_t *chunk_first;               /* [chunks]: its first layer in there */
+    struct erg_stage_layer *layer;      /* [layers], those of a chunk follow each other */
+    size_t *chunk_first;                /* [chunks]: its first layer in there */
     struct erg_stage_activations *sets; /* [room.passes] of first layers, [room.layers] of others */
-    struct erg_stage_head *head_sets;  /* [room.heads] */
-    struct erg_stage_pass *passes;     /* [room.inputs] */
+    struct erg_stage_head *head_sets;   /* [room.heads] */
+    struct erg_stage_pass *passes;      /* [room.inputs] */
     void *embedding, *positions, *norm_final, *norm_final_bias, *head;
     float *d_embedding, *d_positions, *d_norm_final, *d_norm_final_bias, *d_head;
 
@@ -87,6 +87,7 @@ struct erg_stage {
     void *scratch;
     size_t scratch_bytes;
     bool measures; /* passes launch nothing, but find how much scratch their kernels need */
+    bool alone;    /* passes exchange nothing */
 };
 
 static inline void *erg_stage_at(const struct erg_stage *stage, void *tensor, size_t element)
@@ -104,9 +105,8 @@ static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *sta
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
 
-/* A pass's forward begins: it gets room for its activations. Its backward has been queued. */
+/* A pass's forward begins: it gets room for its activations. */
 struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
-void erg_stage_leave(struct erg_stage *stage, size_t pass);
 
 /* Tells of the buckets of a kind, or of a layer's; a listener of NULL is fine. */
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,

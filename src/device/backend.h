@@ -186,6 +186,8 @@ struct erg_backend_table {
     /* Memory, 256-byte aligned, not cleared. */
     int (*alloc)(struct erg_backend *backend, void **memory, size_t bytes, struct erg_error *err);
     void (*free)(struct erg_backend *backend, void *memory);
+    /* What could be had now, bytes. */
+    int (*memory_free)(struct erg_backend *backend, size_t *bytes, struct erg_error *err);
     int (*copy)(struct erg_backend *backend, void *to, const void *from, size_t bytes,
                 struct erg_stream *stream, struct erg_error *err);
     int (*fill)(struct erg_backend *backend, void *memory, int byte, size_t bytes,
@@ -229,7 +231,8 @@ struct erg_backend_table {
 struct erg_backend {
     const struct erg_backend_table *table;
     size_t element_bytes;
-    const char *name; /* "host", or the GPU's */
+    const char *name;   /* "host", or the GPU's */
+    bool shares_memory; /* with the other ranks of its machine */
 };
 
 enum erg_backend_kind {

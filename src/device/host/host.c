@@ -3,8 +3,10 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "io/file.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,6 +161,24 @@ static void host_free(struct erg_backend *backend, void *memory)
 {
     (void)backend;
     free(memory);
+}
+
+/* As the kernel says that it could give programs without swapping. */
+static int host_memory_free(struct erg_backend *backend, size_t *bytes, struct erg_error *err)
+{
+    static const char path[] = "/proc/meminfo", key[] = "\nMemAvailable:";
+    char *text = NULL;
+    const char *at = NULL;
+    unsigned long long kib;
+    (void)backend;
+    if (erg_file_read(path, 0, &text, NULL, err) != 0)
+        return -1;
+    at = strstr(text, key);
+    bool known = at && sscanf(at + sizeof key - 1, "%llu kB", &kib) == 1;
+    if (known)
+        *bytes = (size_t)kib << 10;
+    free(text);
+    return known ? 0 : erg_fail(err, ERG_FAILED, "%s: expected a line MemAvailable in kB", path);
 }
 
 static int host_copy(struct erg_backend *backend, void *to, const void *from, size_t bytes,
@@ -321,6 +341,7 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
         .close = host_close,
         .alloc = host_alloc,
         .free = host_free,
+        .memory_free = host_memory_free,
         .copy = host_copy,
         .fill = host_fill,
         .stream_new = host_stream_new,
@@ -342,8 +363,8 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
         erg_peers_open(&peers, options->rendezvous, MEETING_S, err) != 0)
         return -1;
     struct host *host = erg_xcalloc(1, sizeof *host);
-    host->backend =
-        (struct erg_backend){&table, options->float32 ? sizeof(float) : sizeof(erg_bf16), "host"};
+    host->backend = (struct erg_backend){
+        &table, options->float32 ? sizeof(float) : sizeof(erg_bf16), "host", true};
     host->random = options->seed != 0;
     host->peers = peers;
     erg_rng_seed(&host->rng, options->seed);

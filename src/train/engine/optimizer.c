@@ -13,18 +13,20 @@ struct optimizer_scalars {
     struct erg_ops_update update;
 };
 
-struct element_range {
-    size_t begin, end;
+struct element_ranges {
+    struct element_range {
+        size_t begin, end;
+    } * items;
+    size_t count, capacity;
 };
 
 struct erg_optimizer {
     struct erg_optimizer_options options;
     const struct erg_weights *weights;
-    struct erg_stream *stream; /* of sums and gathers */
-    struct erg_event *reached; /* what another stream has queued so far */
-    struct erg_event **gathered; /* [buckets] */
-    struct element_range *counted; /* of all weights: whose squares this rank adds up */
-    size_t counted_count;
+    struct erg_stream *stream;     /* of sums and gathers */
+    struct erg_event *reached;     /* what another stream has queued so far */
+    struct erg_event **gathered;   /* [buckets] */
+    struct element_ranges counted; /* of all weights: whose squares this rank adds up */
 
     float *state; /* of the device, as are the scalars and the scratch */
     struct optimizer_scalars *scalars;
@@ -41,14 +43,12 @@ static int compare_ranges(const void *a, const void *b)
     return one->begin < other->begin ? -1 : one->begin > other->begin;
 }
 
-/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm. */
-static void list_counted(struct erg_optimizer *optimizer)
+/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm.
+ */
+static void list_counted(struct element_ranges *list, const struct erg_weights *weights,
+                         const struct erg_weight_spans *spans)
 {
-    const struct erg_weight_spans *spans = optimizer->options.spans;
-    struct {
-        struct element_range *items;
-        size_t count, capacity;
-    } copies = {0}, counted = {0};
+    struct element_ranges copies = {0}, counted = {0};
     for (size_t i = 0; i < spans->count; i++)
         if (spans->items[i].copy) {
             const struct erg_weight_span *span = &spans->items[i];
@@ -57,8 +57,8 @@ static void list_counted(struct erg_optimizer *optimizer)
         }
     if (copies.count)
         qsort(copies.items, copies.count, sizeof *copies.items, compare_ranges);
-    for (size_t b = 0; b < optimizer->weights->buckets.count; b++) {
-        const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[b];
+    for (size_t b = 0; b < weights->buckets.count; b++) {
+        const struct erg_weight_bucket *bucket = &weights->buckets.items[b];
         size_t begin = bucket->share, end = bucket->share + bucket->part;
         for (size_t i = 0; i < copies.count && begin < end; i++) {
             struct element_range copy = copies.items[i];
@@ -72,8 +72,37 @@ static void list_counted(struct erg_optimizer *optimizer)
             ERG_PUSH(&counted, items, (struct element_range){begin, end});
     }
     free(copies.items);
-    optimizer->counted = counted.items;
-    optimizer->counted_count = counted.count;
+    *list = counted;
+}
+
+/* Of the kernel that adds up squares. */
+static int scratch_of(size_t *bytes, struct erg_backend *backend,
+                      const struct element_ranges *counted, struct erg_error *err)
+{
+    struct erg_kernel squares = {ERG_KERNEL_SQUARES, .floats = {.count = 1}};
+    for (size_t i = 0; i < counted->count; i++) {
+        struct element_range range = counted->items[i];
+        if (range.end - range.begin > squares.floats.count)
+            squares.floats.count = range.end - range.begin;
+    }
+    return backend->table->scratch_bytes(backend, &squares, bytes, err);
+}
+
+static size_t state_bytes(const struct erg_weights *weights)
+{
+    return 3 * weights->state * sizeof(float);
+}
+
+int erg_optimizer_memory(size_t *bytes, struct erg_backend *backend,
+                         const struct erg_weights *weights, const struct erg_weight_spans *spans,
+                         struct erg_error *err)
+{
+    struct element_ranges counted;
+    list_counted(&counted, weights, spans);
+    int result = scratch_of(bytes, backend, &counted, err);
+    *bytes += state_bytes(weights) + sizeof(struct optimizer_scalars);
+    free(counted.items);
+    return result;
 }
 
 static int take(struct erg_optimizer *optimizer, void *memory, size_t bytes, struct erg_error *err)
@@ -86,17 +115,11 @@ static int take(struct erg_optimizer *optimizer, void *memory, size_t bytes, str
 static int take_memory(struct erg_optimizer *optimizer, struct erg_error *err)
 {
     struct erg_backend *backend = optimizer->options.backend;
-    struct erg_kernel squares = {ERG_KERNEL_SQUARES, .floats = {.count = 1}};
     size_t scratch;
-    for (size_t i = 0; i < optimizer->counted_count; i++) {
-        struct element_range range = optimizer->counted[i];
-        if (range.end - range.begin > squares.floats.count)
-            squares.floats.count = range.end - range.begin;
-    }
-    return backend->table->scratch_bytes(backend, &squares, &scratch, err) ||
+    return scratch_of(&scratch, backend, &optimizer->counted, err) ||
                    take(optimizer, (void *)&optimizer->scratch, scratch, err) ||
-                   take(optimizer, (void *)&optimizer->state,
-                        3 * optimizer->weights->state * sizeof(float), err) ||
+                   take(optimizer, (void *)&optimizer->state, state_bytes(optimizer->weights),
+                        err) ||
                    take(optimizer, (void *)&optimizer->scalars, sizeof *optimizer->scalars, err)
                ? -1
                : 0;
@@ -111,7 +134,7 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     optimizer->weights = erg_stage_weights(options->stage);
     size_t buckets = optimizer->weights->buckets.count;
     optimizer->gathered = erg_xcalloc(buckets, sizeof *optimizer->gathered);
-    list_counted(optimizer);
+    list_counted(&optimizer->counted, optimizer->weights, options->spans);
     int result = backend->table->stream_new(backend, &optimizer->stream, err) ||
                          backend->table->event_new(backend, &optimizer->reached, err) ||
                          take_memory(optimizer, err)
@@ -120,8 +143,7 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     for (size_t i = 0; i < buckets && result == 0; i++)
         result = backend->table->event_new(backend, &optimizer->gathered[i], err);
     if (result == 0)
-        result = backend->table->fill(backend, optimizer->state, 0,
-                                      3 * optimizer->weights->state * sizeof(float),
+        result = backend->table->fill(backend, optimizer->state, 0, state_bytes(optimizer->weights),
                                       options->stream, err);
     if (result != 0) {
         erg_optimizer_close(optimizer);
@@ -147,7 +169,7 @@ void erg_optimizer_close(struct erg_optimizer *optimizer)
         backend->table->event_free(backend, optimizer->reached);
     backend->table->stream_free(backend, optimizer->stream);
     free(optimizer->gathered);
-    free(optimizer->counted);
+    free(optimizer->counted.items);
     free(optimizer);
 }
 
@@ -219,7 +241,8 @@ static int sum_over_tensor(struct erg_optimizer *optimizer, const struct erg_wei
                     : 0;
 }
 
-/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two. */
+/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two.
+ */
 static int sum_tied(struct erg_optimizer *optimizer, const struct erg_weight_bucket *bucket,
                     struct erg_error *err)
 {
@@ -256,8 +279,8 @@ int erg_optimizer_squares(struct erg_optimizer *optimizer, double *squares, stru
         backend->table->fill(backend, &optimizer->scalars->squares, 0, sizeof(double),
                              optimizer->stream, err))
         return -1;
-    for (size_t i = 0; i < optimizer->counted_count; i++) {
-        struct element_range range = optimizer->counted[i];
+    for (size_t i = 0; i < optimizer->counted.count; i++) {
+        struct element_range range = optimizer->counted.items[i];
         struct erg_kernel kernel = {
             ERG_KERNEL_SQUARES,
             .floats = {.count = range.end - range.begin,

@@ -33,6 +33,11 @@ int erg_optimizer_open(struct erg_optimizer **optimizer,
 void erg_optimizer_close(struct erg_optimizer *optimizer);
 size_t erg_optimizer_bytes(const struct erg_optimizer *optimizer); /* of the device */
 
+/* The same before anything is there. */
+int erg_optimizer_memory(size_t *bytes, struct erg_backend *backend,
+                         const struct erg_weights *weights, const struct erg_weight_spans *spans,
+                         struct erg_error *err);
+
 /* Masters and moments of the device, [weights->state] each, one behind the other. */
 float *erg_optimizer_state(struct erg_optimizer *optimizer);
 

@@ -171,6 +171,14 @@ static int take_buffers(struct erg_passes *passes, struct erg_error *err)
     return 0;
 }
 
+size_t erg_pass_list_message_bytes(const struct erg_pass_list *list, size_t message)
+{
+    size_t stages = list->schedule.pipeline.stages, stage = list->items->stage;
+    bool wraps = stages > 1 && list->schedule.pipeline.chunks > 1;
+    size_t after = wraps || stage + 1 < stages, before = wraps || stage > 0;
+    return (3 * after + 2 * before) * message;
+}
+
 int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *options,
                     struct erg_error *err)
 {
@@ -307,9 +315,7 @@ static int run_forward(struct erg_passes *passes, size_t index,
     if (erg_stage_forward(stage, *pass_of(passes, item), &tokens[item->microbatch], output,
                           item->microbatch == 0 ? reads : NULL, passes->options.stream, err))
         return -1;
-    if (output && exchange(passes, &passes->output, ERG_EXCHANGE_SEND, output, err) != 0)
-        return -1;
-    return receive_ahead(passes, index + 1, err);
+    return output ? exchange(passes, &passes->output, ERG_EXCHANGE_SEND, output, err) : 0;
 }
 
 static int run_backward(struct erg_passes *passes, size_t index,
@@ -362,9 +368,28 @@ int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tok
         return -1;
     for (size_t i = 0; i < list->count; i++)
         if ((list->items[i].direction == ERG_FORWARD
-                 ? run_forward(passes, i, tokens, reads, err)
+                 ? run_forward(passes, i, tokens, reads, err) || receive_ahead(passes, i + 1, err)
                  : run_backward(passes, i, tokens, adds, err)) ||
             count_finished(passes, err))
             return -1;
+    return 0;
+}
+
+int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
+                       const struct erg_stage_listener *reads, struct erg_error *err)
+{
+    const struct erg_pass_list *list = passes->options.list;
+    if (receive_ahead(passes, 0, err) != 0)
+        return -1;
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->items[i].direction != ERG_FORWARD)
+            continue;
+        if (run_forward(passes, i, tokens, reads, err) != 0)
+            return -1;
+        /* Before the next one is opened: there may be room for one. */
+        erg_stage_leave(passes->options.stage, *pass_of(passes, &list->items[i]));
+        if (receive_ahead(passes, i + 1, err) != 0)
+            return -1;
+    }
     return 0;
 }

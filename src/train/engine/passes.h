@@ -45,11 +45,19 @@ int erg_passes_open(struct erg_passes **passes, const struct erg_passes_options 
 void erg_passes_close(struct erg_passes *passes);
 size_t erg_passes_bytes(const struct erg_passes *passes); /* of the device */
 
+/* The same before anything is there: of a list with messages of so many bytes. */
+size_t erg_pass_list_message_bytes(const struct erg_pass_list *list, size_t message);
+
 /* Queues all passes of a step: microbatch i has tokens[i]. Of the first microbatch `reads` is told
  * of weights, of the last one `adds` of gradients. */
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err);
+
+/* Queues the forward passes of a step alone, in the same order: no gradient is touched, and the
+ * stage keeps no activations. */
+int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
+                       const struct erg_stage_listener *reads, struct erg_error *err);
 
 /* "forward of microbatch 2" */
 void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size_t instruction,

@@ -48,8 +48,7 @@ static int make_inputs(struct erg_trainer *trainer, struct erg_error *err)
     size_t microbatches = (size_t)layout->microbatches;
     size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
     trainer->inputs = tokens * microbatches;
-    if (take(trainer, &trainer->memory,
-             3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars, err))
+    if (take(trainer, &trainer->memory, erg_trainer_input_bytes(layout), err) != 0)
         return -1;
     trainer->scalars = trainer->memory;
     trainer->ids = (int32_t *)(trainer->scalars + 1);
@@ -82,84 +81,48 @@ int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err)
     return backend->table->stream_wait(backend, trainer->stream, err);
 }
 
+/* The folder whose weights the run begins with, or "random"; to be freed. */
+static char *init_of(const struct erg_trainer *trainer)
+{
+    const char *init = trainer->options.init;
+    return init                      ? erg_xstrdup(init)
+           : trainer->training->init ? erg_job_file_path(trainer->job, trainer->training->init)
+                                     : erg_xstrdup("random");
+}
+
+/* All kernels of the passes have run once when ranks begin to wait for each other. */
+static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    size_t bytes = 3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars;
+    return backend->table->fill(backend, trainer->memory, 0, bytes, trainer->stream, err) ||
+                   erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err)
+               ? -1
+               : 0;
+}
+
 /* Masters as the run begins with them, and the weights in use rounded from them. */
 static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_weights *weights = trainer->weights;
-    const char *init = trainer->options.init;
-    char *folder = init ? erg_xstrdup(init)
-                   : trainer->training->init
-                       ? erg_job_file_path(trainer->job, trainer->training->init)
-                       : erg_xstrdup("random");
+    char *folder = init_of(trainer);
     float *state = erg_xcalloc(weights->state, sizeof *state);
     int result = 0;
     if (strcmp(folder, "random") == 0)
-        erg_initialize(state, weights, &trainer->spans, trainer->job->model,
-                       trainer->training->seed);
+        result = erg_initialize(state, weights, &trainer->spans, trainer->job->model,
+                                trainer->training->seed, err);
     else
         result =
             erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
     if (result == 0)
         result = erg_trainer_copy(trainer, erg_optimizer_state(trainer->optimizer), state,
-                                  weights->state * sizeof *state, err) ||
+                      weights->state * sizeof *state, err) ||
                          erg_trainer_wait(trainer, err)
                      ? -1
                      : 0;
     free(state);
     free(folder);
     return result;
-}
-
-/* Which layers this rank has, and of what else. */
-static void request_weights(struct erg_trainer *trainer, long *layers)
-{
-    const struct erg_layout *layout = &trainer->job->layout;
-    const struct erg_ranks *ranks = &trainer->ranks;
-    long all = trainer->job->model->layers;
-    size_t chunks = trainer->list.schedule.pipeline.chunks, at = 0;
-    trainer->chunks = erg_xcalloc(chunks, sizeof *trainer->chunks);
-    if (layout->pipeline == 1) { /* chunks that follow each other are one */
-        trainer->chunks[0] = (struct erg_layer_range){0, all};
-        layers[0] = all;
-        at = 1;
-    }
-    long first = 0;
-    for (long chunk = 0; at < chunks; chunk++)
-        for (long stage = 0; stage < layout->pipeline; stage++) {
-            long count = erg_layout_chunk_layers(layout, all, stage, chunk);
-            if (stage == ranks->stage) {
-                layers[at] = count;
-                trainer->chunks[at++] = (struct erg_layer_range){first, count};
-            }
-            first += count;
-        }
-    trainer->request =
-        (struct erg_weights_request){.model = trainer->job->model,
-                                     .tensor = layout->tensor,
-                                     .place = ranks->tensor,
-                                     .chunks = trainer->chunks,
-                                     .chunk_count = chunks,
-                                     .embedding = ranks->stage == 0,
-                                     .head = ranks->stage == layout->pipeline - 1,
-                                     .ranks = layout->context * layout->data,
-                                     .share = ranks->context + layout->context * ranks->data};
-}
-
-static struct erg_stage_options stage_options(const struct erg_trainer *trainer, const long *layers)
-{
-    const struct erg_layout *layout = &trainer->job->layout;
-    return (struct erg_stage_options){
-        .backend = trainer->options.backend,
-        .weights = trainer->request,
-        .sequences = layout->microbatch,
-        .sequence = layout->sequence,
-        .context = layout->context,
-        .context_place = trainer->ranks.context,
-        .sequence_parallel = trainer->training->sequence_parallel && layout->tensor > 1,
-        .room = erg_pass_list_room(&trainer->list, layers),
-        .tensor_group = trainer->ranks.groups.tensor,
-        .context_group = trainer->ranks.groups.context,
-    };
 }
 
 /* The stage and all other memory of the device; says how much it is where it does not suffice. */
@@ -179,10 +142,12 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
     if (result == 0) {
         trainer->weights = erg_stage_weights(trainer->stage);
         erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-        struct erg_passes_options passes = {
-            backend,         trainer->stage,
-            &trainer->list,  &trainer->ranks.groups,
-            trainer->stream, erg_watchdog_finished(trainer->watchdog)};
+        struct erg_passes_options passes = {backend,
+                                            trainer->stage,
+                                            &trainer->list,
+                                            &trainer->ranks.groups,
+                                            trainer->stream,
+                                            erg_watchdog_finished(trainer->watchdog)};
         struct erg_optimizer_options optimizer = {backend,
                                                   trainer->stage,
                                                   &trainer->spans,
@@ -207,7 +172,19 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
         trainer->job->path, layout->microbatch, layout->sequence, gib, trainer->ranks.rank);
 }
 
-static void describe(const void *context, int rank, size_t instruction, char *text, size_t capacity)
+static int open_data(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_training *training = trainer->training;
+    const struct erg_batch_files files = {"train.data", training->data, training->data_count,
+                                          training->shuffle};
+    return erg_batches_open(&trainer->batches, trainer->job, &files, err) ||
+                   erg_trainer_open_validation(trainer, err)
+               ? -1
+               : 0;
+}
+
+static void describe(const void *context, int rank, size_t instruction, char *text,
+                     size_t capacity)
 {
     const struct erg_trainer *trainer = context;
     const struct erg_layout *layout = &trainer->job->layout;
@@ -232,10 +209,7 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     struct erg_backend *backend = trainer->options.backend;
-    long *layers = erg_xcalloc(trainer->list.schedule.pipeline.chunks, sizeof *layers);
-    request_weights(trainer, layers);
-    struct erg_stage_options options = stage_options(trainer, layers);
-    free(layers);
+    struct erg_stage_options options = erg_trainer_share(trainer);
     if (options.sequence_parallel && trainer->job->model->learned_positions &&
         layout->microbatch % layout->tensor != 0 && layout->tensor % layout->microbatch != 0)
         return erg_fail(err, ERG_INFEASIBLE,
@@ -244,11 +218,26 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
                         "learned",
                         trainer->job->path, layout->microbatch, layout->tensor);
     return backend->table->stream_new(backend, &trainer->stream, err) ||
-                   open_watchdog(trainer, err) || place(trainer, &options, err) ||
-                   erg_batches_open(&trainer->batches, trainer->job, err) ||
-                   set_weights(trainer, err)
+                   open_watchdog(trainer, err) || place(trainer, &options, err) || open_data(trainer, err) ||
+                   set_weights(trainer, err) || warm_up(trainer, err)
                ? -1
                : 0;
+}
+
+int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err)
+{
+    if (check_layout(options, err) != 0)
+        return -1;
+    struct erg_trainer trainer = {
+        .options = *options, .job = options->job, .training = options->job->training};
+    char *init = init_of(&trainer);
+    int result = open_data(&trainer, err);
+    if (result == 0 && strcmp(init, "random") != 0)
+        result = erg_model_file_check(options->job->model, init, err);
+    free(init);
+    erg_batches_release(&trainer.batches);
+    erg_batches_release(&trainer.validation);
+    return result;
 }
 
 int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options *options,
@@ -294,6 +283,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     if (trainer->memory)
         backend->table->free(backend, trainer->memory);
     erg_batches_release(&trainer->batches);
+    erg_batches_release(&trainer->validation);
     erg_weight_spans_release(&trainer->spans);
     erg_stage_close(trainer->stage);
     erg_ranks_release(&trainer->ranks, backend);
@@ -311,6 +301,11 @@ void erg_trainer_close(struct erg_trainer *trainer)
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer)
 {
     return trainer->steps;
+}
+
+uint64_t erg_trainer_updates(const struct erg_trainer *trainer)
+{
+    return trainer->updates;
 }
 
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer)

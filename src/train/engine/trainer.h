@@ -33,6 +33,9 @@ struct erg_trainer_options {
     void (*stuck)(const char *sentence);
 };
 
+/* Whether the job can be trained, and its files are there; reads no token and no weight. */
+int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
+
 /* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
                      struct erg_error *err);
@@ -47,19 +50,32 @@ struct erg_train_step {
     double gradient_norm, learning_rate;
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
-    /* The number of a signal that a rank had been sent when the step ended; 0: none. SIGUSR2, which
-     * ends nothing, only where there is no other. */
-    int signal;
+    int signal;   /* the number of one that a rank had been sent when the step began, or enum
+                   * erg_trainer_wish of one; 0: none */
+};
+
+/* What a rank may wish in place of a signal, so that all do it after the same step. Signals outrank
+ * wishes, and the first wish the second. */
+enum erg_trainer_wish {
+    ERG_TRAINER_TIME_UP = -1, /* the run's time ends */
+    ERG_TRAINER_SAVE = -2,    /* a checkpoint */
 };
 
 /*
- * World call; `signal`: that this rank has been sent, 0: none. Fails before it has changed anything
- * where tokens of the step cannot be read, and after ERG_TRAINER_MOST_SKIPS steps in a row whose
- * gradients were not finite: erg_trainer_is_whole() then.
+ * World call; `signal`: that this rank has been sent, or what it wishes; 0: none. Fails before it
+ * has changed anything where tokens of the step cannot be read, and after ERG_TRAINER_MOST_SKIPS
+ * steps in a row whose gradients were not finite: erg_trainer_is_whole() then.
  */
 enum { ERG_TRAINER_MOST_SKIPS = 10 };
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
+
+/*
+ * World call: *loss, the mean over the targets that count in the first `batches` batches of the
+ * job's key `train.validation`, in the order of its files. The job has that key. Passes go forward
+ * alone, in microbatches as in a step; nothing of the training changes.
+ */
+int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_error *err);
 
 /* Whether it stands behind its last step, and can be saved; not where a step failed on its way. */
 bool erg_trainer_is_whole(const struct erg_trainer *trainer);
@@ -84,8 +100,9 @@ int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **f
 /* The step of the newest checkpoint of this run that is there, or that it went on from; 0: none. */
 uint64_t erg_trainer_checkpoint(const struct erg_trainer *trainer);
 
-/* Steps and tokens so far, those before a checkpoint included. */
+/* Steps, updates and tokens so far, those before a checkpoint included. */
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer);
+uint64_t erg_trainer_updates(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 
 /* Memory of the device that all of it takes on this rank, bytes. */

@@ -37,6 +37,8 @@ struct erg_trainer {
     struct erg_passes *passes;
     struct erg_optimizer *optimizer;
     struct erg_batches batches;
+    struct erg_batches validation; /* empty: there is none */
+    uint64_t validation_batches;
     struct erg_stream *stream;
     struct erg_learning_rate rate;
     uint64_t steps, updates, samples, tokens;
@@ -78,5 +80,33 @@ int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err);
 int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
                      struct erg_error *err);
 int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err);
+
+/* Fills chunks and request, of ranks' places and the list, and says what the rank's stage is. */
+struct erg_stage_options erg_trainer_share(struct erg_trainer *trainer);
+
+/* Reads the next batch of other data than that of the steps, and queues its copies to the device;
+ * *targets as erg_batches_next() counts them. */
+int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, uint64_t *targets,
+                     struct erg_error *err);
+
+/* Waits for passes and messages; the loss is then in host_scalars. */
+int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err);
+
+/* Of all ranks. */
+static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer)
+{
+    const struct erg_layout *layout = &trainer->job->layout;
+    return (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
+}
+
+/* Of the device: ids, their order and targets of a step on a rank, and the scalars. */
+static inline size_t erg_trainer_input_bytes(const struct erg_layout *layout)
+{
+    size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
+    return 3 * tokens * (size_t)layout->microbatches * sizeof(int32_t) +
+           sizeof(struct erg_step_scalars);
+}
+
+int erg_trainer_open_validation(struct erg_trainer *trainer, struct erg_error *err);
 
 #endif

@@ -4,24 +4,32 @@
 #include "base/memory.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 
 /* ---- batches ---- */
 
-/* Reads the batch of the next step. */
-static void read_ahead(struct erg_trainer *trainer)
+/* Reads what this rank trains on in the next batch. */
+static int read_batch(struct erg_trainer *trainer, struct erg_batches *batches,
+                      struct erg_train_batch *batch, struct erg_error *err)
 {
     size_t microbatches = (size_t)trainer->job->layout.microbatches;
     size_t count = trainer->inputs / microbatches;
     bool reads = trainer->request.embedding || trainer->request.head;
     struct erg_batch_share share = {trainer->ranks.data, trainer->ranks.context};
-    struct erg_train_batch *batch = &trainer->read[trainer->turn];
-    trainer->has_read = true;
-    trainer->read_result = erg_batches_next(&trainer->batches, &share, reads ? batch->ids : NULL,
-                                            batch->targets, &batch->counted, &trainer->read_error);
-    for (size_t i = 0; i < microbatches && reads && trainer->read_result == 0; i++)
+    if (erg_batches_next(batches, &share, reads ? batch->ids : NULL, batch->targets,
+                         &batch->counted, err) != 0)
+        return -1;
+    for (size_t i = 0; i < microbatches && reads; i++)
         erg_ops_embedding_order(count, batch->ids + i * count, batch->order + i * count);
+    return 0;
+}
+
+/* Reads the batch of the next step. */
+static void read_ahead(struct erg_trainer *trainer)
+{
+    trainer->has_read = true;
+    trainer->read_result = read_batch(trainer, &trainer->batches, &trainer->read[trainer->turn],
+                                      &trainer->read_error);
 }
 
 /* World call: the batch of this step. All ranks know of those read ahead whether one has failed. */
@@ -54,7 +62,26 @@ static int load_batch(struct erg_trainer *trainer, const struct erg_train_batch 
                : 0;
 }
 
+int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, uint64_t *targets,
+                     struct erg_error *err)
+{
+    struct erg_train_batch *batch = &trainer->read[!trainer->turn]; /* the other one waits */
+    if (read_batch(trainer, batches, batch, err) || load_batch(trainer, batch, err))
+        return -1;
+    *targets = batch->counted;
+    return 0;
+}
+
 /* ---- the step ---- */
+
+int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err)
+{
+    return erg_trainer_copy(trainer, &trainer->host_scalars, trainer->scalars,
+                            sizeof trainer->host_scalars, err) ||
+                   erg_trainer_wait(trainer, err) || erg_passes_wait(trainer->passes, err)
+               ? -1
+               : 0;
+}
 
 static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_error *err)
 {
@@ -63,12 +90,10 @@ static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_e
     struct erg_stage_listener adds = erg_optimizer_adds(trainer->optimizer);
     if (backend->table->fill(backend, erg_stage_gradients(trainer->stage), 0,
                              trainer->weights->elements * sizeof(float), trainer->stream, err) ||
-        erg_passes_run(trainer->passes, trainer->microbatches, &reads, &adds, err) ||
-        erg_trainer_copy(trainer, &trainer->host_scalars, trainer->scalars,
-                         sizeof trainer->host_scalars, err))
+        erg_passes_run(trainer->passes, trainer->microbatches, &reads, &adds, err))
         return -1;
     read_ahead(trainer); /* while the device computes */
-    return erg_trainer_wait(trainer, err) || erg_passes_wait(trainer->passes, err) ||
+    return erg_trainer_read_scalars(trainer, err) ||
                    erg_optimizer_squares(trainer->optimizer, squares, err)
                ? -1
                : 0;
@@ -89,8 +114,8 @@ static void add_report(struct rank_report *all, const struct rank_report *one)
     all->squares += one->squares;
     if (one->targets > all->targets)
         all->targets = one->targets;
-    if (!all->signal || all->signal == SIGUSR2) /* which ends nothing */
-        all->signal = one->signal ? one->signal : all->signal;
+    if (one->signal && (!all->signal || (all->signal < 0 && one->signal > all->signal)))
+        all->signal = one->signal; /* wishes are negative */
     all->unreadable = all->unreadable || one->unreadable;
     all->writes = all->writes || one->writes;
 }
@@ -176,8 +201,7 @@ bool erg_trainer_is_whole(const struct erg_trainer *trainer)
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err)
 {
-    const struct erg_layout *layout = &trainer->job->layout;
-    uint64_t samples = (uint64_t)(layout->microbatch * layout->microbatches * layout->data);
+    uint64_t tokens = erg_trainer_step_tokens(trainer);
     struct rank_report report = {.signal = signal};
     struct erg_train_batch *batch;
     *step = (struct erg_train_step){.step = trainer->steps + 1};
@@ -193,8 +217,8 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
         return -1;
     trainer->unreadable = report.unreadable;
     trainer->steps++;
-    trainer->samples += samples;
-    trainer->tokens += samples * (uint64_t)layout->sequence;
+    trainer->tokens += tokens;
+    trainer->samples += tokens / (uint64_t)trainer->job->layout.sequence;
     trainer->in_step = false;
     step->updates = trainer->updates;
     step->tokens = trainer->tokens;

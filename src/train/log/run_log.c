@@ -97,6 +97,8 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
                                 .metrics = -1,
                                 .memory_bytes = NAN,
                                 .memory_outside_bytes = NAN,
+                                .j_per_token = NAN,
+                                .j_per_token_uncertainty = NAN,
                                 .last_tokens = about->tokens};
     if (!about->folder)
         return 0;
@@ -177,12 +179,24 @@ void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *e
     erg_run_line_make(&line, log, entry, unix_now());
     log->memory_bytes = line.memory_bytes;
     log->memory_outside_bytes = line.memory_outside_bytes;
+    log->j_per_token = line.j_per_token;
+    log->j_per_token_uncertainty = line.j_per_token_uncertainty;
     log->last_tokens = entry->step->tokens;
     log->spent_s = 0;
     log->in_window = 0;
     erg_run_line_text(text, &line, log->about.job->training->updates);
     if (log->metrics >= 0)
         keep_line(log, &line);
+}
+
+/* Bytes of each item of the rank with most; null: not known. */
+static json_t *memory_items(const struct erg_run_log *log)
+{
+    json_t *object = log->about.memory_items ? json_object() : json_null();
+    for (size_t i = 0; i < ERG_RANK_ITEMS && log->about.memory_items; i++)
+        json_object_set_new(object, erg_rank_item_names[i],
+                            json_integer((json_int_t)log->about.memory_items[i]));
+    return object;
 }
 
 json_t *erg_run_log_document(const struct erg_run_log *log)
@@ -195,7 +209,7 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
     return erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:f, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, "
         "s:I, "
-        "s:I, s:I, s:s, s:f, s:f, s:f, s:o}",
+        "s:I, s:I, s:s, s:f, s:f, s:o, s:f, s:o}",
         "schema", "ergon.training", "schema_version", 1, "job", job->name, "model",
         job->model->name, "parameters", erg_model_parameters(job->model), "device",
         log->about.device, "ranks", (json_int_t)log->about.ranks, "type", log->about.type, "host",
@@ -206,7 +220,8 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
         (json_int_t)layout->pipeline, "virtual_stages", (json_int_t)layout->virtual_stages, "data",
         (json_int_t)layout->data, "recompute", erg_recompute_name(layout->recompute),
         "memory_bytes", log->memory_bytes, "memory_outside_bytes", log->memory_outside_bytes,
-        "energy_j", log->history.energy_j, "columns", erg_run_history_columns(&log->history));
+        "memory_items", memory_items(log), "energy_j", log->history.energy_j, "columns",
+        erg_run_history_columns(&log->history));
 }
 
 int erg_run_log_close(struct erg_run_log *log, struct erg_error *err)

@@ -6,6 +6,7 @@
 #define ERG_TRAIN_LOG_RUN_LOG_H
 
 #include "base/text.h"
+#include "train/engine/rank_memory.h"
 #include "train/engine/trainer.h"
 #include "train/log/event_file.h"
 #include "train/log/rank_meter.h"
@@ -21,8 +22,9 @@ struct erg_run_about {
     const char *device; /* the GPU's name, or "host" */
     const char *type;   /* of weights in use: "bfloat16" */
     size_t ranks;
-    uint64_t step, tokens; /* that the run goes on behind */
-    bool fresh;            /* it must not be there */
+    const size_t *memory_items; /* [ERG_RANK_ITEMS] of the rank with most; NULL: not known */
+    uint64_t step, tokens;      /* that the run goes on behind */
+    bool fresh;                 /* it must not be there */
 };
 
 struct erg_run_log {
@@ -34,8 +36,9 @@ struct erg_run_log {
     struct erg_event_file events;
     struct erg_run_history history;
     double memory_bytes, memory_outside_bytes; /* of the rank with most, as the last line says */
-    uint64_t last_tokens;                      /* of the step that a line was written of last */
-    double spent_s, shortest_s, longest_s;     /* of the steps in the window */
+    double j_per_token, j_per_token_uncertainty;
+    uint64_t last_tokens;                  /* of the step that a line was written of last */
+    double spent_s, shortest_s, longest_s; /* of the steps in the window */
     uint64_t in_window;
 };
 
