@@ -141,7 +141,8 @@ static int write_lines(struct erg_run_log *log, struct erg_error *err)
     }
     int reason = count == 0 ? ENOSPC : errno;
     bool all = written == text->count;
-    memmove(text->data, text->data + written, text->count - written);
+    if (written)
+        memmove(text->data, text->data + written, text->count - written);
     text->count -= written;
     return all ? 0 : erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(reason));
 }

@@ -1,60 +1,16 @@
 /* A run of training (ergon/train.h): a trainer with its ranks, device, log and checkpoints. */
-#include "train/run/session.h"
+#include "train/run/session_internal.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/backend.h"
-#include "launch/launch.h"
-#include "report/report.h"
-#include "train/log/job_report.h"
-#include "train/log/run_log.h"
 #include "train/run/run_memory.h"
-#include "train/run/time_limit.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const char *const erg_train_type_names[] = {"bfloat16", "float32", NULL};
-
-struct erg_train {
-    struct erg_train_options options; /* with these strings */
-    char *folder, *init;
-    struct erg_job *job;
-    struct erg_launch_environment env;
-    struct erg_rendezvous *rendezvous; /* NULL: one rank */
-    struct erg_backend *backend;
-    struct erg_trainer *trainer;
-    size_t most[ERG_RANK_ITEMS]; /* what the rank with most memory takes */
-    struct erg_time_limit limit;
-    uint64_t end; /* the last step */
-    int64_t saved_ns;
-    char *resumed;
-    struct erg_train_stats stats;
-    volatile sig_atomic_t stop;       /* the number of a signal */
-    volatile sig_atomic_t save_soon;
-    struct erg_job_report report; /* at rank 0 */
-    uint64_t writing;             /* the step whose checkpoint is being written, 0: none */
-    int64_t writing_ns;           /* since when */
-
-    /* From the first step on. */
-    bool begun;
-    struct erg_rank_meter meter;
-    struct erg_run_log log; /* at rank 0, which writes it for all */
-};
-
-static bool tells(const struct erg_train *train)
-{
-    return train->env.rank == 0;
-}
-
-static double seconds_since(int64_t start_ns)
-{
-    return 1e-9 * (double)(erg_now_ns() - start_ns);
-}
 
 /* ---- opening ---- */
 
@@ -65,7 +21,7 @@ static int open_ranks(struct erg_train *train, struct erg_error *err)
                                          train->options.type == ERG_TRAIN_FLOAT32, 0, NULL};
     if (erg_launch_environment_read(&train->env, err) != 0)
         return -1;
-    erg_job_report_open(&train->report, tells(train) ? erg_launch_job_folder() : NULL);
+    erg_job_report_open(&train->report, erg_train_tells(train) ? erg_launch_job_folder() : NULL);
     if ((train->env.world > 1 &&
          erg_rendezvous_open(&train->rendezvous, &train->env, MEETING_S, err) != 0))
         return -1;
@@ -98,7 +54,7 @@ static void start(struct erg_train *train, int64_t start_ns)
     train->end = steps && steps < updates ? steps : updates;
     double time_s = train->options.time_s;
     if (time_s > 0) /* what has been spent so far is a part of it */
-        time_s = fmax(time_s - seconds_since(start_ns), 1e-9);
+        time_s = fmax(time_s - erg_train_seconds_since(start_ns), 1e-9);
     erg_time_limit_init(&train->limit, time_s, getenv("SLURM_JOB_END_TIME"),
                         train->most[ERG_RANK_OPTIMIZER]);
     train->saved_ns = erg_now_ns();
@@ -145,7 +101,7 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
     int result = 0;
     if (train->begun) {
         erg_rank_meter_close(&train->meter);
-        result = tells(train) ? erg_run_log_close(&train->log, err) : 0;
+        result = erg_train_tells(train) ? erg_run_log_close(&train->log, err) : 0;
     }
     if (train->stats.end == ERG_TRAIN_DONE && result == 0)
         erg_job_report_state(&train->report, ERG_JOB_DONE);
@@ -159,119 +115,6 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
     free(train->folder);
     free(train->init);
     free(train);
-    return result;
-}
-
-/* ---- checkpoints ---- */
-
-/* As with a checkpoint, a page that cannot be written is a warning. */
-static void write_page(const struct erg_run_log *log)
-{
-    struct erg_error err;
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/report.html", log->about.folder);
-    json_t *document = erg_run_log_document(log);
-    if (erg_report_training_write(path.data, document, &err) != 0)
-        erg_log(ERG_LOG_WARNING, "%s", err.message);
-    json_decref(document);
-    erg_text_release(&path);
-}
-
-/* What is written meanwhile is there, or has failed: how long that took is known. */
-static void note_written(struct erg_train *train)
-{
-    train->report.checkpoint = erg_trainer_checkpoint(train->trainer);
-    if (train->writing && train->report.checkpoint >= train->writing) {
-        erg_time_limit_add_write(&train->limit, seconds_since(train->writing_ns));
-        train->writing = 0;
-    }
-}
-
-/* World call. `waits`: until the checkpoint is there. */
-static int checkpoint(struct erg_train *train, bool waits, struct erg_error *err)
-{
-    const char *folder = train->options.folder;
-    int keep = train->job->training->checkpoint.keep;
-    if (train->begun && tells(train))
-        write_page(&train->log);
-    if (waits)
-        erg_job_report_state(&train->report, ERG_JOB_SAVING);
-    train->writing = train->stats.step;
-    train->writing_ns = erg_now_ns();
-    int result = waits ? erg_trainer_save(train->trainer, folder, keep, err)
-                       : erg_trainer_save_begin(train->trainer, folder, keep, err);
-    note_written(train);
-    if (waits)
-        erg_job_report_state(&train->report, result == 0 ? ERG_JOB_SAVED : ERG_JOB_TRAINING);
-    if (result != 0)
-        return -1;
-    train->saved_ns = erg_now_ns();
-    train->stats.saved = 1;
-    return 0;
-}
-
-int erg_train_checkpoint(struct erg_train *train, struct erg_error *err)
-{
-    if (!train->options.folder)
-        return erg_fail(err, ERG_USAGE,
-                        "a checkpoint of step %llu: the run has no folder; expected "
-                        "one in its options",
-                        (unsigned long long)train->stats.step);
-    return checkpoint(train, true, err);
-}
-
-/* One that cannot be written is a warning: training goes on, and older ones stay. */
-static void save(struct erg_train *train, bool waits)
-{
-    struct erg_error err;
-    if (train->options.folder && checkpoint(train, waits, &err) != 0 && tells(train))
-        erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
-}
-
-/* What the rank that speaks for all says of a run that failed at one of its steps, which is saved
- * before where that can be. */
-static int explain_failure(struct erg_train *train, struct erg_error *err)
-{
-    const char *folder = train->options.folder;
-    struct erg_text latest = {0};
-    char name[64];
-    bool all_there = !train->rendezvous || erg_rendezvous_check(train->rendezvous, NULL) == 0;
-    if (all_there && erg_trainer_is_whole(train->trainer) && train->stats.step > 0)
-        save(train, true);
-    else
-        erg_rendezvous_explain(train->rendezvous, err);
-    erg_text_printf(&latest, "%s/latest", folder ? folder : "");
-    ssize_t length = folder ? readlink(latest.data, name, sizeof name) : -1;
-    size_t used = strlen(err->message);
-    if (used && length > 0)
-        snprintf(err->message + used, sizeof err->message - used,
-                 "; the last checkpoint is %s/%.*s", folder, (int)length, name);
-    erg_text_release(&latest);
-    return -1;
-}
-
-int erg_train_resume(struct erg_train *train, const char *from, struct erg_error *err)
-{
-    const char *folder = from ? from : train->options.folder;
-    char *found = NULL;
-    if (!folder)
-        return 0;
-    int result = erg_trainer_resume(train->trainer, folder, &found, err);
-    if (result == 0 && !found && from)
-        result =
-            erg_fail(err, ERG_FAILED,
-                     "going on: '%s' has no checkpoint; expected one, or a run's folder", from);
-    if (result == 0 && found) {
-        free(train->resumed);
-        train->resumed = found;
-        train->stats.resumed = found;
-        train->stats.step = erg_trainer_steps(train->trainer);
-        train->stats.updates = erg_trainer_updates(train->trainer);
-        train->stats.tokens = erg_trainer_tokens(train->trainer);
-        train->stats.end = train->stats.step >= train->end ? ERG_TRAIN_DONE : ERG_TRAIN_GOES_ON;
-        return 0;
-    }
-    free(found);
     return result;
 }
 
@@ -292,7 +135,7 @@ static int begin(struct erg_train *train, struct erg_error *err)
     if (train->begun)
         return 0;
     train->begun = true;
-    int result = tells(train) ? erg_run_log_open(&train->log, &about, err) : 0;
+    int result = erg_train_tells(train) ? erg_run_log_open(&train->log, &about, err) : 0;
     erg_rank_meter_open(&train->meter, on_host ? NULL : about.device, train->env.local_rank);
     erg_job_report_state(&train->report, ERG_JOB_TRAINING);
     return erg_rendezvous_agree(train->rendezvous, result, err);
@@ -304,12 +147,12 @@ static int wish(struct erg_train *train)
     const struct erg_training_checkpoint *checkpoint = &train->job->training->checkpoint;
     if (train->stop)
         return train->stop;
-    if (!tells(train) && !train->save_soon)
+    if (!erg_train_tells(train) && !train->save_soon)
         return 0;
-    if (tells(train) && erg_time_limit_is_near(&train->limit, erg_now_ns()))
+    if (erg_train_tells(train) && erg_time_limit_is_near(&train->limit, erg_now_ns()))
         return ERG_TRAINER_TIME_UP;
-    bool due =
-        tells(train) && checkpoint->minutes > 0 && seconds_since(train->saved_ns) >= 60 * checkpoint->minutes;
+    bool due = erg_train_tells(train) && checkpoint->minutes > 0 &&
+               erg_train_seconds_since(train->saved_ns) >= 60 * checkpoint->minutes;
     due = due || train->save_soon;
     train->save_soon = 0;
     return due && train->options.folder ? ERG_TRAINER_SAVE : 0;
@@ -371,7 +214,7 @@ static int report(struct erg_train *train, const struct erg_train_step *step, st
                                             .ranks = ranks,
                                             .validation_loss =
                                                 validates ? &train->stats.validation_loss : NULL};
-    if (result == 0 && tells(train))
+    if (result == 0 && erg_train_tells(train))
         write_line(train, &entry);
     free(ranks);
     return result;
@@ -409,15 +252,15 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
         return -1;
     int64_t start_ns = erg_now_ns();
     if (erg_trainer_step(train->trainer, wish(train), &step, err) != 0)
-        return explain_failure(train, err);
-    note_written(train);
-    train->stats.step_s = seconds_since(start_ns);
+        return erg_train_explain(train, err);
+    erg_train_note_written(train);
+    train->stats.step_s = erg_train_seconds_since(start_ns);
     note(train, &step);
     if (report(train, &step, err) != 0)
-        return explain_failure(train, err);
-    erg_time_limit_add_step(&train->limit, seconds_since(start_ns));
+        return erg_train_explain(train, err);
+    erg_time_limit_add_step(&train->limit, erg_train_seconds_since(start_ns));
     if (train->stats.end || step.signal == ERG_TRAINER_SAVE || (every && step.step % every == 0))
-        save(train, train->stats.end != ERG_TRAIN_GOES_ON);
+        erg_train_save(train, train->stats.end != ERG_TRAIN_GOES_ON);
     return 0;
 }
 
