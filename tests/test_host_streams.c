@@ -16,7 +16,7 @@ static char copied(uint64_t seed, bool waits)
     void *memory;
     assert_ok(table->stream_new(host, &writer, &err), &err);
     assert_ok(table->stream_new(host, &reader, &err), &err);
-    assert_ok(table->event_new(host, &written, &err), &err);
+    assert_ok(table->event_new(host, &written, false, &err), &err);
     assert_ok(table->alloc(host, &memory, 2, &err), &err);
     char *bytes = memory;
     memset(bytes, 0, 2);

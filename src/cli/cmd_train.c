@@ -144,13 +144,16 @@ static int run_dry(const struct erg_invocation *call, struct erg_error *err)
     struct erg_backend *backend;
     if (erg_launch_environment_read(&env, err) != 0)
         return -1;
-    const struct erg_backend_options wanted = {(enum erg_backend_kind)values->device,
-                                               values->type == ERG_TRAIN_FLOAT32, env.local_rank,
-                                               NULL};
     if (env.rank != 0)
         return 0;
     if (erg_job_load(&job, call->arguments[0], NULL, err) != 0)
         return -1;
+    const struct erg_backend_options wanted = {
+        .kind = (enum erg_backend_kind)values->device,
+        .float32 = values->type == ERG_TRAIN_FLOAT32,
+        .deterministic = job->training && job->training->deterministic,
+        .local_rank = env.local_rank,
+    };
     int result = erg_backend_open(&backend, &wanted, err);
     if (result == 0) {
         result = preview(call, job, backend, err);

@@ -10,7 +10,8 @@
 static int open_gpu(struct erg_backend **backend, const struct erg_backend_options *options,
                     struct erg_error *err)
 {
-    return erg_cuda_backend_open(backend, options->local_rank, options->rendezvous, err);
+    return erg_cuda_backend_open(backend, options->local_rank, options->deterministic,
+                                 options->rendezvous, err);
 }
 
 static bool has_gpu(void)

@@ -198,10 +198,15 @@ struct erg_backend_table {
     /* Waits until the stream has done all that was queued. */
     int (*stream_wait)(struct erg_backend *backend, struct erg_stream *stream,
                        struct erg_error *err);
-    int (*event_new)(struct erg_backend *backend, struct erg_event **event, struct erg_error *err);
+    /* `timed`: can be asked for the time between two; the others are cheaper. */
+    int (*event_new)(struct erg_backend *backend, struct erg_event **event, bool timed,
+                     struct erg_error *err);
     void (*event_free)(struct erg_backend *backend, struct erg_event *event);
     int (*event_record)(struct erg_backend *backend, struct erg_event *event,
                         struct erg_stream *stream, struct erg_error *err);
+    /* Seconds from one timed event to another, both of which have happened. */
+    int (*event_seconds)(struct erg_backend *backend, double *seconds, struct erg_event *from,
+                         struct erg_event *to, struct erg_error *err);
     /* What is queued from now on waits for what was recorded. */
     int (*event_wait)(struct erg_backend *backend, struct erg_event *event,
                       struct erg_stream *stream, struct erg_error *err);
@@ -244,6 +249,7 @@ enum erg_backend_kind {
 struct erg_backend_options {
     enum erg_backend_kind kind;
     bool float32;                      /* elements are floats, which the host alone has; else bf16 */
+    bool deterministic;                /* the same bits from run to run, where that costs time */
     int local_rank;                    /* the GPU */
     struct erg_rendezvous *rendezvous; /* of the ranks, outlives the backend; NULL: one rank */
 };

@@ -65,6 +65,7 @@ const cyaml_schema_field_t erg_training_fields[] = {
     CYAML_FIELD_UINT("warmup", OPTIONAL, TRAINING, warmup),
     CYAML_FIELD_UINT("decay_steps", OPTIONAL, TRAINING, decay_steps),
     CYAML_FIELD_BOOL("warmup_from_zero", OPTIONAL, TRAINING, warmup_from_zero),
+    CYAML_FIELD_BOOL("deterministic", OPTIONAL, TRAINING, deterministic),
     CYAML_FIELD_BOOL("sequence_parallel", OPTIONAL, TRAINING, sequence_parallel),
     CYAML_FIELD_FLOAT("beta1", OPTIONAL, TRAINING, beta1),
     CYAML_FIELD_FLOAT("beta2", OPTIONAL, TRAINING, beta2),

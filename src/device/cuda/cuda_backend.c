@@ -19,7 +19,8 @@ struct cuda_backend {
     struct erg_cudnn *cudnn;
     struct erg_gemm *gemm;
     struct erg_cuda_groups *groups; /* NULL: one rank */
-    struct {                        /* plans of attention, each found once */
+    bool deterministic;
+    struct { /* plans of attention, each found once */
         struct cuda_attention {
             struct erg_ops_attention shape;
             struct erg_attention *plan;
@@ -99,12 +100,12 @@ static int cuda_stream_wait(struct erg_backend *backend, struct erg_stream *stre
                   : erg_cuda_stream_sync(stream_of(stream), err);
 }
 
-static int cuda_event_new(struct erg_backend *backend, struct erg_event **event,
+static int cuda_event_new(struct erg_backend *backend, struct erg_event **event, bool timed,
                           struct erg_error *err)
 {
     (void)backend;
     struct CUevent_st *made;
-    if (erg_cuda_event_new(&made, false, err) != 0)
+    if (erg_cuda_event_new(&made, timed, err) != 0)
         return -1;
     *event = (struct erg_event *)made;
     return 0;
@@ -122,6 +123,17 @@ static int cuda_event_record(struct erg_backend *backend, struct erg_event *even
 {
     (void)backend;
     return erg_cuda_event_record((struct CUevent_st *)event, stream_of(stream), err);
+}
+
+static int cuda_event_seconds(struct erg_backend *backend, double *seconds, struct erg_event *from,
+                              struct erg_event *to, struct erg_error *err)
+{
+    (void)backend;
+    double ms;
+    if (erg_cuda_event_ms(&ms, (struct CUevent_st *)from, (struct CUevent_st *)to, err) != 0)
+        return -1;
+    *seconds = 1e-3 * ms;
+    return 0;
 }
 
 static int cuda_event_wait(struct erg_backend *backend, struct erg_event *event,
@@ -181,6 +193,7 @@ static int find_attention(struct cuda_backend *cuda, const struct erg_ops_attent
         .head_dim = d,
         .queries = (int64_t)shape->queries,
         .keys = (int64_t)shape->keys,
+        .repeatable = cuda->deterministic,
         .mask = !shape->causal                  ? ERG_MASK_NONE
                 : shape->queries == shape->keys ? ERG_MASK_CAUSAL
                                                 : ERG_MASK_CAUSAL_LAST,
@@ -445,8 +458,8 @@ static void cuda_close(struct erg_backend *backend)
     free(cuda);
 }
 
-int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_rendezvous *rendezvous,
-                          struct erg_error *err)
+int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
+                          struct erg_rendezvous *rendezvous, struct erg_error *err)
 {
     static const struct erg_backend_table table = {
         .close = cuda_close,
@@ -461,6 +474,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_rendezvo
         .event_new = cuda_event_new,
         .event_free = cuda_event_free,
         .event_record = cuda_event_record,
+        .event_seconds = cuda_event_seconds,
         .event_wait = cuda_event_wait,
         .scratch_bytes = cuda_scratch_bytes,
         .launch = cuda_launch,
@@ -469,6 +483,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_rendezvo
         .exchange = cuda_exchange,
     };
     struct cuda_backend *cuda = erg_xcalloc(1, sizeof *cuda);
+    cuda->deterministic = deterministic;
     cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU", false};
     if (erg_cuda_init(&cuda->cuda, gpu, err) ||
         erg_cudnn_open(&cuda->cudnn, &cuda->cuda, NULL, err) || erg_gemm_open(&cuda->gemm, err) ||

@@ -7,9 +7,10 @@
 
 #include "device/backend.h"
 
-/* On a GPU as CUDA counts them; with the ranks of a rendezvous, unless that is NULL. ERG_NO_DEVICE
- * where there is no GPU, or a library is missing. */
-int erg_cuda_backend_open(struct erg_backend **backend, int gpu, struct erg_rendezvous *rendezvous,
-                          struct erg_error *err);
+/* On a GPU as CUDA counts them; with the ranks of a rendezvous, unless that is NULL. Deterministic:
+ * attention's gradients are summed in one order, which takes a workspace of the size of all scores.
+ * ERG_NO_DEVICE where there is no GPU, or a library is missing. */
+int erg_cuda_backend_open(struct erg_backend **backend, int gpu, bool deterministic,
+                          struct erg_rendezvous *rendezvous, struct erg_error *err);
 
 #endif

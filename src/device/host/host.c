@@ -1,6 +1,7 @@
 /* The host as a device: memory, and streams that run in order or at random. */
 #include "device/host/host_internal.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "io/file.h"
@@ -47,6 +48,7 @@ struct erg_stream {
 /* Recorded `queued` times, of which `happened` have been reached. */
 struct erg_event {
     uint64_t queued, happened;
+    int64_t time_ns; /* when it happened last */
 };
 
 struct host {
@@ -84,6 +86,7 @@ static bool run_item(struct host *host, struct host_item *item)
         break;
     case ITEM_RECORD:
         item->event->happened = item->record;
+        item->event->time_ns = erg_now_ns();
         break;
     case ITEM_WAIT:
         break;
@@ -115,9 +118,9 @@ static struct erg_stream *choose(struct host *host)
         if (!is_ready(host, stream))
             continue;
         ready++;
-        if (!chosen ||
-            (host->random ? erg_rng_below(&host->rng, ready) == 0
-                          : stream->items[stream->done].number < chosen->items[chosen->done].number))
+        if (!chosen || (host->random ? erg_rng_below(&host->rng, ready) == 0
+                                     : stream->items[stream->done].number <
+                                           chosen->items[chosen->done].number))
             chosen = stream;
     }
     return chosen;
@@ -230,10 +233,11 @@ static int host_stream_wait(struct erg_backend *backend, struct erg_stream *stre
     return 0;
 }
 
-static int host_event_new(struct erg_backend *backend, struct erg_event **event,
+static int host_event_new(struct erg_backend *backend, struct erg_event **event, bool timed,
                           struct erg_error *err)
 {
     (void)backend;
+    (void)timed;
     (void)err;
     *event = erg_xcalloc(1, sizeof **event);
     return 0;
@@ -251,6 +255,15 @@ static int host_event_record(struct erg_backend *backend, struct erg_event *even
     (void)err;
     queue(backend, stream,
           &(struct host_item){ITEM_RECORD, .event = event, .record = ++event->queued});
+    return 0;
+}
+
+static int host_event_seconds(struct erg_backend *backend, double *seconds, struct erg_event *from,
+                              struct erg_event *to, struct erg_error *err)
+{
+    (void)backend;
+    (void)err;
+    *seconds = 1e-9 * (double)(to->time_ns - from->time_ns);
     return 0;
 }
 
@@ -350,6 +363,7 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
         .event_new = host_event_new,
         .event_free = host_event_free,
         .event_record = host_event_record,
+        .event_seconds = host_event_seconds,
         .event_wait = host_event_wait,
         .scratch_bytes = host_scratch_bytes,
         .launch = host_launch,
@@ -359,8 +373,7 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
         .count = host_count,
     };
     struct erg_peers *peers = NULL;
-    if (options->rendezvous &&
-        erg_peers_open(&peers, options->rendezvous, MEETING_S, err) != 0)
+    if (options->rendezvous && erg_peers_open(&peers, options->rendezvous, MEETING_S, err) != 0)
         return -1;
     struct host *host = erg_xcalloc(1, sizeof *host);
     host->backend = (struct erg_backend){

@@ -136,12 +136,12 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     optimizer->gathered = erg_xcalloc(buckets, sizeof *optimizer->gathered);
     list_counted(&optimizer->counted, optimizer->weights, options->spans);
     int result = backend->table->stream_new(backend, &optimizer->stream, err) ||
-                         backend->table->event_new(backend, &optimizer->reached, err) ||
+                         backend->table->event_new(backend, &optimizer->reached, false, err) ||
                          take_memory(optimizer, err)
                      ? -1
                      : 0;
     for (size_t i = 0; i < buckets && result == 0; i++)
-        result = backend->table->event_new(backend, &optimizer->gathered[i], err);
+        result = backend->table->event_new(backend, &optimizer->gathered[i], false, err);
     if (result == 0)
         result = backend->table->fill(backend, optimizer->state, 0, state_bytes(optimizer->weights),
                                       options->stream, err);

@@ -134,8 +134,8 @@ static int open_end(struct erg_passes *passes, struct channel_end *end, struct e
     if (!group)
         return 0;
     return backend->table->stream_new(backend, &end->stream, err) ||
-                   backend->table->event_new(backend, &end->moved[0], err) ||
-                   backend->table->event_new(backend, &end->moved[1], err)
+                   backend->table->event_new(backend, &end->moved[0], false, err) ||
+                   backend->table->event_new(backend, &end->moved[1], false, err)
                ? -1
                : 0;
 }
@@ -189,7 +189,7 @@ int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *op
     passes->message = erg_stage_message(options->stage);
     passes->pass_of =
         erg_xcalloc(pipeline->chunks * pipeline->microbatches, sizeof *passes->pass_of);
-    if (options->backend->table->event_new(options->backend, &passes->reached, err) ||
+    if (options->backend->table->event_new(options->backend, &passes->reached, false, err) ||
         open_end(passes, &passes->input, groups->forward_from, err) ||
         open_end(passes, &passes->output, groups->forward_to, err) ||
         open_end(passes, &passes->d_output, groups->backward_from, err) ||

@@ -116,7 +116,7 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
             erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
     if (result == 0)
         result = erg_trainer_copy(trainer, erg_optimizer_state(trainer->optimizer), state,
-                      weights->state * sizeof *state, err) ||
+                                  weights->state * sizeof *state, err) ||
                          erg_trainer_wait(trainer, err)
                      ? -1
                      : 0;
@@ -142,12 +142,10 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
     if (result == 0) {
         trainer->weights = erg_stage_weights(trainer->stage);
         erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-        struct erg_passes_options passes = {backend,
-                                            trainer->stage,
-                                            &trainer->list,
-                                            &trainer->ranks.groups,
-                                            trainer->stream,
-                                            erg_watchdog_finished(trainer->watchdog)};
+        struct erg_passes_options passes = {
+            backend,         trainer->stage,
+            &trainer->list,  &trainer->ranks.groups,
+            trainer->stream, erg_watchdog_finished(trainer->watchdog)};
         struct erg_optimizer_options optimizer = {backend,
                                                   trainer->stage,
                                                   &trainer->spans,
@@ -183,8 +181,7 @@ static int open_data(struct erg_trainer *trainer, struct erg_error *err)
                : 0;
 }
 
-static void describe(const void *context, int rank, size_t instruction, char *text,
-                     size_t capacity)
+static void describe(const void *context, int rank, size_t instruction, char *text, size_t capacity)
 {
     const struct erg_trainer *trainer = context;
     const struct erg_layout *layout = &trainer->job->layout;
@@ -218,8 +215,8 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
                         "learned",
                         trainer->job->path, layout->microbatch, layout->tensor);
     return backend->table->stream_new(backend, &trainer->stream, err) ||
-                   open_watchdog(trainer, err) || place(trainer, &options, err) || open_data(trainer, err) ||
-                   set_weights(trainer, err) || warm_up(trainer, err)
+                   open_watchdog(trainer, err) || place(trainer, &options, err) ||
+                   open_data(trainer, err) || set_weights(trainer, err) || warm_up(trainer, err)
                ? -1
                : 0;
 }

@@ -28,8 +28,8 @@ static int read_batch(struct erg_trainer *trainer, struct erg_batches *batches,
 static void read_ahead(struct erg_trainer *trainer)
 {
     trainer->has_read = true;
-    trainer->read_result = read_batch(trainer, &trainer->batches, &trainer->read[trainer->turn],
-                                      &trainer->read_error);
+    trainer->read_result =
+        read_batch(trainer, &trainer->batches, &trainer->read[trainer->turn], &trainer->read_error);
 }
 
 /* World call: the batch of this step. All ranks know of those read ahead whether one has failed. */

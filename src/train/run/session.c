@@ -17,8 +17,8 @@ const char *const erg_train_type_names[] = {"bfloat16", "float32", NULL};
 static int open_ranks(struct erg_train *train, struct erg_error *err)
 {
     enum { MEETING_S = 300 };
-    struct erg_backend_options wanted = {(enum erg_backend_kind)train->options.device,
-                                         train->options.type == ERG_TRAIN_FLOAT32, 0, NULL};
+    struct erg_backend_options wanted = {.kind = (enum erg_backend_kind)train->options.device,
+                                         .float32 = train->options.type == ERG_TRAIN_FLOAT32};
     if (erg_launch_environment_read(&train->env, err) != 0)
         return -1;
     erg_job_report_open(&train->report, erg_train_tells(train) ? erg_launch_job_folder() : NULL);
@@ -27,6 +27,7 @@ static int open_ranks(struct erg_train *train, struct erg_error *err)
         return -1;
     wanted.local_rank = train->env.local_rank;
     wanted.rendezvous = train->rendezvous;
+    wanted.deterministic = train->job->training && train->job->training->deterministic;
     return erg_backend_open(&train->backend, &wanted, err);
 }
 
