@@ -53,6 +53,7 @@ struct erg_training {
     bool sequence_parallel; /* norms and the stream on each tensor rank's share of the tokens */
     double clip;            /* the norm that gradients are clipped to; 0: they are not */
     int log_every;
+    int trace_every; /* steps of which the timeline is kept; 0: none */
     struct erg_training_checkpoint {
         int every;      /* steps; 0: at the end alone */
         double minutes; /* since the one before; 0: it does not matter */

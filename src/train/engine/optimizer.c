@@ -196,6 +196,24 @@ static int follow(struct erg_optimizer *optimizer, struct erg_stream *stream,
                : 0;
 }
 
+/* A piece of a step on the timeline. */
+static int begin_span(struct erg_optimizer *optimizer, enum erg_lane lane, enum erg_span_kind kind,
+                      struct erg_error *err)
+{
+    const struct erg_timeline_span span = {
+        .lane = lane, .kind = kind, .chunk = -1, .microbatch = -1};
+    struct erg_stream *stream =
+        lane == ERG_LANE_COMPUTE ? optimizer->options.stream : optimizer->stream;
+    return erg_timeline_begin(optimizer->options.timeline, &span, stream, err);
+}
+
+static int end_span(struct erg_optimizer *optimizer, enum erg_lane lane, struct erg_error *err)
+{
+    struct erg_stream *stream =
+        lane == ERG_LANE_COMPUTE ? optimizer->options.stream : optimizer->stream;
+    return erg_timeline_end(optimizer->options.timeline, lane, stream, err);
+}
+
 /* ---- gradients ---- */
 
 static int sum(struct erg_optimizer *optimizer, struct erg_group *group,
@@ -259,10 +277,11 @@ static int sum_bucket(void *context, size_t index, struct erg_error *err)
     const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[index];
     float *gradients = erg_stage_gradients(optimizer->options.stage);
     return follow(optimizer, optimizer->stream, optimizer->options.stream, err) ||
+                   begin_span(optimizer, ERG_LANE_WEIGHTS, ERG_SPAN_SUM, err) ||
                    sum_over_tensor(optimizer, bucket, err) ||
                    sum(optimizer, optimizer->options.groups->zero, ERG_EXCHANGE_REDUCE_SCATTER,
                        gradients + bucket->offset, gradients + bucket->share, bucket->part, err) ||
-                   sum_tied(optimizer, bucket, err)
+                   sum_tied(optimizer, bucket, err) || end_span(optimizer, ERG_LANE_WEIGHTS, err)
                ? -1
                : 0;
 }
@@ -312,7 +331,8 @@ static int gather(struct erg_optimizer *optimizer, struct erg_error *err)
     struct erg_group *zero = optimizer->options.groups->zero;
     if (!zero)
         return 0;
-    if (follow(optimizer, optimizer->stream, optimizer->options.stream, err) != 0)
+    if (follow(optimizer, optimizer->stream, optimizer->options.stream, err) ||
+        begin_span(optimizer, ERG_LANE_WEIGHTS, ERG_SPAN_GATHER, err))
         return -1;
     for (size_t i = optimizer->weights->buckets.count; i > 0; i--) {
         const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[i - 1];
@@ -324,7 +344,13 @@ static int gather(struct erg_optimizer *optimizer, struct erg_error *err)
                                          err))
             return -1;
     }
-    return 0;
+    return end_span(optimizer, ERG_LANE_WEIGHTS, err);
+}
+
+int erg_optimizer_wait(struct erg_optimizer *optimizer, struct erg_error *err)
+{
+    struct erg_backend *backend = optimizer->options.backend;
+    return backend->table->stream_wait(backend, optimizer->stream, err);
 }
 
 static int await_bucket(void *context, size_t bucket, struct erg_error *err)
@@ -393,12 +419,12 @@ int erg_optimizer_update(struct erg_optimizer *optimizer, const struct erg_ops_u
 {
     struct erg_backend *backend = optimizer->options.backend;
     optimizer->of_host.update = *update;
-    if (follow(optimizer, optimizer->options.stream, optimizer->stream, err) ||
+    if (begin_span(optimizer, ERG_LANE_COMPUTE, ERG_SPAN_UPDATE, err) ||
         backend->table->copy(backend, &optimizer->scalars->update, &optimizer->of_host.update,
                              sizeof *update, optimizer->options.stream, err))
         return -1;
     for (size_t i = 0; i < optimizer->weights->count; i++)
         if (update_part(optimizer, &optimizer->weights->items[i], err) != 0)
             return -1;
-    return gather(optimizer, err);
+    return end_span(optimizer, ERG_LANE_COMPUTE, err) || gather(optimizer, err) ? -1 : 0;
 }

@@ -15,6 +15,7 @@
 
 #include "decoder/decoder_stage.h"
 #include "train/engine/ranks.h"
+#include "train/engine/timeline.h"
 
 struct erg_optimizer_options {
     struct erg_backend *backend;
@@ -23,6 +24,7 @@ struct erg_optimizer_options {
     const struct erg_rank_groups *groups;
     bool sequence_parallel;
     struct erg_stream *stream; /* of the passes; all outlive it */
+    struct erg_timeline *timeline;
 };
 
 /* What a step's gradients are, in memory of the device. */
@@ -52,8 +54,11 @@ struct erg_stage_listener erg_optimizer_adds(struct erg_optimizer *optimizer);
  * counted by one rank. Waits for the passes. */
 int erg_optimizer_squares(struct erg_optimizer *optimizer, double *squares, struct erg_error *err);
 
-/* Queues the update and what gathers the weights. */
+/* Queues the update, after erg_optimizer_squares(), and what gathers the weights. */
 int erg_optimizer_update(struct erg_optimizer *optimizer, const struct erg_ops_update *update,
                          struct erg_error *err);
+
+/* Waits until the weights have been gathered. */
+int erg_optimizer_wait(struct erg_optimizer *optimizer, struct erg_error *err);
 
 #endif

@@ -109,6 +109,7 @@ struct erg_stage_room erg_pass_list_room(const struct erg_pass_list *list, const
 
 /* One end of a channel: its group, its stream, and the buffers that take turns. */
 struct channel_end {
+    enum erg_lane lane;
     struct erg_group *group;
     struct erg_stream *stream;
     void *buffers[2];
@@ -126,10 +127,11 @@ struct erg_passes {
     size_t bytes;
 };
 
-static int open_end(struct erg_passes *passes, struct channel_end *end, struct erg_group *group,
-                    struct erg_error *err)
+static int open_end(struct erg_passes *passes, struct channel_end *end, enum erg_lane lane,
+                    struct erg_group *group, struct erg_error *err)
 {
     struct erg_backend *backend = passes->options.backend;
+    end->lane = lane;
     end->group = group;
     if (!group)
         return 0;
@@ -190,10 +192,11 @@ int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *op
     passes->pass_of =
         erg_xcalloc(pipeline->chunks * pipeline->microbatches, sizeof *passes->pass_of);
     if (options->backend->table->event_new(options->backend, &passes->reached, false, err) ||
-        open_end(passes, &passes->input, groups->forward_from, err) ||
-        open_end(passes, &passes->output, groups->forward_to, err) ||
-        open_end(passes, &passes->d_output, groups->backward_from, err) ||
-        open_end(passes, &passes->d_input, groups->backward_to, err) || take_buffers(passes, err)) {
+        open_end(passes, &passes->input, ERG_LANE_INPUT, groups->forward_from, err) ||
+        open_end(passes, &passes->output, ERG_LANE_OUTPUT, groups->forward_to, err) ||
+        open_end(passes, &passes->d_output, ERG_LANE_D_OUTPUT, groups->backward_from, err) ||
+        open_end(passes, &passes->d_input, ERG_LANE_D_INPUT, groups->backward_to, err) ||
+        take_buffers(passes, err)) {
         erg_passes_close(passes);
         return -1;
     }
@@ -240,9 +243,14 @@ static int exchange(struct erg_passes *passes, struct channel_end *end, enum erg
 {
     struct erg_backend *backend = passes->options.backend;
     struct erg_exchange message = {kind, false, passes->message, memory, memory};
+    struct erg_timeline *timeline = passes->options.timeline;
+    const struct erg_timeline_span span = {
+        .lane = end->lane, .kind = ERG_SPAN_MESSAGE, .chunk = -1, .microbatch = -1};
     size_t turn = kind == ERG_EXCHANGE_SEND ? end->turn : 0;
     return follow(passes, end->stream, err) ||
+                   erg_timeline_begin(timeline, &span, end->stream, err) ||
                    backend->table->exchange(backend, end->group, &message, end->stream, err) ||
+                   erg_timeline_end(timeline, end->lane, end->stream, err) ||
                    backend->table->event_record(backend, end->moved[turn], end->stream, err)
                ? -1
                : 0;
@@ -296,6 +304,24 @@ static int receive_gradient(struct erg_passes *passes, size_t from, struct erg_e
 
 /* ---- a step ---- */
 
+/* A pass on the timeline. */
+static int begin_pass(struct erg_passes *passes, const struct erg_instruction *item,
+                      struct erg_error *err)
+{
+    const struct erg_timeline_span span = {
+        .lane = ERG_LANE_COMPUTE,
+        .kind = item->direction == ERG_FORWARD ? ERG_SPAN_FORWARD : ERG_SPAN_BACKWARD,
+        .chunk = (int32_t)item->chunk,
+        .microbatch = (int32_t)item->microbatch};
+    return erg_timeline_begin(passes->options.timeline, &span, passes->options.stream, err);
+}
+
+static int end_pass(struct erg_passes *passes, struct erg_error *err)
+{
+    return erg_timeline_end(passes->options.timeline, ERG_LANE_COMPUTE, passes->options.stream,
+                            err);
+}
+
 static int run_forward(struct erg_passes *passes, size_t index,
                        const struct erg_stage_tokens *tokens,
                        const struct erg_stage_listener *reads, struct erg_error *err)
@@ -312,8 +338,10 @@ static int run_forward(struct erg_passes *passes, size_t index,
     }
     if (sends(list, item) && next_buffer(passes, &passes->output, &output, err) != 0)
         return -1;
-    if (erg_stage_forward(stage, *pass_of(passes, item), &tokens[item->microbatch], output,
-                          item->microbatch == 0 ? reads : NULL, passes->options.stream, err))
+    if (begin_pass(passes, item, err) ||
+        erg_stage_forward(stage, *pass_of(passes, item), &tokens[item->microbatch], output,
+                          item->microbatch == 0 ? reads : NULL, passes->options.stream, err) ||
+        end_pass(passes, err))
         return -1;
     return output ? exchange(passes, &passes->output, ERG_EXCHANGE_SEND, output, err) : 0;
 }
@@ -333,8 +361,10 @@ static int run_backward(struct erg_passes *passes, size_t index,
     }
     if (sends(list, item) && next_buffer(passes, &passes->d_input, &d_input, err) != 0)
         return -1;
-    if (erg_stage_backward(passes->options.stage, *pass_of(passes, item), &tokens[item->microbatch],
-                           d_output, d_input, last ? adds : NULL, passes->options.stream, err))
+    if (begin_pass(passes, item, err) ||
+        erg_stage_backward(passes->options.stage, *pass_of(passes, item), &tokens[item->microbatch],
+                           d_output, d_input, last ? adds : NULL, passes->options.stream, err) ||
+        end_pass(passes, err))
         return -1;
     if (d_input && exchange(passes, &passes->d_input, ERG_EXCHANGE_SEND, d_input, err) != 0)
         return -1;

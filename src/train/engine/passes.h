@@ -13,6 +13,7 @@
 #include "decoder/decoder_stage.h"
 #include "iteration/iteration.h"
 #include "train/engine/ranks.h"
+#include "train/engine/timeline.h"
 
 /* Instructions of one stage. */
 struct erg_pass_list {
@@ -37,6 +38,7 @@ struct erg_passes_options {
     const struct erg_pass_list *list;
     const struct erg_rank_groups *groups;
     struct erg_stream *stream; /* of the passes; all outlive it */
+    struct erg_timeline *timeline;
     uint64_t *finished; /* counts instructions that were finished, where the device says so */
 };
 

@@ -142,16 +142,20 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
     if (result == 0) {
         trainer->weights = erg_stage_weights(trainer->stage);
         erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-        struct erg_passes_options passes = {
-            backend,         trainer->stage,
-            &trainer->list,  &trainer->ranks.groups,
-            trainer->stream, erg_watchdog_finished(trainer->watchdog)};
+        struct erg_passes_options passes = {backend,
+                                            trainer->stage,
+                                            &trainer->list,
+                                            &trainer->ranks.groups,
+                                            trainer->stream,
+                                            &trainer->timeline,
+                                            erg_watchdog_finished(trainer->watchdog)};
         struct erg_optimizer_options optimizer = {backend,
                                                   trainer->stage,
                                                   &trainer->spans,
                                                   &trainer->ranks.groups,
                                                   options->sequence_parallel,
-                                                  trainer->stream};
+                                                  trainer->stream,
+                                                  &trainer->timeline};
         result = erg_passes_open(&trainer->passes, &passes, err) ||
                          erg_optimizer_open(&trainer->optimizer, &optimizer, err) ||
                          make_inputs(trainer, err)
@@ -214,6 +218,7 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
                         "tensor ranks; expected that one divides the other where positions are "
                         "learned",
                         trainer->job->path, layout->microbatch, layout->tensor);
+    erg_timeline_init(&trainer->timeline, backend);
     return backend->table->stream_new(backend, &trainer->stream, err) ||
                    open_watchdog(trainer, err) || place(trainer, &options, err) ||
                    open_data(trainer, err) || set_weights(trainer, err) || warm_up(trainer, err)
@@ -285,6 +290,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_stage_close(trainer->stage);
     erg_ranks_release(&trainer->ranks, backend);
     erg_pass_list_release(&trainer->list);
+    erg_timeline_release(&trainer->timeline);
     backend->table->stream_free(backend, trainer->stream);
     free(trainer->chunks);
     free(trainer->microbatches);
@@ -308,6 +314,11 @@ uint64_t erg_trainer_updates(const struct erg_trainer *trainer)
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer)
 {
     return trainer->tokens;
+}
+
+const struct erg_ranks *erg_trainer_ranks(const struct erg_trainer *trainer)
+{
+    return &trainer->ranks;
 }
 
 size_t erg_trainer_bytes(const struct erg_trainer *trainer)

@@ -19,6 +19,8 @@
 
 #include "device/backend.h"
 #include "job/job.h"
+#include "train/engine/ranks.h"
+#include "train/engine/timeline.h"
 
 struct erg_trainer;
 
@@ -71,6 +73,15 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
                      struct erg_error *err);
 
 /*
+ * World calls: the next step notes when its pieces run (engine/timeline.h); and what they were,
+ * after that step: *spans [*count] of this rank, to be freed, from one moment on all ranks. Both
+ * wait.
+ */
+int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err);
+int erg_trainer_trace_end(struct erg_trainer *trainer, struct erg_timeline_span **spans,
+                          size_t *count, struct erg_error *err);
+
+/*
  * World call: *loss, the mean over the targets that count in the first `batches` batches of the
  * job's key `train.validation`, in the order of its files. The job has that key. Passes go forward
  * alone, in microbatches as in a step; nothing of the training changes.
@@ -104,6 +115,8 @@ uint64_t erg_trainer_checkpoint(const struct erg_trainer *trainer);
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer);
 uint64_t erg_trainer_updates(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
+
+const struct erg_ranks *erg_trainer_ranks(const struct erg_trainer *trainer);
 
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);

@@ -40,6 +40,7 @@ struct erg_trainer {
     struct erg_batches validation; /* empty: there is none */
     uint64_t validation_batches;
     struct erg_stream *stream;
+    struct erg_timeline timeline;
     struct erg_learning_rate rate;
     uint64_t steps, updates, samples, tokens;
     bool in_step; /* or one has failed on its way */

@@ -193,6 +193,24 @@ static int update(struct erg_trainer *trainer, const struct rank_report *report,
     return 0;
 }
 
+int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err)
+{
+    enum { PATIENCE_S = 600 };
+    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
+    if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err) ||
+        (rendezvous && erg_rendezvous_barrier(rendezvous, PATIENCE_S, err)))
+        return -1;
+    return erg_timeline_start(&trainer->timeline, trainer->stream, err);
+}
+
+int erg_trainer_trace_end(struct erg_trainer *trainer, struct erg_timeline_span **spans,
+                          size_t *count, struct erg_error *err)
+{
+    if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err))
+        return -1;
+    return erg_timeline_stop(&trainer->timeline, spans, count, err);
+}
+
 bool erg_trainer_is_whole(const struct erg_trainer *trainer)
 {
     return !trainer->in_step;

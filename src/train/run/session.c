@@ -166,6 +166,10 @@ static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct er
     struct erg_rank_numbers own, *all = erg_xcalloc((size_t)train->env.world, sizeof *all);
     erg_rank_meter_take(&train->meter, &own);
     own.memory_bytes = (double)train->stats.memory_bytes;
+    if (train->traced && train->traced == erg_trainer_steps(train->trainer)) {
+        own.bubble_s = train->bubble_s;
+        own.exposed_s[ERG_EXPOSED_GRADIENTS] = train->gradients_s;
+    }
     *all = own;
     if (train->rendezvous &&
         erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all, PATIENCE_S, err) != 0) {
@@ -251,8 +255,12 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
                         (unsigned long long)train->stats.step);
     if (begin(train, err) != 0)
         return -1;
+    bool traces = erg_train_traces(train, erg_trainer_steps(train->trainer) + 1);
+    if (traces && erg_trainer_trace_begin(train->trainer, err) != 0)
+        return erg_train_explain(train, err);
     int64_t start_ns = erg_now_ns();
-    if (erg_trainer_step(train->trainer, wish(train), &step, err) != 0)
+    if (erg_trainer_step(train->trainer, wish(train), &step, err) != 0 ||
+        (traces && erg_train_trace(train, step.step, err) != 0))
         return erg_train_explain(train, err);
     erg_train_note_written(train);
     train->stats.step_s = erg_train_seconds_since(start_ns);

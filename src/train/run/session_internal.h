@@ -35,6 +35,8 @@ struct erg_train {
     bool begun;
     struct erg_rank_meter meter;
     struct erg_run_log log; /* at rank 0, which writes it for all */
+    uint64_t traced;        /* the step of the latest trace, and what this rank waited for in it */
+    double bubble_s, gradients_s;
 };
 
 static inline bool erg_train_tells(const struct erg_train *train)
@@ -52,6 +54,10 @@ static inline double erg_train_seconds_since(int64_t start_ns)
 void erg_train_save(struct erg_train *train, bool waits);
 /* What was written meanwhile is there: how long that took is known. */
 void erg_train_note_written(struct erg_train *train);
+/* Whether a step's timeline is kept; world call, after that step. */
+bool erg_train_traces(const struct erg_train *train, uint64_t step);
+int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err);
+
 /* A step has failed: what this rank says of it, after a checkpoint where nothing is lost. -1. */
 int erg_train_explain(struct erg_train *train, struct erg_error *err);
 

@@ -1,0 +1,124 @@
+/* The timeline of a step over all ranks, as a Chrome trace. */
+#include "train/run/session_internal.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "io/trace.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank brings. */
+struct rank_spans {
+    uint64_t count;
+    int32_t stage, data, context, tensor;
+};
+
+static void add_span(struct erg_trace *trace, int rank, const struct erg_timeline_span *span)
+{
+    struct erg_text name = {0};
+    struct erg_trace_arg args[] = {{"microbatch", NULL, span->microbatch},
+                                   {"chunk", NULL, span->chunk}};
+    const char *kind = erg_span_name((enum erg_span_kind)span->kind);
+    if (span->microbatch >= 0)
+        erg_text_printf(&name, "%s %d", kind, span->microbatch);
+    else
+        erg_text_add(&name, kind);
+    erg_trace_span(trace, rank, span->lane, name.data, kind, span->begin_s,
+                   span->end_s - span->begin_s, args, span->microbatch >= 0 ? 2 : 0);
+    erg_text_release(&name);
+}
+
+static void add_rank(struct erg_trace *trace, int rank, const struct rank_spans *about,
+                     const struct erg_timeline_span *spans)
+{
+    struct erg_text name = {0};
+    bool used[ERG_LANES] = {false};
+    erg_text_printf(&name, "rank %d: stage %d, data %d, context %d, tensor %d", rank, about->stage,
+                    about->data, about->context, about->tensor);
+    erg_trace_name_process(trace, rank, name.data);
+    for (uint64_t i = 0; i < about->count; i++) {
+        used[spans[i].lane] = true;
+        add_span(trace, rank, &spans[i]);
+    }
+    for (int lane = 0; lane < ERG_LANES; lane++)
+        if (used[lane])
+            erg_trace_name_thread(trace, rank, lane, erg_lane_name((enum erg_lane)lane));
+    erg_text_release(&name);
+}
+
+/* A trace that cannot be written is a warning, as a page is. */
+static void write_trace(const struct erg_train *train, uint64_t step,
+                        const struct rank_spans *ranks, const struct erg_timeline_span *spans,
+                        size_t most)
+{
+    struct erg_text path = {0};
+    struct erg_error err;
+    struct erg_trace *trace = erg_trace_new();
+    for (int rank = 0; rank < train->env.world; rank++)
+        add_rank(trace, rank, &ranks[rank], spans + (size_t)rank * most);
+    erg_text_printf(&path, "%s/trace-%08" PRIu64 ".json", train->folder, step);
+    if (erg_trace_write(trace, path.data, &err) != 0)
+        erg_log(ERG_LOG_WARNING, "%s", err.message);
+    erg_trace_free(trace);
+    erg_text_release(&path);
+}
+
+/* World call: the spans of all ranks, [world, *most], to be freed. */
+static int gather(const struct erg_train *train, const struct rank_spans *own,
+                  const struct erg_timeline_span *spans, struct rank_spans *ranks,
+                  struct erg_timeline_span **all, size_t *most, struct erg_error *err)
+{
+    enum { PATIENCE_S = 600 };
+    size_t world = (size_t)train->env.world;
+    *most = own->count;
+    *ranks = *own;
+    if (train->rendezvous &&
+        erg_rendezvous_all_gather(train->rendezvous, own, sizeof *own, ranks, PATIENCE_S, err))
+        return -1;
+    for (size_t i = 0; i < world; i++)
+        *most = ranks[i].count > *most ? ranks[i].count : *most;
+    size_t bytes = *most * sizeof **all;
+    struct erg_timeline_span *padded = erg_xcalloc(*most + 1, sizeof *padded);
+    *all = erg_xcalloc(world * *most + 1, sizeof **all);
+    memcpy(padded, spans, own->count * sizeof *spans);
+    int result = 0;
+    if (train->rendezvous)
+        result = erg_rendezvous_all_gather(train->rendezvous, padded, bytes, *all, PATIENCE_S, err);
+    else
+        memcpy(*all, padded, bytes);
+    free(padded);
+    return result;
+}
+
+bool erg_train_traces(const struct erg_train *train, uint64_t step)
+{
+    uint64_t every = (uint64_t)train->job->training->trace_every;
+    return every && step % every == 0;
+}
+
+int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err)
+{
+    struct erg_timeline_span *spans = NULL, *all = NULL;
+    size_t count = 0, most = 0;
+    int result = erg_trainer_trace_end(train->trainer, &spans, &count, err);
+    struct rank_spans own = {.count = count};
+    struct rank_spans *ranks = erg_xcalloc((size_t)train->env.world, sizeof *ranks);
+    if (result == 0) {
+        const struct erg_ranks *place = erg_trainer_ranks(train->trainer);
+        own.stage = (int32_t)place->stage;
+        own.data = (int32_t)place->data;
+        own.context = (int32_t)place->context;
+        own.tensor = (int32_t)place->tensor;
+        erg_timeline_waits(spans, count, &train->bubble_s, &train->gradients_s);
+        train->traced = step;
+        result = gather(train, &own, spans, ranks, &all, &most, err);
+    }
+    if (result == 0 && erg_train_tells(train) && train->folder)
+        write_trace(train, step, ranks, all, most);
+    free(ranks);
+    free(all);
+    free(spans);
+    return result;
+}
