@@ -1,6 +1,7 @@
 /* Notes when the pieces of a step begin and end. */
 #include "train/engine/timeline.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #include <assert.h>
@@ -47,7 +48,11 @@ int erg_timeline_start(struct erg_timeline *timeline, struct erg_stream *stream,
         return -1;
     timeline->runs = true;
     timeline->count = 0;
-    return backend->table->event_record(backend, timeline->origin, stream, err);
+    if (backend->table->event_record(backend, timeline->origin, stream, err) ||
+        backend->table->stream_wait(backend, stream, err))
+        return -1;
+    timeline->origin_ns = erg_now_ns();
+    return 0;
 }
 
 /* Room for one more, with its events. */

@@ -1,7 +1,7 @@
 /*
  * Timeline: when the pieces of one step ran on a rank's device, by timed events on its streams.
  *
- * Times are seconds since the timeline was started, which all ranks do at one moment.
+ * Times are seconds since the timeline was started, which all ranks do at about one moment.
  */
 #ifndef ERG_TRAIN_ENGINE_TIMELINE_H
 #define ERG_TRAIN_ENGINE_TIMELINE_H
@@ -41,6 +41,7 @@ struct erg_timeline {
     struct erg_backend *backend;
     bool runs;
     struct erg_event *origin;
+    int64_t origin_ns; /* when that happened, by erg_now_ns() */
     struct {
         struct erg_timed_span {
             struct erg_timeline_span span;
@@ -54,7 +55,7 @@ struct erg_timeline {
 void erg_timeline_init(struct erg_timeline *timeline, struct erg_backend *backend);
 void erg_timeline_release(struct erg_timeline *timeline);
 
-/* From now on pieces are noted. */
+/* From now on pieces are noted. Waits for the stream. */
 int erg_timeline_start(struct erg_timeline *timeline, struct erg_stream *stream,
                        struct erg_error *err);
 

@@ -74,12 +74,12 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
 
 /*
  * World calls: the next step notes when its pieces run (engine/timeline.h); and what they were,
- * after that step: *spans [*count] of this rank, to be freed, from one moment on all ranks. Both
- * wait.
+ * after that step: *spans [*count] of this rank, to be freed, since *origin_ns by erg_now_ns().
+ * Both wait.
  */
 int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err);
 int erg_trainer_trace_end(struct erg_trainer *trainer, struct erg_timeline_span **spans,
-                          size_t *count, struct erg_error *err);
+                          size_t *count, int64_t *origin_ns, struct erg_error *err);
 
 /*
  * World call: *loss, the mean over the targets that count in the first `batches` batches of the

@@ -204,8 +204,9 @@ int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err)
 }
 
 int erg_trainer_trace_end(struct erg_trainer *trainer, struct erg_timeline_span **spans,
-                          size_t *count, struct erg_error *err)
+                          size_t *count, int64_t *origin_ns, struct erg_error *err)
 {
+    *origin_ns = trainer->timeline.origin_ns;
     if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err))
         return -1;
     return erg_timeline_stop(&trainer->timeline, spans, count, err);

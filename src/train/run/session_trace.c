@@ -12,10 +12,13 @@
 /* What a rank brings. */
 struct rank_spans {
     uint64_t count;
+    int64_t origin_ns;
+    char machine[ERG_LAUNCH_MACHINE_BYTES];
     int32_t stage, data, context, tensor;
 };
 
-static void add_span(struct erg_trace *trace, int rank, const struct erg_timeline_span *span)
+static void add_span(struct erg_trace *trace, int rank, double shift_s,
+                     const struct erg_timeline_span *span)
 {
     struct erg_text name = {0};
     struct erg_trace_arg args[] = {{"microbatch", NULL, span->microbatch},
@@ -25,13 +28,23 @@ static void add_span(struct erg_trace *trace, int rank, const struct erg_timelin
         erg_text_printf(&name, "%s %d", kind, span->microbatch);
     else
         erg_text_add(&name, kind);
-    erg_trace_span(trace, rank, span->lane, name.data, kind, span->begin_s,
+    erg_trace_span(trace, rank, span->lane, name.data, kind, shift_s + span->begin_s,
                    span->end_s - span->begin_s, args, span->microbatch >= 0 ? 2 : 0);
     erg_text_release(&name);
 }
 
-static void add_rank(struct erg_trace *trace, int rank, const struct rank_spans *about,
-                     const struct erg_timeline_span *spans)
+/* Ranks begin at about one moment; on one machine their clock says by how much they differ. */
+static double shift_of(const struct rank_spans *ranks, int world, int rank)
+{
+    int64_t first_ns = ranks[rank].origin_ns;
+    for (int i = 0; i < world; i++)
+        if (strcmp(ranks[i].machine, ranks[rank].machine) == 0 && ranks[i].origin_ns < first_ns)
+            first_ns = ranks[i].origin_ns;
+    return 1e-9 * (double)(ranks[rank].origin_ns - first_ns);
+}
+
+static void add_rank(struct erg_trace *trace, int rank, double shift_s,
+                     const struct rank_spans *about, const struct erg_timeline_span *spans)
 {
     struct erg_text name = {0};
     bool used[ERG_LANES] = {false};
@@ -40,7 +53,7 @@ static void add_rank(struct erg_trace *trace, int rank, const struct rank_spans 
     erg_trace_name_process(trace, rank, name.data);
     for (uint64_t i = 0; i < about->count; i++) {
         used[spans[i].lane] = true;
-        add_span(trace, rank, &spans[i]);
+        add_span(trace, rank, shift_s, &spans[i]);
     }
     for (int lane = 0; lane < ERG_LANES; lane++)
         if (used[lane])
@@ -57,7 +70,8 @@ static void write_trace(const struct erg_train *train, uint64_t step,
     struct erg_error err;
     struct erg_trace *trace = erg_trace_new();
     for (int rank = 0; rank < train->env.world; rank++)
-        add_rank(trace, rank, &ranks[rank], spans + (size_t)rank * most);
+        add_rank(trace, rank, shift_of(ranks, train->env.world, rank), &ranks[rank],
+                 spans + (size_t)rank * most);
     erg_text_printf(&path, "%s/trace-%08" PRIu64 ".json", train->folder, step);
     if (erg_trace_write(trace, path.data, &err) != 0)
         erg_log(ERG_LOG_WARNING, "%s", err.message);
@@ -102,8 +116,10 @@ int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *er
 {
     struct erg_timeline_span *spans = NULL, *all = NULL;
     size_t count = 0, most = 0;
-    int result = erg_trainer_trace_end(train->trainer, &spans, &count, err);
-    struct rank_spans own = {.count = count};
+    int64_t origin_ns = 0;
+    int result = erg_trainer_trace_end(train->trainer, &spans, &count, &origin_ns, err);
+    struct rank_spans own = {.count = count, .origin_ns = origin_ns};
+    erg_launch_machine(own.machine);
     struct rank_spans *ranks = erg_xcalloc((size_t)train->env.world, sizeof *ranks);
     if (result == 0) {
         const struct erg_ranks *place = erg_trainer_ranks(train->trainer);
