@@ -22,36 +22,10 @@
 #ifndef ERG_DECODER_WEIGHTS_H
 #define ERG_DECODER_WEIGHTS_H
 
-#include "model/model.h"
+#include "layout/memory/static_weights.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-enum erg_tensor {
-    /* Of a layer. */
-    ERG_TENSOR_NORM_A,
-    ERG_TENSOR_NORM_A_BIAS,
-    ERG_TENSOR_QKV,
-    ERG_TENSOR_QKV_BIAS,
-    ERG_TENSOR_Q_NORM,
-    ERG_TENSOR_K_NORM,
-    ERG_TENSOR_PROJ,
-    ERG_TENSOR_PROJ_BIAS,
-    ERG_TENSOR_NORM_M,
-    ERG_TENSOR_NORM_M_BIAS,
-    ERG_TENSOR_FC1,
-    ERG_TENSOR_FC1_BIAS,
-    ERG_TENSOR_FC2,
-    ERG_TENSOR_FC2_BIAS,
-    ERG_LAYER_TENSORS,
-    /* Outside the layers. */
-    ERG_TENSOR_EMBEDDING = ERG_LAYER_TENSORS,
-    ERG_TENSOR_POSITIONS,
-    ERG_TENSOR_NORM_FINAL,
-    ERG_TENSOR_NORM_FINAL_BIAS,
-    ERG_TENSOR_HEAD,
-    ERG_TENSORS,
-};
 
 struct erg_weight {
     enum erg_tensor tensor;
@@ -63,14 +37,6 @@ struct erg_weight {
     size_t offset;        /* elements, from the first of all */
 };
 
-enum erg_bucket_kind {
-    ERG_BUCKET_HEAD,
-    ERG_BUCKET_LAYER,
-    ERG_BUCKET_HEAD_NORMS,
-    ERG_BUCKET_VECTORS,
-    ERG_BUCKET_EMBEDDING,
-};
-
 struct erg_weights {
     struct erg_weight *items; /* in the order of the model */
     size_t count, capacity;
@@ -79,9 +45,9 @@ struct erg_weights {
             enum erg_bucket_kind kind;
             long layer;              /* of the model; -1: of none */
             size_t offset, elements; /* of all weights */
-            size_t share, state;     /* where this rank's part begins: of all weights, of the state */
-            size_t part;             /* elements of that */
-        } * items; /* in the order in which a backward pass completes them */
+            size_t share, state; /* where this rank's part begins: of all weights, of the state */
+            size_t part;         /* elements of that */
+        } * items;               /* in the order in which a backward pass completes them */
         size_t count, capacity;
     } buckets;
     size_t elements; /* of all, with padding */

@@ -56,20 +56,21 @@ struct erg_stage {
     struct erg_layer_range *chunks; /* as in the options */
     const struct erg_model *model;
     struct erg_weights weights;
-    void *memory;
+    const struct erg_static_memory *buffers; /* while it is opened */
+    char *memory;
 
     size_t tokens, rows, sequence, hidden, ffn, fc1_width, heads, kv_heads, head_dim;
-    size_t qkv_row, attn_row, values_at;   /* where values begin in a row of qkv */
-    size_t words, valid_words, first_word; /* of this rank */
+    size_t qkv_row, attn_row, values_at;    /* where values begin in a row of qkv */
+    size_t words, valid_words, first_word;  /* of this rank */
     size_t layers, element, context, ranks; /* ranks: tensor */
 
     void *values;
     float *all_gradients;
-    struct erg_stage_layer *layer;     /* [layers], those of a chunk follow each other */
-    size_t *chunk_first;               /* [chunks]: its first layer in there */
+    struct erg_stage_layer *layer;      /* [layers], those of a chunk follow each other */
+    size_t *chunk_first;                /* [chunks]: its first layer in there */
     struct erg_stage_activations *sets; /* [room.passes] of first layers, [room.layers] of others */
-    struct erg_stage_head *head_sets;  /* [room.heads] */
-    struct erg_stage_pass *passes;     /* [room.inputs] */
+    struct erg_stage_head *head_sets;   /* [room.heads] */
+    struct erg_stage_pass *passes;      /* [room.inputs] */
     void *embedding, *positions, *norm_final, *norm_final_bias, *head;
     float *d_embedding, *d_positions, *d_norm_final, *d_norm_final_bias, *d_head;
 

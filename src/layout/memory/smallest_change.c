@@ -140,7 +140,11 @@ static int try_changes(struct change_search *search, const struct erg_layout *la
     bool fits;
     if (as_it_is ? try_layout(search, layout, &fits, err) : try_moves(search, layout, true, err))
         return -1;
-    for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found; i++) {
+    /* Of the static accounting layers move alone. */
+    const bool fixed = search->request->accounting == ERG_MEMORY_STATIC;
+    if (fixed && !as_it_is && !search->change->found)
+        return try_moves(search, layout, false, err);
+    for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found && !fixed; i++) {
         struct erg_layout tried = *layout;
         bool more = tries[i].solve || tries[i].recompute != now;
         tried.recompute = tries[i].recompute;
@@ -167,12 +171,13 @@ static double least_excess(const struct change_search *search, const struct erg_
     struct erg_memory_request request = *search->request;
     struct erg_memory_sizes sizes;
     double found = INFINITY;
+    const bool fixed = request.accounting == ERG_MEMORY_STATIC;
     request.layout = &least;
-    request.accounting = ERG_MEMORY_ARENA;
+    request.accounting = fixed ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA;
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
-    for (int recompute = layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
-        for (int offload = 0; offload < (layout->pipeline >= 3 ? 2 : 1); offload++) {
+    for (int recompute = layout->recompute; recompute < (fixed ? 1 : ERG_RECOMPUTES); recompute++)
+        for (int offload = 0; offload < (layout->pipeline >= 3 && !fixed ? 2 : 1); offload++) {
             double excess = -INFINITY;
             bool hosts = true;
             least.recompute = (enum erg_recompute)recompute;

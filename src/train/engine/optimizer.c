@@ -12,6 +12,7 @@ struct optimizer_scalars {
     double squares;
     struct erg_ops_update update;
 };
+_Static_assert(sizeof(struct optimizer_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
 
 struct element_range {
     size_t begin, end;
@@ -20,16 +21,15 @@ struct element_range {
 struct erg_optimizer {
     struct erg_optimizer_options options;
     const struct erg_weights *weights;
-    struct erg_stream *stream; /* of sums and gathers */
-    struct erg_event *reached; /* what another stream has queued so far */
-    struct erg_event **gathered; /* [buckets] */
+    struct erg_stream *stream;     /* of sums and gathers */
+    struct erg_event *reached;     /* what another stream has queued so far */
+    struct erg_event **gathered;   /* [buckets] */
     struct element_range *counted; /* of all weights: whose squares this rank adds up */
     size_t counted_count;
 
     float *state; /* of the device, as are the scalars and the scratch */
     struct optimizer_scalars *scalars;
     void *scratch;
-    size_t bytes;
     struct optimizer_scalars of_host; /* stays while copies are queued */
 };
 
@@ -41,7 +41,8 @@ static int compare_ranges(const void *a, const void *b)
     return one->begin < other->begin ? -1 : one->begin > other->begin;
 }
 
-/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm. */
+/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm.
+ */
 static void list_counted(struct erg_optimizer *optimizer)
 {
     const struct erg_weight_spans *spans = optimizer->options.spans;
@@ -76,30 +77,32 @@ static void list_counted(struct erg_optimizer *optimizer)
     optimizer->counted_count = counted.count;
 }
 
-static int take(struct erg_optimizer *optimizer, void *memory, size_t bytes, struct erg_error *err)
+int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
+                          const struct erg_weights_request *request, struct erg_error *err)
 {
-    struct erg_backend *backend = optimizer->options.backend;
-    optimizer->bytes += bytes;
-    return backend->table->alloc(backend, memory, bytes, err);
+    struct erg_weights weights;
+    struct erg_kernel squares = {ERG_KERNEL_SQUARES, .floats = {.count = 1}};
+    erg_weights_init(&weights, request);
+    for (size_t i = 0; i < weights.buckets.count; i++)
+        if (weights.buckets.items[i].part > squares.floats.count)
+            squares.floats.count = weights.buckets.items[i].part;
+    erg_weights_release(&weights);
+    return backend->table->scratch_bytes(backend, &squares, bytes, err);
 }
 
-static int take_memory(struct erg_optimizer *optimizer, struct erg_error *err)
+static void *buffer(const struct erg_optimizer *optimizer, enum erg_static_buffer kind)
 {
-    struct erg_backend *backend = optimizer->options.backend;
-    struct erg_kernel squares = {ERG_KERNEL_SQUARES, .floats = {.count = 1}};
-    size_t scratch;
-    for (size_t i = 0; i < optimizer->counted_count; i++) {
-        struct element_range range = optimizer->counted[i];
-        if (range.end - range.begin > squares.floats.count)
-            squares.floats.count = range.end - range.begin;
-    }
-    return backend->table->scratch_bytes(backend, &squares, &scratch, err) ||
-                   take(optimizer, (void *)&optimizer->scratch, scratch, err) ||
-                   take(optimizer, (void *)&optimizer->state,
-                        3 * optimizer->weights->state * sizeof(float), err) ||
-                   take(optimizer, (void *)&optimizer->scalars, sizeof *optimizer->scalars, err)
-               ? -1
-               : 0;
+    const struct erg_optimizer_options *options = &optimizer->options;
+    return (char *)options->memory + erg_static_offset(options->buffers, kind, 0);
+}
+
+static void place_memory(struct erg_optimizer *optimizer)
+{
+    assert(optimizer->options.buffers->bytes[ERG_STATIC_STATE] ==
+           3 * optimizer->weights->state * sizeof(float));
+    optimizer->state = buffer(optimizer, ERG_STATIC_STATE);
+    optimizer->scalars = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCALARS);
+    optimizer->scratch = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCRATCH);
 }
 
 int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_options *options,
@@ -112,9 +115,9 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     size_t buckets = optimizer->weights->buckets.count;
     optimizer->gathered = erg_xcalloc(buckets, sizeof *optimizer->gathered);
     list_counted(optimizer);
+    place_memory(optimizer);
     int result = backend->table->stream_new(backend, &optimizer->stream, err) ||
-                         backend->table->event_new(backend, &optimizer->reached, err) ||
-                         take_memory(optimizer, err)
+                         backend->table->event_new(backend, &optimizer->reached, err)
                      ? -1
                      : 0;
     for (size_t i = 0; i < buckets && result == 0; i++)
@@ -136,10 +139,6 @@ void erg_optimizer_close(struct erg_optimizer *optimizer)
     if (!optimizer)
         return;
     struct erg_backend *backend = optimizer->options.backend;
-    void *const memory[] = {optimizer->scratch, optimizer->state, optimizer->scalars};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        if (memory[i])
-            backend->table->free(backend, memory[i]);
     for (size_t i = 0; i < optimizer->weights->buckets.count; i++)
         if (optimizer->gathered[i])
             backend->table->event_free(backend, optimizer->gathered[i]);
@@ -149,11 +148,6 @@ void erg_optimizer_close(struct erg_optimizer *optimizer)
     free(optimizer->gathered);
     free(optimizer->counted);
     free(optimizer);
-}
-
-size_t erg_optimizer_bytes(const struct erg_optimizer *optimizer)
-{
-    return optimizer->bytes;
 }
 
 float *erg_optimizer_state(struct erg_optimizer *optimizer)
@@ -219,7 +213,8 @@ static int sum_over_tensor(struct erg_optimizer *optimizer, const struct erg_wei
                     : 0;
 }
 
-/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two. */
+/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two.
+ */
 static int sum_tied(struct erg_optimizer *optimizer, const struct erg_weight_bucket *bucket,
                     struct erg_error *err)
 {

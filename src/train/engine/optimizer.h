@@ -22,8 +22,14 @@ struct erg_optimizer_options {
     const struct erg_weight_spans *spans;
     const struct erg_rank_groups *groups;
     bool sequence_parallel;
-    struct erg_stream *stream; /* of the passes; all outlive it */
+    struct erg_stream *stream;               /* of the passes; all outlive it */
+    const struct erg_static_memory *buffers; /* of the rank; where they lie */
+    void *memory;
 };
+
+/* The most that a kernel of it needs besides, bytes. */
+int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
+                          const struct erg_weights_request *request, struct erg_error *err);
 
 /* What a step's gradients are, in memory of the device. */
 struct erg_optimizer;
@@ -31,7 +37,6 @@ struct erg_optimizer;
 int erg_optimizer_open(struct erg_optimizer **optimizer,
                        const struct erg_optimizer_options *options, struct erg_error *err);
 void erg_optimizer_close(struct erg_optimizer *optimizer);
-size_t erg_optimizer_bytes(const struct erg_optimizer *optimizer); /* of the device */
 
 /* Masters and moments of the device, [weights->state] each, one behind the other. */
 float *erg_optimizer_state(struct erg_optimizer *optimizer);

@@ -1,6 +1,7 @@
 /* Trainer: opens the weights, optimizer and data of a run, and runs its steps. */
 #include "train/engine/trainer_internal.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/engine/initialize.h"
@@ -36,25 +37,21 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
     return erg_stage_check(job->model, err);
 }
 
-static int take(struct erg_trainer *trainer, void **memory, size_t bytes, struct erg_error *err)
+static void *buffer(const struct erg_trainer *trainer, enum erg_static_buffer kind)
 {
-    struct erg_backend *backend = trainer->options.backend;
-    trainer->bytes += bytes;
-    return backend->table->alloc(backend, memory, bytes, err);
+    return (char *)trainer->memory + erg_static_offset(&trainer->buffers, kind, 0);
 }
 
 /* Where this rank's tokens of a step and its scalars lie. */
-static int make_inputs(struct erg_trainer *trainer, struct erg_error *err)
+static void place_inputs(struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     size_t microbatches = (size_t)layout->microbatches;
     size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
     trainer->inputs = tokens * microbatches;
-    if (take(trainer, &trainer->memory,
-             3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars, err))
-        return -1;
-    trainer->scalars = trainer->memory;
-    trainer->ids = (int32_t *)(trainer->scalars + 1);
+    assert(trainer->buffers.bytes[ERG_STATIC_TOKENS] == 3 * trainer->inputs * sizeof(int32_t));
+    trainer->scalars = buffer(trainer, ERG_STATIC_STEP_SCALARS);
+    trainer->ids = buffer(trainer, ERG_STATIC_TOKENS);
     trainer->order = trainer->ids + trainer->inputs;
     trainer->targets = trainer->order + trainer->inputs;
     trainer->host_ids = erg_xcalloc(3 * trainer->inputs, sizeof *trainer->host_ids);
@@ -65,7 +62,6 @@ static int make_inputs(struct erg_trainer *trainer, struct erg_error *err)
         trainer->microbatches[i] = (struct erg_stage_tokens){
             trainer->ids + i * tokens, trainer->order + i * tokens, trainer->targets + i * tokens,
             &trainer->scalars->scale, &trainer->scalars->loss};
-    return 0;
 }
 
 static int copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
@@ -110,7 +106,7 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
 }
 
 /* Which layers this rank has, and of what else. */
-static void request_weights(struct erg_trainer *trainer, long *layers)
+static void request_weights(struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     const struct erg_ranks *ranks = &trainer->ranks;
@@ -119,17 +115,14 @@ static void request_weights(struct erg_trainer *trainer, long *layers)
     trainer->chunks = erg_xcalloc(chunks, sizeof *trainer->chunks);
     if (layout->pipeline == 1) { /* chunks that follow each other are one */
         trainer->chunks[0] = (struct erg_layer_range){0, all};
-        layers[0] = all;
         at = 1;
     }
     long first = 0;
     for (long chunk = 0; at < chunks; chunk++)
         for (long stage = 0; stage < layout->pipeline; stage++) {
             long count = erg_layout_chunk_layers(layout, all, stage, chunk);
-            if (stage == ranks->stage) {
-                layers[at] = count;
+            if (stage == ranks->stage)
                 trainer->chunks[at++] = (struct erg_layer_range){first, count};
-            }
             first += count;
         }
     trainer->request =
@@ -144,7 +137,7 @@ static void request_weights(struct erg_trainer *trainer, long *layers)
                                      .share = ranks->context + layout->context * ranks->data};
 }
 
-static struct erg_stage_options stage_options(const struct erg_trainer *trainer, const long *layers)
+static struct erg_stage_options stage_options(const struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     return (struct erg_stage_options){
@@ -155,53 +148,80 @@ static struct erg_stage_options stage_options(const struct erg_trainer *trainer,
         .context = layout->context,
         .context_place = trainer->ranks.context,
         .sequence_parallel = trainer->training->sequence_parallel && layout->tensor > 1,
-        .room = erg_pass_list_room(&trainer->list, layers),
+        .room = erg_stage_room_of(layout, trainer->job->model->layers, trainer->ranks.stage),
         .tensor_group = trainer->ranks.groups.tensor,
         .context_group = trainer->ranks.groups.context,
     };
 }
 
-/* The stage and all other memory of the device; says how much it is where it does not suffice. */
-static int place(struct erg_trainer *trainer, const struct erg_stage_options *options,
-                 struct erg_error *err)
+/* All buffers of this rank, as `ergon memory` counts them, but for the kernels' scratch, of which
+ * that knows a bound. */
+static int lay_out(struct erg_trainer *trainer, const struct erg_stage_options *options,
+                   struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    const struct erg_model *model = trainer->job->model;
+    const struct erg_memory_request request = {.model = model,
+                                               .layout = &trainer->job->layout,
+                                               .accounting = ERG_MEMORY_STATIC,
+                                               .sequence_parallel = options->sequence_parallel};
+    struct erg_static_tensors tensors;
+    struct erg_static_shape shape;
+    erg_static_tensors_init(&tensors, model, options->weights.tensor);
+    erg_static_shape_init(&shape, &request, &tensors, trainer->ranks.stage);
+    const size_t bound = shape.scratch;
+    shape.element = backend->element_bytes;
+    if (erg_stage_scratch(&shape.scratch, options, err) != 0 ||
+        erg_optimizer_scratch(&shape.optimizer_scratch, backend, &options->weights, err) != 0)
+        return -1;
+    if (shape.scratch + shape.optimizer_scratch > bound)
+        erg_log(ERG_LOG_WARNING,
+                "kernels need %.1f MiB of scratch, more than the %.1f MiB that ergon memory counts",
+                (double)(shape.scratch + shape.optimizer_scratch) / 0x1p20, (double)bound / 0x1p20);
+    erg_static_memory_init(&trainer->buffers, &shape);
+    return 0;
+}
+
+/* All memory of the device; says how much it is where it does not suffice. */
+static int take_memory(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     struct erg_backend *backend = trainer->options.backend;
-    struct erg_stage_memory memory;
-    int result = erg_stage_memory(&memory, options, err);
-    const double gib = (double)memory.bytes / 0x1p30;
-    trainer->bytes = memory.bytes;
-    erg_stage_memory_release(&memory);
-    if (result != 0)
-        return -1;
-    result = erg_stage_open(&trainer->stage, options, err);
-    if (result == 0) {
-        trainer->weights = erg_stage_weights(trainer->stage);
-        erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-        struct erg_passes_options passes = {backend, trainer->stage, &trainer->list,
-                                            &trainer->ranks.groups, trainer->stream};
-        struct erg_optimizer_options optimizer = {backend,
-                                                  trainer->stage,
-                                                  &trainer->spans,
-                                                  &trainer->ranks.groups,
-                                                  options->sequence_parallel,
-                                                  trainer->stream};
-        result = erg_passes_open(&trainer->passes, &passes, err) ||
-                         erg_optimizer_open(&trainer->optimizer, &optimizer, err) ||
-                         make_inputs(trainer, err)
-                     ? -1
-                     : 0;
-    }
-    if (result == 0) {
-        trainer->bytes +=
-            erg_passes_bytes(trainer->passes) + erg_optimizer_bytes(trainer->optimizer);
+    const size_t bytes = trainer->buffers.total;
+    if (backend->table->alloc(backend, &trainer->memory, bytes, err) == 0)
         return 0;
-    }
-    return erg_fail_context(
-        err,
-        "%s: weights, gradients and microbatches of %ld x %ld tokens take %.3g GiB of rank %d, "
-        "and the optimizer 12 bytes a parameter of its share",
-        trainer->job->path, layout->microbatch, layout->sequence, gib, trainer->ranks.rank);
+    return erg_fail_context(err,
+                            "%s: rank %d takes %.3g GiB for weights, gradients, the optimizer's "
+                            "share and microbatches of %ld x %ld tokens",
+                            trainer->job->path, trainer->ranks.rank, (double)bytes / 0x1p30,
+                            layout->microbatch, layout->sequence);
+}
+
+static int place(struct erg_trainer *trainer, const struct erg_stage_options *options,
+                 struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    if (lay_out(trainer, options, err) || take_memory(trainer, err) ||
+        erg_stage_open(&trainer->stage, options, &trainer->buffers, trainer->memory, err))
+        return -1;
+    place_inputs(trainer);
+    trainer->weights = erg_stage_weights(trainer->stage);
+    erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
+    struct erg_passes_options passes = {
+        backend,         trainer->stage,    &trainer->list, &trainer->ranks.groups,
+        trainer->stream, &trainer->buffers, trainer->memory};
+    struct erg_optimizer_options optimizer = {backend,
+                                              trainer->stage,
+                                              &trainer->spans,
+                                              &trainer->ranks.groups,
+                                              options->sequence_parallel,
+                                              trainer->stream,
+                                              &trainer->buffers,
+                                              trainer->memory};
+    return erg_passes_open(&trainer->passes, &passes, err) ||
+                   erg_optimizer_open(&trainer->optimizer, &optimizer, err)
+               ? -1
+               : 0;
 }
 
 /* What each rank does by itself. */
@@ -209,10 +229,8 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     struct erg_backend *backend = trainer->options.backend;
-    long *layers = erg_xcalloc(trainer->list.schedule.pipeline.chunks, sizeof *layers);
-    request_weights(trainer, layers);
-    struct erg_stage_options options = stage_options(trainer, layers);
-    free(layers);
+    request_weights(trainer);
+    struct erg_stage_options options = stage_options(trainer);
     if (options.sequence_parallel && trainer->job->model->learned_positions &&
         layout->microbatch % layout->tensor != 0 && layout->tensor % layout->microbatch != 0)
         return erg_fail(err, ERG_INFEASIBLE,
@@ -264,11 +282,11 @@ void erg_trainer_close(struct erg_trainer *trainer)
     struct erg_backend *backend = trainer->options.backend;
     erg_optimizer_close(trainer->optimizer);
     erg_passes_close(trainer->passes);
-    if (trainer->memory)
-        backend->table->free(backend, trainer->memory);
     erg_batches_release(&trainer->batches);
     erg_weight_spans_release(&trainer->spans);
     erg_stage_close(trainer->stage);
+    if (trainer->memory)
+        backend->table->free(backend, trainer->memory);
     erg_ranks_release(&trainer->ranks, backend);
     erg_pass_list_release(&trainer->list);
     backend->table->stream_free(backend, trainer->stream);
@@ -472,7 +490,7 @@ int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **f
 
 size_t erg_trainer_bytes(const struct erg_trainer *trainer)
 {
-    return trainer->bytes;
+    return trainer->buffers.total;
 }
 
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,

@@ -14,6 +14,7 @@ struct erg_step_scalars {
     float scale; /* one over the targets that count */
     float loss;
 };
+_Static_assert(sizeof(struct erg_step_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
 
 struct erg_trainer {
     struct erg_trainer_options options;
@@ -32,10 +33,10 @@ struct erg_trainer {
     struct erg_stream *stream;
     struct erg_learning_rate rate;
     uint64_t steps, updates, tokens;
-    size_t bytes;
 
     size_t inputs; /* tokens of a step on this rank */
     /* Of the device. */
+    struct erg_static_memory buffers; /* all that there is, and where */
     void *memory;
     struct erg_step_scalars *scalars;
     int32_t *ids, *order, *targets; /* of all microbatches of a step */
