@@ -120,6 +120,26 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
     return 0;
 }
 
+/* Nothing is recomputed or offloaded there: more layers move, then more and smaller microbatches
+ * are as many sequences. */
+static int try_static_changes(struct change_search *search, const struct erg_layout *layout,
+                              bool as_it_is, struct erg_error *err)
+{
+    bool fits;
+    if (!search->change->found && !as_it_is && try_moves(search, layout, false, err) != 0)
+        return -1;
+    for (long microbatch = layout->microbatch - 1; microbatch > 0 && !search->change->found;
+         microbatch--) {
+        struct erg_layout tried = *layout;
+        tried.microbatch = microbatch;
+        tried.microbatches = layout->microbatches * layout->microbatch / microbatch;
+        if (layout->microbatch % microbatch == 0 && !layout->chunk_layers &&
+            try_layout(search, &tried, &fits, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* All changes of recomputation and offloading, and of the layers of the layout that was asked
  * about, the smallest first. */
 static int try_changes(struct change_search *search, const struct erg_layout *layout, bool as_it_is,
@@ -140,11 +160,9 @@ static int try_changes(struct change_search *search, const struct erg_layout *la
     bool fits;
     if (as_it_is ? try_layout(search, layout, &fits, err) : try_moves(search, layout, true, err))
         return -1;
-    /* Of the static accounting layers move alone. */
-    const bool fixed = search->request->accounting == ERG_MEMORY_STATIC;
-    if (fixed && !as_it_is && !search->change->found)
-        return try_moves(search, layout, false, err);
-    for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found && !fixed; i++) {
+    if (search->request->accounting == ERG_MEMORY_STATIC)
+        return try_static_changes(search, layout, as_it_is, err);
+    for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found; i++) {
         struct erg_layout tried = *layout;
         bool more = tries[i].solve || tries[i].recompute != now;
         tried.recompute = tries[i].recompute;

@@ -156,6 +156,11 @@ void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_me
 void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
                            const struct erg_static_tensors *tensors, long stage);
 
+/* The table of a stage. `sizes` are of the layout's degrees. */
+void erg_static_memory_of(struct erg_static_memory *memory,
+                          const struct erg_memory_request *request,
+                          const struct erg_memory_sizes *sizes, long index);
+
 /*
  * More than what the kernels of the passes need on a GPU: what products may use, or attention's
  * backward pass with its sums of gradients in float and, where several heads share keys and values,

@@ -47,8 +47,9 @@ int erg_memory_check(const struct erg_memory_request *request, struct erg_error 
     return 0;
 }
 
-static void lay_out(struct erg_static_memory *memory, const struct erg_memory_request *request,
-                    const struct erg_memory_sizes *sizes, long index)
+void erg_static_memory_of(struct erg_static_memory *memory,
+                          const struct erg_memory_request *request,
+                          const struct erg_memory_sizes *sizes, long index)
 {
     struct erg_static_shape shape;
     erg_static_shape_init(&shape, request, &sizes->static_tensors, index);
@@ -60,7 +61,7 @@ void erg_memory_static_closed(struct erg_memory_stage *stage,
                               const struct erg_memory_sizes *sizes, long index)
 {
     struct erg_static_memory memory;
-    lay_out(&memory, request, sizes, index);
+    erg_static_memory_of(&memory, request, sizes, index);
     *stage = (struct erg_memory_stage){.moment = "always",
                                        .groups = erg_memory_groups(request->layout, index)};
     erg_static_items(stage->items, &memory);
@@ -72,7 +73,7 @@ void erg_memory_static_lines(struct erg_memory_lines *lines,
                              const struct erg_memory_sizes *sizes, long index)
 {
     struct erg_static_memory memory;
-    lay_out(&memory, request, sizes, index);
+    erg_static_memory_of(&memory, request, sizes, index);
     *lines = (struct erg_memory_lines){0};
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
         lines->least[i] = (double)memory.total;
