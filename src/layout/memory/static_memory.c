@@ -119,9 +119,9 @@ static size_t larger(size_t a, size_t b)
 
 size_t erg_static_scratch(const struct erg_stage_widths *w, const struct erg_static_shape *shape)
 {
-    enum { SMALL_BYTES = 1 << 20 }; /* what plans of cuDNN ask for besides */
+    enum { SLACK_BYTES = (1 << 20) + 1024 }; /* of a workspace, and of places in it */
     const size_t rows = w->tokens * w->heads, all = rows * (size_t)shape->context;
-    size_t attention = rows * (1 + w->head_dim) * sizeof(float) + SMALL_BYTES;
+    size_t attention = rows * (1 + w->head_dim) * sizeof(float) + SLACK_BYTES;
     if (w->kv_heads < w->heads)
         attention += 2 * all * w->head_dim * shape->element;
     return larger(ERG_GEMM_WORKSPACE_BYTES, attention);
@@ -329,6 +329,7 @@ void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memo
         .previous = stage > 0 || ring,
         .next = !head || ring,
         .microbatches = (size_t)layout->microbatches,
+        .optimizer_scratch = ERG_STATIC_SQUARES_BYTES,
     };
     const struct erg_stage_widths widths = erg_stage_widths_of(shape);
     shape->scratch = erg_static_scratch(&widths, shape);

@@ -124,7 +124,8 @@ enum erg_static_set {
 
 enum {
     ERG_STATIC_ALIGNMENT = 256,
-    ERG_STATIC_SCALARS_BYTES = 256, /* what kernels read from step to step: room for it */
+    ERG_STATIC_SCALARS_BYTES = 256,      /* what kernels read from step to step: room for it */
+    ERG_STATIC_SQUARES_BYTES = 16 << 10, /* no less than the scratch of the optimizer's kernels */
 };
 
 struct erg_static_memory {
@@ -162,10 +163,10 @@ void erg_static_memory_of(struct erg_static_memory *memory,
                           const struct erg_memory_sizes *sizes, long index);
 
 /*
- * More than what the kernels of the passes need on a GPU: what products may use, or attention's
- * backward pass with its sums of gradients in float and, where several heads share keys and values,
- * gradients of these for each head. What cuDNN asks for depends on its version, so the engine says
- * when it is more.
+ * No less than what a kernel of the passes needs on a GPU like the H100: what products may use, or
+ * attention's backward pass with the largest workspace that device/cuda/attention_plan.c takes
+ * (where several heads share keys and values, gradients of these for each head) and its sums in
+ * float. The engine takes what its kernels say, and says when that is more.
  */
 size_t erg_static_scratch(const struct erg_stage_widths *widths,
                           const struct erg_static_shape *shape);

@@ -169,7 +169,7 @@ static int lay_out(struct erg_trainer *trainer, const struct erg_stage_options *
     struct erg_static_shape shape;
     erg_static_tensors_init(&tensors, model, options->weights.tensor);
     erg_static_shape_init(&shape, &request, &tensors, trainer->ranks.stage);
-    const size_t bound = shape.scratch;
+    const size_t bound = shape.scratch + shape.optimizer_scratch;
     shape.element = backend->element_bytes;
     if (erg_stage_scratch(&shape.scratch, options, err) != 0 ||
         erg_optimizer_scratch(&shape.optimizer_scratch, backend, &options->weights, err) != 0)
