@@ -3,6 +3,7 @@
 #   make demo      builds, then optimizes the first example; says which page to open
 #   make check     builds and runs every test
 #   make train-demo  trains a tiny model, on a GPU or on the CPU
+#   make train-bench  measures training beside PyTorch; needs a GPU and PyTorch
 #   make bench     measures speed and quality, each program prints its table
 #   make research  builds the replays of published evaluations (research/README.md)
 #   make gpu-check runs the tests and benches that need a GPU; the log is build/gpu-check.log
@@ -14,7 +15,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 
-.PHONY: all packages check demo train-demo bench research gpu-check install clean
+.PHONY: all packages check demo train-demo train-bench bench research gpu-check install clean
 
 all: packages
 	@log=$$(cmake --preset $(PRESET) 2>&1) || { echo "$$log"; false; }
@@ -37,6 +38,9 @@ demo: all
 
 train-demo: all
 	sh scripts/train-demo.sh $(BUILD)/ergon
+
+train-bench: all
+	sh scripts/train-bench.sh $(BUILD)/ergon
 
 bench: all
 	@cmake --build --preset $(PRESET) --target benches --target research

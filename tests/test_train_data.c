@@ -142,7 +142,8 @@ static float *put_together(const struct erg_model *model, long tensor, uint64_t 
         erg_weights_init(&weights, &request);
         erg_weight_spans_init(&spans, &weights, &request);
         float *values = erg_xcalloc(weights.elements, sizeof *values);
-        erg_initialize(values, &weights, &spans, model, seed);
+        struct erg_error err;
+        assert_ok(erg_initialize(values, &weights, &spans, model, seed, &err), &err);
         for (size_t i = 0; i < spans.count; i++) {
             const struct erg_weight_span *span = &spans.items[i];
             if (strcmp(span->name, name) != 0)

@@ -256,27 +256,48 @@ int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
     return 0;
 }
 
-/* How much scratch the kernels of both passes need: chunks differ in the number of layers alone,
- * but for the ends. */
+/* Both passes of the first chunk and of the last: chunks differ in the number of layers alone, but
+ * for the ends. */
+static int run_ends(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
+                    struct erg_stream *stream, struct erg_error *err)
+{
+    size_t last = stage->options.weights.chunk_count - 1;
+    int result = 0;
+    for (size_t chunk = 0; chunk <= last && result == 0; chunk += last ? last : 1) {
+        size_t pass = erg_stage_pass(stage, chunk);
+        bool begins = stage->options.weights.embedding && chunk == 0;
+        bool ends = stage->options.weights.head && chunk == last;
+        void *message = stage->d_stream[0], *gradient = stage->d_stream[1];
+        result = erg_stage_forward(stage, pass, tokens, ends ? NULL : message, NULL, stream, err) ||
+                         erg_stage_backward(stage, pass, tokens, ends ? NULL : message,
+                                            begins ? NULL : gradient, NULL, stream, err)
+                     ? -1
+                     : 0;
+    }
+    return result;
+}
+
 static int measure_scratch(struct erg_stage *stage, struct erg_error *err)
 {
     static const int32_t any = 0; /* there are targets */
     struct erg_stage_tokens tokens = {.targets = &any};
-    size_t last = stage->options.weights.chunk_count - 1;
-    int result = 0;
     stage->measures = true;
     /* Nobody looks there, but kernels whose weights a model has not are left out. */
     stage->values = stage->all_gradients = (void *)(uintptr_t)ERG_STATIC_ALIGNMENT;
     find_weights(stage);
-    for (size_t chunk = 0; chunk <= last && result == 0; chunk += last ? last : 1) {
-        size_t pass = erg_stage_pass(stage, chunk);
-        result = erg_stage_forward(stage, pass, &tokens, NULL, NULL, NULL, err) ||
-                         erg_stage_backward(stage, pass, &tokens, NULL, NULL, NULL, NULL, err)
-                     ? -1
-                     : 0;
-    }
+    int result = run_ends(stage, &tokens, NULL, err);
     stage->measures = false;
     return result;
+}
+
+int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
+                      struct erg_stream *stream, struct erg_error *err)
+{
+    struct erg_backend *backend = stage->options.backend;
+    stage->alone = true;
+    int result = run_ends(stage, tokens, stream, err);
+    stage->alone = false;
+    return result == 0 ? backend->table->stream_wait(backend, stream, err) : -1;
 }
 
 /* ---- exchanges ---- */
@@ -287,7 +308,9 @@ int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
 {
     struct erg_backend *backend = stage->options.backend;
     struct erg_exchange exchange = {kind, floats, count, from, to};
-    return stage->measures ? 0 : backend->table->exchange(backend, group, &exchange, stream, err);
+    return stage->measures || stage->alone
+               ? 0
+               : backend->table->exchange(backend, group, &exchange, stream, err);
 }
 
 int erg_stage_sum(struct erg_stage *stage, void *to, struct erg_stream *stream,

@@ -77,6 +77,14 @@ struct erg_stage_tokens {
     float *loss;        /* added to: -log p of the targets times scale */
 };
 
+/*
+ * Runs every kernel of both passes once, on this rank alone, and waits: a device may load a kernel
+ * when it is first launched, and wait for all that runs to do so, a message that has yet to come
+ * among it. What passes and gradients hold is undefined afterwards.
+ */
+int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
+                      struct erg_stream *stream, struct erg_error *err);
+
 /* What is called when a bucket of weights is about to be read for the first time in a forward pass,
  * or when all that a backward pass adds to its gradients has been queued. */
 struct erg_stage_listener {

@@ -164,8 +164,7 @@ static int gather_stats(struct erg_stage *stage, const struct erg_stage_head *he
                ? 0
                : erg_stage_exchange(stage, stage->options.tensor_group, ERG_EXCHANGE_ALL_GATHER,
                                     true, count,
-                                    head->loss_stats +
-                                        (size_t)stage->options.weights.place * count,
+                                    head->loss_stats + (size_t)stage->options.weights.place * count,
                                     head->loss_stats, stream, err);
 }
 
@@ -193,9 +192,8 @@ static int finish(struct erg_stage *stage, const struct erg_stage_head *head,
 static int add_last(struct erg_stage *stage, const struct erg_stage_layer *layer, void *x_m,
                     void *output, struct erg_stream *stream, struct erg_error *err)
 {
-    struct erg_kernel add = {ERG_KERNEL_ADD,
-                             .add = {stage->rows, stage->hidden, x_m, stage->reduce,
-                                     layer->values[ERG_TENSOR_FC2_BIAS], output}};
+    struct erg_kernel add = {ERG_KERNEL_ADD, .add = {stage->rows, stage->hidden, x_m, stage->reduce,
+                                                     layer->values[ERG_TENSOR_FC2_BIAS], output}};
     return erg_stage_launch(stage, &add, stream, err);
 }
 
@@ -217,9 +215,8 @@ int erg_stage_forward(struct erg_stage *stage, size_t index, const struct erg_st
     const struct erg_layer_range *range = &stage->chunks[pass->chunk];
     const struct erg_stage_layer *first = &stage->layer[stage->chunk_first[pass->chunk]];
     size_t layers = (size_t)range->count;
-    if (tell_first(stage, reads, err) ||
-        (stage->options.weights.embedding && pass->chunk == 0 &&
-         embed(stage, pass->input, tokens, stream, err)))
+    if (tell_first(stage, reads, err) || (stage->options.weights.embedding && pass->chunk == 0 &&
+                                          embed(stage, pass->input, tokens, stream, err)))
         return -1;
     for (size_t i = 0; i < layers; i++)
         if (erg_stage_tell(stage, reads, ERG_BUCKET_LAYER, range->first + (long)i, err) ||

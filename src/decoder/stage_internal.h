@@ -88,6 +88,7 @@ struct erg_stage {
     void *scratch;
     size_t scratch_bytes;
     bool measures; /* passes launch nothing, but find how much scratch their kernels need */
+    bool alone;    /* passes exchange nothing */
 };
 
 static inline void *erg_stage_at(const struct erg_stage *stage, void *tensor, size_t element)

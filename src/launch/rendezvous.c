@@ -111,6 +111,11 @@ void erg_rendezvous_close(struct erg_rendezvous *r)
 
 /* ---- calls ---- */
 
+int erg_rendezvous_rank(const struct erg_rendezvous *rendezvous)
+{
+    return rendezvous->rank;
+}
+
 int erg_rendezvous_world(const struct erg_rendezvous *rendezvous)
 {
     return rendezvous->world;

@@ -40,6 +40,7 @@ int erg_rendezvous_open(struct erg_rendezvous **rendezvous,
  */
 void erg_rendezvous_close(struct erg_rendezvous *rendezvous);
 
+int erg_rendezvous_rank(const struct erg_rendezvous *rendezvous);
 int erg_rendezvous_world(const struct erg_rendezvous *rendezvous);
 
 /*

@@ -5,22 +5,37 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-static int by_key(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
+/* By digits of the ids, the lowest first: it is on a training step's way, and takes a tenth of the
+ * time of a sort by comparison. */
 void erg_ops_embedding_order(size_t tokens, const int32_t *ids, int32_t *order)
 {
-    uint64_t *keys = erg_xcalloc(tokens, sizeof *keys);
-    for (size_t t = 0; t < tokens; t++)
-        keys[t] = (uint64_t)(uint32_t)ids[t] << 32 | (uint32_t)t;
-    qsort(keys, tokens, sizeof *keys, by_key);
-    for (size_t t = 0; t < tokens; t++)
-        order[t] = (int32_t)(uint32_t)keys[t];
-    free(keys);
+    enum { BITS = 11, DIGITS = 1 << BITS };
+    int32_t *other = erg_xcalloc(tokens, sizeof *other), *from = order, *to = other;
+    uint32_t bits = 0;
+    for (size_t t = 0; t < tokens; t++) {
+        order[t] = (int32_t)t;
+        bits |= (uint32_t)ids[t];
+    }
+    for (unsigned shift = 0; shift < 32 && bits >> shift; shift += BITS) {
+        size_t places[DIGITS] = {0}, first = 0;
+        for (size_t t = 0; t < tokens; t++)
+            places[(uint32_t)ids[t] >> shift & (DIGITS - 1)]++;
+        for (size_t digit = 0; digit < DIGITS; digit++) {
+            size_t count = places[digit];
+            places[digit] = first;
+            first += count;
+        }
+        for (size_t i = 0; i < tokens; i++)
+            to[places[(uint32_t)ids[from[i]] >> shift & (DIGITS - 1)]++] = from[i];
+        int32_t *swapped = from;
+        from = to;
+        to = swapped;
+    }
+    if (from != order)
+        memcpy(order, from, tokens * sizeof *order);
+    free(other);
 }
 
 /* Radians that element pair i turns by from one position to the next. */

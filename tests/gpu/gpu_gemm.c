@@ -1,11 +1,14 @@
 /*
  * Products against ops/ops.h on odd shapes, with and without a bias; bounded to fewer SMs, the same
- * bits.
+ * bits; the algorithms that are chosen, and kept as files.
  */
 #include "device/cuda/gemm.h"
 
 #include "gpu_check.h"
 #include "ops/ops.h"
+
+#include <dirent.h>
+#include <unistd.h>
 
 static const char *const kinds[] = {"forward", "input gradient", "weight gradient"};
 
@@ -121,6 +124,94 @@ static void check_tuning(struct erg_gemm *gemm, struct erg_rng *rng, void *works
     erg_cuda_free(a), erg_cuda_free(b), erg_cuda_free(c);
 }
 
+/* The distance of two results, relative to the second. */
+static double distance(const void *got, const void *want, const struct sizes *sizes, bool wide)
+{
+    double off = 0, size = 0;
+    for (size_t i = 0; i < sizes->c; i++) {
+        const double g =
+            wide ? ((const float *)got)[i] : erg_bf16_float(((const erg_bf16 *)got)[i]);
+        const double w =
+            wide ? ((const float *)want)[i] : erg_bf16_float(((const erg_bf16 *)want)[i]);
+        off += (g - w) * (g - w);
+        size += w * w;
+    }
+    return sqrt(off / size);
+}
+
+/* Flips a digit in the middle of every file of a folder, or removes them all with it. */
+static void change_files(const char *folder, bool remove_all)
+{
+    DIR *open_folder = opendir(folder);
+    for (struct dirent *entry; open_folder && (entry = readdir(open_folder)) != NULL;) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (*entry->d_name == '.')
+            continue;
+        FILE *file = remove_all ? NULL : fopen(path, "r+");
+        if (file) {
+            fseek(file, -40, SEEK_END);
+            int digit = fgetc(file);
+            fseek(file, -1, SEEK_CUR);
+            fputc(digit == '0' ? '1' : '0', file);
+            fclose(file);
+        }
+        if (remove_all)
+            remove(path);
+    }
+    if (open_folder)
+        closedir(open_folder);
+    if (remove_all)
+        rmdir(folder);
+}
+
+static void *choose_and_run(const struct erg_cuda *cuda, const char *folder,
+                            const struct erg_gemm_shape *s, void *a, void *b, void *c,
+                            size_t c_bytes, void *workspace)
+{
+    struct erg_gemm *gemm;
+    gpu_ok(erg_gemm_open(&gemm, &gpu_error));
+    if (folder)
+        gpu_ok(erg_gemm_choose(gemm, cuda, folder, s, &gpu_error));
+    gpu_ok(erg_cuda_fill(c, 0, c_bytes, NULL, &gpu_error));
+    gpu_ok(erg_gemm_run(gemm, s, a, b, NULL, c, 0, workspace, NULL, &gpu_error));
+    void *result = gpu_download(c, c_bytes);
+    erg_gemm_close(gemm);
+    return result;
+}
+
+/* What is chosen computes the same product; a second time it is read, and has the same bits. */
+static void check_choice(const struct erg_cuda *cuda, struct erg_rng *rng, void *workspace,
+                         const struct erg_gemm_shape *s)
+{
+    const struct sizes sizes = sizes_of(s);
+    const bool wide = s->kind == ERG_GEMM_WEIGHT_GRADIENT;
+    void *a = upload_tiled(rng, sizes.a), *b = upload_tiled(rng, sizes.b);
+    void *c = gpu_alloc(sizes.c_bytes), *results[4];
+    char folder[] = "/tmp/ergon-gemm-XXXXXX";
+    if (!mkdtemp(folder)) {
+        printf("FAILED no folder for choices\n");
+        gpu_failures++;
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (i == 3)
+            change_files(folder, false);
+        results[i] = choose_and_run(cuda, i ? folder : NULL, s, a, b, c, sizes.c_bytes, workspace);
+    }
+    const double chosen = distance(results[1], results[0], &sizes, wide);
+    const double anew = distance(results[3], results[0], &sizes, wide);
+    const bool same = memcmp(results[1], results[2], sizes.c_bytes) == 0;
+    const bool sound = chosen < 5e-3 && anew < 5e-3 && same;
+    printf("%s %s chosen: distance %.1e, from a damaged file %.1e, read again %s bits\n",
+           sound ? "ok    " : "FAILED", kinds[s->kind], chosen, anew, same ? "the same" : "other");
+    gpu_failures += !sound;
+    for (int i = 0; i < 4; i++)
+        free(results[i]);
+    change_files(folder, true);
+    erg_cuda_free(a), erg_cuda_free(b), erg_cuda_free(c);
+}
+
 int main(void)
 {
     struct erg_cuda cuda = gpu_open();
@@ -143,6 +234,10 @@ int main(void)
         check_bounds(gemm, &rng, workspace, cuda.sms, &s);
     }
     check_tuning(gemm, &rng, workspace);
+    for (int kind = 0; kind < 3; kind++) {
+        const struct erg_gemm_shape s = {(enum erg_gemm_kind)kind, 8192, 2048, 3072};
+        check_choice(&cuda, &rng, workspace, &s);
+    }
     erg_cuda_free(workspace);
     erg_gemm_close(gemm);
     return gpu_result();

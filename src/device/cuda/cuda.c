@@ -154,11 +154,34 @@ int erg_cuda_copy(void *to, const void *from, size_t bytes, struct CUstream_st *
                           "copying %zu bytes", bytes);
 }
 
+int erg_cuda_copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
+                       size_t row_bytes, size_t rows, struct CUstream_st *stream,
+                       struct erg_error *err)
+{
+    /* Of a single row no stride is looked at, but it must not be shorter than the row. */
+    if (rows <= 1)
+        to_stride = from_stride = row_bytes;
+    return erg_cuda_check(cudaMemcpy2DAsync(to, to_stride, from, from_stride, row_bytes, rows,
+                                            cudaMemcpyDeviceToDevice, stream),
+                          err, "copying %zu rows of %zu bytes", rows, row_bytes);
+}
+
 int erg_cuda_fill(void *memory, int byte, size_t bytes, struct CUstream_st *stream,
                   struct erg_error *err)
 {
     return erg_cuda_check(cudaMemsetAsync(memory, byte, bytes, stream), err,
                           "filling %zu bytes of GPU memory", bytes);
+}
+
+char *erg_cuda_plan_folder(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    struct erg_text folder = {0};
+    if (cache && *cache == '/')
+        erg_text_printf(&folder, "%s/ergon/plans", cache);
+    else if (home && *home == '/')
+        erg_text_printf(&folder, "%s/.cache/ergon/plans", home);
+    return folder.data;
 }
 
 /* ---- libraries that are opened at run time ---- */

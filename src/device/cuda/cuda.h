@@ -69,8 +69,18 @@ void erg_cuda_free_host(void *memory);
 /* Between any two of host and GPU. With pageable host memory the call blocks. */
 int erg_cuda_copy(void *to, const void *from, size_t bytes, struct CUstream_st *stream,
                   struct erg_error *err);
+/* `rows` rows of row_bytes, those of either side so many bytes apart; on the GPU. */
+int erg_cuda_copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
+                       size_t row_bytes, size_t rows, struct CUstream_st *stream,
+                       struct erg_error *err);
 int erg_cuda_fill(void *memory, int byte, size_t bytes, struct CUstream_st *stream,
                   struct erg_error *err);
+
+/*
+ * Where plans of attention and choices of products are kept: ergon's folder in the user's cache
+ * ($XDG_CACHE_HOME or ~/.cache); NULL when there is no home to put them in. To be freed.
+ */
+char *erg_cuda_plan_folder(void);
 
 #ifdef __cplusplus
 }

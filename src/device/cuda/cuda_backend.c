@@ -1,20 +1,25 @@
 /* One GPU as a backend: memory and streams of CUDA, and which kernel is which. */
 #include "device/cuda/cuda_backend.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "device/cuda/attention.h"
+#include "device/cuda/cuda_group.h"
 #include "device/cuda/gemm.h"
 #include "device/cuda/kernels.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct cuda_backend {
     struct erg_backend backend;
     struct erg_cuda cuda;
+    char *plan_folder; /* NULL: no home */
     struct erg_cudnn *cudnn;
     struct erg_gemm *gemm;
-    struct { /* plans of attention, each found once */
+    struct erg_cuda_groups *groups; /* NULL: one rank */
+    struct {                        /* plans of attention, each found once */
         struct cuda_attention {
             struct erg_ops_attention shape;
             struct erg_attention *plan;
@@ -83,8 +88,9 @@ static void cuda_stream_free(struct erg_backend *backend, struct erg_stream *str
 static int cuda_stream_wait(struct erg_backend *backend, struct erg_stream *stream,
                             struct erg_error *err)
 {
-    (void)backend;
-    return erg_cuda_stream_sync(stream_of(stream), err);
+    struct erg_cuda_groups *groups = cuda_of(backend)->groups;
+    return groups ? erg_cuda_groups_wait(groups, stream_of(stream), err)
+                  : erg_cuda_stream_sync(stream_of(stream), err);
 }
 
 static int cuda_event_new(struct erg_backend *backend, struct erg_event **event,
@@ -121,23 +127,43 @@ static int cuda_event_wait(struct erg_backend *backend, struct erg_event *event,
 
 /* ---- products and attention ---- */
 
-static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel, void *scratch,
-                      struct CUstream_st *stream, struct erg_error *err)
+static struct erg_gemm_shape product_of(const struct erg_kernel *kernel)
 {
     const __typeof__(kernel->linear) *a = &kernel->linear;
-    struct erg_gemm_shape shape = {kernel->kind == ERG_KERNEL_LINEAR ? ERG_GEMM_FORWARD
+    return (struct erg_gemm_shape){kernel->kind == ERG_KERNEL_LINEAR ? ERG_GEMM_FORWARD
                                    : kernel->kind == ERG_KERNEL_LINEAR_INPUT_GRADIENT
                                        ? ERG_GEMM_INPUT_GRADIENT
                                        : ERG_GEMM_WEIGHT_GRADIENT,
                                    a->tokens, a->inputs, a->outputs};
+}
+
+/* A product that finds no memory to be timed in runs as cuBLASLt would have it. */
+static void choose_product(struct cuda_backend *cuda, const struct erg_kernel *kernel)
+{
+    const struct erg_gemm_shape shape = product_of(kernel);
+    struct erg_error why;
+    if (erg_gemm_choose(cuda->gemm, &cuda->cuda, cuda->plan_folder, &shape, &why) != 0)
+        erg_log(ERG_LOG_DEBUG, "the fastest product is not looked for (%s)", why.message);
+}
+
+static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel, void *scratch,
+                      struct CUstream_st *stream, struct erg_error *err)
+{
+    const __typeof__(kernel->linear) *a = &kernel->linear;
+    const struct erg_gemm_shape shape = product_of(kernel);
     return erg_gemm_run(cuda->gemm, &shape, a->a, a->b, a->bias, a->c, 0, scratch, stream, err);
+}
+
+static bool same_attention(const struct erg_ops_attention *a, const struct erg_ops_attention *b)
+{
+    return memcmp(a, b, offsetof(struct erg_ops_attention, causal)) == 0 && a->causal == b->causal;
 }
 
 static int find_attention(struct cuda_backend *cuda, const struct erg_ops_attention *shape,
                           struct erg_attention **plan, struct erg_error *err)
 {
     for (size_t i = 0; i < cuda->attentions.count; i++)
-        if (memcmp(&cuda->attentions.items[i].shape, shape, sizeof *shape) == 0) {
+        if (same_attention(&cuda->attentions.items[i].shape, shape)) {
             *plan = cuda->attentions.items[i].plan;
             return 0;
         }
@@ -279,6 +305,15 @@ static int run_floats(const struct erg_kernel *kernel, void *scratch, struct CUs
     }
 }
 
+static int copy_runs(const struct erg_kernel *kernel, struct CUstream_st *stream,
+                     struct erg_error *err)
+{
+    const __typeof__(kernel->runs) *r = &kernel->runs;
+    const size_t bytes = sizeof(erg_bf16);
+    return erg_cuda_copy_rows(r->to, r->to_stride * bytes, r->x, r->x_stride * bytes,
+                              r->count * bytes, r->runs, stream, err);
+}
+
 static int cuda_launch(struct erg_backend *backend, const struct erg_kernel *kernel, void *scratch,
                        struct erg_stream *queue, struct erg_error *err)
 {
@@ -315,6 +350,12 @@ static int cuda_launch(struct erg_backend *backend, const struct erg_kernel *ker
     case ERG_KERNEL_ADAMW:
     case ERG_KERNEL_ROUND:
         return run_floats(kernel, scratch, stream, err);
+    case ERG_KERNEL_COPY_RUNS:
+        return copy_runs(kernel, stream, err);
+    case ERG_KERNEL_ADD_RUNS:
+        return erg_cuda_add_runs(kernel->runs.runs, kernel->runs.count, kernel->runs.x,
+                                 kernel->runs.x_stride, kernel->runs.to, kernel->runs.to_stride,
+                                 stream, err);
     default:
         return run_elements(kernel, scratch, stream, err);
     }
@@ -330,6 +371,7 @@ static int cuda_scratch_bytes(struct erg_backend *backend, const struct erg_kern
     case ERG_KERNEL_LINEAR:
     case ERG_KERNEL_LINEAR_INPUT_GRADIENT:
     case ERG_KERNEL_LINEAR_WEIGHT_GRADIENT:
+        choose_product(cuda_of(backend), kernel);
         *bytes = ERG_GEMM_WORKSPACE_BYTES;
         return 0;
     case ERG_KERNEL_NORM_GRADIENT:
@@ -359,6 +401,29 @@ static int cuda_scratch_bytes(struct erg_backend *backend, const struct erg_kern
     }
 }
 
+/* ---- ranks ---- */
+
+static int cuda_group_new(struct erg_backend *backend, struct erg_group **group, const int *ranks,
+                          size_t count, struct erg_error *err)
+{
+    return erg_cuda_group_new(cuda_of(backend)->groups, (struct erg_cuda_group **)group, ranks,
+                              count, err);
+}
+
+static void cuda_group_free(struct erg_backend *backend, struct erg_group *group)
+{
+    if (group)
+        erg_cuda_group_free(cuda_of(backend)->groups, (struct erg_cuda_group *)group);
+}
+
+static int cuda_exchange(struct erg_backend *backend, struct erg_group *group,
+                         const struct erg_exchange *exchange, struct erg_stream *stream,
+                         struct erg_error *err)
+{
+    return erg_cuda_group_exchange(cuda_of(backend)->groups, (struct erg_cuda_group *)group,
+                                   exchange, stream_of(stream), err);
+}
+
 /* ---- the door ---- */
 
 static void cuda_close(struct erg_backend *backend)
@@ -367,12 +432,15 @@ static void cuda_close(struct erg_backend *backend)
     for (size_t i = 0; i < cuda->attentions.count; i++)
         erg_attention_free(cuda->attentions.items[i].plan);
     free(cuda->attentions.items);
+    erg_cuda_groups_close(cuda->groups);
     erg_gemm_close(cuda->gemm);
     erg_cudnn_close(cuda->cudnn);
+    free(cuda->plan_folder);
     free(cuda);
 }
 
-int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_error *err)
+int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_rendezvous *rendezvous,
+                          struct erg_error *err)
 {
     static const struct erg_backend_table table = {
         .close = cuda_close,
@@ -389,14 +457,19 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_error *e
         .event_wait = cuda_event_wait,
         .scratch_bytes = cuda_scratch_bytes,
         .launch = cuda_launch,
+        .group_new = cuda_group_new,
+        .group_free = cuda_group_free,
+        .exchange = cuda_exchange,
     };
     struct cuda_backend *cuda = erg_xcalloc(1, sizeof *cuda);
     cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU"};
     if (erg_cuda_init(&cuda->cuda, gpu, err) ||
-        erg_cudnn_open(&cuda->cudnn, &cuda->cuda, NULL, err) || erg_gemm_open(&cuda->gemm, err)) {
+        erg_cudnn_open(&cuda->cudnn, &cuda->cuda, NULL, err) || erg_gemm_open(&cuda->gemm, err) ||
+        (rendezvous && erg_cuda_groups_open(&cuda->groups, rendezvous, err))) {
         cuda_close(&cuda->backend);
         return -1;
     }
+    cuda->plan_folder = erg_cuda_plan_folder();
     cuda->backend.name = cuda->cuda.name;
     *out = &cuda->backend;
     return 0;

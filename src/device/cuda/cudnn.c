@@ -122,24 +122,12 @@ static int open_device(struct erg_cudnn *cudnn, const struct erg_cuda *cuda, str
     return erg_cudnn_check(cudnn, cudnn->create(&cudnn->handle), "opening cuDNN on the GPU", err);
 }
 
-/* NULL when there is no home to put plans in. */
-static char *default_plan_folder(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    struct erg_text folder = {0};
-    if (cache && *cache == '/')
-        erg_text_printf(&folder, "%s/ergon/plans", cache);
-    else if (home && *home == '/')
-        erg_text_printf(&folder, "%s/.cache/ergon/plans", home);
-    return folder.data;
-}
-
 int erg_cudnn_open(struct erg_cudnn **cudnn, const struct erg_cuda *cuda, const char *plan_folder,
                    struct erg_error *err)
 {
     struct erg_cudnn *opened = erg_xcalloc(1, sizeof *opened);
     if (!plan_folder)
-        opened->plan_folder = default_plan_folder();
+        opened->plan_folder = erg_cuda_plan_folder();
     else if (*plan_folder)
         opened->plan_folder = erg_xstrdup(plan_folder);
     if (load_library(opened, err) != 0 || open_device(opened, cuda, err) != 0) {

@@ -1,81 +1,36 @@
-/* GEMM: runs the matrix products of linear layers by cuBLASLt, and times its algorithms. */
-#include "device/cuda/gemm.h"
-
-#include "base/clock.h"
+/* GEMM: runs the matrix products of linear layers by cuBLASLt. */
 #include "base/memory.h"
-#include "base/statistics.h"
-#include "device/cuda/cuda.h"
 #include "device/cuda/cuda_internal.h"
+#include "device/cuda/gemm_internal.h"
 
-#include <cublasLt.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-enum { MAX_ANSWERS = 16, ROUNDS = 5 };
-/* Of running before timing, unless another product was timed less than hot_ms before; of one
- * timing. */
-static const double warm_ms = 300, hot_ms = 100, timing_ms = 4;
+#include <string.h>
 
 #define LIBRARY_NAME_(major) "libcublasLt.so." #major
 #define LIBRARY_NAME(major) LIBRARY_NAME_(major)
 
-struct cublaslt {
-    __typeof__(cublasLtCreate) *create;
-    __typeof__(cublasLtDestroy) *destroy;
-    __typeof__(cublasLtGetStatusString) *status_string;
-    __typeof__(cublasLtMatmul) *matmul;
-    __typeof__(cublasLtMatmulAlgoGetHeuristic) *algorithms;
-    __typeof__(cublasLtMatmulAlgoConfigGetAttribute) *algorithm_attribute;
-    __typeof__(cublasLtMatmulDescCreate) *desc_create;
-    __typeof__(cublasLtMatmulDescDestroy) *desc_destroy;
-    __typeof__(cublasLtMatmulDescSetAttribute) *desc_set;
-    __typeof__(cublasLtMatrixLayoutCreate) *layout_create;
-    __typeof__(cublasLtMatrixLayoutDestroy) *layout_destroy;
-    __typeof__(cublasLtMatmulPreferenceCreate) *preference_create;
-    __typeof__(cublasLtMatmulPreferenceDestroy) *preference_destroy;
-    __typeof__(cublasLtMatmulPreferenceSetAttribute) *preference_set;
-};
-
 static const struct erg_cuda_entry entries[] = {
-    {"cublasLtCreate", offsetof(struct cublaslt, create)},
-    {"cublasLtDestroy", offsetof(struct cublaslt, destroy)},
-    {"cublasLtGetStatusString", offsetof(struct cublaslt, status_string)},
-    {"cublasLtMatmul", offsetof(struct cublaslt, matmul)},
-    {"cublasLtMatmulAlgoGetHeuristic", offsetof(struct cublaslt, algorithms)},
-    {"cublasLtMatmulAlgoConfigGetAttribute", offsetof(struct cublaslt, algorithm_attribute)},
-    {"cublasLtMatmulDescCreate", offsetof(struct cublaslt, desc_create)},
-    {"cublasLtMatmulDescDestroy", offsetof(struct cublaslt, desc_destroy)},
-    {"cublasLtMatmulDescSetAttribute", offsetof(struct cublaslt, desc_set)},
-    {"cublasLtMatrixLayoutCreate", offsetof(struct cublaslt, layout_create)},
-    {"cublasLtMatrixLayoutDestroy", offsetof(struct cublaslt, layout_destroy)},
-    {"cublasLtMatmulPreferenceCreate", offsetof(struct cublaslt, preference_create)},
-    {"cublasLtMatmulPreferenceDestroy", offsetof(struct cublaslt, preference_destroy)},
-    {"cublasLtMatmulPreferenceSetAttribute", offsetof(struct cublaslt, preference_set)},
+    {"cublasLtCreate", offsetof(struct erg_cublaslt, create)},
+    {"cublasLtDestroy", offsetof(struct erg_cublaslt, destroy)},
+    {"cublasLtGetVersion", offsetof(struct erg_cublaslt, version)},
+    {"cublasLtGetStatusString", offsetof(struct erg_cublaslt, status_string)},
+    {"cublasLtMatmul", offsetof(struct erg_cublaslt, matmul)},
+    {"cublasLtMatmulAlgoGetHeuristic", offsetof(struct erg_cublaslt, algorithms)},
+    {"cublasLtMatmulAlgoInit", offsetof(struct erg_cublaslt, algorithm_init)},
+    {"cublasLtMatmulAlgoCheck", offsetof(struct erg_cublaslt, algorithm_check)},
+    {"cublasLtMatmulAlgoConfigSetAttribute", offsetof(struct erg_cublaslt, algorithm_set)},
+    {"cublasLtMatmulAlgoConfigGetAttribute", offsetof(struct erg_cublaslt, algorithm_attribute)},
+    {"cublasLtMatmulDescCreate", offsetof(struct erg_cublaslt, desc_create)},
+    {"cublasLtMatmulDescDestroy", offsetof(struct erg_cublaslt, desc_destroy)},
+    {"cublasLtMatmulDescSetAttribute", offsetof(struct erg_cublaslt, desc_set)},
+    {"cublasLtMatrixLayoutCreate", offsetof(struct erg_cublaslt, layout_create)},
+    {"cublasLtMatrixLayoutDestroy", offsetof(struct erg_cublaslt, layout_destroy)},
+    {"cublasLtMatmulPreferenceCreate", offsetof(struct erg_cublaslt, preference_create)},
+    {"cublasLtMatmulPreferenceDestroy", offsetof(struct erg_cublaslt, preference_destroy)},
+    {"cublasLtMatmulPreferenceSetAttribute", offsetof(struct erg_cublaslt, preference_set)},
 };
 
-/* A shape with everything that cuBLASLt wants to know of it. */
-struct product {
-    struct erg_gemm_shape shape;
-    bool bounded;       /* to fewer SMs than all */
-    bool biased;        /* y is a sum with a bias */
-    uint32_t alignment; /* of all three matrices, bytes, up to 256 */
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulHeuristicResult_t answers[MAX_ANSWERS];
-    size_t count, best;
-};
-
-struct erg_gemm {
-    struct cublaslt library;
-    cublasLtHandle_t handle;
-    struct {
-        struct product **items;
-        size_t count, capacity;
-    } products;
-    int64_t timed_ns; /* when the last timing ended */
-};
-
-static const char *kind_name(enum erg_gemm_kind kind)
+const char *erg_gemm_kind_name(enum erg_gemm_kind kind)
 {
     static const char *const names[] = {
         [ERG_GEMM_FORWARD] = "forward",
@@ -92,7 +47,7 @@ static int check(const struct erg_gemm *gemm, cublasStatus_t status,
         return 0;
     return erg_fail(err, ERG_FAILED,
                     "the %s of a linear with %zu tokens, %zu inputs, %zu outputs: %s",
-                    kind_name(shape->kind), shape->tokens, shape->inputs, shape->outputs,
+                    erg_gemm_kind_name(shape->kind), shape->tokens, shape->inputs, shape->outputs,
                     gemm->library.status_string(status));
 }
 
@@ -115,7 +70,7 @@ int erg_gemm_open(struct erg_gemm **gemm, struct erg_error *err)
     return 0;
 }
 
-static void free_product(const struct cublaslt *library, struct product *product)
+static void free_product(const struct erg_cublaslt *library, struct erg_gemm_product *product)
 {
     if (product->desc)
         library->desc_destroy(product->desc);
@@ -133,12 +88,13 @@ void erg_gemm_close(struct erg_gemm *gemm)
     for (size_t i = 0; i < gemm->products.count; i++)
         free_product(&gemm->library, gemm->products.items[i]);
     free(gemm->products.items);
+    free(gemm->choices.items);
     gemm->library.destroy(gemm->handle);
     free(gemm);
 }
 
 /* A bias has an element for each row of what cuBLASLt computes: the outputs of y'. */
-static cublasStatus_t describe_bias(const struct cublaslt *library, cublasLtMatmulDesc_t desc,
+static cublasStatus_t describe_bias(const struct erg_cublaslt *library, cublasLtMatmulDesc_t desc,
                                     const void *bias)
 {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -159,7 +115,7 @@ static cublasStatus_t describe_bias(const struct cublaslt *library, cublasLtMatm
  *     d_weight' = x' d_y    (inputs x outputs): d_y stored as its transpose
  * In its words the left factor is `a` and the right one `b`.
  */
-static cublasStatus_t describe(const struct cublaslt *library, struct product *product,
+static cublasStatus_t describe(const struct erg_cublaslt *library, struct erg_gemm_product *product,
                                const void *bias)
 {
     const struct erg_gemm_shape *s = &product->shape;
@@ -191,9 +147,9 @@ static cublasStatus_t describe(const struct cublaslt *library, struct product *p
     return status;
 }
 
-static cublasStatus_t ask(const struct erg_gemm *gemm, struct product *product)
+static cublasStatus_t ask(const struct erg_gemm *gemm, struct erg_gemm_product *product)
 {
-    const struct cublaslt *library = &gemm->library;
+    const struct erg_cublaslt *library = &gemm->library;
     const size_t workspace = ERG_GEMM_WORKSPACE_BYTES;
     cublasLtMatmulPreference_t preference;
     int count = 0;
@@ -211,13 +167,13 @@ static cublasStatus_t ask(const struct erg_gemm *gemm, struct product *product)
     if (!status)
         status =
             library->algorithms(gemm->handle, product->desc, product->a, product->b, product->c,
-                                product->c, preference, MAX_ANSWERS, product->answers, &count);
+                                product->c, preference, ERG_GEMM_ANSWERS, product->answers, &count);
     library->preference_destroy(preference);
     product->count = (size_t)count;
     return !status && count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
 }
 
-static bool has_small_clusters(const struct cublaslt *library,
+static bool has_small_clusters(const struct erg_cublaslt *library,
                                const cublasLtMatmulHeuristicResult_t *answer)
 {
     uint16_t cluster = CUBLASLT_CLUSTER_SHAPE_AUTO;
@@ -229,10 +185,11 @@ static bool has_small_clusters(const struct cublaslt *library,
 }
 
 /* Keeps the answers that fit beside a collective, in their order; all if none does. */
-static void drop_large_clusters(const struct cublaslt *library, struct product *product)
+static void drop_large_clusters(const struct erg_cublaslt *library,
+                                struct erg_gemm_product *product)
 {
     size_t kept = 0;
-    cublasLtMatmulHeuristicResult_t small[MAX_ANSWERS];
+    cublasLtMatmulHeuristicResult_t small[ERG_GEMM_ANSWERS];
     for (size_t i = 0; i < product->count; i++)
         if (has_small_clusters(library, &product->answers[i]))
             small[kept++] = product->answers[i];
@@ -242,36 +199,60 @@ static void drop_large_clusters(const struct cublaslt *library, struct product *
         product->count = kept;
 }
 
-/* What a product reads and writes. */
-struct operands {
-    const void *a, *b, *bias;
-    void *c;
-};
-
 /* The largest power of two up to 256 that divides the addresses of all three matrices. */
-static uint32_t alignment_of(const struct operands *o)
+static uint32_t alignment_of(const struct erg_gemm_operands *o)
 {
     uintptr_t bits = (uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->c | 256;
     return (uint32_t)(bits & (~bits + 1));
 }
 
-/* The product as it is remembered, or asked for now. */
-static int find(struct erg_gemm *gemm, struct product **found, const struct erg_gemm_shape *shape,
-                const struct operands *operands, bool bounded, struct erg_error *err)
+static bool same_shape(const struct erg_gemm_shape *a, const struct erg_gemm_shape *b)
+{
+    return a->kind == b->kind && a->tokens == b->tokens && a->inputs == b->inputs &&
+           a->outputs == b->outputs;
+}
+
+const struct erg_gemm_choice *erg_gemm_chosen(const struct erg_gemm *gemm,
+                                              const struct erg_gemm_shape *shape)
+{
+    for (size_t i = 0; i < gemm->choices.count; i++)
+        if (same_shape(&gemm->choices.items[i].shape, shape))
+            return &gemm->choices.items[i];
+    return NULL;
+}
+
+void erg_gemm_take_choice(const struct erg_gemm *gemm, struct erg_gemm_product *product)
+{
+    const struct erg_gemm_choice *choice = erg_gemm_chosen(gemm, &product->shape);
+    cublasLtMatmulHeuristicResult_t result;
+    if (!choice || product->chosen || product->bounded ||
+        product->alignment < ERG_GEMM_CHOICE_ALIGNMENT ||
+        gemm->library.algorithm_check(gemm->handle, product->desc, product->a, product->b,
+                                      product->c, product->c, &choice->algorithm, &result) ||
+        result.workspaceSize > ERG_GEMM_WORKSPACE_BYTES)
+        return;
+    product->chosen = true;
+    if (product->count < ERG_GEMM_ANSWERS)
+        product->count++;
+    product->best = product->count - 1;
+    product->answers[product->best].algo = choice->algorithm;
+}
+
+int erg_gemm_find(struct erg_gemm *gemm, struct erg_gemm_product **found,
+                  const struct erg_gemm_shape *shape, const struct erg_gemm_operands *operands,
+                  bool bounded, struct erg_error *err)
 {
     const bool biased = operands->bias != NULL;
     uint32_t alignment = alignment_of(operands);
     for (size_t i = 0; i < gemm->products.count; i++) {
-        struct product *known = gemm->products.items[i];
-        const struct erg_gemm_shape *s = &known->shape;
-        if (s->kind == shape->kind && s->tokens == shape->tokens && s->inputs == shape->inputs &&
-            s->outputs == shape->outputs && known->bounded == bounded && known->biased == biased &&
-            known->alignment == alignment) {
+        struct erg_gemm_product *known = gemm->products.items[i];
+        if (same_shape(&known->shape, shape) && known->bounded == bounded &&
+            known->biased == biased && known->alignment == alignment) {
             *found = known;
             return 0;
         }
     }
-    struct product *product = erg_xcalloc(1, sizeof *product);
+    struct erg_gemm_product *product = erg_xcalloc(1, sizeof *product);
     product->shape = *shape;
     product->bounded = bounded;
     product->biased = biased;
@@ -285,16 +266,17 @@ static int find(struct erg_gemm *gemm, struct product **found, const struct erg_
     }
     if (bounded)
         drop_large_clusters(&gemm->library, product);
+    erg_gemm_take_choice(gemm, product);
     ERG_PUSH(&gemm->products, items, product);
     *found = product;
     return 0;
 }
 
-static int run(const struct erg_gemm *gemm, const struct product *product, size_t answer,
-               const struct operands *o, int sms, void *workspace, struct CUstream_st *stream,
-               struct erg_error *err)
+int erg_gemm_enqueue(const struct erg_gemm *gemm, const struct erg_gemm_product *product,
+                     const cublasLtMatmulAlgo_t *algorithm, const struct erg_gemm_operands *o,
+                     int sms, void *workspace, struct CUstream_st *stream, struct erg_error *err)
 {
-    const struct cublaslt *library = &gemm->library;
+    const struct erg_cublaslt *library = &gemm->library;
     const bool weight_gradient = product->shape.kind == ERG_GEMM_WEIGHT_GRADIENT;
     const float one = 1, keep = weight_gradient ? 1 : 0;
     const void *left = weight_gradient ? o->a : o->b;
@@ -307,9 +289,8 @@ static int run(const struct erg_gemm *gemm, const struct product *product, size_
                                    sizeof o->bias);
     if (!status)
         status = library->matmul(gemm->handle, product->desc, &one, left, product->a, right,
-                                 product->b, &keep, o->c, product->c, o->c, product->c,
-                                 &product->answers[answer].algo, workspace,
-                                 ERG_GEMM_WORKSPACE_BYTES, stream);
+                                 product->b, &keep, o->c, product->c, o->c, product->c, algorithm,
+                                 workspace, ERG_GEMM_WORKSPACE_BYTES, stream);
     return check(gemm, status, &product->shape, err);
 }
 
@@ -317,92 +298,10 @@ int erg_gemm_run(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, cons
                  const void *b, const void *bias, void *c, int sms, void *workspace,
                  struct CUstream_st *stream, struct erg_error *err)
 {
-    const struct operands operands = {a, b, bias, c};
-    struct product *product;
-    if (find(gemm, &product, shape, &operands, sms > 0, err))
+    const struct erg_gemm_operands operands = {a, b, bias, c};
+    struct erg_gemm_product *product;
+    if (erg_gemm_find(gemm, &product, shape, &operands, sms > 0, err))
         return -1;
-    return run(gemm, product, product->best, &operands, sms, workspace, stream, err);
-}
-
-/* One product with its arguments, to be timed between two events. */
-struct trial {
-    struct erg_gemm *gemm;
-    struct product *product;
-    struct operands operands;
-    void *workspace;
-    int sms, repeats;
-    struct CUstream_st *stream;
-    struct CUevent_st *start, *end;
-};
-
-/* Milliseconds of one product by an answer; blocks. */
-static int time_answer(const struct trial *trial, size_t answer, double *ms, struct erg_error *err)
-{
-    if (erg_cuda_event_record(trial->start, trial->stream, err))
-        return -1;
-    for (int i = 0; i < trial->repeats; i++)
-        if (run(trial->gemm, trial->product, answer, &trial->operands, trial->sms, trial->workspace,
-                trial->stream, err))
-            return -1;
-    if (erg_cuda_event_record(trial->end, trial->stream, err) ||
-        erg_cuda_event_sync(trial->end, err) ||
-        erg_cuda_event_ms(ms, trial->start, trial->end, err))
-        return -1;
-    *ms /= trial->repeats;
-    return 0;
-}
-
-/* Rounds go over all answers, so that a slow drift of the clock meets all alike. */
-static int time_answers(struct trial *trial, double *medians, struct erg_error *err)
-{
-    double times[MAX_ANSWERS][ROUNDS], once;
-    trial->repeats = 1;
-    if (time_answer(trial, 0, &once, err) || time_answer(trial, 0, &once, err))
-        return -1;
-    trial->repeats = once < timing_ms ? (int)(timing_ms / once) + 1 : 1;
-    const bool hot = (double)(erg_now_ns() - trial->gemm->timed_ns) < hot_ms * 1e6;
-    for (double spent = 0; !hot && spent < warm_ms; spent += once * trial->repeats)
-        if (time_answer(trial, 0, &once, err))
-            return -1;
-    for (size_t round = 0; round < ROUNDS; round++)
-        for (size_t i = 0; i < trial->product->count; i++)
-            if (time_answer(trial, i, &times[i][round], err))
-                return -1;
-    for (size_t i = 0; i < trial->product->count; i++)
-        medians[i] = erg_median(times[i], ROUNDS);
-    trial->gemm->timed_ns = erg_now_ns();
-    return 0;
-}
-
-int erg_gemm_tune(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
-                  const void *b, const void *bias, void *c, int sms, void *workspace,
-                  struct CUstream_st *stream, struct erg_gemm_timing *timing, struct erg_error *err)
-{
-    struct trial trial = {.gemm = gemm,
-                          .operands = {a, b, bias, c},
-                          .workspace = workspace,
-                          .sms = sms,
-                          .stream = stream};
-    double medians[MAX_ANSWERS];
-    if (find(gemm, &trial.product, shape, &trial.operands, sms > 0, err))
-        return -1;
-    int status = erg_cuda_event_new(&trial.start, true, err);
-    if (!status)
-        status = erg_cuda_event_new(&trial.end, true, err);
-    if (!status)
-        status = time_answers(&trial, medians, err);
-    erg_cuda_event_free(trial.start);
-    erg_cuda_event_free(trial.end);
-    if (status)
-        return -1;
-    size_t best = 0;
-    for (size_t i = 1; i < trial.product->count; i++)
-        if (medians[i] < medians[best])
-            best = i;
-    trial.product->best = best;
-    *timing = (struct erg_gemm_timing){.answers = trial.product->count,
-                                       .best = best,
-                                       .first_ms = medians[0],
-                                       .best_ms = medians[best]};
-    return 0;
+    return erg_gemm_enqueue(gemm, product, &product->answers[product->best].algo, &operands, sms,
+                            workspace, stream, err);
 }

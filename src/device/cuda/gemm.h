@@ -15,6 +15,7 @@
 #ifndef ERG_CUDA_GEMM_H
 #define ERG_CUDA_GEMM_H
 
+#include "device/cuda/cuda.h"
 #include "ergon/error.h"
 
 #include <stdbool.h>
@@ -72,6 +73,17 @@ int erg_gemm_tune(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, con
                   const void *b, const void *bias, void *c, int sms, void *workspace,
                   struct CUstream_st *stream, struct erg_gemm_timing *timing,
                   struct erg_error *err);
+
+/*
+ * Finds, once for each shape, the algorithm that it runs with from now on where it is not bounded:
+ * that of the file in `folder` (erg_cuda_plan_folder(); NULL: none is kept), so that all runs of a
+ * machine compute the same bits, else the fastest in the steady state of this GPU, which is mostly
+ * that of its power limit, of some hundred that cuBLASLt has. Takes some seconds then, and as much
+ * GPU memory as the product's matrices, and leaves nothing; small products stay as they are. One
+ * with a bias runs as the same without.
+ */
+int erg_gemm_choose(struct erg_gemm *gemm, const struct erg_cuda *cuda, const char *folder,
+                    const struct erg_gemm_shape *shape, struct erg_error *err);
 
 #ifdef __cplusplus
 }

@@ -36,23 +36,21 @@
 enum erg_memory_accounting { ERG_MEMORY_ARENA, ERG_MEMORY_FRAMEWORK, ERG_MEMORY_STATIC };
 const char *erg_memory_accounting_name(enum erg_memory_accounting accounting); /* "arena", … */
 
-/* What the static accounting has besides is said behind "also". */
+/* Behind "also": what the static accounting counts there besides. */
 enum erg_memory_item {
     ERG_MEMORY_WEIGHTS,
     ERG_MEMORY_GRADIENTS,
     ERG_MEMORY_OPTIMIZER,
     ERG_MEMORY_ACTIVATIONS, /* of all microbatches in flight, without what is offloaded */
     ERG_MEMORY_OFFLOAD,     /* receive buffers, and what is put together from them */
-    ERG_MEMORY_ROPE,        /* tables of sines and cosines; also which positions a rank has */
+    ERG_MEMORY_ROPE,        /* tables of sines and cosines; also positions */
     ERG_MEMORY_WORKSPACE,   /* of matrix products; also of attention and the optimizer */
-    ERG_MEMORY_GATHER, /* buffer in which the tensor group gathers hidden tensors; also terms of its
-                        * sums, and keys and values of the context group */
-    ERG_MEMORY_HEAD,   /* logits and loss */
-    ERG_MEMORY_PIPELINE,  /* inputs, outputs and their gradients between stages; also tokens of a
-                             step */
-    ERG_MEMORY_TRANSIENT, /* what lives within one layer */
-    ERG_MEMORY_ROUNDING,  /* what the allocator hands out beyond the request; also gaps between
-                             buffers */
+    ERG_MEMORY_GATHER,      /* in which the tensor group gathers hidden tensors; also terms of its
+                             * sums, and keys and values of the context group */
+    ERG_MEMORY_HEAD,        /* logits and loss */
+    ERG_MEMORY_PIPELINE,    /* hidden tensors and gradients between stages; also tokens of a step */
+    ERG_MEMORY_TRANSIENT,   /* what lives within one layer */
+    ERG_MEMORY_ROUNDING,    /* what the allocator hands out beyond the request; also gaps */
     ERG_MEMORY_ITEMS,
 };
 const char *erg_memory_item_name(enum erg_memory_item item); /* "weights", … */

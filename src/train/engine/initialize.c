@@ -2,6 +2,7 @@
 #include "train/engine/initialize.h"
 
 #include "base/random.h"
+#include "base/thread.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,19 +47,34 @@ static void moments_of(const struct erg_model *model, enum erg_tensor tensor, do
     }
 }
 
-void erg_initialize(float *state, const struct erg_weights *weights,
-                    const struct erg_weight_spans *spans, const struct erg_model *model,
-                    uint64_t seed)
+struct initial_work {
+    float *state;
+    const struct erg_weights *weights;
+    const struct erg_weight_spans *spans;
+    const struct erg_model *model;
+    uint64_t seed;
+};
+
+static int fill_span(void *context, size_t index, struct erg_error *err)
 {
+    (void)err;
+    const struct initial_work *work = context;
+    const struct erg_weight_span *span = &work->spans->items[index];
+    uint64_t key = erg_hash_u64(work->seed, erg_hash_text(span->name));
+    double mean, deviation;
+    moments_of(work->model, work->weights->items[span->weight].tensor, &mean, &deviation);
+    for (size_t row = 0; row < span->rows; row++)
+        for (size_t column = 0; column < span->columns; column++)
+            work->state[erg_weight_span_here(span, row, column)] =
+                erg_initial_value(key, erg_weight_span_there(span, row, column), mean, deviation);
+    return 0;
+}
+
+int erg_initialize(float *state, const struct erg_weights *weights,
+                   const struct erg_weight_spans *spans, const struct erg_model *model,
+                   uint64_t seed, struct erg_error *err)
+{
+    struct initial_work work = {state, weights, spans, model, seed};
     memset(state, 0, weights->state * sizeof *state);
-    for (size_t i = 0; i < spans->count; i++) {
-        const struct erg_weight_span *span = &spans->items[i];
-        uint64_t key = erg_hash_u64(seed, erg_hash_text(span->name));
-        double mean, deviation;
-        moments_of(model, weights->items[span->weight].tensor, &mean, &deviation);
-        for (size_t row = 0; row < span->rows; row++)
-            for (size_t column = 0; column < span->columns; column++)
-                state[erg_weight_span_here(span, row, column)] = erg_initial_value(
-                    key, erg_weight_span_there(span, row, column), mean, deviation);
-    }
+    return erg_parallel_for(spans->count, 0, fill_span, &work, err);
 }

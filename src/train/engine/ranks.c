@@ -17,8 +17,7 @@ static int rank_at(const struct erg_layout *layout, long tensor, long context, l
                    long stage)
 {
     return (int)(tensor +
-                 layout->tensor *
-                     (context + layout->context * (data + layout->data * stage)));
+                 layout->tensor * (context + layout->context * (data + layout->data * stage)));
 }
 
 /* A group of the members [count]; none where it would be of one. */
@@ -35,8 +34,7 @@ static int make_tensor(struct group_maker *maker, struct erg_group **group, long
 {
     const struct erg_ranks *own = maker->ranks;
     for (long i = 0; i < count; i++)
-        maker->members[i] =
-            rank_at(maker->layout, first + i, own->context, own->data, own->stage);
+        maker->members[i] = rank_at(maker->layout, first + i, own->context, own->data, own->stage);
     return make(maker, group, (size_t)count, err);
 }
 
@@ -64,10 +62,8 @@ static int make_pair(struct group_maker *maker, struct erg_group **group, long a
     const struct erg_ranks *own = maker->ranks;
     bool in = own->stage == a || own->stage == b;
     struct erg_group *none;
-    maker->members[0] =
-        rank_at(maker->layout, own->tensor, own->context, own->data, a < b ? a : b);
-    maker->members[1] =
-        rank_at(maker->layout, own->tensor, own->context, own->data, a < b ? b : a);
+    maker->members[0] = rank_at(maker->layout, own->tensor, own->context, own->data, a < b ? a : b);
+    maker->members[1] = rank_at(maker->layout, own->tensor, own->context, own->data, a < b ? b : a);
     return make(maker, in ? group : &none, in ? 2 : 0, err);
 }
 
@@ -126,10 +122,10 @@ int erg_ranks_open(struct erg_ranks *ranks, const struct erg_layout *layout,
 void erg_ranks_release(struct erg_ranks *ranks, struct erg_backend *backend)
 {
     struct erg_rank_groups *groups = &ranks->groups;
-    struct erg_group *const all[] = {groups->tensor,        groups->vectors,    groups->keys,
-                                     groups->context,       groups->zero,       groups->tied,
-                                     groups->forward_from,  groups->forward_to, groups->backward_from,
-                                     groups->backward_to};
+    struct erg_group *const all[] = {
+        groups->tensor,        groups->vectors,    groups->keys,         groups->context,
+        groups->zero,          groups->tied,       groups->forward_from, groups->forward_to,
+        groups->backward_from, groups->backward_to};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i])
             backend->table->group_free(backend, all[i]);

@@ -77,6 +77,19 @@ static int wait(struct erg_trainer *trainer, struct erg_error *err)
     return backend->table->stream_wait(backend, trainer->stream, err);
 }
 
+/* All kernels of the passes have run once when ranks begin to wait for each other. */
+static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    return backend->table->fill(backend, trainer->ids, 0, 3 * trainer->inputs * sizeof(int32_t),
+                                trainer->stream, err) ||
+                   backend->table->fill(backend, trainer->scalars, 0, sizeof *trainer->scalars,
+                                        trainer->stream, err) ||
+                   erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err)
+               ? -1
+               : 0;
+}
+
 /* Masters as the run begins with them, and the weights in use rounded from them. */
 static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
 {
@@ -89,8 +102,8 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
     float *state = erg_xcalloc(weights->state, sizeof *state);
     int result = 0;
     if (strcmp(folder, "random") == 0)
-        erg_initialize(state, weights, &trainer->spans, trainer->job->model,
-                       trainer->training->seed);
+        result = erg_initialize(state, weights, &trainer->spans, trainer->job->model,
+                                trainer->training->seed, err);
     else
         result =
             erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
@@ -241,7 +254,7 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
     return backend->table->stream_new(backend, &trainer->stream, err) ||
                    place(trainer, &options, err) ||
                    erg_batches_open(&trainer->batches, trainer->job, err) ||
-                   set_weights(trainer, err)
+                   set_weights(trainer, err) || warm_up(trainer, err)
                ? -1
                : 0;
 }

@@ -69,8 +69,8 @@ uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);
 
-/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see, as
- * Hugging Face's loaders read them. */
+/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see,
+ * as Hugging Face's loaders read them. */
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
                        struct erg_error *err);
 
