@@ -1,10 +1,10 @@
 /* Trainer: opens the weights, optimizer and data of a run, and runs its steps. */
 #include "train/engine/trainer_internal.h"
 
-#include "base/log.h"
 #include "base/memory.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/engine/initialize.h"
+#include "train/engine/rank_buffers.h"
 #include "train/files/model_file.h"
 
 #include <assert.h>
@@ -167,34 +167,6 @@ static struct erg_stage_options stage_options(const struct erg_trainer *trainer)
     };
 }
 
-/* All buffers of this rank, as `ergon memory` counts them, but for the kernels' scratch, of which
- * that knows a bound. */
-static int lay_out(struct erg_trainer *trainer, const struct erg_stage_options *options,
-                   struct erg_error *err)
-{
-    struct erg_backend *backend = trainer->options.backend;
-    const struct erg_model *model = trainer->job->model;
-    const struct erg_memory_request request = {.model = model,
-                                               .layout = &trainer->job->layout,
-                                               .accounting = ERG_MEMORY_STATIC,
-                                               .sequence_parallel = options->sequence_parallel};
-    struct erg_static_tensors tensors;
-    struct erg_static_shape shape;
-    erg_static_tensors_init(&tensors, model, options->weights.tensor);
-    erg_static_shape_init(&shape, &request, &tensors, trainer->ranks.stage);
-    const size_t bound = shape.scratch + shape.optimizer_scratch;
-    shape.element = backend->element_bytes;
-    if (erg_stage_scratch(&shape.scratch, options, err) != 0 ||
-        erg_optimizer_scratch(&shape.optimizer_scratch, backend, &options->weights, err) != 0)
-        return -1;
-    if (shape.scratch + shape.optimizer_scratch > bound)
-        erg_log(ERG_LOG_WARNING,
-                "kernels need %.1f MiB of scratch, more than the %.1f MiB that ergon memory counts",
-                (double)(shape.scratch + shape.optimizer_scratch) / 0x1p20, (double)bound / 0x1p20);
-    erg_static_memory_init(&trainer->buffers, &shape);
-    return 0;
-}
-
 /* All memory of the device; says how much it is where it does not suffice. */
 static int take_memory(struct erg_trainer *trainer, struct erg_error *err)
 {
@@ -214,7 +186,9 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
                  struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
-    if (lay_out(trainer, options, err) || take_memory(trainer, err) ||
+    if (erg_rank_buffers_init(&trainer->buffers, options, &trainer->job->layout,
+                              trainer->ranks.stage, err) ||
+        take_memory(trainer, err) ||
         erg_stage_open(&trainer->stage, options, &trainer->buffers, trainer->memory, err))
         return -1;
     place_inputs(trainer);
