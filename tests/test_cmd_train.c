@@ -1,63 +1,11 @@
 /* ergon train on the host: a tiny model learns, comes back from its export, and bad input is named.
  */
-#include "folder.h"
-#include "program.h"
+#include "train_job.h"
 
 #include "device/host/host.h"
-#include "io/file.h"
 #include "io/json.h"
 #include "train/engine/trainer.h"
 #include "train/files/safetensors.h"
-
-static const char config[] =
-    "{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"hidden_size\": 32,\n"
-    " \"intermediate_size\": 48, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,\n"
-    " \"num_key_value_heads\": 2, \"head_dim\": 8, \"vocab_size\": 257, \"rms_norm_eps\": 1e-6,\n"
-    " \"max_position_embeddings\": 64, \"rope_theta\": 10000, \"tie_word_embeddings\": false}\n";
-
-static const char job[] = "model: model\n"
-                          "cluster: {nodes: 1, gpus_per_node: 1, gpu: A100-SXM4-40GB}\n"
-                          "microbatch_size: 2\n"
-                          "microbatches: 2\n"
-                          "sequence: 16\n"
-                          "train:\n"
-                          "  data:\n"
-                          "    - file: tokens.bin\n"
-                          "  updates: 60\n"
-                          "  learning_rate: 0.01\n"
-                          "  warmup: 5\n";
-
-static void write_text(const char *name, const char *text)
-{
-    struct erg_error err;
-    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
-}
-
-/* "ergon COMMAND" with @ for the folder. */
-static void check(int exit_code, const char *part, const char *command)
-{
-    struct erg_text line = with_folder(command);
-    erg_text_add(&line, " 2>&1");
-    check_program(line.data, exit_code, part);
-    erg_text_release(&line);
-}
-
-static int make_job(void **state)
-{
-    (void)state;
-    char text[4000] = "";
-    struct erg_error err;
-    setenv("ERGON_POWERCAP", "/nonexistent", 1);
-    if (make_folder(state) != 0 || erg_dir_make(in_folder("model"), &err) != 0)
-        return -1;
-    while (strlen(text) < 3000)
-        strcat(text, "the quick brown fox jumps over the lazy dog and on. ");
-    write_text("model/config.json", config);
-    write_text("text", text);
-    write_text("job.yaml", job);
-    check(0, "1 document", "tokenize bytes @/text -o @/tokens");
-    return 0;
-}
 
 static void model_learns_and_its_log_is_kept(void **state)
 {
@@ -108,8 +56,8 @@ static void energy_of_the_cpu_is_logged(void **state)
     write_text("powercap/intel-rapl:0/max_energy_range_uj", "262143328850\n");
     write_text("powercap/intel-rapl:0/energy_uj", "1000000\n");
     struct erg_text longer = {0}; /* steps, so that the counter moves in each window */
-    const char *at = strstr(job, "microbatches: 2\n");
-    erg_text_add_bytes(&longer, job, (size_t)(at - job));
+    const char *at = strstr(job_text, "microbatches: 2\n");
+    erg_text_add_bytes(&longer, job_text, (size_t)(at - job_text));
     erg_text_printf(&longer, "microbatches: 32\n%s", at + strlen("microbatches: 2\n"));
     write_text("longer.yaml", longer.data);
     erg_text_release(&longer);
@@ -204,9 +152,9 @@ static void results_are_waited_for(void **state)
 static void check_job(const char *part, const char *by, int exit_code, const char *message)
 {
     struct erg_text text = {0};
-    const char *at = strstr(job, part);
+    const char *at = strstr(job_text, part);
     assert_non_null(at);
-    erg_text_add_bytes(&text, job, (size_t)(at - job));
+    erg_text_add_bytes(&text, job_text, (size_t)(at - job_text));
     erg_text_printf(&text, "%s%s", by, at + strlen(part));
     write_text("changed.yaml", text.data);
     erg_text_release(&text);

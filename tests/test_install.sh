@@ -81,6 +81,30 @@ if command -v python3 >/dev/null; then
     measure python3 "$examples/window.py"
 fi
 
+# The example of the public interface to training: the loss falls, and a second call goes on.
+examples="$prefix/share/doc/ergon/examples/train"
+cp -r "$examples/tiny.yaml" "$examples/tiny-llama" .
+"$prefix/bin/ergon" tokenize bytes "$prefix"/share/doc/ergon/*.md -o tokens >log
+learn() {
+    env -u ERGON_DATA LD_LIBRARY_PATH="$prefix/lib" ./loop tiny.yaml "$1" "$2" >said
+    awk -v first="$3" -v last="$1" '
+        $1 == "step" { good = (steps ? $2 == step + 1 : $2 == first) && $4 == last ":"
+                       step = $2; steps++; loss = $6 + 0; start = steps == 1 ? loss : start }
+        END { exit !(good && step == last && loss < start) }' said && return
+    echo "loop tiny.yaml $1 $2 said:"
+    cat said
+    echo "expected steps from $3 to $1, with a lower loss"
+    exit 1
+}
+eval "${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror '$examples/loop.c' -o loop $flags"
+learn 6 looped 1
+learn 12 looped 7
+if command -v c++ >/dev/null; then
+    eval "c++ -std=c++17 -Wall -Wextra -Werror -Wno-missing-field-initializers \
+        -x c++ '$examples/loop.c' -x none -o loop $flags"
+    learn 3 looped-c++ 1
+fi
+
 # Only what the public headers declare.
 for symbol in $(nm -D --defined-only "$prefix/lib/libergon.so" | awk '{print $3}'); do
     if ! grep -qw "$symbol" "$prefix"/include/ergon/*.h; then

@@ -203,6 +203,14 @@ static int misbehave(struct erg_rendezvous *r, const char *scenario, struct erg_
     }
     if (!strcmp(scenario, "late"))
         pause();
+    if (!strcmp(scenario, "explains")) {
+        err->status = ERG_FAILED;
+        snprintf(err->message, sizeof err->message, "the disk is gone");
+        erg_rendezvous_explain(r, err);
+        return *err->message ? 0 : -1; /* another rank says it */
+    }
+    if (!strcmp(scenario, "aborts"))
+        erg_rendezvous_abort(r, "somebody saw it from outside");
     if (!strcmp(scenario, "disagrees"))
         return erg_rendezvous_all_gather(r, &byte, 1, bytes, patience_s, err);
     return 0;
@@ -407,6 +415,15 @@ static void the_death_of_a_rank_reaches_all(void **state)
     check_failure(3, "stopped", 0x2, "rank 1 was lost: no sign of life", 1);
 }
 
+/* What one rank alone knows, or somebody besides its calls, is what all get. */
+static void a_failure_of_one_rank_is_everybodys(void **state)
+{
+    (void)state;
+    check_failure(4, "explains", 0x2, "rank 1: the disk is gone", 1);
+    check_failure(4, "aborts", 0, "somebody saw it from outside", 1);
+    check_failure(3, "0 aborts", 0, "somebody saw it from outside", 1);
+}
+
 static void ranks_that_do_not_come_are_named(void **state)
 {
     (void)state;
@@ -556,6 +573,72 @@ static void the_first_failure_is_the_exit_status(void **state)
                            0, &heard, &err),
                  &err, "rank 1 was killed by signal 9");
     assert_int_equal(err.status, 137);
+}
+
+/* Ranks that exit with 85 or 130 stop, and let the others do the same. */
+static void stops_are_not_failures(void **state)
+{
+    (void)state;
+    static const char both[] = "trap 'echo ended' TERM; [ $ERGON_RANK = 0 ] || sleep 0.5; "
+                               "echo stopped; exit %d";
+    char script[128];
+    struct heard heard;
+    struct erg_error err;
+    for (int status = 85; status <= 130; status += 45) {
+        snprintf(script, sizeof script, both, status);
+        assert_fails(run_shell(3, script, 0, &heard, &err), &err, "rank 0 stopped with status");
+        assert_int_equal(err.status, status);
+        for (int rank = 0; rank < 3; rank++)
+            assert_string_equal(heard.last[rank], "stopped");
+        assert_int_equal(heard.lines, 3);
+    }
+    /* A failure counts for more, whenever it is seen, and ends the rest. */
+    assert_fails(run_shell(3,
+                           "[ $ERGON_RANK = 0 ] && exit 85; [ $ERGON_RANK = 2 ] && sleep 1000; "
+                           "sleep 0.3; exit 7",
+                           0, &heard, &err),
+                 &err, "rank 1 exited with status 7");
+    assert_int_equal(err.status, 7);
+    assert_fails(run_shell(2, "[ $ERGON_RANK = 0 ] && exit 85; sleep 0.3; kill -KILL $$", 0, &heard,
+                           &err),
+                 &err, "rank 1 was killed by signal 9");
+    assert_int_equal(err.status, 137);
+    /* What does not stop is ended. */
+    const char *command[] = {"sh", "-c", "[ $ERGON_RANK = 0 ] && exit 85; sleep 1000", NULL};
+    struct erg_launch_job job = {
+        .ranks = 2, .command = command, .stop_s = 0.3, .line = hear, .context = &heard};
+    assert_fails(erg_launch_run(&job, &err), &err, "rank 0 stopped with status 85 after");
+    assert_non_null(strstr(err.message, "; the other ranks were ended"));
+    assert_int_equal(err.status, 85);
+}
+
+/* A job's folder is handed down to the ranks, any other name is not. */
+static void the_folder_of_the_job_is_handed_down(void **state)
+{
+    (void)state;
+    struct heard heard;
+    struct erg_error err;
+    setenv("ERGON_JOB", "/jobs/a folder", 1);
+    assert_string_equal(erg_launch_job_folder(), "/jobs/a folder");
+    assert_ok(run_shell(2, "echo \"$ERGON_JOB\"", 0, &heard, &err), &err);
+    assert_string_equal(heard.last[1], "/jobs/a folder");
+    setenv("ERGON_JOB", "of another launcher", 1);
+    assert_null(erg_launch_job_folder());
+    assert_ok(run_shell(2, "echo \"$ERGON_JOB\"", 0, &heard, &err), &err);
+    assert_null(strstr(heard.last[1], "launcher"));
+    /* Ranks know each other by the end of a long path. */
+    char path[200];
+    memset(path, 'x', sizeof path);
+    path[0] = '/';
+    snprintf(path + 190, 10, "/end");
+    struct erg_launch_environment env;
+    set_environment("ERGON_RANK=0 ERGON_WORLD_SIZE=2 ERGON_LOCAL_RANK=0 ERGON_HOST=h "
+                    "ERGON_PORT=4000");
+    setenv("ERGON_JOB", path, 1);
+    assert_ok(erg_launch_environment_read(&env, &err), &err);
+    assert_int_equal(strlen(env.job), sizeof env.job - 1);
+    assert_string_equal(env.job + strlen(env.job) - 4, "/end");
+    clear_environment();
 }
 
 static void a_command_that_cannot_be_run_is_an_error(void **state)
@@ -738,6 +821,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_talk),
         cmocka_unit_test(ranks_talk_over_ipv6),
         cmocka_unit_test(the_death_of_a_rank_reaches_all),
+        cmocka_unit_test(a_failure_of_one_rank_is_everybodys),
         cmocka_unit_test(ranks_that_do_not_come_are_named),
         cmocka_unit_test(wrong_worlds_are_refused),
         cmocka_unit_test(a_port_in_use_is_an_error),
@@ -745,6 +829,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(proofs_are_those_of_the_standard),
         cmocka_unit_test(the_port_is_taken_before_ranks_start),
         cmocka_unit_test(the_first_failure_is_the_exit_status),
+        cmocka_unit_test(stops_are_not_failures),
+        cmocka_unit_test(the_folder_of_the_job_is_handed_down),
         cmocka_unit_test(a_command_that_cannot_be_run_is_an_error),
         cmocka_unit_test(ranks_find_the_variables_of_torchrun),
         cmocka_unit_test(signals_are_passed_on),

@@ -39,6 +39,7 @@ static const char *const rooms[] = {
     "layout/grid",
     "layout/exchange",
     "plan",
+    "report",
     "decoder",
     "train",
     "train/tokenizer",
@@ -47,6 +48,7 @@ static const char *const rooms[] = {
     "train/checkpoint",
     "train/engine",
     "train/log",
+    "train/run",
     "cluster",
     "cluster/traces",
     "cluster/schedule",
@@ -54,7 +56,6 @@ static const char *const rooms[] = {
     "cluster/simulate",
     "cluster/sweep",
     "optimize",
-    "report",
     "observe",
     "cli",
 };

@@ -1,9 +1,12 @@
-/* Order of data, learning rates and initial weights beside tables that were made in Python. */
+/* Order of data, learning rates and initial weights beside tables that were made in Python; which
+ * rank trains on which sample. */
 #include "check.h"
+#include "folder.h"
 #include "json_file.h"
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "train/data/batch.h"
 #include "train/data/order.h"
 #include "train/engine/initialize.h"
 #include "train/engine/rate.h"
@@ -211,6 +214,51 @@ static void initial_weights_are_those_of_the_table(void **state)
     }
 }
 
+/* Tokens that count up, so that the first one of a sample says which it is. */
+static void each_sample_has_its_rank_microbatch_and_row(void **state)
+{
+    enum { S = 8, B = 2, M = 3, D = 2, C = 2, SAMPLES = B * M * D, STEPS = 2 };
+    static const char text[] = "model: " DATA "llama\n"
+                               "cluster: {nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\n"
+                               "context: 2\ndata: 2\nmicrobatch_size: 2\nmicrobatches: 3\n"
+                               "sequence: 8\n"
+                               "train:\n"
+                               "  data: [{file: counted, type: uint16}]\n"
+                               "  updates: 5\n  learning_rate: 0.1\n";
+    uint16_t tokens[STEPS * SAMPLES * S + 1];
+    struct erg_job *job;
+    struct erg_error err;
+    assert_int_equal(make_folder(state), 0);
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+        tokens[i] = (uint16_t)i;
+    assert_ok(erg_file_write(in_folder("counted"), (const char *)tokens, sizeof tokens, &err),
+              &err);
+    assert_ok(erg_job_parse(&job, in_folder("job.yaml"), text, strlen(text), NULL, &err), &err);
+    struct erg_batch_files files = {"train.data", job->training->data, 1, false};
+    for (long data = 0; data < D; data++)
+        for (long context = 0; context < C; context++) {
+            struct erg_batches batches;
+            struct erg_batch_share share = {data, context};
+            int32_t ids[M * B * S / C], targets[M * B * S / C];
+            uint64_t counted;
+            assert_ok(erg_batches_open(&batches, job, &files, &err), &err);
+            for (long step = 0; step < STEPS; step++) {
+                assert_ok(erg_batches_next(&batches, &share, ids, targets, &counted, &err), &err);
+                assert_int_equal(counted, SAMPLES * S);
+                for (long i = 0; i < M * B * S / C; i++) {
+                    long row = i / (S / C), place = i % (S / C), half = place / 2;
+                    long microbatch = row / B, chunk = half ? 2 * C - 1 - context : context;
+                    long sample = (microbatch * D + data) * B + row % B + step * SAMPLES;
+                    assert_int_equal(ids[i], sample * S + 2 * chunk + place % 2);
+                    assert_int_equal(targets[i], ids[i] + 1);
+                }
+            }
+            erg_batches_release(&batches);
+        }
+    erg_job_free(job);
+    remove_folder(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +267,7 @@ int main(void)
         cmocka_unit_test(rates_are_those_of_the_table),
         cmocka_unit_test(hashes_are_those_of_the_table),
         cmocka_unit_test(initial_weights_are_those_of_the_table),
+        cmocka_unit_test(each_sample_has_its_rank_microbatch_and_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "device/host/host.h"
 #include "folder.h"
 #include "io/file.h"
+#include "train/engine/rank_memory.h"
 
 #include <sys/mman.h>
 
@@ -18,13 +19,15 @@ enum { SEQUENCE = 32, BATCH = 16, STEPS = 2, MOST_TENSORS = 200 };
 struct layout_case {
     const char *model;
     long tensor, context, pipeline, virtual_stages, data, microbatches;
-    enum { PLAIN = 0, SP = 1, MASKED = 2, BF16 = 4 } flags; /* SP: sequence parallelism */
-    const char *layers;                                     /* of chunks; NULL: equal */
+    enum { PLAIN = 0, SP = 1, MASKED = 2, BF16 = 4, VALIDATES = 8 } flags; /* SP: sequence
+                                                                              parallelism */
+    const char *layers; /* of chunks; NULL: equal */
 };
 
 /* What the processes of a run write, in memory that they share. */
 struct outcome {
     struct erg_train_step steps[STEPS];
+    double validation[STEPS];   /* loss after each step */
     size_t elements;            /* of each of the two */
     float *gradients, *masters; /* of the tensors of the checkpoint, one after the other */
 };
@@ -71,9 +74,12 @@ static struct erg_job *load_job(const struct layout_case *c)
     erg_text_printf(&text,
                     "train:\n"
                     "  data: [{file: tokens, type: uint16}]\n"
-                    "  updates: 20\n  learning_rate: 0.002\n  warmup: 2\n%s%s",
+                    "  updates: 20\n  learning_rate: 0.002\n  warmup: 2\n%s%s%s",
                     c->flags & MASKED ? "  mask: eod\n  eod: 7\n" : "",
-                    c->flags & SP ? "  sequence_parallel: true\n" : "");
+                    c->flags & SP ? "  sequence_parallel: true\n" : "",
+                    c->flags & VALIDATES ? "  validation: {data: [{file: held_out, type: uint16}], "
+                                           "batches: 2}\n"
+                                         : "");
     assert_ok(erg_job_parse(&job, in_folder("job.yaml"), text.data, text.count, NULL, &err), &err);
     erg_text_release(&text);
     return job;
@@ -176,11 +182,20 @@ static void train_rank(const struct erg_launch_environment *env, struct erg_rend
                                           .world = env->world,
                                           .rendezvous = rendezvous};
     assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
+    struct erg_rank_memory memory; /* as said beforehand, to the byte */
+    assert_ok(erg_rank_memory_init(&memory, job, backend, env->rank, &err), &err);
+    assert_int_equal(memory.bytes, erg_trainer_bytes(trainer));
+    erg_rank_memory_release(&memory);
     for (int i = 0; i < STEPS; i++) {
         struct erg_train_step step;
         assert_ok(erg_trainer_step(trainer, 0, &step, &err), &err);
         if (env->rank == 0)
             running_outcome->steps[i] = step;
+        double loss = 0;
+        if (running->flags & VALIDATES)
+            assert_ok(erg_trainer_validate(trainer, &loss, &err), &err);
+        if (env->rank == env->world - 1)
+            running_outcome->validation[i] = loss;
         if (i > 0)
             continue;
         float *gradients = erg_xmalloc(trainer->weights->elements * sizeof *gradients);
@@ -384,6 +399,49 @@ static void any_order_of_streams_will_do(void **state)
     }
 }
 
+/* The loss on other data is that of one rank, and training does not notice that it was found. */
+static void validation_is_of_no_layout(void **state)
+{
+    (void)state;
+    static const struct layout_case cases[] = {
+        {"llama", 1, 1, 1, 1, 1, 2, VALIDATES, NULL},
+        {"llama", 4, 1, 1, 1, 2, 2, VALIDATES | SP, NULL},
+        {"llama", 1, 4, 1, 1, 2, 4, VALIDATES | MASKED, NULL},
+        {"llama", 1, 1, 2, 1, 2, 1, VALIDATES, NULL}, /* room for one input */
+        {"llama", 1, 1, 4, 2, 1, 8, VALIDATES | MASKED, NULL},
+        {"llama", 2, 2, 2, 2, 2, 4, VALIDATES, NULL},
+        {"qwen3", 1, 1, 4, 1, 1, 8, VALIDATES, NULL},
+        {"gpt2", 1, 2, 2, 2, 2, 4, VALIDATES | MASKED, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[160];
+        const struct layout_case *c = &cases[i];
+        struct layout_case without = *c, alone = *c;
+        struct outcome *outcome = outcome_new(), *other = outcome_new(), *one = outcome_new();
+        say_case(name, sizeof name, c, i + 1);
+        without.flags &= ~VALIDATES;
+        alone.tensor = alone.context = alone.pipeline = alone.virtual_stages = alone.data = 1;
+        alone.flags &= ~SP;
+        struct erg_job *job = load_job(&alone);
+        list_places(job->model);
+        erg_job_free(job);
+        run_case(c, i + 1, outcome);
+        run_case(&without, i + 1, other);
+        run_case(&alone, 0, one);
+        compare(outcome, other, true, name);
+        for (int s = 0; s < STEPS; s++) {
+            assert_true(one->validation[s] > 1 && one->validation[s] != one->steps[s].loss);
+            if (!(fabs(outcome->validation[s] - one->validation[s]) <= 5e-6))
+                fail_msg("%s, step %d: validation loss %.9g, of one rank %.9g", name, s + 1,
+                         outcome->validation[s], one->validation[s]);
+        }
+        assert_true(one->validation[0] != one->validation[1]);
+        outcome_release(outcome);
+        outcome_release(other);
+        outcome_release(one);
+    }
+}
+
 static int make_tokens(void **state)
 {
     uint16_t tokens[20000];
@@ -392,7 +450,11 @@ static int make_tokens(void **state)
         return -1;
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
         tokens[i] = (uint16_t)(i * i % 499 * (i % 7) % 499);
-    return erg_file_write(in_folder("tokens"), (const char *)tokens, sizeof tokens, &err);
+    if (erg_file_write(in_folder("tokens"), (const char *)tokens, sizeof tokens, &err) != 0)
+        return -1;
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+        tokens[i] = (uint16_t)(i * i % 491 * (i % 5) % 499);
+    return erg_file_write(in_folder("held_out"), (const char *)tokens, 3000, &err);
 }
 
 int main(void)
@@ -400,6 +462,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_layouts_train_alike),
         cmocka_unit_test(stages_change_no_bit),
+        cmocka_unit_test(validation_is_of_no_layout),
         cmocka_unit_test(any_order_of_streams_will_do),
     };
     return cmocka_run_group_tests(tests, make_tokens, remove_folder);

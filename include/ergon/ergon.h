@@ -7,6 +7,7 @@
 #include "ergon/error.h"
 #include "ergon/frontier.h"
 #include "ergon/telemetry.h"
+#include "ergon/train.h"
 
 #define ERG_VERSION "0.1.0"
 #define ERG_VERSION_MAJOR 0

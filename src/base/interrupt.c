@@ -6,12 +6,18 @@
 #include <stddef.h>
 
 /* The handler runs in one thread and all others look: lock-free, so that a handler may set it. */
-static atomic_int caught;
+static atomic_int caught, requested;
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "signal handlers need lock-free atomics");
 
 static void on_signal(int number)
 {
     atomic_store_explicit(&caught, number, memory_order_relaxed);
+}
+
+static void on_request(int number)
+{
+    (void)number;
+    atomic_store_explicit(&requested, 1, memory_order_relaxed);
 }
 
 /* A handler rather than SIG_IGN, which programs that this one starts would inherit. */
@@ -39,6 +45,18 @@ void erg_interrupt_on(int number)
     struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
+}
+
+void erg_interrupt_request_on(int number)
+{
+    struct sigaction action = {.sa_handler = on_request, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+bool erg_interrupt_take_request(void)
+{
+    return atomic_exchange_explicit(&requested, 0, memory_order_relaxed) != 0;
 }
 
 int erg_interrupt_signal(void)

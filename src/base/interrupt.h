@@ -1,6 +1,7 @@
 /*
  * Interrupt: SIGINT, SIGTERM and SIGHUP set a flag; loops that take long ask for it between two
- * steps, so that a finished step is never lost.
+ * steps, so that a finished step is never lost. Other signals may ask for something, and end
+ * nothing.
  */
 #ifndef ERG_BASE_INTERRUPT_H
 #define ERG_BASE_INTERRUPT_H
@@ -14,6 +15,11 @@
  * the write. */
 void erg_interrupt_install(void);
 void erg_interrupt_on(int number); /* another signal, which is noticed likewise */
+
+/* A signal that asks for something and ends nothing; true once after each time that it came. */
+void erg_interrupt_request_on(int number);
+bool erg_interrupt_take_request(void);
+
 bool erg_interrupted(void);
 int erg_interrupt_signal(void); /* its number, 0 while none came */
 

@@ -1,31 +1,33 @@
 /* ergon train JOB.yaml: trains a model. */
 #include "cli/cli.h"
 
-#include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/memory.h"
+#include "base/text.h"
+#include "cli/print.h"
+#include "cli/train_preview.h"
 #include "device/backend.h"
 #include "launch/launch.h"
-#include "report/report.h"
-#include "train/log/run_log.h"
+#include "train/run/run_memory.h"
+#include "train/run/session.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct train_values {
-    const char *output, *resume, *init, *export;
+    const char *output, *resume, *init, *export, *until;
     long steps;
     int device, type;
     bool dry_run, fresh;
 };
 
-static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_backend_kind */
-static const char *const types[] = {"bfloat16", "float32", NULL};
-enum { TYPE_BFLOAT16, TYPE_FLOAT32 };
+static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_train_device */
+static const char *const types[] = {"bfloat16", "float32", NULL};    /* enum erg_train_type */
 
 #define AT(member) offsetof(struct train_values, member)
 static const struct erg_option options[] = {
@@ -37,6 +39,9 @@ static const struct erg_option options[] = {
      .help = "begin anew; a run that is there already is an error"},
     {"steps", 'n', ERG_OPTION_LONG, "N", AT(steps), 1, 1e12,
      .help = "end at this step (default: the job's updates)"},
+    {"until", 'u', ERG_OPTION_TEXT, "HH:MM:SS", AT(until),
+     .help = "stop with a checkpoint before the run has taken so long (default: before "
+             "$SLURM_JOB_END_TIME)"},
     {"init", 'i', ERG_OPTION_FILE, "FOLDER", AT(init),
      .help = "begin with a model's weights, or \"random\" (default: as the job says)"},
     {"export", 'e', ERG_OPTION_FILE, "FOLDER", AT(export),
@@ -48,162 +53,30 @@ static const struct erg_option options[] = {
      .default_text = "bfloat16",
      .help = "of weights in use and activations; masters are always float32"},
     {"dry-run", 0, ERG_OPTION_FLAG, NULL, AT(dry_run),
-     .help = "check everything, say what would run, train nothing"},
+     .help = "check the job, say what would run and what it takes, train nothing"},
     {0},
 };
 
-static double seconds_between(int64_t start_ns, int64_t end_ns)
+/* ---- what is printed ---- */
+
+static void print_line(void *context, const char *text)
 {
-    return 1e-9 * (double)(end_ns - start_ns);
+    (void)context;
+    erg_terminal_line(text);
 }
 
-/* What ended a run before its last step. */
-static int explain_signal(const struct erg_trainer *trainer, int signal, const char *output,
-                          bool saved, struct erg_error *err)
+static void print_run(const struct erg_train *train, const struct erg_train_stats *stats, int type)
 {
-    uint64_t step = erg_trainer_steps(trainer);
-    if (!saved)
-        return erg_fail(err, ERG_INTERRUPTED, "stopped at step %" PRIu64 ", without a checkpoint",
-                        step);
-    return erg_fail(err, signal == SIGINT ? ERG_INTERRUPTED : ERG_RESUMABLE,
-                    "stopped at step %" PRIu64 ", checkpoint %s/latest", step, output);
-}
-
-/* A rank that trains. */
-struct session {
-    const struct erg_invocation *call;
-    const struct erg_job *job;
-    const struct erg_trainer_options *options;
-    struct erg_trainer *trainer;
-    struct erg_rank_meter meter;
-    struct erg_run_log *log; /* NULL: another rank writes and prints what concerns all */
-};
-
-/* World call: the numbers of all ranks, to be freed. */
-static struct erg_rank_numbers *measure_ranks(struct session *session, struct erg_error *err)
-{
-    enum { PATIENCE_S = 600 };
-    const struct erg_trainer_options *of = session->options;
-    struct erg_rank_numbers own, *all = erg_xcalloc((size_t)of->world, sizeof *all);
-    erg_rank_meter_take(&session->meter, &own);
-    own.memory_bytes = (double)erg_trainer_bytes(session->trainer);
-    *all = own;
-    if (of->rendezvous &&
-        erg_rendezvous_all_gather(of->rendezvous, &own, sizeof own, all, PATIENCE_S, err) != 0) {
-        free(all);
-        return NULL;
-    }
-    return all;
-}
-
-static int run_step(struct session *session, bool last, struct erg_train_step *step,
-                    struct erg_error *err)
-{
-    struct erg_text line = {0};
-    struct erg_rank_numbers *ranks = NULL;
-    int64_t start_ns = erg_now_ns();
-    if (erg_trainer_step(session->trainer, erg_interrupt_signal(), step, err) != 0)
-        return -1;
-    double step_s = seconds_between(start_ns, erg_now_ns());
-    if (erg_run_log_due(session->job->training, step->step, last) &&
-        (ranks = measure_ranks(session, err)) == NULL)
-        return -1;
-    struct erg_run_log_entry entry = {.step = step, .step_s = step_s, .ranks = ranks};
-    int result = session->log ? erg_run_log_step(session->log, &entry, &line, err) : 0;
-    if (line.count && !session->call->common.quiet)
-        erg_terminal_line(line.data);
-    erg_text_release(&line);
-    free(ranks);
-    return result;
-}
-
-/* As with a checkpoint, a page that cannot be written is a warning. */
-static void write_page(const struct erg_run_log *log)
-{
-    struct erg_error err;
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/report.html", log->about.folder);
-    json_t *document = erg_run_log_document(log);
-    if (erg_report_training_write(path.data, document, &err) != 0)
-        erg_log(ERG_LOG_WARNING, "%s", err.message);
-    json_decref(document);
-    erg_text_release(&path);
-}
-
-/* A checkpoint that cannot be written is a warning: training goes on, and older ones stay. */
-static bool save(struct session *session)
-{
-    const struct train_values *values = session->call->values;
-    struct erg_error err;
-    if (!values->output)
-        return false;
-    if (session->log)
-        write_page(session->log);
-    if (erg_trainer_save(session->trainer, values->output, session->job->training->checkpoint.keep,
-                         &err) == 0)
-        return true;
-    if (session->log)
-        erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
-    return false;
-}
-
-static int run_steps(struct session *session, uint64_t end, struct erg_train_step *step,
-                     struct erg_error *err)
-{
-    const struct train_values *values = session->call->values;
-    struct erg_trainer *trainer = session->trainer;
-    uint64_t every = (uint64_t)session->job->training->checkpoint.every;
-    erg_interrupt_on(SIGUSR1);
-    while (erg_trainer_steps(trainer) < end) {
-        bool last = erg_trainer_steps(trainer) + 1 == end, saved = false;
-        if (session->log)
-            erg_progress("training", erg_trainer_steps(trainer), end);
-        if (run_step(session, last, step, err) != 0)
-            return -1;
-        if (last || step->signal || (every && step->step % every == 0))
-            saved = save(session);
-        if (step->signal && !last)
-            return explain_signal(trainer, step->signal, values->output, saved, err);
-    }
-    if (session->log)
-        erg_progress("training", end, end);
-    return 0;
-}
-
-/* Takes up a checkpoint where there is one to go on from. */
-static int resume(const struct train_values *values, struct erg_trainer *trainer, bool tells,
-                  struct erg_error *err)
-{
-    const char *folder = values->resume ? values->resume : values->fresh ? NULL : values->output;
-    char *found = NULL;
-    if (!folder)
-        return 0;
-    int result = erg_trainer_resume(trainer, folder, &found, err);
-    if (result == 0 && !found && values->resume)
-        result = erg_fail(err, ERG_FAILED, "--resume: '%s' has no checkpoint", folder);
-    if (result == 0 && found && tells) {
-        struct erg_text text = {0};
-        erg_text_printf(&text, "goes on from %s, step %" PRIu64 "\n", found,
-                        erg_trainer_steps(trainer));
-        erg_terminal_print(stderr, text.data);
-        erg_text_release(&text);
-    }
-    free(found);
-    return result;
-}
-
-static void print_plan(const struct erg_backend *backend, const struct erg_job *job,
-                       const struct erg_trainer *trainer, const struct train_values *values,
-                       uint64_t steps)
-{
+    const struct erg_job *job = erg_train_job(train);
     const struct erg_layout *layout = &job->layout;
+    const char *device = erg_train_device_name(train);
     struct erg_text text = {0};
     erg_text_printf(&text,
                     "%s: %.4g million parameters in %s on %s, %.3g GiB of memory\n"
                     "%" PRIu64 " step%s of %ld sequences of %ld tokens, %ld at a time\n",
-                    job->model->name, 1e-6 * erg_model_parameters(job->model), types[values->type],
-                    strcmp(backend->name, "host") ? backend->name : "the host",
-                    (double)erg_trainer_bytes(trainer) / 0x1p30, steps, erg_plural(steps),
+                    job->model->name, 1e-6 * erg_model_parameters(job->model), types[type],
+                    strcmp(device, "host") ? device : "the host",
+                    (double)stats->memory_bytes / 0x1p30, stats->steps, erg_plural(stats->steps),
                     layout->microbatch * layout->microbatches * layout->data, layout->sequence,
                     layout->microbatch);
     erg_terminal_print(stdout, text.data);
@@ -211,105 +84,199 @@ static void print_plan(const struct erg_backend *backend, const struct erg_job *
     fflush(stdout); /* before the lines of steps */
 }
 
-static void print_end(uint64_t steps, const struct erg_train_step *step)
+static void print_resumed(const struct erg_train_stats *stats)
 {
     struct erg_text text = {0};
-    erg_text_printf(&text, "trained %" PRIu64 " step%s", steps, erg_plural(steps));
-    if (step->step)
-        erg_text_printf(&text, ", loss %.4f", step->loss);
+    erg_text_printf(&text, "goes on from %s, step %" PRIu64 "\n", stats->resumed, stats->step);
+    erg_terminal_print(stderr, text.data);
+    erg_text_release(&text);
+}
+
+static void print_end(const struct erg_train_stats *stats)
+{
+    struct erg_text text = {0};
+    erg_text_printf(&text, "trained %" PRIu64 " step%s", stats->step, erg_plural(stats->step));
+    if (isfinite(stats->loss))
+        erg_text_printf(&text, ", loss %.4f", stats->loss);
     erg_text_add(&text, "\n");
     erg_terminal_print(stdout, text.data);
     erg_text_release(&text);
 }
 
-/* Trains with a log, which rank 0 writes. */
-static int train_logged(struct session *session, const struct erg_run_about *about, int local_rank,
-                        uint64_t end, struct erg_train_step *step, struct erg_error *err)
+/* ---- what would run ---- */
+
+/* The rank that takes most, if it is more than there is. */
+static int check_memory(const struct erg_run_preview *preview, struct erg_backend *backend,
+                        struct erg_error *err)
 {
-    struct erg_run_log log;
-    bool on_host = strcmp(about->device, "host") == 0, tells = session->options->rank == 0;
-    int result = tells ? erg_run_log_open(&log, about, err) : 0;
-    session->log = tells ? &log : NULL;
-    result = erg_rendezvous_agree(session->options->rendezvous, result, err);
-    if (result == 0) {
-        erg_rank_meter_open(&session->meter, on_host ? NULL : about->device, local_rank);
-        result = run_steps(session, end, step, err);
-        erg_rank_meter_close(&session->meter);
-    }
-    return tells && erg_run_log_close(&log, result ? NULL : err) != 0 ? -1 : result;
+    const long each = preview->ranks / preview->job->layout.pipeline;
+    const struct erg_run_memory_request request = {preview->job, backend,
+                                                   (int)((long)preview->most * each), 1, NULL};
+    size_t most[ERG_RANK_ITEMS];
+    return erg_run_memory_check(&request, most, err);
 }
 
-static int train(struct session *session, int local_rank, struct erg_error *err)
-{
-    const struct train_values *values = session->call->values;
-    const struct erg_backend *backend = session->options->backend;
-    struct erg_trainer *trainer = session->trainer;
-    uint64_t updates = session->job->training->updates;
-    uint64_t end = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
-    bool tells = session->options->rank == 0;
-    end = end < updates ? end : updates;
-    if (tells)
-        print_plan(backend, session->job, trainer, values, end);
-    if (values->dry_run)
-        return 0;
-    struct erg_train_step step = {0};
-    if (resume(values, trainer, tells, err) != 0)
-        return -1;
-    struct erg_run_about about = {.job = session->job,
-                                  .folder = values->output,
-                                  .device = backend->name,
-                                  .type = types[values->type],
-                                  .ranks = (size_t)session->options->world,
-                                  .step = erg_trainer_steps(trainer),
-                                  .tokens = erg_trainer_tokens(trainer),
-                                  .fresh = values->fresh};
-    if (train_logged(session, &about, local_rank, end, &step, err) != 0)
-        return -1;
-    if (tells)
-        print_end(erg_trainer_steps(trainer), &step);
-    return values->export
-               ? erg_trainer_export(trainer, values->export, values->type == TYPE_BFLOAT16, err)
-               : 0;
-}
-
-static int train_rank(const struct erg_invocation *call, const struct erg_job *job,
-                      const struct erg_launch_environment *env, struct erg_rendezvous *rendezvous,
-                      struct erg_error *err)
+static int preview(const struct erg_invocation *call, const struct erg_job *job,
+                   struct erg_backend *backend, struct erg_error *err)
 {
     const struct train_values *values = call->values;
-    struct erg_backend_options wanted = {(enum erg_backend_kind)values->device,
-                                         values->type == TYPE_FLOAT32, env->local_rank, rendezvous};
-    struct erg_backend *backend;
-    if (erg_backend_open(&backend, &wanted, err) != 0)
-        return -1;
-    struct erg_trainer_options options_of_rank = {backend,   job,        values->init,
-                                                  env->rank, env->world, rendezvous};
-    struct session session = {.call = call, .job = job, .options = &options_of_rank};
-    int result = erg_trainer_open(&session.trainer, &options_of_rank, err);
-    if (result == 0) {
-        result = train(&session, env->local_rank, err);
-        erg_trainer_close(session.trainer);
-    }
-    backend->table->close(backend);
+    const uint64_t updates = job->training ? job->training->updates : 0;
+    uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
+    struct erg_run_preview preview;
+    int result = erg_run_preview_init(&preview, job, backend, values->init, types[values->type],
+                                      steps < updates ? steps : updates, err);
+    if (result == 0 && call->common.json)
+        erg_print_json(erg_run_preview_document(&preview));
+    else if (result == 0)
+        erg_train_preview_print(&preview);
+    if (result == 0)
+        result = check_memory(&preview, backend, err);
+    erg_run_preview_release(&preview);
     return result;
+}
+
+/* One rank says it for all, on a device of its own. */
+static int run_dry(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct train_values *values = call->values;
+    struct erg_launch_environment env;
+    struct erg_job *job;
+    struct erg_backend *backend;
+    if (erg_launch_environment_read(&env, err) != 0)
+        return -1;
+    const struct erg_backend_options wanted = {(enum erg_backend_kind)values->device,
+                                               values->type == ERG_TRAIN_FLOAT32, env.local_rank,
+                                               NULL};
+    if (env.rank != 0)
+        return 0;
+    if (erg_job_load(&job, call->arguments[0], NULL, err) != 0)
+        return -1;
+    int result = erg_backend_open(&backend, &wanted, err);
+    if (result == 0) {
+        result = preview(call, job, backend, err);
+        backend->table->close(backend);
+    }
+    erg_job_free(job);
+    return result;
+}
+
+/* ---- training ---- */
+
+static int read_until(double *seconds, const char *text, struct erg_error *err)
+{
+    unsigned hours, minutes, rest;
+    int length = 0;
+    if (!text)
+        return 0;
+    if (sscanf(text, "%5u:%2u:%2u%n", &hours, &minutes, &rest, &length) != 3 ||
+        text[length] != '\0' || minutes > 59 || rest > 59 || hours + minutes + rest == 0)
+        return erg_fail(err, ERG_USAGE,
+                        "--until got \"%.80s\", expected hours, minutes and seconds as 11:30:00",
+                        text);
+    *seconds = 3600.0 * hours + 60.0 * minutes + rest;
+    return 0;
+}
+
+/* What ended a run before its last step, which one rank says. */
+static int explain_end(const struct erg_train_stats *stats, const char *output,
+                       struct erg_error *err)
+{
+    const char *why = stats->end == ERG_TRAIN_TIME_UP ? " as its time ends" : "";
+    if (stats->end == ERG_TRAIN_DONE)
+        return 0;
+    if (stats->saved)
+        erg_fail(err, stats->signal == SIGINT ? ERG_INTERRUPTED : ERG_RESUMABLE,
+                 "stopped at step %" PRIu64 "%s, checkpoint %s/latest", stats->step, why, output);
+    else
+        erg_fail(err, ERG_INTERRUPTED, "stopped at step %" PRIu64 "%s, without a checkpoint",
+                 stats->step, why);
+    if (stats->rank != 0)
+        err->message[0] = 0;
+    return -1;
+}
+
+/* What was interrupted before its first step has lost nothing, and can be run again. */
+static int explain_early_signal(struct erg_error *err)
+{
+    int signal = erg_interrupt_signal();
+    if (err->status == ERG_INTERRUPTED && signal && signal != SIGINT)
+        err->status = ERG_RESUMABLE;
+    return -1;
+}
+
+/* A process that does not come back from its device can only be ended from beside. */
+static void end_stuck(const char *sentence)
+{
+    struct erg_text text = {0};
+    erg_text_printf(&text, "ergon: %s\n", sentence);
+    ssize_t ignored = write(STDERR_FILENO, text.data, text.count);
+    (void)ignored;
+    _exit(ERG_FAILED);
+}
+
+static int run_steps(struct erg_train *train, struct erg_train_stats *stats, struct erg_error *err)
+{
+    for (erg_train_stats(train, stats); !stats->end; erg_train_stats(train, stats)) {
+        if (stats->rank == 0)
+            erg_progress("training", stats->step, stats->steps);
+        erg_train_stop(train, erg_interrupt_signal());
+        if (erg_interrupt_take_request())
+            erg_train_save_soon(train);
+        if (erg_train_step(train, err) != 0)
+            return -1;
+    }
+    if (stats->rank == 0 && stats->end == ERG_TRAIN_DONE)
+        erg_progress("training", stats->steps, stats->steps);
+    return 0;
+}
+
+static int train_model(struct erg_train *train, const struct train_values *values,
+                       struct erg_error *err)
+{
+    struct erg_train_stats stats;
+    erg_train_stats(train, &stats);
+    if (stats.rank == 0)
+        print_run(train, &stats, values->type);
+    if ((values->resume || !values->fresh) && erg_train_resume(train, values->resume, err) != 0)
+        return -1;
+    erg_train_stats(train, &stats);
+    if (stats.resumed && stats.rank == 0)
+        print_resumed(&stats);
+    if (run_steps(train, &stats, err) != 0 || explain_end(&stats, values->output, err) != 0)
+        return -1;
+    if (stats.rank == 0)
+        print_end(&stats);
+    return values->export ? erg_train_export(train, values->export, err) : 0;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
-    enum { MEETING_S = 300 };
-    struct erg_job *job;
-    struct erg_launch_environment env;
-    struct erg_rendezvous *rendezvous = NULL;
-    if (erg_job_load(&job, call->arguments[0], NULL, err) != 0)
+    const struct train_values *values = call->values;
+    struct erg_train_options train_options = {
+        .folder = values->output,
+        .init = values->init,
+        .device = values->device,
+        .type = values->type,
+        .fresh = values->fresh,
+        .steps = values->steps == ERG_NOT_GIVEN ? 0 : (uint64_t)values->steps,
+        .line = call->common.quiet ? NULL : print_line,
+        .stuck = end_stuck,
+    };
+    struct erg_train *train;
+    if (read_until(&train_options.time_s, values->until, err) != 0)
         return -1;
-    int result = erg_launch_environment_read(&env, err);
-    if (result == 0 && env.world > 1)
-        result = erg_rendezvous_open(&rendezvous, &env, MEETING_S, err);
-    if (result == 0)
-        result = train_rank(call, job, &env, rendezvous, err);
-    erg_rendezvous_close(rendezvous);
-    erg_job_free(job);
-    return result;
+    if (call->common.json && !values->dry_run)
+        return erg_fail(err, ERG_USAGE,
+                        "--json needs --dry-run; a run keeps its numbers in "
+                        "RUN/metrics.jsonl");
+    if (values->dry_run)
+        return run_dry(call, err);
+    erg_interrupt_on(SIGUSR1);
+    erg_interrupt_request_on(SIGUSR2);
+    if (erg_train_open(&train, call->arguments[0], &train_options, err) != 0)
+        return explain_early_signal(err);
+    int result = train_model(train, values, err);
+    return erg_train_close(train, result ? NULL : err) != 0 ? -1 : result;
 }
 
 const struct erg_command erg_cmd_train = {
@@ -318,7 +285,7 @@ const struct erg_command erg_cmd_train = {
     .arguments = "JOB.yaml",
     .least_arguments = 1,
     .most_arguments = 1,
-    .common = ERG_COMMON_FEW,
+    .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct train_values),
     .options = options,
     .details = "The job's key \"train\" says what the run is: its data, updates and learning rate. "

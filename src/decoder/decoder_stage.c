@@ -358,7 +358,8 @@ size_t erg_stage_pass(struct erg_stage *stage, size_t chunk)
 {
     size_t i = 0;
     while (stage->passes[i].open)
-        assert(++i < stage->options.room.inputs);
+        i++;
+    assert(i < stage->options.room.inputs);
     stage->passes[i].open = true;
     stage->passes[i].chunk = chunk;
     return i;
@@ -459,9 +460,7 @@ static int fill_positions(struct erg_stage *stage, struct erg_error *err)
 int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *options,
                    const struct erg_static_memory *buffers, void *memory, struct erg_error *err)
 {
-    const struct erg_stage_room *room = &options->room;
-    assert(room->passes >= 1 && room->inputs >= room->passes);
-    (void)room;
+    assert(options->room.passes >= 1 && options->room.inputs >= options->room.passes);
     if (erg_stage_check(options->weights.model, err) != 0)
         return -1;
     struct erg_stage *stage;

@@ -64,6 +64,8 @@ size_t erg_stage_message(const struct erg_stage *stage);
  * when its backward has been queued.
  */
 size_t erg_stage_pass(struct erg_stage *stage, size_t chunk);
+/* Closes a pass whose forward has been queued and that gets no backward. */
+void erg_stage_leave(struct erg_stage *stage, size_t pass);
 /* What a pass reads that does not begin with the embedding: to be filled before its forward. */
 void *erg_stage_input(struct erg_stage *stage, size_t pass);
 

@@ -106,9 +106,8 @@ static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *sta
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
 
-/* A pass's forward begins: it gets room for its activations. Its backward has been queued. */
+/* A pass's forward begins: it gets room for its activations. */
 struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
-void erg_stage_leave(struct erg_stage *stage, size_t pass);
 
 /* Tells of the buckets of a kind, or of a layer's; a listener of NULL is fine. */
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,

@@ -186,6 +186,8 @@ struct erg_backend_table {
     /* Memory, 256-byte aligned, not cleared. */
     int (*alloc)(struct erg_backend *backend, void **memory, size_t bytes, struct erg_error *err);
     void (*free)(struct erg_backend *backend, void *memory);
+    /* What could be had now, bytes. */
+    int (*memory_free)(struct erg_backend *backend, size_t *bytes, struct erg_error *err);
     int (*copy)(struct erg_backend *backend, void *to, const void *from, size_t bytes,
                 struct erg_stream *stream, struct erg_error *err);
     int (*fill)(struct erg_backend *backend, void *memory, int byte, size_t bytes,
@@ -220,12 +222,17 @@ struct erg_backend_table {
     int (*exchange)(struct erg_backend *backend, struct erg_group *group,
                     const struct erg_exchange *exchange, struct erg_stream *stream,
                     struct erg_error *err);
+    /* Adds one, atomically, to a number of the host's once the stream has done what was queued, so
+     * that another thread sees how far it is. NULL: this device does not say so. */
+    int (*count)(struct erg_backend *backend, uint64_t *number, struct erg_stream *stream,
+                 struct erg_error *err);
 };
 
 struct erg_backend {
     const struct erg_backend_table *table;
     size_t element_bytes;
-    const char *name; /* "host", or the GPU's */
+    const char *name;   /* "host", or the GPU's */
+    bool shares_memory; /* with the other ranks of its machine */
 };
 
 enum erg_backend_kind {

@@ -35,7 +35,16 @@ static const cyaml_schema_value_t set = {
 #define CHECKPOINT struct erg_training_checkpoint
 static const cyaml_schema_field_t checkpoint_fields[] = {
     CYAML_FIELD_INT("every", OPTIONAL, CHECKPOINT, every),
+    CYAML_FIELD_FLOAT("minutes", OPTIONAL, CHECKPOINT, minutes),
     CYAML_FIELD_INT("keep", OPTIONAL, CHECKPOINT, keep),
+    CYAML_FIELD_END,
+};
+
+#define VALIDATION struct erg_training_validation
+static const cyaml_schema_field_t validation_fields[] = {
+    CYAML_FIELD_SEQUENCE("data", CYAML_FLAG_POINTER, VALIDATION, data, &set, 1, 1000),
+    CYAML_FIELD_INT("every", OPTIONAL, VALIDATION, every),
+    CYAML_FIELD_INT("batches", OPTIONAL, VALIDATION, batches),
     CYAML_FIELD_END,
 };
 
@@ -64,6 +73,7 @@ const cyaml_schema_field_t erg_training_fields[] = {
     CYAML_FIELD_FLOAT("clip", OPTIONAL, TRAINING, clip),
     CYAML_FIELD_INT("log_every", OPTIONAL, TRAINING, log_every),
     CYAML_FIELD_MAPPING("checkpoint", OPTIONAL, TRAINING, checkpoint, checkpoint_fields),
+    CYAML_FIELD_MAPPING("validation", OPTIONAL, TRAINING, validation, validation_fields),
     CYAML_FIELD_END,
 };
 
@@ -120,7 +130,11 @@ static int check_ranges(const struct erg_training *training, const struct erg_ya
         {"train.clip", training->clip, 0, 1e9},
         {"train.log_every", training->log_every, 1, 1e9},
         {"train.checkpoint.every", training->checkpoint.every, 0, 1e9},
+        {"train.checkpoint.minutes", training->checkpoint.minutes, 0, 1e6},
         {"train.checkpoint.keep", training->checkpoint.keep, 1, 1e6},
+        {"train.validation.every", training->validation.every, 0, 1e9},
+        {"train.validation.batches", training->validation.batches,
+         erg_yaml_has(yaml, "train.validation.batches"), 1e9},
     };
     for (size_t i = 0; i < COUNT(ranges); i++)
         if (erg_yaml_check_range(yaml, ranges[i].key, ranges[i].value, ranges[i].least,
@@ -129,22 +143,22 @@ static int check_ranges(const struct erg_training *training, const struct erg_ya
     return 0;
 }
 
-/* Weights of the sets: 1 where none is given; together they become 1. */
-static int check_weights(struct erg_training *training, const struct erg_yaml *yaml,
-                         struct erg_error *err)
+/* Weights of the sets of `parent`: 1 where none is given; together they become 1. */
+static int check_weights(struct erg_training_set *sets, unsigned count, const char *parent,
+                         const struct erg_yaml *yaml, struct erg_error *err)
 {
     double sum = 0;
-    for (unsigned i = 0; i < training->data_count; i++) {
-        char key[40];
-        snprintf(key, sizeof key, "train.data[%u].weight", i);
+    for (unsigned i = 0; i < count; i++) {
+        char key[60];
+        snprintf(key, sizeof key, "%s[%u].weight", parent, i);
         if (!erg_yaml_has(yaml, key))
-            training->data[i].weight = 1;
-        else if (erg_yaml_check_range(yaml, key, training->data[i].weight, 1e-9, 1e9, err) != 0)
+            sets[i].weight = 1;
+        else if (erg_yaml_check_range(yaml, key, sets[i].weight, 1e-9, 1e9, err) != 0)
             return -1;
-        sum += training->data[i].weight;
+        sum += sets[i].weight;
     }
-    for (unsigned i = 0; i < training->data_count; i++)
-        training->data[i].weight /= sum;
+    for (unsigned i = 0; i < count; i++)
+        sets[i].weight /= sum;
     return 0;
 }
 
@@ -155,7 +169,10 @@ int erg_job_check_training(const struct erg_job *job, struct erg_training *train
     long batch = layout->microbatch * layout->microbatches * layout->data;
     bool wsd = training->schedule == ERG_RATE_WSD_LINEAR || training->schedule == ERG_RATE_WSD_SQRT;
     apply_defaults(training, yaml);
-    if (check_ranges(training, yaml, err) != 0 || check_weights(training, yaml, err) != 0)
+    if (check_ranges(training, yaml, err) ||
+        check_weights(training->data, training->data_count, "train.data", yaml, err) ||
+        check_weights(training->validation.data, training->validation.data_count,
+                      "train.validation.data", yaml, err))
         return -1;
     if (training->batch && training->batch != batch)
         return erg_yaml_fail(

@@ -50,12 +50,19 @@ struct erg_training {
     bool warmup_from_zero;
     double beta1, beta2, eps, weight_decay;
     bool sequence_parallel; /* norms and the stream on each tensor rank's share of the tokens */
-    double clip; /* the norm that gradients are clipped to; 0: they are not */
+    double clip;            /* the norm that gradients are clipped to; 0: they are not */
     int log_every;
     struct erg_training_checkpoint {
-        int every; /* steps; 0: at the end alone */
+        int every;      /* steps; 0: at the end alone */
+        double minutes; /* since the one before; 0: it does not matter */
         int keep;
     } checkpoint;
+    struct erg_training_validation {
+        struct erg_training_set *data; /* NULL: there is none */
+        unsigned data_count;
+        int every;   /* steps; 0: at the end alone */
+        int batches; /* of a step's size each; 0: all whole ones that the files have */
+    } validation;
 };
 
 #endif

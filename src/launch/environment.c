@@ -168,6 +168,17 @@ static int read_slurm(struct erg_launch_environment *env, struct erg_error *err)
     return 0;
 }
 
+/* The job's name is what is set there, or of a folder the end of its path. */
+static int read_job(struct erg_launch_environment *env, struct erg_error *err)
+{
+    const char *job = erg_launch_job_folder();
+    if (!job)
+        return read_text(env->job, sizeof env->job, "ERGON_JOB", err);
+    size_t length = strlen(job), most = sizeof env->job - 1;
+    snprintf(env->job, sizeof env->job, "%s", length > most ? job + length - most : job);
+    return 0;
+}
+
 static int read_own(struct erg_launch_environment *env, struct erg_error *err)
 {
     if (read_ranks(env, "ERGON_RANK", "ERGON_WORLD_SIZE", "ERGON_LOCAL_RANK", err))
@@ -175,8 +186,7 @@ static int read_own(struct erg_launch_environment *env, struct erg_error *err)
     if (env->world == 1)
         return 0;
     if (read_text(env->host, sizeof env->host, "ERGON_HOST", err) ||
-        read_number("ERGON_PORT", 1, 65535, &env->port, err) ||
-        read_text(env->job, sizeof env->job, "ERGON_JOB", err))
+        read_number("ERGON_PORT", 1, 65535, &env->port, err) || read_job(env, err))
         return -1;
     return env->rank == 0 && variable("ERGON_LISTENER")
                ? read_number("ERGON_LISTENER", 3, INT_MAX, &env->listener, err)
@@ -213,6 +223,12 @@ int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_e
     if (!own && variable("ERGON_PORT") && read_number("ERGON_PORT", 1, 65535, &env->port, err))
         return -1;
     return read_secret(env, err);
+}
+
+const char *erg_launch_job_folder(void)
+{
+    const char *job = variable("ERGON_JOB");
+    return job && *job == '/' ? job : NULL;
 }
 
 int erg_launch_own_rank(void)
@@ -280,8 +296,10 @@ char **erg_launch_rank_environment(int rank, int ranks, const struct erg_launch_
         list[kept++] = erg_arena_printf(arena, "ERGON_LISTENER=%d", meeting->listener);
     list[kept++] = erg_arena_printf(arena, "ERGON_HOST=127.0.0.1");
     list[kept++] = erg_arena_printf(arena, "MASTER_ADDR=127.0.0.1");
-    list[kept++] =
-        erg_arena_printf(arena, "ERGON_JOB=%d.%lld", (int)getpid(), (long long)meeting->start_ns);
+    const char *folder = erg_launch_job_folder();
+    list[kept++] = folder ? erg_arena_printf(arena, "ERGON_JOB=%s", folder)
+                          : erg_arena_printf(arena, "ERGON_JOB=%d.%lld", (int)getpid(),
+                                             (long long)meeting->start_ns);
     list[kept++] = erg_arena_printf(arena, "ERGON_JOB_SECRET=%s", meeting->secret);
     return list;
 }

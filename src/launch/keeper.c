@@ -148,6 +148,7 @@ static void take_frame(struct erg_rendezvous *r, int i, const struct erg_frame *
 {
     switch ((enum erg_frame_type)frame->type) {
     case ERG_FRAME_BEAT:
+        r->members[i].progress = frame->count;
         break;
     case ERG_FRAME_OFFER:
         if (r->rank == 0)
@@ -193,6 +194,7 @@ static void attend(struct erg_rendezvous *r, int i)
         erg_rendezvous_fail(r, "rank %d sent bytes that are no frame of the rendezvous",
                             rank_of(r, i));
     open = open && erg_link_flush(&member->link) && next == 0 && !member->left;
+    bool failed = r->failed;
     if (open && erg_now_ns() - member->link.heard_ns > ERG_RENDEZVOUS_SILENCE_S * 1000000000LL) {
         open = false;
         erg_rendezvous_fail(r, "rank %d was lost: no sign of life for %d s", rank_of(r, i),
@@ -202,6 +204,7 @@ static void attend(struct erg_rendezvous *r, int i)
         return;
     if (!member->left)
         erg_rendezvous_fail(r, "rank %d was lost: its connection closed", rank_of(r, i));
+    r->orphaned = r->orphaned || (r->rank != 0 && r->failed && !failed);
     erg_link_release(&member->link);
 }
 
@@ -234,8 +237,9 @@ void *erg_rendezvous_keep(void *argument)
             next_beat_ns = now_ns + beat_ns;
         for (int i = 0; i < r->member_count; i++) {
             if (beat && r->members[i].link.fd >= 0)
-                erg_link_send(&r->members[i].link, (struct erg_frame){.type = ERG_FRAME_BEAT}, NULL,
-                              0);
+                erg_link_send(&r->members[i].link,
+                              (struct erg_frame){.type = ERG_FRAME_BEAT, .count = r->progress},
+                              NULL, 0);
             attend(r, i);
         }
         check_deadline(r, now_ns);

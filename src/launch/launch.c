@@ -58,6 +58,7 @@ struct launcher {
     uint64_t sent; /* bits: signals that were sent to the ranks */
     int endings;   /* how many of them were passed on and mean "end" */
     int64_t kill_ns;
+    int64_t stop_ns; /* when ranks that have not stopped with the others are ended; 0 = none has */
     /* The rank to blame, -1 = none yet, and what waitpid said of it. */
     int blamed, blamed_status;
     double blamed_s;
@@ -255,11 +256,21 @@ static void end_ranks(struct launcher *launcher)
     signal_ranks(launcher, SIGTERM);
 }
 
+/* Whether it is the end of a rank that stopped because a signal asked for it. */
+static bool is_stop(int status)
+{
+    return WIFEXITED(status) &&
+           (WEXITSTATUS(status) == ERG_RESUMABLE || WEXITSTATUS(status) == ERG_INTERRUPTED);
+}
+
 static void judge(struct launcher *launcher, int rank, int status)
 {
     bool own_death = WIFSIGNALED(status) && !(launcher->sent >> WTERMSIG(status) & 1);
+    bool own_end = own_death || (WIFEXITED(status) && !launcher->kill_ns);
     bool first = launcher->blamed < 0 && !launcher->timed_out;
     bool outranks = launcher->blamed >= 0 && own_death && !WIFSIGNALED(launcher->blamed_status);
+    if (launcher->blamed >= 0 && is_stop(launcher->blamed_status))
+        outranks = own_end && !is_stop(status);
     if (!first && !outranks)
         return;
     launcher->blamed = rank;
@@ -286,10 +297,11 @@ static void reap(struct launcher *launcher)
         erg_warden_tell(&launcher->warden, -process->pid);
         process->ended = true;
         launcher->running--;
-        if (status != 0) {
+        if (status != 0)
             judge(launcher, rank, status);
-            failed = true;
-        }
+        if (is_stop(status) && !launcher->stop_ns)
+            launcher->stop_ns = erg_now_ns() + (int64_t)(1e9 * launcher->job->stop_s);
+        failed = failed || (status != 0 && !is_stop(status));
     }
     if (failed)
         end_ranks(launcher);
@@ -317,6 +329,8 @@ static void check_times(struct launcher *launcher)
         launcher->timed_out = true;
         end_ranks(launcher);
     }
+    if (launcher->stop_ns && now_ns >= launcher->stop_ns)
+        end_ranks(launcher);
     if (launcher->kill_ns && now_ns >= launcher->kill_ns) {
         signal_ranks(launcher, SIGKILL);
         launcher->kill_ns = INT64_MAX;
@@ -362,6 +376,10 @@ static int verdict(const struct launcher *launcher, struct erg_error *err)
                         number, strsignal(number), launcher->blamed_s, others);
     }
     int status = WEXITSTATUS(launcher->blamed_status);
+    if (is_stop(launcher->blamed_status))
+        return erg_fail(err, (enum erg_status)status,
+                        "rank %d stopped with status %d after %.1f s%s", launcher->blamed, status,
+                        launcher->blamed_s, launcher->kill_ns ? others : "");
     return erg_fail(err, (enum erg_status)status, "rank %d exited with status %d after %.1f s%s",
                     launcher->blamed, status, launcher->blamed_s, others);
 }
@@ -387,8 +405,11 @@ static int start_all(struct launcher *launcher, struct erg_error *err)
     return result;
 }
 
-int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err)
+int erg_launch_run(const struct erg_launch_job *asked, struct erg_error *err)
 {
+    struct erg_launch_job whole = *asked, *job = &whole;
+    if (!(job->stop_s > 0))
+        job->stop_s = ERG_LAUNCH_STOP_S;
     struct launcher launcher = {.job = job,
                                 .warden = {.link = -1},
                                 .processes =

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { ERG_LAUNCH_MOST_RANKS = 4096 };
+enum { ERG_LAUNCH_MOST_RANKS = 4096, ERG_LAUNCH_STOP_S = 30 };
 
 /* Which rank this process is and where it finds the others. */
 struct erg_launch_environment {
@@ -50,6 +50,12 @@ int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_e
 int erg_launch_own_rank(void);
 
 /*
+ * The folder of the job as its scheduler sees it, $ERGON_JOB where that is an absolute path; else
+ * NULL. Ranks that erg_launch_run() starts get it handed down, as the job's name.
+ */
+const char *erg_launch_job_folder(void);
+
+/*
  * Names this boot of this machine: processes with equal names share its memory and its GPUs.
  */
 enum { ERG_LAUNCH_MACHINE_BYTES = 40 };
@@ -59,6 +65,7 @@ struct erg_launch_job {
     int ranks;
     const char *const *command; /* ends with NULL; looked up in PATH */
     double timeout_s;           /* ranks that still run then are ended; 0 = never */
+    double stop_s;              /* after the first stop; 0 = ERG_LAUNCH_STOP_S */
     /* Called with every line the ranks print, without its end; very long lines come in pieces. */
     void (*line)(void *context, int rank, bool is_error, const char *text, size_t count);
     void *context;
@@ -72,8 +79,12 @@ struct erg_launch_job {
  * seen before it, since survivors may notice it sooner than the kernel reports it. The error then
  * names the rank, and its status is what a shell would report: the exit status, or 128 + signal;
  * 126 for a command that cannot be run and 127 for one that is not there; 124 after a timeout.
- * SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second one of
- * the first four kills them. Should this process die, they are killed, and what they have started.
+ * A rank that exits with ERG_RESUMABLE or ERG_INTERRUPTED has not failed: it stopped because a
+ * signal asked for it, and the others are about to do the same. They are not signalled, and are
+ * ended only if they still run ERG_LAUNCH_STOP_S later. If nothing fails, that status is what comes
+ * back. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second
+ * one of the first four kills them. Should this process die, they are killed, and what they have
+ * started.
  *
  * These signals are blocked in the calling thread while it runs, so call it before starting others.
  */

@@ -314,9 +314,14 @@ int erg_peers_wait(struct erg_peers *peers, struct erg_error *err)
     int lost = peers->come == peers->seen ? lost_rank(peers) : -1;
     peers->seen = peers->come;
     pthread_mutex_unlock(&peers->lock);
-    if (erg_rendezvous_check(peers->rendezvous, err) != 0)
-        return -1;
-    /* The rendezvous says why, but may be some moments behind. */
+    /* The rendezvous says why a connection is lost, but may be some moments behind. */
+    int moments = 20;
+    do {
+        if (erg_rendezvous_check(peers->rendezvous, err) != 0)
+            return -1;
+        if (lost >= 0)
+            nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
+    } while (lost >= 0 && --moments > 0);
     if (lost >= 0)
         return erg_fail(err, ERG_FAILED, "rank %d has lost its connection to rank %d", peers->rank,
                         lost);

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -129,6 +130,50 @@ int erg_rendezvous_check(struct erg_rendezvous *r, struct erg_error *err)
         *err = r->failure;
     pthread_mutex_unlock(&r->lock);
     return failed ? -1 : 0;
+}
+
+void erg_rendezvous_abort(struct erg_rendezvous *r, const char *sentence)
+{
+    pthread_mutex_lock(&r->lock);
+    erg_rendezvous_fail(r, "%s", sentence);
+    pthread_mutex_unlock(&r->lock);
+    if (r->kept)
+        wake(r);
+}
+
+void erg_rendezvous_tell(struct erg_rendezvous *r, uint64_t progress)
+{
+    pthread_mutex_lock(&r->lock);
+    r->progress = progress;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void erg_rendezvous_heard(struct erg_rendezvous *r, uint64_t *progress)
+{
+    pthread_mutex_lock(&r->lock);
+    for (int i = 1; i < r->member_count; i++)
+        progress[i] = r->members[i].progress;
+    progress[0] = r->progress;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void erg_rendezvous_explain(struct erg_rendezvous *r, struct erg_error *err)
+{
+    if (!r || r->world == 1 || !*err->message)
+        return;
+    char sentence[sizeof err->message + 32];
+    snprintf(sentence, sizeof sentence, "rank %d: %s", r->rank, err->message);
+    pthread_mutex_lock(&r->lock);
+    bool own = !r->failed, speaks = r->rank == 0 || (r->rank == 1 && r->orphaned);
+    if (own)
+        erg_rendezvous_fail(r, "%s", sentence);
+    else
+        snprintf(err->message, sizeof err->message, "%s", r->failure.message);
+    if (!speaks)
+        err->message[0] = 0;
+    pthread_mutex_unlock(&r->lock);
+    if (own)
+        wake(r);
 }
 
 /* All three calls: every rank brings `mine` or nothing, and gets what all brought into `all`. */

@@ -17,6 +17,7 @@
 #include "launch/launch.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum {
     ERG_RENDEZVOUS_SILENCE_S = 6,
@@ -65,5 +66,21 @@ int erg_rendezvous_agree(struct erg_rendezvous *rendezvous, int result, struct e
 
 /* 0 while all is well, else the failure: for those who wait for something else, such as a GPU. */
 int erg_rendezvous_check(struct erg_rendezvous *rendezvous, struct erg_error *err);
+
+/* These may be called from any thread. */
+
+/* Fails the job, with one sentence for all ranks. */
+void erg_rendezvous_abort(struct erg_rendezvous *rendezvous, const char *sentence);
+/* How far this rank has come, which rank 0 hears with the next sign of life. */
+void erg_rendezvous_tell(struct erg_rendezvous *rendezvous, uint64_t progress);
+/* At rank 0: what each rank has told last, progress[world]. */
+void erg_rendezvous_heard(struct erg_rendezvous *rendezvous, uint64_t *progress);
+
+/*
+ * What this rank is to say at the end of a job that failed: the first failure, which becomes that
+ * of all ranks, if it is the one that speaks: rank 0, or where that is lost rank 1. Else nothing:
+ * the message is then empty, as it is after a failure that all have agreed on. NULL is fine.
+ */
+void erg_rendezvous_explain(struct erg_rendezvous *rendezvous, struct erg_error *err);
 
 #endif

@@ -17,6 +17,7 @@ const char *erg_call_name(uint32_t kind);
 struct erg_member {
     struct erg_link link;
     bool left;              /* in peace */
+    uint64_t progress;      /* as it has told last */
     bool offered;           /* rank 0 only: has come to the call under way, with */
     struct erg_frame offer; /* what it wants */
     struct erg_text bytes;  /* and what it brings */
@@ -34,6 +35,8 @@ struct erg_rendezvous {
     pthread_mutex_t lock; /* of all that follows and of members */
     pthread_cond_t changed;
     bool closing, failed;
+    bool orphaned;     /* rank 0 was lost, not this rank's fault */
+    uint64_t progress; /* of this rank */
     struct erg_error failure;
     uint64_t call; /* number of the latest call of this rank */
     bool waiting;

@@ -329,6 +329,10 @@ sequence: 256
     assert.strictEqual(loss().split(/[ML]/).length - 1, columns.step.length);
     assert.match(page.byId("headline").textContent, new RegExp(`^The loss is ${columns.loss[7].toFixed(3)} after 12 of 300 steps`));
     assert.match(page.byId("subtitle").textContent, /^tiny-llama, 0\.419\u00a0million parameters, on the host’s CPU: 1,536 tokens/);
+    const { memory_items: items, memory_bytes: bytes } = page.data, parts = page.byId("memory-bar").all("i");
+    assert.strictEqual(Object.values(items).reduce((sum, item) => sum + item), bytes);
+    same(page.byId("memory-legend").children.map(part => part.textContent.split(" ")[0]), ["weights", "gradients", "optimizer", "activations", "inputs"]);
+    checkOrder(Object.values(items).filter(Boolean), parts.map(part => Number(/width:([0-9.e-]+)%/.exec(part.getAttribute("style"))[1])), 1, "items of memory");
     /* No sensor: neither a chart nor a number of power and energy. */
     assert.ok(!/W|joule|for a token/.test(page.byId("tiles").textContent), page.byId("tiles").textContent);
     assert.strictEqual(page.byId("speed-charts").all("svg").length, 1);

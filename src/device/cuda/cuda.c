@@ -135,6 +135,12 @@ void erg_cuda_free(void *memory)
     cudaFree(memory);
 }
 
+int erg_cuda_memory_free(size_t *bytes, struct erg_error *err)
+{
+    size_t all;
+    return erg_cuda_check(cudaMemGetInfo(bytes, &all), err, "asking for free GPU memory");
+}
+
 int erg_cuda_alloc_host(void **memory, size_t bytes, struct erg_error *err)
 {
     *memory = NULL;

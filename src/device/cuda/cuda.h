@@ -62,6 +62,7 @@ int erg_cuda_event_ms(double *ms, struct CUevent_st *start, struct CUevent_st *e
 /* GPU memory, 256-byte aligned, not cleared. Free waits for the GPU. */
 int erg_cuda_alloc(void **memory, size_t bytes, struct erg_error *err);
 void erg_cuda_free(void *memory);
+int erg_cuda_memory_free(size_t *bytes, struct erg_error *err); /* what could be had now */
 /* Page-locked host memory: copies to and from it run beside kernels. */
 int erg_cuda_alloc_host(void **memory, size_t bytes, struct erg_error *err);
 void erg_cuda_free_host(void *memory);

@@ -53,6 +53,12 @@ static void cuda_free(struct erg_backend *backend, void *memory)
     erg_cuda_free(memory);
 }
 
+static int cuda_memory_free(struct erg_backend *backend, size_t *bytes, struct erg_error *err)
+{
+    (void)backend;
+    return erg_cuda_memory_free(bytes, err);
+}
+
 static int cuda_copy(struct erg_backend *backend, void *to, const void *from, size_t bytes,
                      struct erg_stream *stream, struct erg_error *err)
 {
@@ -446,6 +452,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_rendezvo
         .close = cuda_close,
         .alloc = cuda_alloc,
         .free = cuda_free,
+        .memory_free = cuda_memory_free,
         .copy = cuda_copy,
         .fill = cuda_fill,
         .stream_new = cuda_stream_new,
@@ -462,7 +469,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, struct erg_rendezvo
         .exchange = cuda_exchange,
     };
     struct cuda_backend *cuda = erg_xcalloc(1, sizeof *cuda);
-    cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU"};
+    cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU", false};
     if (erg_cuda_init(&cuda->cuda, gpu, err) ||
         erg_cudnn_open(&cuda->cudnn, &cuda->cuda, NULL, err) || erg_gemm_open(&cuda->gemm, err) ||
         (rendezvous && erg_cuda_groups_open(&cuda->groups, rendezvous, err))) {

@@ -3,14 +3,24 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "io/file.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ALIGNMENT = 256 };
 
-enum item_kind { ITEM_KERNEL, ITEM_COPY, ITEM_FILL, ITEM_RECORD, ITEM_WAIT, ITEM_EXCHANGE };
+enum item_kind {
+    ITEM_KERNEL,
+    ITEM_COPY,
+    ITEM_FILL,
+    ITEM_RECORD,
+    ITEM_WAIT,
+    ITEM_EXCHANGE,
+    ITEM_COUNT
+};
 
 /* What is queued on a stream. */
 struct host_item {
@@ -76,6 +86,9 @@ static bool run_item(struct host *host, struct host_item *item)
         item->event->happened = item->record;
         break;
     case ITEM_WAIT:
+        break;
+    case ITEM_COUNT:
+        __atomic_add_fetch((uint64_t *)item->to, 1, __ATOMIC_RELAXED);
         break;
     case ITEM_EXCHANGE:
         return erg_host_exchange_step(&item->exchange, host->peers, element_bytes);
@@ -148,6 +161,24 @@ static void host_free(struct erg_backend *backend, void *memory)
 {
     (void)backend;
     free(memory);
+}
+
+/* As the kernel says that it could give programs without swapping. */
+static int host_memory_free(struct erg_backend *backend, size_t *bytes, struct erg_error *err)
+{
+    static const char path[] = "/proc/meminfo", key[] = "\nMemAvailable:";
+    char *text = NULL;
+    const char *at = NULL;
+    unsigned long long kib;
+    (void)backend;
+    if (erg_file_read(path, 0, &text, NULL, err) != 0)
+        return -1;
+    at = strstr(text, key);
+    bool known = at && sscanf(at + sizeof key - 1, "%llu kB", &kib) == 1;
+    if (known)
+        *bytes = (size_t)kib << 10;
+    free(text);
+    return known ? 0 : erg_fail(err, ERG_FAILED, "%s: expected a line MemAvailable in kB", path);
 }
 
 static int host_copy(struct erg_backend *backend, void *to, const void *from, size_t bytes,
@@ -288,6 +319,14 @@ static int host_exchange(struct erg_backend *backend, struct erg_group *group,
     return 0;
 }
 
+static int host_count(struct erg_backend *backend, uint64_t *number, struct erg_stream *stream,
+                      struct erg_error *err)
+{
+    (void)err;
+    queue(backend, stream, &(struct host_item){ITEM_COUNT, .to = number});
+    return 0;
+}
+
 static void host_close(struct erg_backend *backend)
 {
     assert(!host_of(backend)->streams);
@@ -302,6 +341,7 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
         .close = host_close,
         .alloc = host_alloc,
         .free = host_free,
+        .memory_free = host_memory_free,
         .copy = host_copy,
         .fill = host_fill,
         .stream_new = host_stream_new,
@@ -316,14 +356,15 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
         .group_new = host_group_new,
         .group_free = host_group_free,
         .exchange = host_exchange,
+        .count = host_count,
     };
     struct erg_peers *peers = NULL;
     if (options->rendezvous &&
         erg_peers_open(&peers, options->rendezvous, MEETING_S, err) != 0)
         return -1;
     struct host *host = erg_xcalloc(1, sizeof *host);
-    host->backend =
-        (struct erg_backend){&table, options->float32 ? sizeof(float) : sizeof(erg_bf16), "host"};
+    host->backend = (struct erg_backend){
+        &table, options->float32 ? sizeof(float) : sizeof(erg_bf16), "host", true};
     host->random = options->seed != 0;
     host->peers = peers;
     erg_rng_seed(&host->rng, options->seed);

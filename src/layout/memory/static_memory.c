@@ -35,7 +35,7 @@ static const struct buffer_kind {
     [ERG_STATIC_PLACE_OF] = {"positions", ONCE(ROPE)},
     [ERG_STATIC_SCRATCH] = {"scratch of kernels", ONCE(WORKSPACE)},
 #undef ONCE
-    [ERG_STATIC_INPUT] = {"inputs", ERG_MEMORY_PIPELINE, ERG_STATIC_INPUTS},
+    [ERG_STATIC_INPUT] = {"layer input", ERG_MEMORY_PIPELINE, ERG_STATIC_INPUTS},
     [ERG_STATIC_X_A] = {"layer input", ERG_MEMORY_ACTIVATIONS, ERG_STATIC_LAYER_INPUTS},
 #define LAYER ERG_MEMORY_ACTIVATIONS, ERG_STATIC_LAYERS
     [ERG_STATIC_N_A] = {"norm before attention", LAYER},
@@ -194,11 +194,6 @@ static void fill_engine(size_t *bytes, const struct erg_static_shape *shape,
     bytes[ERG_STATIC_TOKENS] = 3 * w->tokens * shape->microbatches * sizeof(int32_t);
 }
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ERG_STATIC_ALIGNMENT - 1) / ERG_STATIC_ALIGNMENT * ERG_STATIC_ALIGNMENT;
-}
-
 void erg_static_memory_init(struct erg_static_memory *memory, const struct erg_static_shape *shape)
 {
     const struct erg_stage_widths widths = erg_stage_widths_of(shape);
@@ -220,7 +215,7 @@ void erg_static_memory_init(struct erg_static_memory *memory, const struct erg_s
     for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
         size_t *piece = &memory->pieces[kinds[i].set];
         memory->within[i] = *piece;
-        *piece += aligned(memory->bytes[i]);
+        *piece += erg_static_place(memory, (enum erg_static_buffer)i);
     }
     for (int set = 0; set < ERG_STATIC_SETS; set++) {
         memory->begins[set] = memory->total;

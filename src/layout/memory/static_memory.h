@@ -147,6 +147,14 @@ enum erg_static_set erg_static_set_of(enum erg_static_buffer buffer);
 size_t erg_static_offset(const struct erg_static_memory *memory, enum erg_static_buffer buffer,
                          size_t index);
 
+/* Bytes from one buffer to what lies behind it. */
+static inline size_t erg_static_place(const struct erg_static_memory *memory,
+                                      enum erg_static_buffer buffer)
+{
+    return (memory->bytes[buffer] + ERG_STATIC_ALIGNMENT - 1) / ERG_STATIC_ALIGNMENT *
+           ERG_STATIC_ALIGNMENT;
+}
+
 /* Sums of the buffers by item; what their places take beyond them is ERG_MEMORY_ROUNDING. */
 void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_memory *memory);
 

@@ -158,7 +158,7 @@ function heading() {
     isNumber(joules) && tile(known, `for a token, ±\u00a0${uncertainty}`),
     isNumber(plan.energy_j) && tile(energy(plan.energy_j), "for the run so far"),
     tile(quantity(lastOf("time_s"), LONG_TIMES), "in steps"),
-    isNumber(plan.memory_bytes) && tile(quantity(plan.memory_bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20]]), plan.ranks > 1 ? "memory of the GPU with most" : "memory"),
+    isNumber(plan.memory_bytes) && tile(quantity(plan.memory_bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20]]), plan.ranks > 1 ? `memory of the ${onHost ? "rank" : "GPU"} with most` : "memory"),
   ].filter(Boolean));
 }
 
@@ -200,6 +200,20 @@ function charts() {
       lines: one("learning_rate", "var(--nanobatching)", value => `rate ${minus((value * 10 ** power).toExponential(2))}`, 10 ** -power) });
 }
 
+/* What the engine takes of a device: one bar, its parts named with their sizes. */
+function memory() {
+  const items = Object.entries(plan.memory_items || {}).filter(([, bytes]) => bytes > 0);
+  const all = items.reduce((sum, [, bytes]) => sum + bytes, 0), size = bytes => quantity(bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]);
+  const color = item => `background:var(--memory-${{ messages: "layer", inputs: "other" }[item] || item})`;
+  const text = ([item, bytes]) => `${item} ${size(bytes)}`;
+  byId("memory-title").parentNode.hidden = !items.length;
+  byId("memory-text").textContent = `${size(all)} of ${onHost ? "memory" : "the GPU"}${plan.ranks > 1 ? ", on the rank with most" : ""}. All of it is taken before the first step.`;
+  byId("memory-legend").append(...items.map(item => h("span", {}, h("i", { class: "swatch", style: color(item[0]) }), text(item))));
+  byId("memory-bar").append(h("div", { class: "bar", role: "img", "aria-label": items.map(text).join(", ") },
+    items.map(item => h("i", { style: `width:${(100 * item[1]) / all}%;${color(item[0])}`,
+      onpointermove: event => showTip(`${text(item)}\n${percent((100 * item[1]) / all)}`, event.clientX, event.clientY), onpointerleave: hideTip }))));
+}
+
 function provenance() {
   const degrees = [["tensor", plan.tensor], ["context", plan.context], ["pipeline", plan.pipeline], ["virtual stages", plan.virtual_stages], ["data", plan.data]];
   const item = (name, text) => [h("dt", {}, name), h("dd", {}, text)];
@@ -223,4 +237,5 @@ if (rows) {
   byId("headline").textContent = "No step has been logged yet.";
   for (const id of ["loss-title", "speed-title", "optimizer-title"]) byId(id).parentNode.hidden = true;
 }
+memory();
 provenance();

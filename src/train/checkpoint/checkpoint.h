@@ -11,7 +11,8 @@
  * checkpoint. Weights in use are rounded from masters and not kept. Order of data and learning rate
  * are functions of the numbers in the manifest; there is no other state.
  *
- * Each rank writes its share of the state; of what several ranks hold one alone. All see the folder.
+ * Each rank writes its share of the state; of what several ranks hold one alone. All see the
+ * folder.
  *
  * Files are written into a folder of a temporary name, synced, and the folder is renamed last. A
  * folder without a manifest is no checkpoint. Pieces are checked by XXH3 when they are read.
@@ -23,6 +24,7 @@
 #include "job/job.h"
 #include "launch/rendezvous.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Where a run stands. */
@@ -40,26 +42,37 @@ struct erg_checkpoint_state {
 };
 
 /*
- * World call: writes RUN/step-N, then points `latest` at it and removes checkpoints before the
- * newest `keep`. After a failure (a full disk) there is no new one, and older ones are as they were.
+ * A checkpoint that is being written, RUN/step-N. It is begun, each rank's share is written by a
+ * thread of that rank's, and it is finished: `latest` points at it, and checkpoints before the
+ * newest `keep` are removed. Until then no other one is begun in this run. After a failure (a full
+ * disk) there is no new one, and older ones are as they were.
  */
-int erg_checkpoint_write(const char *run, const struct erg_job *job,
-                         const struct erg_checkpoint_place *place,
+struct erg_checkpoint_writer;
+
+/* World call. What the state points to stays unchanged until the writer is gone. */
+int erg_checkpoint_begin(struct erg_checkpoint_writer **writer, const char *run,
+                         const struct erg_job *job, const struct erg_checkpoint_place *place,
                          const struct erg_checkpoint_state *state, int keep, struct erg_error *err);
+/* Whether this rank's share is there, or has failed: the end of it need not be waited for. */
+bool erg_checkpoint_written(const struct erg_checkpoint_writer *writer);
+/* World call; the writer is gone. */
+int erg_checkpoint_finish(struct erg_checkpoint_writer *writer, struct erg_error *err);
+/* Where a run fails: gives the checkpoint up. The writer is gone; NULL is fine. */
+void erg_checkpoint_give_up(struct erg_checkpoint_writer *writer);
 
 /*
  * World call: reads the checkpoint in a folder; or of a run's folder the newest one, and where that
- * is damaged the one before it, with a warning. Every element must be covered exactly once by pieces
- * of its name and kind. The model, the batch and the seed must be the job's. *found: the folder that
- * was read, to be freed; NULL where the run has no checkpoint, which is no failure.
+ * is damaged the one before it, with a warning. Every element must be covered exactly once by
+ * pieces of its name and kind. The model, the batch and the seed must be the job's. *found: the
+ * folder that was read, to be freed; NULL where the run has no checkpoint, which is no failure.
  */
 int erg_checkpoint_load(const char *folder, const struct erg_job *job,
                         struct erg_checkpoint_place *place,
                         const struct erg_checkpoint_state *state, char **found,
                         struct erg_error *err);
 
-/* World call: the masters of all ranks become a model in a folder (files/model_file.h), which rank 0
- * writes. Moments are not looked at. */
+/* World call: the masters of all ranks become a model in a folder (files/model_file.h), which rank
+ * 0 writes. Moments are not looked at. */
 int erg_checkpoint_export(const char *folder, const struct erg_job *job,
                           const struct erg_checkpoint_state *state, bool bf16,
                           struct erg_error *err);

@@ -4,6 +4,9 @@
 
 #include "train/checkpoint/checkpoint.h"
 
+#include <jansson.h>
+#include <stdatomic.h>
+
 enum { ERG_CHECKPOINT_KINDS = 3, ERG_CHECKPOINT_VERSION = 1 };
 extern const char *const erg_checkpoint_kinds[ERG_CHECKPOINT_KINDS]; /* "master", "m", "v" */
 
@@ -37,6 +40,20 @@ void erg_checkpoint_free_steps(char **names);
 
 /* Removes a folder of files. */
 void erg_checkpoint_remove(const char *folder);
+
+/* World call: rank 0 makes an empty folder. */
+int erg_checkpoint_make_folder(const char *folder, const struct erg_checkpoint_state *state,
+                               struct erg_error *err);
+/* This rank's share of the first `kinds` kinds; *pieces: what it has, also after a failure, such as
+ * that somebody has set *given_up, which may be NULL. */
+int erg_checkpoint_write_share(const char *folder, const struct erg_checkpoint_state *state,
+                               int kinds, const atomic_bool *given_up, json_t **pieces,
+                               struct erg_error *err);
+/* World call: the manifest, if all shares are there; `result`: of this rank's. */
+int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
+                                  const struct erg_checkpoint_place *place,
+                                  const struct erg_checkpoint_state *state, json_t *pieces,
+                                  int result, struct erg_error *err);
 
 /* World call: a checkpoint of the first `kinds` kinds in a folder, which rank 0 makes. */
 int erg_checkpoint_write_folder(const char *folder, const struct erg_job *job,

@@ -36,6 +36,7 @@ struct piece_source {
     const struct erg_weight_span **spans; /* [count] */
     struct erg_checkpoint_piece *pieces;  /* [count] */
     size_t count;
+    const atomic_bool *given_up;
 };
 
 static const float *values_of(const struct erg_checkpoint_state *state, int kind)
@@ -46,8 +47,9 @@ static const float *values_of(const struct erg_checkpoint_state *state, int kind
 /* Pieces are [outputs, inputs], however the checkpoint of the model keeps them. */
 static int fill(void *context, size_t index, float *values, struct erg_error *err)
 {
-    (void)err;
     struct piece_source *source = context;
+    if (source->given_up && atomic_load(source->given_up))
+        return erg_fail(err, ERG_FAILED, "writing a checkpoint: it was given up");
     struct erg_checkpoint_piece *piece = &source->pieces[index];
     const struct erg_weight_span *span = source->spans[index];
     const float *from = values_of(source->state, piece->kind);
@@ -130,10 +132,11 @@ static int gather_pieces(json_t *pieces, const struct erg_checkpoint_state *stat
     size_t world = (size_t)erg_rendezvous_world(rendezvous), most = 0;
     char *own = json_dumps(pieces, JSON_COMPACT);
     size_t length = strlen(own), *lengths = erg_xcalloc(world, sizeof *lengths);
-    int result = erg_rendezvous_all_gather(rendezvous, &length, sizeof length, lengths, PATIENCE_S,
-                                           err);
+    int result =
+        erg_rendezvous_all_gather(rendezvous, &length, sizeof length, lengths, PATIENCE_S, err);
     for (size_t i = 0; i < world; i++)
         most = lengths[i] > most ? lengths[i] : most;
+    most = result == 0 ? most : length; /* after a failure nothing is known of the others */
     char *mine = erg_xcalloc(most + 1, 1), *all = erg_xcalloc(world, most + 1);
     memcpy(mine, own, length);
     if (result == 0)
@@ -202,15 +205,6 @@ void erg_checkpoint_remove(const char *folder)
     rmdir(folder);
 }
 
-static void sync_folder(const char *folder)
-{
-    int handle = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (handle < 0)
-        return;
-    fsync(handle);
-    close(handle);
-}
-
 static int newest_first(const void *a, const void *b)
 {
     return strcmp(*(char *const *)b, *(char *const *)a);
@@ -245,44 +239,6 @@ void erg_checkpoint_free_steps(char **names)
     free(names);
 }
 
-/* Removes all but the newest `keep`, under another name first: none is ever half there. */
-static void remove_old(const char *run, int keep)
-{
-    char **names = erg_checkpoint_steps(run, false), **leftovers = erg_checkpoint_steps(run, true);
-    for (int i = 0; names[i]; i++) {
-        if (i < keep)
-            continue;
-        char *folder = erg_checkpoint_path(run, names[i]);
-        struct erg_text old = {0};
-        erg_text_printf(&old, "%s.tmp-old", folder);
-        if (rename(folder, old.data) == 0)
-            erg_checkpoint_remove(old.data);
-        erg_text_release(&old);
-        free(folder);
-    }
-    for (char **name = leftovers; *name; name++) {
-        char *folder = erg_checkpoint_path(run, *name);
-        erg_checkpoint_remove(folder);
-        free(folder);
-    }
-    erg_checkpoint_free_steps(names);
-    erg_checkpoint_free_steps(leftovers);
-}
-
-/* The link `latest` in one step. */
-static int point_latest(const char *run, const char *name, struct erg_error *err)
-{
-    char *link = erg_checkpoint_path(run, "latest"),
-         *temporary = erg_checkpoint_path(run, "latest.tmp");
-    unlink(temporary);
-    int result = symlink(name, temporary) != 0 || rename(temporary, link) != 0 ? -1 : 0;
-    if (result != 0)
-        erg_fail(err, ERG_FAILED, "writing '%s': %s", link, strerror(errno));
-    free(temporary);
-    free(link);
-    return result;
-}
-
 /* A full disk is noticed before anything is written. */
 static int check_space(const char *folder, const struct erg_checkpoint_state *state, int kinds,
                        struct erg_error *err)
@@ -297,12 +253,12 @@ static int check_space(const char *folder, const struct erg_checkpoint_state *st
                     1e-9 * (double)info.f_bavail * (double)info.f_frsize);
 }
 
-/* What one rank writes; *pieces: of it. */
-static int write_rank(const char *folder, const struct erg_checkpoint_state *state, int kinds,
-                      json_t **pieces, struct erg_error *err)
+int erg_checkpoint_write_share(const char *folder, const struct erg_checkpoint_state *state,
+                               int kinds, const atomic_bool *given_up, json_t **pieces,
+                               struct erg_error *err)
 {
     char name[40];
-    struct piece_source source = {.state = state};
+    struct piece_source source = {.state = state, .given_up = given_up};
     snprintf(name, sizeof name, "state-%05d.safetensors", state->rank);
     list_pieces(&source, kinds, name);
     char *path = erg_checkpoint_path(folder, name);
@@ -316,25 +272,25 @@ static int write_rank(const char *folder, const struct erg_checkpoint_state *sta
     return result;
 }
 
-int erg_checkpoint_write_folder(const char *folder, const struct erg_job *job,
-                                const struct erg_checkpoint_place *place,
-                                const struct erg_checkpoint_state *state, int kinds,
-                                struct erg_error *err)
+int erg_checkpoint_make_folder(const char *folder, const struct erg_checkpoint_state *state,
+                               struct erg_error *err)
 {
     int result = 0;
     if (state->rank == 0) {
         erg_checkpoint_remove(folder);
         result = erg_dir_make(folder, err);
     }
-    if (erg_rendezvous_agree(state->rendezvous, result, err) != 0)
+    return erg_rendezvous_agree(state->rendezvous, result, err);
+}
+
+int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
+                                  const struct erg_checkpoint_place *place,
+                                  const struct erg_checkpoint_state *state, json_t *pieces,
+                                  int result, struct erg_error *err)
+{
+    if (erg_rendezvous_agree(state->rendezvous, result, err) || gather_pieces(pieces, state, err))
         return -1;
-    json_t *pieces;
-    result = write_rank(folder, state, kinds, &pieces, err);
-    result = erg_rendezvous_agree(state->rendezvous, result, err) ||
-                     gather_pieces(pieces, state, err)
-                 ? -1
-                 : 0;
-    if (result == 0 && state->rank == 0) {
+    if (state->rank == 0) {
         char *manifest = erg_checkpoint_path(folder, "manifest.json");
         result = copy_file(job->path, folder, "job.yaml", err) ||
                          copy_file(job->model->path, folder, "config.json", err) ||
@@ -343,8 +299,21 @@ int erg_checkpoint_write_folder(const char *folder, const struct erg_job *job,
                      : 0;
         free(manifest);
     }
-    json_decref(pieces);
     return erg_rendezvous_agree(state->rendezvous, result, err);
+}
+
+int erg_checkpoint_write_folder(const char *folder, const struct erg_job *job,
+                                const struct erg_checkpoint_place *place,
+                                const struct erg_checkpoint_state *state, int kinds,
+                                struct erg_error *err)
+{
+    json_t *pieces;
+    if (erg_checkpoint_make_folder(folder, state, err) != 0)
+        return -1;
+    int result = erg_checkpoint_write_share(folder, state, kinds, NULL, &pieces, err);
+    result = erg_checkpoint_write_manifest(folder, job, place, state, pieces, result, err);
+    json_decref(pieces);
+    return result;
 }
 
 int erg_checkpoint_temporary(char **name, const char *prefix,
@@ -359,46 +328,4 @@ int erg_checkpoint_temporary(char **name, const char *prefix,
     erg_text_printf(&text, "%s.tmp-%ld", prefix, number);
     *name = text.data;
     return result;
-}
-
-/* The folder gets its name, and is the newest. */
-static int commit(const char *run, const char *name, const char *temporary, int keep,
-                  struct erg_error *err)
-{
-    char *folder = erg_checkpoint_path(run, name);
-    int result = 0;
-    sync_folder(temporary);
-    if (access(folder, F_OK) == 0)
-        erg_checkpoint_remove(folder); /* damaged: else the run would have gone on from it */
-    if (rename(temporary, folder) != 0)
-        result = erg_fail(err, ERG_FAILED, "writing '%s': %s", folder, strerror(errno));
-    free(folder);
-    if (result != 0)
-        return -1;
-    sync_folder(run);
-    if (point_latest(run, name, err) != 0)
-        return -1;
-    remove_old(run, keep);
-    return 0;
-}
-
-int erg_checkpoint_write(const char *run, const struct erg_job *job,
-                         const struct erg_checkpoint_place *place,
-                         const struct erg_checkpoint_state *state, int keep, struct erg_error *err)
-{
-    char name[32], *temporary;
-    snprintf(name, sizeof name, "step-%08" PRIu64, place->step);
-    char *folder = erg_checkpoint_path(run, name);
-    int result = erg_checkpoint_temporary(&temporary, folder, state, err) ||
-                         erg_checkpoint_write_folder(temporary, job, place, state,
-                                                     ERG_CHECKPOINT_KINDS, err)
-                     ? -1
-                     : 0;
-    if (result == 0 && state->rank == 0)
-        result = commit(run, name, temporary, keep, err);
-    if (result != 0 && state->rank == 0)
-        erg_checkpoint_remove(temporary);
-    free(temporary);
-    free(folder);
-    return erg_rendezvous_agree(state->rendezvous, result, err);
 }

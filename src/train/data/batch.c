@@ -25,16 +25,16 @@ static int add_files(struct erg_token_set *set, const struct erg_job *job,
     return result;
 }
 
-int erg_batches_open(struct erg_batches *batches, const struct erg_job *job, struct erg_error *err)
+int erg_batches_open(struct erg_batches *batches, const struct erg_job *job,
+                     const struct erg_batch_files *files, struct erg_error *err)
 {
-    const struct erg_training *training = job->training;
     uint64_t sequence = (uint64_t)job->layout.sequence;
-    size_t count = training->data_count;
+    size_t count = files->count;
     *batches = (struct erg_batches){
         .job = job,
         .sets = erg_xcalloc(count, sizeof *batches->sets),
-        .order = {.seed = training->seed,
-                  .shuffle = training->shuffle,
+        .order = {.seed = job->training->seed,
+                  .shuffle = files->shuffle,
                   .sets = erg_xcalloc(count, sizeof *batches->order.sets),
                   .count = count},
         .window = erg_xcalloc((size_t)sequence + 1, sizeof *batches->window),
@@ -42,16 +42,16 @@ int erg_batches_open(struct erg_batches *batches, const struct erg_job *job, str
     };
     for (size_t i = 0; i < count; i++) {
         struct erg_token_set *set = &batches->sets[i];
-        if (add_files(set, job, &training->data[i], err) != 0)
-            return erg_fail_context(err, "%s: key 'train.data[%zu].file'", job->path, i);
-        batches->order.sets[i].weight = training->data[i].weight;
+        if (add_files(set, job, &files->sets[i], err) != 0)
+            return erg_fail_context(err, "%s: key '%s[%zu].file'", job->path, files->key, i);
+        batches->order.sets[i].weight = files->sets[i].weight;
         batches->order.sets[i].samples = set->tokens ? (set->tokens - 1) / sequence : 0;
         if (batches->order.sets[i].samples == 0)
-            return erg_fail(
-                err, ERG_FAILED,
-                "%s: key 'train.data[%zu].file': %llu tokens are too few for one sequence "
-                "of %llu and the token behind it",
-                job->path, i, (unsigned long long)set->tokens, (unsigned long long)sequence);
+            return erg_fail(err, ERG_FAILED,
+                            "%s: key '%s[%zu].file': %llu tokens are too few for one sequence "
+                            "of %llu and the token behind it",
+                            job->path, files->key, i, (unsigned long long)set->tokens,
+                            (unsigned long long)sequence);
     }
     return 0;
 }
@@ -105,8 +105,7 @@ int erg_batches_next(struct erg_batches *batches, const struct erg_batch_share *
                                erg_model_words(batches->job->model), batches->window, err) != 0)
             return -1;
         for (size_t i = 0; i < sequence; i++) {
-            bool masked =
-                training->mask == ERG_MASK_EOD && batches->window[i] == training->eod;
+            bool masked = training->mask == ERG_MASK_EOD && batches->window[i] == training->eod;
             batches->targets[i] = masked ? -1 : batches->window[i + 1];
             *counted += !counts_all && !masked;
         }

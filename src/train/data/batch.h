@@ -19,8 +19,17 @@ struct erg_batches {
     int32_t *window, *targets; /* [sequence + 1], [sequence] of one sample */
 };
 
-/* Opens the files of a job. To be released, also after a failure. */
-int erg_batches_open(struct erg_batches *batches, const struct erg_job *job, struct erg_error *err);
+/* Files of a job, and the order of their samples. */
+struct erg_batch_files {
+    const char *key; /* of the job, that has them */
+    const struct erg_training_set *sets;
+    size_t count;
+    bool shuffle; /* else in the order of the files */
+};
+
+/* To be released, also after a failure. */
+int erg_batches_open(struct erg_batches *batches, const struct erg_job *job,
+                     const struct erg_batch_files *files, struct erg_error *err);
 void erg_batches_release(struct erg_batches *batches);
 
 /* Which part of a step's samples a rank trains on. */
@@ -30,8 +39,8 @@ struct erg_batch_share {
 
 /*
  * What a rank trains on in the next step, microbatch after microbatch: ids and targets
- * [microbatches * microbatch * sequence / context], of its chunks (ops/context.h) of each sequence. A
- * target that does not count is -1. *counted: of all ranks; with ids NULL nothing is read, and it
+ * [microbatches * microbatch * sequence / context], of its chunks (ops/context.h) of each sequence.
+ * A target that does not count is -1. *counted: of all ranks; with ids NULL nothing is read, and it
  * is 0.
  */
 int erg_batches_next(struct erg_batches *batches, const struct erg_batch_share *share, int32_t *ids,

@@ -14,8 +14,11 @@ struct optimizer_scalars {
 };
 _Static_assert(sizeof(struct optimizer_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
 
-struct element_range {
-    size_t begin, end;
+struct element_ranges {
+    struct element_range {
+        size_t begin, end;
+    } * items;
+    size_t count, capacity;
 };
 
 struct erg_optimizer {
@@ -24,8 +27,7 @@ struct erg_optimizer {
     struct erg_stream *stream;     /* of sums and gathers */
     struct erg_event *reached;     /* what another stream has queued so far */
     struct erg_event **gathered;   /* [buckets] */
-    struct element_range *counted; /* of all weights: whose squares this rank adds up */
-    size_t counted_count;
+    struct element_ranges counted; /* of all weights: whose squares this rank adds up */
 
     float *state; /* of the device, as are the scalars and the scratch */
     struct optimizer_scalars *scalars;
@@ -43,13 +45,10 @@ static int compare_ranges(const void *a, const void *b)
 
 /* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm.
  */
-static void list_counted(struct erg_optimizer *optimizer)
+static void list_counted(struct element_ranges *list, const struct erg_weights *weights,
+                         const struct erg_weight_spans *spans)
 {
-    const struct erg_weight_spans *spans = optimizer->options.spans;
-    struct {
-        struct element_range *items;
-        size_t count, capacity;
-    } copies = {0}, counted = {0};
+    struct element_ranges copies = {0}, counted = {0};
     for (size_t i = 0; i < spans->count; i++)
         if (spans->items[i].copy) {
             const struct erg_weight_span *span = &spans->items[i];
@@ -58,8 +57,8 @@ static void list_counted(struct erg_optimizer *optimizer)
         }
     if (copies.count)
         qsort(copies.items, copies.count, sizeof *copies.items, compare_ranges);
-    for (size_t b = 0; b < optimizer->weights->buckets.count; b++) {
-        const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[b];
+    for (size_t b = 0; b < weights->buckets.count; b++) {
+        const struct erg_weight_bucket *bucket = &weights->buckets.items[b];
         size_t begin = bucket->share, end = bucket->share + bucket->part;
         for (size_t i = 0; i < copies.count && begin < end; i++) {
             struct element_range copy = copies.items[i];
@@ -73,8 +72,12 @@ static void list_counted(struct erg_optimizer *optimizer)
             ERG_PUSH(&counted, items, (struct element_range){begin, end});
     }
     free(copies.items);
-    optimizer->counted = counted.items;
-    optimizer->counted_count = counted.count;
+    *list = counted;
+}
+
+static size_t state_bytes(const struct erg_weights *weights)
+{
+    return 3 * weights->state * sizeof(float);
 }
 
 int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
@@ -98,8 +101,7 @@ static void *buffer(const struct erg_optimizer *optimizer, enum erg_static_buffe
 
 static void place_memory(struct erg_optimizer *optimizer)
 {
-    assert(optimizer->options.buffers->bytes[ERG_STATIC_STATE] ==
-           3 * optimizer->weights->state * sizeof(float));
+    assert(optimizer->options.buffers->bytes[ERG_STATIC_STATE] == state_bytes(optimizer->weights));
     optimizer->state = buffer(optimizer, ERG_STATIC_STATE);
     optimizer->scalars = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCALARS);
     optimizer->scratch = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCRATCH);
@@ -114,7 +116,7 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     optimizer->weights = erg_stage_weights(options->stage);
     size_t buckets = optimizer->weights->buckets.count;
     optimizer->gathered = erg_xcalloc(buckets, sizeof *optimizer->gathered);
-    list_counted(optimizer);
+    list_counted(&optimizer->counted, optimizer->weights, options->spans);
     place_memory(optimizer);
     int result = backend->table->stream_new(backend, &optimizer->stream, err) ||
                          backend->table->event_new(backend, &optimizer->reached, err)
@@ -123,8 +125,7 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     for (size_t i = 0; i < buckets && result == 0; i++)
         result = backend->table->event_new(backend, &optimizer->gathered[i], err);
     if (result == 0)
-        result = backend->table->fill(backend, optimizer->state, 0,
-                                      3 * optimizer->weights->state * sizeof(float),
+        result = backend->table->fill(backend, optimizer->state, 0, state_bytes(optimizer->weights),
                                       options->stream, err);
     if (result != 0) {
         erg_optimizer_close(optimizer);
@@ -146,7 +147,7 @@ void erg_optimizer_close(struct erg_optimizer *optimizer)
         backend->table->event_free(backend, optimizer->reached);
     backend->table->stream_free(backend, optimizer->stream);
     free(optimizer->gathered);
-    free(optimizer->counted);
+    free(optimizer->counted.items);
     free(optimizer);
 }
 
@@ -251,8 +252,8 @@ int erg_optimizer_squares(struct erg_optimizer *optimizer, double *squares, stru
         backend->table->fill(backend, &optimizer->scalars->squares, 0, sizeof(double),
                              optimizer->stream, err))
         return -1;
-    for (size_t i = 0; i < optimizer->counted_count; i++) {
-        struct element_range range = optimizer->counted[i];
+    for (size_t i = 0; i < optimizer->counted.count; i++) {
+        struct element_range range = optimizer->counted.items[i];
         struct erg_kernel kernel = {
             ERG_KERNEL_SQUARES,
             .floats = {.count = range.end - range.begin,

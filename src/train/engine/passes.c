@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- the list ---- */
@@ -27,6 +28,20 @@ void erg_pass_list_release(struct erg_pass_list *list)
 {
     erg_schedule_release(&list->schedule);
     *list = (struct erg_pass_list){0};
+}
+
+void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size_t instruction,
+                            char *text, size_t capacity)
+{
+    const struct erg_schedule *schedule = &list->schedule;
+    const struct erg_instruction *item =
+        &schedule->instructions[stage * schedule->per_stage + instruction];
+    const char *direction = item->direction == ERG_FORWARD ? "forward" : "backward";
+    if (schedule->pipeline.chunks > 1)
+        snprintf(text, capacity, "the %s of microbatch %u, chunk %u,", direction, item->microbatch,
+                 item->chunk);
+    else
+        snprintf(text, capacity, "the %s of microbatch %u", direction, item->microbatch);
 }
 
 static size_t virtual_stage(const struct erg_pass_list *list, const struct erg_instruction *pass)
@@ -251,9 +266,7 @@ static int run_forward(struct erg_passes *passes, size_t index,
     if (erg_stage_forward(stage, *pass_of(passes, item), &tokens[item->microbatch], output,
                           item->microbatch == 0 ? reads : NULL, passes->options.stream, err))
         return -1;
-    if (output && exchange(passes, &passes->output, ERG_EXCHANGE_SEND, output, err) != 0)
-        return -1;
-    return receive_ahead(passes, index + 1, err);
+    return output ? exchange(passes, &passes->output, ERG_EXCHANGE_SEND, output, err) : 0;
 }
 
 static int run_backward(struct erg_passes *passes, size_t index,
@@ -279,6 +292,14 @@ static int run_backward(struct erg_passes *passes, size_t index,
     return d_output ? receive_gradient(passes, index + 1, err) : 0;
 }
 
+static int count_finished(struct erg_passes *passes, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    return backend->table->count ? backend->table->count(backend, passes->options.finished,
+                                                         passes->options.stream, err)
+                                 : 0;
+}
+
 int erg_passes_wait(struct erg_passes *passes, struct erg_error *err)
 {
     struct erg_backend *backend = passes->options.backend;
@@ -297,8 +318,29 @@ int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tok
     if (receive_ahead(passes, 0, err) || receive_gradient(passes, 0, err))
         return -1;
     for (size_t i = 0; i < list->count; i++)
-        if (list->items[i].direction == ERG_FORWARD ? run_forward(passes, i, tokens, reads, err)
-                                                    : run_backward(passes, i, tokens, adds, err))
+        if ((list->items[i].direction == ERG_FORWARD
+                 ? run_forward(passes, i, tokens, reads, err) || receive_ahead(passes, i + 1, err)
+                 : run_backward(passes, i, tokens, adds, err)) ||
+            count_finished(passes, err))
             return -1;
+    return 0;
+}
+
+int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
+                       const struct erg_stage_listener *reads, struct erg_error *err)
+{
+    const struct erg_pass_list *list = passes->options.list;
+    if (receive_ahead(passes, 0, err) != 0)
+        return -1;
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->items[i].direction != ERG_FORWARD)
+            continue;
+        if (run_forward(passes, i, tokens, reads, err) != 0)
+            return -1;
+        /* Before the next one is opened: there may be room for one. */
+        erg_stage_leave(passes->options.stage, *pass_of(passes, &list->items[i]));
+        if (receive_ahead(passes, i + 1, err) != 0)
+            return -1;
+    }
     return 0;
 }

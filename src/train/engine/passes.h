@@ -36,6 +36,7 @@ struct erg_passes_options {
     struct erg_stream *stream;               /* of the passes; all outlive it */
     const struct erg_static_memory *buffers; /* of the rank; where they lie */
     void *memory;
+    uint64_t *finished; /* counts instructions that were finished, where the device says so */
 };
 
 int erg_passes_open(struct erg_passes **passes, const struct erg_passes_options *options,
@@ -47,6 +48,15 @@ void erg_passes_close(struct erg_passes *passes);
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err);
+
+/* Queues the forward passes of a step alone, in the same order: no gradient is touched, and the
+ * stage keeps no activations. */
+int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
+                       const struct erg_stage_listener *reads, struct erg_error *err);
+
+/* "forward of microbatch 2" */
+void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size_t instruction,
+                            char *text, size_t capacity);
 
 /* Waits until all messages have left. */
 int erg_passes_wait(struct erg_passes *passes, struct erg_error *err);

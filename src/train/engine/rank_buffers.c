@@ -1,10 +1,9 @@
 /* The buffers of a rank, with the scratch that its backend's kernels need. */
 #include "train/engine/rank_buffers.h"
 
-#include "base/log.h"
 #include "train/engine/optimizer.h"
 
-int erg_rank_buffers_init(struct erg_static_memory *buffers,
+int erg_rank_buffers_init(struct erg_static_memory *buffers, size_t *bound,
                           const struct erg_stage_options *options, const struct erg_layout *layout,
                           long stage, struct erg_error *err)
 {
@@ -16,16 +15,12 @@ int erg_rank_buffers_init(struct erg_static_memory *buffers,
     struct erg_static_shape shape;
     erg_static_tensors_init(&tensors, request.model, options->weights.tensor);
     erg_static_shape_init(&shape, &request, &tensors, stage);
-    const size_t bound = shape.scratch + shape.optimizer_scratch;
+    if (bound)
+        *bound = shape.scratch + shape.optimizer_scratch;
     shape.element = options->backend->element_bytes;
     if (erg_stage_scratch(&shape.scratch, options, err) != 0 ||
         erg_optimizer_scratch(&shape.optimizer_scratch, options->backend, &options->weights, err))
         return -1;
-    const size_t scratch = shape.scratch + shape.optimizer_scratch;
-    if (scratch > bound)
-        erg_log(ERG_LOG_WARNING,
-                "kernels need %.1f MiB of scratch, more than the %.1f MiB that ergon memory counts",
-                (double)scratch / 0x1p20, (double)bound / 0x1p20);
     erg_static_memory_init(buffers, &shape);
     return 0;
 }

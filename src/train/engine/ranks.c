@@ -100,9 +100,7 @@ static int make_all(struct group_maker *maker, const struct erg_model *model, st
                : 0;
 }
 
-int erg_ranks_open(struct erg_ranks *ranks, const struct erg_layout *layout,
-                   const struct erg_model *model, struct erg_backend *backend, int rank,
-                   struct erg_error *err)
+void erg_ranks_place(struct erg_ranks *ranks, const struct erg_layout *layout, int rank)
 {
     long place = rank;
     *ranks = (struct erg_ranks){.rank = rank, .world = (int)erg_layout_gpus(layout)};
@@ -112,6 +110,13 @@ int erg_ranks_open(struct erg_ranks *ranks, const struct erg_layout *layout,
     place /= layout->context;
     ranks->data = place % layout->data;
     ranks->stage = place / layout->data;
+}
+
+int erg_ranks_open(struct erg_ranks *ranks, const struct erg_layout *layout,
+                   const struct erg_model *model, struct erg_backend *backend, int rank,
+                   struct erg_error *err)
+{
+    erg_ranks_place(ranks, layout, rank);
     struct group_maker maker = {ranks, layout, backend,
                                 erg_xcalloc((size_t)ranks->world + 1, sizeof *maker.members)};
     int result = ranks->world > 1 ? make_all(&maker, model, err) : 0;

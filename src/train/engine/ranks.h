@@ -30,6 +30,9 @@ struct erg_ranks {
     struct erg_rank_groups groups;
 };
 
+/* The places alone, without groups. */
+void erg_ranks_place(struct erg_ranks *ranks, const struct erg_layout *layout, int rank);
+
 /* World call. To be released, also after a failure. */
 int erg_ranks_open(struct erg_ranks *ranks, const struct erg_layout *layout,
                    const struct erg_model *model, struct erg_backend *backend, int rank,

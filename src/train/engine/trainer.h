@@ -28,7 +28,13 @@ struct erg_trainer_options {
     const char *init;                  /* a model's folder; NULL: as the job says; "random" */
     int rank, world;                   /* of this process */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
+    /* Of engine/watchdog.h; may be 0 and NULL. */
+    double hang_s;
+    void (*stuck)(const char *sentence);
 };
+
+/* Whether the job can be trained, and its files are there; reads no token and no weight. */
+int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
 
 /* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
@@ -44,16 +50,45 @@ struct erg_train_step {
     double gradient_norm, learning_rate;
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
-    int signal;   /* the number of one that a rank had been sent when the step ended; 0: none */
+    int signal;   /* the number of one that a rank had been sent when the step began, or enum
+                   * erg_trainer_wish of one; 0: none */
 };
 
-/* World call; `signal`: that this rank has been sent, 0: none. */
+/* What a rank may wish in place of a signal, so that all do it after the same step. Signals outrank
+ * wishes, and the first wish the second. */
+enum erg_trainer_wish {
+    ERG_TRAINER_TIME_UP = -1, /* the run's time ends */
+    ERG_TRAINER_SAVE = -2,    /* a checkpoint */
+};
+
+/*
+ * World call; `signal`: that this rank has been sent, or what it wishes; 0: none. Fails before it
+ * has changed anything where tokens of the step cannot be read, and after ERG_TRAINER_MOST_SKIPS
+ * steps in a row whose gradients were not finite: erg_trainer_is_whole() then.
+ */
+enum { ERG_TRAINER_MOST_SKIPS = 10 };
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
 
-/* World call: writes a checkpoint into the run's folder (checkpoint/checkpoint.h), which all ranks
- * see, and keeps the newest `keep`. */
+/*
+ * World call: *loss, the mean over the targets that count in the first `batches` batches of the
+ * job's key `train.validation`, in the order of its files. The job has that key. Passes go forward
+ * alone, in microbatches as in a step; nothing of the training changes.
+ */
+int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_error *err);
+
+/* Whether it stands behind its last step, and can be saved; not where a step failed on its way. */
+bool erg_trainer_is_whole(const struct erg_trainer *trainer);
+
+/*
+ * World calls: write a checkpoint into the run's folder (checkpoint/checkpoint.h), which all ranks
+ * see, and keep the newest `keep`. The second one returns when the state has been copied; it is
+ * written while training goes on, and is there after one of the next steps, or at the latest when
+ * the next one is to be saved. If that fails, rank 0 warns.
+ */
 int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, struct erg_error *err);
+int erg_trainer_save_begin(struct erg_trainer *trainer, const char *run, int keep,
+                           struct erg_error *err);
 
 /*
  * World call: goes on from a checkpoint: that in `folder`, or of a run's folder the newest. *found
@@ -62,8 +97,12 @@ int erg_trainer_save(struct erg_trainer *trainer, const char *run, int keep, str
 int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **found,
                        struct erg_error *err);
 
-/* Steps and tokens so far, those before a checkpoint included. */
+/* The step of the newest checkpoint of this run that is there, or that it went on from; 0: none. */
+uint64_t erg_trainer_checkpoint(const struct erg_trainer *trainer);
+
+/* Steps, updates and tokens so far, those before a checkpoint included. */
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer);
+uint64_t erg_trainer_updates(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 
 /* Memory of the device that all of it takes on this rank, bytes. */

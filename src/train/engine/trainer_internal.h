@@ -3,11 +3,13 @@
 #define ERG_TRAIN_ENGINE_TRAINER_INTERNAL_H
 
 #include "decoder/decoder_stage.h"
+#include "train/checkpoint/checkpoint.h"
 #include "train/data/batch.h"
 #include "train/engine/optimizer.h"
 #include "train/engine/passes.h"
 #include "train/engine/rate.h"
 #include "train/engine/trainer.h"
+#include "train/engine/watchdog.h"
 
 /* What changes from step to step, in memory of the device; kernels read it there. */
 struct erg_step_scalars {
@@ -15,6 +17,12 @@ struct erg_step_scalars {
     float loss;
 };
 _Static_assert(sizeof(struct erg_step_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
+
+/* What this rank trains on in one step, in memory of the host. */
+struct erg_train_batch {
+    int32_t *ids, *order, *targets;
+    uint64_t counted; /* targets, as erg_batches_next() says */
+};
 
 struct erg_trainer {
     struct erg_trainer_options options;
@@ -30,9 +38,14 @@ struct erg_trainer {
     struct erg_passes *passes;
     struct erg_optimizer *optimizer;
     struct erg_batches batches;
+    struct erg_batches validation; /* empty: there is none */
+    uint64_t validation_batches;
     struct erg_stream *stream;
     struct erg_learning_rate rate;
-    uint64_t steps, updates, tokens;
+    uint64_t steps, updates, samples, tokens;
+    bool in_step; /* or one has failed on its way */
+    struct erg_watchdog *watchdog;
+    int skips; /* steps in a row whose gradients were not finite */
 
     size_t inputs; /* tokens of a step on this rank */
     /* Of the device. */
@@ -41,10 +54,52 @@ struct erg_trainer {
     struct erg_step_scalars *scalars;
     int32_t *ids, *order, *targets; /* of all microbatches of a step */
 
-    /* Of the host. */
-    int32_t *host_ids, *host_order, *host_targets;
+    /* Of the host. Batches take turns: the next one is read while the device computes. */
+    struct erg_train_batch read[2];
+    size_t turn;     /* of the next step's */
+    bool has_read;   /* the next step's, which may have failed: */
+    bool unreadable; /* on some rank */
+    int read_result; /* on this rank */
+    struct erg_error read_error;
     struct erg_step_scalars host_scalars;
     struct erg_stage_tokens *microbatches;
+
+    struct erg_checkpoint_writer *writer; /* NULL: none is being written */
+    float *written;                       /* the state that it writes */
+    char *saved_run;     /* whose folder was saved into last; NULL: none, or that failed */
+    uint64_t saved;      /* its step */
+    uint64_t checkpoint; /* of the newest that is there */
 };
+
+/* World call: a sentence that names the first tensor whose weights or gradients are not finite. */
+int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *err);
+
+/* World call: what is being written becomes a checkpoint; if that fails, rank 0 warns. */
+int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err);
+
+/* Queues a copy from memory of the device, or to it; waits for what was queued. */
+int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
+                     struct erg_error *err);
+int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err);
+
+/* Fills chunks and request, of ranks' places and the list, and says what the rank's stage is. */
+struct erg_stage_options erg_trainer_share(struct erg_trainer *trainer);
+
+/* Reads the next batch of other data than that of the steps, and queues its copies to the device;
+ * *targets as erg_batches_next() counts them. */
+int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, uint64_t *targets,
+                     struct erg_error *err);
+
+/* Waits for passes and messages; the loss is then in host_scalars. */
+int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err);
+
+/* Of all ranks. */
+static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer)
+{
+    const struct erg_layout *layout = &trainer->job->layout;
+    return (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
+}
+
+int erg_trainer_open_validation(struct erg_trainer *trainer, struct erg_error *err);
 
 #endif

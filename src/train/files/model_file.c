@@ -156,6 +156,16 @@ int erg_model_file_load(float *state, const struct erg_weights *weights,
     return result;
 }
 
+int erg_model_file_check(const struct erg_model *model, const char *folder, struct erg_error *err)
+{
+    struct erg_safetensors set;
+    if (erg_safetensors_open(&set, folder, err) != 0)
+        return -1;
+    int result = check_all(&set, model, folder, err);
+    erg_safetensors_release(&set);
+    return result;
+}
+
 /* ---- writing ---- */
 
 struct source {

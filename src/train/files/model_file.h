@@ -16,6 +16,9 @@ int erg_model_file_load(float *state, const struct erg_weights *weights,
                         const struct erg_weight_spans *spans, const struct erg_model *model,
                         const char *folder, struct erg_error *err);
 
+/* Whether the folder has these tensors, whose elements are not read. */
+int erg_model_file_check(const struct erg_model *model, const char *folder, struct erg_error *err);
+
 /*
  * Writes the state of a whole model (erg_weights_whole()) into a folder, which is made: config.json
  * is a copy of `config`'s. Refuses a folder that holds a model already.

@@ -4,6 +4,7 @@
 #include "train/log/run_log.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "ergon/ergon.h"
 #include "io/file.h"
@@ -12,6 +13,7 @@
 #include "train/log/run_line.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,8 +94,11 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
                      struct erg_error *err)
 {
     *log = (struct erg_run_log){.about = *about,
+                                .metrics = -1,
                                 .memory_bytes = NAN,
                                 .memory_outside_bytes = NAN,
+                                .j_per_token = NAN,
+                                .j_per_token_uncertainty = NAN,
                                 .last_tokens = about->tokens};
     if (!about->folder)
         return 0;
@@ -106,8 +111,9 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     bool goes_on = about->step > 0 || (same && !about->fresh);
     if (goes_on && cut_off(log, about->step, err) != 0)
         return -1;
-    log->metrics = fopen(log->path, goes_on ? "ae" : "wxe");
-    if (log->metrics)
+    log->metrics =
+        open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_EXCL), 0666);
+    if (log->metrics >= 0)
         return erg_event_file_open(&log->events, about->folder, unix_now(), err);
     return errno == EEXIST
                ? erg_fail(
@@ -123,26 +129,46 @@ bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool la
     return last || step <= FIRST_STEPS || step % (uint64_t)training->log_every == 0;
 }
 
-static int write_line(struct erg_run_log *log, const struct erg_run_line *line,
-                      struct erg_error *err)
+/* Writes what is there to be written; what does not go stays there. */
+static int write_lines(struct erg_run_log *log, struct erg_error *err)
 {
-    struct erg_event_scalar scalars[ERG_RUN_SCALARS];
-    json_t *object = erg_run_line_json(line, log->about.job);
-    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    bool written = fprintf(log->metrics, "%s\n", text) > 0 && fflush(log->metrics) == 0;
+    struct erg_text *text = &log->unwritten;
+    size_t written = 0;
+    ssize_t count = 1;
+    while (written < text->count && (count > 0 || (count < 0 && errno == EINTR))) {
+        count = write(log->metrics, text->data + written, text->count - written);
+        written += count > 0 ? (size_t)count : 0;
+    }
+    int reason = count == 0 ? ENOSPC : errno;
+    bool all = written == text->count;
     if (written)
-        erg_run_history_add(&log->history, object);
-    free(text);
-    json_decref(object);
-    if (!written)
-        return erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
-    size_t count = erg_run_line_scalars(line, scalars);
-    return erg_event_file_write(&log->events, line->time_unix_s, line->entry->step->step, scalars,
-                                count, err);
+        memmove(text->data, text->data + written, text->count - written);
+    text->count -= written;
+    return all ? 0 : erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(reason));
 }
 
-int erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
-                     struct erg_text *text, struct erg_error *err)
+static void keep_line(struct erg_run_log *log, const struct erg_run_line *line)
+{
+    struct erg_event_scalar scalars[ERG_RUN_SCALARS];
+    struct erg_error err;
+    json_t *object = erg_run_line_json(line, log->about.job);
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    erg_text_printf(&log->unwritten, "%s\n", text);
+    erg_run_history_add(&log->history, object);
+    free(text);
+    json_decref(object);
+    size_t count = erg_run_line_scalars(line, scalars);
+    if (write_lines(log, &err) == 0 &&
+        erg_event_file_write(&log->events, line->time_unix_s, line->entry->step->step, scalars,
+                             count, &err) == 0)
+        return;
+    if (!log->warned)
+        erg_log(ERG_LOG_WARNING, "%s; training goes on, and lines are written later", err.message);
+    log->warned = true;
+}
+
+void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
+                      struct erg_text *text)
 {
     struct erg_run_line line;
     log->shortest_s = log->in_window ? fmin(log->shortest_s, entry->step_s) : entry->step_s;
@@ -150,15 +176,28 @@ int erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *en
     log->spent_s += entry->step_s;
     log->in_window++;
     if (!entry->ranks)
-        return 0;
+        return;
     erg_run_line_make(&line, log, entry, unix_now());
     log->memory_bytes = line.memory_bytes;
     log->memory_outside_bytes = line.memory_outside_bytes;
+    log->j_per_token = line.j_per_token;
+    log->j_per_token_uncertainty = line.j_per_token_uncertainty;
     log->last_tokens = entry->step->tokens;
     log->spent_s = 0;
     log->in_window = 0;
     erg_run_line_text(text, &line, log->about.job->training->updates);
-    return log->metrics ? write_line(log, &line, err) : 0;
+    if (log->metrics >= 0)
+        keep_line(log, &line);
+}
+
+/* Bytes of each item of the rank with most; null: not known. */
+static json_t *memory_items(const struct erg_run_log *log)
+{
+    json_t *object = log->about.memory_items ? json_object() : json_null();
+    for (size_t i = 0; i < ERG_RANK_ITEMS && log->about.memory_items; i++)
+        json_object_set_new(object, erg_rank_item_names[i],
+                            json_integer((json_int_t)log->about.memory_items[i]));
+    return object;
 }
 
 json_t *erg_run_log_document(const struct erg_run_log *log)
@@ -171,7 +210,7 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
     return erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:f, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, "
         "s:I, "
-        "s:I, s:I, s:s, s:f, s:f, s:f, s:o}",
+        "s:I, s:I, s:s, s:f, s:f, s:o, s:f, s:o}",
         "schema", "ergon.training", "schema_version", 1, "job", job->name, "model",
         job->model->name, "parameters", erg_model_parameters(job->model), "device",
         log->about.device, "ranks", (json_int_t)log->about.ranks, "type", log->about.type, "host",
@@ -182,15 +221,16 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
         (json_int_t)layout->pipeline, "virtual_stages", (json_int_t)layout->virtual_stages, "data",
         (json_int_t)layout->data, "recompute", erg_recompute_name(layout->recompute),
         "memory_bytes", log->memory_bytes, "memory_outside_bytes", log->memory_outside_bytes,
-        "energy_j", log->history.energy_j, "columns", erg_run_history_columns(&log->history));
+        "memory_items", memory_items(log), "energy_j", log->history.energy_j, "columns",
+        erg_run_history_columns(&log->history));
 }
 
 int erg_run_log_close(struct erg_run_log *log, struct erg_error *err)
 {
-    bool failed = log->metrics && fclose(log->metrics) != 0;
-    int reason = errno;
-    if (failed)
-        erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(reason));
+    bool failed = log->metrics >= 0 && write_lines(log, err) != 0;
+    if (log->metrics >= 0)
+        close(log->metrics);
+    erg_text_release(&log->unwritten);
     int result = erg_event_file_close(&log->events, failed ? NULL : err);
     erg_run_history_release(&log->history);
     free(log->path);

@@ -6,6 +6,7 @@
 #define ERG_TRAIN_LOG_RUN_LOG_H
 
 #include "base/text.h"
+#include "train/engine/rank_memory.h"
 #include "train/engine/trainer.h"
 #include "train/log/event_file.h"
 #include "train/log/rank_meter.h"
@@ -21,19 +22,23 @@ struct erg_run_about {
     const char *device; /* the GPU's name, or "host" */
     const char *type;   /* of weights in use: "bfloat16" */
     size_t ranks;
-    uint64_t step, tokens; /* that the run goes on behind */
-    bool fresh;            /* it must not be there */
+    const size_t *memory_items; /* [ERG_RANK_ITEMS] of the rank with most; NULL: not known */
+    uint64_t step, tokens;      /* that the run goes on behind */
+    bool fresh;                 /* it must not be there */
 };
 
 struct erg_run_log {
     struct erg_run_about about;
-    FILE *metrics; /* NULL: none is written */
+    int metrics; /* file of metrics.jsonl, -1: none is written */
     char *path;
+    struct erg_text unwritten; /* of it, while the disk is full */
+    bool warned;
     struct erg_event_file events;
     struct erg_run_history history;
     double memory_bytes, memory_outside_bytes; /* of the rank with most, as the last line says */
-    uint64_t last_tokens;                      /* of the step that a line was written of last */
-    double spent_s, shortest_s, longest_s;     /* of the steps in the window */
+    double j_per_token, j_per_token_uncertainty;
+    uint64_t last_tokens;                  /* of the step that a line was written of last */
+    double spent_s, shortest_s, longest_s; /* of the steps in the window */
     uint64_t in_window;
 };
 
@@ -60,12 +65,13 @@ struct erg_run_log_entry {
 };
 
 /*
- * Notes a step. One that is due gets a line: its own loss, norm and rate, and means over the window
- * since the line before; energy is that of all ranks, known if every rank's is. `line` gets what
- * people read, without a line break, and stays empty for other steps.
+ * Notes a step. What cannot be written, such as on a full disk, is kept and written with a later
+ * line, after one warning. A step that is due gets a line: its own loss, norm and rate, and means
+ * over the window since the line before; energy is that of all ranks, known if every rank's is.
+ * `line` gets what people read, without a line break, and stays empty for other steps.
  */
-int erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
-                     struct erg_text *line, struct erg_error *err);
+void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
+                      struct erg_text *line);
 
 /* A new document with the schema "ergon.training": what runs, on what, and its course so far. */
 json_t *erg_run_log_document(const struct erg_run_log *log);

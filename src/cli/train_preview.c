@@ -1,0 +1,106 @@
+/* The tables of ergon train --dry-run. */
+#include "cli/train_preview.h"
+
+#include "base/text.h"
+#include "cli/print.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A byte count in the unit of the table. */
+struct unit {
+    const char *name;
+    double bytes;
+};
+
+static struct unit unit_of(double most)
+{
+    return most < 0x1p30 ? (struct unit){"MiB", 0x1p20} : (struct unit){"GiB", 0x1p30};
+}
+
+static void print_ranks(const struct erg_run_preview *preview, struct unit unit)
+{
+    static const char *const heads[] = {"stage", "ranks", "layers"};
+    const struct erg_layout *layout = &preview->job->layout;
+    const long each = preview->ranks / layout->pipeline;
+    struct erg_table table = {0};
+    table.columns = 3 + ERG_RANK_ITEMS + 2; /* the last one is empty: sums are flush right */
+    for (size_t i = 0; i < 3; i++)
+        erg_table_add(&table, "%s", heads[i]);
+    for (int i = 0; i < ERG_RANK_ITEMS; i++)
+        erg_table_add(&table, "%s", erg_rank_item_names[i]);
+    erg_table_add(&table, "sum");
+    erg_table_add(&table, "%s", "");
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        const struct erg_rank_memory *memory = &preview->stages[stage];
+        erg_table_add(&table, "%ld", stage);
+        if (each == 1)
+            erg_table_add(&table, "%ld", stage);
+        else
+            erg_table_add(&table, "%ld-%ld", stage * each, (stage + 1) * each - 1);
+        erg_table_add(&table, "%ld", erg_run_preview_layers(preview, stage));
+        for (int i = 0; i < ERG_RANK_ITEMS; i++)
+            erg_table_add_number(&table, 3, (double)memory->items[i] / unit.bytes);
+        erg_table_add_number(&table, 3, (double)memory->bytes / unit.bytes);
+        erg_table_add(&table, "%s", "");
+    }
+    printf("memory of a rank, %s:\n", unit.name);
+    erg_print_table(&table, "  ");
+}
+
+/* What the largest rank's memory is made of, buffer by buffer. */
+static void print_buffers(const struct erg_run_preview *preview, struct unit unit)
+{
+    const struct erg_rank_memory *memory = &preview->stages[preview->most];
+    struct erg_table table = {.columns = 3};
+    printf("\nof which in stage %zu, %s:\n", preview->most, unit.name);
+    for (size_t i = 0; i < memory->count; i++) {
+        const struct erg_rank_buffers *buffers = &memory->buffers[i];
+        const char *item = erg_rank_item_names[buffers->item];
+        if (strcmp(buffers->name, item) == 0)
+            continue; /* the item is one buffer */
+        erg_table_add(&table, "%s", buffers->name);
+        erg_table_add_number(&table, 3, (double)buffers->bytes / unit.bytes);
+        erg_table_add(&table, "%s", "");
+    }
+    erg_print_table(&table, "  ");
+}
+
+static void print_expectation(const struct erg_run_preview *preview)
+{
+    const struct erg_job *job = preview->job;
+    if (isnan(preview->step_s)) {
+        printf("\ntime and energy of a step are not known: %s\n", preview->unexpected);
+        return;
+    }
+    printf("\na step on %ld x %s: %.4g s and %.4g J expected of engine %s at the highest clock; "
+           "all steps: %.3g h, %.3g kWh\n",
+           preview->ranks, job->gpu->name, preview->step_s, preview->step_j, job->engine->name,
+           preview->step_s * (double)preview->steps / 3600,
+           preview->step_j * (double)preview->steps / 3.6e6);
+}
+
+void erg_train_preview_print(const struct erg_run_preview *preview)
+{
+    const struct erg_job *job = preview->job;
+    const struct erg_layout *layout = &job->layout;
+    struct unit unit = unit_of((double)preview->stages[preview->most].bytes);
+    struct unit free_unit = unit_of((double)preview->free_bytes);
+    printf("%s: %.4g million parameters in %s on %ld rank%s\n"
+           "tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s\n"
+           "%" PRIu64 " steps of %ld sequences of %ld tokens, %" PRIu64 " tokens in all\n"
+           "%ld microbatches of %ld x %ld tokens on a rank\n\n",
+           job->model->name, 1e-6 * erg_model_parameters(job->model), preview->type, preview->ranks,
+           preview->ranks > 1 ? "s" : "", layout->tensor, layout->context, layout->pipeline,
+           layout->data, layout->virtual_stages, layout->virtual_stages > 1 ? "s" : "",
+           preview->steps, layout->microbatch * layout->microbatches * layout->data,
+           layout->sequence, preview->tokens, layout->microbatches, layout->microbatch,
+           layout->sequence);
+    print_ranks(preview, unit);
+    print_buffers(preview, unit);
+    printf("\nfree now: %.3g %s of %s\n", (double)preview->free_bytes / free_unit.bytes,
+           free_unit.name, strcmp(preview->device, "host") ? preview->device : "this machine");
+    print_expectation(preview);
+}

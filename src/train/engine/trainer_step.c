@@ -1,0 +1,226 @@
+/* Trainer: one step, which all ranks take together. */
+#include "train/engine/trainer_internal.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- batches ---- */
+
+/* Reads what this rank trains on in the next batch. */
+static int read_batch(struct erg_trainer *trainer, struct erg_batches *batches,
+                      struct erg_train_batch *batch, struct erg_error *err)
+{
+    size_t microbatches = (size_t)trainer->job->layout.microbatches;
+    size_t count = trainer->inputs / microbatches;
+    bool reads = trainer->request.embedding || trainer->request.head;
+    struct erg_batch_share share = {trainer->ranks.data, trainer->ranks.context};
+    if (erg_batches_next(batches, &share, reads ? batch->ids : NULL, batch->targets,
+                         &batch->counted, err) != 0)
+        return -1;
+    for (size_t i = 0; i < microbatches && reads; i++)
+        erg_ops_embedding_order(count, batch->ids + i * count, batch->order + i * count);
+    return 0;
+}
+
+/* Reads the batch of the next step. */
+static void read_ahead(struct erg_trainer *trainer)
+{
+    trainer->has_read = true;
+    trainer->read_result =
+        read_batch(trainer, &trainer->batches, &trainer->read[trainer->turn], &trainer->read_error);
+}
+
+/* World call: the batch of this step. All ranks know of those read ahead whether one has failed. */
+static int take_batch(struct erg_trainer *trainer, struct erg_train_batch **batch,
+                      struct erg_error *err)
+{
+    bool agrees = trainer->has_read && !trainer->unreadable;
+    if (!trainer->has_read)
+        read_ahead(trainer);
+    if (trainer->read_result != 0)
+        *err = trainer->read_error;
+    if (!agrees && erg_rendezvous_agree(trainer->options.rendezvous, trainer->read_result, err))
+        return -1;
+    *batch = &trainer->read[trainer->turn];
+    trainer->turn = !trainer->turn;
+    trainer->has_read = false;
+    return 0;
+}
+
+static int load_batch(struct erg_trainer *trainer, const struct erg_train_batch *batch,
+                      struct erg_error *err)
+{
+    trainer->host_scalars =
+        (struct erg_step_scalars){.scale = batch->counted ? 1 / (float)batch->counted : 0};
+    return erg_trainer_copy(trainer, trainer->ids, batch->ids,
+                            3 * trainer->inputs * sizeof(int32_t), err) ||
+                   erg_trainer_copy(trainer, trainer->scalars, &trainer->host_scalars,
+                                    sizeof trainer->host_scalars, err)
+               ? -1
+               : 0;
+}
+
+int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, uint64_t *targets,
+                     struct erg_error *err)
+{
+    struct erg_train_batch *batch = &trainer->read[!trainer->turn]; /* the other one waits */
+    if (read_batch(trainer, batches, batch, err) || load_batch(trainer, batch, err))
+        return -1;
+    *targets = batch->counted;
+    return 0;
+}
+
+/* ---- the step ---- */
+
+int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err)
+{
+    return erg_trainer_copy(trainer, &trainer->host_scalars, trainer->scalars,
+                            sizeof trainer->host_scalars, err) ||
+                   erg_trainer_wait(trainer, err) || erg_passes_wait(trainer->passes, err)
+               ? -1
+               : 0;
+}
+
+static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    struct erg_stage_listener reads = erg_optimizer_reads(trainer->optimizer);
+    struct erg_stage_listener adds = erg_optimizer_adds(trainer->optimizer);
+    if (backend->table->fill(backend, erg_stage_gradients(trainer->stage), 0,
+                             trainer->weights->elements * sizeof(float), trainer->stream, err) ||
+        erg_passes_run(trainer->passes, trainer->microbatches, &reads, &adds, err))
+        return -1;
+    read_ahead(trainer); /* while the device computes */
+    return erg_trainer_read_scalars(trainer, err) ||
+                   erg_optimizer_squares(trainer->optimizer, squares, err)
+               ? -1
+               : 0;
+}
+
+/* What a rank knows of a step; together the ranks know all of it. */
+struct rank_report {
+    double loss, squares;
+    uint64_t targets;
+    int signal;
+    bool unreadable; /* the next step's data */
+    bool writes;     /* its share of a checkpoint is still being written */
+};
+
+static void add_report(struct rank_report *all, const struct rank_report *one)
+{
+    all->loss += one->loss;
+    all->squares += one->squares;
+    if (one->targets > all->targets)
+        all->targets = one->targets;
+    if (one->signal && (!all->signal || (all->signal < 0 && one->signal > all->signal)))
+        all->signal = one->signal; /* wishes are negative */
+    all->unreadable = all->unreadable || one->unreadable;
+    all->writes = all->writes || one->writes;
+}
+
+static int sum_reports(struct erg_trainer *trainer, struct rank_report *report,
+                       struct erg_error *err)
+{
+    enum { PATIENCE_S = 3600 }; /* stages may wait for each other; a dead one is noticed at once */
+    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
+    if (!rendezvous)
+        return 0;
+    struct rank_report *all = erg_xcalloc((size_t)trainer->ranks.world, sizeof *all);
+    int result =
+        erg_rendezvous_all_gather(rendezvous, report, sizeof *report, all, PATIENCE_S, err);
+    *report = (struct rank_report){0};
+    for (int i = 0; i < trainer->ranks.world && result == 0; i++)
+        add_report(report, &all[i]);
+    free(all);
+    return result;
+}
+
+static struct erg_ops_update update_of(const struct erg_trainer *trainer,
+                                       const struct erg_train_step *step)
+{
+    const struct erg_training *training = trainer->training;
+    double t = (double)(trainer->updates + 1), factor = 1;
+    if (training->clip > 0)
+        factor = fmin(1, training->clip / (step->gradient_norm + 1e-6));
+    return (struct erg_ops_update){
+        .rate = (float)step->learning_rate,
+        .decay = (float)training->weight_decay,
+        .beta1 = (float)training->beta1,
+        .beta2 = (float)training->beta2,
+        .eps = (float)training->eps,
+        .correction1 = (float)(1 - pow(training->beta1, t)),
+        .correction2 = (float)sqrt(1 - pow(training->beta2, t)),
+        .factor = (float)factor,
+    };
+}
+
+/* World call: the step's loss and gradients, and whether it goes on as `report` says. */
+static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *batch,
+                     struct rank_report *report, struct erg_error *err)
+{
+    if (load_batch(trainer, batch, err) || run_passes(trainer, &report->squares, err))
+        return -1;
+    /* Every tensor rank of the last stage has the whole loss of its tokens. */
+    if (trainer->request.head && trainer->ranks.tensor == 0)
+        report->loss = (double)trainer->host_scalars.loss;
+    report->targets = batch->counted;
+    report->unreadable = trainer->read_result != 0;
+    report->writes = trainer->writer && !erg_checkpoint_written(trainer->writer);
+    return sum_reports(trainer, report, err);
+}
+
+/* World call: updates the weights unless the gradients say nothing. */
+static int update(struct erg_trainer *trainer, const struct rank_report *report,
+                  struct erg_train_step *step, struct erg_error *err)
+{
+    bool finite = isfinite(report->squares);
+    step->targets = report->targets;
+    step->signal = report->signal;
+    step->loss = step->targets ? report->loss : (double)NAN;
+    step->gradient_norm = sqrt(report->squares);
+    step->learning_rate = erg_rate_at(&trainer->rate, trainer->updates);
+    step->skipped = !step->targets || !finite;
+    trainer->skips = finite ? 0 : trainer->skips + 1;
+    if (step->skipped)
+        return 0;
+    struct erg_ops_update values = update_of(trainer, step);
+    step->clipped = values.factor < 1;
+    if (erg_optimizer_update(trainer->optimizer, &values, err) != 0)
+        return -1;
+    trainer->updates++;
+    return 0;
+}
+
+bool erg_trainer_is_whole(const struct erg_trainer *trainer)
+{
+    return !trainer->in_step;
+}
+
+int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
+                     struct erg_error *err)
+{
+    uint64_t tokens = erg_trainer_step_tokens(trainer);
+    struct rank_report report = {.signal = signal};
+    struct erg_train_batch *batch;
+    *step = (struct erg_train_step){.step = trainer->steps + 1};
+    if (trainer->skips >= ERG_TRAINER_MOST_SKIPS)
+        return erg_trainer_fail_not_finite(trainer, err);
+    if (take_batch(trainer, &batch, err) != 0)
+        return -1;
+    trainer->in_step = true;
+    erg_watchdog_begin(trainer->watchdog, step->step);
+    int result = run_batch(trainer, batch, &report, err);
+    erg_watchdog_end(trainer->watchdog);
+    if (result != 0 || update(trainer, &report, step, err) != 0)
+        return -1;
+    trainer->unreadable = report.unreadable;
+    trainer->steps++;
+    trainer->tokens += tokens;
+    trainer->samples += tokens / (uint64_t)trainer->job->layout.sequence;
+    trainer->in_step = false;
+    step->updates = trainer->updates;
+    step->tokens = trainer->tokens;
+    return trainer->writer && !report.writes ? erg_trainer_commit(trainer, err) : 0;
+}

@@ -1,0 +1,86 @@
+/* Validation: the loss on data that is not trained on. */
+#include "train/engine/trainer_internal.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+int erg_trainer_open_validation(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_training_validation *validation = &trainer->training->validation;
+    const struct erg_batch_files files = {"train.validation.data", validation->data,
+                                          validation->data_count, false};
+    if (!validation->data)
+        return 0;
+    if (erg_batches_open(&trainer->validation, trainer->job, &files, err) != 0)
+        return -1;
+    const struct erg_data_order *order = &trainer->validation.order;
+    uint64_t batch = erg_trainer_step_tokens(trainer) / (uint64_t)trainer->job->layout.sequence;
+    uint64_t samples = 0;
+    for (size_t i = 0; i < order->count; i++)
+        samples += order->sets[i].samples;
+    trainer->validation_batches =
+        validation->batches ? (uint64_t)validation->batches : samples / batch;
+    if (trainer->validation_batches >= 1 && trainer->validation_batches * batch <= samples)
+        return 0;
+    return erg_fail(err, ERG_FAILED,
+                    "%s: key '%s': the files have %" PRIu64 " sequences of %ld tokens; expected at "
+                    "least the %" PRIu64 " of %" PRIu64 " batch%s of %" PRIu64,
+                    trainer->job->path,
+                    validation->batches ? "train.validation.batches" : files.key, samples,
+                    trainer->job->layout.sequence,
+                    (validation->batches ? trainer->validation_batches : 1) * batch,
+                    validation->batches ? trainer->validation_batches : 1,
+                    validation->batches > 1 ? "es" : "", batch);
+}
+
+/* What a rank knows of the loss. */
+struct loss_report {
+    double sum; /* of -log p */
+    uint64_t targets;
+};
+
+/* Every tensor rank of the last stage has the whole loss of its tokens; ranks between the first and
+ * the last stage do not count targets. */
+static int add_reports(struct erg_trainer *trainer, struct loss_report *report,
+                       struct erg_error *err)
+{
+    enum { PATIENCE_S = 3600 }; /* as for a step */
+    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
+    if (!rendezvous)
+        return 0;
+    struct loss_report *all = erg_xcalloc((size_t)trainer->ranks.world, sizeof *all);
+    int result =
+        erg_rendezvous_all_gather(rendezvous, report, sizeof *report, all, PATIENCE_S, err);
+    *report = (struct loss_report){0};
+    for (int i = 0; i < trainer->ranks.world && result == 0; i++) {
+        report->sum += all[i].sum;
+        if (all[i].targets > report->targets)
+            report->targets = all[i].targets;
+    }
+    free(all);
+    return result;
+}
+
+int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_error *err)
+{
+    struct erg_stage_listener reads = erg_optimizer_reads(trainer->optimizer);
+    bool knows = trainer->request.head && trainer->ranks.tensor == 0;
+    struct loss_report report = {0};
+    erg_order_seek(&trainer->validation.order, 0);
+    for (uint64_t i = 0; i < trainer->validation_batches; i++) {
+        uint64_t targets;
+        if (erg_trainer_load(trainer, &trainer->validation, &targets, err) ||
+            erg_passes_forward(trainer->passes, trainer->microbatches, &reads, err) ||
+            erg_trainer_read_scalars(trainer, err))
+            return -1;
+        report.targets += targets;
+        report.sum += knows ? (double)trainer->host_scalars.loss * (double)targets : 0;
+    }
+    if (add_reports(trainer, &report, err) != 0)
+        return -1;
+    *loss = report.targets ? report.sum / (double)report.targets : (double)NAN;
+    return 0;
+}

@@ -1,0 +1,131 @@
+/* Appends reports to the folder of a job. */
+#include "train/log/job_report.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/json.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t every_ns = 10000000000;
+
+static void warn(struct erg_job_report *report, const char *path)
+{
+    if (!report->warned)
+        erg_log(ERG_LOG_WARNING, "writing '%s': %s; the scheduler of the job hears nothing", path,
+                strerror(errno));
+    report->warned = true;
+}
+
+static long highest_incarnation(const char *folder)
+{
+    long highest = 0;
+    DIR *listing = opendir(folder);
+    for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
+        const char *number = entry->d_name + strlen("incarnation.");
+        if (strncmp(entry->d_name, "incarnation.", strlen("incarnation.")) == 0 &&
+            strspn(number, "0123456789") == strlen(number) && strtol(number, NULL, 10) > highest)
+            highest = strtol(number, NULL, 10);
+    }
+    if (listing)
+        closedir(listing);
+    return highest;
+}
+
+/* Whoever makes the file has the number. */
+static void take_incarnation(struct erg_job_report *report, const char *folder)
+{
+    int file;
+    do {
+        struct erg_text path = {0};
+        report->incarnation = highest_incarnation(folder) + 1;
+        erg_text_printf(&path, "%s/incarnation.%ld", folder, report->incarnation);
+        file = open(path.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file < 0 && errno != EEXIST)
+            warn(report, path.data);
+        erg_text_release(&path);
+    } while (file < 0 && errno == EEXIST);
+    if (file >= 0)
+        close(file);
+}
+
+static void append(struct erg_job_report *report)
+{
+    static const char *const states[] = {"loading", "training", "saving", "saved", "done"};
+    if (!report->path)
+        return;
+    report->reported_ns = erg_now_ns();
+    json_t *line = erg_json_pack(
+        "{s:i, s:I, s:s, s:I, s:f, s:f, s:o, s:f, s:f, s:f}", "v", 1, "incarnation",
+        (json_int_t)report->incarnation, "state", states[report->state], "iteration",
+        (json_int_t)report->iteration, "iteration_s", report->iteration_s, "joules", report->joules,
+        "checkpoint",
+        report->checkpoint ? json_integer((json_int_t)report->checkpoint) : json_null(), "load_s",
+        report->load_s, "save_s", report->save_s, "mono_s", 1e-9 * (double)report->reported_ns);
+    char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    struct erg_text whole = {0};
+    erg_text_printf(&whole, "%s\n", text);
+    int file = open(report->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    /* One write: a reader never sees half a line. */
+    if (file < 0 || write(file, whole.data, whole.count) != (ssize_t)whole.count)
+        warn(report, report->path);
+    if (file >= 0)
+        close(file);
+    erg_text_release(&whole);
+    free(text);
+    json_decref(line);
+}
+
+void erg_job_report_open(struct erg_job_report *report, const char *folder)
+{
+    *report = (struct erg_job_report){.iteration_s = NAN,
+                                      .joules = NAN,
+                                      .load_s = NAN,
+                                      .save_s = NAN,
+                                      .changed_ns = erg_now_ns()};
+    if (!folder)
+        return;
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/reports.jsonl", folder);
+    report->path = path.data;
+    take_incarnation(report, folder);
+    append(report);
+}
+
+void erg_job_report_state(struct erg_job_report *report, enum erg_job_state state)
+{
+    int64_t now_ns = erg_now_ns();
+    double in_state_s = 1e-9 * (double)(now_ns - report->changed_ns);
+    if (report->state == ERG_JOB_LOADING)
+        report->load_s = in_state_s;
+    if (report->state == ERG_JOB_SAVING && state == ERG_JOB_SAVED)
+        report->save_s = in_state_s;
+    report->state = state;
+    report->changed_ns = now_ns;
+    append(report);
+}
+
+void erg_job_report_step(struct erg_job_report *report, uint64_t step, double step_s, double joules)
+{
+    const double recent = 0.1; /* share of the newest step in the mean */
+    report->iteration = step;
+    report->joules = joules;
+    report->iteration_s =
+        isnan(report->iteration_s) ? step_s : (1 - recent) * report->iteration_s + recent * step_s;
+    if (erg_now_ns() - report->reported_ns >= every_ns)
+        append(report);
+}
+
+void erg_job_report_close(struct erg_job_report *report)
+{
+    free(report->path);
+    *report = (struct erg_job_report){0};
+}

@@ -1,0 +1,51 @@
+/*
+ * Job reports: how a run tells the scheduler of its job how it is getting on. A line of JSON is
+ * appended to FOLDER/reports.jsonl, which is closed after each, at every change of state and every
+ * ten seconds:
+ *
+ *     {"v":1,"incarnation":3,"state":"training","iteration":1234,"iteration_s":0.84,"joules":1.2e6,
+ *      "checkpoint":1200,"load_s":21.5,"save_s":9.1,"mono_s":5210.3}
+ *
+ * What is not known is null. Times are durations, but for mono_s, of this machine's monotonic
+ * clock. The incarnation is one more than that of the run before: FOLDER/incarnation.N, made at the
+ * start, tells a run that is thought dead from the one that follows it.
+ */
+#ifndef ERG_TRAIN_LOG_JOB_REPORT_H
+#define ERG_TRAIN_LOG_JOB_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum erg_job_state {
+    ERG_JOB_LOADING,
+    ERG_JOB_TRAINING,
+    ERG_JOB_SAVING,
+    ERG_JOB_SAVED,
+    ERG_JOB_DONE,
+};
+
+/* All-zero: reports nothing. */
+struct erg_job_report {
+    char *path; /* NULL: there is no job */
+    long incarnation;
+    enum erg_job_state state;
+    uint64_t iteration, checkpoint;             /* steps made; the newest checkpoint, 0: none */
+    double iteration_s, joules, load_s, save_s; /* NaN: not known */
+    int64_t changed_ns, reported_ns;            /* when the state changed; of the last line */
+    bool warned;
+};
+
+/* `folder`: of the job; NULL: nothing is reported. The state is ERG_JOB_LOADING. A folder that
+ * cannot be written to is a warning, here and later. */
+void erg_job_report_open(struct erg_job_report *report, const char *folder);
+
+/* A change of state. */
+void erg_job_report_state(struct erg_job_report *report, enum erg_job_state state);
+
+/* A step that took `step_s`, with the joules of the run so far, NaN: not known. */
+void erg_job_report_step(struct erg_job_report *report, uint64_t step, double step_s,
+                         double joules);
+
+void erg_job_report_close(struct erg_job_report *report);
+
+#endif

@@ -1,0 +1,150 @@
+/* What a job would run, and what that takes. */
+#include "train/run/run_preview.h"
+
+#include "base/memory.h"
+#include "io/json.h"
+#include "layout/energy/candidate.h"
+#include "train/engine/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- what a step is expected to take ---- */
+
+/* The job's layout, whatever GPUs have: what it takes of memory is asked of the engine. */
+static int evaluate(struct erg_run_preview *preview, struct erg_error *err)
+{
+    const struct erg_job *job = preview->job;
+    const struct erg_layout *layout = &job->layout;
+    const long batch = layout->microbatch * layout->microbatches * layout->data;
+    struct erg_layout_candidate found;
+    struct erg_layout_energy energy;
+    struct erg_layout_search search = {
+        .model = job->model,
+        .kind_count = 1,
+        .gpus = erg_layout_gpus(layout),
+        .sequence = layout->sequence,
+        .batch_least = batch,
+        .batch_most = batch,
+        .recomputes = 1u << layout->recompute,
+        .top = 1,
+    };
+    if (job->kind_count > 1)
+        return erg_fail(err, ERG_FAILED, "the cluster has GPUs of several kinds");
+    if (!job->engine)
+        return erg_fail(err, ERG_FAILED, "the job names no engine (key 'engine')");
+    if (erg_layout_kind_init(&search.kinds[0], &job->cluster, job->gpu, job->engine, err) != 0)
+        return -1;
+    search.kinds[0].memory_bytes = INFINITY;
+    if (erg_layout_evaluate(&found, &search, layout, NULL, 0, err) != 0)
+        return -1;
+    erg_layout_candidate_energy(&energy, &search, &found);
+    preview->step_s = found.time.total;
+    preview->step_j = energy.total_j;
+    erg_layout_candidate_release(&found);
+    return 0;
+}
+
+static void expect(struct erg_run_preview *preview)
+{
+    struct erg_error why;
+    preview->step_s = preview->step_j = NAN;
+    if (evaluate(preview, &why) != 0)
+        snprintf(preview->unexpected, sizeof preview->unexpected, "%s", why.message);
+}
+
+/* ---- all of it ---- */
+
+int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *job,
+                         struct erg_backend *backend, const char *init, const char *type,
+                         uint64_t steps, struct erg_error *err)
+{
+    const struct erg_layout *layout = &job->layout;
+    const struct erg_trainer_options options = {
+        .backend = backend, .job = job, .init = init, .world = (int)erg_layout_gpus(layout)};
+    *preview = (struct erg_run_preview){.job = job,
+                                        .device = backend->name,
+                                        .type = type,
+                                        .steps = steps,
+                                        .ranks = erg_layout_gpus(layout)};
+    if (erg_trainer_check(&options, err) != 0)
+        return -1;
+    preview->tokens = steps * (uint64_t)(layout->microbatch * layout->microbatches * layout->data *
+                                         layout->sequence);
+    preview->stages = erg_xcalloc((size_t)layout->pipeline, sizeof *preview->stages);
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        int rank = (int)(stage * (preview->ranks / layout->pipeline));
+        struct erg_rank_memory *memory = &preview->stages[stage];
+        if (erg_rank_memory_init(memory, job, backend, rank, err) != 0)
+            return -1;
+        if (memory->bytes > preview->stages[preview->most].bytes)
+            preview->most = (size_t)stage;
+    }
+    expect(preview);
+    return backend->table->memory_free(backend, &preview->free_bytes, err);
+}
+
+void erg_run_preview_release(struct erg_run_preview *preview)
+{
+    for (long stage = 0; preview->stages && stage < preview->job->layout.pipeline; stage++)
+        erg_rank_memory_release(&preview->stages[stage]);
+    free(preview->stages);
+    *preview = (struct erg_run_preview){0};
+}
+
+long erg_run_preview_layers(const struct erg_run_preview *preview, long stage)
+{
+    const struct erg_layout *layout = &preview->job->layout;
+    long layers = 0;
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        layers += erg_layout_chunk_layers(layout, preview->job->model->layers, stage, chunk);
+    return layers;
+}
+
+/* ---- as a document ---- */
+
+static json_t *stage_document(const struct erg_run_preview *preview, long stage)
+{
+    const struct erg_layout *layout = &preview->job->layout;
+    const struct erg_rank_memory *memory = &preview->stages[stage];
+    const long ranks = preview->ranks / layout->pipeline;
+    json_t *items = json_object(), *buffers = json_array(), *chunks = json_array();
+    for (int i = 0; i < ERG_RANK_ITEMS; i++)
+        json_object_set_new(items, erg_rank_item_names[i],
+                            json_integer((json_int_t)memory->items[i]));
+    for (size_t i = 0; i < memory->count; i++)
+        json_array_append_new(buffers,
+                              erg_json_pack("{s:s, s:s, s:I}", "name", memory->buffers[i].name,
+                                            "item", erg_rank_item_names[memory->buffers[i].item],
+                                            "bytes", (json_int_t)memory->buffers[i].bytes));
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
+        json_array_append_new(chunks, json_integer(erg_layout_chunk_layers(
+                                          layout, preview->job->model->layers, stage, chunk)));
+    return erg_json_pack("{s:I, s:I, s:I, s:o, s:I, s:o, s:o}", "stage", (json_int_t)stage,
+                         "first_rank", (json_int_t)(stage * ranks), "ranks", (json_int_t)ranks,
+                         "chunk_layers", chunks, "memory_bytes", (json_int_t)memory->bytes,
+                         "memory_items", items, "buffers", buffers);
+}
+
+json_t *erg_run_preview_document(const struct erg_run_preview *preview)
+{
+    const struct erg_job *job = preview->job;
+    const struct erg_layout *layout = &job->layout;
+    json_t *stages = json_array();
+    for (long stage = 0; stage < layout->pipeline; stage++)
+        json_array_append_new(stages, stage_document(preview, stage));
+    return erg_json_pack(
+        "{s:s, s:i, s:s, s:s, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+        "s:I, s:I, s:f, s:f, s:o}",
+        "schema", "ergon.training_preview", "schema_version", 1, "job", job->name, "model",
+        job->model->name, "parameters", erg_model_parameters(job->model), "device", preview->device,
+        "type", preview->type, "ranks", (json_int_t)preview->ranks, "steps",
+        (json_int_t)preview->steps, "tokens", (json_int_t)preview->tokens, "microbatch",
+        (json_int_t)layout->microbatch, "microbatches", (json_int_t)layout->microbatches,
+        "sequence", (json_int_t)layout->sequence, "tensor", (json_int_t)layout->tensor, "context",
+        (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
+        (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data, "memory_free_bytes",
+        (json_int_t)preview->free_bytes, "step_s", preview->step_s, "step_j", preview->step_j,
+        "stages", stages);
+}

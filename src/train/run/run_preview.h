@@ -1,0 +1,41 @@
+/*
+ * Run preview: what a job would run on which ranks, what each takes of its device, and what a step
+ * is expected to take, before anything starts. One process says it for any number of ranks.
+ */
+#ifndef ERG_TRAIN_RUN_RUN_PREVIEW_H
+#define ERG_TRAIN_RUN_RUN_PREVIEW_H
+
+#include "train/engine/rank_memory.h"
+
+#include <jansson.h>
+
+struct erg_run_preview {
+    const struct erg_job *job;
+    const char *device, *type;
+    uint64_t steps, tokens; /* of the run in all */
+    long ranks;             /* ranks [i r, (i + 1) r) have stage i, r = ranks / pipeline */
+    struct erg_rank_memory
+        *stages;       /* [pipeline]: of one rank; all ranks of a stage take the same */
+    size_t most;       /* the stage that takes most */
+    size_t free_bytes; /* of this machine's device */
+    /* A step at the highest clock of the cluster's GPUs, all ranks together, as the job's engine
+     * expects it; NaN: it does not. */
+    double step_s, step_j;
+    char unexpected[256]; /* then why */
+};
+
+/* Checks the job and its files as a run does. `init` as in struct erg_trainer_options; `steps`: to
+ * end at. To be released, also
+ * after a failure. */
+int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *job,
+                         struct erg_backend *backend, const char *init, const char *type,
+                         uint64_t steps, struct erg_error *err);
+void erg_run_preview_release(struct erg_run_preview *preview);
+
+/* Layers that a rank of a stage has, in all its chunks. */
+long erg_run_preview_layers(const struct erg_run_preview *preview, long stage);
+
+/* A new document with the schema "ergon.training_preview". */
+json_t *erg_run_preview_document(const struct erg_run_preview *preview);
+
+#endif

@@ -1,0 +1,298 @@
+/* A run of training (ergon/train.h): a trainer with its ranks, device, log and checkpoints. */
+#include "train/run/session_internal.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "device/backend.h"
+#include "train/run/run_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const erg_train_type_names[] = {"bfloat16", "float32", NULL};
+
+/* ---- opening ---- */
+
+static int open_ranks(struct erg_train *train, struct erg_error *err)
+{
+    enum { MEETING_S = 300 };
+    struct erg_backend_options wanted = {(enum erg_backend_kind)train->options.device,
+                                         train->options.type == ERG_TRAIN_FLOAT32, 0, NULL};
+    if (erg_launch_environment_read(&train->env, err) != 0)
+        return -1;
+    erg_job_report_open(&train->report, erg_train_tells(train) ? erg_launch_job_folder() : NULL);
+    if ((train->env.world > 1 &&
+         erg_rendezvous_open(&train->rendezvous, &train->env, MEETING_S, err) != 0))
+        return -1;
+    wanted.local_rank = train->env.local_rank;
+    wanted.rendezvous = train->rendezvous;
+    return erg_backend_open(&train->backend, &wanted, err);
+}
+
+static int open_trainer(struct erg_train *train, struct erg_error *err)
+{
+    const struct erg_trainer_options options = {.backend = train->backend,
+                                                .job = train->job,
+                                                .init = train->options.init,
+                                                .rank = train->env.rank,
+                                                .world = train->env.world,
+                                                .rendezvous = train->rendezvous,
+                                                .stuck = train->options.stuck};
+    const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,
+                                                  train->env.world, train->rendezvous};
+    return erg_rendezvous_agree(train->rendezvous, erg_trainer_check(&options, err), err) ||
+                   erg_run_memory_check(&memory, train->most, err) ||
+                   erg_trainer_open(&train->trainer, &options, err)
+               ? -1
+               : 0;
+}
+
+static void start(struct erg_train *train, int64_t start_ns)
+{
+    uint64_t updates = train->job->training->updates, steps = train->options.steps;
+    train->end = steps && steps < updates ? steps : updates;
+    double time_s = train->options.time_s;
+    if (time_s > 0) /* what has been spent so far is a part of it */
+        time_s = fmax(time_s - erg_train_seconds_since(start_ns), 1e-9);
+    erg_time_limit_init(&train->limit, time_s, getenv("SLURM_JOB_END_TIME"),
+                        train->most[ERG_RANK_OPTIMIZER]);
+    train->saved_ns = erg_now_ns();
+    train->stats = (struct erg_train_stats){
+        .steps = train->end,
+        .loss = NAN,
+        .validation_loss = NAN,
+        .gradient_norm = NAN,
+        .learning_rate = NAN,
+        .step_s = NAN,
+        .j_per_token = NAN,
+        .j_per_token_uncertainty = NAN,
+        .memory_bytes = erg_trainer_bytes(train->trainer),
+        .rank = train->env.rank,
+        .ranks = train->env.world,
+    };
+}
+
+int erg_train_open(struct erg_train **out, const char *job, const struct erg_train_options *options,
+                   struct erg_error *err)
+{
+    static const struct erg_train_options defaults = {0};
+    int64_t start_ns = erg_now_ns();
+    struct erg_train *train = erg_xcalloc(1, sizeof *train);
+    train->options = options ? *options : defaults;
+    if (train->options.folder)
+        train->options.folder = train->folder = erg_xstrdup(train->options.folder);
+    if (train->options.init)
+        train->options.init = train->init = erg_xstrdup(train->options.init);
+    if (erg_job_load(&train->job, job, NULL, err) || open_ranks(train, err) ||
+        open_trainer(train, err)) {
+        erg_train_close(train, NULL);
+        return -1;
+    }
+    start(train, start_ns);
+    *out = train;
+    return 0;
+}
+
+int erg_train_close(struct erg_train *train, struct erg_error *err)
+{
+    if (!train)
+        return 0;
+    int result = 0;
+    if (train->begun) {
+        erg_rank_meter_close(&train->meter);
+        result = erg_train_tells(train) ? erg_run_log_close(&train->log, err) : 0;
+    }
+    if (train->stats.end == ERG_TRAIN_DONE && result == 0)
+        erg_job_report_state(&train->report, ERG_JOB_DONE);
+    erg_job_report_close(&train->report);
+    erg_trainer_close(train->trainer);
+    if (train->backend)
+        train->backend->table->close(train->backend);
+    erg_rendezvous_close(train->rendezvous);
+    erg_job_free(train->job);
+    free(train->resumed);
+    free(train->folder);
+    free(train->init);
+    free(train);
+    return result;
+}
+
+/* ---- a step ---- */
+
+static int begin(struct erg_train *train, struct erg_error *err)
+{
+    const struct erg_run_about about = {.job = train->job,
+                                        .folder = train->options.folder,
+                                        .device = train->backend->name,
+                                        .type = erg_train_type_names[train->options.type],
+                                        .ranks = (size_t)train->env.world,
+                                        .memory_items = train->most,
+                                        .step = erg_trainer_steps(train->trainer),
+                                        .tokens = erg_trainer_tokens(train->trainer),
+                                        .fresh = train->options.fresh};
+    bool on_host = strcmp(about.device, "host") == 0;
+    if (train->begun)
+        return 0;
+    train->begun = true;
+    int result = erg_train_tells(train) ? erg_run_log_open(&train->log, &about, err) : 0;
+    erg_rank_meter_open(&train->meter, on_host ? NULL : about.device, train->env.local_rank);
+    erg_job_report_state(&train->report, ERG_JOB_TRAINING);
+    return erg_rendezvous_agree(train->rendezvous, result, err);
+}
+
+/* What this rank wants after the next step; rank 0 sees to the clock for all. */
+static int wish(struct erg_train *train)
+{
+    const struct erg_training_checkpoint *checkpoint = &train->job->training->checkpoint;
+    if (train->stop)
+        return train->stop;
+    if (!erg_train_tells(train) && !train->save_soon)
+        return 0;
+    if (erg_train_tells(train) && erg_time_limit_is_near(&train->limit, erg_now_ns()))
+        return ERG_TRAINER_TIME_UP;
+    bool due = erg_train_tells(train) && checkpoint->minutes > 0 &&
+               erg_train_seconds_since(train->saved_ns) >= 60 * checkpoint->minutes;
+    due = due || train->save_soon;
+    train->save_soon = 0;
+    return due && train->options.folder ? ERG_TRAINER_SAVE : 0;
+}
+
+/* World call: the numbers of all ranks, to be freed. */
+static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct erg_error *err)
+{
+    enum { PATIENCE_S = 600 };
+    struct erg_rank_numbers own, *all = erg_xcalloc((size_t)train->env.world, sizeof *all);
+    erg_rank_meter_take(&train->meter, &own);
+    own.memory_bytes = (double)train->stats.memory_bytes;
+    *all = own;
+    if (train->rendezvous &&
+        erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all, PATIENCE_S, err) != 0) {
+        free(all);
+        return NULL;
+    }
+    return all;
+}
+
+static int validate(struct erg_train *train, struct erg_error *err)
+{
+    struct erg_rank_numbers between;
+    if (erg_trainer_validate(train->trainer, &train->stats.validation_loss, err) != 0)
+        return -1;
+    erg_rank_meter_take(&train->meter, &between); /* its energy is not that of steps */
+    return 0;
+}
+
+static void write_line(struct erg_train *train, const struct erg_run_log_entry *entry)
+{
+    struct erg_text line = {0};
+    erg_run_log_step(&train->log, entry, &line);
+    if (line.count && train->options.line)
+        train->options.line(train->options.context, line.data);
+    train->stats.j_per_token = train->log.j_per_token;
+    train->stats.j_per_token_uncertainty = train->log.j_per_token_uncertainty;
+    erg_text_release(&line);
+    erg_job_report_step(&train->report, entry->step->step, entry->step_s,
+                        train->log.history.energy_j);
+}
+
+/* Validation and a line of the log, where they are due. */
+static int report(struct erg_train *train, const struct erg_train_step *step, struct erg_error *err)
+{
+    const struct erg_training *training = train->job->training;
+    const struct erg_training_validation *validation = &training->validation;
+    struct erg_rank_numbers *ranks = NULL;
+    bool last = step->step == train->end;
+    bool validates = validation->data &&
+                     (last || (validation->every && step->step % (uint64_t)validation->every == 0));
+    if ((validates || erg_run_log_due(training, step->step, last)) &&
+        (ranks = measure_ranks(train, err)) == NULL)
+        return -1;
+    int result = validates ? validate(train, err) : 0;
+    const struct erg_run_log_entry entry = {.step = step,
+                                            .step_s = train->stats.step_s,
+                                            .ranks = ranks,
+                                            .validation_loss =
+                                                validates ? &train->stats.validation_loss : NULL};
+    if (result == 0 && erg_train_tells(train))
+        write_line(train, &entry);
+    free(ranks);
+    return result;
+}
+
+static void note(struct erg_train *train, const struct erg_train_step *step)
+{
+    struct erg_train_stats *stats = &train->stats;
+    bool last = step->step == train->end;
+    stats->step = step->step;
+    stats->updates = step->updates;
+    stats->tokens = step->tokens;
+    stats->loss = step->loss;
+    stats->validation_loss = NAN;
+    stats->gradient_norm = step->gradient_norm;
+    stats->learning_rate = step->learning_rate;
+    stats->clipped = step->clipped;
+    stats->skipped = step->skipped;
+    stats->saved = 0;
+    stats->signal = step->signal > 0 ? step->signal : 0;
+    stats->end = last                                  ? ERG_TRAIN_DONE
+                 : step->signal > 0                    ? ERG_TRAIN_STOPPED
+                 : step->signal == ERG_TRAINER_TIME_UP ? ERG_TRAIN_TIME_UP
+                                                       : ERG_TRAIN_GOES_ON;
+}
+
+int erg_train_step(struct erg_train *train, struct erg_error *err)
+{
+    uint64_t every = (uint64_t)train->job->training->checkpoint.every;
+    struct erg_train_step step = {0};
+    if (train->stats.end != ERG_TRAIN_GOES_ON)
+        return erg_fail(err, ERG_USAGE, "the run ended at step %llu; expected no further step",
+                        (unsigned long long)train->stats.step);
+    if (begin(train, err) != 0)
+        return -1;
+    int64_t start_ns = erg_now_ns();
+    if (erg_trainer_step(train->trainer, wish(train), &step, err) != 0)
+        return erg_train_explain(train, err);
+    erg_train_note_written(train);
+    train->stats.step_s = erg_train_seconds_since(start_ns);
+    note(train, &step);
+    if (report(train, &step, err) != 0)
+        return erg_train_explain(train, err);
+    erg_time_limit_add_step(&train->limit, erg_train_seconds_since(start_ns));
+    if (train->stats.end || step.signal == ERG_TRAINER_SAVE || (every && step.step % every == 0))
+        erg_train_save(train, train->stats.end != ERG_TRAIN_GOES_ON);
+    return 0;
+}
+
+/* ---- what comes out ---- */
+
+void erg_train_stats(const struct erg_train *train, struct erg_train_stats *stats)
+{
+    *stats = train->stats;
+}
+
+void erg_train_stop(struct erg_train *train, int signal)
+{
+    train->stop = signal;
+}
+
+void erg_train_save_soon(struct erg_train *train)
+{
+    train->save_soon = 1;
+}
+
+int erg_train_export(struct erg_train *train, const char *folder, struct erg_error *err)
+{
+    return erg_trainer_export(train->trainer, folder, train->options.type == ERG_TRAIN_BFLOAT16,
+                              err);
+}
+
+const struct erg_job *erg_train_job(const struct erg_train *train)
+{
+    return train->job;
+}
+
+const char *erg_train_device_name(const struct erg_train *train)
+{
+    return train->backend->name;
+}

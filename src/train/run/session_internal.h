@@ -1,0 +1,58 @@
+/* A run of training from inside: what its files share. */
+#ifndef ERG_TRAIN_RUN_SESSION_INTERNAL_H
+#define ERG_TRAIN_RUN_SESSION_INTERNAL_H
+
+#include "base/clock.h"
+#include "launch/launch.h"
+#include "train/log/job_report.h"
+#include "train/log/run_log.h"
+#include "train/run/session.h"
+#include "train/run/time_limit.h"
+
+#include <signal.h>
+
+struct erg_train {
+    struct erg_train_options options; /* with these strings */
+    char *folder, *init;
+    struct erg_job *job;
+    struct erg_launch_environment env;
+    struct erg_rendezvous *rendezvous; /* NULL: one rank */
+    struct erg_backend *backend;
+    struct erg_trainer *trainer;
+    size_t most[ERG_RANK_ITEMS]; /* what the rank with most memory takes */
+    struct erg_time_limit limit;
+    uint64_t end; /* the last step */
+    int64_t saved_ns;
+    char *resumed;
+    struct erg_train_stats stats;
+    volatile sig_atomic_t stop; /* the number of a signal */
+    volatile sig_atomic_t save_soon;
+    struct erg_job_report report; /* at rank 0 */
+    uint64_t writing;             /* the step whose checkpoint is being written, 0: none */
+    int64_t writing_ns;           /* since when */
+
+    /* From the first step on. */
+    bool begun;
+    struct erg_rank_meter meter;
+    struct erg_run_log log; /* at rank 0, which writes it for all */
+};
+
+static inline bool erg_train_tells(const struct erg_train *train)
+{
+    return train->env.rank == 0;
+}
+
+static inline double erg_train_seconds_since(int64_t start_ns)
+{
+    return 1e-9 * (double)(erg_now_ns() - start_ns);
+}
+
+/* World call: a checkpoint of the latest step. `waits`: until it is there; else it is written while
+ * training goes on. One that cannot be written is a warning: older ones stay. */
+void erg_train_save(struct erg_train *train, bool waits);
+/* What was written meanwhile is there: how long that took is known. */
+void erg_train_note_written(struct erg_train *train);
+/* A step has failed: what this rank says of it, after a checkpoint where nothing is lost. -1. */
+int erg_train_explain(struct erg_train *train, struct erg_error *err);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * Time limit: when a run that has only so much time must stop, so that its last checkpoint is whole
+ * before the end. That is when two more steps and one checkpoint no longer fit: the step that goes
+ * on before all ranks know, and one that is slower than those before.
+ */
+#ifndef ERG_TRAIN_RUN_TIME_LIMIT_H
+#define ERG_TRAIN_RUN_TIME_LIMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ERG_TIME_LIMIT_STEPS = 16 };
+
+struct erg_time_limit {
+    int64_t end_ns;                       /* of the clock of erg_now_ns(); 0: there is no limit */
+    double steps_s[ERG_TIME_LIMIT_STEPS]; /* of the latest ones, with what follows each */
+    size_t next;
+    double write_s; /* of the longest checkpoint, or what is expected of the first */
+};
+
+/*
+ * `time_s` from now on, 0: no such limit; and `job_end`, the value of $SLURM_JOB_END_TIME (seconds
+ * since 1970), NULL or what is no number: no such limit. `state_bytes`: of a checkpoint on this
+ * rank.
+ */
+void erg_time_limit_init(struct erg_time_limit *limit, double time_s, const char *job_end,
+                         size_t state_bytes);
+
+void erg_time_limit_add_step(struct erg_time_limit *limit, double seconds);
+void erg_time_limit_add_write(struct erg_time_limit *limit, double seconds);
+
+/* Whether two more steps and a checkpoint no longer fit. */
+bool erg_time_limit_is_near(const struct erg_time_limit *limit, int64_t now_ns);
+
+#endif
