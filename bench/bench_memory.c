@@ -171,6 +171,35 @@ static void rows(void)
     erg_fit_rows_release(&rows);
 }
 
+/* What a search asks of a stage. */
+static void print_search(const struct erg_memory_request *request,
+                         const struct erg_memory_sizes *sizes)
+{
+    enum { TIMES = 1000000 };
+    struct erg_memory_lines lines;
+    struct erg_memory_floor floor;
+    struct erg_layout layout = *request->layout;
+    struct erg_memory_request own = *request;
+    double sum = 0, floors = 0, start = erg_cpu_seconds();
+    own.layout = &layout;
+    for (int i = 0; i < TIMES; i++) {
+        layout.microbatches = 16 + i % 8 * layout.pipeline;
+        erg_memory_lines_init(&lines, &own, sizes, i % layout.pipeline);
+        sum += lines.least[0];
+    }
+    double lines_s = erg_cpu_seconds() - start;
+    start = erg_cpu_seconds();
+    for (int i = 0; i < TIMES; i++) {
+        layout.microbatches = 16 + i % 8 * layout.pipeline;
+        erg_memory_floor_init(&floor, &own, sizes, i % layout.pipeline);
+        floors += floor.fixed_bytes;
+    }
+    double floors_s = erg_cpu_seconds() - start;
+    printf("%s: lines %.0f ns, floor %.0f ns a stage (means %.1f and %.1f GB)\n",
+           erg_memory_accounting_name(own.accounting), 1e9 * lines_s / TIMES,
+           1e9 * floors_s / TIMES, sum / TIMES / 1e9, floors / TIMES / 1e9);
+}
+
 static void speed(void)
 {
     enum { TIMES = 1000000 };
@@ -200,6 +229,9 @@ static void speed(void)
     double seconds = erg_cpu_seconds() - start;
     printf("closed form: %.0f ns a stage (mean peak %.1f GB)\n", 1e9 * seconds / TIMES,
            sum / TIMES / 1e9);
+    print_search(&request, &sizes);
+    request.accounting = ERG_MEMORY_STATIC;
+    print_search(&request, &sizes);
     erg_model_free(model);
 }
 

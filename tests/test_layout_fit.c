@@ -471,7 +471,7 @@ static void wrong_requests_are_explained(void **state)
         {"--engine megatron-kwai-h800 -c CLUSTER -k gemm_efficiency,gemm_efficiency",
          "the constant 'gemm_efficiency' was asked for twice", 2},
         {"--engine megatron-kwai-h800 -c CLUSTER -f 1", "--folds", 2},
-        {"--engine megatron-a100 -c CLUSTER", "for example: megatron-h800, megatron-kwai-h800", 1},
+        {"--engine megatron-a100 -c CLUSTER", "for example: ergon, megatron-h800, megatron-kwai-h800", 1},
         /* Rows do not say which stages lay on which GPUs. */
         {"--engine megatron-kwai-h800 -c '" ERGON_TEST_SOURCE_DIR
          "/data/clusters/4x8-h800-8x8-a100-80gb.yaml'",

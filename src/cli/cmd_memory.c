@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const accountings[] = {"arena", "framework", NULL};
+static const char *const accountings[] = {"arena", "framework", "static", NULL};
 static const char *const copies[] = {"group", "layer", NULL};
 
 #define AT(member) offsetof(struct memory_values, member)
@@ -39,8 +39,9 @@ static const struct erg_option options[] = {
     {"copies", 'c', ERG_OPTION_CHOICE, "UNIT", AT(copies), .choices = copies,
      .default_text = "group", .help = "what is copied at once: all of a chunk, or a layer"},
     {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(accounting), .choices = accountings,
-     .default_text = "arena",
-     .help = "bytes of the tensors, or of the blocks that a caching allocator gives them"},
+     .help =
+         "bytes of the tensors (arena), of the blocks that a caching allocator gives them, or of "
+         "the buffers of ergon's own training; as the engine has it unless given, else arena"},
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
      .help = "also say when copies and messages run on this engine, and how long compute waits for "
              "copies: a name of the catalogue, or a file"},
@@ -163,10 +164,7 @@ static int find_answer(struct memory_call *at, struct erg_error *err)
     bool solved = true;
     *answer = (struct erg_memory_answer){
         .job = query->job,
-        .request = {.model = query->job->model,
-                    .layout = &query->layout,
-                    .accounting = (enum erg_memory_accounting)values->accounting,
-                    .layer_copies = values->copies == 1},
+        .request = query->request,
         .stage_kind = query->stage_kind,
         .rooms = query->rooms,
         .per_stage =

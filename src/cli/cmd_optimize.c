@@ -230,10 +230,11 @@ static void warn_of_memory(const struct erg_job *job, const char *path)
 {
     struct erg_memory_result result = {0};
     struct erg_error err = {0};
-    const struct erg_memory_request request = {.model = job->model, .layout = &job->layout};
+    const struct erg_memory_request request =
+        erg_memory_request_of(job->model, &job->layout, job->engine);
     /* A layout that the memory model does not know is planned all the same. */
     if (erg_layout_check(&job->layout, job->model, &err) == 0 &&
-        erg_memory_simulate(&result, &request, &err) == 0)
+        erg_memory_check(&request, &err) == 0 && erg_memory_simulate(&result, &request, &err) == 0)
         warn_of_excess(job, path, &result);
     else
         erg_log(ERG_LOG_INFO, "whether this fits into memory is not known: %s", err.message);

@@ -268,7 +268,7 @@ static void say_options(struct erg_text *out, const struct erg_memory_answer *an
 {
     const struct erg_layout *layout = answer->request.layout, *changed = &answer->change->layout;
     if (changed->tensor != layout->tensor || changed->context != layout->context ||
-        changed->pipeline != layout->pipeline) {
+        changed->pipeline != layout->pipeline || changed->microbatch != layout->microbatch) {
         erg_text_printf(out, " --layout ");
         erg_layout_name(out, changed, answer->job->model->layers);
     }
@@ -286,7 +286,7 @@ static void say_options(struct erg_text *out, const struct erg_memory_answer *an
 static void say_change(struct erg_text *out, const struct erg_memory_answer *answer)
 {
     const struct erg_memory_change *change = answer->change;
-    const bool mixed = erg_memory_answer_is_mixed(answer);
+    const bool mixed = erg_memory_answer_is_mixed(answer), one_kind = answer->job->kind_count == 1;
     struct erg_text said = {0};
     say_options(&said, answer);
     if (change->found)
@@ -294,9 +294,12 @@ static void say_change(struct erg_text *out, const struct erg_memory_answer *ans
     else
         erg_text_printf(
             out,
-            "no recomputation%s that was tried is enough; it would fit "
+            "no %s that was tried is enough; it would fit "
             "with %.2f GiB %sa GPU%s%s",
-            answer->job->kind_count == 1 ? ", offloading or larger degree" : " or offloading",
+            answer->request.accounting == ERG_MEMORY_STATIC
+                ? (one_kind ? "smaller microbatch or larger degree" : "smaller microbatch")
+            : one_kind ? "recomputation, offloading or larger degree"
+                       : "recomputation or offloading",
             ceil(100 * erg_gib(mixed ? change->excess_bytes : change->least_bytes)) / 100,
             mixed ? "more " : "", said.count ? " and" : "", said.count ? said.data : "");
     erg_text_release(&said);

@@ -288,6 +288,39 @@ static int choose_layout(struct memory_query *query, struct erg_error *err)
     return erg_layout_check(layout, job->model, err);
 }
 
+/* ---- how it is counted ---- */
+
+/* The engine of a stage; NULL: none is named. */
+static const struct erg_engine *engine_of(const struct memory_query *query, long stage)
+{
+    const size_t kind = query->stage_kind[stage];
+    return kind == 0 && query->engine ? query->engine : query->job->kinds[kind].engine;
+}
+
+/* As the option says, or as the engine takes its memory. */
+static int choose_accounting(struct memory_query *query, struct erg_error *err)
+{
+    const struct memory_values *values = query->values;
+    const struct erg_engine *first = engine_of(query, 0);
+    struct erg_memory_request *request = &query->request;
+    *request = erg_memory_request_of(query->job->model, &query->layout, first);
+    request->layer_copies = values->copies == 1;
+    for (long stage = 1; stage < query->layout.pipeline && values->accounting < 0; stage++) {
+        const struct erg_engine *other = engine_of(query, stage);
+        if ((first && first->static_memory) != (other && other->static_memory))
+            return erg_fail(err, ERG_FAILED,
+                            "stages 0 and %ld are trained by %s and %s, of which one is ergon's "
+                            "own training; expected one engine for all stages, or --accounting",
+                            stage, first ? first->name : "no engine",
+                            other ? other->name : "no engine");
+    }
+    if (values->accounting >= 0)
+        request->accounting = (enum erg_memory_accounting)values->accounting;
+    if (query->job->training && request->accounting == ERG_MEMORY_STATIC)
+        request->sequence_parallel = query->job->training->sequence_parallel;
+    return values->solve ? 0 : erg_memory_check(request, err);
+}
+
 /* ---- what there is ---- */
 
 static void fill_rooms(struct memory_query *query)
@@ -321,7 +354,9 @@ int erg_memory_query_init(struct memory_query *query, const char *path,
     if (values->engine && (erg_engine_load(&query->engine, values->engine, err) != 0 ||
                            erg_engine_check_gpu(query->engine, query->job->gpu, err) != 0))
         return -1;
-    if (choose_layout(query, err) != 0)
+    if (query->engine)
+        erg_job_apply_training(query->job, query->engine);
+    if (choose_layout(query, err) != 0 || choose_accounting(query, err) != 0)
         return erg_fail_context(err, "the layout of %s", path);
     fill_rooms(query);
     return 0;

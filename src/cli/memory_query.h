@@ -26,8 +26,9 @@ struct memory_query {
     struct erg_layout_kind *kinds; /* [kind_count] of the job, NULL until they are asked for */
     struct erg_arena arena;
     struct erg_layout layout;
-    const size_t *stage_kind;      /* [pipeline]: of the job's kinds of GPUs */
-    struct erg_memory_room *rooms; /* [pipeline] */
+    struct erg_memory_request request; /* of that layout */
+    const size_t *stage_kind;          /* [pipeline]: of the job's kinds of GPUs */
+    struct erg_memory_room *rooms;     /* [pipeline] */
     bool own_layers; /* they are the job's, so that its key layers could give others */
 };
 

@@ -88,10 +88,12 @@ static void print_energies(const struct erg_layout_answer *answer,
 }
 
 /* Of the stage that needs most, which is returned. */
-static long find_bytes(struct parts *parts, const struct erg_model *model,
+static long find_bytes(struct parts *parts, const struct erg_layout_search *search,
                        const struct erg_layout *layout)
 {
-    const struct erg_memory_request request = {.model = model, .layout = layout};
+    const struct erg_model *model = search->model;
+    const struct erg_memory_request request =
+        erg_memory_request_of(model, layout, search->kinds[0].engine);
     struct erg_memory_sizes sizes;
     long worst = 0;
     erg_memory_sizes_init(&sizes, model, layout->tensor, layout->context, layout->microbatch,
@@ -110,7 +112,8 @@ static long find_bytes(struct parts *parts, const struct erg_model *model,
     return worst;
 }
 
-static void print_bytes(const struct erg_model *model, const struct erg_layout_candidate *one,
+static void print_bytes(const struct erg_layout_search *search,
+                        const struct erg_layout_candidate *one,
                         const struct erg_layout_candidate *other)
 {
     const char *names[ERG_MEMORY_ITEMS];
@@ -118,9 +121,9 @@ static void print_bytes(const struct erg_model *model, const struct erg_layout_c
     char heading[64];
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         names[i] = erg_memory_item_name((enum erg_memory_item)i);
-    long stage = find_bytes(&parts[0], model, &one->layout);
+    long stage = find_bytes(&parts[0], search, &one->layout);
     if (other)
-        find_bytes(&parts[1], model, &other->layout);
+        find_bytes(&parts[1], search, &other->layout);
     snprintf(heading, sizeof heading, "where the bytes of stage %ld go", stage);
     print_parts(heading, "GiB", 2, names, ERG_MEMORY_ITEMS, &parts[0], other ? &parts[1] : NULL);
 }
@@ -131,5 +134,5 @@ void erg_plan_print_items(const struct erg_layout_answer *answer,
 {
     print_times(one, other);
     print_energies(answer, one, other);
-    print_bytes(answer->searches->model, one, other);
+    print_bytes(answer->searches, one, other);
 }

@@ -152,6 +152,8 @@ static int load_kind(struct plan_call *at, struct erg_layout_search *search, siz
     if ((!own && erg_gpu_load(&at->gpus[index], nodes->gpu, err) != 0) ||
         (engine && erg_engine_load(&at->engines[index], engine, err) != 0))
         return -1;
+    if (engine)
+        erg_job_apply_training(at->job, at->engines[index]);
     const struct erg_engine *used = at->engines[index];
     if (!used && (own || index == 0))
         used = at->job->kinds[index].engine;
@@ -207,6 +209,8 @@ static int fill_search(struct plan_call *at, struct erg_layout_search *search,
     for (size_t k = 0; k < search->kind_count; k++)
         if (load_kind(at, search, k, k ? &cluster->more[k - 1] : cluster, err) != 0)
             return -1;
+    if (values->recompute < 0 && search->kinds[0].engine->static_memory)
+        search->recomputes = 1u << ERG_RECOMPUTE_NONE; /* all that there is of it */
     return 0;
 }
 

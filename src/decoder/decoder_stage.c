@@ -1,4 +1,4 @@
-/* Stage: its memory, and where everything lies in it. */
+/* Stage: where everything lies in its memory, and which pass has what of it. */
 #include "decoder/stage_internal.h"
 
 #include "base/memory.h"
@@ -6,8 +6,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { ALIGNMENT = 256 };
 
 /* ---- what there is ---- */
 
@@ -45,34 +43,46 @@ static void copy_chunks(struct erg_stage *stage)
     request->chunks = stage->chunks;
 }
 
+static void take_widths(struct erg_stage *stage, const struct erg_stage_options *options)
+{
+    const struct erg_weights_request *request = &options->weights;
+    const struct erg_static_shape shape = {.model = request->model,
+                                           .tensor = request->tensor,
+                                           .context = options->context,
+                                           .sequences = options->sequences,
+                                           .sequence = options->sequence,
+                                           .sequence_parallel = options->sequence_parallel};
+    const struct erg_stage_widths widths = erg_stage_widths_of(&shape);
+    stage->sequence = widths.sequence;
+    stage->tokens = widths.tokens;
+    stage->rows = widths.rows;
+    stage->hidden = widths.hidden;
+    stage->ffn = widths.ffn;
+    stage->fc1_width = widths.fc1;
+    stage->heads = widths.heads;
+    stage->kv_heads = widths.kv_heads;
+    stage->head_dim = widths.head_dim;
+    stage->qkv_row = widths.qkv;
+    stage->values_at = (widths.heads + widths.kv_heads) * widths.head_dim;
+    stage->attn_row = widths.attention;
+    stage->words = widths.words;
+    stage->positions_count = widths.positions;
+}
+
 static void measure(struct erg_stage *stage, const struct erg_stage_options *options)
 {
     const struct erg_model *model = options->weights.model;
-    size_t t = (size_t)options->weights.tensor, place = (size_t)options->weights.place;
     stage->options = *options;
     copy_chunks(stage);
     stage->model = model;
     stage->element = options->backend->element_bytes;
-    stage->ranks = t;
+    stage->ranks = (size_t)options->weights.tensor;
     stage->context = (size_t)options->context;
-    stage->sequence = (size_t)options->sequence / stage->context;
-    stage->tokens = (size_t)options->sequences * stage->sequence;
-    stage->rows = options->sequence_parallel ? stage->tokens / t : stage->tokens;
-    stage->hidden = (size_t)model->hidden;
-    stage->ffn = (size_t)model->ffn / t;
-    stage->fc1_width = model->gated ? 2 * stage->ffn : stage->ffn;
-    stage->heads = (size_t)model->heads / t;
-    stage->kv_heads = (size_t)erg_model_local_kv_heads(model, options->weights.tensor);
-    stage->head_dim = (size_t)model->head_dim;
-    stage->qkv_row = (stage->heads + 2 * stage->kv_heads) * stage->head_dim;
-    stage->values_at = (stage->heads + stage->kv_heads) * stage->head_dim;
-    stage->attn_row = stage->heads * stage->head_dim;
-    stage->words = (size_t)erg_model_padded_vocabulary(model, options->weights.tensor) / t;
-    stage->first_word = place * stage->words;
+    take_widths(stage, options);
+    stage->first_word = (size_t)options->weights.place * stage->words;
     size_t vocabulary = (size_t)erg_model_words(model);
     size_t rest = stage->first_word < vocabulary ? vocabulary - stage->first_word : 0;
     stage->valid_words = rest < stage->words ? rest : stage->words;
-    stage->positions_count = stage->rows < stage->sequence ? stage->rows : stage->sequence;
     erg_weights_init(&stage->weights, &stage->options.weights);
     stage->layer = erg_xcalloc(stage->layers, sizeof *stage->layer);
     const struct erg_stage_room *room = &options->room;
@@ -85,115 +95,89 @@ static void measure(struct erg_stage *stage, const struct erg_stage_options *opt
 
 /* ---- memory ---- */
 
-/* Takes the next bytes of the list; *pointer is where they lie, once there is memory. */
-static void take(struct erg_stage *stage, struct erg_stage_memory *memory, void *pointer,
-                 const char *name, size_t bytes)
+/* Where a buffer lies; NULL: there is none of it. */
+static void *buffer(const struct erg_stage *stage, enum erg_static_buffer kind, size_t index)
 {
-    *(void **)pointer = stage->memory ? (char *)stage->memory + memory->bytes : NULL;
-    ERG_PUSH(memory, items, (struct erg_stage_buffer){name, bytes, memory->bytes});
-    memory->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return stage->buffers->bytes[kind]
+               ? stage->memory + erg_static_offset(stage->buffers, kind, index)
+               : NULL;
 }
 
-static size_t norm_bytes(const struct erg_stage *stage)
+/* The index-th of the layers in flight; those of `first` layers of passes come first. */
+static void place_activations(const struct erg_stage *stage, struct erg_stage_activations *act,
+                              size_t index)
 {
-    return stage->rows * sizeof(float) * (stage->model->layer_norm ? 2 : 1);
+    const size_t first = stage->options.room.passes;
+    if (index >= first)
+        act->x_a = buffer(stage, ERG_STATIC_X_A, index - first);
+    act->n_a = buffer(stage, ERG_STATIC_N_A, index);
+    act->qkv = buffer(stage, ERG_STATIC_QKV, index);
+    act->rotated = stage->model->qk_norm ? buffer(stage, ERG_STATIC_ROTATED, index) : act->qkv;
+    act->attn = buffer(stage, ERG_STATIC_ATTN, index);
+    act->x_m = buffer(stage, ERG_STATIC_X_M, index);
+    act->n_m = buffer(stage, ERG_STATIC_N_M, index);
+    act->fc1 = buffer(stage, ERG_STATIC_FC1, index);
+    act->act = buffer(stage, ERG_STATIC_ACT, index);
+    act->stats_a = buffer(stage, ERG_STATIC_STATS_A, index);
+    act->stats_m = buffer(stage, ERG_STATIC_STATS_M, index);
+    act->stats = buffer(stage, ERG_STATIC_STATS, index);
 }
 
-static void take_activations(struct erg_stage *stage, struct erg_stage_memory *memory,
-                             struct erg_stage_activations *act, bool first)
+static void place_head(const struct erg_stage *stage, struct erg_stage_head *head, size_t index)
 {
-    size_t tokens = stage->tokens * stage->element,
-           h = stage->rows * stage->hidden * stage->element;
-    if (!first)
-        take(stage, memory, &act->x_a, "layer input", h);
-    take(stage, memory, &act->n_a, "norm before attention", h);
-    take(stage, memory, &act->qkv, "queries, keys, values", tokens * stage->qkv_row);
-    act->rotated = act->qkv;
-    if (stage->model->qk_norm)
-        take(stage, memory, &act->rotated, "rotated queries and keys", tokens * stage->qkv_row);
-    take(stage, memory, &act->attn, "attention", tokens * stage->attn_row);
-    take(stage, memory, &act->x_m, "MLP input", h);
-    take(stage, memory, &act->n_m, "norm before MLP", h);
-    take(stage, memory, &act->fc1, "MLP's first product", tokens * stage->fc1_width);
-    take(stage, memory, &act->act, "MLP's activation", tokens * stage->ffn);
-    take(stage, memory, &act->stats_a, "statistics of norms", norm_bytes(stage));
-    take(stage, memory, &act->stats_m, "statistics of norms", norm_bytes(stage));
-    take(stage, memory, &act->stats, "statistics of attention",
-         stage->tokens * sizeof(float) * stage->heads);
+    head->output = buffer(stage, ERG_STATIC_OUTPUT, index);
+    head->n_final = buffer(stage, ERG_STATIC_N_FINAL, index);
+    head->stats_final = buffer(stage, ERG_STATIC_STATS_FINAL, index);
+    head->logits = buffer(stage, ERG_STATIC_LOGITS, index);
+    head->log_sum = buffer(stage, ERG_STATIC_LOG_SUM, index);
+    head->loss_stats = buffer(stage, ERG_STATIC_LOSS_STATS, index);
 }
 
-static void take_head(struct erg_stage *stage, struct erg_stage_memory *memory,
-                      struct erg_stage_head *head)
-{
-    size_t floats = stage->tokens * sizeof(float), h = stage->rows * stage->hidden * stage->element;
-    take(stage, memory, &head->output, "output", h);
-    take(stage, memory, &head->n_final, "final norm", h);
-    take(stage, memory, &head->stats_final, "statistics of norms", norm_bytes(stage));
-    take(stage, memory, &head->logits, "logits", stage->tokens * stage->words * stage->element);
-    take(stage, memory, &head->log_sum, "statistics of the loss", floats);
-    take(stage, memory, &head->loss_stats, "statistics of the loss", 3 * floats * stage->ranks);
-}
-
-static void take_passes(struct erg_stage *stage, struct erg_stage_memory *memory)
+static void place_passes(struct erg_stage *stage)
 {
     const struct erg_stage_room *room = &stage->options.room;
-    size_t h = stage->rows * stage->hidden * stage->element;
     for (size_t i = 0; i < room->inputs; i++)
-        take(stage, memory, &stage->passes[i].input, "layer input", h);
+        stage->passes[i].input = buffer(stage, ERG_STATIC_INPUT, i);
     for (size_t i = 0; i < room->passes + room->layers; i++)
-        take_activations(stage, memory, &stage->sets[i], i < room->passes);
+        place_activations(stage, &stage->sets[i], i);
     for (size_t i = 0; i < room->heads && stage->options.weights.head; i++)
-        take_head(stage, memory, &stage->head_sets[i]);
+        place_head(stage, &stage->head_sets[i], i);
 }
 
-static void take_context(struct erg_stage *stage, struct erg_stage_memory *memory)
+static void place_shared(struct erg_stage *stage)
 {
-    size_t own = stage->tokens * 2 * stage->kv_heads * stage->head_dim * stage->element;
-    size_t all = own * stage->context;
-    take(stage, memory, &stage->kv_own, "keys and values of a context rank", own);
-    take(stage, memory, &stage->kv_ranks, "keys and values of context ranks", all);
-    take(stage, memory, &stage->kv, "keys and values of context ranks", all);
-    take(stage, memory, &stage->d_kv, "gradients of keys and values", all);
-    take(stage, memory, &stage->d_kv_low, "gradients of keys and values", all);
+    bool parts = stage->options.sequence_parallel;
+    stage->reduce = buffer(stage, ERG_STATIC_REDUCE, 0);
+    stage->partial = parts ? buffer(stage, ERG_STATIC_PARTIAL, 0) : stage->reduce;
+    stage->gathered = buffer(stage, ERG_STATIC_GATHERED, 0);
+    stage->d_stream[0] = buffer(stage, ERG_STATIC_D_STREAM, 0);
+    stage->d_stream[1] = buffer(stage, ERG_STATIC_D_STREAM_OTHER, 0);
+    stage->d_mid = buffer(stage, ERG_STATIC_D_MID, 0);
+    stage->d_act = buffer(stage, ERG_STATIC_D_ACT, 0);
+    stage->d_fc1 = buffer(stage, ERG_STATIC_D_FC1, 0);
+    stage->d_attn = buffer(stage, ERG_STATIC_D_ATTN, 0);
+    stage->d_qkv = buffer(stage, ERG_STATIC_D_QKV, 0);
+    stage->kv_own = buffer(stage, ERG_STATIC_KV_OWN, 0);
+    stage->kv_ranks = buffer(stage, ERG_STATIC_KV_RANKS, 0);
+    stage->kv = buffer(stage, ERG_STATIC_KV, 0);
+    stage->d_kv = buffer(stage, ERG_STATIC_D_KV, 0);
+    stage->d_kv_low = buffer(stage, ERG_STATIC_D_KV_LOW, 0);
+    stage->rope_table = buffer(stage, ERG_STATIC_ROPE_TABLE, 0);
+    stage->place_of = buffer(stage, ERG_STATIC_PLACE_OF, 0);
+    stage->scratch = buffer(stage, ERG_STATIC_SCRATCH, 0);
 }
 
-static void take_shared(struct erg_stage *stage, struct erg_stage_memory *memory)
+static void place_all(struct erg_stage *stage)
 {
-    size_t tokens = stage->tokens * stage->element,
-           h = stage->rows * stage->hidden * stage->element;
-    take(stage, memory, &stage->reduce, "what a half of a layer adds", h);
-    stage->partial = stage->reduce;
-    if (stage->options.sequence_parallel) {
-        take(stage, memory, &stage->partial, "terms of a sum over tensor ranks",
-             tokens * stage->hidden);
-        take(stage, memory, &stage->gathered, "stream of all tensor ranks", tokens * stage->hidden);
-    }
-    take(stage, memory, &stage->d_stream[0], "gradients of the stream", h);
-    take(stage, memory, &stage->d_stream[1], "gradients of the stream", h);
-    take(stage, memory, &stage->d_mid, "gradients of the stream", h);
-    take(stage, memory, &stage->d_act, "gradients of the MLP", tokens * stage->ffn);
-    take(stage, memory, &stage->d_fc1, "gradients of the MLP", tokens * stage->fc1_width);
-    take(stage, memory, &stage->d_attn, "gradients of attention", tokens * stage->attn_row);
-    take(stage, memory, &stage->d_qkv, "gradients of attention", tokens * stage->qkv_row);
-    if (stage->context > 1)
-        take_context(stage, memory);
-    if (!stage->model->learned_positions)
-        take(stage, memory, &stage->rope_table, "angles of positions",
-             stage->sequence * stage->head_dim * sizeof(float));
-    else if (stage->context > 1 || stage->positions_count < stage->sequence)
-        take(stage, memory, &stage->place_of, "positions",
-             stage->positions_count * sizeof(int32_t));
-    take(stage, memory, &stage->scratch, "scratch of kernels", stage->scratch_bytes);
-}
-
-static void lay_out(struct erg_stage *stage, struct erg_stage_memory *memory)
-{
-    *memory = (struct erg_stage_memory){0};
-    size_t elements = stage->weights.elements;
-    take(stage, memory, &stage->values, "weights", elements * stage->element);
-    take(stage, memory, &stage->all_gradients, "gradients", elements * sizeof(float));
-    take_passes(stage, memory);
-    take_shared(stage, memory);
+    const struct erg_static_memory *buffers = stage->buffers;
+    assert(buffers->bytes[ERG_STATIC_VALUES] == stage->weights.elements * stage->element);
+    assert(buffers->bytes[ERG_STATIC_INPUT] == stage->rows * stage->hidden * stage->element);
+    assert(buffers->bytes[ERG_STATIC_SCRATCH] >= stage->scratch_bytes);
+    (void)buffers;
+    stage->values = buffer(stage, ERG_STATIC_VALUES, 0);
+    stage->all_gradients = buffer(stage, ERG_STATIC_GRADIENTS, 0);
+    place_passes(stage);
+    place_shared(stage);
 }
 
 /* Where each weight lies; NULL where the model has none. */
@@ -247,22 +231,13 @@ static int stage_new(struct erg_stage **stage, const struct erg_stage_options *o
     return measure_scratch(made, err);
 }
 
-int erg_stage_memory(struct erg_stage_memory *memory, const struct erg_stage_options *options,
-                     struct erg_error *err)
+int erg_stage_scratch(size_t *bytes, const struct erg_stage_options *options, struct erg_error *err)
 {
     struct erg_stage *stage;
     int result = stage_new(&stage, options, err);
-    *memory = (struct erg_stage_memory){0};
-    if (result == 0)
-        lay_out(stage, memory);
+    *bytes = stage->scratch_bytes;
     stage_free(stage);
     return result;
-}
-
-void erg_stage_memory_release(struct erg_stage_memory *memory)
-{
-    free(memory->items);
-    *memory = (struct erg_stage_memory){0};
 }
 
 /* ---- scratch ---- */
@@ -308,7 +283,7 @@ static int measure_scratch(struct erg_stage *stage, struct erg_error *err)
     struct erg_stage_tokens tokens = {.targets = &any};
     stage->measures = true;
     /* Nobody looks there, but kernels whose weights a model has not are left out. */
-    stage->values = stage->all_gradients = (void *)(uintptr_t)ALIGNMENT;
+    stage->values = stage->all_gradients = (void *)(uintptr_t)ERG_STATIC_ALIGNMENT;
     find_weights(stage);
     int result = run_ends(stage, &tokens, NULL, err);
     stage->measures = false;
@@ -483,26 +458,17 @@ static int fill_positions(struct erg_stage *stage, struct erg_error *err)
 }
 
 int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *options,
-                   struct erg_error *err)
+                   const struct erg_static_memory *buffers, void *memory, struct erg_error *err)
 {
     assert(options->room.passes >= 1 && options->room.inputs >= options->room.passes);
     if (erg_stage_check(options->weights.model, err) != 0)
         return -1;
     struct erg_stage *stage;
-    struct erg_stage_memory memory;
-    struct erg_backend *backend = options->backend;
-    size_t bytes = 0;
     int result = stage_new(&stage, options, err);
     if (result == 0) {
-        lay_out(stage, &memory);
-        bytes = memory.bytes;
-        erg_stage_memory_release(&memory);
-        result = backend->table->alloc(backend, &stage->memory, bytes, err);
-    }
-    if (result == 0) {
-        lay_out(stage, &memory);
-        assert(memory.bytes == bytes);
-        erg_stage_memory_release(&memory);
+        stage->buffers = buffers;
+        stage->memory = memory;
+        place_all(stage);
         find_weights(stage);
         result = fill_positions(stage, err);
     }
@@ -516,12 +482,8 @@ int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *optio
 
 void erg_stage_close(struct erg_stage *stage)
 {
-    if (!stage)
-        return;
-    struct erg_backend *backend = stage->options.backend;
-    if (stage->memory)
-        backend->table->free(backend, stage->memory);
-    stage_free(stage);
+    if (stage)
+        stage_free(stage);
 }
 
 const struct erg_weights *erg_stage_weights(const struct erg_stage *stage)

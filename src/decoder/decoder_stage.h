@@ -5,8 +5,8 @@
  * context ranks parts of its sequences; they exchange within the passes.
  *
  * A pass is a microbatch on its way through a chunk: the stage holds its activations from the
- * forward pass to the backward pass. Everything lies in one piece of memory, at offsets that
- * erg_stage_memory() lists.
+ * forward pass to the backward pass. Everything lies in one piece of memory, as
+ * layout/memory/static_memory.h lays it out.
  *
  * Tensors of elements are what passes read and write; gradients of weights are float and added to
  * what is there. All is queued on one stream. What changes from step to step is read through
@@ -22,16 +22,9 @@
 
 #include "decoder/decoder_weights.h"
 #include "device/backend.h"
+#include "layout/memory/static_memory.h"
 
 struct erg_stage;
-
-/* How much is in flight at most, over all chunks. */
-struct erg_stage_room {
-    size_t passes; /* between the begin of their forward and the end of their backward */
-    size_t layers; /* of those passes, but the first layer of each */
-    size_t inputs; /* passes that are open */
-    size_t heads;  /* passes of the last chunk */
-};
 
 struct erg_stage_options {
     struct erg_backend *backend;        /* outlives the stage */
@@ -39,30 +32,21 @@ struct erg_stage_options {
     long sequences, sequence;           /* of a microbatch; tokens of each, over context ranks */
     long context, context_place;        /* the degree, and this rank's place */
     bool sequence_parallel;
-    struct erg_stage_room room;
+    struct erg_stage_room room;                     /* layout/memory/static_memory.h */
     struct erg_group *tensor_group, *context_group; /* NULL for a degree of 1; outlive the stage */
 };
 
 /* ERG_INFEASIBLE for a model with operations that there are none of here, which it names. */
 int erg_stage_check(const struct erg_model *model, struct erg_error *err);
 
-/* One buffer of a stage. */
-struct erg_stage_buffer {
-    const char *name;
-    size_t bytes, offset; /* a multiple of 256 */
-};
-struct erg_stage_memory {
-    struct erg_stage_buffer *items;
-    size_t count, capacity;
-    size_t bytes; /* of all */
-};
-/* Groups are not looked at. */
-int erg_stage_memory(struct erg_stage_memory *memory, const struct erg_stage_options *options,
-                     struct erg_error *err);
-void erg_stage_memory_release(struct erg_stage_memory *memory);
+/* The most that a kernel of its passes needs besides, bytes. Groups are not looked at. */
+int erg_stage_scratch(size_t *bytes, const struct erg_stage_options *options,
+                      struct erg_error *err);
 
+/* `memory` of the device, which outlives the stage, is laid out as `buffers`, which are of such a
+ * stage: the first stage_bytes of it are the stage's. */
 int erg_stage_open(struct erg_stage **stage, const struct erg_stage_options *options,
-                   struct erg_error *err);
+                   const struct erg_static_memory *buffers, void *memory, struct erg_error *err);
 void erg_stage_close(struct erg_stage *stage);
 
 const struct erg_weights *erg_stage_weights(const struct erg_stage *stage);

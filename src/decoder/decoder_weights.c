@@ -5,58 +5,6 @@
 
 #include <stdlib.h>
 
-enum { ALIGNMENT = 64 };
-
-struct weight_shape {
-    size_t rows, columns;
-    bool split;
-};
-
-static struct weight_shape layer_shape(const struct erg_weights_request *request,
-                                       enum erg_tensor tensor)
-{
-    const struct erg_model *model = request->model;
-    size_t h = (size_t)model->hidden, d = (size_t)model->head_dim, t = (size_t)request->tensor;
-    size_t heads = (size_t)model->heads / t, f = (size_t)model->ffn / t;
-    size_t qkv = (heads + 2 * (size_t)erg_model_local_kv_heads(model, request->tensor)) * d;
-    size_t fc1 = model->gated ? 2 * f : f;
-    const struct weight_shape none = {0, 0, false};
-    switch (tensor) {
-    case ERG_TENSOR_NORM_A:
-    case ERG_TENSOR_NORM_M:
-        return (struct weight_shape){h, 1, false};
-    case ERG_TENSOR_NORM_A_BIAS:
-    case ERG_TENSOR_NORM_M_BIAS:
-        return model->layer_norm ? (struct weight_shape){h, 1, false} : none;
-    case ERG_TENSOR_QKV:
-        return (struct weight_shape){qkv, h, true};
-    case ERG_TENSOR_QKV_BIAS:
-        return model->qkv_bias ? (struct weight_shape){qkv, 1, true} : none;
-    case ERG_TENSOR_Q_NORM:
-    case ERG_TENSOR_K_NORM:
-        return model->qk_norm ? (struct weight_shape){d, 1, false} : none;
-    case ERG_TENSOR_PROJ:
-        return (struct weight_shape){h, heads * d, true};
-    case ERG_TENSOR_PROJ_BIAS:
-        return model->projection_bias ? (struct weight_shape){h, 1, false} : none;
-    case ERG_TENSOR_FC1:
-        return (struct weight_shape){fc1, h, true};
-    case ERG_TENSOR_FC1_BIAS:
-        return model->mlp_bias ? (struct weight_shape){fc1, 1, true} : none;
-    case ERG_TENSOR_FC2:
-        return (struct weight_shape){h, f, true};
-    case ERG_TENSOR_FC2_BIAS:
-        return model->mlp_bias ? (struct weight_shape){h, 1, false} : none;
-    default:
-        return none;
-    }
-}
-
-static size_t rounded_up(size_t count, size_t multiple)
-{
-    return (count + multiple - 1) / multiple * multiple;
-}
-
 static bool is_matrix(enum erg_tensor tensor)
 {
     switch (tensor) {
@@ -73,10 +21,12 @@ static bool is_matrix(enum erg_tensor tensor)
     }
 }
 
-/* Adds a weight behind the last one; none of no rows. Where it lies is decided later. */
-static void add(struct erg_weights *weights, enum erg_tensor tensor, long layer,
-                struct weight_shape shape)
+/* Adds a weight behind the last one; none that the model has not. Where it lies is decided later.
+ */
+static void add(struct erg_weights *weights, const struct erg_weights_request *request,
+                enum erg_tensor tensor, long layer)
 {
+    struct erg_tensor_shape shape = erg_tensor_shape(request->model, request->tensor, tensor);
     if (!shape.rows)
         return;
     ERG_PUSH(weights, items,
@@ -90,35 +40,16 @@ static void add(struct erg_weights *weights, enum erg_tensor tensor, long layer,
 
 static void add_first(struct erg_weights *weights, const struct erg_weights_request *request)
 {
-    const struct erg_model *model = request->model;
-    size_t h = (size_t)model->hidden;
-    size_t words = (size_t)(erg_model_padded_vocabulary(model, request->tensor) / request->tensor);
-    add(weights, ERG_TENSOR_EMBEDDING, -1, (struct weight_shape){words, h, true});
-    if (model->learned_positions)
-        add(weights, ERG_TENSOR_POSITIONS, -1,
-            (struct weight_shape){(size_t)model->max_positions, h, false});
+    add(weights, request, ERG_TENSOR_EMBEDDING, -1);
+    add(weights, request, ERG_TENSOR_POSITIONS, -1);
 }
 
 static void add_last(struct erg_weights *weights, const struct erg_weights_request *request)
 {
-    const struct erg_model *model = request->model;
-    size_t h = (size_t)model->hidden;
-    size_t words = (size_t)(erg_model_padded_vocabulary(model, request->tensor) / request->tensor);
-    add(weights, ERG_TENSOR_NORM_FINAL, -1, (struct weight_shape){h, 1, false});
-    if (model->layer_norm)
-        add(weights, ERG_TENSOR_NORM_FINAL_BIAS, -1, (struct weight_shape){h, 1, false});
-    if (!model->tied || !request->embedding)
-        add(weights, ERG_TENSOR_HEAD, -1, (struct weight_shape){words, h, true});
-}
-
-static enum erg_bucket_kind kind_of(const struct erg_weight *weight)
-{
-    bool of_heads = weight->tensor == ERG_TENSOR_Q_NORM || weight->tensor == ERG_TENSOR_K_NORM;
-    return of_heads                                 ? ERG_BUCKET_HEAD_NORMS
-           : !weight->split                         ? ERG_BUCKET_VECTORS
-           : weight->tensor == ERG_TENSOR_EMBEDDING ? ERG_BUCKET_EMBEDDING
-           : weight->tensor == ERG_TENSOR_HEAD      ? ERG_BUCKET_HEAD
-                                                    : ERG_BUCKET_LAYER;
+    add(weights, request, ERG_TENSOR_NORM_FINAL, -1);
+    add(weights, request, ERG_TENSOR_NORM_FINAL_BIAS, -1);
+    if (!request->model->tied || !request->embedding)
+        add(weights, request, ERG_TENSOR_HEAD, -1);
 }
 
 /* A bucket of the weights of a kind and layer; none where there are none. */
@@ -128,15 +59,16 @@ static void add_bucket(struct erg_weights *weights, enum erg_bucket_kind kind, l
     size_t begin = weights->elements, ranks = (size_t)request->ranks;
     for (size_t i = 0; i < weights->count; i++) {
         struct erg_weight *weight = &weights->items[i];
-        if (kind_of(weight) != kind || (kind == ERG_BUCKET_LAYER && weight->layer != layer))
+        if (erg_bucket_of(weight->tensor, weight->split) != kind ||
+            (kind == ERG_BUCKET_LAYER && weight->layer != layer))
             continue;
         weight->bucket = weights->buckets.count;
         weight->offset = weights->elements;
-        weights->elements += rounded_up(weight->rows * weight->columns, ALIGNMENT);
+        weights->elements += erg_weight_room(weight->rows * weight->columns);
     }
     if (begin == weights->elements)
         return;
-    size_t elements = rounded_up(weights->elements - begin, ALIGNMENT * ranks);
+    size_t elements = erg_bucket_room(weights->elements - begin, ranks);
     struct erg_weight_bucket bucket = {.kind = kind,
                                        .layer = layer,
                                        .offset = begin,
@@ -157,8 +89,7 @@ void erg_weights_init(struct erg_weights *weights, const struct erg_weights_requ
     for (size_t c = 0; c < request->chunk_count; c++)
         for (long i = 0; i < request->chunks[c].count; i++)
             for (int tensor = 0; tensor < ERG_LAYER_TENSORS; tensor++)
-                add(weights, (enum erg_tensor)tensor, request->chunks[c].first + i,
-                    layer_shape(request, (enum erg_tensor)tensor));
+                add(weights, request, (enum erg_tensor)tensor, request->chunks[c].first + i);
     if (request->head)
         add_last(weights, request);
     add_bucket(weights, ERG_BUCKET_HEAD, -1, request);

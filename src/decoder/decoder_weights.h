@@ -22,36 +22,10 @@
 #ifndef ERG_DECODER_WEIGHTS_H
 #define ERG_DECODER_WEIGHTS_H
 
-#include "model/model.h"
+#include "layout/memory/static_weights.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-enum erg_tensor {
-    /* Of a layer. */
-    ERG_TENSOR_NORM_A,
-    ERG_TENSOR_NORM_A_BIAS,
-    ERG_TENSOR_QKV,
-    ERG_TENSOR_QKV_BIAS,
-    ERG_TENSOR_Q_NORM,
-    ERG_TENSOR_K_NORM,
-    ERG_TENSOR_PROJ,
-    ERG_TENSOR_PROJ_BIAS,
-    ERG_TENSOR_NORM_M,
-    ERG_TENSOR_NORM_M_BIAS,
-    ERG_TENSOR_FC1,
-    ERG_TENSOR_FC1_BIAS,
-    ERG_TENSOR_FC2,
-    ERG_TENSOR_FC2_BIAS,
-    ERG_LAYER_TENSORS,
-    /* Outside the layers. */
-    ERG_TENSOR_EMBEDDING = ERG_LAYER_TENSORS,
-    ERG_TENSOR_POSITIONS,
-    ERG_TENSOR_NORM_FINAL,
-    ERG_TENSOR_NORM_FINAL_BIAS,
-    ERG_TENSOR_HEAD,
-    ERG_TENSORS,
-};
 
 struct erg_weight {
     enum erg_tensor tensor;
@@ -61,14 +35,6 @@ struct erg_weight {
     bool split;           /* over tensor ranks; else all of them hold the same */
     size_t bucket;        /* that it lies in */
     size_t offset;        /* elements, from the first of all */
-};
-
-enum erg_bucket_kind {
-    ERG_BUCKET_HEAD,
-    ERG_BUCKET_LAYER,
-    ERG_BUCKET_HEAD_NORMS,
-    ERG_BUCKET_VECTORS,
-    ERG_BUCKET_EMBEDDING,
 };
 
 struct erg_weights {

@@ -56,7 +56,8 @@ struct erg_stage {
     struct erg_layer_range *chunks; /* as in the options */
     const struct erg_model *model;
     struct erg_weights weights;
-    void *memory;
+    const struct erg_static_memory *buffers; /* while it is opened */
+    char *memory;
 
     size_t tokens, rows, sequence, hidden, ffn, fc1_width, heads, kv_heads, head_dim;
     size_t qkv_row, attn_row, values_at;    /* where values begin in a row of qkv */

@@ -70,6 +70,7 @@ static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_engine, name, 1, 200),
     CYAML_FIELD_BOOL("fused_kernels", CYAML_FLAG_DEFAULT, struct erg_engine, fused_kernels),
     CYAML_FIELD_BOOL("sequence_parallel", CYAML_FLAG_DEFAULT, struct erg_engine, sequence_parallel),
+    CYAML_FIELD_BOOL("static_memory", CYAML_FLAG_OPTIONAL, struct erg_engine, static_memory),
     REQUIRED(FIELD) OPTIONAL(OPTION) RELATIVE(OPTION) CYAML_FIELD_END,
 };
 
@@ -110,6 +111,11 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
     erg_name_make_printable(&engine->name);
     if (erg_quantities_finish(engine, erg_engine_numbers, yaml, "", err) != 0)
         return -1;
+    if (engine->static_memory && engine->host_link_bandwidth > 0)
+        return erg_yaml_fail(yaml, "host_link_gb_s", err,
+                             "%.10g GB/s of copies to host memory, and ergon's training, which "
+                             "static_memory says this is, offloads nothing yet; expected 0",
+                             engine->host_link_bandwidth / 1e9);
     for (size_t i = 0; i < RELATIVES; i++)
         engine->followers |= erg_yaml_has(yaml, relatives[i].key) ? 0 : 1u << i;
     follow(engine);

@@ -49,6 +49,8 @@ struct erg_engine {
     double link_efficiency, network_efficiency;
     double collective_latency_s;
     bool sequence_parallel; /* norms and residuals on each rank's share of the tokens */
+    bool static_memory; /* it is ergon's own training, whose buffers are all taken when it begins
+                         * (layout/memory/static_memory.h) */
     /* Shares of the transfers that nothing hides; tensor_*_context: with context parallelism. */
     double tensor_forward, tensor_backward, tensor_forward_context, tensor_backward_context;
     /* Of the exchange of keys and values; grouped: with fewer of them than query heads. */

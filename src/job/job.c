@@ -234,6 +234,12 @@ int erg_job_load(struct erg_job **job, const char *path, const struct erg_job_ov
     return result;
 }
 
+void erg_job_apply_training(const struct erg_job *job, struct erg_engine *engine)
+{
+    if (engine->static_memory && job->training)
+        engine->sequence_parallel = job->training->sequence_parallel;
+}
+
 void erg_job_free(struct erg_job *job)
 {
     if (!job)

@@ -100,6 +100,10 @@ int erg_job_parse(struct erg_job **job, const char *name, const char *text, size
                   const struct erg_job_overrides *overrides, struct erg_error *err);
 void erg_job_free(struct erg_job *job);
 
+/* An engine that is ergon's own training runs with the job's sequence parallelism, not its file's.
+ */
+void erg_job_apply_training(const struct erg_job *job, struct erg_engine *engine);
+
 /* Layers of virtual stage x, in the order of the model. */
 static inline long erg_job_chunk_layers(const struct erg_job *job, size_t x)
 {

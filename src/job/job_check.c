@@ -377,6 +377,9 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         (file->train && erg_job_check_training(job, file->train, yaml, err) != 0))
         return -1;
     job->training = file->train;
+    for (size_t k = 0; k < job->kind_count; k++)
+        if (job->kinds[k].engine)
+            erg_job_apply_training(job, job->kinds[k].engine);
     job->even_microbatch = job->layout.microbatch % 2 == 0;
     if (any_layout)
         return 0;

@@ -37,9 +37,11 @@ void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long
 }
 
 /* What each stage does, and needs by the closed form. */
-static json_t *stages_json(const struct erg_model *model, const struct erg_layout *layout)
+static json_t *stages_json(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
-    const struct erg_memory_request request = {.model = model, .layout = layout};
+    const struct erg_model *model = search->model;
+    const struct erg_memory_request request =
+        erg_memory_request_of(model, layout, search->kinds[0].engine);
     struct erg_memory_sizes sizes;
     json_t *list = json_array();
     erg_memory_sizes_init(&sizes, model, layout->tensor, layout->context, layout->microbatch,
@@ -181,7 +183,7 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "recompute", erg_json_new_string(erg_layout_recompute_name(layout)));
     json_object_set_new(json, "offload", erg_json_number(layout->offload));
     json_object_set_new(json, "peak_bytes", erg_memory_needed(candidate->peak_bytes));
-    json_object_set_new(json, "stages", stages_json(model, layout));
+    json_object_set_new(json, "stages", stages_json(answer->searches, layout));
     add_kinds_used(json, answer, candidate);
     if (answer->searches->kind_count > 1)
         json_object_set_new(json, "places", places_json(answer, candidate));

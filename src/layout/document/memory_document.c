@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "io/json.h"
+#include "layout/memory/static_memory.h"
 
 #include <math.h>
 
@@ -173,6 +174,27 @@ static json_t *transfers_document(const struct erg_memory_stage_traffic *traffic
     return document;
 }
 
+/* Every buffer that is taken when the training begins, in the order in which they lie. */
+static json_t *buffers_document(const struct erg_memory_request *request,
+                                const struct erg_memory_sizes *sizes, long index)
+{
+    struct erg_static_memory memory;
+    json_t *buffers = json_array();
+    erg_static_memory_of(&memory, request, sizes, index);
+    for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
+        const enum erg_static_buffer buffer = (enum erg_static_buffer)i;
+        const size_t count = memory.counts[erg_static_set_of(buffer)];
+        if (!count || !memory.bytes[i])
+            continue;
+        json_array_append_new(
+            buffers, erg_json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", erg_static_name(buffer),
+                                   "item", erg_memory_item_name(erg_static_item(buffer)), "count",
+                                   (json_int_t)count, "bytes", (json_int_t)memory.bytes[i],
+                                   "offset", (json_int_t)erg_static_offset(&memory, buffer, 0)));
+    }
+    return buffers;
+}
+
 static json_t *stage_document(const struct erg_memory_answer *answer, long index)
 {
     const struct erg_memory_request *request = &answer->request;
@@ -202,6 +224,8 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "closed_form_bytes", erg_memory_needed(closed.peak_bytes));
     set(document, "moment", erg_json_new_string(stage->moment));
     set(document, "items", items);
+    if (request->accounting == ERG_MEMORY_STATIC)
+        set(document, "buffers", buffers_document(request, &sizes, index));
     set(document, "groups", json_integer(stage->groups));
     set(document, "group_offload_bytes", whole(stage->offload_bytes));
     set(document, "host_bytes", whole(stage->offload_bytes * (double)stage->groups));
@@ -278,7 +302,7 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     set(document, "recompute", erg_json_new_string(erg_layout_recompute_name(request->layout)));
     set(document, "offload", erg_json_number(request->layout->offload));
     set(document, "accounting",
-        erg_json_new_string(request->accounting == ERG_MEMORY_ARENA ? "arena" : "framework"));
+        erg_json_new_string(erg_memory_accounting_name(request->accounting)));
     set(document, "copies", erg_json_new_string(request->layer_copies ? "layer" : "group"));
     set(document, "peak_bytes", whole(worst->peak_bytes));
     set(document, "closed_form_bytes", whole(closed));

@@ -277,6 +277,10 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index)
 {
+    if (request->accounting == ERG_MEMORY_STATIC) {
+        erg_memory_static_closed(stage, request, sizes, index);
+        return;
+    }
     struct flight flight = flight_of(request, index);
     struct group group = group_of(request, sizes, index, flight.unit);
     struct moment moments[ERG_MEMORY_MOMENTS];
@@ -302,6 +306,10 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
 void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long index)
 {
+    if (request->accounting == ERG_MEMORY_STATIC) {
+        erg_memory_static_lines(lines, request, sizes, index);
+        return;
+    }
     struct erg_layout layout = *request->layout;
     struct erg_memory_request own = *request;
     struct erg_memory_stage constant = {0};
@@ -351,6 +359,11 @@ static void fill_flying(struct erg_memory_floor *floor, const struct erg_layout 
 void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long index)
 {
+    if (request->accounting == ERG_MEMORY_STATIC) {
+        erg_memory_static_floor(floor, request, sizes, index);
+        fill_flying(floor, request->layout, index);
+        return;
+    }
     const struct erg_layout *layout = request->layout;
     enum erg_recompute recompute = erg_layout_recompute(layout, index);
     struct erg_memory_request own = *request;

@@ -68,6 +68,23 @@ void erg_memory_transients(double transient[ERG_MEMORY_MOMENTS],
                            const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                            double stays);
 
+/* ---- the static accounting (static_stage.c) ---- */
+
+void erg_memory_static_closed(struct erg_memory_stage *stage,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long index);
+void erg_memory_static_lines(struct erg_memory_lines *lines,
+                             const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long index);
+/* But for what is in flight. */
+void erg_memory_static_floor(struct erg_memory_floor *floor,
+                             const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long index);
+/* Adds the passes of an iteration of so many microbatches, which all need what the stage does. */
+void erg_memory_static_course(struct erg_memory_course *course,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_stage *stage, long index, long microbatches);
+
 /* ---- parameters and optimizer state of a stage ---- */
 
 struct erg_memory_weights {

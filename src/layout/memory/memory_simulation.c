@@ -33,6 +33,13 @@ static void worst_of_stage(struct erg_memory_stage *worst, struct erg_memory_cou
                            const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long stage)
 {
+    if (request->accounting == ERG_MEMORY_STATIC) {
+        erg_memory_static_closed(worst, request, sizes, stage);
+        if (worst_course)
+            erg_memory_static_course(worst_course, request, worst, stage,
+                                     erg_memory_microbatches(request->layout));
+        return;
+    }
     /* The middle context rank's halves make the largest partial gradients. */
     long ranks[TRIED] = {request->layout->context / 2};
     size_t count = 1;

@@ -212,6 +212,11 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
 {
     const struct erg_layout *layout = request->layout;
     struct erg_memory_sizes sizes;
+    *solution = (struct erg_memory_solution){0};
+    if (request->accounting == ERG_MEMORY_STATIC)
+        return erg_fail(err, ERG_FAILED,
+                        "how much to offload was asked, and ergon's training offloads nothing yet; "
+                        "expected another accounting than static");
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
     size_t count = (size_t)layout->pipeline;

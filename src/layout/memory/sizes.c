@@ -176,4 +176,5 @@ void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_mode
     list_tensors(sizes, tokens);
     add_up(sizes);
     list_weights(sizes, &padded, &shape);
+    erg_static_tensors_init(&sizes->static_tensors, model, tensor);
 }

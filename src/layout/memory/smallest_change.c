@@ -120,6 +120,26 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
     return 0;
 }
 
+/* Nothing is recomputed or offloaded there: more layers move, then more and smaller microbatches
+ * are as many sequences. */
+static int try_static_changes(struct change_search *search, const struct erg_layout *layout,
+                              bool as_it_is, struct erg_error *err)
+{
+    bool fits;
+    if (!search->change->found && !as_it_is && try_moves(search, layout, false, err) != 0)
+        return -1;
+    for (long microbatch = layout->microbatch - 1; microbatch > 0 && !search->change->found;
+         microbatch--) {
+        struct erg_layout tried = *layout;
+        tried.microbatch = microbatch;
+        tried.microbatches = layout->microbatches * layout->microbatch / microbatch;
+        if (layout->microbatch % microbatch == 0 && !layout->chunk_layers &&
+            try_layout(search, &tried, &fits, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* All changes of recomputation and offloading, and of the layers of the layout that was asked
  * about, the smallest first. */
 static int try_changes(struct change_search *search, const struct erg_layout *layout, bool as_it_is,
@@ -140,6 +160,8 @@ static int try_changes(struct change_search *search, const struct erg_layout *la
     bool fits;
     if (as_it_is ? try_layout(search, layout, &fits, err) : try_moves(search, layout, true, err))
         return -1;
+    if (search->request->accounting == ERG_MEMORY_STATIC)
+        return try_static_changes(search, layout, as_it_is, err);
     for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found; i++) {
         struct erg_layout tried = *layout;
         bool more = tries[i].solve || tries[i].recompute != now;
@@ -167,12 +189,13 @@ static double least_excess(const struct change_search *search, const struct erg_
     struct erg_memory_request request = *search->request;
     struct erg_memory_sizes sizes;
     double found = INFINITY;
+    const bool fixed = request.accounting == ERG_MEMORY_STATIC;
     request.layout = &least;
-    request.accounting = ERG_MEMORY_ARENA;
+    request.accounting = fixed ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA;
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
-    for (int recompute = layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
-        for (int offload = 0; offload < (layout->pipeline >= 3 ? 2 : 1); offload++) {
+    for (int recompute = layout->recompute; recompute < (fixed ? 1 : ERG_RECOMPUTES); recompute++)
+        for (int offload = 0; offload < (layout->pipeline >= 3 && !fixed ? 2 : 1); offload++) {
             double excess = -INFINITY;
             bool hosts = true;
             least.recompute = (enum erg_recompute)recompute;

@@ -14,9 +14,12 @@
  * back during the backward before its own, into one of two receive buffers. The chunk of the head
  * is never moved, nor are tensors of less than 1 MiB.
  *
- * Two accountings: in the arena every tensor takes its bytes and a tensor that was split is read
+ * Three accountings: in the arena every tensor takes its bytes and a tensor that was split is read
  * as two row ranges. In the framework a caching allocator serves requests from blocks that it
- * keeps, and a split tensor is put together again in fresh memory. All sizes are bytes on one GPU.
+ * keeps, and a split tensor is put together again in fresh memory. The static one is of ergon's own
+ * training, whose buffers are all taken when it begins (static_memory.h): without sequence
+ * parallelism the residual stream is whole, and nothing is recomputed or offloaded. All sizes are
+ * bytes on one GPU.
  *
  * Source: Megatron-Kwai (pipeline-aware offloading, balanced recomputation); PyTorch's caching
  * allocator (c10/cuda/CUDACachingAllocator.cpp); Megatron-LM's distributed optimizer.
@@ -24,25 +27,30 @@
 #ifndef ERG_LAYOUT_STAGE_MEMORY_H
 #define ERG_LAYOUT_STAGE_MEMORY_H
 
+#include "hardware/engine.h"
 #include "job/layout.h"
+#include "layout/memory/static_weights.h"
 
 #include <stdint.h>
 
-enum erg_memory_accounting { ERG_MEMORY_ARENA, ERG_MEMORY_FRAMEWORK };
+enum erg_memory_accounting { ERG_MEMORY_ARENA, ERG_MEMORY_FRAMEWORK, ERG_MEMORY_STATIC };
+const char *erg_memory_accounting_name(enum erg_memory_accounting accounting); /* "arena", … */
 
+/* Behind "also": what the static accounting counts there besides. */
 enum erg_memory_item {
     ERG_MEMORY_WEIGHTS,
     ERG_MEMORY_GRADIENTS,
     ERG_MEMORY_OPTIMIZER,
     ERG_MEMORY_ACTIVATIONS, /* of all microbatches in flight, without what is offloaded */
     ERG_MEMORY_OFFLOAD,     /* receive buffers, and what is put together from them */
-    ERG_MEMORY_ROPE,        /* tables of sines and cosines */
-    ERG_MEMORY_WORKSPACE,   /* of matrix products */
-    ERG_MEMORY_GATHER,      /* buffer in which the tensor group gathers hidden tensors */
+    ERG_MEMORY_ROPE,        /* tables of sines and cosines; also positions */
+    ERG_MEMORY_WORKSPACE,   /* of matrix products; also of attention and the optimizer */
+    ERG_MEMORY_GATHER,      /* in which the tensor group gathers hidden tensors; also terms of its
+                             * sums, and keys and values of the context group */
     ERG_MEMORY_HEAD,        /* logits and loss */
-    ERG_MEMORY_PIPELINE,    /* inputs, outputs and their gradients between stages */
+    ERG_MEMORY_PIPELINE,    /* hidden tensors and gradients between stages; also tokens of a step */
     ERG_MEMORY_TRANSIENT,   /* what lives within one layer */
-    ERG_MEMORY_ROUNDING,    /* what the allocator hands out beyond the request */
+    ERG_MEMORY_ROUNDING,    /* what the allocator hands out beyond the request; also gaps */
     ERG_MEMORY_ITEMS,
 };
 const char *erg_memory_item_name(enum erg_memory_item item); /* "weights", … */
@@ -107,7 +115,8 @@ struct erg_memory_sizes {
     /* What a layer keeps for its backward pass under each mode, all tensors together, and of that
      * what is large enough to be moved to host memory. */
     int64_t kept[ERG_RECOMPUTES], movable[ERG_RECOMPUTES];
-    int64_t kept_of_ffn[ERG_RECOMPUTES]; /* of what is kept: from the FFN's norm on */
+    int64_t kept_of_ffn[ERG_RECOMPUTES];      /* of what is kept: from the FFN's norm on */
+    struct erg_static_tensors static_tensors; /* of the static accounting */
 };
 
 void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
@@ -122,7 +131,17 @@ struct erg_memory_request {
     /* Copy layer by layer instead of group by group: out while the next layer runs, in while the
      * layer above it does, through a ring of two slots that each hold what one layer moves. */
     bool layer_copies;
+    bool sequence_parallel; /* of the static accounting; in the others it always is */
 };
+
+/* Of a layout that an engine trains; NULL: none is named, and it is the arena. */
+struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
+                                                const struct erg_layout *layout,
+                                                const struct erg_engine *engine);
+
+/* ERG_INFEASIBLE for what the accounting does not know: of the static one, recomputation and
+ * offloading. */
+int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err);
 
 /* One stage at its worst moment. */
 struct erg_memory_stage {

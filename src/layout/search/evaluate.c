@@ -120,7 +120,8 @@ static void say_binding(struct erg_error *err, const struct erg_layout *layout,
     long worst_stage = 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
-        const struct erg_memory_request request = {.model = on->search->model, .layout = layout};
+        const struct erg_memory_request request =
+            erg_memory_request_of(on->search->model, layout, on->kind->engine);
         struct erg_memory_stage closed;
         erg_memory_closed(&closed, &request, &on->pieces->sizes, stage);
         if (closed.peak_bytes > worst.peak_bytes) {

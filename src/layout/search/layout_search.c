@@ -507,6 +507,25 @@ static bool is_group(const struct erg_layout_search *search, long tensor, long c
            search->sequence / context % tensor == 0;
 }
 
+/* Ergon's own training runs on all GPUs or none, and recomputes nothing yet. */
+static int check_accountings(const struct erg_layout_search *search, struct erg_error *err)
+{
+    const bool own = search->kinds[0].engine->static_memory;
+    for (size_t k = 1; k < search->kind_count; k++)
+        if (search->kinds[k].engine->static_memory != own)
+            return erg_fail(err, ERG_FAILED,
+                            "the engine %s trains on %s and %s on %s, and ergon's own training "
+                            "makes no pipeline with another's; expected one of them for all nodes",
+                            search->kinds[0].engine->name, search->kinds[0].name,
+                            search->kinds[k].engine->name, search->kinds[k].name);
+    if (own && search->recomputes != 1u << ERG_RECOMPUTE_NONE)
+        return erg_fail(err, ERG_FAILED,
+                        "the engine %s keeps all activations yet, and recomputation was asked for; "
+                        "expected none",
+                        search->kinds[0].engine->name);
+    return 0;
+}
+
 int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err)
 {
     if (search->kind_count < 1 || search->kind_count > ERG_LAYOUT_MOST_KINDS)
@@ -522,6 +541,8 @@ int erg_layout_check_search(const struct erg_layout_search *search, struct erg_e
                             "stages on GPUs of several kinds send over the network, and that of "
                             "the nodes with %s is not known",
                             search->kinds[k].name);
+    if (check_accountings(search, err) != 0)
+        return -1;
     if (search->batch_least < 1 || search->batch_most < search->batch_least)
         return erg_fail(err, ERG_FAILED, "expected a batch of at least 1 sequence, got %ld to %ld",
                         search->batch_least, search->batch_most);

@@ -11,7 +11,8 @@ static const double rounding = 1e-9;
 void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
                             const struct erg_layout *layout, long stage)
 {
-    const struct erg_memory_request request = {.model = on->search->model, .layout = layout};
+    const struct erg_memory_request request =
+        erg_memory_request_of(on->search->model, layout, on->kind->engine);
     erg_memory_lines_init(lines, &request, &on->pieces->sizes, stage);
 }
 
@@ -138,7 +139,8 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
 bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_layout *layout,
                                long stage, double layers, double offload)
 {
-    const struct erg_memory_request request = {.model = on->search->model, .layout = layout};
+    const struct erg_memory_request request =
+        erg_memory_request_of(on->search->model, layout, on->kind->engine);
     struct erg_memory_floor needs;
     erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
     const double moved = layout->pipeline >= 3 ? offload * needs.movable_bytes : 0;
@@ -152,7 +154,8 @@ bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_
 static double most_layers(const struct erg_layout_on *on, const struct erg_layout *layout,
                           long stage, double budget, double host)
 {
-    const struct erg_memory_request request = {.model = on->search->model, .layout = layout};
+    const struct erg_memory_request request =
+        erg_memory_request_of(on->search->model, layout, on->kind->engine);
     const bool offload = on->offload && layout->pipeline >= 3;
     struct erg_memory_floor needs;
     erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);

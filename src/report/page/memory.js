@@ -23,12 +23,18 @@ function heading() {
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   const host = Math.max(...stages.map(stage => stage.host_bytes));
   byId("tiles").append(
-    tile(gib(plan.peak_bytes), `peak, of stage ${plan.binding_stage} in its ${binding.moment} pass`),
+    tile(gib(plan.peak_bytes), `peak, of stage ${plan.binding_stage} ${momentText(binding.moment, "its")}`),
     tile(gib(limit), `budget${mixed ? " there" : ""}, of ${Math.round(plan.gpu_memory_bytes / GIB)} GiB on the card`),
     ...(host > 0 ? [tile(gib(host), "host memory for each GPU, at most")] : []));
-  byId("memory-note").textContent = plan.accounting === "arena"
-    ? "Every tensor takes its bytes, as in an arena."
-    : "Every tensor takes the block that a caching allocator gives it.";
+  byId("memory-note").textContent = {
+    arena: "Every tensor takes its bytes, as in an arena.",
+    framework: "Every tensor takes the block that a caching allocator gives it.",
+    static: "All buffers are taken when the training begins, and stay.",
+  }[plan.accounting];
+}
+
+function momentText(moment, whose) {
+  return moment === "always" ? "all the time" : moment === "head" ? "in the head" : `in ${whose} ${moment} pass`;
 }
 
 function legend() {
@@ -44,7 +50,7 @@ function bars() {
   const most = mostBytes;
   byId("memory-bars").append(...stages.map(stage => h("div", { class: "bar-row" },
     h("span", {}, `stage ${stage.stage}`, h("small", {},
-      `${mixed ? `${stage.gpu}: ` : ""}${gib(stage.peak_bytes)}, worst in ${stage.moment === "head" ? "the head" : `a ${stage.moment} pass`}` +
+      `${mixed ? `${stage.gpu}: ` : ""}${gib(stage.peak_bytes)}, worst ${momentText(stage.moment, "a")}` +
       (stage.offload > 0 ? `, ratio ${digits(stage.offload)}` : ""))),
     h("div", { class: "bar memory-bar", role: "img", "aria-label": `stage ${stage.stage}: ${gib(stage.peak_bytes)}` },
       present.map(part => h("i", {

@@ -12,6 +12,7 @@ struct optimizer_scalars {
     double squares;
     struct erg_ops_update update;
 };
+_Static_assert(sizeof(struct optimizer_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
 
 struct element_ranges {
     struct element_range {
@@ -31,7 +32,6 @@ struct erg_optimizer {
     float *state; /* of the device, as are the scalars and the scratch */
     struct optimizer_scalars *scalars;
     void *scratch;
-    size_t bytes;
     struct optimizer_scalars of_host; /* stays while copies are queued */
 };
 
@@ -75,54 +75,36 @@ static void list_counted(struct element_ranges *list, const struct erg_weights *
     *list = counted;
 }
 
-/* Of the kernel that adds up squares. */
-static int scratch_of(size_t *bytes, struct erg_backend *backend,
-                      const struct element_ranges *counted, struct erg_error *err)
-{
-    struct erg_kernel squares = {ERG_KERNEL_SQUARES, .floats = {.count = 1}};
-    for (size_t i = 0; i < counted->count; i++) {
-        struct element_range range = counted->items[i];
-        if (range.end - range.begin > squares.floats.count)
-            squares.floats.count = range.end - range.begin;
-    }
-    return backend->table->scratch_bytes(backend, &squares, bytes, err);
-}
-
 static size_t state_bytes(const struct erg_weights *weights)
 {
     return 3 * weights->state * sizeof(float);
 }
 
-int erg_optimizer_memory(size_t *bytes, struct erg_backend *backend,
-                         const struct erg_weights *weights, const struct erg_weight_spans *spans,
-                         struct erg_error *err)
+int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
+                          const struct erg_weights_request *request, struct erg_error *err)
 {
-    struct element_ranges counted;
-    list_counted(&counted, weights, spans);
-    int result = scratch_of(bytes, backend, &counted, err);
-    *bytes += state_bytes(weights) + sizeof(struct optimizer_scalars);
-    free(counted.items);
-    return result;
+    struct erg_weights weights;
+    struct erg_kernel squares = {ERG_KERNEL_SQUARES, .floats = {.count = 1}};
+    erg_weights_init(&weights, request);
+    for (size_t i = 0; i < weights.buckets.count; i++)
+        if (weights.buckets.items[i].part > squares.floats.count)
+            squares.floats.count = weights.buckets.items[i].part;
+    erg_weights_release(&weights);
+    return backend->table->scratch_bytes(backend, &squares, bytes, err);
 }
 
-static int take(struct erg_optimizer *optimizer, void *memory, size_t bytes, struct erg_error *err)
+static void *buffer(const struct erg_optimizer *optimizer, enum erg_static_buffer kind)
 {
-    struct erg_backend *backend = optimizer->options.backend;
-    optimizer->bytes += bytes;
-    return backend->table->alloc(backend, memory, bytes, err);
+    const struct erg_optimizer_options *options = &optimizer->options;
+    return (char *)options->memory + erg_static_offset(options->buffers, kind, 0);
 }
 
-static int take_memory(struct erg_optimizer *optimizer, struct erg_error *err)
+static void place_memory(struct erg_optimizer *optimizer)
 {
-    struct erg_backend *backend = optimizer->options.backend;
-    size_t scratch;
-    return scratch_of(&scratch, backend, &optimizer->counted, err) ||
-                   take(optimizer, (void *)&optimizer->scratch, scratch, err) ||
-                   take(optimizer, (void *)&optimizer->state, state_bytes(optimizer->weights),
-                        err) ||
-                   take(optimizer, (void *)&optimizer->scalars, sizeof *optimizer->scalars, err)
-               ? -1
-               : 0;
+    assert(optimizer->options.buffers->bytes[ERG_STATIC_STATE] == state_bytes(optimizer->weights));
+    optimizer->state = buffer(optimizer, ERG_STATIC_STATE);
+    optimizer->scalars = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCALARS);
+    optimizer->scratch = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCRATCH);
 }
 
 int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_options *options,
@@ -135,9 +117,9 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     size_t buckets = optimizer->weights->buckets.count;
     optimizer->gathered = erg_xcalloc(buckets, sizeof *optimizer->gathered);
     list_counted(&optimizer->counted, optimizer->weights, options->spans);
+    place_memory(optimizer);
     int result = backend->table->stream_new(backend, &optimizer->stream, err) ||
-                         backend->table->event_new(backend, &optimizer->reached, false, err) ||
-                         take_memory(optimizer, err)
+                         backend->table->event_new(backend, &optimizer->reached, false, err)
                      ? -1
                      : 0;
     for (size_t i = 0; i < buckets && result == 0; i++)
@@ -158,10 +140,6 @@ void erg_optimizer_close(struct erg_optimizer *optimizer)
     if (!optimizer)
         return;
     struct erg_backend *backend = optimizer->options.backend;
-    void *const memory[] = {optimizer->scratch, optimizer->state, optimizer->scalars};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        if (memory[i])
-            backend->table->free(backend, memory[i]);
     for (size_t i = 0; i < optimizer->weights->buckets.count; i++)
         if (optimizer->gathered[i])
             backend->table->event_free(backend, optimizer->gathered[i]);
@@ -171,11 +149,6 @@ void erg_optimizer_close(struct erg_optimizer *optimizer)
     free(optimizer->gathered);
     free(optimizer->counted.items);
     free(optimizer);
-}
-
-size_t erg_optimizer_bytes(const struct erg_optimizer *optimizer)
-{
-    return optimizer->bytes;
 }
 
 float *erg_optimizer_state(struct erg_optimizer *optimizer)

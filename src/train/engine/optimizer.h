@@ -23,9 +23,15 @@ struct erg_optimizer_options {
     const struct erg_weight_spans *spans;
     const struct erg_rank_groups *groups;
     bool sequence_parallel;
-    struct erg_stream *stream; /* of the passes; all outlive it */
+    struct erg_stream *stream;               /* of the passes; all outlive it */
+    const struct erg_static_memory *buffers; /* of the rank; where they lie */
+    void *memory;
     struct erg_timeline *timeline;
 };
+
+/* The most that a kernel of it needs besides, bytes. */
+int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
+                          const struct erg_weights_request *request, struct erg_error *err);
 
 /* What a step's gradients are, in memory of the device. */
 struct erg_optimizer;
@@ -33,12 +39,6 @@ struct erg_optimizer;
 int erg_optimizer_open(struct erg_optimizer **optimizer,
                        const struct erg_optimizer_options *options, struct erg_error *err);
 void erg_optimizer_close(struct erg_optimizer *optimizer);
-size_t erg_optimizer_bytes(const struct erg_optimizer *optimizer); /* of the device */
-
-/* The same before anything is there. */
-int erg_optimizer_memory(size_t *bytes, struct erg_backend *backend,
-                         const struct erg_weights *weights, const struct erg_weight_spans *spans,
-                         struct erg_error *err);
 
 /* Masters and moments of the device, [weights->state] each, one behind the other. */
 float *erg_optimizer_state(struct erg_optimizer *optimizer);

@@ -80,31 +80,6 @@ static size_t awaited(const struct erg_pass_list *list, size_t from)
     return next < list->count && receives(list, &list->items[next]) ? next : list->count;
 }
 
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-struct erg_stage_room erg_pass_list_room(const struct erg_pass_list *list, const long *layers)
-{
-    struct erg_stage_room room = {0}, now = {0};
-    size_t last = list->schedule.pipeline.chunks - 1;
-    for (size_t i = 0; i < list->count; i++) {
-        const struct erg_instruction *pass = &list->items[i];
-        size_t sign = pass->direction == ERG_FORWARD ? 1 : (size_t)-1;
-        now.passes += sign;
-        now.layers += sign * (size_t)(layers[pass->chunk] - 1);
-        now.heads += pass->chunk == last ? sign : 0;
-        room.passes = larger(room.passes, now.passes);
-        room.layers = larger(room.layers, now.layers);
-        room.heads = larger(room.heads, now.heads);
-        bool ahead = pass->direction == ERG_FORWARD && awaited(list, i + 1) < list->count;
-        /* What is received ahead stays open over the backward passes before its forward. */
-        room.inputs = larger(room.inputs, now.passes + ahead);
-    }
-    return room;
-}
-
 /* ---- opening ---- */
 
 /* One end of a channel: its group, its stream, and the buffers that take turns. */
@@ -123,8 +98,6 @@ struct erg_passes {
     struct channel_end input, output, d_output, d_input;
     struct erg_event *reached; /* what the stream of the passes has queued so far */
     size_t *pass_of;           /* [chunks * microbatches]: of the stage, while it is open */
-    void *memory;
-    size_t bytes;
 };
 
 static int open_end(struct erg_passes *passes, struct channel_end *end, enum erg_lane lane,
@@ -151,34 +124,16 @@ static void close_end(struct erg_passes *passes, struct channel_end *end)
     backend->table->stream_free(backend, end->stream);
 }
 
-/* Two buffers for outputs and for gradients to be sent, one for those that come. */
-static int take_buffers(struct erg_passes *passes, struct erg_error *err)
+/* An end that there is gets the first `count` buffers of a kind. */
+static void place_buffers(struct erg_passes *passes, struct channel_end *end,
+                          enum erg_static_buffer kind, size_t count)
 {
-    struct erg_backend *backend = passes->options.backend;
-    void **buffers[5];
-    size_t count = 0, message = passes->message * backend->element_bytes;
-    for (size_t i = 0; i < 2; i++) {
-        if (passes->output.group)
-            buffers[count++] = &passes->output.buffers[i];
-        if (passes->d_input.group)
-            buffers[count++] = &passes->d_input.buffers[i];
-    }
-    if (passes->d_output.group)
-        buffers[count++] = &passes->d_output.buffers[0];
-    passes->bytes = count * message;
-    if (count && backend->table->alloc(backend, &passes->memory, passes->bytes, err) != 0)
-        return -1;
-    for (size_t i = 0; i < count; i++)
-        *buffers[i] = (char *)passes->memory + i * message;
-    return 0;
-}
-
-size_t erg_pass_list_message_bytes(const struct erg_pass_list *list, size_t message)
-{
-    size_t stages = list->schedule.pipeline.stages, stage = list->items->stage;
-    bool wraps = stages > 1 && list->schedule.pipeline.chunks > 1;
-    size_t after = wraps || stage + 1 < stages, before = wraps || stage > 0;
-    return (3 * after + 2 * before) * message;
+    const struct erg_passes_options *options = &passes->options;
+    const struct erg_static_memory *buffers = options->buffers;
+    assert(!end->group || buffers->counts[erg_static_set_of(kind)] == count);
+    assert(buffers->bytes[kind] == passes->message * options->backend->element_bytes);
+    for (size_t i = 0; i < count && end->group; i++)
+        end->buffers[i] = (char *)options->memory + erg_static_offset(buffers, kind, i);
 }
 
 int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *options,
@@ -195,11 +150,13 @@ int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *op
         open_end(passes, &passes->input, ERG_LANE_INPUT, groups->forward_from, err) ||
         open_end(passes, &passes->output, ERG_LANE_OUTPUT, groups->forward_to, err) ||
         open_end(passes, &passes->d_output, ERG_LANE_D_OUTPUT, groups->backward_from, err) ||
-        open_end(passes, &passes->d_input, ERG_LANE_D_INPUT, groups->backward_to, err) ||
-        take_buffers(passes, err)) {
+        open_end(passes, &passes->d_input, ERG_LANE_D_INPUT, groups->backward_to, err)) {
         erg_passes_close(passes);
         return -1;
     }
+    place_buffers(passes, &passes->output, ERG_STATIC_SENT_OUTPUT, 2);
+    place_buffers(passes, &passes->d_input, ERG_STATIC_SENT_GRADIENT, 2);
+    place_buffers(passes, &passes->d_output, ERG_STATIC_RECEIVED_GRADIENT, 1);
     *out = passes;
     return 0;
 }
@@ -215,15 +172,8 @@ void erg_passes_close(struct erg_passes *passes)
     close_end(passes, &passes->d_input);
     if (passes->reached)
         backend->table->event_free(backend, passes->reached);
-    if (passes->memory)
-        backend->table->free(backend, passes->memory);
     free(passes->pass_of);
     free(passes);
-}
-
-size_t erg_passes_bytes(const struct erg_passes *passes)
-{
-    return passes->bytes;
 }
 
 /* ---- messages ---- */

@@ -27,9 +27,6 @@ int erg_pass_list_init(struct erg_pass_list *list, const struct erg_layout *layo
                        struct erg_error *err);
 void erg_pass_list_release(struct erg_pass_list *list);
 
-/* What is in flight at most when the list is run; layers[chunks] of each chunk of the stage. */
-struct erg_stage_room erg_pass_list_room(const struct erg_pass_list *list, const long *layers);
-
 struct erg_passes;
 
 struct erg_passes_options {
@@ -37,7 +34,9 @@ struct erg_passes_options {
     struct erg_stage *stage;
     const struct erg_pass_list *list;
     const struct erg_rank_groups *groups;
-    struct erg_stream *stream; /* of the passes; all outlive it */
+    struct erg_stream *stream;               /* of the passes; all outlive it */
+    const struct erg_static_memory *buffers; /* of the rank; where they lie */
+    void *memory;
     struct erg_timeline *timeline;
     uint64_t *finished; /* counts instructions that were finished, where the device says so */
 };
@@ -45,10 +44,6 @@ struct erg_passes_options {
 int erg_passes_open(struct erg_passes **passes, const struct erg_passes_options *options,
                     struct erg_error *err);
 void erg_passes_close(struct erg_passes *passes);
-size_t erg_passes_bytes(const struct erg_passes *passes); /* of the device */
-
-/* The same before anything is there: of a list with messages of so many bytes. */
-size_t erg_pass_list_message_bytes(const struct erg_pass_list *list, size_t message);
 
 /* Queues all passes of a step: microbatch i has tokens[i]. Of the first microbatch `reads` is told
  * of weights, of the last one `adds` of gradients. */

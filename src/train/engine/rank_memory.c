@@ -2,8 +2,10 @@
 #include "train/engine/rank_memory.h"
 
 #include "base/memory.h"
+#include "train/engine/rank_buffers.h"
 #include "train/engine/trainer_internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,42 +29,40 @@ static void add(struct erg_rank_memory *memory, enum erg_rank_item item, const c
         ERG_PUSH(memory, buffers, (struct erg_rank_buffers){name, item, bytes});
 }
 
-/* The name of a buffer of weights or their gradients is that of the item. */
-static enum erg_rank_item item_of(const char *name)
+static enum erg_rank_item item_of(enum erg_static_buffer buffer)
 {
-    for (int item = ERG_RANK_WEIGHTS; item <= ERG_RANK_GRADIENTS; item++)
-        if (strcmp(name, erg_rank_item_names[item]) == 0)
-            return (enum erg_rank_item)item;
-    return ERG_RANK_ACTIVATIONS;
-}
-
-static int add_stage(struct erg_rank_memory *memory, const struct erg_stage_options *options,
-                     struct erg_error *err)
-{
-    struct erg_stage_memory stage;
-    int result = erg_stage_memory(&stage, options, err);
-    for (size_t i = 0; i < stage.count && result == 0; i++) {
-        size_t end = i + 1 < stage.count ? stage.items[i + 1].offset : stage.bytes;
-        const char *name = stage.items[i].name;
-        add(memory, item_of(name), name, end - stage.items[i].offset);
+    switch (buffer) {
+    case ERG_STATIC_VALUES:
+        return ERG_RANK_WEIGHTS;
+    case ERG_STATIC_GRADIENTS:
+        return ERG_RANK_GRADIENTS;
+    case ERG_STATIC_STATE:
+    case ERG_STATIC_OPTIMIZER_SCALARS:
+    case ERG_STATIC_OPTIMIZER_SCRATCH:
+        return ERG_RANK_OPTIMIZER;
+    case ERG_STATIC_SENT_OUTPUT:
+    case ERG_STATIC_SENT_GRADIENT:
+    case ERG_STATIC_RECEIVED_GRADIENT:
+        return ERG_RANK_MESSAGES;
+    case ERG_STATIC_STEP_SCALARS:
+    case ERG_STATIC_TOKENS:
+        return ERG_RANK_INPUTS;
+    default:
+        return ERG_RANK_ACTIVATIONS;
     }
-    erg_stage_memory_release(&stage);
-    return result;
 }
 
-static int add_optimizer(struct erg_rank_memory *memory, const struct erg_stage_options *options,
-                         struct erg_error *err)
+/* The buffers of the table with what their places take, in the order of the items. */
+static void add_buffers(struct erg_rank_memory *memory, const struct erg_static_memory *table)
 {
-    struct erg_weights weights;
-    struct erg_weight_spans spans;
-    size_t bytes = 0;
-    erg_weights_init(&weights, &options->weights);
-    erg_weight_spans_init(&spans, &weights, &options->weights);
-    int result = erg_optimizer_memory(&bytes, options->backend, &weights, &spans, err);
-    erg_weight_spans_release(&spans);
-    erg_weights_release(&weights);
-    add(memory, ERG_RANK_OPTIMIZER, erg_rank_item_names[ERG_RANK_OPTIMIZER], bytes);
-    return result;
+    for (int item = 0; item < ERG_RANK_ITEMS; item++)
+        for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
+            const enum erg_static_buffer buffer = (enum erg_static_buffer)i;
+            if (item_of(buffer) == (enum erg_rank_item)item)
+                add(memory, (enum erg_rank_item)item, erg_static_name(buffer),
+                    table->counts[erg_static_set_of(buffer)] * erg_static_place(table, buffer));
+        }
+    assert(memory->bytes == table->total);
 }
 
 int erg_rank_memory_init(struct erg_rank_memory *memory, const struct erg_job *job,
@@ -71,19 +71,15 @@ int erg_rank_memory_init(struct erg_rank_memory *memory, const struct erg_job *j
     const struct erg_layout *layout = &job->layout;
     struct erg_trainer trainer = {
         .options = {.backend = backend}, .job = job, .training = job->training};
+    struct erg_static_memory table;
     *memory = (struct erg_rank_memory){0};
     erg_ranks_place(&trainer.ranks, layout, rank);
     if (erg_pass_list_init(&trainer.list, layout, trainer.ranks.stage, err) != 0)
         return -1;
-    struct erg_stage_options options = erg_trainer_share(&trainer);
-    size_t rows = (size_t)(layout->microbatch * layout->sequence / layout->context) /
-                  (options.sequence_parallel ? (size_t)layout->tensor : 1);
-    size_t message = rows * (size_t)job->model->hidden * backend->element_bytes;
-    int result = add_stage(memory, &options, err) || add_optimizer(memory, &options, err) ? -1 : 0;
-    add(memory, ERG_RANK_MESSAGES, erg_rank_item_names[ERG_RANK_MESSAGES],
-        erg_pass_list_message_bytes(&trainer.list, message));
-    add(memory, ERG_RANK_INPUTS, erg_rank_item_names[ERG_RANK_INPUTS],
-        erg_trainer_input_bytes(layout));
+    const struct erg_stage_options options = erg_trainer_share(&trainer);
+    int result = erg_rank_buffers_init(&table, NULL, &options, layout, trainer.ranks.stage, err);
+    if (result == 0)
+        add_buffers(memory, &table);
     free(trainer.chunks);
     erg_pass_list_release(&trainer.list);
     return result;

@@ -1,8 +1,10 @@
 /* Trainer: opens the weights, optimizer and data of a run. */
 #include "train/engine/trainer_internal.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "train/engine/initialize.h"
+#include "train/engine/rank_buffers.h"
 #include "train/files/model_file.h"
 
 #include <assert.h>
@@ -34,24 +36,21 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
     return erg_stage_check(job->model, err);
 }
 
-static int take(struct erg_trainer *trainer, void **memory, size_t bytes, struct erg_error *err)
+static void *buffer(const struct erg_trainer *trainer, enum erg_static_buffer kind)
 {
-    struct erg_backend *backend = trainer->options.backend;
-    trainer->bytes += bytes;
-    return backend->table->alloc(backend, memory, bytes, err);
+    return (char *)trainer->memory + erg_static_offset(&trainer->buffers, kind, 0);
 }
 
 /* Where this rank's tokens of a step and its scalars lie. */
-static int make_inputs(struct erg_trainer *trainer, struct erg_error *err)
+static void place_inputs(struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     size_t microbatches = (size_t)layout->microbatches;
     size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
     trainer->inputs = tokens * microbatches;
-    if (take(trainer, &trainer->memory, erg_trainer_input_bytes(layout), err) != 0)
-        return -1;
-    trainer->scalars = trainer->memory;
-    trainer->ids = (int32_t *)(trainer->scalars + 1);
+    assert(trainer->buffers.bytes[ERG_STATIC_TOKENS] == 3 * trainer->inputs * sizeof(int32_t));
+    trainer->scalars = buffer(trainer, ERG_STATIC_STEP_SCALARS);
+    trainer->ids = buffer(trainer, ERG_STATIC_TOKENS);
     trainer->order = trainer->ids + trainer->inputs;
     trainer->targets = trainer->order + trainer->inputs;
     for (size_t i = 0; i < 2; i++) {
@@ -65,7 +64,6 @@ static int make_inputs(struct erg_trainer *trainer, struct erg_error *err)
         trainer->microbatches[i] = (struct erg_stage_tokens){
             trainer->ids + i * tokens, trainer->order + i * tokens, trainer->targets + i * tokens,
             &trainer->scalars->scale, &trainer->scalars->loss};
-    return 0;
 }
 
 int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
@@ -94,8 +92,10 @@ static char *init_of(const struct erg_trainer *trainer)
 static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
-    size_t bytes = 3 * trainer->inputs * sizeof(int32_t) + sizeof *trainer->scalars;
-    return backend->table->fill(backend, trainer->memory, 0, bytes, trainer->stream, err) ||
+    return backend->table->fill(backend, trainer->ids, 0, 3 * trainer->inputs * sizeof(int32_t),
+                                trainer->stream, err) ||
+                   backend->table->fill(backend, trainer->scalars, 0, sizeof *trainer->scalars,
+                                        trainer->stream, err) ||
                    erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err)
                ? -1
                : 0;
@@ -125,53 +125,68 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
     return result;
 }
 
-/* The stage and all other memory of the device; says how much it is where it does not suffice. */
-static int place(struct erg_trainer *trainer, const struct erg_stage_options *options,
-                 struct erg_error *err)
+/* All memory of the device; says how much it is where it does not suffice. */
+static int take_memory(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     struct erg_backend *backend = trainer->options.backend;
-    struct erg_stage_memory memory;
-    int result = erg_stage_memory(&memory, options, err);
-    const double gib = (double)memory.bytes / 0x1p30;
-    trainer->bytes = memory.bytes;
-    erg_stage_memory_release(&memory);
-    if (result != 0)
-        return -1;
-    result = erg_stage_open(&trainer->stage, options, err);
-    if (result == 0) {
-        trainer->weights = erg_stage_weights(trainer->stage);
-        erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-        struct erg_passes_options passes = {backend,
-                                            trainer->stage,
-                                            &trainer->list,
-                                            &trainer->ranks.groups,
-                                            trainer->stream,
-                                            &trainer->timeline,
-                                            erg_watchdog_finished(trainer->watchdog)};
-        struct erg_optimizer_options optimizer = {backend,
-                                                  trainer->stage,
-                                                  &trainer->spans,
-                                                  &trainer->ranks.groups,
-                                                  options->sequence_parallel,
-                                                  trainer->stream,
-                                                  &trainer->timeline};
-        result = erg_passes_open(&trainer->passes, &passes, err) ||
-                         erg_optimizer_open(&trainer->optimizer, &optimizer, err) ||
-                         make_inputs(trainer, err)
-                     ? -1
-                     : 0;
-    }
-    if (result == 0) {
-        trainer->bytes +=
-            erg_passes_bytes(trainer->passes) + erg_optimizer_bytes(trainer->optimizer);
+    const size_t bytes = trainer->buffers.total;
+    if (backend->table->alloc(backend, &trainer->memory, bytes, err) == 0)
         return 0;
-    }
-    return erg_fail_context(
-        err,
-        "%s: weights, gradients and microbatches of %ld x %ld tokens take %.3g GiB of rank %d, "
-        "and the optimizer 12 bytes a parameter of its share",
-        trainer->job->path, layout->microbatch, layout->sequence, gib, trainer->ranks.rank);
+    return erg_fail_context(err,
+                            "%s: rank %d takes %.3g GiB for weights, gradients, the optimizer's "
+                            "share and microbatches of %ld x %ld tokens",
+                            trainer->job->path, trainer->ranks.rank, (double)bytes / 0x1p30,
+                            layout->microbatch, layout->sequence);
+}
+
+static void warn_of_scratch(const struct erg_static_memory *buffers, size_t bound)
+{
+    const size_t bytes =
+        buffers->bytes[ERG_STATIC_SCRATCH] + buffers->bytes[ERG_STATIC_OPTIMIZER_SCRATCH];
+    if (bytes > bound)
+        erg_log(ERG_LOG_WARNING,
+                "kernels need %.1f MiB of scratch, more than the %.1f MiB that ergon memory counts",
+                (double)bytes / 0x1p20, (double)bound / 0x1p20);
+}
+
+static int place(struct erg_trainer *trainer, const struct erg_stage_options *options,
+                 struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    size_t bound;
+    if (erg_rank_buffers_init(&trainer->buffers, &bound, options, &trainer->job->layout,
+                              trainer->ranks.stage, err))
+        return -1;
+    warn_of_scratch(&trainer->buffers, bound);
+    if (take_memory(trainer, err) ||
+        erg_stage_open(&trainer->stage, options, &trainer->buffers, trainer->memory, err))
+        return -1;
+    place_inputs(trainer);
+    trainer->weights = erg_stage_weights(trainer->stage);
+    erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
+    struct erg_passes_options passes = {backend,
+                                        trainer->stage,
+                                        &trainer->list,
+                                        &trainer->ranks.groups,
+                                        trainer->stream,
+                                        &trainer->buffers,
+                                        trainer->memory,
+                                        &trainer->timeline,
+                                        erg_watchdog_finished(trainer->watchdog)};
+    struct erg_optimizer_options optimizer = {backend,
+                                              trainer->stage,
+                                              &trainer->spans,
+                                              &trainer->ranks.groups,
+                                              options->sequence_parallel,
+                                              trainer->stream,
+                                              &trainer->buffers,
+                                              trainer->memory,
+                                              &trainer->timeline};
+    return erg_passes_open(&trainer->passes, &passes, err) ||
+                   erg_optimizer_open(&trainer->optimizer, &optimizer, err)
+               ? -1
+               : 0;
 }
 
 static int open_data(struct erg_trainer *trainer, struct erg_error *err)
@@ -282,12 +297,12 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_watchdog_close(trainer->watchdog);
     erg_optimizer_close(trainer->optimizer);
     erg_passes_close(trainer->passes);
-    if (trainer->memory)
-        backend->table->free(backend, trainer->memory);
     erg_batches_release(&trainer->batches);
     erg_batches_release(&trainer->validation);
     erg_weight_spans_release(&trainer->spans);
     erg_stage_close(trainer->stage);
+    if (trainer->memory)
+        backend->table->free(backend, trainer->memory);
     erg_ranks_release(&trainer->ranks, backend);
     erg_pass_list_release(&trainer->list);
     erg_timeline_release(&trainer->timeline);
@@ -323,5 +338,5 @@ const struct erg_ranks *erg_trainer_ranks(const struct erg_trainer *trainer)
 
 size_t erg_trainer_bytes(const struct erg_trainer *trainer)
 {
-    return trainer->bytes;
+    return trainer->buffers.total;
 }

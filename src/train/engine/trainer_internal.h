@@ -16,6 +16,7 @@ struct erg_step_scalars {
     float scale; /* one over the targets that count */
     float loss;
 };
+_Static_assert(sizeof(struct erg_step_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
 
 /* What this rank trains on in one step, in memory of the host. */
 struct erg_train_batch {
@@ -46,10 +47,10 @@ struct erg_trainer {
     bool in_step; /* or one has failed on its way */
     struct erg_watchdog *watchdog;
     int skips; /* steps in a row whose gradients were not finite */
-    size_t bytes;
 
     size_t inputs; /* tokens of a step on this rank */
     /* Of the device. */
+    struct erg_static_memory buffers; /* all that there is, and where */
     void *memory;
     struct erg_step_scalars *scalars;
     int32_t *ids, *order, *targets; /* of all microbatches of a step */
@@ -98,14 +99,6 @@ static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer
 {
     const struct erg_layout *layout = &trainer->job->layout;
     return (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
-}
-
-/* Of the device: ids, their order and targets of a step on a rank, and the scalars. */
-static inline size_t erg_trainer_input_bytes(const struct erg_layout *layout)
-{
-    size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
-    return 3 * tokens * (size_t)layout->microbatches * sizeof(int32_t) +
-           sizeof(struct erg_step_scalars);
 }
 
 int erg_trainer_open_validation(struct erg_trainer *trainer, struct erg_error *err);

@@ -3,10 +3,8 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
-
 /* Which layers this rank has, and of what else. */
-static void request_weights(struct erg_trainer *trainer, long *layers)
+static void request_weights(struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
     const struct erg_ranks *ranks = &trainer->ranks;
@@ -15,17 +13,14 @@ static void request_weights(struct erg_trainer *trainer, long *layers)
     trainer->chunks = erg_xcalloc(chunks, sizeof *trainer->chunks);
     if (layout->pipeline == 1) { /* chunks that follow each other are one */
         trainer->chunks[0] = (struct erg_layer_range){0, all};
-        layers[0] = all;
         at = 1;
     }
     long first = 0;
     for (long chunk = 0; at < chunks; chunk++)
         for (long stage = 0; stage < layout->pipeline; stage++) {
             long count = erg_layout_chunk_layers(layout, all, stage, chunk);
-            if (stage == ranks->stage) {
-                layers[at] = count;
+            if (stage == ranks->stage)
                 trainer->chunks[at++] = (struct erg_layer_range){first, count};
-            }
             first += count;
         }
     trainer->request =
@@ -43,10 +38,7 @@ static void request_weights(struct erg_trainer *trainer, long *layers)
 struct erg_stage_options erg_trainer_share(struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
-    long *layers = erg_xcalloc(trainer->list.schedule.pipeline.chunks, sizeof *layers);
-    request_weights(trainer, layers);
-    struct erg_stage_room room = erg_pass_list_room(&trainer->list, layers);
-    free(layers);
+    request_weights(trainer);
     return (struct erg_stage_options){
         .backend = trainer->options.backend,
         .weights = trainer->request,
@@ -55,7 +47,7 @@ struct erg_stage_options erg_trainer_share(struct erg_trainer *trainer)
         .context = layout->context,
         .context_place = trainer->ranks.context,
         .sequence_parallel = trainer->training->sequence_parallel && layout->tensor > 1,
-        .room = room,
+        .room = erg_stage_room_of(layout, trainer->job->model->layers, trainer->ranks.stage),
         .tensor_group = trainer->ranks.groups.tensor,
         .context_group = trainer->ranks.groups.context,
     };

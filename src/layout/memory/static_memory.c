@@ -1,0 +1,331 @@
+/* Every buffer of a rank that trains: what it is, and how large. */
+#include "layout/memory/static_memory.h"
+
+#include "device/cuda/gemm.h"
+#include "iteration/pass_order.h"
+
+#include <assert.h>
+
+/* ---- what there is ---- */
+
+static const struct buffer_kind {
+    const char *name;
+    enum erg_memory_item item;
+    enum erg_static_set set;
+} kinds[ERG_STATIC_BUFFERS] = {
+#define ONCE(item) ERG_MEMORY_##item, ERG_STATIC_ONCE
+    [ERG_STATIC_VALUES] = {"weights", ONCE(WEIGHTS)},
+    [ERG_STATIC_GRADIENTS] = {"gradients", ONCE(GRADIENTS)},
+    [ERG_STATIC_REDUCE] = {"what a half of a layer adds", ONCE(TRANSIENT)},
+    [ERG_STATIC_PARTIAL] = {"terms of a sum over tensor ranks", ONCE(GATHER)},
+    [ERG_STATIC_GATHERED] = {"stream of all tensor ranks", ONCE(GATHER)},
+    [ERG_STATIC_D_STREAM] = {"gradients of the stream", ONCE(TRANSIENT)},
+    [ERG_STATIC_D_STREAM_OTHER] = {"gradients of the stream", ONCE(TRANSIENT)},
+    [ERG_STATIC_D_MID] = {"gradients of the stream", ONCE(TRANSIENT)},
+    [ERG_STATIC_D_ACT] = {"gradients of the MLP", ONCE(TRANSIENT)},
+    [ERG_STATIC_D_FC1] = {"gradients of the MLP", ONCE(TRANSIENT)},
+    [ERG_STATIC_D_ATTN] = {"gradients of attention", ONCE(TRANSIENT)},
+    [ERG_STATIC_D_QKV] = {"gradients of attention", ONCE(TRANSIENT)},
+    [ERG_STATIC_KV_OWN] = {"keys and values of a context rank", ONCE(GATHER)},
+    [ERG_STATIC_KV_RANKS] = {"keys and values of context ranks", ONCE(GATHER)},
+    [ERG_STATIC_KV] = {"keys and values of context ranks", ONCE(GATHER)},
+    [ERG_STATIC_D_KV] = {"gradients of keys and values", ONCE(GATHER)},
+    [ERG_STATIC_D_KV_LOW] = {"gradients of keys and values", ONCE(GATHER)},
+    [ERG_STATIC_ROPE_TABLE] = {"angles of positions", ONCE(ROPE)},
+    [ERG_STATIC_PLACE_OF] = {"positions", ONCE(ROPE)},
+    [ERG_STATIC_SCRATCH] = {"scratch of kernels", ONCE(WORKSPACE)},
+#undef ONCE
+    [ERG_STATIC_INPUT] = {"layer input", ERG_MEMORY_PIPELINE, ERG_STATIC_INPUTS},
+    [ERG_STATIC_X_A] = {"layer input", ERG_MEMORY_ACTIVATIONS, ERG_STATIC_LAYER_INPUTS},
+#define LAYER ERG_MEMORY_ACTIVATIONS, ERG_STATIC_LAYERS
+    [ERG_STATIC_N_A] = {"norm before attention", LAYER},
+    [ERG_STATIC_QKV] = {"queries, keys, values", LAYER},
+    [ERG_STATIC_ROTATED] = {"rotated queries and keys", LAYER},
+    [ERG_STATIC_ATTN] = {"attention", LAYER},
+    [ERG_STATIC_X_M] = {"MLP input", LAYER},
+    [ERG_STATIC_N_M] = {"norm before MLP", LAYER},
+    [ERG_STATIC_FC1] = {"MLP's first product", LAYER},
+    [ERG_STATIC_ACT] = {"MLP's activation", LAYER},
+    [ERG_STATIC_STATS_A] = {"statistics of norms", LAYER},
+    [ERG_STATIC_STATS_M] = {"statistics of norms", LAYER},
+    [ERG_STATIC_STATS] = {"statistics of attention", LAYER},
+#undef LAYER
+#define HEAD ERG_MEMORY_HEAD, ERG_STATIC_HEADS
+    [ERG_STATIC_OUTPUT] = {"output", HEAD},
+    [ERG_STATIC_N_FINAL] = {"final norm", HEAD},
+    [ERG_STATIC_STATS_FINAL] = {"statistics of norms", HEAD},
+    [ERG_STATIC_LOGITS] = {"logits", HEAD},
+    [ERG_STATIC_LOG_SUM] = {"statistics of the loss", HEAD},
+    [ERG_STATIC_LOSS_STATS] = {"statistics of the loss", HEAD},
+#undef HEAD
+    [ERG_STATIC_SENT_OUTPUT] = {"outputs that are sent", ERG_MEMORY_PIPELINE, ERG_STATIC_OUTPUTS},
+    [ERG_STATIC_SENT_GRADIENT] = {"gradients that are sent", ERG_MEMORY_PIPELINE,
+                                  ERG_STATIC_SENT_GRADIENTS},
+    [ERG_STATIC_RECEIVED_GRADIENT] = {"gradients that are received", ERG_MEMORY_PIPELINE,
+                                      ERG_STATIC_RECEIVED_GRADIENTS},
+#define ENGINE(item) ERG_MEMORY_##item, ERG_STATIC_ENGINE
+    [ERG_STATIC_STATE] = {"masters and moments", ENGINE(OPTIMIZER)},
+    [ERG_STATIC_OPTIMIZER_SCALARS] = {"scalars of the optimizer", ENGINE(OPTIMIZER)},
+    [ERG_STATIC_OPTIMIZER_SCRATCH] = {"scratch of the optimizer", ENGINE(WORKSPACE)},
+    [ERG_STATIC_STEP_SCALARS] = {"scalars of a step", ENGINE(PIPELINE)},
+    [ERG_STATIC_TOKENS] = {"tokens of a step", ENGINE(PIPELINE)},
+#undef ENGINE
+};
+
+const char *erg_static_name(enum erg_static_buffer buffer)
+{
+    return kinds[buffer].name;
+}
+
+enum erg_memory_item erg_static_item(enum erg_static_buffer buffer)
+{
+    return kinds[buffer].item;
+}
+
+enum erg_static_set erg_static_set_of(enum erg_static_buffer buffer)
+{
+    return kinds[buffer].set;
+}
+
+/* ---- sizes ---- */
+
+struct erg_stage_widths erg_stage_widths_of(const struct erg_static_shape *shape)
+{
+    const struct erg_model *model = shape->model;
+    const size_t t = (size_t)shape->tensor;
+    struct erg_stage_widths w = {
+        .sequence = (size_t)shape->sequence / (size_t)shape->context,
+        .hidden = (size_t)model->hidden,
+        .ffn = (size_t)model->ffn / t,
+        .heads = (size_t)model->heads / t,
+        .kv_heads = (size_t)erg_model_local_kv_heads(model, shape->tensor),
+        .head_dim = (size_t)model->head_dim,
+        .words = (size_t)erg_model_padded_vocabulary(model, shape->tensor) / t,
+        .stats = model->layer_norm ? 2 : 1,
+    };
+    w.tokens = (size_t)shape->sequences * w.sequence;
+    w.rows = shape->sequence_parallel ? w.tokens / t : w.tokens;
+    w.fc1 = model->gated ? 2 * w.ffn : w.ffn;
+    w.qkv = (w.heads + 2 * w.kv_heads) * w.head_dim;
+    w.attention = w.heads * w.head_dim;
+    w.positions = w.rows < w.sequence ? w.rows : w.sequence;
+    return w;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+size_t erg_static_scratch(const struct erg_stage_widths *w, const struct erg_static_shape *shape)
+{
+    enum { SLACK_BYTES = (1 << 20) + 1024 }; /* of a workspace, and of places in it */
+    const size_t rows = w->tokens * w->heads, all = rows * (size_t)shape->context;
+    size_t attention = rows * (1 + w->head_dim) * sizeof(float) + SLACK_BYTES;
+    if (w->kv_heads < w->heads)
+        attention += 2 * all * w->head_dim * shape->element;
+    return larger(ERG_GEMM_WORKSPACE_BYTES, attention);
+}
+
+/* Bytes of what a stage has once. */
+static void fill_once(size_t *bytes, const struct erg_static_shape *shape,
+                      const struct erg_stage_widths *w)
+{
+    const size_t tokens = w->tokens * shape->element, stream = w->rows * w->hidden * shape->element;
+    bytes[ERG_STATIC_VALUES] = shape->weights.elements * shape->element;
+    bytes[ERG_STATIC_GRADIENTS] = shape->weights.elements * sizeof(float);
+    bytes[ERG_STATIC_REDUCE] = stream;
+    if (shape->sequence_parallel)
+        bytes[ERG_STATIC_PARTIAL] = bytes[ERG_STATIC_GATHERED] = tokens * w->hidden;
+    bytes[ERG_STATIC_D_STREAM] = bytes[ERG_STATIC_D_STREAM_OTHER] = stream;
+    bytes[ERG_STATIC_D_MID] = stream;
+    bytes[ERG_STATIC_D_ACT] = tokens * w->ffn;
+    bytes[ERG_STATIC_D_FC1] = tokens * w->fc1;
+    bytes[ERG_STATIC_D_ATTN] = tokens * w->attention;
+    bytes[ERG_STATIC_D_QKV] = tokens * w->qkv;
+    if (shape->context > 1) {
+        const size_t own = tokens * 2 * w->kv_heads * w->head_dim;
+        bytes[ERG_STATIC_KV_OWN] = own;
+        bytes[ERG_STATIC_KV_RANKS] = bytes[ERG_STATIC_KV] = own * (size_t)shape->context;
+        bytes[ERG_STATIC_D_KV] = bytes[ERG_STATIC_D_KV_LOW] = own * (size_t)shape->context;
+    }
+    if (!shape->model->learned_positions)
+        bytes[ERG_STATIC_ROPE_TABLE] = w->sequence * w->head_dim * sizeof(float);
+    else if (shape->context > 1 || w->positions < w->sequence)
+        bytes[ERG_STATIC_PLACE_OF] = w->positions * sizeof(int32_t);
+    bytes[ERG_STATIC_SCRATCH] = shape->scratch;
+}
+
+/* Of what a pass has. */
+static void fill_passes(size_t *bytes, const struct erg_static_shape *shape,
+                        const struct erg_stage_widths *w)
+{
+    const size_t tokens = w->tokens * shape->element, stream = w->rows * w->hidden * shape->element;
+    const size_t norm = w->rows * w->stats * sizeof(float), floats = w->tokens * sizeof(float);
+    bytes[ERG_STATIC_INPUT] = bytes[ERG_STATIC_X_A] = stream;
+    bytes[ERG_STATIC_N_A] = stream;
+    bytes[ERG_STATIC_QKV] = tokens * w->qkv;
+    if (shape->model->qk_norm)
+        bytes[ERG_STATIC_ROTATED] = tokens * w->qkv;
+    bytes[ERG_STATIC_ATTN] = tokens * w->attention;
+    bytes[ERG_STATIC_X_M] = bytes[ERG_STATIC_N_M] = stream;
+    bytes[ERG_STATIC_FC1] = tokens * w->fc1;
+    bytes[ERG_STATIC_ACT] = tokens * w->ffn;
+    bytes[ERG_STATIC_STATS_A] = bytes[ERG_STATIC_STATS_M] = norm;
+    bytes[ERG_STATIC_STATS] = floats * w->heads;
+    bytes[ERG_STATIC_OUTPUT] = bytes[ERG_STATIC_N_FINAL] = stream;
+    bytes[ERG_STATIC_STATS_FINAL] = norm;
+    bytes[ERG_STATIC_LOGITS] = tokens * w->words;
+    bytes[ERG_STATIC_LOG_SUM] = floats;
+    bytes[ERG_STATIC_LOSS_STATS] = 3 * floats * (size_t)shape->tensor;
+}
+
+/* Of what is beside the stage. */
+static void fill_engine(size_t *bytes, const struct erg_static_shape *shape,
+                        const struct erg_stage_widths *w)
+{
+    const size_t message = w->rows * w->hidden * shape->element;
+    bytes[ERG_STATIC_SENT_OUTPUT] = bytes[ERG_STATIC_SENT_GRADIENT] = message;
+    bytes[ERG_STATIC_RECEIVED_GRADIENT] = message;
+    bytes[ERG_STATIC_STATE] = 3 * shape->weights.state * sizeof(float);
+    bytes[ERG_STATIC_OPTIMIZER_SCALARS] = bytes[ERG_STATIC_STEP_SCALARS] = ERG_STATIC_SCALARS_BYTES;
+    bytes[ERG_STATIC_OPTIMIZER_SCRATCH] = shape->optimizer_scratch;
+    /* Ids, the order of the embedding's gradient, targets. */
+    bytes[ERG_STATIC_TOKENS] = 3 * w->tokens * shape->microbatches * sizeof(int32_t);
+}
+
+void erg_static_memory_init(struct erg_static_memory *memory, const struct erg_static_shape *shape)
+{
+    const struct erg_stage_widths widths = erg_stage_widths_of(shape);
+    const struct erg_stage_room *room = &shape->room;
+    *memory = (struct erg_static_memory){
+        .counts = {[ERG_STATIC_ONCE] = 1,
+                   [ERG_STATIC_INPUTS] = room->inputs,
+                   [ERG_STATIC_LAYER_INPUTS] = room->layers,
+                   [ERG_STATIC_LAYERS] = room->passes + room->layers,
+                   [ERG_STATIC_HEADS] = shape->head ? room->heads : 0,
+                   [ERG_STATIC_OUTPUTS] = shape->next ? 2 : 0,
+                   [ERG_STATIC_SENT_GRADIENTS] = shape->previous ? 2 : 0,
+                   [ERG_STATIC_RECEIVED_GRADIENTS] = shape->next,
+                   [ERG_STATIC_ENGINE] = 1},
+    };
+    fill_once(memory->bytes, shape, &widths);
+    fill_passes(memory->bytes, shape, &widths);
+    fill_engine(memory->bytes, shape, &widths);
+    for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
+        size_t *piece = &memory->pieces[kinds[i].set];
+        memory->within[i] = *piece;
+        *piece += erg_static_place(memory, (enum erg_static_buffer)i);
+    }
+    for (int set = 0; set < ERG_STATIC_SETS; set++) {
+        memory->begins[set] = memory->total;
+        memory->total += memory->counts[set] * memory->pieces[set];
+    }
+    memory->stage_bytes = memory->begins[ERG_STATIC_OUTPUTS];
+}
+
+size_t erg_static_offset(const struct erg_static_memory *memory, enum erg_static_buffer buffer,
+                         size_t index)
+{
+    const enum erg_static_set set = kinds[buffer].set;
+    assert(index < memory->counts[set]);
+    return memory->begins[set] + index * memory->pieces[set] + memory->within[buffer];
+}
+
+void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_memory *memory)
+{
+    size_t sums[ERG_MEMORY_ITEMS] = {0}, all = 0;
+    for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
+        size_t bytes = memory->counts[kinds[i].set] * memory->bytes[i];
+        sums[kinds[i].item] += bytes;
+        all += bytes;
+    }
+    sums[ERG_MEMORY_ROUNDING] = memory->total - all;
+    for (int item = 0; item < ERG_MEMORY_ITEMS; item++)
+        items[item] = (double)sums[item];
+}
+
+/* ---- a stage of a layout ---- */
+
+/* A chunk's layers but the first. */
+static size_t further_layers(const struct erg_layout *layout, long layers, long stage, size_t chunk)
+{
+    return (size_t)erg_layout_chunk_layers(layout, layers, stage, (long)chunk) - 1;
+}
+
+/*
+ * Follows passes where that says more than their number: the backward passes begin when `passes`
+ * are in flight, and follow the forward passes at that distance, so that what is in flight repeats
+ * after a group has gone through all chunks, unless the last group is smaller.
+ */
+static void follow(struct erg_stage_room *room, const struct erg_pass_order *order,
+                   const struct erg_layout *layout, long layers, long stage)
+{
+    const size_t all = erg_pass_order_count(order), period = order->group * order->chunks;
+    const bool repeats = order->microbatches % order->group == 0;
+    size_t further = 0, heads = 0;
+    room->layers = room->heads = 0;
+    for (size_t k = 0; k < all && !(repeats && k >= room->passes + period); k++) {
+        size_t chunk = erg_pass_order_nth(order, false, k).chunk;
+        further += further_layers(layout, layers, stage, chunk);
+        heads += chunk == order->chunks - 1;
+        if (k >= room->passes) {
+            chunk = erg_pass_order_nth(order, true, k - room->passes).chunk;
+            further -= further_layers(layout, layers, stage, chunk);
+            heads -= chunk == order->chunks - 1;
+        }
+        room->layers = larger(room->layers, further);
+        room->heads = larger(room->heads, heads);
+    }
+}
+
+struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long layers, long stage)
+{
+    const bool one = layout->pipeline == 1; /* its chunks are neighbours, and run as one */
+    const struct erg_pass_order order =
+        erg_pass_order_of((size_t)layout->pipeline, one ? 1 : (size_t)layout->virtual_stages,
+                          (size_t)layout->microbatches);
+    const size_t all = erg_pass_order_count(&order);
+    const size_t warmup = erg_pass_order_warmup(&order, (size_t)stage);
+    const size_t passes = warmup < all ? warmup + 1 : all;
+    const bool receives = stage > 0 || order.chunks > 1;
+    struct erg_stage_room room = {
+        .passes = passes,
+        .layers = passes * (one ? (size_t)layers - 1 : further_layers(layout, layers, stage, 0)),
+        /* The next one is received while as many as can be are in flight. */
+        .inputs = passes + (receives && passes < all),
+        .heads = order.chunks > 1 && warmup == all ? order.microbatches : 1,
+    };
+    if (order.chunks > 1 && (layout->chunk_layers || order.microbatches % order.group != 0))
+        follow(&room, &order, layout, layers, stage);
+    return room;
+}
+
+void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
+                           const struct erg_static_tensors *tensors, long stage)
+{
+    const struct erg_layout *layout = request->layout;
+    const long layers = request->model->layers;
+    const bool head = stage == layout->pipeline - 1;
+    const bool ring = layout->pipeline > 1 && layout->virtual_stages > 1;
+    *shape = (struct erg_static_shape){
+        .model = request->model,
+        .tensor = layout->tensor,
+        .context = layout->context,
+        .sequences = layout->microbatch,
+        .sequence = layout->sequence,
+        .sequence_parallel = request->sequence_parallel && layout->tensor > 1,
+        .head = head,
+        .room = erg_stage_room_of(layout, layers, stage),
+        .weights =
+            erg_static_weights_of(tensors, (size_t)erg_layout_stage_layers(layout, layers, stage),
+                                  stage == 0, head, (size_t)(layout->context * layout->data)),
+        .element = 2,
+        .previous = stage > 0 || ring,
+        .next = !head || ring,
+        .microbatches = (size_t)layout->microbatches,
+        .optimizer_scratch = ERG_STATIC_SQUARES_BYTES,
+    };
+    const struct erg_stage_widths widths = erg_stage_widths_of(shape);
+    shape->scratch = erg_static_scratch(&widths, shape);
+}

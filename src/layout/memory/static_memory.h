@@ -1,0 +1,182 @@
+/*
+ * Static memory: every buffer that ergon's training takes of a rank's device, in one place. All are
+ * taken when a run begins and stay. The decoder and the engine find theirs by erg_static_offset(),
+ * the planner sums the same table (ERG_MEMORY_STATIC of stage_memory.h).
+ *
+ * Buffers that are there equally often are a set: a set lies as one piece for each time that it is
+ * there, and sets lie one behind the other, those of the stage (decoder/decoder_stage.h) first.
+ * Every buffer begins at a multiple of 256 bytes.
+ */
+#ifndef ERG_LAYOUT_STATIC_MEMORY_H
+#define ERG_LAYOUT_STATIC_MEMORY_H
+
+#include "layout/memory/stage_memory.h"
+
+/* How much is in flight at most, over all chunks. */
+struct erg_stage_room {
+    size_t passes; /* between the begin of their forward and the end of their backward */
+    size_t layers; /* of those passes, but the first layer of each */
+    size_t inputs; /* passes that are open */
+    size_t heads;  /* passes of the last chunk */
+};
+
+/* Of a stage of a checked layout; `layers` of the model. Heads are of the last stage alone. */
+struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long layers, long stage);
+
+/* What the sizes of a rank's buffers follow from. */
+struct erg_static_shape {
+    const struct erg_model *model;
+    long tensor, context;     /* degrees */
+    long sequences, sequence; /* of a microbatch; tokens of each, over context ranks */
+    bool sequence_parallel;   /* of more than one tensor rank */
+    bool head;                /* on this rank */
+    struct erg_stage_room room;
+    struct erg_static_weights weights;
+    size_t element; /* bytes */
+    size_t scratch; /* bytes: the most that a kernel of the passes needs */
+    /* Beside the stage. */
+    bool previous, next;      /* there are stages that pass messages to it, and back */
+    size_t microbatches;      /* of a step */
+    size_t optimizer_scratch; /* bytes */
+};
+
+/* Elements that a rank's tensors have. */
+struct erg_stage_widths {
+    size_t tokens, rows; /* of a microbatch on this rank; of these in the stream */
+    size_t sequence;     /* tokens of one on this rank */
+    size_t hidden, ffn, fc1;
+    size_t heads, kv_heads, head_dim, qkv, attention;
+    size_t words;     /* of the vocabulary, with padding */
+    size_t positions; /* rows of the stream whose positions differ */
+    size_t stats;     /* floats of a norm's row */
+};
+struct erg_stage_widths erg_stage_widths_of(const struct erg_static_shape *shape);
+
+enum erg_static_buffer {
+    /* Of the stage: once. */
+    ERG_STATIC_VALUES,
+    ERG_STATIC_GRADIENTS,
+    ERG_STATIC_REDUCE,
+    ERG_STATIC_PARTIAL,
+    ERG_STATIC_GATHERED,
+    ERG_STATIC_D_STREAM,
+    ERG_STATIC_D_STREAM_OTHER,
+    ERG_STATIC_D_MID,
+    ERG_STATIC_D_ACT,
+    ERG_STATIC_D_FC1,
+    ERG_STATIC_D_ATTN,
+    ERG_STATIC_D_QKV,
+    ERG_STATIC_KV_OWN,
+    ERG_STATIC_KV_RANKS,
+    ERG_STATIC_KV,
+    ERG_STATIC_D_KV,
+    ERG_STATIC_D_KV_LOW,
+    ERG_STATIC_ROPE_TABLE,
+    ERG_STATIC_PLACE_OF,
+    ERG_STATIC_SCRATCH,
+    /* Of each open pass; of each layer in flight but the first of its pass. */
+    ERG_STATIC_INPUT,
+    ERG_STATIC_X_A,
+    /* Of each layer in flight. */
+    ERG_STATIC_N_A,
+    ERG_STATIC_QKV,
+    ERG_STATIC_ROTATED,
+    ERG_STATIC_ATTN,
+    ERG_STATIC_X_M,
+    ERG_STATIC_N_M,
+    ERG_STATIC_FC1,
+    ERG_STATIC_ACT,
+    ERG_STATIC_STATS_A,
+    ERG_STATIC_STATS_M,
+    ERG_STATIC_STATS,
+    /* Of each pass of the last chunk. */
+    ERG_STATIC_OUTPUT,
+    ERG_STATIC_N_FINAL,
+    ERG_STATIC_STATS_FINAL,
+    ERG_STATIC_LOGITS,
+    ERG_STATIC_LOG_SUM,
+    ERG_STATIC_LOSS_STATS,
+    /* Beside the stage: messages, two that take turns but for the last. */
+    ERG_STATIC_SENT_OUTPUT,
+    ERG_STATIC_SENT_GRADIENT,
+    ERG_STATIC_RECEIVED_GRADIENT,
+    /* Once. */
+    ERG_STATIC_STATE,
+    ERG_STATIC_OPTIMIZER_SCALARS,
+    ERG_STATIC_OPTIMIZER_SCRATCH,
+    ERG_STATIC_STEP_SCALARS,
+    ERG_STATIC_TOKENS,
+    ERG_STATIC_BUFFERS,
+};
+
+enum erg_static_set {
+    ERG_STATIC_ONCE,
+    ERG_STATIC_INPUTS,
+    ERG_STATIC_LAYER_INPUTS,
+    ERG_STATIC_LAYERS,
+    ERG_STATIC_HEADS,
+    ERG_STATIC_OUTPUTS, /* the first beside the stage */
+    ERG_STATIC_SENT_GRADIENTS,
+    ERG_STATIC_RECEIVED_GRADIENTS,
+    ERG_STATIC_ENGINE,
+    ERG_STATIC_SETS,
+};
+
+enum {
+    ERG_STATIC_ALIGNMENT = 256,
+    ERG_STATIC_SCALARS_BYTES = 256,      /* what kernels read from step to step: room for it */
+    ERG_STATIC_SQUARES_BYTES = 16 << 10, /* no less than the scratch of the optimizer's kernels */
+};
+
+struct erg_static_memory {
+    size_t bytes[ERG_STATIC_BUFFERS];                        /* of one; 0: there is none */
+    size_t within[ERG_STATIC_BUFFERS];                       /* its offset in its set */
+    size_t counts[ERG_STATIC_SETS], pieces[ERG_STATIC_SETS]; /* pieces: bytes of one time */
+    size_t begins[ERG_STATIC_SETS];
+    size_t stage_bytes, total; /* of the stage alone, which lies first; of all */
+};
+
+/* Nothing is allocated: about a hundred nanoseconds. */
+void erg_static_memory_init(struct erg_static_memory *memory, const struct erg_static_shape *shape);
+
+const char *erg_static_name(enum erg_static_buffer buffer); /* "MLP's activation", … */
+enum erg_memory_item erg_static_item(enum erg_static_buffer buffer);
+enum erg_static_set erg_static_set_of(enum erg_static_buffer buffer);
+
+/* Where the index-th of a buffer lies. */
+size_t erg_static_offset(const struct erg_static_memory *memory, enum erg_static_buffer buffer,
+                         size_t index);
+
+/* Bytes from one buffer to what lies behind it. */
+static inline size_t erg_static_place(const struct erg_static_memory *memory,
+                                      enum erg_static_buffer buffer)
+{
+    return (memory->bytes[buffer] + ERG_STATIC_ALIGNMENT - 1) / ERG_STATIC_ALIGNMENT *
+           ERG_STATIC_ALIGNMENT;
+}
+
+/* Sums of the buffers by item; what their places take beyond them is ERG_MEMORY_ROUNDING. */
+void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_memory *memory);
+
+/*
+ * Of a stage of a checked layout, as a GPU takes it: elements of two bytes, and scratch as bounded
+ * by erg_static_scratch(). `tensors` are of the model and the layout's tensor degree.
+ */
+void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
+                           const struct erg_static_tensors *tensors, long stage);
+
+/* The table of a stage. `sizes` are of the layout's degrees. */
+void erg_static_memory_of(struct erg_static_memory *memory,
+                          const struct erg_memory_request *request,
+                          const struct erg_memory_sizes *sizes, long index);
+
+/*
+ * No less than what a kernel of the passes needs on a GPU like the H100: what products may use, or
+ * attention's backward pass with the largest workspace that device/cuda/attention_plan.c takes
+ * (where several heads share keys and values, gradients of these for each head) and its sums in
+ * float. The engine takes what its kernels say, and says when that is more.
+ */
+size_t erg_static_scratch(const struct erg_stage_widths *widths,
+                          const struct erg_static_shape *shape);
+
+#endif

@@ -1,0 +1,16 @@
+/*
+ * Rank buffers: all that a rank takes of its device, and where each buffer lies in it, before any
+ * of it is taken (layout/memory/static_memory.h). `ergon memory` sums the same table.
+ */
+#ifndef ERG_TRAIN_ENGINE_RANK_BUFFERS_H
+#define ERG_TRAIN_ENGINE_RANK_BUFFERS_H
+
+#include "decoder/decoder_stage.h"
+
+/* Of a stage of the layout with these options, whose backend is asked for elements and scratch
+ * alone; groups are not looked at. *bound, unless NULL: the scratch that `ergon memory` counts. */
+int erg_rank_buffers_init(struct erg_static_memory *buffers, size_t *bound,
+                          const struct erg_stage_options *options, const struct erg_layout *layout,
+                          long stage, struct erg_error *err);
+
+#endif
