@@ -15,7 +15,7 @@
 
 #include "decoder/decoder_stage.h"
 #include "train/engine/ranks.h"
-#include "train/engine/timeline.h"
+#include "train/engine/step_timeline.h"
 
 struct erg_optimizer_options {
     struct erg_backend *backend;

@@ -13,7 +13,7 @@
 #include "decoder/decoder_stage.h"
 #include "iteration/iteration.h"
 #include "train/engine/ranks.h"
-#include "train/engine/timeline.h"
+#include "train/engine/step_timeline.h"
 
 /* Instructions of one stage. */
 struct erg_pass_list {

@@ -20,7 +20,7 @@
 #include "device/backend.h"
 #include "job/job.h"
 #include "train/engine/ranks.h"
-#include "train/engine/timeline.h"
+#include "train/engine/step_timeline.h"
 
 struct erg_trainer;
 
@@ -73,9 +73,9 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
                      struct erg_error *err);
 
 /*
- * World calls: the next step notes when its pieces run (engine/timeline.h); and what they were,
- * after that step: *spans [*count] of this rank, to be freed, since *origin_ns by erg_now_ns().
- * Both wait.
+ * World calls: the next step notes when its pieces run (engine/step_timeline.h); and what they
+ * were, after that step: *spans [*count] of this rank, to be freed, since *origin_ns by
+ * erg_now_ns(). Both wait.
  */
 int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err);
 int erg_trainer_trace_end(struct erg_trainer *trainer, struct erg_timeline_span **spans,

@@ -3,8 +3,8 @@
  *
  * Times are seconds since the timeline was started, which all ranks do at about one moment.
  */
-#ifndef ERG_TRAIN_ENGINE_TIMELINE_H
-#define ERG_TRAIN_ENGINE_TIMELINE_H
+#ifndef ERG_TRAIN_ENGINE_STEP_TIMELINE_H
+#define ERG_TRAIN_ENGINE_STEP_TIMELINE_H
 
 #include "device/backend.h"
 

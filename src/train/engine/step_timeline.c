@@ -1,5 +1,5 @@
 /* Notes when the pieces of a step begin and end. */
-#include "train/engine/timeline.h"
+#include "train/engine/step_timeline.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
