@@ -42,6 +42,7 @@ struct host_item {
 struct erg_stream {
     struct host_item *items;
     size_t count, capacity, done;
+    uint64_t priority;       /* of a random order */
     struct erg_stream *next; /* of all streams */
 };
 
@@ -109,16 +110,27 @@ static bool is_ready(const struct host *host, const struct erg_stream *stream)
                                          : true;
 }
 
-/* A stream whose head can run: any, or the one that was queued first; NULL: none. */
+/* Sometimes a stream gets another place in a random order. Between two such moments the first of
+ * those that can run does, so that others wait for long. */
+static void reorder(struct host *host)
+{
+    enum { SELDOM = 24 };
+    for (struct erg_stream *stream = host->streams; stream; stream = stream->next)
+        if (!stream->priority || erg_rng_below(&host->rng, SELDOM) == 0)
+            stream->priority = 1 + erg_rng_below(&host->rng, 1 << 30);
+}
+
+/* A stream whose head can run: the first in a random order, or what was queued first; NULL: none.
+ */
 static struct erg_stream *choose(struct host *host)
 {
-    size_t ready = 0;
     struct erg_stream *chosen = NULL;
+    if (host->random)
+        reorder(host);
     for (struct erg_stream *stream = host->streams; stream; stream = stream->next) {
         if (!is_ready(host, stream))
             continue;
-        ready++;
-        if (!chosen || (host->random ? erg_rng_below(&host->rng, ready) == 0
+        if (!chosen || (host->random ? stream->priority > chosen->priority
                                      : stream->items[stream->done].number <
                                            chosen->items[chosen->done].number))
             chosen = stream;
