@@ -106,6 +106,21 @@ static void stopped_runs_go_on(void **state)
     check(1, "metrics.jsonl': this file is there already", "train @/job.yaml -o @/parts --fresh");
 }
 
+/* A run that goes on from an older checkpoint leaves the later ones behind. */
+static void an_older_checkpoint_is_another_way(void **state)
+{
+    (void)state;
+    check(0, "trained 9 steps", "train @/job.yaml -q -n 9 -o @/branch");
+    shell("cd @/branch && test -e step-00000006 && test -e step-00000009");
+    check(0, "trained 8 steps",
+          "train @/job.yaml -q -n 8 -o @/branch --resume @/branch/step-00000006");
+    shell("cd @/branch && test -e step-00000006 && test -e step-00000008 && "
+          "test ! -e step-00000009 && test $(readlink latest) = step-00000008");
+    check(0, "goes on from", "train @/job.yaml -q -n 10 -o @/branch");
+    shell("cd @/branch && test $(readlink latest) = step-00000010 && "
+          "test $(wc -l <metrics.jsonl) -eq 10");
+}
+
 /* Starts the run and ends it by a signal after some milliseconds; its exit status as of a shell. */
 static int run_and_signal(int number, int milliseconds)
 {
@@ -215,6 +230,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stopped_runs_go_on),
+        cmocka_unit_test(an_older_checkpoint_is_another_way),
         cmocka_unit_test(killed_runs_lose_nothing_of_their_checkpoints),
         cmocka_unit_test(signals_write_a_checkpoint),
         cmocka_unit_test(damage_is_noticed),

@@ -251,7 +251,7 @@ static void one_hangs(const struct erg_launch_environment *env, struct erg_rende
     atomic_store(&hangs, false);
     assert_false(erg_trainer_is_whole(rank.trainer));
     assert_true(erg_rendezvous_check(rendezvous, &err) != 0);
-    if (!strstr(err.message, "the run hangs: no instruction was finished for") ||
+    if (!strstr(err.message, "the run hangs: nothing was finished for") ||
         !strstr(err.message,
                 "; furthest behind: rank 1, at the forward of microbatch 0 of step 3") ||
         strstr(err.message, "rank 0"))

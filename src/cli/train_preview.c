@@ -57,7 +57,7 @@ static void print_buffers(const struct erg_run_preview *preview, struct unit uni
     struct erg_table table = {.columns = 3};
     printf("\nof which in stage %zu, %s:\n", preview->most, unit.name);
     for (size_t i = 0; i < memory->count; i++) {
-        const struct erg_rank_buffers *buffers = &memory->buffers[i];
+        const struct erg_rank_part *buffers = &memory->buffers[i];
         const char *item = erg_rank_item_names[buffers->item];
         if (strcmp(buffers->name, item) == 0)
             continue; /* the item is one buffer */

@@ -1,7 +1,11 @@
 /* Opens a backend: a GPU, or the host. */
+#define _DEFAULT_SOURCE /* setenv */
+
 #include "device/backend.h"
 
 #include "device/host/host.h"
+
+#include <stdlib.h>
 
 #if ERGON_CUDA
 #include "device/cuda/cuda.h"
@@ -43,12 +47,15 @@ int erg_backend_open(struct erg_backend **backend, const struct erg_backend_opti
 {
     enum erg_backend_kind kind = options->kind;
     bool float32 = options->float32;
+    /* Read once, when CUDA starts: with fewer connections than streams, one that waits for another
+     * rank could hold up one that does not. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (kind == ERG_BACKEND_GPU && float32)
         return erg_fail(err, ERG_USAGE,
                         "GPUs train in bfloat16; expected that type, or the device \"host\"");
     if (kind == ERG_BACKEND_GPU || (kind == ERG_BACKEND_ANY && !float32 && has_gpu()))
         return open_gpu(backend, options, err);
     return erg_host_open(
-        backend,
-        &(struct erg_host_options){.float32 = float32, .rendezvous = options->rendezvous}, err);
+        backend, &(struct erg_host_options){.float32 = float32, .rendezvous = options->rendezvous},
+        err);
 }

@@ -157,16 +157,17 @@ struct erg_kernel {
 
 enum erg_exchange_kind {
     ERG_EXCHANGE_ALL_REDUCE,     /* to [count]: the sum of every rank's from [count] */
-    ERG_EXCHANGE_REDUCE_SCATTER, /* to [count]: this rank's part of the sum of from [ranks, count] */
+    ERG_EXCHANGE_REDUCE_SCATTER, /* to [count]: this rank's part of the sum of from [ranks, count]
+                                  */
     ERG_EXCHANGE_ALL_GATHER,     /* to [ranks, count]: every rank's from [count] */
     ERG_EXCHANGE_SEND,           /* from [count], in a group of two: to the other rank */
     ERG_EXCHANGE_RECEIVE,        /* to [count], in a group of two: from the other rank */
 };
 
 /*
- * One exchange of a group's ranks. Sums are made in float, in the order of ranks, and rounded once
- * on the host; every rank gets the same bits. `to` may be `from`; of a reduce-scatter or an
- * all-gather also this rank's part of the larger one.
+ * One exchange of a group's ranks. On the host sums are made in float, in the order of ranks, and
+ * rounded once; on GPUs as NCCL does it. Every rank gets the same bits. `to` may be `from`; of a
+ * reduce-scatter or an all-gather also this rank's part of the larger one.
  */
 struct erg_exchange {
     enum erg_exchange_kind kind;
@@ -218,7 +219,7 @@ struct erg_backend_table {
     /*
      * World call, the same number of times on every rank: makes a group of ranks [count], named in
      * ascending order, this one among them; with count 0 this rank is in none and *group is NULL.
-     * At one time of several calls disjoint groups are made.
+     * The groups that ranks make in one call have no rank in common.
      */
     int (*group_new)(struct erg_backend *backend, struct erg_group **group, const int *ranks,
                      size_t count, struct erg_error *err);
@@ -248,9 +249,9 @@ enum erg_backend_kind {
 
 struct erg_backend_options {
     enum erg_backend_kind kind;
-    bool float32;                      /* elements are floats, which the host alone has; else bf16 */
-    bool deterministic;                /* the same bits from run to run, where that costs time */
-    int local_rank;                    /* the GPU */
+    bool float32;       /* elements are floats, which the host alone has; else bf16 */
+    bool deterministic; /* the same bits from run to run, where that costs time */
+    int local_rank;     /* the GPU */
     struct erg_rendezvous *rendezvous; /* of the ranks, outlives the backend; NULL: one rank */
 };
 

@@ -119,6 +119,7 @@ static int check_ranges(const struct erg_training *training, const struct erg_ya
     } ranges[] = {
         {"train.eod", training->eod, training->eod < 0 && !erg_yaml_has(yaml, "train.eod") ? -1 : 0,
          INT_MAX},
+        {"train.seed", (double)training->seed, 0, 9e18},
         {"train.updates", (double)training->updates, 1, 1e12},
         {"train.batch", training->batch, erg_yaml_has(yaml, "train.batch"), ERG_JOB_MOST_BATCH},
         {"train.learning_rate", training->learning_rate, 0, 1e3},

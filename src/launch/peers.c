@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "launch/rendezvous_internal.h"
 
 #include <assert.h>
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- queues ---- */
@@ -184,7 +184,6 @@ int erg_peers_open(struct erg_peers **out, struct erg_rendezvous *rendezvous, do
                    struct erg_error *err)
 {
     struct erg_peers *peers = erg_xcalloc(1, sizeof *peers);
-    pthread_condattr_t monotonic;
     peers->rendezvous = rendezvous;
     peers->rank = rendezvous->rank;
     peers->world = rendezvous->world;
@@ -195,15 +194,12 @@ int erg_peers_open(struct erg_peers **out, struct erg_rendezvous *rendezvous, do
         queue_init(&peers->peers[i].out);
     }
     pthread_mutex_init(&peers->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&peers->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    erg_condition_init(&peers->changed);
     peers->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int result = peers->wake < 0 ? erg_fail(err, ERG_FAILED, "rank %d has no descriptor left: %s",
                                             peers->rank, strerror(errno))
                                  : erg_peers_connect(peers, timeout_s, err);
-    if (result == 0 && pthread_create(&peers->mover, NULL, move, peers) != 0)
+    if (result == 0 && erg_thread_start(&peers->mover, move, peers) != 0)
         result = erg_fail(err, ERG_FAILED, "rank %d cannot start the thread of its connections",
                           peers->rank);
     peers->moved = result == 0;
@@ -302,15 +298,11 @@ static int lost_rank(const struct erg_peers *peers)
 int erg_peers_wait(struct erg_peers *peers, struct erg_error *err)
 {
     enum { MOMENT_NS = 50000000 };
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += MOMENT_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    int64_t until_ns = erg_now_ns() + MOMENT_NS;
     pthread_mutex_lock(&peers->lock);
-    int code = 0;
-    while (peers->come == peers->seen && code == 0)
-        code = pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
+    while (peers->come == peers->seen &&
+           erg_condition_wait(&peers->changed, &peers->lock, until_ns))
+        ;
     int lost = peers->come == peers->seen ? lost_rank(peers) : -1;
     peers->seen = peers->come;
     pthread_mutex_unlock(&peers->lock);

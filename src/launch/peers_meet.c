@@ -91,8 +91,7 @@ static int exchange_addresses(struct gathering *gathering, double timeout_s, str
     if (own_address(peers, &own, err) != 0)
         return -1;
     *port_of(&own) = 0;
-    gathering->listener =
-        socket(own.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    gathering->listener = socket(own.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (gathering->listener < 0 ||
         bind(gathering->listener, (struct sockaddr *)&own, size_of(&own)) != 0 ||
         listen(gathering->listener, SOMAXCONN) != 0 ||
@@ -159,9 +158,8 @@ static void accept_some(struct gathering *gathering)
 static bool is_expected(const struct gathering *gathering, const struct hello *hello)
 {
     const struct erg_peers *peers = gathering->peers;
-    return erg_proof_equal(hello->token, gathering->token) &&
-           hello->rank > (uint32_t)peers->rank && hello->rank < (uint32_t)peers->world &&
-           peers->peers[hello->rank].fd < 0;
+    return erg_proof_equal(hello->token, gathering->token) && hello->rank > (uint32_t)peers->rank &&
+           hello->rank < (uint32_t)peers->world && peers->peers[hello->rank].fd < 0;
 }
 
 static void hear_callers(struct gathering *gathering)

@@ -255,9 +255,13 @@ int erg_rendezvous_agree(struct erg_rendezvous *r, int result, struct erg_error 
     }; /* another rank may have much to do; a dead one is noticed at once */
     if (!r || r->world == 1)
         return result;
-    struct agreement own = {.result = result};
-    if (result != 0)
-        own.err = *err;
+    struct agreement own;
+    memset(&own, 0, sizeof own); /* all of it is sent */
+    own.result = result;
+    if (result != 0) {
+        own.err.status = err->status;
+        memcpy(own.err.message, err->message, strlen(err->message));
+    }
     struct agreement *all = erg_xcalloc((size_t)r->world, sizeof *all);
     int agreed = erg_rendezvous_all_gather(r, &own, sizeof own, all, PATIENCE_S, err);
     for (int i = 0; i < r->world && agreed == 0; i++)

@@ -58,9 +58,9 @@ int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *min
                               void *all, double timeout_s, struct erg_error *err);
 
 /*
- * A call that fails on all ranks where `result`, of what each has done by itself, is a failure of
- * one: with the status of the first such rank, and at rank 0 with its sentence, which it says for
- * all. NULL: the result of the only rank.
+ * World call: fails on all ranks if `result`, of what each has done by itself, is a failure on any.
+ * Waits up to an hour for ranks that are busy. It fails with the status of the first such rank, and
+ * at rank 0 with its sentence, which it says for all. NULL: the result of the only rank.
  */
 int erg_rendezvous_agree(struct erg_rendezvous *rendezvous, int result, struct erg_error *err);
 

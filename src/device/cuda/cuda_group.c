@@ -156,6 +156,8 @@ int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **o
             result = connect_pair(groups, group, err);
     }
     free(names);
+    if (result != 0) /* others may be waiting for this rank inside NCCL */
+        erg_rendezvous_abort(groups->rendezvous, err->message);
     return erg_rendezvous_agree(groups->rendezvous, result, err);
 }
 
@@ -165,8 +167,10 @@ void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_cuda_group *
     while (*at != group)
         at = &(*at)->next;
     *at = group->next;
+    /* After a failure others may be waited for that do not come any more. */
+    bool failed = erg_rendezvous_check(groups->rendezvous, NULL) != 0;
     if (group->comm)
-        groups->destroy(group->comm);
+        (failed ? groups->abort : groups->destroy)(group->comm);
     free(group);
 }
 

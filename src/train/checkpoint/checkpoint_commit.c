@@ -4,6 +4,7 @@
 
 #include "train/checkpoint/checkpoint_internal.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -27,12 +28,16 @@ static void sync_folder(const char *folder)
     close(handle);
 }
 
-/* Removes all but the newest `keep`, under another name first: none is ever half there. */
-static void remove_old(const char *run, int keep)
+/*
+ * Removes all but the one that was just written and `keep` - 1 before it, under another name first:
+ * none is ever half there. Those of later steps are of a way that the run has left: it went on from
+ * an older one.
+ */
+static void remove_old(const char *run, const char *newest, int keep)
 {
     char **names = erg_checkpoint_steps(run, false), **leftovers = erg_checkpoint_steps(run, true);
     for (int i = 0; names[i]; i++) {
-        if (i < keep)
+        if (strcmp(names[i], newest) <= 0 && keep-- > 0)
             continue;
         char *folder = erg_checkpoint_path(run, names[i]);
         struct erg_text old = {0};
@@ -86,9 +91,10 @@ static int commit(const char *run, const char *name, const char *temporary, int 
     if (result != 0)
         return -1;
     sync_folder(run);
-    if (point_latest(run, name, err) != 0)
-        return -1;
-    remove_old(run, keep);
+    struct erg_error of_link;
+    if (point_latest(run, name, &of_link) != 0)
+        erg_log(ERG_LOG_WARNING, "%s; the checkpoint itself is there", of_link.message);
+    remove_old(run, name, keep);
     return 0;
 }
 

@@ -207,9 +207,8 @@ static int load_one(const char *folder, const struct erg_job *job,
 
 /* World call: the newest checkpoint of a run that is whole. */
 static int load_newest(const char *run, const struct erg_job *job,
-                       struct erg_checkpoint_place *place,
-                       const struct erg_checkpoint_state *state, char **found,
-                       struct erg_error *err)
+                       struct erg_checkpoint_place *place, const struct erg_checkpoint_state *state,
+                       char **found, struct erg_error *err)
 {
     char **names = erg_checkpoint_steps(run, false);
     bool damaged;

@@ -288,9 +288,10 @@ int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
                                   const struct erg_checkpoint_state *state, json_t *pieces,
                                   int result, struct erg_error *err)
 {
-    if (erg_rendezvous_agree(state->rendezvous, result, err) || gather_pieces(pieces, state, err))
+    if (erg_rendezvous_agree(state->rendezvous, result, err) != 0)
         return -1;
-    if (state->rank == 0) {
+    result = gather_pieces(pieces, state, err);
+    if (result == 0 && state->rank == 0) {
         char *manifest = erg_checkpoint_path(folder, "manifest.json");
         result = copy_file(job->path, folder, "job.yaml", err) ||
                          copy_file(job->model->path, folder, "config.json", err) ||

@@ -232,16 +232,25 @@ static int sum_over_tensor(struct erg_optimizer *optimizer, const struct erg_wei
                     : 0;
 }
 
-/* Embedding and head of a tied model lie alike on their stages: each share is summed over the two.
+/*
+ * Embedding and head of a tied model lie alike on their stages: each share is summed over the two.
+ * Both stages do that behind all other sums, since the first is the last to end: behind the
+ * embedding, and on the last stage behind the vectors.
  */
-static int sum_tied(struct erg_optimizer *optimizer, const struct erg_weight_bucket *bucket,
+static int sum_tied(struct erg_optimizer *optimizer, const struct erg_weight_bucket *told,
                     struct erg_error *err)
 {
-    float *share = erg_stage_gradients(optimizer->options.stage) + bucket->share;
-    if (bucket->kind != ERG_BUCKET_EMBEDDING && bucket->kind != ERG_BUCKET_HEAD)
+    struct erg_group *tied = optimizer->options.groups->tied;
+    const struct erg_weight *head = erg_weights_find(optimizer->weights, -1, ERG_TENSOR_HEAD);
+    if (!tied)
         return 0;
-    return sum(optimizer, optimizer->options.groups->tied, ERG_EXCHANGE_ALL_REDUCE, share, share,
-               bucket->part, err);
+    const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[head->bucket];
+    enum erg_bucket_kind last =
+        bucket->kind == ERG_BUCKET_EMBEDDING ? ERG_BUCKET_EMBEDDING : ERG_BUCKET_VECTORS;
+    float *share = erg_stage_gradients(optimizer->options.stage) + bucket->share;
+    return told->kind == last
+               ? sum(optimizer, tied, ERG_EXCHANGE_ALL_REDUCE, share, share, bucket->part, err)
+               : 0;
 }
 
 static int sum_bucket(void *context, size_t index, struct erg_error *err)

@@ -33,7 +33,6 @@ struct erg_optimizer_options {
 int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
                           const struct erg_weights_request *request, struct erg_error *err);
 
-/* What a step's gradients are, in memory of the device. */
 struct erg_optimizer;
 
 int erg_optimizer_open(struct erg_optimizer **optimizer,

@@ -3,7 +3,7 @@
  * and the messages between stages.
  *
  * Messages travel on streams of their own, one for each direction and end. An input is received
- * into the pass that it belongs to, as soon as the forward before it has been queued; an output is
+ * into the pass that it belongs to, as soon as the forward before it has ended; an output is
  * sent from one of two buffers by turns; gradients likewise. A channel's messages are sent and
  * wanted in one order.
  */

@@ -26,7 +26,7 @@ static void add(struct erg_rank_memory *memory, enum erg_rank_item item, const c
             return;
         }
     if (bytes > 0)
-        ERG_PUSH(memory, buffers, (struct erg_rank_buffers){name, item, bytes});
+        ERG_PUSH(memory, buffers, (struct erg_rank_part){name, item, bytes});
 }
 
 static enum erg_rank_item item_of(enum erg_static_buffer buffer)

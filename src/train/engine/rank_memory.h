@@ -23,7 +23,7 @@ struct erg_rank_memory {
     size_t items[ERG_RANK_ITEMS]; /* bytes */
     size_t bytes;                 /* their sum */
     /* What the items are made of: buffers of one name together, in the order of the items. */
-    struct erg_rank_buffers {
+    struct erg_rank_part {
         const char *name;
         enum erg_rank_item item;
         size_t bytes;

@@ -210,10 +210,12 @@ static void describe(const void *context, int rank, size_t instruction, char *te
 
 static int open_watchdog(struct erg_trainer *trainer, struct erg_error *err)
 {
+    struct erg_backend *backend = trainer->options.backend;
     struct erg_watchdog_options options = {.limit_s = trainer->options.hang_s,
                                            .rank = trainer->ranks.rank,
                                            .rendezvous = trainer->options.rendezvous,
-                                           .instructions = trainer->list.count,
+                                           .instructions =
+                                               backend->table->count ? trainer->list.count : 0,
                                            .describe = describe,
                                            .context = trainer,
                                            .stuck = trainer->options.stuck};
@@ -286,11 +288,21 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
     return 0;
 }
 
+/* What is queued ends: of itself, or where the job has failed with its groups, which go first. */
+static void settle(struct erg_trainer *trainer)
+{
+    struct erg_error ignored;
+    if (trainer->optimizer && !trainer->in_step && erg_trainer_wait(trainer, &ignored) == 0)
+        (void)erg_optimizer_wait(trainer->optimizer, &ignored);
+    erg_ranks_release(&trainer->ranks, trainer->options.backend);
+}
+
 void erg_trainer_close(struct erg_trainer *trainer)
 {
     if (!trainer)
         return;
     struct erg_backend *backend = trainer->options.backend;
+    settle(trainer);
     erg_checkpoint_give_up(trainer->writer);
     free(trainer->written);
     free(trainer->saved_run);
@@ -303,7 +315,6 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_stage_close(trainer->stage);
     if (trainer->memory)
         backend->table->free(backend, trainer->memory);
-    erg_ranks_release(&trainer->ranks, backend);
     erg_pass_list_release(&trainer->list);
     erg_timeline_release(&trainer->timeline);
     backend->table->stream_free(backend, trainer->stream);

@@ -197,19 +197,25 @@ int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err)
 {
     enum { PATIENCE_S = 600 };
     struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
+    trainer->in_step = true; /* what fails here fails on one rank */
     if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err) ||
-        (rendezvous && erg_rendezvous_barrier(rendezvous, PATIENCE_S, err)))
+        (rendezvous && erg_rendezvous_barrier(rendezvous, PATIENCE_S, err)) ||
+        erg_timeline_start(&trainer->timeline, trainer->stream, err))
         return -1;
-    return erg_timeline_start(&trainer->timeline, trainer->stream, err);
+    trainer->in_step = false;
+    return 0;
 }
 
 int erg_trainer_trace_end(struct erg_trainer *trainer, struct erg_timeline_span **spans,
                           size_t *count, int64_t *origin_ns, struct erg_error *err)
 {
     *origin_ns = trainer->timeline.origin_ns;
-    if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err))
+    trainer->in_step = true;
+    if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err) ||
+        erg_timeline_stop(&trainer->timeline, spans, count, err))
         return -1;
-    return erg_timeline_stop(&trainer->timeline, spans, count, err);
+    trainer->in_step = false;
+    return 0;
 }
 
 bool erg_trainer_is_whole(const struct erg_trainer *trainer)

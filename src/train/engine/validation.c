@@ -72,10 +72,14 @@ int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_e
     erg_order_seek(&trainer->validation.order, 0);
     for (uint64_t i = 0; i < trainer->validation_batches; i++) {
         uint64_t targets;
-        if (erg_trainer_load(trainer, &trainer->validation, &targets, err) ||
-            erg_passes_forward(trainer->passes, trainer->microbatches, &reads, err) ||
+        int loaded = erg_trainer_load(trainer, &trainer->validation, &targets, err);
+        if (erg_rendezvous_agree(trainer->options.rendezvous, loaded, err) != 0)
+            return -1;
+        trainer->in_step = true; /* what fails from here on fails on one rank */
+        if (erg_passes_forward(trainer->passes, trainer->microbatches, &reads, err) ||
             erg_trainer_read_scalars(trainer, err))
             return -1;
+        trainer->in_step = false;
         report.targets += targets;
         report.sum += knows ? (double)trainer->host_scalars.loss * (double)targets : 0;
     }

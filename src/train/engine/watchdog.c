@@ -61,6 +61,10 @@ static void say_place(const struct erg_watchdog *watchdog, struct erg_text *text
     char what[128];
     uint64_t behind = own / per_step(watchdog) - finished / per_step(watchdog);
     size_t instruction = (size_t)(finished % per_step(watchdog));
+    if (watchdog->options.instructions == 0) {
+        erg_text_printf(text, "rank %d, in step %" PRIu64, rank, watchdog->step - behind);
+        return;
+    }
     snprintf(what, sizeof what, "the end");
     if (instruction < watchdog->options.instructions && watchdog->options.describe)
         watchdog->options.describe(watchdog->options.context, rank, instruction, what, sizeof what);
@@ -96,7 +100,7 @@ static void say_who(const struct erg_watchdog *watchdog, struct erg_text *text, 
 static char *say_hang(const struct erg_watchdog *watchdog, double silent_s, uint64_t own)
 {
     struct erg_text text = {0};
-    erg_text_printf(&text, "the run hangs: no instruction was finished for %.3g s; ", silent_s);
+    erg_text_printf(&text, "the run hangs: nothing was finished for %.3g s; ", silent_s);
     say_who(watchdog, &text, own);
     return text.data;
 }
@@ -114,8 +118,9 @@ static void *watch(void *argument)
     struct erg_watchdog *watchdog = argument;
     const int64_t look_ns = 100000000;
     uint64_t last = 0, step = 0;
-    int64_t last_ns = 0, now_ns = erg_now_ns();
+    int64_t last_ns = 0, now_ns = erg_now_ns(), failed_ns = 0;
     char *sentence = NULL;
+    struct erg_error failure;
     pthread_mutex_lock(&watchdog->lock);
     while (!watchdog->closing) {
         int64_t before_ns = now_ns;
@@ -137,6 +142,12 @@ static void *watch(void *argument)
             sentence = say_hang(watchdog, silent_s, own);
             fail(watchdog, sentence);
         }
+        /* Whoever queues work for a device waits there, and does not look. */
+        if (alone || !watchdog->watching ||
+            erg_rendezvous_check(watchdog->options.rendezvous, &failure) == 0)
+            failed_ns = now_ns;
+        if (1e-9 * (double)(now_ns - failed_ns) > parting_s && watchdog->options.stuck)
+            watchdog->options.stuck(failure.message);
         if (sentence && silent_s > most_s + (alone ? 0 : parting_s) && watchdog->options.stuck)
             watchdog->options.stuck(sentence);
     }

@@ -108,7 +108,7 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     log->path = path.data;
     if (claim_folder(about->folder, about->job, &same, err) != 0)
         return -1;
-    bool goes_on = about->step > 0 || (same && !about->fresh);
+    bool goes_on = same && (about->step > 0 || !about->fresh);
     if (goes_on && cut_off(log, about->step, err) != 0)
         return -1;
     log->metrics =

@@ -78,7 +78,15 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
                    struct erg_error *err)
 {
     static const struct erg_train_options defaults = {0};
+    struct erg_error ignored;
     int64_t start_ns = erg_now_ns();
+    err = err ? err : &ignored;
+    if (options && ((unsigned)options->device > ERG_TRAIN_HOST ||
+                    (unsigned)options->type > ERG_TRAIN_FLOAT32))
+        return erg_fail(err, ERG_USAGE,
+                        "the options of a run name device %d and type %d; expected constants of "
+                        "ergon/train.h",
+                        (int)options->device, (int)options->type);
     struct erg_train *train = erg_xcalloc(1, sizeof *train);
     train->options = options ? *options : defaults;
     if (train->options.folder)
@@ -154,8 +162,10 @@ static int wish(struct erg_train *train)
         return ERG_TRAINER_TIME_UP;
     bool due = erg_train_tells(train) && checkpoint->minutes > 0 &&
                erg_train_seconds_since(train->saved_ns) >= 60 * checkpoint->minutes;
-    due = due || train->save_soon;
-    train->save_soon = 0;
+    if (train->save_soon) {
+        train->save_soon = 0;
+        due = true;
+    }
     return due && train->options.folder ? ERG_TRAINER_SAVE : 0;
 }
 
@@ -248,6 +258,8 @@ static void note(struct erg_train *train, const struct erg_train_step *step)
 
 int erg_train_step(struct erg_train *train, struct erg_error *err)
 {
+    struct erg_error ignored;
+    err = err ? err : &ignored;
     uint64_t every = (uint64_t)train->job->training->checkpoint.every;
     struct erg_train_step step = {0};
     if (train->stats.end != ERG_TRAIN_GOES_ON)
@@ -292,6 +304,8 @@ void erg_train_save_soon(struct erg_train *train)
 
 int erg_train_export(struct erg_train *train, const char *folder, struct erg_error *err)
 {
+    struct erg_error ignored;
+    err = err ? err : &ignored;
     return erg_trainer_export(train->trainer, folder, train->options.type == ERG_TRAIN_BFLOAT16,
                               err);
 }

@@ -58,6 +58,8 @@ static int checkpoint(struct erg_train *train, bool waits, struct erg_error *err
 
 int erg_train_checkpoint(struct erg_train *train, struct erg_error *err)
 {
+    struct erg_error ignored;
+    err = err ? err : &ignored;
     if (!train->options.folder)
         return erg_fail(err, ERG_USAGE,
                         "a checkpoint of step %llu: the run has no folder; expected "
@@ -99,7 +101,9 @@ int erg_train_explain(struct erg_train *train, struct erg_error *err)
 int erg_train_resume(struct erg_train *train, const char *from, struct erg_error *err)
 {
     const char *folder = from ? from : train->options.folder;
+    struct erg_error ignored;
     char *found = NULL;
+    err = err ? err : &ignored;
     if (!folder)
         return 0;
     int result = erg_trainer_resume(train->trainer, folder, &found, err);
