@@ -8,6 +8,7 @@
 #include "cli/train_preview.h"
 #include "device/backend.h"
 #include "launch/launch.h"
+#include "train/files/model_file.h"
 #include "train/run/run_memory.h"
 #include "train/run/session.h"
 
@@ -34,7 +35,7 @@ static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "RUN", AT(output),
      .help = "folder of the run: its log, page and checkpoints, from which it goes on"},
     {"resume", 'r', ERG_OPTION_FILE, "FOLDER", AT(resume),
-     .help = "go on from this checkpoint, or the newest of this run (default: RUN's)"},
+     .help = "go on from this checkpoint, the newest of this run's folder, or RUN's \"latest\""},
     {"fresh", 0, ERG_OPTION_FLAG, NULL, AT(fresh),
      .help = "begin anew; a run that is there already is an error"},
     {"steps", 'n', ERG_OPTION_LONG, "N", AT(steps), 1, 1e12,
@@ -240,7 +241,10 @@ static int train_model(struct erg_train *train, const struct train_values *value
     erg_train_stats(train, &stats);
     if (stats.rank == 0)
         print_run(train, &stats, values->type);
-    if ((values->resume || !values->fresh) && erg_train_resume(train, values->resume, err) != 0)
+    const char *from = values->resume;
+    if (from && strcmp(from, "latest") == 0)
+        from = values->output; /* else where is said */
+    if ((from || !values->fresh) && erg_train_resume(train, from, err) != 0)
         return -1;
     erg_train_stats(train, &stats);
     if (stats.resumed && stats.rank == 0)
@@ -272,6 +276,13 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return erg_fail(err, ERG_USAGE,
                         "--json needs --dry-run; a run keeps its numbers in "
                         "RUN/metrics.jsonl");
+    if (values->resume && strcmp(values->resume, "latest") == 0 && !values->output)
+        return erg_fail(err, ERG_USAGE, "--resume latest needs --output, the folder of the run");
+    if (values->export && erg_model_file_check_folder(values->export, err) != 0) {
+        if (erg_launch_own_rank() != 0)
+            err->message[0] = 0; /* another rank says it */
+        return -1;
+    }
     if (values->dry_run)
         return run_dry(call, err);
     erg_interrupt_on(SIGUSR1);

@@ -383,8 +383,10 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     job->even_microbatch = job->layout.microbatch % 2 == 0;
     if (any_layout)
         return 0;
+    /* Of a job that trains, plans are not what most want to know of. */
+    enum erg_log_level of_plans = job->training ? ERG_LOG_INFO : ERG_LOG_WARNING;
     if (job->layout.data > 1)
-        erg_log(ERG_LOG_WARNING,
+        erg_log(of_plans,
                 "%s:%zu: the reduction of gradients between the %ld copies is not modelled: times "
                 "and energies are those of one copy",
                 path, erg_yaml_line(yaml, "data"), job->layout.data);
@@ -400,7 +402,7 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         job->search.prior = ERG_JOB_NO_PRIOR;
     }
     if (!job->even_microbatch)
-        erg_log(ERG_LOG_WARNING,
+        erg_log(of_plans,
                 "%s:%zu: a microbatch of %ld cannot be split in two equal halves, so communication "
                 "is not overlapped: only sequential execution is planned",
                 path, erg_yaml_line(yaml, "microbatch_size"), job->layout.microbatch);

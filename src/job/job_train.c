@@ -128,7 +128,7 @@ static int check_ranges(const struct erg_training *training, const struct erg_ya
         {"train.decay_steps", (double)training->decay_steps, 0, (double)training->updates},
         {"train.beta1", training->beta1, 0, 1 - 1e-9},
         {"train.beta2", training->beta2, 0, 1 - 1e-9},
-        {"train.eps", training->eps, 0, 1},
+        {"train.eps", training->eps, 1e-30, 1},
         {"train.weight_decay", training->weight_decay, 0, 1e3},
         {"train.clip", training->clip, 0, 1e9},
         {"train.log_every", training->log_every, 1, 1e9},

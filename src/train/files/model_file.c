@@ -7,9 +7,11 @@
 #include "io/json.h"
 #include "train/files/safetensors.h"
 
+#include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- loading ---- */
@@ -240,14 +242,37 @@ static int write_config(const char *folder, const char *config, bool bf16, struc
     return result;
 }
 
-int erg_model_file_write(const char *folder, const float *state,
-                         const struct erg_weight_spans *spans, const char *config, bool bf16,
-                         struct erg_error *err)
+/* The folder, or the nearest one above it that is there, must take files. */
+static int check_writable(const char *folder, struct erg_error *err)
+{
+    char *path = erg_xmalloc(strlen(folder) + 2);
+    struct stat info;
+    strcpy(path, folder);
+    while (stat(path, &info) != 0 && errno == ENOENT) {
+        char *slash = strrchr(path, '/');
+        if (slash == path)
+            slash[1] = '\0';
+        else if (slash)
+            *slash = '\0';
+        else
+            *path = '.', path[1] = '\0'; /* which is there */
+    }
+    int result = 0;
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+        result = erg_fail(err, ERG_FAILED, "writing into '%s': '%s' is a file, expected a folder",
+                          folder, path);
+    else if (access(path, W_OK | X_OK) != 0)
+        result = erg_fail(err, ERG_FAILED, "writing into '%s': %s", folder, strerror(errno));
+    free(path);
+    return result;
+}
+
+int erg_model_file_check_folder(const char *folder, struct erg_error *err)
 {
     static const char *const files[] = {"model.safetensors", "model.safetensors.index.json",
                                         "config.json"};
     struct erg_text path = {0};
-    int result = erg_dir_make(folder, err);
+    int result = check_writable(folder, err);
     for (size_t i = 0; i < sizeof files / sizeof *files && result == 0; i++) {
         path.count = 0;
         erg_text_printf(&path, "%s/%s", folder, files[i]);
@@ -258,6 +283,14 @@ int erg_model_file_write(const char *folder, const float *state,
                               path.data);
     }
     erg_text_release(&path);
+    return result;
+}
+
+int erg_model_file_write(const char *folder, const float *state,
+                         const struct erg_weight_spans *spans, const char *config, bool bf16,
+                         struct erg_error *err)
+{
+    int result = erg_model_file_check_folder(folder, err) || erg_dir_make(folder, err) ? -1 : 0;
     struct source source = {state, spans, NULL};
     return result == 0 && write_weights(folder, &source, bf16, err) == 0
                ? write_config(folder, config, bf16, err)

@@ -19,6 +19,9 @@ int erg_model_file_load(float *state, const struct erg_weights *weights,
 /* Whether the folder has these tensors, whose elements are not read. */
 int erg_model_file_check(const struct erg_model *model, const char *folder, struct erg_error *err);
 
+/* Whether a model could be written into a folder, which is there and holds none, or can be made. */
+int erg_model_file_check_folder(const char *folder, struct erg_error *err);
+
 /*
  * Writes the state of a whole model (erg_weights_whole()) into a folder, which is made: config.json
  * is a copy of `config`'s. Refuses a folder that holds a model already.

@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,9 +73,42 @@ static char *describe(const struct erg_job *job)
     return text;
 }
 
+/* What a run would replace is not there without one. */
+static int check_no_run(const char *folder, struct erg_error *err)
+{
+    static const char *const names[] = {"metrics.jsonl", "report.html", "latest"};
+    struct erg_text path = {0};
+    int result = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
+        path.count = 0;
+        erg_text_printf(&path, "%s/%s", folder, names[i]);
+        if (access(path.data, F_OK) == 0)
+            result = erg_fail(err, ERG_FAILED,
+                              "writing '%s': this file is there already, of another run; expected "
+                              "a folder without one",
+                              path.data);
+    }
+    erg_text_release(&path);
+    return result;
+}
+
+/* The folder is this process's while its file is open. */
+static int lock_run(struct erg_run_log *log, const char *path, struct erg_error *err)
+{
+    log->lock = open(path, O_RDONLY | O_CLOEXEC);
+    if (log->lock >= 0 && flock(log->lock, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    if (log->lock >= 0 && errno != EWOULDBLOCK)
+        return 0; /* a file system without locks */
+    return erg_fail(err, ERG_FAILED,
+                    "'%s' is of a run that is still going on; expected another folder, or that it "
+                    "has ended",
+                    path);
+}
+
 /* Makes the folder one of this run, or finds that it is; *same: it was one before. */
-static int claim_folder(const char *folder, const struct erg_job *job, bool *same,
-                        struct erg_error *err)
+static int claim_folder(struct erg_run_log *log, const char *folder, const struct erg_job *job,
+                        bool *same, struct erg_error *err)
 {
     struct erg_text path = {0};
     char *text = describe(job), *there = NULL;
@@ -83,7 +117,11 @@ static int claim_folder(const char *folder, const struct erg_job *job, bool *sam
     *same = result == 0 && erg_file_read(path.data, 0, &there, NULL, NULL) == 0 &&
             strcmp(there, text) == 0;
     if (result == 0 && !there)
-        result = erg_file_write(path.data, text, strlen(text), err);
+        result = check_no_run(folder, err) || erg_file_write(path.data, text, strlen(text), err)
+                     ? -1
+                     : 0;
+    if (result == 0)
+        result = lock_run(log, path.data, err);
     free(there);
     free(text);
     erg_text_release(&path);
@@ -95,6 +133,7 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
 {
     *log = (struct erg_run_log){.about = *about,
                                 .metrics = -1,
+                                .lock = -1,
                                 .memory_bytes = NAN,
                                 .memory_outside_bytes = NAN,
                                 .j_per_token = NAN,
@@ -106,7 +145,7 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     bool same;
     erg_text_printf(&path, "%s/metrics.jsonl", about->folder);
     log->path = path.data;
-    if (claim_folder(about->folder, about->job, &same, err) != 0)
+    if (claim_folder(log, about->folder, about->job, &same, err) != 0)
         return -1;
     bool goes_on = same && (about->step > 0 || !about->fresh);
     if (goes_on && cut_off(log, about->step, err) != 0)
@@ -230,6 +269,8 @@ int erg_run_log_close(struct erg_run_log *log, struct erg_error *err)
     bool failed = log->metrics >= 0 && write_lines(log, err) != 0;
     if (log->metrics >= 0)
         close(log->metrics);
+    if (log->lock >= 0)
+        close(log->lock);
     erg_text_release(&log->unwritten);
     int result = erg_event_file_close(&log->events, failed ? NULL : err);
     erg_run_history_release(&log->history);

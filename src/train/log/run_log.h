@@ -29,6 +29,7 @@ struct erg_run_about {
 
 struct erg_run_log {
     struct erg_run_about about;
+    int lock;    /* file of run.json, -1: there is none */
     int metrics; /* file of metrics.jsonl, -1: none is written */
     char *path;
     struct erg_text unwritten; /* of it, while the disk is full */

@@ -14,17 +14,22 @@ const char *const erg_train_type_names[] = {"bfloat16", "float32", NULL};
 
 /* ---- opening ---- */
 
-static int open_ranks(struct erg_train *train, struct erg_error *err)
+/* Ranks meet before they read the job: what is wrong with it one of them says. */
+static int meet_ranks(struct erg_train *train, struct erg_error *err)
 {
     enum { MEETING_S = 300 };
-    struct erg_backend_options wanted = {.kind = (enum erg_backend_kind)train->options.device,
-                                         .float32 = train->options.type == ERG_TRAIN_FLOAT32};
     if (erg_launch_environment_read(&train->env, err) != 0)
         return -1;
     erg_job_report_open(&train->report, erg_train_tells(train) ? erg_launch_job_folder() : NULL);
-    if ((train->env.world > 1 &&
-         erg_rendezvous_open(&train->rendezvous, &train->env, MEETING_S, err) != 0))
-        return -1;
+    return train->env.world > 1
+               ? erg_rendezvous_open(&train->rendezvous, &train->env, MEETING_S, err)
+               : 0;
+}
+
+static int open_device(struct erg_train *train, struct erg_error *err)
+{
+    struct erg_backend_options wanted = {.kind = (enum erg_backend_kind)train->options.device,
+                                         .float32 = train->options.type == ERG_TRAIN_FLOAT32};
     wanted.local_rank = train->env.local_rank;
     wanted.rendezvous = train->rendezvous;
     wanted.deterministic = train->job->training && train->job->training->deterministic;
@@ -81,8 +86,8 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
     struct erg_error ignored;
     int64_t start_ns = erg_now_ns();
     err = err ? err : &ignored;
-    if (options && ((unsigned)options->device > ERG_TRAIN_HOST ||
-                    (unsigned)options->type > ERG_TRAIN_FLOAT32))
+    if (options &&
+        ((unsigned)options->device > ERG_TRAIN_HOST || (unsigned)options->type > ERG_TRAIN_FLOAT32))
         return erg_fail(err, ERG_USAGE,
                         "the options of a run name device %d and type %d; expected constants of "
                         "ergon/train.h",
@@ -93,8 +98,9 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
         train->options.folder = train->folder = erg_xstrdup(train->options.folder);
     if (train->options.init)
         train->options.init = train->init = erg_xstrdup(train->options.init);
-    if (erg_job_load(&train->job, job, NULL, err) || open_ranks(train, err) ||
-        open_trainer(train, err)) {
+    if (meet_ranks(train, err) ||
+        erg_rendezvous_agree(train->rendezvous, erg_job_load(&train->job, job, NULL, err), err) ||
+        open_device(train, err) || open_trainer(train, err)) {
         erg_train_close(train, NULL);
         return -1;
     }
