@@ -75,7 +75,7 @@ static void print_run(const struct erg_train *train, const struct erg_train_stat
     erg_text_printf(&text,
                     "%s: %.4g million parameters in %s on %s, %.3g GiB of memory\n"
                     "%" PRIu64 " step%s of %ld sequences of %ld tokens, %ld at a time\n",
-                    job->model->name, 1e-6 * erg_model_parameters(job->model), types[type],
+                    job->model->name, 1e-6 * erg_model_trained_parameters(job->model), types[type],
                     strcmp(device, "host") ? device : "the host",
                     (double)stats->memory_bytes / 0x1p30, stats->steps, erg_plural(stats->steps),
                     layout->microbatch * layout->microbatches * layout->data, layout->sequence,

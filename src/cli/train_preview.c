@@ -92,12 +92,12 @@ void erg_train_preview_print(const struct erg_run_preview *preview)
            "tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s\n"
            "%" PRIu64 " steps of %ld sequences of %ld tokens, %" PRIu64 " tokens in all\n"
            "%ld microbatches of %ld x %ld tokens on a rank\n\n",
-           job->model->name, 1e-6 * erg_model_parameters(job->model), preview->type, preview->ranks,
-           preview->ranks > 1 ? "s" : "", layout->tensor, layout->context, layout->pipeline,
-           layout->data, layout->virtual_stages, layout->virtual_stages > 1 ? "s" : "",
-           preview->steps, layout->microbatch * layout->microbatches * layout->data,
-           layout->sequence, preview->tokens, layout->microbatches, layout->microbatch,
-           layout->sequence);
+           job->model->name, 1e-6 * erg_model_trained_parameters(job->model), preview->type,
+           preview->ranks, preview->ranks > 1 ? "s" : "", layout->tensor, layout->context,
+           layout->pipeline, layout->data, layout->virtual_stages,
+           layout->virtual_stages > 1 ? "s" : "", preview->steps,
+           layout->microbatch * layout->microbatches * layout->data, layout->sequence,
+           preview->tokens, layout->microbatches, layout->microbatch, layout->sequence);
     print_ranks(preview, unit);
     print_buffers(preview, unit);
     printf("\nfree now: %.3g %s of %s\n", (double)preview->free_bytes / free_unit.bytes,

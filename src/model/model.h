@@ -198,6 +198,8 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
 
 /* Parameters of the whole model; a tied head counts once. */
 double erg_model_parameters(const struct erg_model *model);
+/* Those that are trained: without the rows of padding. */
+double erg_model_trained_parameters(const struct erg_model *model);
 
 /*
  * FLOPs of the forward pass over `tokens` tokens in sequences of `sequence`, all GPUs together.

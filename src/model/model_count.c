@@ -71,6 +71,13 @@ int erg_model_check_sequence(const struct erg_model *model, long context, long s
     return 0;
 }
 
+double erg_model_trained_parameters(const struct erg_model *model)
+{
+    struct erg_model own = *model;
+    own.vocab = erg_model_words(model);
+    return erg_model_parameters(&own);
+}
+
 double erg_model_parameters(const struct erg_model *model)
 {
     const struct erg_model_shape whole = {.tensor = 1, .context = 1, .sequences = 1, .sequence = 1};

@@ -251,7 +251,7 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
         "s:I, "
         "s:I, s:I, s:s, s:f, s:f, s:o, s:f, s:o}",
         "schema", "ergon.training", "schema_version", 1, "job", job->name, "model",
-        job->model->name, "parameters", erg_model_parameters(job->model), "device",
+        job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
         log->about.device, "ranks", (json_int_t)log->about.ranks, "type", log->about.type, "host",
         host, "written", now, "version", erg_version(), "updates",
         (json_int_t)job->training->updates, "batch", batch_of(layout), "microbatch",

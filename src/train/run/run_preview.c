@@ -138,8 +138,8 @@ json_t *erg_run_preview_document(const struct erg_run_preview *preview)
         "{s:s, s:i, s:s, s:s, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
         "s:I, s:I, s:f, s:f, s:o}",
         "schema", "ergon.training_preview", "schema_version", 1, "job", job->name, "model",
-        job->model->name, "parameters", erg_model_parameters(job->model), "device", preview->device,
-        "type", preview->type, "ranks", (json_int_t)preview->ranks, "steps",
+        job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
+        preview->device, "type", preview->type, "ranks", (json_int_t)preview->ranks, "steps",
         (json_int_t)preview->steps, "tokens", (json_int_t)preview->tokens, "microbatch",
         (json_int_t)layout->microbatch, "microbatches", (json_int_t)layout->microbatches,
         "sequence", (json_int_t)layout->sequence, "tensor", (json_int_t)layout->tensor, "context",
