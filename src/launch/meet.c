@@ -195,6 +195,7 @@ enum {
     STRANGER_S = 2,       /* a rank that was too slow comes again */
     MOST_ACCEPTED = 64,   /* before those that are there have their turn */
 };
+static const int64_t saying_ns = 15000000000; /* until it is said who is waited for */
 
 struct meeting {
     const struct erg_launch_environment *env;
@@ -345,12 +346,28 @@ static int hear(struct meeting *meeting, struct erg_error *err)
     return result;
 }
 
-static int fail_missing(const struct meeting *meeting, struct erg_error *err)
+/* "1, 3"; release it. */
+static struct erg_text list_missing(const struct meeting *meeting)
 {
     struct erg_text missing = {0};
     for (int rank = 1; rank < meeting->env->world; rank++)
         if (meeting->links[rank].fd < 0)
             erg_text_printf(&missing, "%s%d", missing.count ? ", " : "", rank);
+    return missing;
+}
+
+/* Whoever waits at a terminal learns for what. */
+static void say_waiting(const struct meeting *meeting)
+{
+    struct erg_text missing = list_missing(meeting);
+    erg_log(ERG_LOG_WARNING, "rank 0 waits at %s port %d; missing: rank %s", meeting->env->host,
+            meeting->env->port, missing.data);
+    erg_text_release(&missing);
+}
+
+static int fail_missing(const struct meeting *meeting, struct erg_error *err)
+{
+    struct erg_text missing = list_missing(meeting);
     erg_fail(err, ERG_FAILED, "not all of %d ranks came to %s port %d in time; missing: rank %s%s",
              meeting->env->world, meeting->env->host, meeting->env->port, missing.data,
              meeting->was_deaf ? "; rank 0 had no file descriptor left for them, see ulimit -n"
@@ -362,7 +379,12 @@ static int fail_missing(const struct meeting *meeting, struct erg_error *err)
 static int meet(struct meeting *meeting, int listener, int64_t deadline_ns, struct erg_error *err)
 {
     size_t world = (size_t)meeting->env->world;
+    int64_t say_at_ns = erg_now_ns() + saying_ns;
     while (meeting->come + 1 < meeting->env->world) {
+        if (erg_now_ns() > say_at_ns) {
+            say_waiting(meeting);
+            say_at_ns = INT64_MAX;
+        }
         struct pollfd *fds = erg_xcalloc(world + meeting->count, sizeof *fds);
         size_t count = 0;
         bool deaf = erg_now_ns() < meeting->deaf_until_ns; /* the wait is no longer than that */
