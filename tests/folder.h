@@ -55,6 +55,21 @@ static inline struct erg_text with_folder(const char *text)
     return line;
 }
 
+static inline void write_text(const char *name, const char *text)
+{
+    struct erg_error err;
+    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
+}
+
+/* A command of the shell with @ for the folder, which must succeed. */
+static inline void shell(const char *command)
+{
+    struct erg_text line = with_folder(command);
+    if (system(line.data) != 0)
+        fail_msg("%s failed", line.data);
+    erg_text_release(&line);
+}
+
 static inline void assert_same_bytes(const char *path, const char *expected)
 {
     char *a, *b;

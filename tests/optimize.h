@@ -35,7 +35,7 @@ static inline int make_quick_folder(void **state)
     return make_folder_below(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 }
 
-static inline void write_text(const char *name, const char *text)
+static inline void write_file(const char *name, const char *text)
 {
     FILE *file = fopen(in_folder(name), "w");
     assert_non_null(file);
@@ -52,7 +52,7 @@ static inline void write_job(const char *name, const char *line, const char *rep
     erg_text_add_bytes(&text, job, (size_t)(at - job));
     erg_text_add(&text, replacement);
     erg_text_add(&text, at + strlen(line));
-    write_text(name, text.data);
+    write_file(name, text.data);
     erg_text_release(&text);
 }
 

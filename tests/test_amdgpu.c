@@ -39,7 +39,7 @@ static void write_bytes(const char *gpu, const char *name, const void *bytes, si
     erg_text_release(&path);
 }
 
-static void write_text(const char *gpu, const char *name, const char *text)
+static void write_line(const char *gpu, const char *name, const char *text)
 {
     struct erg_text line = {0};
     erg_text_printf(&line, "%s\n", text);
@@ -84,32 +84,32 @@ static void make_gpu(const char *gpu)
         make_subfolder(name.data);
         erg_text_release(&name);
     }
-    write_text(gpu, "vendor", "0x1002");
+    write_line(gpu, "vendor", "0x1002");
 }
 
 /* An MI300X: instant power, junction and memory temperature, table 1.6. */
 static struct table make_mi300(void)
 {
     make_gpu(MI300);
-    write_text(MI300, "device", "0x74a1");
-    write_text(MI300, "product_name", "AMD Instinct MI300X OAM");
-    write_text(MI300, "unique_id", "8f3a0123456789ab");
-    write_text(MI300, "hwmon/hwmon7/power1_input", "512345678");
-    write_text(MI300, "hwmon/hwmon7/power1_cap", "700000000");
-    write_text(MI300, "hwmon/hwmon7/power1_cap_default", "750000000");
-    write_text(MI300, "hwmon/hwmon7/power1_cap_min", "0");
-    write_text(MI300, "hwmon/hwmon7/power1_cap_max", "750000000");
-    write_text(MI300, "hwmon/hwmon7/freq1_input", "2100000000");
-    write_text(MI300, "hwmon/hwmon7/freq2_input", "1300000000");
-    write_text(MI300, "hwmon/hwmon7/temp2_label", "junction");
-    write_text(MI300, "hwmon/hwmon7/temp2_input", "71000");
-    write_text(MI300, "hwmon/hwmon7/temp2_crit", "100000");
-    write_text(MI300, "hwmon/hwmon7/temp3_label", "mem");
-    write_text(MI300, "hwmon/hwmon7/temp3_input", "62500");
-    write_text(MI300, "hwmon/hwmon7/temp3_crit", "84000");
-    write_text(MI300, "gpu_busy_percent", "97");
-    write_text(MI300, "mem_busy_percent", "40");
-    write_text(MI300, "ras/umc_err_count", "ue: 1\nce: 3");
+    write_line(MI300, "device", "0x74a1");
+    write_line(MI300, "product_name", "AMD Instinct MI300X OAM");
+    write_line(MI300, "unique_id", "8f3a0123456789ab");
+    write_line(MI300, "hwmon/hwmon7/power1_input", "512345678");
+    write_line(MI300, "hwmon/hwmon7/power1_cap", "700000000");
+    write_line(MI300, "hwmon/hwmon7/power1_cap_default", "750000000");
+    write_line(MI300, "hwmon/hwmon7/power1_cap_min", "0");
+    write_line(MI300, "hwmon/hwmon7/power1_cap_max", "750000000");
+    write_line(MI300, "hwmon/hwmon7/freq1_input", "2100000000");
+    write_line(MI300, "hwmon/hwmon7/freq2_input", "1300000000");
+    write_line(MI300, "hwmon/hwmon7/temp2_label", "junction");
+    write_line(MI300, "hwmon/hwmon7/temp2_input", "71000");
+    write_line(MI300, "hwmon/hwmon7/temp2_crit", "100000");
+    write_line(MI300, "hwmon/hwmon7/temp3_label", "mem");
+    write_line(MI300, "hwmon/hwmon7/temp3_input", "62500");
+    write_line(MI300, "hwmon/hwmon7/temp3_crit", "84000");
+    write_line(MI300, "gpu_busy_percent", "97");
+    write_line(MI300, "mem_busy_percent", "40");
+    write_line(MI300, "ras/umc_err_count", "ue: 1\nce: 3");
     struct table table = table_of(312, 1, 6);
     set(&table, 16, 8, UINT64_C(65536) * 1234 + 32768); /* 1234.5 J */
     set(&table, 32, 4, 1000);                           /* ticks */
@@ -129,13 +129,13 @@ static struct table make_mi300(void)
 static struct table make_mi250(void)
 {
     make_gpu(MI250);
-    write_text(MI250, "device", "0x7408");
-    write_text(MI250, "unique_id", "8f3b000000000001");
-    write_text(MI250, "hwmon/hwmon7/power1_average", "300000000");
-    write_text(MI250, "hwmon/hwmon7/temp1_label", "edge");
-    write_text(MI250, "hwmon/hwmon7/temp1_input", "50000");
-    write_text(MI250, "hwmon/hwmon7/temp2_label", "junction");
-    write_text(MI250, "hwmon/hwmon7/temp2_input", "60000");
+    write_line(MI250, "device", "0x7408");
+    write_line(MI250, "unique_id", "8f3b000000000001");
+    write_line(MI250, "hwmon/hwmon7/power1_average", "300000000");
+    write_line(MI250, "hwmon/hwmon7/temp1_label", "edge");
+    write_line(MI250, "hwmon/hwmon7/temp1_input", "50000");
+    write_line(MI250, "hwmon/hwmon7/temp2_label", "junction");
+    write_line(MI250, "hwmon/hwmon7/temp2_input", "60000");
     struct table table = table_of(120, 1, 3);
     set(&table, 24, 8, 65536);
     set(&table, 112, 8, UINT64_C(1) << 1 | UINT64_C(1) << 36);
@@ -149,8 +149,8 @@ static int begin(void **state)
     set_world(NULL);
     setenv("ERGON_AMDGPU", folder, 1);
     make_subfolder("module");
-    write_text("module", "version", "6.12.12");
-    write_text("", "bind", "not a GPU");
+    write_line("module", "version", "6.12.12");
+    write_line("", "bind", "not a GPU");
     return result;
 }
 
@@ -304,7 +304,7 @@ static void test_a_gpu_that_goes(void **state)
     make_mi300();
     struct erg_gpus *gpus = open_all();
     struct erg_gpu_sample sample;
-    write_text(MI300, "hwmon/hwmon7/power1_input", "busy"); /* no number is not 0 */
+    write_line(MI300, "hwmon/hwmon7/power1_input", "busy"); /* no number is not 0 */
     erg_gpu_read(gpus, 0, UINT64_C(1) << ERG_METRIC_POWER_INSTANT, &sample);
     assert_int_equal(sample.valid, 0);
     assert_false(sample.lost);

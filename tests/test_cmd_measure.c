@@ -58,12 +58,6 @@ static void test_table_and_output(void **state)
     erg_text_release(&arguments);
 }
 
-static void write_text(const char *name, const char *text)
-{
-    struct erg_error err;
-    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
-}
-
 /* No sensor is no energy, not none used; one GPU of two is one of two. */
 static void test_what_is_not_known(void **state)
 {

@@ -7,7 +7,7 @@
 #define H200 "\"2 x NVIDIA H200, wide\""
 #define DATE "2026-11-22T02:32:04Z"
 
-static void write_text(const char *path, const char *text)
+static void write_file(const char *path, const char *text)
 {
     struct erg_error err;
     assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
@@ -56,7 +56,7 @@ static void write_rows(const char *name, const char *rows)
                     "gpus,shape,item,time_s,energy_j,time_error,energy_error,clock_mhz,"
                     "temperature_c,window_s,reasons,conditions,created_utc\n%s",
                     rows);
-    write_text(in_folder(name), text.data);
+    write_file(in_folder(name), text.data);
     erg_text_release(&text);
 }
 
@@ -96,7 +96,7 @@ static void wrong_rows_are_refused(void **state)
         write_rows("bad.csv", wrong[i].rows);
         assert_fails(erg_probe_rows_load(&rows, in_folder("bad.csv"), &err), &err, wrong[i].said);
     }
-    write_text(in_folder("bad.csv"), "gpus,shape,item\n2,wide,rest\n");
+    write_file(in_folder("bad.csv"), "gpus,shape,item\n2,wide,rest\n");
     assert_fails(erg_probe_rows_load(&rows, in_folder("bad.csv"), &err), &err, "time_s");
     write_rows("good.csv", "2,wide,rest,1,80,0,0,1980,50,1,0," H200 "," DATE
                            "\n4,wide,rest,1,81,0,0,1980,50,1,0,\"4 x NVIDIA H200, wide\"," DATE

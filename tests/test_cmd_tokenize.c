@@ -69,12 +69,6 @@ static void check(int exit_code, const char *part, const char *arguments)
     erg_text_release(&line);
 }
 
-static void write_text(const char *name, const char *text)
-{
-    struct erg_error err;
-    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
-}
-
 static void text_and_json_lines_become_tokens(void **state)
 {
     (void)state;

@@ -88,7 +88,7 @@ static void test_lists_have_no_empty_names(void **state)
 static void test_wrong_folders(void **state)
 {
     (void)state;
-    write_text("file", "");
+    write_file("file", "");
     check_optimize("job.yaml", "file", "", 1, "file': Not a directory");
     check_optimize("job.yaml", "file/below", "", 1, "below': Not a directory");
     if (access("/proc/self", R_OK) != 0)
@@ -131,7 +131,7 @@ static void test_broken_stores_are_refused_and_kept(void **state)
         assert_int_equal(info.st_size, sizes[i]);
     }
     copy_store("foreign", 0);
-    write_text("foreign/profile.db",
+    write_file("foreign/profile.db",
                "These are the notes of somebody else, who wants to keep them.");
     check_optimize("job.yaml", "foreign", "", 1, "foreign/profile.db': the file is damaged or no");
     copy_store("empty", 0); /* as it is after a kill in the very first moment */

@@ -25,7 +25,7 @@ static void write_twin(void)
     erg_text_add_bytes(&twin, text, (size_t)(name - text));
     erg_text_add(&twin, "Twin");
     erg_text_add(&twin, name + strlen("A100-SXM4-40GB"));
-    write_text("twin.yaml", twin.data);
+    write_file("twin.yaml", twin.data);
     erg_text_release(&twin);
     free(text);
 }

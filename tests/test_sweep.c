@@ -18,7 +18,7 @@
     "traces: [" DATA "/trace.csv]\n"                                                               \
     "profiles: " DATA "\n"
 
-static void write_text(const char *path, const char *text)
+static void write_file(const char *path, const char *text)
 {
     struct erg_error err;
     assert_ok(erg_file_write(path, text, strlen(text), &err), &err);
@@ -28,7 +28,7 @@ static struct erg_sweep *load(const char *text)
 {
     struct erg_sweep *sweep;
     struct erg_error err;
-    write_text(in_folder("sweep.yaml"), text);
+    write_file(in_folder("sweep.yaml"), text);
     assert_ok(erg_sweep_load(&sweep, in_folder("sweep.yaml"), &err), &err);
     return sweep;
 }
@@ -107,7 +107,7 @@ static void test_keys(void **state)
     char *trace;
     size_t length;
     assert_ok(erg_file_read(DATA "/trace.csv", 0, &trace, &length, &err), &err);
-    write_text(in_folder("copy.csv"), trace);
+    write_file(in_folder("copy.csv"), trace);
     struct erg_sweep *small = load(SMALL "policies: [fcfs]\n");
     static const char large_text[] = "clusters: [" DATA "/cluster.yaml]\n"
                                      "traces: [copy.csv]\nprofiles: " DATA "\n"
@@ -118,7 +118,7 @@ static void test_keys(void **state)
     assert_string_not_equal(erg_sweep_key(small, &first).text, erg_sweep_key(large, &other).text);
     erg_sweep_free(large);
     *strstr(trace, "3000") = '4'; /* iterations of the first job */
-    write_text(in_folder("copy.csv"), trace);
+    write_file(in_folder("copy.csv"), trace);
     large = load(large_text);
     assert_string_not_equal(erg_sweep_key(small, &first).text, erg_sweep_key(large, &same).text);
     erg_sweep_free(large);
@@ -261,7 +261,7 @@ static void test_pooled(void **state)
     size_t length;
     assert_ok(erg_file_read(DATA "/trace.csv", 0, &trace, &length, &err), &err);
     *strstr(trace, "3000") = '4';
-    write_text(in_folder("other.csv"), trace);
+    write_file(in_folder("other.csv"), trace);
     free(trace);
     struct erg_sweep *sweep =
         load("clusters: [" DATA "/cluster.yaml]\ntraces: [" DATA "/trace.csv, other.csv]\n"
@@ -550,7 +550,7 @@ static void test_refusals(void **state)
     struct erg_sweep *sweep;
     struct erg_error err;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        write_text(in_folder("sweep.yaml"), cases[i].text);
+        write_file(in_folder("sweep.yaml"), cases[i].text);
         assert_fails(erg_sweep_load(&sweep, in_folder("sweep.yaml"), &err), &err, cases[i].says);
     }
 }

@@ -7,9 +7,7 @@
  * $ERGON_TEST_BYTES: how many bytes of checkpoints are flipped.
  */
 #define _GNU_SOURCE
-#include "folder.h"
-#include "program.h"
-#include "rank_world.h"
+#include "train_ranks.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -27,21 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 8, UPDATES = 40 };
-
-static const char config[] =
-    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 16,\n"
-    " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 2,\n"
-    " \"num_key_value_heads\": 1, \"vocab_size\": 257, \"rms_norm_eps\": 1e-6,\n"
-    " \"max_position_embeddings\": 64, \"tie_word_embeddings\": true}\n";
+enum { UPDATES = 40 };
 
 /* ---- jobs ---- */
-
-static void write_text(const char *name, const char *text)
-{
-    struct erg_error err;
-    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
-}
 
 /* NAME.yaml of 8 sequences a step on the degrees, with further keys of `train`. */
 static void write_job(const char *name, const char *degrees, int batches, const char *keys)
@@ -61,232 +47,7 @@ static void write_job(const char *name, const char *degrees, int batches, const 
     erg_text_release(&text);
 }
 
-static void shell(const char *command)
-{
-    struct erg_text line = with_folder(command);
-    if (system(line.data) != 0)
-        fail_msg("%s failed", line.data);
-    erg_text_release(&line);
-}
-
-/* ---- ranks without a launcher, whose ends this test sees itself ---- */
-
-static struct world {
-    int ranks, status[MOST_RANKS]; /* as of a shell */
-    pid_t pids[MOST_RANKS];
-} world;
-
-static void nap(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-}
-
-/* In the child. */
-static void become(int rank, int ranks, int port, int listener, const char *command)
-{
-    char text[4][32], path[32];
-    snprintf(text[0], sizeof text[0], "%d", rank);
-    snprintf(text[1], sizeof text[1], "%d", ranks);
-    snprintf(text[2], sizeof text[2], "%d", port);
-    snprintf(text[3], sizeof text[3], "%d", listener);
-    snprintf(path, sizeof path, "out.%d", rank);
-    if (rank == 0)
-        setenv("ERGON_LISTENER", text[3], 1);
-    setenv("ERGON_RANK", text[0], 1);
-    setenv("ERGON_LOCAL_RANK", text[0], 1);
-    setenv("ERGON_WORLD_SIZE", text[1], 1);
-    setenv("ERGON_PORT", text[2], 1);
-    setenv("ERGON_HOST", "127.0.0.1", 1);
-    setenv("ERGON_JOB", "failures", 1);
-    setenv("ERGON_JOB_SECRET", "0123456789abcdef0123456789abcdef", 1);
-    int out = open(in_folder(path), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    dup2(out, 1);
-    dup2(out, 2);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct erg_text line = {0}, rest = with_folder(command);
-    erg_text_printf(&line, "exec '%s' train %s --device host", ERGON_TEST_PROGRAM, rest.data);
-    execl("/bin/sh", "sh", "-c", line.data, (char *)NULL);
-    _exit(127);
-}
-
-static void start(int ranks, const char *command)
-{
-    int port, listener = listen_anywhere(&port);
-    world = (struct world){.ranks = ranks};
-    for (int rank = 0; rank < ranks; rank++) {
-        fflush(NULL);
-        world.pids[rank] = fork();
-        assert_true(world.pids[rank] >= 0);
-        if (world.pids[rank] == 0)
-            become(rank, ranks, port, listener, command);
-    }
-    close(listener);
-}
-
-/* Waits for the ends of all ranks but `besides`, -1: none. */
-static void finish_but(int besides)
-{
-    for (int rank = 0; rank < world.ranks; rank++) {
-        int status;
-        if (rank == besides)
-            continue;
-        assert_int_equal(waitpid(world.pids[rank], &status, 0), world.pids[rank]);
-        world.status[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
-}
-
-static void finish(void)
-{
-    finish_but(-1);
-}
-
-/* What all ranks have printed; release it. */
-static struct erg_text output_of_all(void)
-{
-    struct erg_text all = {0};
-    erg_text_add(&all, "");
-    for (int rank = 0; rank < world.ranks; rank++) {
-        char path[32], *text;
-        struct erg_error err;
-        snprintf(path, sizeof path, "out.%d", rank);
-        assert_ok(erg_file_read(in_folder(path), 0, &text, NULL, &err), &err);
-        erg_text_add(&all, text);
-        free(text);
-    }
-    return all;
-}
-
-static int times_in(const char *text, const char *part)
-{
-    int times = 0;
-    for (const char *at = text; (at = strstr(at, part)) != NULL; at++)
-        times++;
-    return times;
-}
-
-/* One rank says `part`, once, and nobody else says that anything failed. */
-static void check_sentence(const char *part)
-{
-    struct erg_text all = output_of_all();
-    if (times_in(all.data, part) != 1 || times_in(all.data, "ergon: ") != 1)
-        fail_msg("expected one sentence with \"%s\" in:\n%s", part, all.data);
-    erg_text_release(&all);
-}
-
-static void check_status(int rank, int status)
-{
-    if (world.status[rank] == status)
-        return;
-    struct erg_text all = output_of_all();
-    fail_msg("rank %d ended with %d, expected %d:\n%s", rank, world.status[rank], status, all.data);
-}
-
-static void run_to_end(int ranks, const char *command)
-{
-    start(ranks, command);
-    finish();
-    for (int rank = 0; rank < ranks; rank++)
-        check_status(rank, 0);
-}
-
-/* ---- ranks of ergon run ---- */
-
-/* Starts four; what they print goes to `out.0`, their numbers to pid.RANK. `shell_text`: what each
- * runs, with @ for the folder. */
-static pid_t launch(const char *shell_text)
-{
-    world = (struct world){.ranks = 1};
-    shell("rm -f @/pid.*");
-    fflush(NULL);
-    pid_t launcher = fork();
-    assert_true(launcher >= 0);
-    if (launcher > 0)
-        return launcher;
-    struct erg_text script = with_folder(shell_text);
-    int out = open(in_folder("out.0"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    dup2(out, 1);
-    dup2(out, 2);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setenv("ERGON", ERGON_TEST_PROGRAM, 1);
-    execl(ERGON_TEST_PROGRAM, "ergon", "run", "-n", "4", "--plain", "--", "sh", "-c", script.data,
-          (char *)NULL);
-    _exit(127);
-}
-
-/* Of a rank; 0: it has not written it yet. */
-static pid_t pid_of(int rank)
-{
-    char path[32], *text;
-    snprintf(path, sizeof path, "pid.%d", rank);
-    if (erg_file_read(in_folder(path), 0, &text, NULL, NULL) != 0)
-        return 0;
-    pid_t pid = (pid_t)atoi(text);
-    free(text);
-    return pid;
-}
-
-/* The launcher's status as of a shell. Orphans end at this process, which waits for all. */
-static int finish_launched(pid_t launcher)
-{
-    int status, result = -1;
-    pid_t ended;
-    while ((ended = waitpid(-1, &status, 0)) > 0 || errno == EINTR)
-        if (ended == launcher)
-            result = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    assert_int_equal(errno, ECHILD);
-    return result;
-}
-
 /* ---- runs ---- */
-
-static size_t lines_of(const char *run)
-{
-    char path[64], *text;
-    size_t lines = 0;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
-    if (erg_file_read(in_folder(path), 0, &text, NULL, NULL) != 0)
-        return 0;
-    for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++)
-        lines++;
-    free(text);
-    return lines;
-}
-
-/* Waits until a run has logged so many steps. */
-static void await_steps(const char *run, size_t steps)
-{
-    while (lines_of(run) < steps) {
-        assert_int_equal(waitpid(-1, NULL, WNOHANG), 0); /* nobody has ended */
-        nap();
-    }
-}
-
-/* Waits until a run has a checkpoint. */
-static void await_checkpoint(const char *run)
-{
-    char path[64];
-    snprintf(path, sizeof path, "%s/latest", run);
-    while (access(in_folder(path), F_OK) != 0) {
-        assert_int_equal(waitpid(-1, NULL, WNOHANG), 0);
-        nap();
-    }
-}
-
-/* The log but for times, and the exported weights. */
-static void assert_same_run(const char *run, const char *whole)
-{
-    struct erg_text command = {0};
-    erg_text_printf(
-        &command,
-        "cd '%s' && cmp %s-model/model.safetensors %s-model/model.safetensors && "
-        "for f in %s %s; do sed 's/\"time_unix_s\":[^,]*,//; s/\"step_ms\":{[^}]*},//; "
-        "s/\"tokens_per_s\":[^,]*,//; s/\"tokens_per_s_gpu\":[^,]*,//' $f/metrics.jsonl "
-        ">$f.lines; done && cmp %s.lines %s.lines",
-        folder, whole, run, run, whole, whole, run);
-    if (system(command.data) != 0)
-        fail_msg("%s is not the run that nothing happened to", run);
-    erg_text_release(&command);
-}
 
 static size_t checkpoints_of(const char *run)
 {
@@ -320,7 +81,7 @@ static int make_jobs(void **state)
     for (size_t i = 0; i < sizeof text - 1; i++)
         text[i] = (char)('a' + i * i % 23);
     text[sizeof text - 1] = '\0';
-    write_text("model/config.json", config);
+    write_text("model/config.json", small_llama);
     write_text("text", text);
     write_job("t2p2", "tensor: 2\npipeline: 2", 4, data);
     write_job("d2p2", "data: 2\npipeline: 2", 2, data);

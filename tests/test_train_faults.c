@@ -3,8 +3,8 @@
  * checkpoints that are written while training goes on.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
-#include "folder.h"
 #include "rank_world.h"
+#include "train_job.h"
 #include "train_world.h"
 
 #include "device/host/host.h"
@@ -16,12 +16,6 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <time.h>
-
-static const char config[] =
-    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 16,\n"
-    " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 2,\n"
-    " \"num_key_value_heads\": 1, \"vocab_size\": 257, \"rms_norm_eps\": 1e-6,\n"
-    " \"max_position_embeddings\": 64, \"tie_word_embeddings\": true}\n";
 
 /* ---- a rank ---- */
 
@@ -396,7 +390,7 @@ static int make_data(void **state)
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
         tokens[i] = (uint16_t)(i * i % 251);
     return make_folder(state) || erg_dir_make(in_folder("model"), &err) ||
-                   erg_file_write(in_folder("model/config.json"), config, strlen(config), &err) ||
+                   erg_file_write(in_folder("model/config.json"), small_llama, strlen(small_llama), &err) ||
                    erg_file_write(in_folder("tokens"), (const char *)tokens, sizeof tokens, &err)
                ? -1
                : 0;

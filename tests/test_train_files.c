@@ -159,12 +159,6 @@ static void written_files_are_read_back(void **state)
     erg_safetensors_release(&set);
 }
 
-static void write_text(const char *name, const char *text)
-{
-    struct erg_error err;
-    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
-}
-
 /* Two files and their index, whole and with faults. */
 static void indexed_folders_are_read(void **state)
 {

@@ -13,6 +13,13 @@ static const char config_text[] =
     " \"num_key_value_heads\": 2, \"head_dim\": 8, \"vocab_size\": 257, \"rms_norm_eps\": 1e-6,\n"
     " \"max_position_embeddings\": 64, \"rope_theta\": 10000, \"tie_word_embeddings\": false}\n";
 
+/* One of the Llama kind, for tests that write jobs of their own. */
+static const char small_llama[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 16,\n"
+    " \"intermediate_size\": 24, \"num_hidden_layers\": 2, \"num_attention_heads\": 2,\n"
+    " \"num_key_value_heads\": 1, \"vocab_size\": 257, \"rms_norm_eps\": 1e-6,\n"
+    " \"max_position_embeddings\": 64, \"tie_word_embeddings\": true}\n";
+
 static const char job_text[] = "model: model\n"
                                "cluster: {nodes: 1, gpus_per_node: 1, gpu: A100-SXM4-40GB}\n"
                                "microbatch_size: 2\n"
@@ -25,12 +32,6 @@ static const char job_text[] = "model: model\n"
                                "  learning_rate: 0.01\n"
                                "  warmup: 5\n";
 
-static inline void write_text(const char *name, const char *text)
-{
-    struct erg_error err;
-    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
-}
-
 /* "ergon COMMAND" with @ for the folder. */
 static inline void check(int exit_code, const char *part, const char *command)
 {
@@ -38,6 +39,23 @@ static inline void check(int exit_code, const char *part, const char *command)
     erg_text_add(&line, " 2>&1");
     check_program(line.data, exit_code, part);
     erg_text_release(&line);
+}
+
+/* Whether two runs have the same log, but for times, and exported the same weights into
+ * NAME-model. */
+static inline void assert_same_run(const char *run, const char *whole)
+{
+    struct erg_text command = {0};
+    erg_text_printf(
+        &command,
+        "cd '%s' && cmp %s-model/model.safetensors %s-model/model.safetensors && "
+        "for f in %s %s; do sed 's/\"time_unix_s\":[^,]*,//; s/\"step_ms\":{[^}]*},//; "
+        "s/\"tokens_per_s\":[^,]*,//; s/\"tokens_per_s_gpu\":[^,]*,//' $f/metrics.jsonl "
+        ">$f.lines; done && cmp %s.lines %s.lines",
+        folder, whole, run, run, whole, whole, run);
+    if (system(command.data) != 0)
+        fail_msg("%s is not the run %s", run, whole);
+    erg_text_release(&command);
 }
 
 static inline int make_job(void **state)

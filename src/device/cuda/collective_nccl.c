@@ -3,8 +3,8 @@
 
 #include "base/memory.h"
 #include "device/cuda/cuda_internal.h"
+#include "device/cuda/nccl_library.h"
 
-#include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,47 +14,15 @@ _Static_assert(sizeof(ncclUniqueId) * ERG_NCCL_ORDERS == sizeof(struct erg_nccl_
 struct erg_nccl {
     int rank, ranks;
     ncclComm_t by_sms[ERG_COLLECTIVE_MOST_SMS + 1][ERG_NCCL_ORDERS];
-    const char *(*error_string)(ncclResult_t);
-    ncclResult_t (*unique_id)(ncclUniqueId *);
-    ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
-    ncclResult_t (*destroy)(ncclComm_t);
-    ncclResult_t (*abort)(ncclComm_t);
-    ncclResult_t (*group_start)(void);
-    ncclResult_t (*group_end)(void);
-    ncclResult_t (*all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
-                               ncclComm_t, cudaStream_t);
-    ncclResult_t (*all_gather)(const void *, void *, size_t, ncclDataType_t, ncclComm_t,
-                               cudaStream_t);
-    ncclResult_t (*reduce_scatter)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
-                                   ncclComm_t, cudaStream_t);
+    struct erg_nccl_library library;
 };
-
-static int check(const struct erg_nccl *nccl, ncclResult_t result, const char *what,
-                 struct erg_error *err)
-{
-    if (result == ncclSuccess)
-        return 0;
-    return erg_fail(err, ERG_FAILED, "%s by NCCL: %s", what, nccl->error_string(result));
-}
 
 int erg_nccl_open(struct erg_nccl **nccl, int rank, int ranks, struct erg_error *err)
 {
-    static const struct erg_cuda_entry entries[] = {
-        {"ncclGetErrorString", offsetof(struct erg_nccl, error_string)},
-        {"ncclGetUniqueId", offsetof(struct erg_nccl, unique_id)},
-        {"ncclCommInitRankConfig", offsetof(struct erg_nccl, init)},
-        {"ncclCommDestroy", offsetof(struct erg_nccl, destroy)},
-        {"ncclCommAbort", offsetof(struct erg_nccl, abort)},
-        {"ncclGroupStart", offsetof(struct erg_nccl, group_start)},
-        {"ncclGroupEnd", offsetof(struct erg_nccl, group_end)},
-        {"ncclAllReduce", offsetof(struct erg_nccl, all_reduce)},
-        {"ncclAllGather", offsetof(struct erg_nccl, all_gather)},
-        {"ncclReduceScatter", offsetof(struct erg_nccl, reduce_scatter)},
-    };
     struct erg_nccl *n = erg_xcalloc(1, sizeof *n);
     n->rank = rank;
     n->ranks = ranks;
-    if (erg_cuda_library_open("libnccl.so.2", n, entries, sizeof entries / sizeof *entries, err)) {
+    if (erg_nccl_library_open(&n->library, err)) {
         free(n);
         return -1;
     }
@@ -76,20 +44,21 @@ void erg_nccl_close(struct erg_nccl *nccl)
 {
     if (!nccl)
         return;
-    end_all(nccl, nccl->destroy);
+    end_all(nccl, nccl->library.destroy);
     free(nccl);
 }
 
 void erg_nccl_abort(struct erg_nccl *nccl)
 {
-    end_all(nccl, nccl->abort);
+    end_all(nccl, nccl->library.abort);
 }
 
 int erg_nccl_name_new(struct erg_nccl *nccl, struct erg_nccl_name *name, struct erg_error *err)
 {
     for (int order = 0; order < ERG_NCCL_ORDERS; order++) {
         ncclUniqueId id;
-        if (check(nccl, nccl->unique_id(&id), "naming a communicator", err))
+        if (erg_nccl_check(&nccl->library, nccl->library.unique_id(&id), "naming a communicator",
+                           err))
             return -1;
         memcpy(name->bytes[order], &id, sizeof id);
     }
@@ -111,8 +80,10 @@ int erg_nccl_prepare(struct erg_nccl *nccl, int sms, const struct erg_nccl_name 
         if (sms > 0) /* else as the library likes */
             config.minCTAs = config.maxCTAs = sms;
         memcpy(&id, name->bytes[order], sizeof id);
-        if (check(nccl, nccl->init(&nccl->by_sms[sms][order], nccl->ranks, id, rank, &config),
-                  "making a communicator", err))
+        if (erg_nccl_check(
+                &nccl->library,
+                nccl->library.init(&nccl->by_sms[sms][order], nccl->ranks, id, rank, &config),
+                "making a communicator", err))
             return -1;
     }
     return 0;
@@ -158,10 +129,10 @@ static ncclResult_t one_piece(const struct erg_nccl *nccl, enum erg_collective_o
     char *all = (char *)part->buffer->memory + part->offset * bytes + at;
     char *own = own_shard(nccl, part, bytes) + at;
     if (operation == ERG_ALL_REDUCE)
-        return nccl->all_reduce(all, all, part->count, type, ncclSum, comm, stream);
+        return nccl->library.all_reduce(all, all, part->count, type, ncclSum, comm, stream);
     if (operation == ERG_ALL_GATHER)
-        return nccl->all_gather(own, all, part->count, type, comm, stream);
-    return nccl->reduce_scatter(all, own, part->count, type, ncclSum, comm, stream);
+        return nccl->library.all_gather(own, all, part->count, type, comm, stream);
+    return nccl->library.reduce_scatter(all, own, part->count, type, ncclSum, comm, stream);
 }
 
 /* The parts of one order of ranks, fused. */
@@ -169,13 +140,14 @@ static int one_order(const struct erg_nccl *nccl, enum erg_collective_operation 
                      bool bf16, const struct erg_collective_shards *parts, size_t part_count,
                      int order, ncclComm_t comm, cudaStream_t stream, struct erg_error *err)
 {
-    ncclResult_t result = nccl->group_start();
+    ncclResult_t result = nccl->library.group_start();
     for (size_t i = 0; i < part_count; i++)
         for (size_t piece = 0; piece < parts[i].pieces && result == ncclSuccess; piece++)
             if (parts[i].descending == (order == ERG_NCCL_DESCENDING))
                 result = one_piece(nccl, operation, bf16, &parts[i], piece, comm, stream);
-    ncclResult_t ended = nccl->group_end();
-    return check(nccl, result == ncclSuccess ? ended : result, "a collective", err);
+    ncclResult_t ended = nccl->library.group_end();
+    return erg_nccl_check(&nccl->library, result == ncclSuccess ? ended : result, "a collective",
+                          err);
 }
 
 int erg_nccl_call(struct erg_nccl *nccl, enum erg_collective_operation operation,

@@ -7,8 +7,8 @@
 #include "base/memory.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_internal.h"
+#include "device/cuda/nccl_library.h"
 
-#include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,55 +22,18 @@ struct erg_cuda_group {
 struct erg_cuda_groups {
     struct erg_rendezvous *rendezvous;
     struct erg_cuda_group *first;
-    const char *(*error_string)(ncclResult_t);
-    ncclResult_t (*unique_id)(ncclUniqueId *);
-    ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *);
-    ncclResult_t (*destroy)(ncclComm_t);
-    ncclResult_t (*abort)(ncclComm_t);
-    ncclResult_t (*all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
-                               ncclComm_t, cudaStream_t);
-    ncclResult_t (*all_gather)(const void *, void *, size_t, ncclDataType_t, ncclComm_t,
-                               cudaStream_t);
-    ncclResult_t (*reduce_scatter)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
-                                   ncclComm_t, cudaStream_t);
-    ncclResult_t (*send)(const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
-    ncclResult_t (*receive)(void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t);
-    ncclResult_t (*start)(void);
-    ncclResult_t (*end)(void);
+    struct erg_nccl_library nccl;
 };
-
-static int check(const struct erg_cuda_groups *groups, ncclResult_t result, const char *what,
-                 struct erg_error *err)
-{
-    if (result == ncclSuccess)
-        return 0;
-    return erg_fail(err, ERG_FAILED, "%s by NCCL: %s", what, groups->error_string(result));
-}
 
 int erg_cuda_groups_open(struct erg_cuda_groups **out, struct erg_rendezvous *rendezvous,
                          struct erg_error *err)
 {
-    static const struct erg_cuda_entry entries[] = {
-        {"ncclGetErrorString", offsetof(struct erg_cuda_groups, error_string)},
-        {"ncclGetUniqueId", offsetof(struct erg_cuda_groups, unique_id)},
-        {"ncclCommInitRankConfig", offsetof(struct erg_cuda_groups, init)},
-        {"ncclCommDestroy", offsetof(struct erg_cuda_groups, destroy)},
-        {"ncclCommAbort", offsetof(struct erg_cuda_groups, abort)},
-        {"ncclAllReduce", offsetof(struct erg_cuda_groups, all_reduce)},
-        {"ncclAllGather", offsetof(struct erg_cuda_groups, all_gather)},
-        {"ncclReduceScatter", offsetof(struct erg_cuda_groups, reduce_scatter)},
-        {"ncclSend", offsetof(struct erg_cuda_groups, send)},
-        {"ncclRecv", offsetof(struct erg_cuda_groups, receive)},
-        {"ncclGroupStart", offsetof(struct erg_cuda_groups, start)},
-        {"ncclGroupEnd", offsetof(struct erg_cuda_groups, end)},
-    };
     struct erg_cuda_groups *groups = erg_xcalloc(1, sizeof *groups);
     /* Connections are made with their communicator: a first call that waits for its peer to make
      * them would let stages wait for each other. */
     setenv("NCCL_RUNTIME_CONNECT", "0", 1);
     groups->rendezvous = rendezvous;
-    if (erg_cuda_library_open("libnccl.so.2", groups, entries, sizeof entries / sizeof *entries,
-                              err)) {
+    if (erg_nccl_library_open(&groups->nccl, err)) {
         free(groups);
         return -1;
     }
@@ -86,7 +49,7 @@ void erg_cuda_groups_close(struct erg_cuda_groups *groups)
         struct erg_cuda_group *group = groups->first;
         groups->first = group->next;
         if (group->comm)
-            groups->abort(group->comm);
+            groups->nccl.abort(group->comm);
         free(group);
     }
     free(groups);
@@ -98,7 +61,9 @@ static int exchange_names(struct erg_cuda_groups *groups, bool names, ncclUnique
 {
     enum { PATIENCE_S = 600 };
     ncclUniqueId own = {{0}};
-    int result = names ? check(groups, groups->unique_id(&own), "naming a communicator", err) : 0;
+    int result = names ? erg_nccl_check(&groups->nccl, groups->nccl.unique_id(&own),
+                                        "naming a communicator", err)
+                       : 0;
     if (erg_rendezvous_agree(groups->rendezvous, result, err) != 0)
         return -1;
     return erg_rendezvous_all_gather(groups->rendezvous, &own, sizeof own, all, PATIENCE_S, err);
@@ -117,14 +82,15 @@ static int connect_pair(struct erg_cuda_groups *groups, const struct erg_cuda_gr
                      ? -1
                      : 0;
     if (result == 0) {
-        ncclResult_t status = groups->start();
+        ncclResult_t status = groups->nccl.group_start();
         if (status == ncclSuccess)
-            status = groups->send(memory, BYTES, ncclChar, !group->place, group->comm, stream);
+            status = groups->nccl.send(memory, BYTES, ncclChar, !group->place, group->comm, stream);
         if (status == ncclSuccess)
-            status = groups->receive(memory + BYTES, BYTES, ncclChar, !group->place, group->comm,
-                                     stream);
-        ncclResult_t ended = groups->end();
-        result = check(groups, status == ncclSuccess ? ended : status, "connecting two ranks", err);
+            status = groups->nccl.receive(memory + BYTES, BYTES, ncclChar, !group->place,
+                                          group->comm, stream);
+        ncclResult_t ended = groups->nccl.group_end();
+        result = erg_nccl_check(&groups->nccl, status == ncclSuccess ? ended : status,
+                                "connecting two ranks", err);
     }
     if (result == 0)
         result = erg_cuda_groups_wait(groups, stream, err);
@@ -147,8 +113,9 @@ int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **o
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         while (ranks[group->place] != rank)
             group->place++;
-        result = check(
-            groups, groups->init(&group->comm, (int)count, names[ranks[0]], group->place, &config),
+        result = erg_nccl_check(
+            &groups->nccl,
+            groups->nccl.init(&group->comm, (int)count, names[ranks[0]], group->place, &config),
             "making a communicator", err);
         group->next = groups->first;
         groups->first = *out = group;
@@ -170,7 +137,7 @@ void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_cuda_group *
     /* After a failure others may be waited for that do not come any more. */
     bool failed = erg_rendezvous_check(groups->rendezvous, NULL) != 0;
     if (group->comm)
-        (failed ? groups->abort : groups->destroy)(group->comm);
+        (failed ? groups->nccl.abort : groups->nccl.destroy)(group->comm);
     free(group);
 }
 
@@ -181,27 +148,30 @@ int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_cuda_grou
     ncclDataType_t type = e->floats ? ncclFloat32 : ncclBfloat16;
     switch (e->kind) {
     case ERG_EXCHANGE_ALL_REDUCE:
-        return check(
-            groups,
-            groups->all_reduce(e->from, e->to, e->count, type, ncclSum, group->comm, stream),
+        return erg_nccl_check(
+            &groups->nccl,
+            groups->nccl.all_reduce(e->from, e->to, e->count, type, ncclSum, group->comm, stream),
             "a sum over ranks", err);
     case ERG_EXCHANGE_REDUCE_SCATTER:
-        return check(
-            groups,
-            groups->reduce_scatter(e->from, e->to, e->count, type, ncclSum, group->comm, stream),
-            "a sum over ranks", err);
+        return erg_nccl_check(&groups->nccl,
+                              groups->nccl.reduce_scatter(e->from, e->to, e->count, type, ncclSum,
+                                                          group->comm, stream),
+                              "a sum over ranks", err);
     case ERG_EXCHANGE_ALL_GATHER:
-        return check(groups,
-                     groups->all_gather(e->from, e->to, e->count, type, group->comm, stream),
-                     "gathering from ranks", err);
+        return erg_nccl_check(
+            &groups->nccl,
+            groups->nccl.all_gather(e->from, e->to, e->count, type, group->comm, stream),
+            "gathering from ranks", err);
     case ERG_EXCHANGE_SEND:
-        return check(groups,
-                     groups->send(e->from, e->count, type, !group->place, group->comm, stream),
-                     "sending to a rank", err);
+        return erg_nccl_check(
+            &groups->nccl,
+            groups->nccl.send(e->from, e->count, type, !group->place, group->comm, stream),
+            "sending to a rank", err);
     default:
-        return check(groups,
-                     groups->receive(e->to, e->count, type, !group->place, group->comm, stream),
-                     "receiving from a rank", err);
+        return erg_nccl_check(
+            &groups->nccl,
+            groups->nccl.receive(e->to, e->count, type, !group->place, group->comm, stream),
+            "receiving from a rank", err);
     }
 }
 
@@ -209,7 +179,7 @@ static void abort_all(struct erg_cuda_groups *groups)
 {
     for (struct erg_cuda_group *group = groups->first; group; group = group->next) {
         if (group->comm)
-            groups->abort(group->comm);
+            groups->nccl.abort(group->comm);
         group->comm = NULL;
     }
 }

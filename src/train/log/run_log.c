@@ -95,11 +95,11 @@ static int check_no_run(const char *folder, struct erg_error *err)
 /* The folder is this process's while its file is open. */
 static int lock_run(struct erg_run_log *log, const char *path, struct erg_error *err)
 {
-    log->lock = open(path, O_RDONLY | O_CLOEXEC);
-    if (log->lock >= 0 && flock(log->lock, LOCK_EX | LOCK_NB) == 0)
-        return 0;
-    if (log->lock >= 0 && errno != EWOULDBLOCK)
-        return 0; /* a file system without locks */
+    log->lock = open(path, O_RDWR | O_CLOEXEC); /* some file systems lock what may be written alone */
+    if (log->lock < 0)
+        return erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(errno));
+    if (flock(log->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return 0; /* a file system without locks does not stop a run */
     return erg_fail(err, ERG_FAILED,
                     "'%s' is of a run that is still going on; expected another folder, or that it "
                     "has ended",
