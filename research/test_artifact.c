@@ -91,12 +91,6 @@ static void test_any_policy_on_any_cluster(void **state)
     }
 }
 
-static void write_text(const char *name, const char *text)
-{
-    struct erg_error err;
-    assert_ok(erg_file_write(in_folder(name), text, strlen(text), &err), &err);
-}
-
 static double speed(const struct erg_speeds *speeds, int workload, int nodes, int gpus)
 {
     int shape = erg_speeds_shape(speeds, 0, nodes, gpus);

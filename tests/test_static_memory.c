@@ -25,16 +25,14 @@ static size_t larger(size_t a, size_t b)
 static struct erg_stage_room follow(const struct erg_schedule *schedule,
                                     const struct erg_layout *layout, long layers, long stage)
 {
-    const size_t stages = schedule->pipeline.stages, chunks = schedule->pipeline.chunks;
+    const size_t chunks = schedule->pipeline.chunks;
     const size_t count = schedule->per_stage;
     const struct erg_instruction *items = schedule->instructions + (size_t)stage * count;
     struct erg_stage_room room = {0}, now = {0};
     size_t open = 0;
     for (size_t i = 0; i < count; i++) {
         const struct erg_instruction *pass = &items[i];
-        const long own = stages == 1
-                             ? layers
-                             : erg_layout_chunk_layers(layout, layers, stage, (long)pass->chunk);
+        const long own = erg_layout_chunk_layers(layout, layers, stage, (long)pass->chunk);
         if (pass->direction == ERG_FORWARD) {
             const bool received = pass->stage + pass->chunk > 0;
             size_t next = i + 1;
@@ -62,8 +60,7 @@ static struct erg_stage_room follow(const struct erg_schedule *schedule,
 static void check_rooms(const struct erg_layout *layout, long layers)
 {
     struct erg_pipeline pipeline = {.stages = (size_t)layout->pipeline,
-                                    .chunks =
-                                        layout->pipeline == 1 ? 1 : (size_t)layout->virtual_stages,
+                                    .chunks = (size_t)layout->virtual_stages,
                                     .microbatches = (size_t)layout->microbatches};
     struct erg_schedule schedule;
     struct erg_error err;
@@ -518,13 +515,13 @@ static void what_the_engine_cannot_is_refused(void **state)
     (void)state;
     write_example();
     check_asked("memory @/job.yaml -r norms 2>&1", 3,
-                "stage 0 recomputes 'norms', and ergon's training keeps all activations yet; "
+                "stage 0 recomputes 'norms', and ergon's training keeps all activations; "
                 "expected recompute none");
     check_asked("memory @/job.yaml -a 0.5 2>&1", 3,
                 "stage 0 offloads 0.5 of its activations, and ergon's training offloads nothing");
-    check_asked("memory @/job.yaml -S gpu 2>&1", 1, "ergon's training offloads nothing yet");
+    check_asked("memory @/job.yaml -S gpu 2>&1", 1, "ergon's training offloads nothing");
     check_asked("plan @/job.yaml -r full 2>&1", 1,
-                "the engine ergon keeps all activations yet, and recomputation was asked for");
+                "the engine ergon keeps all activations, and recomputation was asked for");
     /* What other engines do is known of their accountings. */
     check_asked("memory @/job.yaml -r norms -a 0.5 --accounting arena", 0, "recompute norms");
     check_asked("memory @/job.yaml -e megatron-h800 -r norms", 0, "recompute norms");

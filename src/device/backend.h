@@ -241,6 +241,18 @@ struct erg_backend {
     bool shares_memory; /* with the other ranks of its machine */
 };
 
+/* What is queued on `stream` from now on waits for what was queued on `other`; by an event of the
+ * caller's. */
+static inline int erg_backend_follow(struct erg_backend *backend, struct erg_event *event,
+                                     struct erg_stream *stream, struct erg_stream *other,
+                                     struct erg_error *err)
+{
+    return backend->table->event_record(backend, event, other, err) ||
+                   backend->table->event_wait(backend, event, stream, err)
+               ? -1
+               : 0;
+}
+
 enum erg_backend_kind {
     ERG_BACKEND_ANY, /* a GPU where this machine has one, else the host */
     ERG_BACKEND_GPU, /* the one of this process's rank */

@@ -435,30 +435,6 @@ int erg_meet_listen(struct erg_link *links, const struct erg_launch_environment 
 
 /* ---- every other rank ---- */
 
-/* A connected socket, or -1 with errno. */
-static int connect_to(const struct addrinfo *address, int64_t deadline_ns)
-{
-    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -1;
-    int code = connect(fd, address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
-    if (code == EINPROGRESS) {
-        struct pollfd wait = {.fd = fd, .events = POLLOUT};
-        socklen_t size = sizeof code;
-        while (!wait.revents && wait_for(&wait, 1, deadline_ns) && !erg_interrupted())
-            ;
-        if (!wait.revents)
-            code = ETIMEDOUT;
-        else
-            getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size);
-    }
-    if (code == 0)
-        return fd;
-    close(fd);
-    errno = code;
-    return -1;
-}
-
 /* Whether the other side proves that it is rank 0 of this job; then it gets our proof. */
 static bool answer_challenge(struct erg_link *link, const struct erg_launch_environment *env,
                              const struct erg_frame *hello, struct nonces *nonces,
@@ -547,7 +523,7 @@ int erg_meet_connect(struct erg_link *link, const struct erg_launch_environment 
             return -1;
         for (struct addrinfo *address = list; address; address = address->ai_next) {
             int64_t patience_ns = least(deadline_ns, erg_now_ns() + 3000000000);
-            int fd = connect_to(address, patience_ns);
+            int fd = erg_link_connect(address->ai_addr, address->ai_addrlen, patience_ns);
             if (fd < 0) {
                 code = errno;
                 continue;

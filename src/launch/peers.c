@@ -312,7 +312,7 @@ int erg_peers_wait(struct erg_peers *peers, struct erg_error *err)
         if (erg_rendezvous_check(peers->rendezvous, err) != 0)
             return -1;
         if (lost >= 0)
-            nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
+            erg_sleep_ns(MOMENT_NS);
     } while (lost >= 0 && --moments > 0);
     if (lost >= 0)
         return erg_fail(err, ERG_FAILED, "rank %d has lost its connection to rank %d", peers->rank,

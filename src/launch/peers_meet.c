@@ -9,7 +9,6 @@
 #include "launch/rendezvous_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -119,11 +118,9 @@ static int call_rank(struct gathering *gathering, int rank, struct erg_error *er
     struct sockaddr_storage *to = &gathering->addresses[rank];
     struct hello hello = {.rank = (uint32_t)gathering->peers->rank};
     memcpy(hello.token, gathering->token, TOKEN_BYTES);
-    int fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = erg_link_connect((struct sockaddr *)to, size_of(to), gathering->deadline_ns);
     /* A new connection's buffer takes a hello at once. */
-    if (fd < 0 || connect(fd, (struct sockaddr *)to, size_of(to)) != 0 ||
-        send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello ||
-        fcntl(fd, F_SETFL, O_NONBLOCK) != 0) {
+    if (fd < 0 || send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) {
         erg_fail(err, ERG_FAILED, "rank %d cannot connect to rank %d: %s", gathering->peers->rank,
                  rank, strerror(errno));
         if (fd >= 0)
@@ -146,6 +143,10 @@ static void accept_some(struct gathering *gathering)
 {
     for (;;) {
         int fd = accept4(gathering->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
+            continue;
+        if (fd < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
+            erg_sleep_ns(50000000); /* no descriptor is left for now */
         if (fd < 0)
             return;
         if (gathering->count >= (size_t)gathering->expected + SPARE_STRANGERS)

@@ -250,9 +250,6 @@ struct agreement {
 
 int erg_rendezvous_agree(struct erg_rendezvous *r, int result, struct erg_error *err)
 {
-    enum {
-        PATIENCE_S = 3600
-    }; /* another rank may have much to do; a dead one is noticed at once */
     if (!r || r->world == 1)
         return result;
     struct agreement own;
@@ -263,9 +260,10 @@ int erg_rendezvous_agree(struct erg_rendezvous *r, int result, struct erg_error 
         memcpy(own.err.message, err->message, strlen(err->message));
     }
     struct agreement *all = erg_xcalloc((size_t)r->world, sizeof *all);
-    int agreed = erg_rendezvous_all_gather(r, &own, sizeof own, all, PATIENCE_S, err);
+    int agreed =
+        erg_rendezvous_all_gather(r, &own, sizeof own, all, ERG_RENDEZVOUS_PATIENCE_S, err);
     for (int i = 0; i < r->world && agreed == 0; i++)
-        if (agreed == 0 && all[i].result != 0) {
+        if (all[i].result != 0) {
             *err = all[i].err;
             if (r->rank != 0)
                 err->message[0] = 0; /* one rank says it for all */

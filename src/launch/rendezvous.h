@@ -21,6 +21,9 @@
 
 enum {
     ERG_RENDEZVOUS_SILENCE_S = 6,
+    /* For calls that come when a rank is done with something: it may have much to do, and a dead
+     * one is noticed anyhow. */
+    ERG_RENDEZVOUS_PATIENCE_S = 3600,
     ERG_RENDEZVOUS_MOST_BYTES = 16 << 20, /* of one rank in one call */
 };
 

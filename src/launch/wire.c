@@ -2,6 +2,7 @@
 #include "launch/wire_internal.h"
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -121,4 +122,27 @@ void erg_link_finish(struct erg_link *link)
             return;
         link->taken = link->in.count;
     }
+}
+
+int erg_link_connect(const struct sockaddr *address, socklen_t size, int64_t deadline_ns)
+{
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    int code = connect(fd, address, size) == 0 ? 0 : errno;
+    if (code == EINPROGRESS) {
+        struct pollfd wait = {.fd = fd, .events = POLLOUT};
+        socklen_t code_size = sizeof code;
+        while (!wait.revents && erg_now_ns() < deadline_ns && !erg_interrupted())
+            poll(&wait, 1, 100);
+        if (!wait.revents)
+            code = ETIMEDOUT;
+        else
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_size);
+    }
+    if (code == 0)
+        return fd;
+    close(fd);
+    errno = code;
+    return -1;
 }

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 enum erg_frame_type {
     ERG_FRAME_HELLO = 1, /* a rank comes: rank, count = its world, payload = its nonce */
@@ -62,6 +63,10 @@ bool erg_link_fill(struct erg_link *link);
 /* 1 and the next frame (payload valid until the next fill), 0 when none is complete, -1 when the
  * other side does not speak this protocol. */
 int erg_link_next(struct erg_link *link, struct erg_frame *frame, const char **payload);
+
+/* A socket that is connected to an address and does not block, or -1 with errno; gives up at the
+ * deadline, or when the program is interrupted. */
+int erg_link_connect(const struct sockaddr *address, socklen_t size, int64_t deadline_ns);
 
 /* Sends the rest for at most a second and waits for the other side to see it. */
 void erg_link_finish(struct erg_link *link);

@@ -11,7 +11,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct erg_cuda_group {
     ncclComm_t comm;
@@ -59,14 +58,14 @@ void erg_cuda_groups_close(struct erg_cuda_groups *groups)
 static int exchange_names(struct erg_cuda_groups *groups, bool names, ncclUniqueId *all,
                           struct erg_error *err)
 {
-    enum { PATIENCE_S = 600 };
     ncclUniqueId own = {{0}};
     int result = names ? erg_nccl_check(&groups->nccl, groups->nccl.unique_id(&own),
                                         "naming a communicator", err)
                        : 0;
     if (erg_rendezvous_agree(groups->rendezvous, result, err) != 0)
         return -1;
-    return erg_rendezvous_all_gather(groups->rendezvous, &own, sizeof own, all, PATIENCE_S, err);
+    return erg_rendezvous_all_gather(groups->rendezvous, &own, sizeof own, all,
+                                     ERG_RENDEZVOUS_PATIENCE_S, err);
 }
 
 /* Messages between two ranks connect when the first one is sent: both send one now. */
@@ -187,12 +186,11 @@ static void abort_all(struct erg_cuda_groups *groups)
 int erg_cuda_groups_wait(struct erg_cuda_groups *groups, struct CUstream_st *stream,
                          struct erg_error *err)
 {
-    enum { CHECK_NS = 50000000 };
-    const struct timespec pause = {.tv_nsec = 20000};
+    enum { CHECK_NS = 50000000, PAUSE_NS = 20000 };
     int64_t next_ns = erg_now_ns() + CHECK_NS;
     cudaError_t status;
     while ((status = cudaStreamQuery(stream)) == cudaErrorNotReady) {
-        nanosleep(&pause, NULL);
+        erg_sleep_ns(PAUSE_NS);
         if (erg_now_ns() < next_ns)
             continue;
         if (erg_rendezvous_check(groups->rendezvous, err) != 0) {

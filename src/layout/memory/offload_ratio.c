@@ -215,7 +215,7 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
     *solution = (struct erg_memory_solution){0};
     if (request->accounting == ERG_MEMORY_STATIC)
         return erg_fail(err, ERG_FAILED,
-                        "how much to offload was asked, and ergon's training offloads nothing yet; "
+                        "how much to offload was asked, and ergon's training offloads nothing; "
                         "expected another accounting than static");
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);

@@ -281,17 +281,15 @@ static void follow(struct erg_stage_room *room, const struct erg_pass_order *ord
 
 struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long layers, long stage)
 {
-    const bool one = layout->pipeline == 1; /* its chunks are neighbours, and run as one */
-    const struct erg_pass_order order =
-        erg_pass_order_of((size_t)layout->pipeline, one ? 1 : (size_t)layout->virtual_stages,
-                          (size_t)layout->microbatches);
+    const struct erg_pass_order order = erg_pass_order_of(
+        (size_t)layout->pipeline, (size_t)layout->virtual_stages, (size_t)layout->microbatches);
     const size_t all = erg_pass_order_count(&order);
     const size_t warmup = erg_pass_order_warmup(&order, (size_t)stage);
     const size_t passes = warmup < all ? warmup + 1 : all;
     const bool receives = stage > 0 || order.chunks > 1;
     struct erg_stage_room room = {
         .passes = passes,
-        .layers = passes * (one ? (size_t)layers - 1 : further_layers(layout, layers, stage, 0)),
+        .layers = passes * further_layers(layout, layers, stage, 0),
         /* The next one is received while as many as can be are in flight. */
         .inputs = passes + (receives && passes < all),
         .heads = order.chunks > 1 && warmup == all ? order.microbatches : 1,
@@ -307,7 +305,7 @@ void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memo
     const struct erg_layout *layout = request->layout;
     const long layers = request->model->layers;
     const bool head = stage == layout->pipeline - 1;
-    const bool ring = layout->pipeline > 1 && layout->virtual_stages > 1;
+    const bool ring = layout->virtual_stages > 1;
     *shape = (struct erg_static_shape){
         .model = request->model,
         .tensor = layout->tensor,

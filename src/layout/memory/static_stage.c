@@ -36,12 +36,12 @@ int erg_memory_check(const struct erg_memory_request *request, struct erg_error 
         if (recompute != ERG_RECOMPUTE_NONE)
             return erg_fail(err, ERG_INFEASIBLE,
                             "stage %ld recomputes '%s', and ergon's training keeps all "
-                            "activations yet; expected recompute none",
+                            "activations; expected recompute none",
                             stage, erg_recompute_name(recompute));
         if (erg_layout_offload(layout, stage) > 0)
             return erg_fail(err, ERG_INFEASIBLE,
                             "stage %ld offloads %.10g of its activations, and ergon's training "
-                            "offloads nothing yet; expected offload 0",
+                            "offloads nothing; expected offload 0",
                             stage, erg_layout_offload(layout, stage));
     }
     return 0;

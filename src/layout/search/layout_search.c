@@ -520,7 +520,7 @@ static int check_accountings(const struct erg_layout_search *search, struct erg_
                             search->kinds[k].engine->name, search->kinds[k].name);
     if (own && search->recomputes != 1u << ERG_RECOMPUTE_NONE)
         return erg_fail(err, ERG_FAILED,
-                        "the engine %s keeps all activations yet, and recomputation was asked for; "
+                        "the engine %s keeps all activations, and recomputation was asked for; "
                         "expected none",
                         search->kinds[0].engine->name);
     return 0;

@@ -125,22 +125,22 @@ static json_t *pieces_document(const struct piece_source *source)
 static int gather_pieces(json_t *pieces, const struct erg_checkpoint_state *state,
                          struct erg_error *err)
 {
-    enum { PATIENCE_S = 600 };
     struct erg_rendezvous *rendezvous = state->rendezvous;
     if (!rendezvous)
         return 0;
     size_t world = (size_t)erg_rendezvous_world(rendezvous), most = 0;
     char *own = json_dumps(pieces, JSON_COMPACT);
     size_t length = strlen(own), *lengths = erg_xcalloc(world, sizeof *lengths);
-    int result =
-        erg_rendezvous_all_gather(rendezvous, &length, sizeof length, lengths, PATIENCE_S, err);
+    int result = erg_rendezvous_all_gather(rendezvous, &length, sizeof length, lengths,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
     for (size_t i = 0; i < world; i++)
         most = lengths[i] > most ? lengths[i] : most;
     most = result == 0 ? most : length; /* after a failure nothing is known of the others */
     char *mine = erg_xcalloc(most + 1, 1), *all = erg_xcalloc(world, most + 1);
     memcpy(mine, own, length);
     if (result == 0)
-        result = erg_rendezvous_all_gather(rendezvous, mine, most + 1, all, PATIENCE_S, err);
+        result = erg_rendezvous_all_gather(rendezvous, mine, most + 1, all,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
     for (size_t i = 1; i < world && result == 0 && state->rank == 0; i++) {
         json_t *others;
         result = erg_json_parse(&others, "pieces of another rank", all + i * (most + 1), lengths[i],
@@ -320,12 +320,12 @@ int erg_checkpoint_write_folder(const char *folder, const struct erg_job *job,
 int erg_checkpoint_temporary(char **name, const char *prefix,
                              const struct erg_checkpoint_state *state, struct erg_error *err)
 {
-    enum { PATIENCE_S = 600 };
     long number = (long)getpid();
     struct erg_text text = {0};
-    int result = state->rendezvous ? erg_rendezvous_broadcast(state->rendezvous, 0, &number,
-                                                              sizeof number, PATIENCE_S, err)
-                                   : 0;
+    int result = state->rendezvous
+                     ? erg_rendezvous_broadcast(state->rendezvous, 0, &number, sizeof number,
+                                                ERG_RENDEZVOUS_PATIENCE_S, err)
+                     : 0;
     erg_text_printf(&text, "%s.tmp-%ld", prefix, number);
     *name = text.data;
     return result;

@@ -158,15 +158,11 @@ float *erg_optimizer_state(struct erg_optimizer *optimizer)
 
 /* ---- streams ---- */
 
-/* What is queued on `stream` from now on waits for what was queued on `other`. */
-static int follow(struct erg_optimizer *optimizer, struct erg_stream *stream,
-                  struct erg_stream *other, struct erg_error *err)
+/* Sums and gathers wait for what was queued on the stream of the passes. */
+static int follow_passes(struct erg_optimizer *optimizer, struct erg_error *err)
 {
-    struct erg_backend *backend = optimizer->options.backend;
-    return backend->table->event_record(backend, optimizer->reached, other, err) ||
-                   backend->table->event_wait(backend, optimizer->reached, stream, err)
-               ? -1
-               : 0;
+    return erg_backend_follow(optimizer->options.backend, optimizer->reached, optimizer->stream,
+                              optimizer->options.stream, err);
 }
 
 /* A piece of a step on the timeline. */
@@ -258,7 +254,7 @@ static int sum_bucket(void *context, size_t index, struct erg_error *err)
     struct erg_optimizer *optimizer = context;
     const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[index];
     float *gradients = erg_stage_gradients(optimizer->options.stage);
-    return follow(optimizer, optimizer->stream, optimizer->options.stream, err) ||
+    return follow_passes(optimizer, err) ||
                    begin_span(optimizer, ERG_LANE_WEIGHTS, ERG_SPAN_SUM, err) ||
                    sum_over_tensor(optimizer, bucket, err) ||
                    sum(optimizer, optimizer->options.groups->zero, ERG_EXCHANGE_REDUCE_SCATTER,
@@ -276,7 +272,7 @@ struct erg_stage_listener erg_optimizer_adds(struct erg_optimizer *optimizer)
 int erg_optimizer_squares(struct erg_optimizer *optimizer, double *squares, struct erg_error *err)
 {
     struct erg_backend *backend = optimizer->options.backend;
-    if (follow(optimizer, optimizer->stream, optimizer->options.stream, err) ||
+    if (follow_passes(optimizer, err) ||
         backend->table->fill(backend, &optimizer->scalars->squares, 0, sizeof(double),
                              optimizer->stream, err))
         return -1;
@@ -313,7 +309,7 @@ static int gather(struct erg_optimizer *optimizer, struct erg_error *err)
     struct erg_group *zero = optimizer->options.groups->zero;
     if (!zero)
         return 0;
-    if (follow(optimizer, optimizer->stream, optimizer->options.stream, err) ||
+    if (follow_passes(optimizer, err) ||
         begin_span(optimizer, ERG_LANE_WEIGHTS, ERG_SPAN_GATHER, err))
         return -1;
     for (size_t i = optimizer->weights->buckets.count; i > 0; i--) {

@@ -14,8 +14,7 @@ int erg_pass_list_init(struct erg_pass_list *list, const struct erg_layout *layo
 {
     struct erg_pipeline pipeline = {.stages = (size_t)layout->pipeline,
                                     .microbatches = (size_t)layout->microbatches,
-                                    .chunks =
-                                        layout->pipeline > 1 ? (size_t)layout->virtual_stages : 1};
+                                    .chunks = (size_t)layout->virtual_stages};
     *list = (struct erg_pass_list){0};
     if (erg_schedule_init(&list->schedule, &pipeline, err) != 0)
         return -1;
@@ -178,16 +177,6 @@ void erg_passes_close(struct erg_passes *passes)
 
 /* ---- messages ---- */
 
-/* A channel's stream waits for what the passes have queued so far. */
-static int follow(struct erg_passes *passes, struct erg_stream *stream, struct erg_error *err)
-{
-    struct erg_backend *backend = passes->options.backend;
-    return backend->table->event_record(backend, passes->reached, passes->options.stream, err) ||
-                   backend->table->event_wait(backend, passes->reached, stream, err)
-               ? -1
-               : 0;
-}
-
 static int exchange(struct erg_passes *passes, struct channel_end *end, enum erg_exchange_kind kind,
                     void *memory, struct erg_error *err)
 {
@@ -197,7 +186,7 @@ static int exchange(struct erg_passes *passes, struct channel_end *end, enum erg
     const struct erg_timeline_span span = {
         .lane = end->lane, .kind = ERG_SPAN_MESSAGE, .chunk = -1, .microbatch = -1};
     size_t turn = kind == ERG_EXCHANGE_SEND ? end->turn : 0;
-    return follow(passes, end->stream, err) ||
+    return erg_backend_follow(backend, passes->reached, end->stream, passes->options.stream, err) ||
                    erg_timeline_begin(timeline, &span, end->stream, err) ||
                    backend->table->exchange(backend, end->group, &message, end->stream, err) ||
                    erg_timeline_end(timeline, end->lane, end->stream, err) ||

@@ -29,10 +29,19 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
                         "ergon train\" starts them",
                         job->path, erg_layout_gpus(layout), layout->tensor, layout->context,
                         layout->pipeline, layout->data, options->world, erg_layout_gpus(layout));
-    if (layout->recompute != ERG_RECOMPUTE_NONE || layout->stage_recompute)
+    const struct erg_memory_request memory = {
+        .model = job->model, .layout = layout, .accounting = ERG_MEMORY_STATIC};
+    if (erg_memory_check(&memory, err) != 0)
+        return erg_fail_context(err, "%s: key '%s'", job->path,
+                                layout->recompute || layout->stage_recompute ? "recompute"
+                                                                             : "offload");
+    if (job->training->sequence_parallel && job->model->learned_positions &&
+        layout->microbatch % layout->tensor != 0 && layout->tensor % layout->microbatch != 0)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "%s: key 'recompute': training keeps all activations yet; expected none",
-                        job->path);
+                        "%s: key 'train.sequence_parallel': %ld sequences of a microbatch and %ld "
+                        "tensor ranks; expected that one divides the other where positions are "
+                        "learned",
+                        job->path, layout->microbatch, layout->tensor);
     return erg_stage_check(job->model, err);
 }
 
@@ -101,7 +110,7 @@ static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
                : 0;
 }
 
-/* Masters as the run begins with them, and the weights in use rounded from them. */
+/* Masters as the run begins with them. */
 static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_weights *weights = trainer->weights;
@@ -203,9 +212,9 @@ static int open_data(struct erg_trainer *trainer, struct erg_error *err)
 static void describe(const void *context, int rank, size_t instruction, char *text, size_t capacity)
 {
     const struct erg_trainer *trainer = context;
-    const struct erg_layout *layout = &trainer->job->layout;
-    long stage = rank / (layout->tensor * layout->context * layout->data);
-    erg_pass_list_describe(&trainer->list, (size_t)stage, instruction, text, capacity);
+    struct erg_ranks ranks;
+    erg_ranks_place(&ranks, &trainer->job->layout, rank);
+    erg_pass_list_describe(&trainer->list, (size_t)ranks.stage, instruction, text, capacity);
 }
 
 static int open_watchdog(struct erg_trainer *trainer, struct erg_error *err)
@@ -225,16 +234,8 @@ static int open_watchdog(struct erg_trainer *trainer, struct erg_error *err)
 /* What each rank does by itself. */
 static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
 {
-    const struct erg_layout *layout = &trainer->job->layout;
     struct erg_backend *backend = trainer->options.backend;
     struct erg_stage_options options = erg_trainer_share(trainer);
-    if (options.sequence_parallel && trainer->job->model->learned_positions &&
-        layout->microbatch % layout->tensor != 0 && layout->tensor % layout->microbatch != 0)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "%s: key 'train.sequence_parallel': %ld sequences of a microbatch and %ld "
-                        "tensor ranks; expected that one divides the other where positions are "
-                        "learned",
-                        trainer->job->path, layout->microbatch, layout->tensor);
     erg_timeline_init(&trainer->timeline, backend);
     return backend->table->stream_new(backend, &trainer->stream, err) ||
                    open_watchdog(trainer, err) || place(trainer, &options, err) ||

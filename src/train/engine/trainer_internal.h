@@ -94,6 +94,28 @@ int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, u
 /* Waits for passes and messages; the loss is then in host_scalars. */
 int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err);
 
+/* What a rank knows of a step, or of a batch that is validated; together the ranks know all of it.
+ */
+struct erg_rank_report {
+    double loss, squares;
+    uint64_t targets; /* 0 on a rank that reads none */
+    int signal;
+    bool unreadable; /* the next step's data */
+    bool writes;     /* its share of a checkpoint is still being written */
+};
+
+/* World call: a rank's report becomes that of all. */
+int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
+                            struct erg_error *err);
+
+/* What this rank adds to the loss, once it has been read: every tensor rank of the last stage has
+ * the whole of its tokens, and one counts. */
+static inline double erg_trainer_own_loss(const struct erg_trainer *trainer)
+{
+    bool counts = trainer->request.head && trainer->ranks.tensor == 0;
+    return counts ? (double)trainer->host_scalars.loss : 0;
+}
+
 /* Of all ranks. */
 static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer)
 {

@@ -179,7 +179,6 @@ struct not_finite {
 
 int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *err)
 {
-    enum { PATIENCE_S = 3600 };
     struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
     size_t world = (size_t)trainer->ranks.world;
     struct not_finite own = {0}, *all = erg_xcalloc(world, sizeof *all);
@@ -192,7 +191,8 @@ int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *e
                      : 0;
     all[0] = own;
     if (rendezvous && result == 0)
-        result = erg_rendezvous_all_gather(rendezvous, &own, sizeof own, all, PATIENCE_S, err);
+        result = erg_rendezvous_all_gather(rendezvous, &own, sizeof own, all,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
     for (size_t i = world; i-- > 0;)
         name = *all[i].gradients ? all[i].gradients : name;
     for (size_t i = world; i-- > 0;)

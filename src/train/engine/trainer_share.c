@@ -9,12 +9,8 @@ static void request_weights(struct erg_trainer *trainer)
     const struct erg_layout *layout = &trainer->job->layout;
     const struct erg_ranks *ranks = &trainer->ranks;
     long all = trainer->job->model->layers;
-    size_t chunks = trainer->list.schedule.pipeline.chunks, at = 0;
+    size_t chunks = (size_t)layout->virtual_stages, at = 0;
     trainer->chunks = erg_xcalloc(chunks, sizeof *trainer->chunks);
-    if (layout->pipeline == 1) { /* chunks that follow each other are one */
-        trainer->chunks[0] = (struct erg_layer_range){0, all};
-        at = 1;
-    }
     long first = 0;
     for (long chunk = 0; at < chunks; chunk++)
         for (long stage = 0; stage < layout->pipeline; stage++) {

@@ -99,16 +99,7 @@ static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_e
                : 0;
 }
 
-/* What a rank knows of a step; together the ranks know all of it. */
-struct rank_report {
-    double loss, squares;
-    uint64_t targets;
-    int signal;
-    bool unreadable; /* the next step's data */
-    bool writes;     /* its share of a checkpoint is still being written */
-};
-
-static void add_report(struct rank_report *all, const struct rank_report *one)
+static void add_report(struct erg_rank_report *all, const struct erg_rank_report *one)
 {
     all->loss += one->loss;
     all->squares += one->squares;
@@ -120,17 +111,16 @@ static void add_report(struct rank_report *all, const struct rank_report *one)
     all->writes = all->writes || one->writes;
 }
 
-static int sum_reports(struct erg_trainer *trainer, struct rank_report *report,
-                       struct erg_error *err)
+int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
+                            struct erg_error *err)
 {
-    enum { PATIENCE_S = 3600 }; /* stages may wait for each other; a dead one is noticed at once */
     struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
     if (!rendezvous)
         return 0;
-    struct rank_report *all = erg_xcalloc((size_t)trainer->ranks.world, sizeof *all);
-    int result =
-        erg_rendezvous_all_gather(rendezvous, report, sizeof *report, all, PATIENCE_S, err);
-    *report = (struct rank_report){0};
+    struct erg_rank_report *all = erg_xcalloc((size_t)trainer->ranks.world, sizeof *all);
+    int result = erg_rendezvous_all_gather(rendezvous, report, sizeof *report, all,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
+    *report = (struct erg_rank_report){0};
     for (int i = 0; i < trainer->ranks.world && result == 0; i++)
         add_report(report, &all[i]);
     free(all);
@@ -158,21 +148,19 @@ static struct erg_ops_update update_of(const struct erg_trainer *trainer,
 
 /* World call: the step's loss and gradients, and whether it goes on as `report` says. */
 static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *batch,
-                     struct rank_report *report, struct erg_error *err)
+                     struct erg_rank_report *report, struct erg_error *err)
 {
     if (load_batch(trainer, batch, err) || run_passes(trainer, &report->squares, err))
         return -1;
-    /* Every tensor rank of the last stage has the whole loss of its tokens. */
-    if (trainer->request.head && trainer->ranks.tensor == 0)
-        report->loss = (double)trainer->host_scalars.loss;
+    report->loss = erg_trainer_own_loss(trainer);
     report->targets = batch->counted;
     report->unreadable = trainer->read_result != 0;
     report->writes = trainer->writer && !erg_checkpoint_written(trainer->writer);
-    return sum_reports(trainer, report, err);
+    return erg_trainer_sum_reports(trainer, report, err);
 }
 
 /* World call: updates the weights unless the gradients say nothing. */
-static int update(struct erg_trainer *trainer, const struct rank_report *report,
+static int update(struct erg_trainer *trainer, const struct erg_rank_report *report,
                   struct erg_train_step *step, struct erg_error *err)
 {
     bool finite = isfinite(report->squares);
@@ -195,11 +183,10 @@ static int update(struct erg_trainer *trainer, const struct rank_report *report,
 
 int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err)
 {
-    enum { PATIENCE_S = 600 };
     struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
     trainer->in_step = true; /* what fails here fails on one rank */
     if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err) ||
-        (rendezvous && erg_rendezvous_barrier(rendezvous, PATIENCE_S, err)) ||
+        (rendezvous && erg_rendezvous_barrier(rendezvous, ERG_RENDEZVOUS_PATIENCE_S, err)) ||
         erg_timeline_start(&trainer->timeline, trainer->stream, err))
         return -1;
     trainer->in_step = false;
@@ -227,7 +214,7 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
                      struct erg_error *err)
 {
     uint64_t tokens = erg_trainer_step_tokens(trainer);
-    struct rank_report report = {.signal = signal};
+    struct erg_rank_report report = {.signal = signal};
     struct erg_train_batch *batch;
     *step = (struct erg_train_step){.step = trainer->steps + 1};
     if (trainer->skips >= ERG_TRAINER_MOST_SKIPS)

@@ -1,8 +1,6 @@
 /* Validation: the loss on data that is not trained on. */
 #include "train/engine/trainer_internal.h"
 
-#include "base/memory.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,39 +34,10 @@ int erg_trainer_open_validation(struct erg_trainer *trainer, struct erg_error *e
                     validation->batches > 1 ? "es" : "", batch);
 }
 
-/* What a rank knows of the loss. */
-struct loss_report {
-    double sum; /* of -log p */
-    uint64_t targets;
-};
-
-/* Every tensor rank of the last stage has the whole loss of its tokens; ranks between the first and
- * the last stage do not count targets. */
-static int add_reports(struct erg_trainer *trainer, struct loss_report *report,
-                       struct erg_error *err)
-{
-    enum { PATIENCE_S = 3600 }; /* as for a step */
-    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
-    if (!rendezvous)
-        return 0;
-    struct loss_report *all = erg_xcalloc((size_t)trainer->ranks.world, sizeof *all);
-    int result =
-        erg_rendezvous_all_gather(rendezvous, report, sizeof *report, all, PATIENCE_S, err);
-    *report = (struct loss_report){0};
-    for (int i = 0; i < trainer->ranks.world && result == 0; i++) {
-        report->sum += all[i].sum;
-        if (all[i].targets > report->targets)
-            report->targets = all[i].targets;
-    }
-    free(all);
-    return result;
-}
-
 int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_error *err)
 {
     struct erg_stage_listener reads = erg_optimizer_reads(trainer->optimizer);
-    bool knows = trainer->request.head && trainer->ranks.tensor == 0;
-    struct loss_report report = {0};
+    struct erg_rank_report report = {0}; /* its loss: the sum of -log p */
     erg_order_seek(&trainer->validation.order, 0);
     for (uint64_t i = 0; i < trainer->validation_batches; i++) {
         uint64_t targets;
@@ -81,10 +50,10 @@ int erg_trainer_validate(struct erg_trainer *trainer, double *loss, struct erg_e
             return -1;
         trainer->in_step = false;
         report.targets += targets;
-        report.sum += knows ? (double)trainer->host_scalars.loss * (double)targets : 0;
+        report.loss += erg_trainer_own_loss(trainer) * (double)targets;
     }
-    if (add_reports(trainer, &report, err) != 0)
+    if (erg_trainer_sum_reports(trainer, &report, err) != 0)
         return -1;
-    *loss = report.targets ? report.sum / (double)report.targets : (double)NAN;
+    *loss = report.targets ? report.loss / (double)report.targets : (double)NAN;
     return 0;
 }

@@ -118,7 +118,7 @@ static void *watch(void *argument)
     struct erg_watchdog *watchdog = argument;
     const int64_t look_ns = 100000000;
     uint64_t last = 0, step = 0;
-    int64_t last_ns = 0, now_ns = erg_now_ns(), failed_ns = 0;
+    int64_t now_ns = erg_now_ns(), last_ns = now_ns, failed_ns = now_ns;
     char *sentence = NULL;
     struct erg_error failure;
     pthread_mutex_lock(&watchdog->lock);

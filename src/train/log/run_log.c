@@ -95,7 +95,8 @@ static int check_no_run(const char *folder, struct erg_error *err)
 /* The folder is this process's while its file is open. */
 static int lock_run(struct erg_run_log *log, const char *path, struct erg_error *err)
 {
-    log->lock = open(path, O_RDWR | O_CLOEXEC); /* some file systems lock what may be written alone */
+    log->lock =
+        open(path, O_RDWR | O_CLOEXEC); /* some file systems lock what may be written alone */
     if (log->lock < 0)
         return erg_fail(err, ERG_FAILED, "writing '%s': %s", path, strerror(errno));
     if (flock(log->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)

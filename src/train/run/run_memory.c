@@ -150,14 +150,13 @@ static int refuse(const struct erg_run_memory_request *request, const struct ran
 int erg_run_memory_check(const struct erg_run_memory_request *request, size_t most[ERG_RANK_ITEMS],
                          struct erg_error *err)
 {
-    enum { PATIENCE_S = 600 };
     struct rank_need own = {0}, *needs = erg_xcalloc((size_t)request->world, sizeof *needs);
     int result = find_need(&own, request, err);
     result = erg_rendezvous_agree(request->rendezvous, result, err);
     needs[0] = own;
     if (result == 0 && request->rendezvous)
-        result = erg_rendezvous_all_gather(request->rendezvous, &own, sizeof own, needs, PATIENCE_S,
-                                           err);
+        result = erg_rendezvous_all_gather(request->rendezvous, &own, sizeof own, needs,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
     const struct rank_need *largest = needs, *short_of = NULL;
     for (int i = 0; i < request->world && result == 0; i++) {
         largest = needs[i].bytes > largest->bytes ? &needs[i] : largest;

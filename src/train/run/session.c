@@ -178,7 +178,6 @@ static int wish(struct erg_train *train)
 /* World call: the numbers of all ranks, to be freed. */
 static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct erg_error *err)
 {
-    enum { PATIENCE_S = 600 };
     struct erg_rank_numbers own, *all = erg_xcalloc((size_t)train->env.world, sizeof *all);
     erg_rank_meter_take(&train->meter, &own);
     own.memory_bytes = (double)train->stats.memory_bytes;
@@ -187,8 +186,8 @@ static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct er
         own.exposed_s[ERG_EXPOSED_GRADIENTS] = train->gradients_s;
     }
     *all = own;
-    if (train->rendezvous &&
-        erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all, PATIENCE_S, err) != 0) {
+    if (train->rendezvous && erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
+                                                       ERG_RENDEZVOUS_PATIENCE_S, err) != 0) {
         free(all);
         return NULL;
     }

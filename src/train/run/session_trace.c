@@ -84,12 +84,11 @@ static int gather(const struct erg_train *train, const struct rank_spans *own,
                   const struct erg_timeline_span *spans, struct rank_spans *ranks,
                   struct erg_timeline_span **all, size_t *most, struct erg_error *err)
 {
-    enum { PATIENCE_S = 600 };
     size_t world = (size_t)train->env.world;
     *most = own->count;
     *ranks = *own;
-    if (train->rendezvous &&
-        erg_rendezvous_all_gather(train->rendezvous, own, sizeof *own, ranks, PATIENCE_S, err))
+    if (train->rendezvous && erg_rendezvous_all_gather(train->rendezvous, own, sizeof *own, ranks,
+                                                       ERG_RENDEZVOUS_PATIENCE_S, err))
         return -1;
     for (size_t i = 0; i < world; i++)
         *most = ranks[i].count > *most ? ranks[i].count : *most;
@@ -99,7 +98,8 @@ static int gather(const struct erg_train *train, const struct rank_spans *own,
     memcpy(padded, spans, own->count * sizeof *spans);
     int result = 0;
     if (train->rendezvous)
-        result = erg_rendezvous_all_gather(train->rendezvous, padded, bytes, *all, PATIENCE_S, err);
+        result = erg_rendezvous_all_gather(train->rendezvous, padded, bytes, *all,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
     else
         memcpy(*all, padded, bytes);
     free(padded);
