@@ -236,8 +236,10 @@ int erg_job_load(struct erg_job **job, const char *path, const struct erg_job_ov
 
 void erg_job_apply_training(const struct erg_job *job, struct erg_engine *engine)
 {
-    if (engine->static_memory && job->training)
-        engine->sequence_parallel = job->training->sequence_parallel;
+    if (!engine->static_memory || !job->training)
+        return;
+    engine->sequence_parallel = job->training->sequence_parallel;
+    engine->offload_least_bytes = job->training->offload_least_bytes;
 }
 
 void erg_job_free(struct erg_job *job)

@@ -136,12 +136,23 @@ static bool has_engines(const struct erg_job *job, bool offloads)
     return all;
 }
 
-/* Copies to host memory cost what the engine says. */
-static int check_offload(const struct erg_job *job, const struct erg_yaml *yaml,
-                         struct erg_error *err)
+/* Whether all stages are trained by ergon, as far as the job says. */
+static bool trains_itself(const struct erg_job *job, const struct erg_job_file *file)
+{
+    bool all = true;
+    for (int s = 0; s < job->layout.pipeline; s++) {
+        const struct erg_engine *engine = job->kinds[job->stage_kind[s]].engine;
+        all &= engine ? engine->static_memory : file->train != NULL;
+    }
+    return all;
+}
+
+/* Copies to host memory cost what the engine says; where none is named nobody asks. */
+static int check_offload(const struct erg_job *job, const struct erg_job_file *file,
+                         const struct erg_yaml *yaml, struct erg_error *err)
 {
     const char *key = job->layout.stage_offload ? "stage_offload" : "offload";
-    if (!(job->layout.offload > 0))
+    if (!(job->layout.offload > 0) || trains_itself(job, file))
         return 0;
     if (job->layout.pipeline < 3)
         return erg_yaml_fail(yaml, key, err,
@@ -370,8 +381,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         choose_stage_offload(job, file, yaml, err) != 0 ||
         ((!any_layout || (overrides->own_degrees && job->placed)) &&
          check_degrees(job, yaml, err) != 0) ||
-        (!any_layout &&
-         (check_offload(job, yaml, err) != 0 || erg_job_check_engines(job, yaml, err) != 0)) ||
+        (!any_layout && (check_offload(job, file, yaml, err) != 0 ||
+                         erg_job_check_engines(job, yaml, err) != 0)) ||
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
         choose_goal(job, file, yaml, err) != 0 ||
         (file->train && erg_job_check_training(job, file->train, yaml, err) != 0))

@@ -4,6 +4,8 @@
 #include "layout/memory/memory_internal.h"
 #include "layout/memory/static_memory.h"
 
+#include <assert.h>
+
 const char *erg_memory_accounting_name(enum erg_memory_accounting accounting)
 {
     static const char *const names[] = {
@@ -24,26 +26,19 @@ struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
         .layout = layout,
         .accounting = is_static ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA,
         .sequence_parallel = is_static && engine->sequence_parallel,
+        .least_moved = is_static ? engine->offload_least_bytes : ERG_OFFLOAD_LEAST_BYTES,
     };
 }
 
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err)
 {
     const struct erg_layout *layout = request->layout;
-    for (long stage = 0; stage < layout->pipeline && request->accounting == ERG_MEMORY_STATIC;
-         stage++) {
-        const enum erg_recompute recompute = erg_layout_recompute(layout, stage);
-        if (recompute != ERG_RECOMPUTE_NONE)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "stage %ld recomputes '%s', and ergon's training keeps all "
-                            "activations; expected recompute none",
-                            stage, erg_recompute_name(recompute));
+    for (long stage = 0; stage < layout->pipeline && !erg_memory_can_offload(request); stage++)
         if (erg_layout_offload(layout, stage) > 0)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "stage %ld offloads %.10g of its activations, and ergon's training "
-                            "offloads nothing; expected offload 0",
-                            stage, erg_layout_offload(layout, stage));
-    }
+            return erg_fail(err, ERG_FAILED,
+                            "offloading hides its copies behind the microbatches of other stages "
+                            "and needs at least 3 pipeline stages, got %ld",
+                            layout->pipeline);
     return 0;
 }
 
@@ -56,27 +51,64 @@ void erg_static_memory_of(struct erg_static_memory *memory,
     erg_static_memory_init(memory, &shape);
 }
 
+/* Layers of the stage's largest chunk. */
+static long most_layers(const struct erg_memory_request *request, long index)
+{
+    const struct erg_layout *layout = request->layout;
+    long most = 0;
+    for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
+        const long own = erg_layout_chunk_layers(layout, request->model->layers, index, chunk);
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
 void erg_memory_static_closed(struct erg_memory_stage *stage,
                               const struct erg_memory_request *request,
                               const struct erg_memory_sizes *sizes, long index)
 {
     struct erg_static_memory memory;
     erg_static_memory_of(&memory, request, sizes, index);
-    *stage = (struct erg_memory_stage){.moment = "always",
-                                       .groups = erg_memory_groups(request->layout, index)};
+    *stage = (struct erg_memory_stage){
+        .moment = "always",
+        .groups = erg_memory_groups(request->layout, index),
+        .offload_bytes =
+            (double)(memory.pieces[ERG_STATIC_MOVED]) * (double)most_layers(request, index),
+        .host_bytes = (double)memory.host_bytes,
+        .offload = memory.offload,
+    };
     erg_static_items(stage->items, &memory);
     stage->peak_bytes = (double)memory.total;
 }
 
+/* One ratio for each tensor that can move. What is in flight is the same at all of them but the
+ * first, unless the layers' inputs do not move from the start. */
 void erg_memory_static_lines(struct erg_memory_lines *lines,
                              const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long index)
 {
     struct erg_static_memory memory;
-    erg_static_memory_of(&memory, request, sizes, index);
+    struct erg_static_shape shape;
     *lines = (struct erg_memory_lines){0};
+    erg_static_shape_init(&shape, request, &sizes->static_tensors, index);
+    erg_static_move(&shape, request, index, 0);
+    double ratio = 0;
+    for (;;) {
+        assert(lines->ratio_count < ERG_MEMORY_RATIOS);
+        erg_static_memory_init(&memory, &shape);
+        lines->ratios[lines->ratio_count++] =
+            (struct erg_memory_ratio){ratio, (double)memory.total, (double)memory.host_bytes};
+        ratio = erg_static_next_ratio(&shape, request);
+        if (ratio > 1)
+            break;
+        erg_static_move(&shape, request, index, ratio);
+        if (!shape.moves)
+            break; /* no layer of the stage has time to move */
+    }
+    const struct erg_memory_ratio *last = &lines->ratios[lines->ratio_count - 1];
+    lines->host_bytes = last->host_bytes;
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
-        lines->least[i] = (double)memory.total;
+        lines->least[i] = lines->ratios[0].bytes;
 }
 
 /* Bytes of a weight: in use and its gradient, and of what ranks share of it. */
@@ -102,22 +134,30 @@ void erg_memory_static_floor(struct erg_memory_floor *floor,
     equal.chunk_layers = NULL; /* the first layers of passes are as many whatever chunks have */
     without.layout = &equal;
     erg_static_shape_init(&shape, &without, tensors, index);
+    erg_static_move(&shape, request, index, 0);
     shape.room.layers = 0;
     shape.weights =
         erg_static_weights_of(tensors, 0, index == 0, index == layout->pipeline - 1, ranks);
     erg_static_memory_init(&memory, &shape);
     const double kept =
         (double)(memory.pieces[ERG_STATIC_LAYERS] + memory.pieces[ERG_STATIC_LAYER_INPUTS]);
+    const double movable = erg_static_movable(&shape, request);
+    /* An input that moves has no room of its own. */
+    const double inputs =
+        movable > 0 ? (double)(memory.counts[ERG_STATIC_INPUTS] * memory.pieces[ERG_STATIC_INPUTS] -
+                               shape.room.passes * memory.pieces[ERG_STATIC_INPUTS])
+                    : 0;
     const double rounding =
         2 * (double)(ERG_WEIGHT_ELEMENTS * ranks) * bytes + 3 * ERG_STATIC_ALIGNMENT;
     *floor = (struct erg_memory_floor){
-        .fixed_bytes =
-            (double)memory.total - rounding - (double)memory.counts[ERG_STATIC_LAYERS] * kept,
+        .fixed_bytes = (double)memory.total - rounding - inputs -
+                       (double)memory.counts[ERG_STATIC_LAYERS] * kept,
         .layer_bytes =
             (double)(erg_bucket_room(tensors->layer[ERG_BUCKET_LAYER], ranks) +
                      tensors->layer[ERG_BUCKET_HEAD_NORMS] + tensors->layer[ERG_BUCKET_VECTORS]) *
             bytes,
         .kept_bytes = kept,
+        .movable_bytes = movable,
     };
 }
 

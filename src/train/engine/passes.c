@@ -129,7 +129,7 @@ static void place_buffers(struct erg_passes *passes, struct channel_end *end,
 {
     const struct erg_passes_options *options = &passes->options;
     const struct erg_static_memory *buffers = options->buffers;
-    assert(!end->group || buffers->counts[erg_static_set_of(kind)] == count);
+    assert(!end->group || buffers->counts[buffers->sets[kind]] == count);
     assert(buffers->bytes[kind] == passes->message * options->backend->element_bytes);
     for (size_t i = 0; i < count && end->group; i++)
         end->buffers[i] = (char *)options->memory + erg_static_offset(buffers, kind, i);

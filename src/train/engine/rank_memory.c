@@ -60,7 +60,7 @@ static void add_buffers(struct erg_rank_memory *memory, const struct erg_static_
             const enum erg_static_buffer buffer = (enum erg_static_buffer)i;
             if (item_of(buffer) == (enum erg_rank_item)item)
                 add(memory, (enum erg_rank_item)item, erg_static_name(buffer),
-                    table->counts[erg_static_set_of(buffer)] * erg_static_place(table, buffer));
+                    table->counts[table->sets[buffer]] * erg_static_place(table, buffer));
         }
     assert(memory->bytes == table->total);
 }
@@ -77,7 +77,8 @@ int erg_rank_memory_init(struct erg_rank_memory *memory, const struct erg_job *j
     if (erg_pass_list_init(&trainer.list, layout, trainer.ranks.stage, err) != 0)
         return -1;
     const struct erg_stage_options options = erg_trainer_share(&trainer);
-    int result = erg_rank_buffers_init(&table, NULL, &options, layout, trainer.ranks.stage, err);
+    int result = erg_rank_buffers_init(&table, NULL, &options, layout, trainer.ranks.stage,
+                                       job->training->offload_least_bytes, err);
     if (result == 0)
         add_buffers(memory, &table);
     free(trainer.chunks);

@@ -29,12 +29,6 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
                         "ergon train\" starts them",
                         job->path, erg_layout_gpus(layout), layout->tensor, layout->context,
                         layout->pipeline, layout->data, options->world, erg_layout_gpus(layout));
-    const struct erg_memory_request memory = {
-        .model = job->model, .layout = layout, .accounting = ERG_MEMORY_STATIC};
-    if (erg_memory_check(&memory, err) != 0)
-        return erg_fail_context(err, "%s: key '%s'", job->path,
-                                layout->recompute || layout->stage_recompute ? "recompute"
-                                                                             : "offload");
     if (job->training->sequence_parallel && job->model->learned_positions &&
         layout->microbatch % layout->tensor != 0 && layout->tensor % layout->microbatch != 0)
         return erg_fail(err, ERG_INFEASIBLE,
@@ -165,7 +159,7 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
     struct erg_backend *backend = trainer->options.backend;
     size_t bound;
     if (erg_rank_buffers_init(&trainer->buffers, &bound, options, &trainer->job->layout,
-                              trainer->ranks.stage, err))
+                              trainer->ranks.stage, trainer->training->offload_least_bytes, err))
         return -1;
     warn_of_scratch(&trainer->buffers, bound);
     if (take_memory(trainer, err) ||
