@@ -313,16 +313,19 @@ int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
                : backend->table->exchange(backend, group, &exchange, stream, err);
 }
 
-int erg_stage_sum(struct erg_stage *stage, void *to, struct erg_stream *stream,
-                  struct erg_error *err)
+int erg_stage_sum(struct erg_stage *stage, void *to, const struct erg_stage_rows *rows,
+                  struct erg_stream *stream, struct erg_error *err)
 {
-    bool parts = stage->options.sequence_parallel;
+    const bool parts = stage->options.sequence_parallel;
+    const size_t h = stage->hidden;
+    assert(!parts || rows->sequences == (size_t)stage->options.sequences);
     return stage->ranks == 1
                ? 0
                : erg_stage_exchange(stage, stage->options.tensor_group,
                                     parts ? ERG_EXCHANGE_REDUCE_SCATTER : ERG_EXCHANGE_ALL_REDUCE,
-                                    false, stage->rows * stage->hidden, stage->partial, to, stream,
-                                    err);
+                                    false, rows->rows * h,
+                                    erg_stage_row(stage, stage->partial, h, rows),
+                                    erg_stage_row(stage, to, h, rows), stream, err);
 }
 
 int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
@@ -333,6 +336,21 @@ int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg
     return parts ? erg_stage_exchange(stage, stage->options.tensor_group, ERG_EXCHANGE_ALL_GATHER,
                                       false, stage->rows * stage->hidden, rows, *all, stream, err)
                  : 0;
+}
+
+int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                          enum erg_model_op_id part, const struct erg_stage_rows *rows,
+                          struct erg_stream *stream, struct erg_error *err)
+{
+    switch (part) {
+    case ERG_MODEL_GATHER_KV:
+        return erg_stage_gather_kv(stage, place->act, rows, stream, err);
+    case ERG_MODEL_SCATTER_KV:
+        return erg_stage_scatter_kv(stage, rows, stream, err);
+    default:
+        assert(part == ERG_MODEL_REDUCE_A || part == ERG_MODEL_REDUCE_M);
+        return erg_stage_sum(stage, stage->reduce, rows, stream, err);
+    }
 }
 
 /* ---- passes ---- */
@@ -399,6 +417,24 @@ struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t index)
         pass->head->taken = true;
     }
     return pass;
+}
+
+struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
+                                          const struct erg_stage_pass *pass, size_t index,
+                                          const struct erg_stage_ends *ends)
+{
+    const size_t count = (size_t)stage->chunks[pass->chunk].count, above = count - 1 - index;
+    const struct erg_stage_layer *layers = &stage->layer[stage->chunk_first[pass->chunk]];
+    return (struct erg_stage_place){
+        .layer = &layers[index],
+        .before = index ? &layers[index - 1] : NULL,
+        .act = pass->layers[index],
+        .x_m_before = index ? pass->layers[index - 1]->x_m : NULL,
+        .output = above ? NULL : ends->output,
+        /* Two buffers by turns: a layer reads one and writes the other. */
+        .d_out = above ? stage->d_stream[above % 2] : ends->d_output,
+        .d_in = index || !ends->d_input ? stage->d_stream[(above + 1) % 2] : ends->d_input,
+    };
 }
 
 void erg_stage_leave(struct erg_stage *stage, size_t index)

@@ -91,14 +91,56 @@ struct erg_stage {
     bool alone;    /* passes exchange nothing */
 };
 
+/* What an operation is done on: sequences of the microbatch that follow each other, all of them or
+ * a nanobatch, and their rows. */
+struct erg_stage_rows {
+    size_t first_sequence, sequences;
+    size_t first;        /* row, of tokens and of the stream alike */
+    size_t tokens, rows; /* as of the stage */
+};
+
+/* A layer within a pass: what its operations read and write besides what all passes share. */
+struct erg_stage_place {
+    const struct erg_stage_layer *layer, *before; /* before: in the chunk; NULL: none */
+    const struct erg_stage_activations *act;
+    void *x_m_before;   /* the stream before the MLP of the layer before */
+    void *output;       /* of the chunk, where the layer is its last; else NULL */
+    void *d_out, *d_in; /* gradients of the layer's output and of its input */
+};
+
+/* What a pass begins and ends with. */
+struct erg_stage_ends {
+    void *output, *d_output, *d_input; /* NULL: as in erg_stage_forward(), erg_stage_backward() */
+};
+
 static inline void *erg_stage_at(const struct erg_stage *stage, void *tensor, size_t element)
 {
     return (char *)tensor + element * stage->element;
 }
 
-static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *stage)
+/* Where rows begin in a tensor of elements `width` wide; NULL stays NULL. */
+static inline void *erg_stage_row(const struct erg_stage *stage, void *tensor, size_t width,
+                                  const struct erg_stage_rows *rows)
 {
-    return (struct erg_ops_qkv){stage->tokens, stage->sequence, stage->heads, stage->kv_heads,
+    return tensor ? erg_stage_at(stage, tensor, rows->first * width) : NULL;
+}
+
+static inline float *erg_stage_float_row(float *tensor, size_t width,
+                                         const struct erg_stage_rows *rows)
+{
+    return tensor ? tensor + rows->first * width : NULL;
+}
+
+static inline struct erg_stage_rows erg_stage_all_rows(const struct erg_stage *stage)
+{
+    return (struct erg_stage_rows){0, (size_t)stage->options.sequences, 0, stage->tokens,
+                                   stage->rows};
+}
+
+static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *stage,
+                                                     const struct erg_stage_rows *rows)
+{
+    return (struct erg_ops_qkv){rows->tokens, stage->sequence, stage->heads, stage->kv_heads,
                                 stage->head_dim};
 }
 
@@ -119,16 +161,50 @@ int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
                        void *to, struct erg_stream *stream, struct erg_error *err);
 
 /* `partial` of all tensor ranks, summed into `to` [R, h]. */
-int erg_stage_sum(struct erg_stage *stage, void *to, struct erg_stream *stream,
-                  struct erg_error *err);
+int erg_stage_sum(struct erg_stage *stage, void *to, const struct erg_stage_rows *rows,
+                  struct erg_stream *stream, struct erg_error *err);
 /* *all [T, h]: the stream's rows of all tensor ranks. */
 int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
                      struct erg_error *err);
 
-/* Attention of a layer; backward from d_attn to d_qkv, both before the rotation. */
+/* ---- operations ---- */
+
+/* The layer at `index` of a pass whose forward has begun. */
+struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
+                                          const struct erg_stage_pass *pass, size_t index,
+                                          const struct erg_stage_ends *ends);
+
+/*
+ * Queue one operation of a layer on rows. `parts`: bits 1 << enum erg_model_op_id, as in
+ * struct erg_op_code, `weights` likewise; ERG_FAILED where no kernel does these parts together.
+ */
+int erg_stage_forward_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                         uint32_t parts, const struct erg_stage_rows *rows,
+                         struct erg_stream *stream, struct erg_error *err);
+int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                          uint32_t parts, bool weights, const struct erg_stage_rows *rows,
+                          struct erg_stream *stream, struct erg_error *err);
+
+/* Queues what a layer exchanges after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
+ * REDUCE_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing to exchange. */
+int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                          enum erg_model_op_id part, const struct erg_stage_rows *rows,
+                          struct erg_stream *stream, struct erg_error *err);
+
+/* Attention of a layer whose keys and values have been gathered; backward from d_attn to d_qkv,
+ * before the rotation. */
 int erg_stage_attention(struct erg_stage *stage, const struct erg_stage_activations *act,
-                        struct erg_stream *stream, struct erg_error *err);
+                        const struct erg_stage_rows *rows, struct erg_stream *stream,
+                        struct erg_error *err);
 int erg_stage_attention_gradient(struct erg_stage *stage, const struct erg_stage_activations *act,
-                                 struct erg_stream *stream, struct erg_error *err);
+                                 const struct erg_stage_rows *rows, struct erg_stream *stream,
+                                 struct erg_error *err);
+
+/* Context ranks: gather keys and values, and sum the gradients of all onto their owners. */
+int erg_stage_gather_kv(struct erg_stage *stage, const struct erg_stage_activations *act,
+                        const struct erg_stage_rows *rows, struct erg_stream *stream,
+                        struct erg_error *err);
+int erg_stage_scatter_kv(struct erg_stage *stage, const struct erg_stage_rows *rows,
+                         struct erg_stream *stream, struct erg_error *err);
 
 #endif
