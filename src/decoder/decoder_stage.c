@@ -1,4 +1,4 @@
-/* Stage: where everything lies in its memory, and which pass has what of it. */
+/* Stage: its sizes, its weights, its exchanges. */
 #include "decoder/stage_internal.h"
 
 #include "base/memory.h"
@@ -93,92 +93,7 @@ static void measure(struct erg_stage *stage, const struct erg_stage_options *opt
         stage->passes[i].layers = erg_xcalloc(stage->layers, sizeof *stage->passes[i].layers);
 }
 
-/* ---- memory ---- */
-
-/* Where a buffer lies; NULL: there is none of it. */
-static void *buffer(const struct erg_stage *stage, enum erg_static_buffer kind, size_t index)
-{
-    return stage->buffers->bytes[kind]
-               ? stage->memory + erg_static_offset(stage->buffers, kind, index)
-               : NULL;
-}
-
-/* The index-th of the layers in flight; those of `first` layers of passes come first. */
-static void place_activations(const struct erg_stage *stage, struct erg_stage_activations *act,
-                              size_t index)
-{
-    const size_t first = stage->options.room.passes;
-    if (index >= first)
-        act->x_a = buffer(stage, ERG_STATIC_X_A, index - first);
-    act->n_a = buffer(stage, ERG_STATIC_N_A, index);
-    act->qkv = buffer(stage, ERG_STATIC_QKV, index);
-    act->rotated = stage->model->qk_norm ? buffer(stage, ERG_STATIC_ROTATED, index) : act->qkv;
-    act->attn = buffer(stage, ERG_STATIC_ATTN, index);
-    act->x_m = buffer(stage, ERG_STATIC_X_M, index);
-    act->n_m = buffer(stage, ERG_STATIC_N_M, index);
-    act->fc1 = buffer(stage, ERG_STATIC_FC1, index);
-    act->act = buffer(stage, ERG_STATIC_ACT, index);
-    act->stats_a = buffer(stage, ERG_STATIC_STATS_A, index);
-    act->stats_m = buffer(stage, ERG_STATIC_STATS_M, index);
-    act->stats = buffer(stage, ERG_STATIC_STATS, index);
-}
-
-static void place_head(const struct erg_stage *stage, struct erg_stage_head *head, size_t index)
-{
-    head->output = buffer(stage, ERG_STATIC_OUTPUT, index);
-    head->n_final = buffer(stage, ERG_STATIC_N_FINAL, index);
-    head->stats_final = buffer(stage, ERG_STATIC_STATS_FINAL, index);
-    head->logits = buffer(stage, ERG_STATIC_LOGITS, index);
-    head->log_sum = buffer(stage, ERG_STATIC_LOG_SUM, index);
-    head->loss_stats = buffer(stage, ERG_STATIC_LOSS_STATS, index);
-}
-
-static void place_passes(struct erg_stage *stage)
-{
-    const struct erg_stage_room *room = &stage->options.room;
-    for (size_t i = 0; i < room->inputs; i++)
-        stage->passes[i].input = buffer(stage, ERG_STATIC_INPUT, i);
-    for (size_t i = 0; i < room->passes + room->layers; i++)
-        place_activations(stage, &stage->sets[i], i);
-    for (size_t i = 0; i < room->heads && stage->options.weights.head; i++)
-        place_head(stage, &stage->head_sets[i], i);
-}
-
-static void place_shared(struct erg_stage *stage)
-{
-    bool parts = stage->options.sequence_parallel;
-    stage->reduce = buffer(stage, ERG_STATIC_REDUCE, 0);
-    stage->partial = parts ? buffer(stage, ERG_STATIC_PARTIAL, 0) : stage->reduce;
-    stage->gathered = buffer(stage, ERG_STATIC_GATHERED, 0);
-    stage->d_stream[0] = buffer(stage, ERG_STATIC_D_STREAM, 0);
-    stage->d_stream[1] = buffer(stage, ERG_STATIC_D_STREAM_OTHER, 0);
-    stage->d_mid = buffer(stage, ERG_STATIC_D_MID, 0);
-    stage->d_act = buffer(stage, ERG_STATIC_D_ACT, 0);
-    stage->d_fc1 = buffer(stage, ERG_STATIC_D_FC1, 0);
-    stage->d_attn = buffer(stage, ERG_STATIC_D_ATTN, 0);
-    stage->d_qkv = buffer(stage, ERG_STATIC_D_QKV, 0);
-    stage->kv_own = buffer(stage, ERG_STATIC_KV_OWN, 0);
-    stage->kv_ranks = buffer(stage, ERG_STATIC_KV_RANKS, 0);
-    stage->kv = buffer(stage, ERG_STATIC_KV, 0);
-    stage->d_kv = buffer(stage, ERG_STATIC_D_KV, 0);
-    stage->d_kv_low = buffer(stage, ERG_STATIC_D_KV_LOW, 0);
-    stage->rope_table = buffer(stage, ERG_STATIC_ROPE_TABLE, 0);
-    stage->place_of = buffer(stage, ERG_STATIC_PLACE_OF, 0);
-    stage->scratch = buffer(stage, ERG_STATIC_SCRATCH, 0);
-}
-
-static void place_all(struct erg_stage *stage)
-{
-    const struct erg_static_memory *buffers = stage->buffers;
-    assert(buffers->bytes[ERG_STATIC_VALUES] == stage->weights.elements * stage->element);
-    assert(buffers->bytes[ERG_STATIC_INPUT] == stage->rows * stage->hidden * stage->element);
-    assert(buffers->bytes[ERG_STATIC_SCRATCH] >= stage->scratch_bytes);
-    (void)buffers;
-    stage->values = buffer(stage, ERG_STATIC_VALUES, 0);
-    stage->all_gradients = buffer(stage, ERG_STATIC_GRADIENTS, 0);
-    place_passes(stage);
-    place_shared(stage);
-}
+/* ---- weights ---- */
 
 /* Where each weight lies; NULL where the model has none. */
 static void find_weight(const struct erg_stage *stage, long layer, enum erg_tensor tensor,
@@ -212,6 +127,7 @@ static void stage_free(struct erg_stage *stage)
     for (size_t i = 0; i < stage->options.room.inputs; i++)
         free(stage->passes[i].layers);
     free(stage->passes);
+    free(stage->slots);
     free(stage->head_sets);
     free(stage->sets);
     free(stage->layer);
@@ -372,53 +288,6 @@ size_t erg_stage_message(const struct erg_stage *stage)
     return stage->rows * stage->hidden;
 }
 
-size_t erg_stage_pass(struct erg_stage *stage, size_t chunk)
-{
-    size_t i = 0;
-    while (stage->passes[i].open)
-        i++;
-    assert(i < stage->options.room.inputs);
-    stage->passes[i].open = true;
-    stage->passes[i].chunk = chunk;
-    return i;
-}
-
-void *erg_stage_input(struct erg_stage *stage, size_t pass)
-{
-    return stage->passes[pass].input;
-}
-
-/* The first of [from, to) that is free becomes taken. */
-static struct erg_stage_activations *take_set(struct erg_stage *stage, size_t from, size_t to)
-{
-    while (stage->sets[from].taken)
-        from++;
-    assert(from < to);
-    (void)to;
-    stage->sets[from].taken = true;
-    return &stage->sets[from];
-}
-
-struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t index)
-{
-    struct erg_stage_pass *pass = &stage->passes[index];
-    const struct erg_stage_room *room = &stage->options.room;
-    size_t last = stage->options.weights.chunk_count - 1;
-    for (long i = 0; i < stage->chunks[pass->chunk].count; i++)
-        pass->layers[i] = i ? take_set(stage, room->passes, room->passes + room->layers)
-                            : take_set(stage, 0, room->passes);
-    pass->layers[0]->x_a = pass->input;
-    pass->head = NULL;
-    if (stage->options.weights.head && pass->chunk == last) {
-        pass->head = stage->head_sets;
-        while (pass->head->taken)
-            pass->head++;
-        assert(pass->head < stage->head_sets + room->heads);
-        pass->head->taken = true;
-    }
-    return pass;
-}
-
 struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
                                           const struct erg_stage_pass *pass, size_t index,
                                           const struct erg_stage_ends *ends)
@@ -435,16 +304,6 @@ struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
         .d_out = above ? stage->d_stream[above % 2] : ends->d_output,
         .d_in = index || !ends->d_input ? stage->d_stream[(above + 1) % 2] : ends->d_input,
     };
-}
-
-void erg_stage_leave(struct erg_stage *stage, size_t index)
-{
-    struct erg_stage_pass *pass = &stage->passes[index];
-    for (long i = 0; i < stage->chunks[pass->chunk].count; i++)
-        pass->layers[i]->taken = false;
-    if (pass->head)
-        pass->head->taken = false;
-    pass->open = false;
 }
 
 /* ---- opening ---- */
@@ -504,7 +363,7 @@ int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *optio
     if (result == 0) {
         stage->buffers = buffers;
         stage->memory = memory;
-        place_all(stage);
+        erg_stage_place_all(stage);
         find_weights(stage);
         result = fill_positions(stage, err);
     }
@@ -535,6 +394,20 @@ void *erg_stage_values(const struct erg_stage *stage)
 float *erg_stage_gradients(const struct erg_stage *stage)
 {
     return stage->all_gradients;
+}
+
+int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool backward,
+                         bool done, struct erg_error *err)
+{
+    const struct erg_stage_mover *mover = &stage->mover;
+    return mover->call && !stage->alone
+               ? mover->call(mover->context, pass, layer, backward, done, err)
+               : 0;
+}
+
+void erg_stage_set_mover(struct erg_stage *stage, const struct erg_stage_mover *mover)
+{
+    stage->mover = *mover;
 }
 
 size_t erg_stage_query_rows(const struct erg_stage *stage)

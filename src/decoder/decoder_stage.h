@@ -32,7 +32,8 @@ struct erg_stage_options {
     long sequences, sequence;           /* of a microbatch; tokens of each, over context ranks */
     long context, context_place;        /* the degree, and this rank's place */
     bool sequence_parallel;
-    struct erg_stage_room room;                     /* layout/memory/static_memory.h */
+    struct erg_stage_room room; /* layout/memory/static_memory.h */
+    enum erg_recompute recompute;
     struct erg_group *tensor_group, *context_group; /* NULL for a degree of 1; outlive the stage */
 };
 
@@ -68,6 +69,24 @@ size_t erg_stage_pass(struct erg_stage *stage, size_t chunk);
 void erg_stage_leave(struct erg_stage *stage, size_t pass);
 /* What a pass reads that does not begin with the embedding: to be filled before its forward. */
 void *erg_stage_input(struct erg_stage *stage, size_t pass);
+
+/*
+ * What moves of layers to host memory lies together, in slots of its own. A layer of a pass has one
+ * from its forward on, until it is given back or the pass is left; the layer's backward reads what
+ * moves where it has returned to.
+ */
+void *erg_stage_moved(const struct erg_stage *stage, size_t pass, size_t layer);
+void erg_stage_give_moved(struct erg_stage *stage, size_t pass, size_t layer);
+void erg_stage_return_moved(struct erg_stage *stage, size_t pass, size_t layer, void *memory);
+
+/* Who moves it: is called before the operations of a layer are queued, and when they are (`done`).
+ */
+struct erg_stage_mover {
+    int (*call)(void *context, size_t pass, size_t layer, bool backward, bool done,
+                struct erg_error *err);
+    void *context;
+};
+void erg_stage_set_mover(struct erg_stage *stage, const struct erg_stage_mover *mover);
 
 /* A microbatch, in memory of the device: [sequences * sequence / context] each. */
 struct erg_stage_tokens {

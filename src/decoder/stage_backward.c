@@ -299,25 +299,30 @@ static int backward_layer(struct erg_stage *stage, const struct erg_stage_place 
     static const struct {
         uint32_t parts;
         bool weights;
-        int exchange; /* enum erg_model_op_id; 0: none */
+        int exchange, again; /* enum erg_model_op_id; 0: none. again: before it */
     } order[] = {
-        {PART(FC2), false, 0},
-        {PART(FC2), true, 0},
-        {PART(ACTIVATION), false, 0},
-        {PART(FC1), false, ERG_MODEL_REDUCE_M},
-        {PART(FC1), true, 0},
-        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, 0},
-        {PART(PROJ), false, 0},
-        {PART(PROJ), true, ERG_MODEL_GATHER_KV},
-        {PART(ATTENTION), false, ERG_MODEL_SCATTER_KV},
-        {PART(QKV_POST) | PART(ROPE), false, 0},
-        {PART(QKV), false, ERG_MODEL_REDUCE_A},
-        {PART(QKV), true, 0},
-        {PART(NORM_A) | PART(FORK_A), false, 0},
+        {PART(FC2), false, 0, 0},
+        {PART(FC2), true, 0, ERG_MODEL_ACTIVATION},
+        {PART(ACTIVATION), false, 0, 0},
+        {PART(FC1), false, ERG_MODEL_REDUCE_M, 0},
+        {PART(FC1), true, 0, ERG_MODEL_NORM_M},
+        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, 0, 0},
+        {PART(PROJ), false, 0, 0},
+        {PART(PROJ), true, ERG_MODEL_GATHER_KV, 0},
+        {PART(ATTENTION), false, ERG_MODEL_SCATTER_KV, 0},
+        {PART(QKV_POST) | PART(ROPE), false, 0, 0},
+        {PART(QKV), false, ERG_MODEL_REDUCE_A, 0},
+        {PART(QKV), true, 0, ERG_MODEL_NORM_A},
+        {PART(NORM_A) | PART(FORK_A), false, 0, 0},
     };
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
+    if (erg_stage_layer_again(stage, place, stream, err) != 0)
+        return -1;
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        if (erg_stage_backward_op(stage, place, order[i].parts, order[i].weights, &all, stream,
+        if ((order[i].again &&
+             erg_stage_again_op(stage, place, (enum erg_model_op_id)order[i].again, &all, stream,
+                                err)) ||
+            erg_stage_backward_op(stage, place, order[i].parts, order[i].weights, &all, stream,
                                   err) ||
             (order[i].exchange &&
              erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, &all,
@@ -326,14 +331,18 @@ static int backward_layer(struct erg_stage *stage, const struct erg_stage_place 
     return 0;
 }
 
-static int backward_layers(struct erg_stage *stage, const struct erg_stage_pass *pass,
-                           const struct erg_stage_ends *ends, const struct erg_stage_listener *adds,
-                           struct erg_stream *stream, struct erg_error *err)
+static int backward_layers(struct erg_stage *stage, size_t index, const struct erg_stage_ends *ends,
+                           const struct erg_stage_listener *adds, struct erg_stream *stream,
+                           struct erg_error *err)
 {
+    const struct erg_stage_pass *pass = &stage->passes[index];
     const struct erg_layer_range *range = &stage->chunks[pass->chunk];
     for (size_t i = (size_t)range->count; i > 0; i--) {
+        if (erg_stage_tell_layer(stage, index, i - 1, true, false, err) != 0)
+            return -1;
         const struct erg_stage_place place = erg_stage_place_of(stage, pass, i - 1, ends);
         if (backward_layer(stage, &place, stream, err) ||
+            erg_stage_tell_layer(stage, index, i - 1, true, true, err) ||
             erg_stage_tell(stage, adds, ERG_BUCKET_LAYER, range->first + (long)i - 1, err))
             return -1;
     }
@@ -352,7 +361,7 @@ int erg_stage_backward(struct erg_stage *stage, size_t index, const struct erg_s
             erg_stage_tell(stage, adds, ERG_BUCKET_HEAD, -1, err))
             return -1;
     }
-    if (backward_layers(stage, pass, &ends, adds, stream, err) != 0)
+    if (backward_layers(stage, index, &ends, adds, stream, err) != 0)
         return -1;
     if (stage->options.weights.embedding && pass->chunk == 0) {
         const struct erg_stage_place first = erg_stage_place_of(stage, pass, 0, &ends);

@@ -1,6 +1,8 @@
 /* The forward pass of a stage: which kernel on which tensors. */
 #include "decoder/stage_internal.h"
 
+#include <assert.h>
+
 #define PART(id) (1u << ERG_MODEL_##id)
 
 /* ---- kernels ---- */
@@ -126,6 +128,27 @@ static int norm_m(struct erg_stage *stage, const struct erg_stage_place *place,
                            .out = act->n_m,
                            .stats = act->stats_m};
     return run_norm(stage, &n, rows, stream, err);
+}
+
+int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                       enum erg_model_op_id part, const struct erg_stage_rows *rows,
+                       struct erg_stream *stream, struct erg_error *err)
+{
+    const enum erg_recompute recompute = stage->options.recompute;
+    const struct erg_stage_activations *act = place->act;
+    void *const *w = place->layer->values;
+    const bool of_a = part == ERG_MODEL_NORM_A;
+    if (part == ERG_MODEL_ACTIVATION)
+        return erg_recompute_activation(recompute) ? activate(stage, act, rows, stream, err) : 0;
+    assert(of_a || part == ERG_MODEL_NORM_M);
+    const struct norm n = {
+        .residual = of_a ? act->x_a : act->x_m,
+        .weight = w[of_a ? ERG_TENSOR_NORM_A : ERG_TENSOR_NORM_M],
+        .bias = w[of_a ? ERG_TENSOR_NORM_A_BIAS : ERG_TENSOR_NORM_M_BIAS],
+        .out = of_a ? act->n_a : act->n_m,
+        .stats = of_a ? act->stats_a : act->stats_m,
+    };
+    return erg_recompute_norms(recompute) ? run_norm(stage, &n, rows, stream, err) : 0;
 }
 
 /* What the last layer of a chunk adds to the stream; of others the next one adds it. */
@@ -282,8 +305,9 @@ static int tell_first(const struct erg_stage *stage, const struct erg_stage_list
                : 0;
 }
 
-/* A layer of the whole microbatch, what it exchanges after what makes it. */
-static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *place,
+/* A layer of the whole microbatch, what it exchanges after what makes it. `again`: its input is
+ * there, and its output is not wanted. */
+static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *place, bool again,
                          struct erg_stream *stream, struct erg_error *err)
 {
     static const struct {
@@ -300,10 +324,11 @@ static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *
         {PART(FC2), ERG_MODEL_REDUCE_M},
         {PART(BDA_M), 0},
     };
+    enum { ALL = sizeof order / sizeof *order, OUTPUT = 2 }; /* the last two make the output */
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
-    if (norm_a(stage, place, place->before != NULL, &all, stream, err) != 0)
+    if (norm_a(stage, place, place->before && !again, &all, stream, err) != 0)
         return -1;
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+    for (size_t i = 0; i < (again ? ALL - OUTPUT : ALL); i++)
         if (erg_stage_forward_op(stage, place, order[i].parts, &all, stream, err) ||
             (order[i].exchange &&
              erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, &all,
@@ -312,15 +337,27 @@ static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *
     return 0;
 }
 
-static int forward_layers(struct erg_stage *stage, const struct erg_stage_pass *pass,
-                          const struct erg_stage_ends *ends, const struct erg_stage_listener *reads,
+int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err)
 {
+    return stage->options.recompute == ERG_RECOMPUTE_FULL
+               ? forward_layer(stage, place, true, stream, err)
+               : 0;
+}
+
+static int forward_layers(struct erg_stage *stage, size_t index, const struct erg_stage_ends *ends,
+                          const struct erg_stage_listener *reads, struct erg_stream *stream,
+                          struct erg_error *err)
+{
+    const struct erg_stage_pass *pass = &stage->passes[index];
     const struct erg_layer_range *range = &stage->chunks[pass->chunk];
     for (size_t i = 0; i < (size_t)range->count; i++) {
+        erg_stage_take_moved(stage, index, i);
         const struct erg_stage_place place = erg_stage_place_of(stage, pass, i, ends);
         if (erg_stage_tell(stage, reads, ERG_BUCKET_LAYER, range->first + (long)i, err) ||
-            forward_layer(stage, &place, stream, err))
+            erg_stage_tell_layer(stage, index, i, false, false, err) ||
+            forward_layer(stage, &place, false, stream, err) ||
+            erg_stage_tell_layer(stage, index, i, false, true, err))
             return -1;
     }
     return 0;
@@ -335,7 +372,7 @@ int erg_stage_forward(struct erg_stage *stage, size_t index, const struct erg_st
     if (tell_first(stage, reads, err) || (stage->options.weights.embedding && pass->chunk == 0 &&
                                           embed(stage, pass->input, tokens, stream, err)))
         return -1;
-    if (forward_layers(stage, pass, &ends, reads, stream, err) != 0)
+    if (forward_layers(stage, index, &ends, reads, stream, err) != 0)
         return -1;
     if (!pass->head)
         return 0;

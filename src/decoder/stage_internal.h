@@ -12,9 +12,12 @@
 #include "decoder/decoder_stage.h"
 #include "ops/context.h"
 
-/* What the forward pass of a layer keeps. */
+#define ERG_STAGE_NO_SLOT SIZE_MAX
+
+/* What the forward pass of a layer keeps, or what all layers share where it is made again. */
 struct erg_stage_activations {
     bool taken;
+    size_t slot;              /* of what moves; ERG_STAGE_NO_SLOT: it lies elsewhere */
     void *x_a;                /* [R, h] the stream before attention: the layer's input; of the first
                                * layer of a pass that is the pass's */
     void *n_a;                /* [R, h] */
@@ -42,6 +45,7 @@ struct erg_stage_pass {
     bool open;
     size_t chunk;
     void *input;                           /* [R, h] */
+    size_t slot;                           /* of the input, until its forward begins */
     struct erg_stage_activations **layers; /* [layers of the chunk], from its forward on */
     struct erg_stage_head *head;
 };
@@ -70,7 +74,10 @@ struct erg_stage {
     size_t *chunk_first;                /* [chunks]: its first layer in there */
     struct erg_stage_activations *sets; /* [room.passes] of first layers, [room.layers] of others */
     struct erg_stage_head *head_sets;   /* [room.heads] */
-    struct erg_stage_pass *passes;      /* [room.inputs] */
+    char *moved;                        /* where the slots of what moves begin … */
+    bool *slots;                        /* … and which are taken */
+    struct erg_stage_mover mover;
+    struct erg_stage_pass *passes; /* [room.inputs] */
     void *embedding, *positions, *norm_final, *norm_final_bias, *head;
     float *d_embedding, *d_positions, *d_norm_final, *d_norm_final_bias, *d_head;
 
@@ -148,8 +155,16 @@ static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *sta
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
 
+/* Finds where everything lies. */
+void erg_stage_place_all(struct erg_stage *stage);
+
 /* A pass's forward begins: it gets room for its activations. */
 struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
+/* A layer's forward begins: it gets room for what moves of it. */
+void erg_stage_take_moved(struct erg_stage *stage, size_t pass, size_t layer);
+/* Tells the mover. */
+int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool backward,
+                         bool done, struct erg_error *err);
 
 /* Tells of the buckets of a kind, or of a layer's; a listener of NULL is fine. */
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,
@@ -183,6 +198,15 @@ int erg_stage_forward_op(struct erg_stage *stage, const struct erg_stage_place *
                          struct erg_stream *stream, struct erg_error *err);
 int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place *place,
                           uint32_t parts, bool weights, const struct erg_stage_rows *rows,
+                          struct erg_stream *stream, struct erg_error *err);
+
+/* Makes again what is not kept, and what the gradient of the weight behind it reads: `part` is one
+ * of ERG_MODEL_NORM_A, NORM_M and ACTIVATION. Nothing where it is kept. */
+int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                       enum erg_model_op_id part, const struct erg_stage_rows *rows,
+                       struct erg_stream *stream, struct erg_error *err);
+/* Makes all of a layer again, but for its output, from its input, where that alone is kept. */
+int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err);
 
 /* Queues what a layer exchanges after such an operation: `part` is one of ERG_MODEL_REDUCE_A,

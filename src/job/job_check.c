@@ -192,7 +192,7 @@ static int choose_stage_recompute(struct erg_job *job, const struct erg_job_file
     job->layout.recompute = differ ? ERG_RECOMPUTE_NONE : file->stage_recompute[0];
     if (!differ)
         return 0;
-    if (!has_engines(job, false))
+    if (!has_engines(job, false) && !trains_itself(job, file))
         return erg_yaml_fail(yaml, "stage_recompute", err,
                              "what stages that recompute differently cost is a matter of the "
                              "engine; expected the key 'engine', for example megatron-kwai-h800");
@@ -401,8 +401,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
                 "%s:%zu: the reduction of gradients between the %ld copies is not modelled: times "
                 "and energies are those of one copy",
                 path, erg_yaml_line(yaml, "data"), job->layout.data);
-    if (job->layout.offload > 0)
-        erg_log(ERG_LOG_WARNING,
+    if (job->layout.offload > 0 && has_engines(job, true))
+        erg_log(of_plans,
                 "%s:%zu: copies to host memory slow compute as the engine %s says; waiting for the "
                 "first of them is not modelled",
                 path, erg_yaml_line(yaml, job->layout.stage_offload ? "stage_offload" : "offload"),

@@ -54,6 +54,19 @@ static void cuda_free(struct erg_backend *backend, void *memory)
     erg_cuda_free(memory);
 }
 
+static int cuda_host_alloc(struct erg_backend *backend, void **memory, size_t bytes,
+                           struct erg_error *err)
+{
+    (void)backend;
+    return erg_cuda_alloc_host(memory, bytes, err);
+}
+
+static void cuda_host_free(struct erg_backend *backend, void *memory)
+{
+    (void)backend;
+    erg_cuda_free_host(memory);
+}
+
 static int cuda_memory_free(struct erg_backend *backend, size_t *bytes, struct erg_error *err)
 {
     (void)backend;
@@ -465,6 +478,8 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
         .close = cuda_close,
         .alloc = cuda_alloc,
         .free = cuda_free,
+        .host_alloc = cuda_host_alloc,
+        .host_free = cuda_host_free,
         .memory_free = cuda_memory_free,
         .copy = cuda_copy,
         .fill = cuda_fill,

@@ -333,6 +333,7 @@ int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tok
                    struct erg_error *err)
 {
     const struct erg_pass_list *list = passes->options.list;
+    erg_offload_begin(passes->options.offload, false);
     if (receive_ahead(passes, 0, err) || receive_gradient(passes, 0, err))
         return -1;
     for (size_t i = 0; i < list->count; i++)
@@ -348,6 +349,7 @@ int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens 
                        const struct erg_stage_listener *reads, struct erg_error *err)
 {
     const struct erg_pass_list *list = passes->options.list;
+    erg_offload_begin(passes->options.offload, true);
     if (receive_ahead(passes, 0, err) != 0)
         return -1;
     for (size_t i = 0; i < list->count; i++) {

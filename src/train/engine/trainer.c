@@ -168,15 +168,22 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
     place_inputs(trainer);
     trainer->weights = erg_stage_weights(trainer->stage);
     erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-    struct erg_passes_options passes = {backend,
-                                        trainer->stage,
-                                        &trainer->list,
-                                        &trainer->ranks.groups,
-                                        trainer->stream,
-                                        &trainer->buffers,
-                                        trainer->memory,
-                                        &trainer->timeline,
-                                        erg_watchdog_finished(trainer->watchdog)};
+    const struct erg_offload_options offload = {.backend = backend,
+                                                .stage = trainer->stage,
+                                                .layout = &trainer->job->layout,
+                                                .layers = trainer->job->model->layers,
+                                                .index = trainer->ranks.stage,
+                                                .stream = trainer->stream,
+                                                .buffers = &trainer->buffers,
+                                                .memory = trainer->memory,
+                                                .timeline = &trainer->timeline};
+    if (erg_offload_open(&trainer->offload, &offload, err) != 0)
+        return -1;
+    struct erg_passes_options passes = {backend,          trainer->stage,
+                                        &trainer->list,   &trainer->ranks.groups,
+                                        trainer->stream,  &trainer->buffers,
+                                        trainer->memory,  &trainer->timeline,
+                                        trainer->offload, erg_watchdog_finished(trainer->watchdog)};
     struct erg_optimizer_options optimizer = {backend,
                                               trainer->stage,
                                               &trainer->spans,
@@ -304,6 +311,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_watchdog_close(trainer->watchdog);
     erg_optimizer_close(trainer->optimizer);
     erg_passes_close(trainer->passes);
+    erg_offload_close(trainer->offload);
     erg_batches_release(&trainer->batches);
     erg_batches_release(&trainer->validation);
     erg_weight_spans_release(&trainer->spans);

@@ -44,6 +44,7 @@ struct erg_stage_options erg_trainer_share(struct erg_trainer *trainer)
         .context_place = trainer->ranks.context,
         .sequence_parallel = trainer->training->sequence_parallel && layout->tensor > 1,
         .room = erg_stage_room_of(layout, trainer->job->model->layers, trainer->ranks.stage),
+        .recompute = erg_layout_recompute(layout, trainer->ranks.stage),
         .tensor_group = trainer->ranks.groups.tensor,
         .context_group = trainer->ranks.groups.context,
     };
