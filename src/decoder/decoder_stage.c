@@ -207,8 +207,29 @@ static void find_weights(struct erg_stage *stage)
 
 static int measure_scratch(struct erg_stage *stage, struct erg_error *err);
 
+static int open_streams(struct erg_stage *stage, struct erg_error *err)
+{
+    struct erg_backend *backend = stage->options.backend;
+    return backend->table->stream_new(backend, &stage->comm, err) ||
+                   backend->table->event_new(backend, &stage->launched, false, err) ||
+                   backend->table->event_new(backend, &stage->exchanged, false, err)
+               ? -1
+               : 0;
+}
+
+static void close_streams(struct erg_stage *stage)
+{
+    struct erg_backend *backend = stage->options.backend;
+    if (stage->launched)
+        backend->table->event_free(backend, stage->launched);
+    if (stage->exchanged)
+        backend->table->event_free(backend, stage->exchanged);
+    backend->table->stream_free(backend, stage->comm);
+}
+
 static void stage_free(struct erg_stage *stage)
 {
+    close_streams(stage);
     for (size_t i = 0; i < stage->options.room.inputs; i++)
         free(stage->passes[i].layers);
     free(stage->passes);
@@ -247,8 +268,11 @@ int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
 {
     struct erg_backend *backend = stage->options.backend;
     size_t bytes;
-    if (!stage->measures)
-        return backend->table->launch(backend, kernel, stage->scratch, stream, err);
+    if (!stage->measures) {
+        struct erg_kernel bounded = *kernel;
+        bounded.leave_sms = stage->exchange_sms;
+        return backend->table->launch(backend, &bounded, stage->scratch, stream, err);
+    }
     if (backend->table->scratch_bytes(backend, kernel, &bytes, err) != 0)
         return -1;
     if (bytes > stage->scratch_bytes)
@@ -268,9 +292,10 @@ static int run_ends(struct erg_stage *stage, const struct erg_stage_tokens *toke
         bool begins = stage->options.weights.embedding && chunk == 0;
         bool ends = stage->options.weights.head && chunk == last;
         void *message = stage->d_stream[0], *gradient = stage->d_stream[1];
-        result = erg_stage_forward(stage, pass, tokens, ends ? NULL : message, NULL, stream, err) ||
+        result = erg_stage_forward(stage, pass, tokens, ends ? NULL : message, NULL, NULL, stream,
+                                   err) ||
                          erg_stage_backward(stage, pass, tokens, ends ? NULL : message,
-                                            begins ? NULL : gradient, NULL, stream, err)
+                                            begins ? NULL : gradient, NULL, NULL, stream, err)
                      ? -1
                      : 0;
     }
@@ -307,7 +332,7 @@ int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
                        void *to, struct erg_stream *stream, struct erg_error *err)
 {
     struct erg_backend *backend = stage->options.backend;
-    struct erg_exchange exchange = {kind, floats, count, from, to};
+    struct erg_exchange exchange = {kind, floats, count, from, to, stage->exchange_sms};
     return stage->measures || stage->alone
                ? 0
                : backend->table->exchange(backend, group, &exchange, stream, err);
@@ -506,7 +531,7 @@ int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *optio
         stage->memory = memory;
         place_all(stage);
         find_weights(stage);
-        result = fill_positions(stage, err);
+        result = open_streams(stage, err) || fill_positions(stage, err) ? -1 : 0;
     }
     if (result != 0) {
         erg_stage_close(stage);

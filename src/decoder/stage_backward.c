@@ -341,8 +341,9 @@ static int backward_layers(struct erg_stage *stage, const struct erg_stage_pass 
 }
 
 int erg_stage_backward(struct erg_stage *stage, size_t index, const struct erg_stage_tokens *tokens,
-                       void *d_output, void *d_input, const struct erg_stage_listener *adds,
-                       struct erg_stream *stream, struct erg_error *err)
+                       void *d_output, void *d_input, const struct erg_stage_program *program,
+                       const struct erg_stage_listener *adds, struct erg_stream *stream,
+                       struct erg_error *err)
 {
     const struct erg_stage_pass *pass = &stage->passes[index];
     struct erg_stage_ends ends = {.d_output = d_output, .d_input = d_input};
@@ -352,7 +353,8 @@ int erg_stage_backward(struct erg_stage *stage, size_t index, const struct erg_s
             erg_stage_tell(stage, adds, ERG_BUCKET_HEAD, -1, err))
             return -1;
     }
-    if (backward_layers(stage, pass, &ends, adds, stream, err) != 0)
+    if (program ? erg_stage_run_program(stage, pass, program, true, &ends, adds, stream, err) != 0
+                : backward_layers(stage, pass, &ends, adds, stream, err) != 0)
         return -1;
     if (stage->options.weights.embedding && pass->chunk == 0) {
         const struct erg_stage_place first = erg_stage_place_of(stage, pass, 0, &ends);

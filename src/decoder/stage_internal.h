@@ -89,6 +89,11 @@ struct erg_stage {
     size_t scratch_bytes;
     bool measures; /* passes launch nothing, but find how much scratch their kernels need */
     bool alone;    /* passes exchange nothing */
+
+    /* Of programs: where exchanges run, when one may begin, and that it has ended. */
+    struct erg_stream *comm;
+    struct erg_event *launched, *exchanged;
+    int exchange_sms; /* that the present one may take, and what computes beside it leaves */
 };
 
 /* What an operation is done on: sequences of the microbatch that follow each other, all of them or
@@ -190,6 +195,13 @@ int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place 
 int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
                           enum erg_model_op_id part, const struct erg_stage_rows *rows,
                           struct erg_stream *stream, struct erg_error *err);
+
+/* The layers of a pass by a program. */
+int erg_stage_run_program(struct erg_stage *stage, const struct erg_stage_pass *pass,
+                          const struct erg_stage_program *program, bool backward,
+                          const struct erg_stage_ends *ends,
+                          const struct erg_stage_listener *listener, struct erg_stream *stream,
+                          struct erg_error *err);
 
 /* Attention of a layer whose keys and values have been gathered; backward from d_attn to d_qkv,
  * before the rotation. */

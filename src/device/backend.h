@@ -54,6 +54,7 @@ enum erg_kernel_kind {
 /* One kernel with its arguments, in the order of ops/ops.h. */
 struct erg_kernel {
     enum erg_kernel_kind kind;
+    int leave_sms; /* SMs that it leaves to an exchange beside it; 0: it may take all */
     union {
         struct {
             size_t tokens, hidden, first, rows;
@@ -175,6 +176,7 @@ struct erg_exchange {
     size_t count;
     const void *from;
     void *to;
+    int sms; /* SMs that it may take; 0: as many as the device likes */
 };
 
 struct erg_backend;

@@ -190,7 +190,7 @@ static int sum(struct erg_optimizer *optimizer, struct erg_group *group,
                struct erg_error *err)
 {
     struct erg_backend *backend = optimizer->options.backend;
-    struct erg_exchange exchange = {kind, true, count, from, to};
+    struct erg_exchange exchange = {kind, true, count, from, to, 0};
     return group ? backend->table->exchange(backend, group, &exchange, optimizer->stream, err) : 0;
 }
 
@@ -316,7 +316,7 @@ static int gather(struct erg_optimizer *optimizer, struct erg_error *err)
         const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[i - 1];
         struct erg_exchange exchange = {ERG_EXCHANGE_ALL_GATHER, false, bucket->part,
                                         values_at(optimizer, bucket->share),
-                                        values_at(optimizer, bucket->offset)};
+                                        values_at(optimizer, bucket->offset), 0};
         if (backend->table->exchange(backend, zero, &exchange, optimizer->stream, err) ||
             backend->table->event_record(backend, optimizer->gathered[i - 1], optimizer->stream,
                                          err))

@@ -42,7 +42,10 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
                         "tensor ranks; expected that one divides the other where positions are "
                         "learned",
                         job->path, layout->microbatch, layout->tensor);
-    return erg_stage_check(job->model, err);
+    return erg_stage_check(job->model, err) ||
+                   (options->plan && erg_plan_check_job(options->plan, job, err))
+               ? -1
+               : 0;
 }
 
 static void *buffer(const struct erg_trainer *trainer, enum erg_static_buffer kind)
@@ -97,6 +100,17 @@ static char *init_of(const struct erg_trainer *trainer)
                                      : erg_xstrdup("random");
 }
 
+static int try_programs(struct erg_trainer *trainer, struct erg_error *err)
+{
+    for (size_t i = 0; i < trainer->plan.programs.count; i++) {
+        const struct erg_pass_program *item = &trainer->plan.programs.items[i];
+        if (erg_stage_try_program(trainer->stage, item->chunk, item->direction == ERG_BACKWARD,
+                                  &item->program, trainer->stream, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* All kernels of the passes have run once when ranks begin to wait for each other. */
 static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
 {
@@ -105,7 +119,8 @@ static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
                                 trainer->stream, err) ||
                    backend->table->fill(backend, trainer->scalars, 0, sizeof *trainer->scalars,
                                         trainer->stream, err) ||
-                   erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err)
+                   erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err) ||
+                   try_programs(trainer, err)
                ? -1
                : 0;
 }
@@ -182,6 +197,7 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
                                         &trainer->buffers,
                                         trainer->memory,
                                         &trainer->timeline,
+                                        trainer->options.plan ? &trainer->plan : NULL,
                                         erg_watchdog_finished(trainer->watchdog)};
     struct erg_optimizer_options optimizer = {backend,
                                               trainer->stage,
@@ -278,6 +294,8 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
                                 options->rank, err);
     if (result == 0)
         result = erg_pass_list_init(&trainer->list, &job->layout, trainer->ranks.stage, err);
+    if (result == 0 && options->plan)
+        result = erg_pass_plan_init(&trainer->plan, options->plan, job, trainer->ranks.stage, err);
     if (result == 0)
         result = open_rank(trainer, err);
     if (erg_rendezvous_agree(options->rendezvous, result, err) ||
@@ -316,6 +334,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_stage_close(trainer->stage);
     if (trainer->memory)
         backend->table->free(backend, trainer->memory);
+    erg_pass_plan_release(&trainer->plan);
     erg_pass_list_release(&trainer->list);
     erg_timeline_release(&trainer->timeline);
     backend->table->stream_free(backend, trainer->stream);

@@ -30,6 +30,7 @@ struct erg_trainer {
     const struct erg_training *training;
     struct erg_ranks ranks;
     struct erg_pass_list list;
+    struct erg_pass_plan plan; /* with the options' plan */
     struct erg_layer_range *chunks;
     struct erg_weights_request request;
     struct erg_stage *stage;
