@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "train/engine/initialize.h"
 #include "train/engine/rank_buffers.h"
+#include "train/engine/rank_share.h"
 #include "train/files/model_file.h"
 
 #include <assert.h>
@@ -235,7 +236,9 @@ static int open_watchdog(struct erg_trainer *trainer, struct erg_error *err)
 static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
-    struct erg_stage_options options = erg_trainer_share(trainer);
+    struct erg_stage_options options =
+        erg_rank_share(&trainer->chunks, trainer->job, &trainer->ranks, backend);
+    trainer->request = options.weights;
     erg_timeline_init(&trainer->timeline, backend);
     return backend->table->stream_new(backend, &trainer->stream, err) ||
                    open_watchdog(trainer, err) || place(trainer, &options, err) ||
