@@ -165,7 +165,9 @@ static int clear_unseen(struct erg_stage *stage, struct erg_stream *stream, stru
 {
     struct erg_backend *backend = stage->options.backend;
     size_t bytes = stage->tokens * stage->context * kv_row(stage) * stage->element;
-    return stage->measures ? 0 : backend->table->fill(backend, stage->d_kv, 0, bytes, stream, err);
+    return erg_stage_queues(stage)
+               ? backend->table->fill(backend, stage->d_kv, 0, bytes, stream, err)
+               : 0;
 }
 
 static int add_low(struct erg_stage *stage, struct erg_stream *stream, struct erg_error *err)

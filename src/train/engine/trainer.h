@@ -29,6 +29,7 @@ struct erg_trainer_options {
     const struct erg_job *job;         /* with a key `train` */
     const char *init;                  /* a model's folder; NULL: as the job says; "random" */
     int rank, world;                   /* of this process */
+    int local_rank;                    /* among the ranks of its machine */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
     /* Of engine/watchdog.h; may be 0 and NULL. */
     double hang_s;
