@@ -44,6 +44,10 @@ int erg_stage_check(const struct erg_model *model, struct erg_error *err);
 int erg_stage_scratch(size_t *bytes, const struct erg_stage_options *options,
                       struct erg_error *err);
 
+/* Has the backend choose how it runs each product of its passes, where it has a choice. Takes
+ * seconds and memory, so it comes before what a rank takes for good. Groups are not looked at. */
+int erg_stage_choose(const struct erg_stage_options *options, struct erg_error *err);
+
 /* `memory` of the device, which outlives the stage, is laid out as `buffers`, which are of such a
  * stage: the first stage_bytes of it are the stage's. */
 int erg_stage_open(struct erg_stage **stage, const struct erg_stage_options *options,

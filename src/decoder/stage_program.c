@@ -100,7 +100,7 @@ static int start_exchange(struct program_run *run, const struct cursor *cursor,
         erg_stage_place_of(stage, run->pass, latest(run, cursor), run->ends);
     const enum erg_model_op_id part = (enum erg_model_op_id)step->task.comm.part;
     stage->exchange_sms = step->task.comm.library ? 0 : step->launch.sms;
-    if (stage->measures)
+    if (!erg_stage_queues(stage))
         return erg_stage_exchange_op(stage, &place, part, rows, NULL, err);
     return erg_backend_follow(backend, stage->launched, stage->comm, run->stream, err) ||
                    erg_stage_exchange_op(stage, &place, part, rows, stage->comm, err) ||
@@ -115,9 +115,9 @@ static int await_exchange(const struct program_run *run, struct erg_error *err)
     struct erg_stage *stage = run->stage;
     struct erg_backend *backend = stage->options.backend;
     stage->exchange_sms = 0;
-    return stage->measures
-               ? 0
-               : backend->table->event_wait(backend, stage->exchanged, run->stream, err);
+    return erg_stage_queues(stage)
+               ? backend->table->event_wait(backend, stage->exchanged, run->stream, err)
+               : 0;
 }
 
 static int run_step(struct program_run *run, const struct erg_step *step, size_t index,
@@ -166,15 +166,17 @@ int erg_stage_run_program(struct erg_stage *stage, const struct erg_stage_pass *
 
 /* ---- before it is used ---- */
 
-static int run_alone(struct erg_stage *stage, size_t chunk, bool backward,
+static int run_alone(struct erg_stage *stage, enum erg_stage_mode mode, size_t chunk, bool backward,
                      const struct erg_stage_program *program, struct erg_stream *stream,
                      struct erg_error *err)
 {
+    stage->mode = mode;
     const size_t index = erg_stage_pass(stage, chunk);
     const struct erg_stage_pass *pass = erg_stage_enter(stage, index);
     const struct erg_stage_ends ends = {stage->d_stream[0], stage->d_stream[0], NULL};
     int result = erg_stage_run_program(stage, pass, program, backward, &ends, NULL, stream, err);
     erg_stage_leave(stage, index);
+    stage->mode = ERG_STAGE_RUNS;
     return result;
 }
 
@@ -188,13 +190,9 @@ int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
         return erg_fail(err, ERG_INFEASIBLE,
                         "key 'train.sequence_parallel': a plan runs nanobatches, which have no "
                         "shares of tokens; expected false beside a plan");
-    stage->measures = true;
-    int result = run_alone(stage, chunk, backward, program, stream, err);
-    stage->measures = false;
+    int result = run_alone(stage, ERG_STAGE_MEASURES, chunk, backward, program, stream, err);
     assert(stage->scratch_bytes == scratch); /* less work needs no more of it */
-    stage->alone = true;
     if (result == 0)
-        result = run_alone(stage, chunk, backward, program, stream, err);
-    stage->alone = false;
+        result = run_alone(stage, ERG_STAGE_ALONE, chunk, backward, program, stream, err);
     return result == 0 ? backend->table->stream_wait(backend, stream, err) : -1;
 }

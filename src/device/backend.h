@@ -216,6 +216,14 @@ struct erg_backend_table {
     /* Memory that a kernel needs besides, which depends on its sizes alone. */
     int (*scratch_bytes)(struct erg_backend *backend, const struct erg_kernel *kernel,
                          size_t *bytes, struct erg_error *err);
+    /*
+     * Finds, once for each size, how the device runs a product (the kinds ERG_KERNEL_LINEAR...)
+     * fastest, which later launches do: by timing, which takes seconds and memory, and which
+     * nothing else on the device may disturb; or as was found and kept before. Two searches may end
+     * in different bits. NULL: there is one way.
+     */
+    int (*choose)(struct erg_backend *backend, const struct erg_kernel *kernel,
+                  struct erg_error *err);
     int (*launch)(struct erg_backend *backend, const struct erg_kernel *kernel, void *scratch,
                   struct erg_stream *stream, struct erg_error *err);
     /*

@@ -314,9 +314,12 @@ static int gather(struct erg_optimizer *optimizer, struct erg_error *err)
         return -1;
     for (size_t i = optimizer->weights->buckets.count; i > 0; i--) {
         const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[i - 1];
-        struct erg_exchange exchange = {ERG_EXCHANGE_ALL_GATHER, false, bucket->part,
+        struct erg_exchange exchange = {ERG_EXCHANGE_ALL_GATHER,
+                                        false,
+                                        bucket->part,
                                         values_at(optimizer, bucket->share),
-                                        values_at(optimizer, bucket->offset), 0};
+                                        values_at(optimizer, bucket->offset),
+                                        0};
         if (backend->table->exchange(backend, zero, &exchange, optimizer->stream, err) ||
             backend->table->event_record(backend, optimizer->gathered[i - 1], optimizer->stream,
                                          err))

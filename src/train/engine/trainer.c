@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "train/engine/initialize.h"
 #include "train/engine/rank_buffers.h"
+#include "train/engine/rank_share.h"
 #include "train/files/model_file.h"
 
 #include <assert.h>
@@ -247,17 +248,95 @@ static int open_watchdog(struct erg_trainer *trainer, struct erg_error *err)
     return erg_watchdog_open(&trainer->watchdog, &options, err);
 }
 
+/* World call: the ranks' places and groups, and what passes this one runs. */
+static int open_ranks(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_layout *layout = &trainer->job->layout;
+    int result = erg_ranks_open(&trainer->ranks, layout, trainer->job->model,
+                                trainer->options.backend, trainer->options.rank, err) ||
+                         erg_pass_list_init(&trainer->list, layout, trainer->ranks.stage, err)
+                     ? -1
+                     : 0;
+    return erg_rendezvous_agree(trainer->options.rendezvous, result, err);
+}
+
+/* World call: *turns, the largest number that a rank has. */
+static int find_turns(int *turns, int own, struct erg_rendezvous *rendezvous, struct erg_error *err)
+{
+    *turns = own;
+    if (!rendezvous)
+        return 0;
+    const int world = erg_rendezvous_world(rendezvous);
+    int *all = erg_xcalloc((size_t)world, sizeof *all);
+    int result = erg_rendezvous_all_gather(rendezvous, &own, sizeof own, all,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
+    for (int i = 0; i < world && result == 0; i++)
+        *turns = all[i] > *turns ? all[i] : *turns;
+    free(all);
+    return result;
+}
+
+/* For the whole microbatch, and for the nanobatches that a plan splits it into. */
+static int choose_own(const struct erg_trainer *trainer, const struct erg_stage_options *options,
+                      struct erg_error *err)
+{
+    struct erg_stage_options half = *options;
+    half.sequences /= 2;
+    return erg_stage_choose(options, err) ||
+                   (trainer->options.plan && half.sequences > 0 && erg_stage_choose(&half, err))
+               ? -1
+               : 0;
+}
+
+/*
+ * World call: the device chooses how it runs products, but where all runs are to have the same
+ * bits. The ranks of a machine take turns: nobody disturbs what another one times, and what one has
+ * found is kept where the next ones read it, so that they run alike.
+ */
+static int choose_products(struct erg_trainer *trainer, const struct erg_stage_options *options,
+                           struct erg_error *err)
+{
+    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
+    const bool chooses = options->backend->table->choose && !trainer->training->deterministic;
+    const int own = chooses ? trainer->options.local_rank + 1 : 0; /* turns count from 1 */
+    int turns;
+    if (find_turns(&turns, own, rendezvous, err) != 0)
+        return -1;
+    for (int turn = 1; turn <= turns; turn++) {
+        int result = turn == own ? choose_own(trainer, options, err) : 0;
+        if (erg_rendezvous_agree(rendezvous, result, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* What each rank does by itself. */
-static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
+static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options *options,
+                     struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
-    struct erg_stage_options options = erg_trainer_share(trainer);
+    const struct erg_plan *plan = trainer->options.plan;
+    trainer->request = options->weights;
     erg_timeline_init(&trainer->timeline, backend);
+    if (plan &&
+        erg_pass_plan_init(&trainer->plan, plan, trainer->job, trainer->ranks.stage, err) != 0)
+        return -1;
     return backend->table->stream_new(backend, &trainer->stream, err) ||
-                   open_watchdog(trainer, err) || place(trainer, &options, err) ||
+                   open_watchdog(trainer, err) || place(trainer, options, err) ||
                    open_data(trainer, err) || set_weights(trainer, err) || warm_up(trainer, err)
                ? -1
                : 0;
+}
+
+/* World call: all that this rank has of the model and its data. */
+static int open_share(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_stage_options options =
+        erg_rank_share(&trainer->chunks, trainer->job, &trainer->ranks, trainer->options.backend);
+    if (choose_products(trainer, &options, err) != 0)
+        return -1;
+    return erg_rendezvous_agree(trainer->options.rendezvous, open_rank(trainer, &options, err),
+                                err);
 }
 
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err)
@@ -290,15 +369,7 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
     trainer->rate = (struct erg_learning_rate){
         training->schedule, training->learning_rate, training->lowest,          training->warmup,
         training->updates,  training->decay_steps,   training->warmup_from_zero};
-    int result = erg_ranks_open(&trainer->ranks, &job->layout, job->model, options->backend,
-                                options->rank, err);
-    if (result == 0)
-        result = erg_pass_list_init(&trainer->list, &job->layout, trainer->ranks.stage, err);
-    if (result == 0 && options->plan)
-        result = erg_pass_plan_init(&trainer->plan, options->plan, job, trainer->ranks.stage, err);
-    if (result == 0)
-        result = open_rank(trainer, err);
-    if (erg_rendezvous_agree(options->rendezvous, result, err) ||
+    if (open_ranks(trainer, err) || open_share(trainer, err) ||
         erg_optimizer_round(trainer->optimizer, err)) {
         erg_trainer_close(trainer);
         return -1;

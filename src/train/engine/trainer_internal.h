@@ -32,7 +32,7 @@ struct erg_trainer {
     struct erg_pass_list list;
     struct erg_pass_plan plan; /* with the options' plan */
     struct erg_layer_range *chunks;
-    struct erg_weights_request request;
+    struct erg_weights_request request; /* of the chunks */
     struct erg_stage *stage;
     const struct erg_weights *weights; /* the stage's */
     struct erg_weight_spans spans;
@@ -83,9 +83,6 @@ int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err);
 int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
                      struct erg_error *err);
 int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err);
-
-/* Fills chunks and request, of ranks' places and the list, and says what the rank's stage is. */
-struct erg_stage_options erg_trainer_share(struct erg_trainer *trainer);
 
 /* Reads the next batch of other data than that of the steps, and queues its copies to the device;
  * *targets as erg_batches_next() counts them. */

@@ -43,6 +43,7 @@ static int open_trainer(struct erg_train *train, struct erg_error *err)
                                                 .init = train->options.init,
                                                 .rank = train->env.rank,
                                                 .world = train->env.world,
+                                                .local_rank = train->env.local_rank,
                                                 .rendezvous = train->rendezvous,
                                                 .stuck = train->options.stuck};
     const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,
