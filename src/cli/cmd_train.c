@@ -78,8 +78,7 @@ static void print_run(const struct erg_train *train, const struct erg_train_stat
                     job->model->name, 1e-6 * erg_model_trained_parameters(job->model), types[type],
                     strcmp(device, "host") ? device : "the host",
                     (double)stats->memory_bytes / 0x1p30, stats->steps, erg_plural(stats->steps),
-                    layout->microbatch * layout->microbatches * layout->data, layout->sequence,
-                    layout->microbatch);
+                    erg_layout_batch(layout), layout->sequence, layout->microbatch);
     erg_terminal_print(stdout, text.data);
     erg_text_release(&text);
     fflush(stdout); /* before the lines of steps */

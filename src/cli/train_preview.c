@@ -95,9 +95,9 @@ void erg_train_preview_print(const struct erg_run_preview *preview)
            job->model->name, 1e-6 * erg_model_trained_parameters(job->model), preview->type,
            preview->ranks, preview->ranks > 1 ? "s" : "", layout->tensor, layout->context,
            layout->pipeline, layout->data, layout->virtual_stages,
-           layout->virtual_stages > 1 ? "s" : "", preview->steps,
-           layout->microbatch * layout->microbatches * layout->data, layout->sequence,
-           preview->tokens, layout->microbatches, layout->microbatch, layout->sequence);
+           layout->virtual_stages > 1 ? "s" : "", preview->steps, erg_layout_batch(layout),
+           layout->sequence, preview->tokens, layout->microbatches, layout->microbatch,
+           layout->sequence);
     print_ranks(preview, unit);
     print_buffers(preview, unit);
     printf("\nfree now: %.3g %s of %s\n", (double)preview->free_bytes / free_unit.bytes,

@@ -140,7 +140,7 @@ static int check_job(const char *folder, const struct erg_checkpoint_manifest *m
                      const struct erg_job *job, struct erg_error *err)
 {
     const struct erg_layout *layout = &job->layout;
-    long batch = layout->microbatch * layout->microbatches * layout->data;
+    long batch = erg_layout_batch(layout);
     char *model = erg_checkpoint_model(job->model);
     int result = 0;
     if (strcmp(model, manifest->model) != 0)

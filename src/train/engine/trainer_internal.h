@@ -120,7 +120,7 @@ static inline double erg_trainer_own_loss(const struct erg_trainer *trainer)
 static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
-    return (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
+    return (uint64_t)(erg_layout_batch(layout) * layout->sequence);
 }
 
 int erg_trainer_open_validation(struct erg_trainer *trainer, struct erg_error *err);
