@@ -40,7 +40,8 @@ static void print_ranks(const struct erg_run_preview *preview, struct unit unit)
             erg_table_add(&table, "%ld", stage);
         else
             erg_table_add(&table, "%ld-%ld", stage * each, (stage + 1) * each - 1);
-        erg_table_add(&table, "%ld", erg_run_preview_layers(preview, stage));
+        erg_table_add(&table, "%ld",
+                      erg_layout_stage_layers(layout, preview->job->model->layers, stage));
         for (int i = 0; i < ERG_RANK_ITEMS; i++)
             erg_table_add_number(&table, 3, (double)memory->items[i] / unit.bytes);
         erg_table_add_number(&table, 3, (double)memory->bytes / unit.bytes);

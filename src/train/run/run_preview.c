@@ -92,15 +92,6 @@ void erg_run_preview_release(struct erg_run_preview *preview)
     *preview = (struct erg_run_preview){0};
 }
 
-long erg_run_preview_layers(const struct erg_run_preview *preview, long stage)
-{
-    const struct erg_layout *layout = &preview->job->layout;
-    long layers = 0;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
-        layers += erg_layout_chunk_layers(layout, preview->job->model->layers, stage, chunk);
-    return layers;
-}
-
 /* ---- as a document ---- */
 
 static json_t *stage_document(const struct erg_run_preview *preview, long stage)
