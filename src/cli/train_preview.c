@@ -94,9 +94,9 @@ void erg_train_preview_print(const struct erg_run_preview *preview)
            "%" PRIu64 " steps of %ld sequences of %ld tokens, %" PRIu64 " tokens in all\n"
            "%ld microbatches of %ld x %ld tokens on a rank\n\n",
            job->model->name, 1e-6 * erg_model_trained_parameters(job->model), preview->type,
-           preview->ranks, preview->ranks > 1 ? "s" : "", layout->tensor, layout->context,
+           preview->ranks, erg_plural((size_t)preview->ranks), layout->tensor, layout->context,
            layout->pipeline, layout->data, layout->virtual_stages,
-           layout->virtual_stages > 1 ? "s" : "", preview->steps, erg_layout_batch(layout),
+           erg_plural((size_t)layout->virtual_stages), preview->steps, erg_layout_batch(layout),
            layout->sequence, preview->tokens, layout->microbatches, layout->microbatch,
            layout->sequence);
     print_ranks(preview, unit);
