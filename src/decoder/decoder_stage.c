@@ -98,9 +98,7 @@ static void measure(struct erg_stage *stage, const struct erg_stage_options *opt
 /* Where a buffer lies; NULL: there is none of it. */
 static void *buffer(const struct erg_stage *stage, enum erg_static_buffer kind, size_t index)
 {
-    return stage->buffers->bytes[kind]
-               ? stage->memory + erg_static_offset(stage->buffers, kind, index)
-               : NULL;
+    return erg_static_at(stage->buffers, stage->memory, kind, index);
 }
 
 /* The index-th of the layers in flight; those of `first` layers of passes come first. */

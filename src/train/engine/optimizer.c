@@ -93,18 +93,14 @@ int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
     return backend->table->scratch_bytes(backend, &squares, bytes, err);
 }
 
-static void *buffer(const struct erg_optimizer *optimizer, enum erg_static_buffer kind)
-{
-    const struct erg_optimizer_options *options = &optimizer->options;
-    return (char *)options->memory + erg_static_offset(options->buffers, kind, 0);
-}
-
 static void place_memory(struct erg_optimizer *optimizer)
 {
-    assert(optimizer->options.buffers->bytes[ERG_STATIC_STATE] == state_bytes(optimizer->weights));
-    optimizer->state = buffer(optimizer, ERG_STATIC_STATE);
-    optimizer->scalars = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCALARS);
-    optimizer->scratch = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCRATCH);
+    const struct erg_static_memory *buffers = optimizer->options.buffers;
+    void *memory = optimizer->options.memory;
+    assert(buffers->bytes[ERG_STATIC_STATE] == state_bytes(optimizer->weights));
+    optimizer->state = erg_static_at(buffers, memory, ERG_STATIC_STATE, 0);
+    optimizer->scalars = erg_static_at(buffers, memory, ERG_STATIC_OPTIMIZER_SCALARS, 0);
+    optimizer->scratch = erg_static_at(buffers, memory, ERG_STATIC_OPTIMIZER_SCRATCH, 0);
 }
 
 int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_options *options,

@@ -45,11 +45,6 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
     return erg_stage_check(job->model, err);
 }
 
-static void *buffer(const struct erg_trainer *trainer, enum erg_static_buffer kind)
-{
-    return (char *)trainer->memory + erg_static_offset(&trainer->buffers, kind, 0);
-}
-
 /* Where this rank's tokens of a step and its scalars lie. */
 static void place_inputs(struct erg_trainer *trainer)
 {
@@ -58,8 +53,9 @@ static void place_inputs(struct erg_trainer *trainer)
     size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
     trainer->inputs = tokens * microbatches;
     assert(trainer->buffers.bytes[ERG_STATIC_TOKENS] == 3 * trainer->inputs * sizeof(int32_t));
-    trainer->scalars = buffer(trainer, ERG_STATIC_STEP_SCALARS);
-    trainer->ids = buffer(trainer, ERG_STATIC_TOKENS);
+    trainer->scalars =
+        erg_static_at(&trainer->buffers, trainer->memory, ERG_STATIC_STEP_SCALARS, 0);
+    trainer->ids = erg_static_at(&trainer->buffers, trainer->memory, ERG_STATIC_TOKENS, 0);
     trainer->order = trainer->ids + trainer->inputs;
     trainer->targets = trainer->order + trainer->inputs;
     for (size_t i = 0; i < 2; i++) {
