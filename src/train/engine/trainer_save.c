@@ -20,11 +20,6 @@ static int copy_now(struct erg_trainer *trainer, void *to, const void *from, siz
                                                                                              : 0;
 }
 
-static size_t state_bytes(const struct erg_trainer *trainer)
-{
-    return 3 * trainer->weights->state * sizeof(float);
-}
-
 /* Masters and moments that lie in `values`. */
 static struct erg_checkpoint_state state_in(const struct erg_trainer *trainer, float *values)
 {
@@ -99,7 +94,7 @@ int erg_trainer_save_begin(struct erg_trainer *trainer, const char *run, int kee
     struct erg_checkpoint_place place = place_of(trainer);
     struct erg_checkpoint_state state = state_in(trainer, trainer->written);
     if (copy_now(trainer, trainer->written, erg_optimizer_state(trainer->optimizer),
-                 state_bytes(trainer), err) ||
+                 trainer->buffers.bytes[ERG_STATIC_STATE], err) ||
         erg_checkpoint_begin(&trainer->writer, run, trainer->job, &place, &state, keep, err))
         return -1;
     free(trainer->saved_run);
@@ -128,7 +123,7 @@ int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **f
         trainer->has_read = false;
         erg_order_seek(&trainer->batches.order, place.samples);
         result = copy_now(trainer, erg_optimizer_state(trainer->optimizer), values,
-                          state_bytes(trainer), err) ||
+                          trainer->buffers.bytes[ERG_STATIC_STATE], err) ||
                          erg_optimizer_round(trainer->optimizer, err)
                      ? -1
                      : 0;
