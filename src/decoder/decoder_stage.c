@@ -419,10 +419,7 @@ static int copy_in(struct erg_stage *stage, void *to, const void *from, size_t b
     struct erg_stream *stream;
     if (backend->table->stream_new(backend, &stream, err) != 0)
         return -1;
-    int result = backend->table->copy(backend, to, from, bytes, stream, err) ||
-                         backend->table->stream_wait(backend, stream, err)
-                     ? -1
-                     : 0;
+    int result = erg_backend_copy_now(backend, to, from, bytes, stream, err);
     backend->table->stream_free(backend, stream);
     return result;
 }

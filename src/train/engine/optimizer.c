@@ -278,9 +278,8 @@ int erg_optimizer_squares(struct erg_optimizer *optimizer, double *squares, stru
         if (backend->table->launch(backend, &kernel, optimizer->scratch, optimizer->stream, err))
             return -1;
     }
-    if (backend->table->copy(backend, &optimizer->of_host.squares, &optimizer->scalars->squares,
-                             sizeof(double), optimizer->stream, err) ||
-        backend->table->stream_wait(backend, optimizer->stream, err))
+    if (erg_backend_copy_now(backend, &optimizer->of_host.squares, &optimizer->scalars->squares,
+                             sizeof(double), optimizer->stream, err) != 0)
         return -1;
     *squares = optimizer->of_host.squares;
     return 0;

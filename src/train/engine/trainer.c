@@ -78,6 +78,12 @@ int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, si
     return backend->table->copy(backend, to, from, bytes, trainer->stream, err);
 }
 
+int erg_trainer_copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
+                         struct erg_error *err)
+{
+    return erg_backend_copy_now(trainer->options.backend, to, from, bytes, trainer->stream, err);
+}
+
 int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
@@ -120,11 +126,8 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
         result =
             erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
     if (result == 0)
-        result = erg_trainer_copy(trainer, erg_optimizer_state(trainer->optimizer), state,
-                                  weights->state * sizeof *state, err) ||
-                         erg_trainer_wait(trainer, err)
-                     ? -1
-                     : 0;
+        result = erg_trainer_copy_now(trainer, erg_optimizer_state(trainer->optimizer), state,
+                                      weights->state * sizeof *state, err);
     free(state);
     free(folder);
     return result;

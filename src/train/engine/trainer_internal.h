@@ -78,9 +78,11 @@ int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *e
 /* World call: what is being written becomes a checkpoint; if that fails, rank 0 warns. */
 int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err);
 
-/* Queues a copy from memory of the device, or to it; waits for what was queued. */
+/* Queues a copy from memory of the device, or to it; copies now; waits for what was queued. */
 int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
                      struct erg_error *err);
+int erg_trainer_copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
+                         struct erg_error *err);
 int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err);
 
 /* Fills chunks and request, of ranks' places and the list, and says what the rank's stage is. */

@@ -13,13 +13,6 @@
 
 /* ---- copies of the state ---- */
 
-static int copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
-                    struct erg_error *err)
-{
-    return erg_trainer_copy(trainer, to, from, bytes, err) || erg_trainer_wait(trainer, err) ? -1
-                                                                                             : 0;
-}
-
 /* Masters and moments that lie in `values`. */
 static struct erg_checkpoint_state state_in(const struct erg_trainer *trainer, float *values)
 {
@@ -93,8 +86,8 @@ int erg_trainer_save_begin(struct erg_trainer *trainer, const char *run, int kee
         trainer->written = values_new(trainer);
     struct erg_checkpoint_place place = place_of(trainer);
     struct erg_checkpoint_state state = state_in(trainer, trainer->written);
-    if (copy_now(trainer, trainer->written, erg_optimizer_state(trainer->optimizer),
-                 trainer->buffers.bytes[ERG_STATIC_STATE], err) ||
+    if (erg_trainer_copy_now(trainer, trainer->written, erg_optimizer_state(trainer->optimizer),
+                             trainer->buffers.bytes[ERG_STATIC_STATE], err) ||
         erg_checkpoint_begin(&trainer->writer, run, trainer->job, &place, &state, keep, err))
         return -1;
     free(trainer->saved_run);
@@ -122,8 +115,8 @@ int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **f
         trainer->tokens = place.tokens;
         trainer->has_read = false;
         erg_order_seek(&trainer->batches.order, place.samples);
-        result = copy_now(trainer, erg_optimizer_state(trainer->optimizer), values,
-                          trainer->buffers.bytes[ERG_STATIC_STATE], err) ||
+        result = erg_trainer_copy_now(trainer, erg_optimizer_state(trainer->optimizer), values,
+                                      trainer->buffers.bytes[ERG_STATIC_STATE], err) ||
                          erg_optimizer_round(trainer->optimizer, err)
                      ? -1
                      : 0;
@@ -137,8 +130,8 @@ int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf1
 {
     float *values = values_new(trainer);
     struct erg_checkpoint_state state = state_in(trainer, values);
-    int result = copy_now(trainer, values, erg_optimizer_state(trainer->optimizer),
-                          trainer->weights->state * sizeof(float), err) ||
+    int result = erg_trainer_copy_now(trainer, values, erg_optimizer_state(trainer->optimizer),
+                                      trainer->weights->state * sizeof(float), err) ||
                          erg_checkpoint_export(folder, trainer->job, &state, bf16, err)
                      ? -1
                      : 0;
@@ -153,7 +146,7 @@ static int find_not_finite(struct erg_trainer *trainer, const float *of_device, 
                            bool of_state, char name[96], struct erg_error *err)
 {
     float *values = erg_xmalloc((count + 1) * sizeof *values);
-    int result = copy_now(trainer, values, of_device, count * sizeof *values, err);
+    int result = erg_trainer_copy_now(trainer, values, of_device, count * sizeof *values, err);
     name[0] = 0;
     for (size_t i = 0; i < trainer->spans.count && result == 0 && !*name; i++) {
         const struct erg_weight_span *span = &trainer->spans.items[i];

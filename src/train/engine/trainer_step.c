@@ -76,9 +76,9 @@ int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, u
 
 int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err)
 {
-    return erg_trainer_copy(trainer, &trainer->host_scalars, trainer->scalars,
-                            sizeof trainer->host_scalars, err) ||
-                   erg_trainer_wait(trainer, err) || erg_passes_wait(trainer->passes, err)
+    return erg_trainer_copy_now(trainer, &trainer->host_scalars, trainer->scalars,
+                                sizeof trainer->host_scalars, err) ||
+                   erg_passes_wait(trainer->passes, err)
                ? -1
                : 0;
 }
