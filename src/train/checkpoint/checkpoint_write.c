@@ -168,9 +168,9 @@ static int write_manifest(const char *path, const struct erg_job *job,
         "schema", "ergon.checkpoint", "schema_version", ERG_CHECKPOINT_VERSION, "step",
         (json_int_t)place->step, "updates", (json_int_t)place->updates, "samples",
         (json_int_t)place->samples, "tokens", (json_int_t)place->tokens, "skipped",
-        (json_int_t)place->skipped, "seed", (json_int_t)job->training->seed, "batch",
-        (json_int_t)erg_layout_batch(layout), "sequence", (json_int_t)layout->sequence, "model",
-        model, "layout", "tensor", (json_int_t)layout->tensor, "context",
+        (json_int_t)(place->step - place->updates), "seed", (json_int_t)job->training->seed,
+        "batch", (json_int_t)erg_layout_batch(layout), "sequence", (json_int_t)layout->sequence,
+        "model", model, "layout", "tensor", (json_int_t)layout->tensor, "context",
         (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
         (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data, "pieces", pieces);
     int result = erg_json_write(path, document, err);

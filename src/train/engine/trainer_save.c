@@ -36,8 +36,7 @@ static struct erg_checkpoint_place place_of(const struct erg_trainer *trainer)
     return (struct erg_checkpoint_place){.step = trainer->steps,
                                          .updates = trainer->updates,
                                          .samples = trainer->samples,
-                                         .tokens = trainer->tokens,
-                                         .skipped = trainer->steps - trainer->updates};
+                                         .tokens = trainer->tokens};
 }
 
 /* ---- saving ---- */
