@@ -321,10 +321,8 @@ int erg_checkpoint_temporary(char **name, const char *prefix,
 {
     long number = (long)getpid();
     struct erg_text text = {0};
-    int result = state->rendezvous
-                     ? erg_rendezvous_broadcast(state->rendezvous, 0, &number, sizeof number,
-                                                ERG_RENDEZVOUS_PATIENCE_S, err)
-                     : 0;
+    int result = erg_rendezvous_broadcast(state->rendezvous, 0, &number, sizeof number,
+                                          ERG_RENDEZVOUS_PATIENCE_S, err);
     erg_text_printf(&text, "%s.tmp-%ld", prefix, number);
     *name = text.data;
     return result;

@@ -176,8 +176,7 @@ int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *e
                                          trainer->weights->elements, false, own.gradients, err)
                      ? -1
                      : 0;
-    all[0] = own;
-    if (rendezvous && result == 0)
+    if (result == 0)
         result = erg_rendezvous_all_gather(rendezvous, &own, sizeof own, all,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
     for (size_t i = world; i-- > 0;)
