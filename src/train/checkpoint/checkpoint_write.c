@@ -21,13 +21,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-char *erg_checkpoint_path(const char *folder, const char *name)
-{
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/%s", folder, name);
-    return path.data;
-}
-
 /* ---- the state ---- */
 
 /* Pieces of this rank in the order in which they are written. */
@@ -181,7 +174,7 @@ static int write_manifest(const char *path, const struct erg_job *job,
 
 static int copy_file(const char *from, const char *folder, const char *name, struct erg_error *err)
 {
-    char *text, *path = erg_checkpoint_path(folder, name);
+    char *text, *path = erg_file_path(folder, name);
     size_t length;
     int result = erg_file_read(from, ERG_FILE_SMALL_BYTES, &text, &length, err);
     if (result == 0) {
@@ -260,7 +253,7 @@ int erg_checkpoint_write_share(const char *folder, const struct erg_checkpoint_s
     struct piece_source source = {.state = state, .given_up = given_up};
     snprintf(name, sizeof name, "state-%05d.safetensors", state->rank);
     list_pieces(&source, kinds, name);
-    char *path = erg_checkpoint_path(folder, name);
+    char *path = erg_file_path(folder, name);
     int result = check_space(folder, state, kinds, err);
     if (result == 0 && source.count)
         result = write_state(path, &source, err);
@@ -291,7 +284,7 @@ int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
         return -1;
     result = gather_pieces(pieces, state, err);
     if (result == 0 && state->rank == 0) {
-        char *manifest = erg_checkpoint_path(folder, "manifest.json");
+        char *manifest = erg_file_path(folder, "manifest.json");
         result = copy_file(job->path, folder, "job.yaml", err) ||
                          copy_file(job->model->path, folder, "config.json", err) ||
                          write_manifest(manifest, job, place, pieces, err)
