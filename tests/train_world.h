@@ -11,10 +11,8 @@
 static inline void read_device(struct erg_trainer *trainer, void *to, const void *from,
                                size_t bytes)
 {
-    struct erg_backend *backend = trainer->options.backend;
     struct erg_error err;
-    assert_ok(backend->table->copy(backend, to, from, bytes, trainer->stream, &err), &err);
-    assert_ok(backend->table->stream_wait(backend, trainer->stream, &err), &err);
+    assert_ok(erg_trainer_copy_now(trainer, to, from, bytes, &err), &err);
 }
 
 /* All elements of a checkpoint's tensor, of masters or gradients of a run on one rank, where the

@@ -98,9 +98,7 @@ static void measure(struct erg_stage *stage, const struct erg_stage_options *opt
 /* Where a buffer lies; NULL: there is none of it. */
 static void *buffer(const struct erg_stage *stage, enum erg_static_buffer kind, size_t index)
 {
-    return stage->buffers->bytes[kind]
-               ? stage->memory + erg_static_offset(stage->buffers, kind, index)
-               : NULL;
+    return erg_static_at(stage->buffers, stage->memory, kind, index);
 }
 
 /* The index-th of the layers in flight; those of `first` layers of passes come first. */
@@ -383,10 +381,7 @@ static int copy_in(struct erg_stage *stage, void *to, const void *from, size_t b
     struct erg_stream *stream;
     if (backend->table->stream_new(backend, &stream, err) != 0)
         return -1;
-    int result = backend->table->copy(backend, to, from, bytes, stream, err) ||
-                         backend->table->stream_wait(backend, stream, err)
-                     ? -1
-                     : 0;
+    int result = erg_backend_copy_now(backend, to, from, bytes, stream, err);
     backend->table->stream_free(backend, stream);
     return result;
 }

@@ -263,6 +263,17 @@ static inline int erg_backend_follow(struct erg_backend *backend, struct erg_eve
                : 0;
 }
 
+/* Copies, and waits for all that is queued on the stream. */
+static inline int erg_backend_copy_now(struct erg_backend *backend, void *to, const void *from,
+                                       size_t bytes, struct erg_stream *stream,
+                                       struct erg_error *err)
+{
+    return backend->table->copy(backend, to, from, bytes, stream, err) ||
+                   backend->table->stream_wait(backend, stream, err)
+               ? -1
+               : 0;
+}
+
 enum erg_backend_kind {
     ERG_BACKEND_ANY, /* a GPU where this machine has one, else the host */
     ERG_BACKEND_GPU, /* the one of this process's rank */

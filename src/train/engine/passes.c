@@ -132,7 +132,7 @@ static void place_buffers(struct erg_passes *passes, struct channel_end *end,
     assert(!end->group || buffers->counts[erg_static_set_of(kind)] == count);
     assert(buffers->bytes[kind] == passes->message * options->backend->element_bytes);
     for (size_t i = 0; i < count && end->group; i++)
-        end->buffers[i] = (char *)options->memory + erg_static_offset(buffers, kind, i);
+        end->buffers[i] = erg_static_at(buffers, options->memory, kind, i);
 }
 
 int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *options,

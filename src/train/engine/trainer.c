@@ -49,11 +49,6 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
                : 0;
 }
 
-static void *buffer(const struct erg_trainer *trainer, enum erg_static_buffer kind)
-{
-    return (char *)trainer->memory + erg_static_offset(&trainer->buffers, kind, 0);
-}
-
 /* Where this rank's tokens of a step and its scalars lie. */
 static void place_inputs(struct erg_trainer *trainer)
 {
@@ -62,8 +57,9 @@ static void place_inputs(struct erg_trainer *trainer)
     size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
     trainer->inputs = tokens * microbatches;
     assert(trainer->buffers.bytes[ERG_STATIC_TOKENS] == 3 * trainer->inputs * sizeof(int32_t));
-    trainer->scalars = buffer(trainer, ERG_STATIC_STEP_SCALARS);
-    trainer->ids = buffer(trainer, ERG_STATIC_TOKENS);
+    trainer->scalars =
+        erg_static_at(&trainer->buffers, trainer->memory, ERG_STATIC_STEP_SCALARS, 0);
+    trainer->ids = erg_static_at(&trainer->buffers, trainer->memory, ERG_STATIC_TOKENS, 0);
     trainer->order = trainer->ids + trainer->inputs;
     trainer->targets = trainer->order + trainer->inputs;
     for (size_t i = 0; i < 2; i++) {
@@ -84,6 +80,12 @@ int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, si
 {
     struct erg_backend *backend = trainer->options.backend;
     return backend->table->copy(backend, to, from, bytes, trainer->stream, err);
+}
+
+int erg_trainer_copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
+                         struct erg_error *err)
+{
+    return erg_backend_copy_now(trainer->options.backend, to, from, bytes, trainer->stream, err);
 }
 
 int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err)
@@ -140,11 +142,8 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
         result =
             erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
     if (result == 0)
-        result = erg_trainer_copy(trainer, erg_optimizer_state(trainer->optimizer), state,
-                                  weights->state * sizeof *state, err) ||
-                         erg_trainer_wait(trainer, err)
-                     ? -1
-                     : 0;
+        result = erg_trainer_copy_now(trainer, erg_optimizer_state(trainer->optimizer), state,
+                                      weights->state * sizeof *state, err);
     free(state);
     free(folder);
     return result;

@@ -186,9 +186,8 @@ static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct er
         own.bubble_s = train->bubble_s;
         own.exposed_s[ERG_EXPOSED_GRADIENTS] = train->gradients_s;
     }
-    *all = own;
-    if (train->rendezvous && erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
-                                                       ERG_RENDEZVOUS_PATIENCE_S, err) != 0) {
+    if (erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
+                                  ERG_RENDEZVOUS_PATIENCE_S, err) != 0) {
         free(all);
         return NULL;
     }
