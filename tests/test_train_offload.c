@@ -89,6 +89,31 @@ static void so_it_is_on_every_layout(void **state)
     }
 }
 
+/* Beside a plan whose options overlap nothing moves, and no whole layer is made again. */
+static void so_it_is_by_a_plan(void **state)
+{
+    (void)state;
+    static const struct layout_case cases[] = {
+        {"llama", 2, 1, 2, 2, 1, 2, PLANNED | MASKED, "3, 1, 2, 2", NULL},
+        {"qwen3", 2, 2, 1, 1, 1, 2, PLANNED | BF16, NULL, NULL},
+        {"gpt2", 2, 1, 2, 1, 1, 4, PLANNED, NULL, NULL},
+    };
+    plan_of_case.modes = RANDOM_PLAN_ALL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plan_of_case.seed = i + 1;
+        struct outcome *plain = run_plain(&cases[i]);
+        check_bits(&cases[i], plain, "recompute: norms", i + 1);
+        check_bits(&cases[i], plain, "recompute: activation", i + 2);
+        check_bits(&cases[i], plain, "recompute: balanced", i + 3);
+        plan_of_case.modes = 1u << ERG_MODE_SEQUENTIAL;
+        outcome_release(plain);
+        plain = run_plain(&cases[i]);
+        check_bits(&cases[i], plain, "recompute: full\noffload: 1", i + 4);
+        plan_of_case.modes = RANDOM_PLAN_ALL;
+        outcome_release(plain);
+    }
+}
+
 static void stages_may_differ(void **state)
 {
     (void)state;
@@ -130,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_and_ratio_has_the_same_bits),
         cmocka_unit_test(so_it_is_on_every_layout),
+        cmocka_unit_test(so_it_is_by_a_plan),
         cmocka_unit_test(stages_may_differ),
         cmocka_unit_test(any_order_of_copies_will_do),
     };

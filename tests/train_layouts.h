@@ -3,6 +3,7 @@
 #ifndef ERGON_TESTS_TRAIN_LAYOUTS_H
 #define ERGON_TESTS_TRAIN_LAYOUTS_H
 
+#include "random_plan.h"
 #include "rank_world.h"
 #include "train_world.h"
 
@@ -23,9 +24,9 @@ struct layout_case {
         SP = 1,
         MASKED = 2,
         BF16 = 4,
-        VALIDATES = 8
-    } flags;            /* SP: sequence
-                           parallelism */
+        VALIDATES = 8,
+        PLANNED = 16
+    } flags;            /* SP: sequence parallelism; PLANNED: by plan_of_case */
     const char *layers; /* of chunks; NULL: equal */
     const char *more;   /* keys of the job; NULL: none */
 };
@@ -53,6 +54,10 @@ static const struct layout_case *running;
 static uint64_t running_seed;
 static struct outcome *running_outcome;
 static struct tensor_places places;
+static struct {
+    unsigned modes; /* of random_plan() */
+    uint64_t seed;
+} plan_of_case;
 
 static inline void *shared(size_t bytes)
 {
@@ -193,6 +198,9 @@ static inline void train_rank(const struct erg_launch_environment *env,
                                           .rank = env->rank,
                                           .world = env->world,
                                           .rendezvous = rendezvous};
+    struct erg_plan *plan = NULL;
+    if (running->flags & PLANNED)
+        options.plan = plan = random_plan(job, plan_of_case.modes, plan_of_case.seed);
     assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
     struct erg_rank_memory memory; /* as said beforehand, to the byte */
     assert_ok(erg_rank_memory_init(&memory, job, backend, env->rank, &err), &err);
@@ -229,6 +237,7 @@ static inline void train_rank(const struct erg_launch_environment *env,
     if (rendezvous)
         assert_ok(erg_rendezvous_barrier(rendezvous, 60, &err), &err);
     erg_trainer_close(trainer);
+    erg_plan_free(plan);
     backend->table->close(backend);
     erg_job_free(job);
 }
@@ -312,7 +321,7 @@ static inline void check_case(const struct layout_case *c, uint64_t seed, bool b
     struct outcome *outcome = outcome_new(), *one = outcome_new();
     say_case(name, sizeof name, c, seed);
     alone.tensor = alone.context = alone.pipeline = alone.virtual_stages = alone.data = 1;
-    alone.flags = c->flags & ~SP;
+    alone.flags = c->flags & ~(SP | PLANNED);
     alone.layers = NULL;
     struct erg_job *job = load_job(&alone);
     list_places(job->model);

@@ -28,7 +28,6 @@ struct train_values {
 };
 
 static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_train_device */
-static const char *const types[] = {"bfloat16", "float32", NULL};    /* enum erg_train_type */
 
 #define AT(member) offsetof(struct train_values, member)
 static const struct erg_option options[] = {
@@ -50,7 +49,7 @@ static const struct erg_option options[] = {
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "auto",
      .help = "what computes: a GPU, the host's CPU, or a GPU if there is one"},
-    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = types,
+    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = erg_train_type_names,
      .default_text = "bfloat16",
      .help = "of weights in use and activations; masters are always float32"},
     {"dry-run", 0, ERG_OPTION_FLAG, NULL, AT(dry_run),
@@ -75,11 +74,10 @@ static void print_run(const struct erg_train *train, const struct erg_train_stat
     erg_text_printf(&text,
                     "%s: %.4g million parameters in %s on %s, %.3g GiB of memory\n"
                     "%" PRIu64 " step%s of %ld sequences of %ld tokens, %ld at a time\n",
-                    job->model->name, 1e-6 * erg_model_trained_parameters(job->model), types[type],
-                    strcmp(device, "host") ? device : "the host",
+                    job->model->name, 1e-6 * erg_model_trained_parameters(job->model),
+                    erg_train_type_names[type], strcmp(device, "host") ? device : "the host",
                     (double)stats->memory_bytes / 0x1p30, stats->steps, erg_plural(stats->steps),
-                    layout->microbatch * layout->microbatches * layout->data, layout->sequence,
-                    layout->microbatch);
+                    erg_layout_batch(layout), layout->sequence, layout->microbatch);
     erg_terminal_print(stdout, text.data);
     erg_text_release(&text);
     fflush(stdout); /* before the lines of steps */
@@ -124,7 +122,8 @@ static int preview(const struct erg_invocation *call, const struct erg_job *job,
     const uint64_t updates = job->training ? job->training->updates : 0;
     uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
     struct erg_run_preview preview;
-    int result = erg_run_preview_init(&preview, job, backend, values->init, types[values->type],
+    int result = erg_run_preview_init(&preview, job, backend, values->init,
+                                      erg_train_type_names[values->type],
                                       steps < updates ? steps : updates, err);
     if (result == 0 && call->common.json)
         erg_print_json(erg_run_preview_document(&preview));

@@ -40,7 +40,8 @@ static void print_ranks(const struct erg_run_preview *preview, struct unit unit)
             erg_table_add(&table, "%ld", stage);
         else
             erg_table_add(&table, "%ld-%ld", stage * each, (stage + 1) * each - 1);
-        erg_table_add(&table, "%ld", erg_run_preview_layers(preview, stage));
+        erg_table_add(&table, "%ld",
+                      erg_layout_stage_layers(layout, preview->job->model->layers, stage));
         for (int i = 0; i < ERG_RANK_ITEMS; i++)
             erg_table_add_number(&table, 3, (double)memory->items[i] / unit.bytes);
         erg_table_add_number(&table, 3, (double)memory->bytes / unit.bytes);
@@ -93,11 +94,11 @@ void erg_train_preview_print(const struct erg_run_preview *preview)
            "%" PRIu64 " steps of %ld sequences of %ld tokens, %" PRIu64 " tokens in all\n"
            "%ld microbatches of %ld x %ld tokens on a rank\n\n",
            job->model->name, 1e-6 * erg_model_trained_parameters(job->model), preview->type,
-           preview->ranks, preview->ranks > 1 ? "s" : "", layout->tensor, layout->context,
+           preview->ranks, erg_plural((size_t)preview->ranks), layout->tensor, layout->context,
            layout->pipeline, layout->data, layout->virtual_stages,
-           layout->virtual_stages > 1 ? "s" : "", preview->steps,
-           layout->microbatch * layout->microbatches * layout->data, layout->sequence,
-           preview->tokens, layout->microbatches, layout->microbatch, layout->sequence);
+           erg_plural((size_t)layout->virtual_stages), preview->steps, erg_layout_batch(layout),
+           layout->sequence, preview->tokens, layout->microbatches, layout->microbatch,
+           layout->sequence);
     print_ranks(preview, unit);
     print_buffers(preview, unit);
     printf("\nfree now: %.3g %s of %s\n", (double)preview->free_bytes / free_unit.bytes,

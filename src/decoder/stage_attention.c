@@ -184,11 +184,8 @@ static int clear_unseen(struct erg_stage *stage, const struct erg_stage_rows *ro
 {
     struct erg_backend *backend = stage->options.backend;
     size_t bytes = rows->tokens * stage->context * kv_row(stage) * stage->element;
-    return stage->measures
-               ? 0
-               : backend->table->fill(backend,
-                                      erg_stage_at(stage, stage->d_kv, all_ranks_at(stage, rows)),
-                                      0, bytes, stream, err);
+    void *at = erg_stage_at(stage, stage->d_kv, all_ranks_at(stage, rows));
+    return erg_stage_queues(stage) ? backend->table->fill(backend, at, 0, bytes, stream, err) : 0;
 }
 
 static int add_low(struct erg_stage *stage, const struct erg_stage_rows *rows,

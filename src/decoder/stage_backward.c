@@ -189,9 +189,14 @@ static int linear_gradient(struct erg_stage *stage, const struct erg_stage_place
                       : parts == PART(PROJ) ? ERG_TENSOR_PROJ_BIAS
                       : parts == PART(FC1)  ? ERG_TENSOR_FC1_BIAS
                                             : ERG_TENSOR_FC2_BIAS];
+    const enum erg_model_op_id reads = parts == PART(QKV)   ? ERG_MODEL_NORM_A
+                                       : parts == PART(FC1) ? ERG_MODEL_NORM_M
+                                                            : ERG_MODEL_ACTIVATION;
     if (!weights)
         return of_stream ? input_gradient(stage, &l, rows, stream, err)
                          : input_to_stream(stage, &l, rows, stream, err);
+    if (parts != PART(PROJ) && erg_stage_again_op(stage, place, reads, rows, stream, err))
+        return -1;
     return of_stream ? weights_of_stream(stage, &l, d_bias, rows, stream, err)
                      : weights_to_stream(stage, &l, d_bias, rows, stream, err);
 }
@@ -299,30 +304,27 @@ static int backward_layer(struct erg_stage *stage, const struct erg_stage_place 
     static const struct {
         uint32_t parts;
         bool weights;
-        int exchange, again; /* enum erg_model_op_id; 0: none. again: before it */
+        int exchange; /* enum erg_model_op_id; 0: none */
     } order[] = {
-        {PART(FC2), false, 0, 0},
-        {PART(FC2), true, 0, ERG_MODEL_ACTIVATION},
-        {PART(ACTIVATION), false, 0, 0},
-        {PART(FC1), false, ERG_MODEL_REDUCE_M, 0},
-        {PART(FC1), true, 0, ERG_MODEL_NORM_M},
-        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, 0, 0},
-        {PART(PROJ), false, 0, 0},
-        {PART(PROJ), true, ERG_MODEL_GATHER_KV, 0},
-        {PART(ATTENTION), false, ERG_MODEL_SCATTER_KV, 0},
-        {PART(QKV_POST) | PART(ROPE), false, 0, 0},
-        {PART(QKV), false, ERG_MODEL_REDUCE_A, 0},
-        {PART(QKV), true, 0, ERG_MODEL_NORM_A},
-        {PART(NORM_A) | PART(FORK_A), false, 0, 0},
+        {PART(FC2), false, 0},
+        {PART(FC2), true, 0},
+        {PART(ACTIVATION), false, 0},
+        {PART(FC1), false, ERG_MODEL_REDUCE_M},
+        {PART(FC1), true, 0},
+        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, 0},
+        {PART(PROJ), false, 0},
+        {PART(PROJ), true, ERG_MODEL_GATHER_KV},
+        {PART(ATTENTION), false, ERG_MODEL_SCATTER_KV},
+        {PART(QKV_POST) | PART(ROPE), false, 0},
+        {PART(QKV), false, ERG_MODEL_REDUCE_A},
+        {PART(QKV), true, 0},
+        {PART(NORM_A) | PART(FORK_A), false, 0},
     };
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
     if (erg_stage_layer_again(stage, place, stream, err) != 0)
         return -1;
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        if ((order[i].again &&
-             erg_stage_again_op(stage, place, (enum erg_model_op_id)order[i].again, &all, stream,
-                                err)) ||
-            erg_stage_backward_op(stage, place, order[i].parts, order[i].weights, &all, stream,
+        if (erg_stage_backward_op(stage, place, order[i].parts, order[i].weights, &all, stream,
                                   err) ||
             (order[i].exchange &&
              erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, &all,
@@ -350,8 +352,9 @@ static int backward_layers(struct erg_stage *stage, size_t index, const struct e
 }
 
 int erg_stage_backward(struct erg_stage *stage, size_t index, const struct erg_stage_tokens *tokens,
-                       void *d_output, void *d_input, const struct erg_stage_listener *adds,
-                       struct erg_stream *stream, struct erg_error *err)
+                       void *d_output, void *d_input, const struct erg_stage_program *program,
+                       const struct erg_stage_listener *adds, struct erg_stream *stream,
+                       struct erg_error *err)
 {
     const struct erg_stage_pass *pass = &stage->passes[index];
     struct erg_stage_ends ends = {.d_output = d_output, .d_input = d_input};
@@ -361,7 +364,8 @@ int erg_stage_backward(struct erg_stage *stage, size_t index, const struct erg_s
             erg_stage_tell(stage, adds, ERG_BUCKET_HEAD, -1, err))
             return -1;
     }
-    if (backward_layers(stage, index, &ends, adds, stream, err) != 0)
+    if (program ? erg_stage_run_program(stage, pass, program, true, &ends, adds, stream, err) != 0
+                : backward_layers(stage, index, &ends, adds, stream, err) != 0)
         return -1;
     if (stage->options.weights.embedding && pass->chunk == 0) {
         const struct erg_stage_place first = erg_stage_place_of(stage, pass, 0, &ends);

@@ -364,15 +364,17 @@ static int forward_layers(struct erg_stage *stage, size_t index, const struct er
 }
 
 int erg_stage_forward(struct erg_stage *stage, size_t index, const struct erg_stage_tokens *tokens,
-                      void *output, const struct erg_stage_listener *reads,
-                      struct erg_stream *stream, struct erg_error *err)
+                      void *output, const struct erg_stage_program *program,
+                      const struct erg_stage_listener *reads, struct erg_stream *stream,
+                      struct erg_error *err)
 {
     struct erg_stage_pass *pass = erg_stage_enter(stage, index);
     const struct erg_stage_ends ends = {.output = pass->head ? pass->head->output : output};
     if (tell_first(stage, reads, err) || (stage->options.weights.embedding && pass->chunk == 0 &&
                                           embed(stage, pass->input, tokens, stream, err)))
         return -1;
-    if (forward_layers(stage, index, &ends, reads, stream, err) != 0)
+    if (program ? erg_stage_run_program(stage, pass, program, false, &ends, reads, stream, err) != 0
+                : forward_layers(stage, index, &ends, reads, stream, err) != 0)
         return -1;
     if (!pass->head)
         return 0;

@@ -14,6 +14,14 @@
 
 #define ERG_STAGE_NO_SLOT SIZE_MAX
 
+/* What passes do with their kernels and exchanges. */
+enum erg_stage_mode {
+    ERG_STAGE_RUNS,     /* queue both */
+    ERG_STAGE_ALONE,    /* queue kernels, and exchange nothing */
+    ERG_STAGE_MEASURES, /* queue nothing, but find how much scratch the kernels need */
+    ERG_STAGE_CHOOSES,  /* queue nothing, but have the device choose how it runs products */
+};
+
 /* What the forward pass of a layer keeps, or what all layers share where it is made again. */
 struct erg_stage_activations {
     bool taken;
@@ -94,8 +102,16 @@ struct erg_stage {
     float *rope_table;
     void *scratch;
     size_t scratch_bytes;
-    bool measures; /* passes launch nothing, but find how much scratch their kernels need */
-    bool alone;    /* passes exchange nothing */
+    enum erg_stage_mode mode;
+    struct {
+        struct erg_kernel *items;
+        size_t count, capacity;
+    } chosen; /* products, one of each size */
+
+    /* Of programs: where exchanges run, when one may begin, and that it has ended. */
+    struct erg_stream *comm;
+    struct erg_event *launched, *exchanged;
+    int exchange_sms; /* that the present one may take, and what computes beside it leaves */
 };
 
 /* What an operation is done on: sequences of the microbatch that follow each other, all of them or
@@ -125,6 +141,11 @@ static inline void *erg_stage_at(const struct erg_stage *stage, void *tensor, si
     return (char *)tensor + element * stage->element;
 }
 
+static inline bool erg_stage_queues(const struct erg_stage *stage)
+{
+    return stage->mode == ERG_STAGE_RUNS || stage->mode == ERG_STAGE_ALONE;
+}
+
 /* Where rows begin in a tensor of elements `width` wide; NULL stays NULL. */
 static inline void *erg_stage_row(const struct erg_stage *stage, void *tensor, size_t width,
                                   const struct erg_stage_rows *rows)
@@ -151,7 +172,7 @@ static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *sta
                                 stage->head_dim};
 }
 
-/* Queues a kernel. */
+/* Queues a kernel, or what the mode says. */
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
 
@@ -170,7 +191,13 @@ int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t laye
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,
                    enum erg_bucket_kind kind, long layer, struct erg_error *err);
 
-/* Queues an exchange of `count` elements, or of floats. */
+/* Both passes of the first chunk and of the last, in a mode: chunks differ in the number of layers
+ * alone, but for the ends. */
+int erg_stage_run_ends(struct erg_stage *stage, enum erg_stage_mode mode,
+                       const struct erg_stage_tokens *tokens, struct erg_stream *stream,
+                       struct erg_error *err);
+
+/* Queues an exchange of `count` elements, or of floats; in modes but the first none. */
 int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
                        enum erg_exchange_kind kind, bool floats, size_t count, const void *from,
                        void *to, struct erg_stream *stream, struct erg_error *err);
@@ -214,6 +241,13 @@ int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place 
 int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
                           enum erg_model_op_id part, const struct erg_stage_rows *rows,
                           struct erg_stream *stream, struct erg_error *err);
+
+/* The layers of a pass by a program. */
+int erg_stage_run_program(struct erg_stage *stage, const struct erg_stage_pass *pass,
+                          const struct erg_stage_program *program, bool backward,
+                          const struct erg_stage_ends *ends,
+                          const struct erg_stage_listener *listener, struct erg_stream *stream,
+                          struct erg_error *err);
 
 /* Attention of a layer whose keys and values have been gathered; backward from d_attn to d_qkv,
  * before the rotation. */

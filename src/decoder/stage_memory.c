@@ -11,9 +11,7 @@
 /* Where a buffer lies; NULL: there is none of it. */
 static void *buffer(const struct erg_stage *stage, enum erg_static_buffer kind, size_t index)
 {
-    return stage->buffers->bytes[kind]
-               ? stage->memory + erg_static_offset(stage->buffers, kind, index)
-               : NULL;
+    return erg_static_at(stage->buffers, stage->memory, kind, index);
 }
 
 /* The tensors of a layer, which lie in several sets. */
@@ -160,7 +158,7 @@ static char *slot_memory(const struct erg_stage *stage, size_t slot)
 static size_t take_slot(struct erg_stage *stage)
 {
     size_t slot = 0;
-    if (stage->alone)
+    if (stage->mode != ERG_STAGE_RUNS)
         return ERG_STAGE_NO_SLOT;
     while (stage->slots[slot])
         slot++;

@@ -3,6 +3,8 @@
 
 #include "io/file.h"
 
+#include "base/text.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -268,6 +270,13 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
         return erg_file_commit(&writer, err);
     erg_file_abandon(&writer);
     return result;
+}
+
+char *erg_file_path(const char *folder, const char *name)
+{
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/%s", folder, name);
+    return path.data;
 }
 
 int erg_dir_make(const char *path, struct erg_error *err)

@@ -55,6 +55,9 @@ int erg_file_append(struct erg_file_writer *writer, const void *bytes, size_t co
 int erg_file_commit(struct erg_file_writer *writer, struct erg_error *err);
 void erg_file_abandon(struct erg_file_writer *writer);
 
+/* FOLDER/NAME, to be freed. */
+char *erg_file_path(const char *folder, const char *name);
+
 /* Makes a folder and its missing parents; one that exists is fine. */
 int erg_dir_make(const char *path, struct erg_error *err);
 

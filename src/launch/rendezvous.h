@@ -49,7 +49,8 @@ int erg_rendezvous_world(const struct erg_rendezvous *rendezvous);
 
 /*
  * Collective calls: all ranks make the same calls in the same order, with the same sizes and root;
- * rank 0 checks that. They fail when not all ranks have come `timeout_s` after the first one.
+ * rank 0 checks that. They fail when not all ranks have come `timeout_s` after the first one. NULL:
+ * there is one rank, which has what all have.
  */
 int erg_rendezvous_barrier(struct erg_rendezvous *rendezvous, double timeout_s,
                            struct erg_error *err);

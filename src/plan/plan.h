@@ -21,6 +21,7 @@
 #include "base/memory.h"
 #include "ergon/error.h"
 #include "iteration/iteration.h"
+#include "job/job.h"
 #include "job/layout.h"
 #include "microbatch/microbatch.h"
 #include "partition/partition.h"
@@ -327,6 +328,13 @@ int erg_plan_write(const struct erg_plan *plan, const char *path, struct erg_err
 int erg_plan_load(struct erg_plan **plan, const char *path, struct erg_error *err);
 int erg_plan_parse(struct erg_plan **plan, const char *name, const char *text, size_t length,
                    struct erg_error *err);
+
+/*
+ * Whether a training engine that runs the job can run it by the plan: model, software stack,
+ * layout but for the data degree, recomputation. ERG_USAGE names the job's key that differs.
+ */
+int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
+                       struct erg_error *err);
 
 /* ---- what a plan is asked ---- */
 

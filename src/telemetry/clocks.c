@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/guardian.h"
 
@@ -223,9 +224,7 @@ int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err)
     bool unlocked = true;
     int status = 0;
     if (erg_guardian_is_mine(clocks->guardian)) { /* threads are not inherited by a child */
-        uint64_t one = 1;
-        while (write(clocks->stop, &one, sizeof one) < 0 && errno == EINTR)
-            ;
+        erg_thread_wake(clocks->stop);
         pthread_join(clocks->lookout, NULL);
         for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++)
             if (unlock(clocks, i, err) != 0)

@@ -169,12 +169,16 @@ static struct erg_gemm_shape product_of(const struct erg_kernel *kernel)
 }
 
 /* A product that finds no memory to be timed in runs as cuBLASLt would have it. */
-static void choose_product(struct cuda_backend *cuda, const struct erg_kernel *kernel)
+static int cuda_choose(struct erg_backend *backend, const struct erg_kernel *kernel,
+                       struct erg_error *err)
 {
+    struct cuda_backend *cuda = cuda_of(backend);
     const struct erg_gemm_shape shape = product_of(kernel);
     struct erg_error why;
+    (void)err;
     if (erg_gemm_choose(cuda->gemm, &cuda->cuda, cuda->plan_folder, &shape, &why) != 0)
         erg_log(ERG_LOG_DEBUG, "the fastest product is not looked for (%s)", why.message);
+    return 0;
 }
 
 static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel, void *scratch,
@@ -403,7 +407,6 @@ static int cuda_scratch_bytes(struct erg_backend *backend, const struct erg_kern
     case ERG_KERNEL_LINEAR:
     case ERG_KERNEL_LINEAR_INPUT_GRADIENT:
     case ERG_KERNEL_LINEAR_WEIGHT_GRADIENT:
-        choose_product(cuda_of(backend), kernel);
         *bytes = ERG_GEMM_WORKSPACE_BYTES;
         return 0;
     case ERG_KERNEL_NORM_GRADIENT:
@@ -492,6 +495,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
         .event_seconds = cuda_event_seconds,
         .event_wait = cuda_event_wait,
         .scratch_bytes = cuda_scratch_bytes,
+        .choose = cuda_choose,
         .launch = cuda_launch,
         .group_new = cuda_group_new,
         .group_free = cuda_group_free,

@@ -6,42 +6,6 @@
 
 #include <assert.h>
 
-const char *erg_memory_accounting_name(enum erg_memory_accounting accounting)
-{
-    static const char *const names[] = {
-        [ERG_MEMORY_ARENA] = "arena",
-        [ERG_MEMORY_FRAMEWORK] = "framework",
-        [ERG_MEMORY_STATIC] = "static",
-    };
-    return names[accounting];
-}
-
-struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
-                                                const struct erg_layout *layout,
-                                                const struct erg_engine *engine)
-{
-    const bool is_static = engine && engine->static_memory;
-    return (struct erg_memory_request){
-        .model = model,
-        .layout = layout,
-        .accounting = is_static ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA,
-        .sequence_parallel = is_static && engine->sequence_parallel,
-        .least_moved = is_static ? engine->offload_least_bytes : ERG_OFFLOAD_LEAST_BYTES,
-    };
-}
-
-int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err)
-{
-    const struct erg_layout *layout = request->layout;
-    for (long stage = 0; stage < layout->pipeline && !erg_memory_can_offload(request); stage++)
-        if (erg_layout_offload(layout, stage) > 0)
-            return erg_fail(err, ERG_FAILED,
-                            "offloading hides its copies behind the microbatches of other stages "
-                            "and needs at least 3 pipeline stages, got %ld",
-                            layout->pipeline);
-    return 0;
-}
-
 void erg_static_memory_of(struct erg_static_memory *memory,
                           const struct erg_memory_request *request,
                           const struct erg_memory_sizes *sizes, long index)

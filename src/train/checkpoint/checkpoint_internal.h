@@ -31,9 +31,6 @@ struct erg_checkpoint_manifest {
 void erg_checkpoint_piece_name(char *text, size_t capacity,
                                const struct erg_checkpoint_piece *piece);
 
-/* FOLDER/NAME, to be freed. */
-char *erg_checkpoint_path(const char *folder, const char *name);
-
 /* "step-00001000" of a run, the newest first, ending with NULL; or `leftovers` of killed runs. */
 char **erg_checkpoint_steps(const char *run, bool leftovers);
 void erg_checkpoint_free_steps(char **names);

@@ -132,7 +132,7 @@ static void place_buffers(struct erg_passes *passes, struct channel_end *end,
     assert(!end->group || buffers->counts[buffers->sets[kind]] == count);
     assert(buffers->bytes[kind] == passes->message * options->backend->element_bytes);
     for (size_t i = 0; i < count && end->group; i++)
-        end->buffers[i] = (char *)options->memory + erg_static_offset(buffers, kind, i);
+        end->buffers[i] = erg_static_at(buffers, options->memory, kind, i);
 }
 
 int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *options,
@@ -181,7 +181,7 @@ static int exchange(struct erg_passes *passes, struct channel_end *end, enum erg
                     void *memory, struct erg_error *err)
 {
     struct erg_backend *backend = passes->options.backend;
-    struct erg_exchange message = {kind, false, passes->message, memory, memory};
+    struct erg_exchange message = {kind, false, passes->message, memory, memory, 0};
     struct erg_timeline *timeline = passes->options.timeline;
     const struct erg_timeline_span span = {
         .lane = end->lane, .kind = ERG_SPAN_MESSAGE, .chunk = -1, .microbatch = -1};
@@ -261,6 +261,13 @@ static int end_pass(struct erg_passes *passes, struct erg_error *err)
                             err);
 }
 
+/* How an instruction runs. */
+static const struct erg_stage_program *program_of(const struct erg_passes *passes, size_t index)
+{
+    const struct erg_pass_plan *plan = passes->options.plan;
+    return plan ? plan->ways[index].program : NULL;
+}
+
 static int run_forward(struct erg_passes *passes, size_t index,
                        const struct erg_stage_tokens *tokens,
                        const struct erg_stage_listener *reads, struct erg_error *err)
@@ -279,7 +286,8 @@ static int run_forward(struct erg_passes *passes, size_t index,
         return -1;
     if (begin_pass(passes, item, err) ||
         erg_stage_forward(stage, *pass_of(passes, item), &tokens[item->microbatch], output,
-                          item->microbatch == 0 ? reads : NULL, passes->options.stream, err) ||
+                          program_of(passes, index), item->microbatch == 0 ? reads : NULL,
+                          passes->options.stream, err) ||
         end_pass(passes, err))
         return -1;
     return output ? exchange(passes, &passes->output, ERG_EXCHANGE_SEND, output, err) : 0;
@@ -302,7 +310,8 @@ static int run_backward(struct erg_passes *passes, size_t index,
         return -1;
     if (begin_pass(passes, item, err) ||
         erg_stage_backward(passes->options.stage, *pass_of(passes, item), &tokens[item->microbatch],
-                           d_output, d_input, last ? adds : NULL, passes->options.stream, err) ||
+                           d_output, d_input, program_of(passes, index), last ? adds : NULL,
+                           passes->options.stream, err) ||
         end_pass(passes, err))
         return -1;
     if (d_input && exchange(passes, &passes->d_input, ERG_EXCHANGE_SEND, d_input, err) != 0)

@@ -19,6 +19,7 @@
 
 #include "device/backend.h"
 #include "job/job.h"
+#include "plan/plan.h"
 #include "train/engine/ranks.h"
 #include "train/engine/step_timeline.h"
 
@@ -29,7 +30,9 @@ struct erg_trainer_options {
     const struct erg_job *job;         /* with a key `train` */
     const char *init;                  /* a model's folder; NULL: as the job says; "random" */
     int rank, world;                   /* of this process */
+    int local_rank;                    /* among the ranks of its machine */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
+    const struct erg_plan *plan;       /* of the job, to train by; NULL: none */
     /* Of engine/watchdog.h; may be 0 and NULL. */
     double hang_s;
     void (*stuck)(const char *sentence);

@@ -76,9 +76,9 @@ int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, u
 
 int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err)
 {
-    return erg_trainer_copy(trainer, &trainer->host_scalars, trainer->scalars,
-                            sizeof trainer->host_scalars, err) ||
-                   erg_trainer_wait(trainer, err) || erg_passes_wait(trainer->passes, err)
+    return erg_trainer_copy_now(trainer, &trainer->host_scalars, trainer->scalars,
+                                sizeof trainer->host_scalars, err) ||
+                   erg_passes_wait(trainer->passes, err)
                ? -1
                : 0;
 }
@@ -114,11 +114,8 @@ static void add_report(struct erg_rank_report *all, const struct erg_rank_report
 int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
                             struct erg_error *err)
 {
-    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
-    if (!rendezvous)
-        return 0;
     struct erg_rank_report *all = erg_xcalloc((size_t)trainer->ranks.world, sizeof *all);
-    int result = erg_rendezvous_all_gather(rendezvous, report, sizeof *report, all,
+    int result = erg_rendezvous_all_gather(trainer->options.rendezvous, report, sizeof *report, all,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
     *report = (struct erg_rank_report){0};
     for (int i = 0; i < trainer->ranks.world && result == 0; i++)
@@ -183,10 +180,9 @@ static int update(struct erg_trainer *trainer, const struct erg_rank_report *rep
 
 int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err)
 {
-    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
     trainer->in_step = true; /* what fails here fails on one rank */
     if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err) ||
-        (rendezvous && erg_rendezvous_barrier(rendezvous, ERG_RENDEZVOUS_PATIENCE_S, err)) ||
+        erg_rendezvous_barrier(trainer->options.rendezvous, ERG_RENDEZVOUS_PATIENCE_S, err) ||
         erg_timeline_start(&trainer->timeline, trainer->stream, err))
         return -1;
     trainer->in_step = false;

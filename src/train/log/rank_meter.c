@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "hardware/hardware.h"
 #include "telemetry/gpu.h"
 
@@ -24,7 +25,7 @@ static int find_gpu(char uuid[96], const char *name, int local_rank, struct erg_
     size_t count = erg_gpus_count(gpus);
     if ((size_t)local_rank >= count) {
         result = erg_fail(err, ERG_NO_DEVICE, "%zu GPU%s can be read, expected at least %d", count,
-                          count == 1 ? "" : "s", local_rank + 1);
+                          erg_plural(count), local_rank + 1);
     } else {
         const struct erg_gpu_info *info = erg_gpus_info(gpus, (size_t)local_rank);
         if (info->trouble[0])

@@ -54,19 +54,14 @@ static int cut_off(struct erg_run_log *log, uint64_t step, struct erg_error *err
     return result;
 }
 
-static json_int_t batch_of(const struct erg_layout *layout)
-{
-    return layout->microbatch * layout->microbatches * layout->data;
-}
-
 /* What run.json says of a run; to be freed. */
 static char *describe(const struct erg_job *job)
 {
     char *model = erg_checkpoint_model(job->model);
-    json_t *document =
-        erg_json_pack("{s:s, s:i, s:s, s:I, s:I, s:I}", "schema", "ergon.run", "schema_version", 1,
-                      "model", model, "seed", (json_int_t)job->training->seed, "batch",
-                      batch_of(&job->layout), "sequence", (json_int_t)job->layout.sequence);
+    json_t *document = erg_json_pack(
+        "{s:s, s:i, s:s, s:I, s:I, s:I}", "schema", "ergon.run", "schema_version", 1, "model",
+        model, "seed", (json_int_t)job->training->seed, "batch",
+        (json_int_t)erg_layout_batch(&job->layout), "sequence", (json_int_t)job->layout.sequence);
     char *text = erg_json_text(document);
     json_decref(document);
     free(model);
@@ -255,9 +250,9 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
         job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
         log->about.device, "ranks", (json_int_t)log->about.ranks, "type", log->about.type, "host",
         host, "written", now, "version", erg_version(), "updates",
-        (json_int_t)job->training->updates, "batch", batch_of(layout), "microbatch",
-        (json_int_t)layout->microbatch, "sequence", (json_int_t)layout->sequence, "tensor",
-        (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "pipeline",
+        (json_int_t)job->training->updates, "batch", (json_int_t)erg_layout_batch(layout),
+        "microbatch", (json_int_t)layout->microbatch, "sequence", (json_int_t)layout->sequence,
+        "tensor", (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "pipeline",
         (json_int_t)layout->pipeline, "virtual_stages", (json_int_t)layout->virtual_stages, "data",
         (json_int_t)layout->data, "recompute", erg_recompute_name(layout->recompute),
         "memory_bytes", log->memory_bytes, "memory_outside_bytes", log->memory_outside_bytes,

@@ -17,7 +17,7 @@ static int evaluate(struct erg_run_preview *preview, struct erg_error *err)
 {
     const struct erg_job *job = preview->job;
     const struct erg_layout *layout = &job->layout;
-    const long batch = layout->microbatch * layout->microbatches * layout->data;
+    const long batch = erg_layout_batch(layout);
     struct erg_layout_candidate found;
     struct erg_layout_energy energy;
     struct erg_layout_search search = {
@@ -70,8 +70,7 @@ int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *
                                         .ranks = erg_layout_gpus(layout)};
     if (erg_trainer_check(&options, err) != 0)
         return -1;
-    preview->tokens = steps * (uint64_t)(layout->microbatch * layout->microbatches * layout->data *
-                                         layout->sequence);
+    preview->tokens = steps * (uint64_t)(erg_layout_batch(layout) * layout->sequence);
     preview->stages = erg_xcalloc((size_t)layout->pipeline, sizeof *preview->stages);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         int rank = (int)(stage * (preview->ranks / layout->pipeline));
@@ -91,15 +90,6 @@ void erg_run_preview_release(struct erg_run_preview *preview)
         erg_rank_memory_release(&preview->stages[stage]);
     free(preview->stages);
     *preview = (struct erg_run_preview){0};
-}
-
-long erg_run_preview_layers(const struct erg_run_preview *preview, long stage)
-{
-    const struct erg_layout *layout = &preview->job->layout;
-    long layers = 0;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
-        layers += erg_layout_chunk_layers(layout, preview->job->model->layers, stage, chunk);
-    return layers;
 }
 
 /* ---- as a document ---- */

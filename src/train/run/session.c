@@ -43,6 +43,7 @@ static int open_trainer(struct erg_train *train, struct erg_error *err)
                                                 .init = train->options.init,
                                                 .rank = train->env.rank,
                                                 .world = train->env.world,
+                                                .local_rank = train->env.local_rank,
                                                 .rendezvous = train->rendezvous,
                                                 .stuck = train->options.stuck};
     const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,
@@ -185,9 +186,8 @@ static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct er
         own.bubble_s = train->bubble_s;
         own.exposed_s[ERG_EXPOSED_GRADIENTS] = train->gradients_s;
     }
-    *all = own;
-    if (train->rendezvous && erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
-                                                       ERG_RENDEZVOUS_PATIENCE_S, err) != 0) {
+    if (erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
+                                  ERG_RENDEZVOUS_PATIENCE_S, err) != 0) {
         free(all);
         return NULL;
     }

@@ -86,9 +86,8 @@ static int gather(const struct erg_train *train, const struct rank_spans *own,
 {
     size_t world = (size_t)train->env.world;
     *most = own->count;
-    *ranks = *own;
-    if (train->rendezvous && erg_rendezvous_all_gather(train->rendezvous, own, sizeof *own, ranks,
-                                                       ERG_RENDEZVOUS_PATIENCE_S, err))
+    if (erg_rendezvous_all_gather(train->rendezvous, own, sizeof *own, ranks,
+                                  ERG_RENDEZVOUS_PATIENCE_S, err) != 0)
         return -1;
     for (size_t i = 0; i < world; i++)
         *most = ranks[i].count > *most ? ranks[i].count : *most;
@@ -96,12 +95,8 @@ static int gather(const struct erg_train *train, const struct rank_spans *own,
     struct erg_timeline_span *padded = erg_xcalloc(*most + 1, sizeof *padded);
     *all = erg_xcalloc(world * *most + 1, sizeof **all);
     memcpy(padded, spans, own->count * sizeof *spans);
-    int result = 0;
-    if (train->rendezvous)
-        result = erg_rendezvous_all_gather(train->rendezvous, padded, bytes, *all,
+    int result = erg_rendezvous_all_gather(train->rendezvous, padded, bytes, *all,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
-    else
-        memcpy(*all, padded, bytes);
     free(padded);
     return result;
 }
