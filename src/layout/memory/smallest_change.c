@@ -152,7 +152,7 @@ static int try_changes(struct change_search *search, const struct erg_layout *la
         {ERG_RECOMPUTE_BALANCED, true},  {ERG_RECOMPUTE_FULL, false},
         {ERG_RECOMPUTE_FULL, true},
     };
-    enum { FULL = 7 }; /* the first with matrix products */
+    enum { COPIES = 3, FULL = 7 }; /* the first with copies, and with matrix products */
     enum erg_recompute now = layout->recompute;
     bool fits;
     if (as_it_is ? try_layout(search, layout, &fits, err) : try_moves(search, layout, true, err))
@@ -161,8 +161,8 @@ static int try_changes(struct change_search *search, const struct erg_layout *la
         struct erg_layout tried = *layout;
         bool more = tries[i].solve || tries[i].recompute != now;
         tried.recompute = tries[i].recompute;
-        if (i == FULL && ((!as_it_is && try_moves(search, layout, false, err)) ||
-                          try_microbatches(search, layout, err)))
+        if ((i == COPIES && try_microbatches(search, layout, err)) ||
+            (i == FULL && !as_it_is && try_moves(search, layout, false, err)))
             return -1;
         if (search->change->found || !more || !erg_recompute_is_within(now, tried.recompute) ||
             (tries[i].solve && !erg_memory_can_offload(search->request)))
