@@ -503,7 +503,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
     };
     struct cuda_backend *cuda = erg_xcalloc(1, sizeof *cuda);
     cuda->deterministic = deterministic;
-    cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU", false};
+    cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU", false, false};
     if (erg_cuda_init(&cuda->cuda, gpu, err) ||
         erg_cudnn_open(&cuda->cudnn, &cuda->cuda, NULL, err) || erg_gemm_open(&cuda->gemm, err) ||
         (rendezvous && erg_cuda_groups_open(&cuda->groups, rendezvous, err))) {

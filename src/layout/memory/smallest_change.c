@@ -24,6 +24,13 @@ static bool takes(const struct erg_memory_room *room, double host_bytes)
     return room->host_bytes == 0 || host_bytes * (double)room->node_gpus <= room->host_bytes;
 }
 
+static bool can_offload(const struct change_search *search, const struct erg_layout *layout)
+{
+    struct erg_memory_request request = *search->request;
+    request.layout = layout;
+    return erg_memory_can_offload(&request);
+}
+
 /* Whether a simulated layout fits. */
 static bool has_room(const struct change_search *search, const struct erg_memory_result *result)
 {
@@ -165,7 +172,7 @@ static int try_changes(struct change_search *search, const struct erg_layout *la
             (i == FULL && !as_it_is && try_moves(search, layout, false, err)))
             return -1;
         if (search->change->found || !more || !erg_recompute_is_within(now, tried.recompute) ||
-            (tries[i].solve && !erg_memory_can_offload(search->request)))
+            (tries[i].solve && !can_offload(search, layout)))
             continue;
         if ((tries[i].solve ? try_ratios(search, &tried, err)
                             : try_layout(search, &tried, &fits, err)) != 0)
@@ -191,7 +198,7 @@ static double least_excess(const struct change_search *search, const struct erg_
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
     for (int recompute = layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
-        for (int offload = 0; offload < (erg_memory_can_offload(&request) ? 2 : 1); offload++) {
+        for (int offload = 0; offload < (can_offload(search, layout) ? 2 : 1); offload++) {
             double excess = -INFINITY;
             bool hosts = true;
             least.recompute = (enum erg_recompute)recompute;

@@ -20,7 +20,7 @@
 enum { LEAST_BETWEEN = 3 };
 
 /* Where the passes of a stage lie, in layers. */
-struct flight {
+struct layer_flight {
     const struct erg_layout *layout;
     struct erg_pass_order order;
     long layers, stage; /* layers: of the model */
@@ -29,7 +29,7 @@ struct flight {
     size_t end;
 };
 
-static size_t layers_of(const struct flight *flight, size_t k)
+static size_t layers_of(const struct layer_flight *flight, size_t k)
 {
     const struct erg_pass pass = erg_pass_order_nth(&flight->order, false, k);
     return (size_t)erg_layout_chunk_layers(flight->layout, flight->layers, flight->stage,
@@ -37,21 +37,21 @@ static size_t layers_of(const struct flight *flight, size_t k)
 }
 
 /* The forward pass whose backward is the k-th. */
-static size_t turned(const struct flight *flight, size_t k)
+static size_t turned(const struct layer_flight *flight, size_t k)
 {
     return erg_pass_order_forward(&flight->order, erg_pass_order_nth(&flight->order, true, k));
 }
 
 /* Follows the passes, in the order in which the stage runs them; tells `copies` of them. */
-static void flight_init(struct flight *flight, const struct erg_layout *layout, long layers,
+static void flight_init(struct layer_flight *flight, const struct erg_layout *layout, long layers,
                         long stage, size_t microbatches, struct erg_memory_copies *copies)
 {
-    *flight =
-        (struct flight){.layout = layout,
-                        .layers = layers,
-                        .stage = stage,
-                        .order = erg_pass_order_of((size_t)layout->pipeline,
-                                                   (size_t)layout->virtual_stages, microbatches)};
+    *flight = (struct layer_flight){.layout = layout,
+                                    .layers = layers,
+                                    .stage = stage,
+                                    .order = erg_pass_order_of((size_t)layout->pipeline,
+                                                               (size_t)layout->virtual_stages,
+                                                               microbatches)};
     flight->count = erg_pass_order_count(&flight->order);
     flight->warmup = erg_pass_order_warmup(&flight->order, (size_t)stage);
     flight->forward = erg_xcalloc(flight->count, sizeof *flight->forward);
@@ -70,18 +70,18 @@ static void flight_init(struct flight *flight, const struct erg_layout *layout, 
     }
 }
 
-static void flight_release(struct flight *flight)
+static void flight_release(struct layer_flight *flight)
 {
     free(flight->forward);
     free(flight->backward);
 }
 
-static size_t backward_of(const struct flight *flight, size_t k, size_t layer)
+static size_t backward_of(const struct layer_flight *flight, size_t k, size_t layer)
 {
     return flight->backward[k] + layers_of(flight, k) - 1 - layer;
 }
 
-static bool moves(const struct flight *flight, size_t k, size_t layer)
+static bool moves(const struct layer_flight *flight, size_t k, size_t layer)
 {
     return backward_of(flight, k, layer) > flight->forward[k] + layer + LEAST_BETWEEN;
 }
@@ -97,14 +97,14 @@ static size_t most(size_t a, size_t b)
 }
 
 /* Where a copy out ends, and one in begins. */
-static size_t out_end(const struct flight *flight, size_t k, size_t layer)
+static size_t out_end(const struct layer_flight *flight, size_t k, size_t layer)
 {
     return flight->forward[k] + layer + 2;
 }
 
 /* `before`: where the layer that goes backward before this one is; SIZE_MAX: there is none, and the
  * copy may begin when the forward passes of the warm-up have run. */
-static size_t in_begin(const struct flight *flight, size_t k, size_t layer, size_t before)
+static size_t in_begin(const struct layer_flight *flight, size_t k, size_t layer, size_t before)
 {
     const size_t own = backward_of(flight, k, layer);
     if (before == SIZE_MAX)
@@ -117,7 +117,7 @@ static size_t in_begin(const struct flight *flight, size_t k, size_t layer, size
 
 /* Walks the copies in of a stage, in their order. */
 struct returns {
-    const struct flight *flight;
+    const struct layer_flight *flight;
     size_t pass, layer, before; /* layer: from above, of those that have been looked at */
     size_t k, begin, end;       /* of the one found; its layer is `layer` */
 };
@@ -125,7 +125,7 @@ struct returns {
 /* The next one; false: there is none. */
 static bool next_return(struct returns *at)
 {
-    const struct flight *flight = at->flight;
+    const struct layer_flight *flight = at->flight;
     for (; at->pass < flight->count; at->pass++, at->layer = SIZE_MAX) {
         at->k = turned(flight, at->pass);
         if (at->layer == SIZE_MAX)
@@ -143,7 +143,7 @@ static bool next_return(struct returns *at)
     return false;
 }
 
-static void add_copy(struct erg_memory_copies *copies, const struct flight *flight, size_t k,
+static void add_copy(struct erg_memory_copies *copies, const struct layer_flight *flight, size_t k,
                      size_t layer, bool in, size_t begin, size_t end, int64_t bytes)
 {
     const struct erg_pass pass = erg_pass_order_nth(&flight->order, false, k);
@@ -156,7 +156,7 @@ static void add_copy(struct erg_memory_copies *copies, const struct flight *flig
 void erg_static_copies_init(struct erg_memory_copies *copies, const struct erg_layout *layout,
                             long layers, long stage, int64_t bytes)
 {
-    struct flight flight;
+    struct layer_flight flight;
     *copies = (struct erg_memory_copies){0};
     flight_init(&flight, layout, layers, stage, (size_t)layout->microbatches, copies);
     struct returns in = {.flight = &flight, .layer = SIZE_MAX, .before = SIZE_MAX};
@@ -196,7 +196,7 @@ static size_t deepest(const int *change, size_t positions)
 
 /* When the input of a forward pass is received, and its first layer's part is taken with it: once
  * the forward pass before has run. */
-static size_t opened(const struct flight *flight, size_t k)
+static size_t opened(const struct layer_flight *flight, size_t k)
 {
     const struct erg_pass pass = erg_pass_order_nth(&flight->order, false, k);
     if (flight->stage == 0 && pass.chunk == 0)
@@ -218,7 +218,7 @@ static size_t microbatches_of(const struct erg_layout *layout)
 void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *layout, long layers,
                          long stage, uint64_t moved)
 {
-    struct flight flight;
+    struct layer_flight flight;
     room->moved = room->hosted = 0;
     if (!moved)
         return;

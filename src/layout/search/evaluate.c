@@ -258,7 +258,9 @@ static int fill_batch(struct erg_layout_candidate *candidate,
     struct erg_layout checked = *own;
     if (chunks_differ)
         checked.pipeline = checked.virtual_stages = 1;
-    if (erg_layout_check(&checked, search->model, err) != 0) {
+    const struct erg_memory_request memory =
+        erg_memory_request_of(search->model, own, search->kinds[0].engine);
+    if (erg_layout_check(&checked, search->model, err) || erg_memory_check(&memory, err)) {
         if (err)
             err->status = ERG_INFEASIBLE;
         return -1;

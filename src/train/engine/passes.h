@@ -12,7 +12,7 @@
 
 #include "decoder/decoder_stage.h"
 #include "iteration/iteration.h"
-#include "train/engine/offload.h"
+#include "train/engine/layer_offload.h"
 #include "train/engine/pass_plan.h"
 #include "train/engine/ranks.h"
 #include "train/engine/step_timeline.h"

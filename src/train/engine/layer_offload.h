@@ -8,8 +8,8 @@
  * when the copy out has ended; a place when the layer before in it has gone backward. Copies out
  * and in have a stream each. Everything waits by events, the host for nothing.
  */
-#ifndef ERG_TRAIN_ENGINE_OFFLOAD_H
-#define ERG_TRAIN_ENGINE_OFFLOAD_H
+#ifndef ERG_TRAIN_ENGINE_LAYER_OFFLOAD_H
+#define ERG_TRAIN_ENGINE_LAYER_OFFLOAD_H
 
 #include "decoder/decoder_stage.h"
 #include "train/engine/step_timeline.h"

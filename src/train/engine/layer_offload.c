@@ -1,5 +1,5 @@
 /* Copies parts of layers to host memory and back. */
-#include "train/engine/offload.h"
+#include "train/engine/layer_offload.h"
 
 #include "base/memory.h"
 #include "layout/memory/copies.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 /* A direction: its stream, and its copy that the passes have not waited for. */
-struct copy_lane {
+struct offload_lane {
     enum erg_lane lane;
     struct erg_stream *stream;
     struct erg_event *reached; /* what the passes had queued when it began */
@@ -23,7 +23,7 @@ struct erg_offload {
     size_t bytes; /* of a copy */
     bool forward_alone;
     size_t at; /* layers of the step whose operations have been queued */
-    struct copy_lane out, in;
+    struct offload_lane out, in;
     size_t out_pass; /* whose layer is copied out */
     size_t returned; /* copies in of the step, begun so far */
     char *host;
@@ -35,7 +35,7 @@ struct erg_offload {
 
 /* ---- opening ---- */
 
-static int open_lane(struct erg_offload *offload, struct copy_lane *lane, enum erg_lane kind,
+static int open_lane(struct erg_offload *offload, struct offload_lane *lane, enum erg_lane kind,
                      struct erg_error *err)
 {
     struct erg_backend *backend = offload->options.backend;
@@ -47,7 +47,7 @@ static int open_lane(struct erg_offload *offload, struct copy_lane *lane, enum e
                : 0;
 }
 
-static void close_lane(struct erg_offload *offload, struct copy_lane *lane)
+static void close_lane(struct erg_offload *offload, struct offload_lane *lane)
 {
     struct erg_backend *backend = offload->options.backend;
     if (lane->reached)
@@ -157,7 +157,8 @@ static char *host_memory(struct erg_offload *offload, const struct erg_memory_co
 }
 
 /* The next copy of a direction if it begins at this place; NULL: none does. */
-static const struct erg_memory_copy *next_copy(struct erg_offload *offload, struct copy_lane *lane)
+static const struct erg_memory_copy *next_copy(struct erg_offload *offload,
+                                               struct offload_lane *lane)
 {
     const struct erg_memory_copies *copies = &offload->copies;
     while (lane->next < copies->count && copies->items[lane->next].in != (lane == &offload->in))
@@ -170,7 +171,7 @@ static const struct erg_memory_copy *next_copy(struct erg_offload *offload, stru
 
 /* Copies behind what the passes have queued so far: what is copied out is written then, and who
  * read last where it is copied in has done so. */
-static int begin(struct erg_offload *offload, struct copy_lane *lane, void *to, const void *from,
+static int begin(struct erg_offload *offload, struct offload_lane *lane, void *to, const void *from,
                  struct erg_error *err)
 {
     const struct erg_offload_options *options = &offload->options;
@@ -189,7 +190,7 @@ static int begin(struct erg_offload *offload, struct copy_lane *lane, void *to, 
 }
 
 /* Whether the open copy of a direction must have ended here; the passes then wait for it. */
-static int end(struct erg_offload *offload, struct copy_lane *lane, bool *ended,
+static int end(struct erg_offload *offload, struct offload_lane *lane, bool *ended,
                struct erg_error *err)
 {
     struct erg_backend *backend = offload->options.backend;
@@ -201,7 +202,7 @@ static int end(struct erg_offload *offload, struct copy_lane *lane, bool *ended,
 /* After a layer of a pass: the copy out that ran beside it has ended, and its own begins. */
 static int copy_out(struct erg_offload *offload, size_t pass, size_t layer, struct erg_error *err)
 {
-    struct copy_lane *lane = &offload->out;
+    struct offload_lane *lane = &offload->out;
     struct erg_stage *stage = offload->options.stage;
     bool ended;
     if (end(offload, lane, &ended, err) != 0)
@@ -237,7 +238,7 @@ static char *place(const struct erg_offload *offload, size_t turn)
 /* Before a layer of a pass: what it reads has returned, and the next copy in begins. */
 static int copy_in(struct erg_offload *offload, size_t pass, size_t layer, struct erg_error *err)
 {
-    struct copy_lane *lane = &offload->in;
+    struct offload_lane *lane = &offload->in;
     bool ended;
     if (end(offload, lane, &ended, err) != 0)
         return -1;
