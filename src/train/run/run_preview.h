@@ -25,8 +25,7 @@ struct erg_run_preview {
 };
 
 /* Checks the job and its files as a run does. `init` as in struct erg_trainer_options; `steps`: to
- * end at. To be released, also
- * after a failure. */
+ * end at. To be released, also after a failure. */
 int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *job,
                          struct erg_backend *backend, const char *init, const char *type,
                          uint64_t steps, struct erg_error *err);
