@@ -11,8 +11,10 @@
  * The loss is the sum of -log p over the targets of the step that count, over their number;
  * gradients are of that. A step whose gradients are not finite updates nothing.
  *
- * Calls that say "world call" are made by all ranks, in the same order; where one of them fails, it
- * fails on all of them.
+ * Calls that say "world call" are made by all ranks, in the same order. A failure that they agree
+ * on fails the call on all of them. One that a rank meets by itself, such as that of its device,
+ * fails its call alone: the others see it, in this call or the next one, when that rank says it
+ * (erg_rendezvous_explain()), ends, or leaves.
  */
 #ifndef ERG_TRAIN_ENGINE_TRAINER_H
 #define ERG_TRAIN_ENGINE_TRAINER_H
@@ -41,7 +43,7 @@ struct erg_trainer_options {
 /* Whether the job can be trained, and its files are there; reads no token and no weight. */
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
 
-/* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */
+/* World call. ERG_INFEASIBLE for what is not trained: recomputation, offloading. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
                      struct erg_error *err);
 void erg_trainer_close(struct erg_trainer *trainer);

@@ -247,14 +247,14 @@ static void add_ms(struct erg_text *out, double seconds)
     erg_text_printf(out, "  %.*f ms", ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
 }
 
-void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, uint64_t updates)
+void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, uint64_t steps)
 {
     const struct erg_train_step *step = line->entry->step;
     double exposed_s = 0; /* communication */
     bool small = line->memory_bytes < 0x1p30;
     for (size_t i = ERG_EXPOSED_TENSOR; i <= ERG_EXPOSED_WEIGHTS; i++)
         exposed_s += isnan(line->exposed_s[i]) ? 0 : line->exposed_s[i];
-    erg_text_printf(out, "step %" PRIu64 "/%" PRIu64, step->step, updates);
+    erg_text_printf(out, "step %" PRIu64 "/%" PRIu64, step->step, steps);
     if (!isnan(step->loss))
         erg_text_printf(out, "  loss %.4f", step->loss);
     if (line->entry->validation_loss)

@@ -24,6 +24,7 @@ struct erg_run_about {
     size_t ranks;
     const size_t *memory_items; /* [ERG_RANK_ITEMS] of the rank with most; NULL: not known */
     uint64_t step, tokens;      /* that the run goes on behind */
+    uint64_t steps;             /* its last one */
     bool fresh;                 /* it must not be there */
 };
 
@@ -46,9 +47,9 @@ struct erg_run_log {
 /*
  * The folder's run.json says which run it is of: the job's model, seed and batch. A run that goes
  * on behind a step takes up its own log, of which lines of later steps are cut off, and opens a new
- * event file; behind step 0 it begins anew where the folder is of the same run, unless `fresh`.
- * Else a folder that has a log is refused, so that no other run's is lost. After a failure, too,
- * the log is to be closed.
+ * event file; behind step 0 it begins anew where the folder is of the same run, unless `fresh`. A
+ * folder whose run.json is of another run is refused, and one without run.json that has a log, a
+ * page or a checkpoint: no other run's is lost. After a failure, too, the log is to be closed.
  */
 int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
                      struct erg_error *err);

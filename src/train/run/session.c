@@ -146,6 +146,7 @@ static int begin(struct erg_train *train, struct erg_error *err)
                                         .memory_items = train->most,
                                         .step = erg_trainer_steps(train->trainer),
                                         .tokens = erg_trainer_tokens(train->trainer),
+                                        .steps = train->end,
                                         .fresh = train->options.fresh};
     bool on_host = strcmp(about.device, "host") == 0;
     if (train->begun)

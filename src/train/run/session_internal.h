@@ -54,8 +54,9 @@ static inline double erg_train_seconds_since(int64_t start_ns)
 void erg_train_save(struct erg_train *train, bool waits);
 /* What was written meanwhile is there: how long that took is known. */
 void erg_train_note_written(struct erg_train *train);
-/* Whether a step's timeline is kept; world call, after that step. */
+/* Whether a step's timeline is kept; all ranks answer alike. */
 bool erg_train_traces(const struct erg_train *train, uint64_t step);
+/* World call, after such a step: rank 0 writes the timeline of all ranks into the run's folder. */
 int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err);
 
 /* A step has failed: what this rank says of it, after a checkpoint where nothing is lost. -1. */
