@@ -244,14 +244,18 @@ static int receive_gradient(struct erg_passes *passes, size_t from, struct erg_e
 /* ---- a step ---- */
 
 /* A pass on the timeline. */
-static int begin_pass(struct erg_passes *passes, const struct erg_instruction *item,
-                      struct erg_error *err)
+static int begin_pass(struct erg_passes *passes, size_t index, struct erg_error *err)
 {
+    const struct erg_instruction *item = &passes->options.list->items[index];
+    const struct erg_pass_plan *plan = passes->options.plan;
+    const struct erg_plan_option *option = plan ? plan->ways[index].option : NULL;
     const struct erg_timeline_span span = {
         .lane = ERG_LANE_COMPUTE,
         .kind = item->direction == ERG_FORWARD ? ERG_SPAN_FORWARD : ERG_SPAN_BACKWARD,
         .chunk = (int32_t)item->chunk,
-        .microbatch = (int32_t)item->microbatch};
+        .microbatch = (int32_t)item->microbatch,
+        .mode = option ? (int32_t)option->mode : 0,
+        .clock_mhz = option ? option->clock_mhz : 0};
     return erg_timeline_begin(passes->options.timeline, &span, passes->options.stream, err);
 }
 
@@ -284,7 +288,7 @@ static int run_forward(struct erg_passes *passes, size_t index,
     }
     if (sends(list, item) && next_buffer(passes, &passes->output, &output, err) != 0)
         return -1;
-    if (begin_pass(passes, item, err) ||
+    if (begin_pass(passes, index, err) ||
         erg_stage_forward(stage, *pass_of(passes, item), &tokens[item->microbatch], output,
                           program_of(passes, index), item->microbatch == 0 ? reads : NULL,
                           passes->options.stream, err) ||
@@ -308,7 +312,7 @@ static int run_backward(struct erg_passes *passes, size_t index,
     }
     if (sends(list, item) && next_buffer(passes, &passes->d_input, &d_input, err) != 0)
         return -1;
-    if (begin_pass(passes, item, err) ||
+    if (begin_pass(passes, index, err) ||
         erg_stage_backward(passes->options.stage, *pass_of(passes, item), &tokens[item->microbatch],
                            d_output, d_input, program_of(passes, index), last ? adds : NULL,
                            passes->options.stream, err) ||
@@ -337,15 +341,28 @@ int erg_passes_wait(struct erg_passes *passes, struct erg_error *err)
     return 0;
 }
 
+/* Instruction `index` of a step runs at its clock, once those before it are finished: `begun` were
+ * before the step. */
+static int ask_clock(struct erg_passes *passes, size_t index, uint64_t begun, struct erg_error *err)
+{
+    const struct erg_passes_options *options = &passes->options;
+    return options->clocks ? erg_clock_controller_ask(options->clocks,
+                                                      options->plan->ways[index].option->clock_mhz,
+                                                      begun + index, err)
+                           : 0;
+}
+
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err)
 {
     const struct erg_pass_list *list = passes->options.list;
+    const uint64_t begun = __atomic_load_n(passes->options.finished, __ATOMIC_RELAXED);
     if (receive_ahead(passes, 0, err) || receive_gradient(passes, 0, err))
         return -1;
     for (size_t i = 0; i < list->count; i++)
-        if ((list->items[i].direction == ERG_FORWARD
+        if (ask_clock(passes, i, begun, err) ||
+            (list->items[i].direction == ERG_FORWARD
                  ? run_forward(passes, i, tokens, reads, err) || receive_ahead(passes, i + 1, err)
                  : run_backward(passes, i, tokens, adds, err)) ||
             count_finished(passes, err))

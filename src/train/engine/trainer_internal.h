@@ -31,6 +31,7 @@ struct erg_trainer {
     struct erg_ranks ranks;
     struct erg_pass_list list;
     struct erg_pass_plan plan; /* with the options' plan */
+    struct erg_clock_controller *clocks;
     struct erg_layer_range *chunks;
     struct erg_weights_request request; /* of the chunks */
     struct erg_stage *stage;
