@@ -64,6 +64,10 @@ int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens 
 void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size_t instruction,
                             char *text, size_t capacity);
 
+/* Seconds that this rank worked in the passes of the last step, after it has been waited for; NaN
+ * where no clocks are set. */
+int erg_passes_worked(struct erg_passes *passes, double *seconds, struct erg_error *err);
+
 /* Waits until all messages have left. */
 int erg_passes_wait(struct erg_passes *passes, struct erg_error *err);
 

@@ -317,6 +317,8 @@ static int open_clocks(struct erg_trainer *trainer, struct erg_error *err)
     if (!asked)
         return 0;
     struct erg_clock_controller_options options = *asked;
+    if (trainer->job->layout.data > 1)
+        trainer->paces = erg_xcalloc((size_t)trainer->ranks.world, sizeof *trainer->paces);
     options.finished = backend->table->count ? erg_watchdog_finished(trainer->watchdog) : NULL;
     return erg_clock_controller_open(&trainer->clocks, &options, err);
 }
@@ -339,6 +341,7 @@ static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options
     if (plan &&
         erg_pass_plan_init(&trainer->plan, plan, trainer->job, trainer->ranks.stage, err) != 0)
         return -1;
+    trainer->point = plan ? plan->selected.point : 0;
     return backend->table->stream_new(backend, &trainer->stream, err) ||
                    open_watchdog(trainer, err) || open_clocks(trainer, err) ||
                    place(trainer, options, err) || open_data(trainer, err) ||
@@ -431,6 +434,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_pass_list_release(&trainer->list);
     erg_timeline_release(&trainer->timeline);
     backend->table->stream_free(backend, trainer->stream);
+    free(trainer->paces);
     free(trainer->chunks);
     free(trainer->microbatches);
     free(trainer->read[0].ids);
