@@ -304,3 +304,19 @@ int erg_dir_make(const char *path, struct erg_error *err)
     return reason ? erg_fail(err, ERG_FAILED, "making the folder '%s': %s", path, strerror(reason))
                   : 0;
 }
+
+int erg_dir_refuse_files(const char *folder, const char *const *names, const char *rest,
+                         struct erg_error *err)
+{
+    struct erg_text path = {0};
+    int result = 0;
+    for (; *names && result == 0; names++) {
+        path.count = 0;
+        erg_text_printf(&path, "%s/%s", folder, *names);
+        if (access(path.data, F_OK) == 0)
+            result = erg_fail(err, ERG_FAILED, "writing '%s': this file is there already, %s",
+                              path.data, rest);
+    }
+    erg_text_release(&path);
+    return result;
+}

@@ -62,6 +62,13 @@ char *erg_file_path(const char *folder, const char *name);
 int erg_dir_make(const char *path, struct erg_error *err);
 
 /*
+ * Fails if the folder has one of these files; `names` ends with NULL. `rest` ends the sentence:
+ * "writing 'FOLDER/NAME': this file is there already, REST".
+ */
+int erg_dir_refuse_files(const char *folder, const char *const *names, const char *rest,
+                         struct erg_error *err);
+
+/*
  * Data files live in DATA/kind/, where DATA is each of: $ERGON_DATA, ../share/ergon beside the
  * folder of the executable, and the data folder of the source tree the library was built from.
  *

@@ -1,7 +1,5 @@
 /* Checkpoints that are begun and finished: writes shares in the background, and gives the whole its
  * name. */
-#define _DEFAULT_SOURCE /* symlink */
-
 #include "train/checkpoint/checkpoint_internal.h"
 
 #include "base/log.h"

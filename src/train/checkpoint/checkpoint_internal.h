@@ -1,4 +1,4 @@
-/* Checkpoints: the manifest. */
+/* Checkpoints from inside: folders, manifests, and the pieces that ranks write and read. */
 #ifndef ERG_TRAIN_CHECKPOINT_INTERNAL_H
 #define ERG_TRAIN_CHECKPOINT_INTERNAL_H
 

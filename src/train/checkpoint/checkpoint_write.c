@@ -1,6 +1,4 @@
 /* Writes checkpoints. */
-#define _DEFAULT_SOURCE /* symlink */
-
 #include "train/checkpoint/checkpoint_internal.h"
 
 #include "base/memory.h"
@@ -10,13 +8,10 @@
 #include "train/files/safetensors.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
