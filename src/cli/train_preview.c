@@ -49,6 +49,10 @@ static void print_ranks(const struct erg_run_preview *preview, struct unit unit)
     }
     printf("memory of a rank, %s:\n", unit.name);
     erg_print_table(&table, "  ");
+    for (long stage = 0; stage < layout->pipeline; stage++)
+        if (preview->stages[stage].host_bytes > 0)
+            printf("stage %ld offloads up to %.3g %s of a rank to host memory\n", stage,
+                   (double)preview->stages[stage].host_bytes / unit.bytes, unit.name);
 }
 
 /* What the largest rank's memory is made of, buffer by buffer. */

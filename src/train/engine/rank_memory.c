@@ -78,6 +78,7 @@ int erg_rank_memory_init(struct erg_rank_memory *memory, const struct erg_job *j
                                        job->training->offload_least_bytes, err);
     if (result == 0)
         add_buffers(memory, &table);
+    memory->host_bytes = result == 0 ? table.host_bytes : 0;
     free(chunks);
     return result;
 }

@@ -111,10 +111,11 @@ static json_t *stage_document(const struct erg_run_preview *preview, long stage)
     for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
         json_array_append_new(chunks, json_integer(erg_layout_chunk_layers(
                                           layout, preview->job->model->layers, stage, chunk)));
-    return erg_json_pack("{s:I, s:I, s:I, s:o, s:I, s:o, s:o}", "stage", (json_int_t)stage,
+    return erg_json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o}", "stage", (json_int_t)stage,
                          "first_rank", (json_int_t)(stage * ranks), "ranks", (json_int_t)ranks,
                          "chunk_layers", chunks, "memory_bytes", (json_int_t)memory->bytes,
-                         "memory_items", items, "buffers", buffers);
+                         "host_bytes", (json_int_t)memory->host_bytes, "memory_items", items,
+                         "buffers", buffers);
 }
 
 /* null: there is no plan. */
