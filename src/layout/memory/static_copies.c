@@ -8,6 +8,7 @@
  * save nothing stays: of the pass that turns around at the head the last two.
  */
 #include "base/memory.h"
+#include "base/random.h"
 #include "iteration/pass_order.h"
 #include "layout/memory/copies.h"
 #include "layout/memory/memory_simulation.h"
@@ -15,9 +16,12 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Layers that run between a layer's forward and its backward, at the least, for it to move. */
 enum { LEAST_BETWEEN = 3 };
+
+enum { MOST_CHUNKS = 16, KNOWN = 512 }; /* of walks that are remembered */
 
 /* Where the passes of a stage lie, in layers. */
 struct layer_flight {
@@ -215,18 +219,24 @@ static size_t microbatches_of(const struct erg_layout *layout)
     return (size_t)(repeats ? erg_memory_microbatches(layout) : layout->microbatches);
 }
 
-void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *layout, long layers,
-                         long stage, uint64_t moved)
+/* What follows from a walk, for those that ask the same again: a search does for each mode, degree
+ * and ratio. */
+struct walked {
+    struct walk_key {
+        long stages, stage, microbatches, chunks, inputs;
+        long layers[MOST_CHUNKS];
+    } key;
+    size_t moved, hosted;
+};
+
+static void walk(struct walked *found, const struct erg_layout *layout, long layers, long stage,
+                 bool inputs)
 {
     struct layer_flight flight;
-    room->moved = room->hosted = 0;
-    if (!moved)
-        return;
     flight_init(&flight, layout, layers, stage, microbatches_of(layout), NULL);
     const size_t positions = flight.end + 2;
     int *device = erg_xcalloc(positions, sizeof *device),
         *host = erg_xcalloc(positions, sizeof *host);
-    const bool inputs = moved >> ERG_STATIC_X_A & 1;
     for (size_t k = 0; k < flight.count; k++)
         for (size_t layer = 0; layer < layers_of(&flight, k); layer++) {
             const size_t from = layer || !inputs ? flight.forward[k] + layer : opened(&flight, k);
@@ -238,11 +248,39 @@ void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *l
     struct returns in = {.flight = &flight, .layer = SIZE_MAX, .before = SIZE_MAX};
     while (next_return(&in)) /* a copy out that begins where it ends needs room of its own */
         hold(host, flight.forward[in.k] + in.layer + 1, in.end + 1);
-    room->moved = deepest(device, positions);
-    room->hosted = deepest(host, positions);
-    if (room->hosted == 0)
-        room->moved = 0;
+    found->moved = deepest(device, positions);
+    found->hosted = deepest(host, positions);
+    if (found->hosted == 0)
+        found->moved = 0;
     free(device);
     free(host);
     flight_release(&flight);
+}
+
+void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *layout, long layers,
+                         long stage, uint64_t moved)
+{
+    static _Thread_local struct walked known[KNOWN];
+    struct walked asked = {.key = {.stages = layout->pipeline,
+                                   .stage = stage,
+                                   .microbatches = (long)microbatches_of(layout),
+                                   .chunks = layout->virtual_stages,
+                                   .inputs = moved >> ERG_STATIC_X_A & 1}};
+    room->moved = room->hosted = 0;
+    if (!moved)
+        return;
+    uint64_t hash = 0;
+    for (long chunk = 0; chunk < layout->virtual_stages && chunk < MOST_CHUNKS; chunk++)
+        asked.key.layers[chunk] = erg_layout_chunk_layers(layout, layers, stage, chunk);
+    for (size_t i = 0; i < sizeof asked.key / sizeof(long); i++)
+        hash = erg_hash_u64(hash, (uint64_t)((const long *)&asked.key)[i]);
+    struct walked *at = &known[hash % KNOWN];
+    if (layout->virtual_stages > MOST_CHUNKS)
+        at = &asked;
+    if (at == &asked || memcmp(&at->key, &asked.key, sizeof asked.key) != 0) {
+        walk(&asked, layout, layers, stage, asked.key.inputs);
+        *at = asked;
+    }
+    room->moved = at->moved;
+    room->hosted = at->hosted;
 }

@@ -194,12 +194,15 @@ static int refuse(const struct erg_run_memory_request *request, const struct ran
 static int refuse_host(const struct erg_run_memory_request *request, const struct rank_need *needs,
                        const struct rank_need *rank, struct erg_error *err)
 {
-    return erg_fail(
-        err, ERG_INFEASIBLE,
-        "%s: the ranks of %s offload %.3g GiB, and its host memory is %.3g GiB; expected "
-        "less offload or more recomputation",
-        request->job->path, rank->machine, offloaded_with(request, needs, rank) / 0x1p30,
-        host_memory_of(request, rank->rank) / 0x1p30);
+    int ranks = 0;
+    for (int i = 0; i < request->world; i++)
+        ranks += strcmp(needs[i].machine, rank->machine) == 0;
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "%s: rank %d offloads %.3g GiB, and with the %d ranks of its machine %.3g GiB "
+                    "of a host memory of %.3g GiB; expected less offloading, or more recomputation",
+                    request->job->path, rank->rank, (double)rank->host_bytes / 0x1p30, ranks,
+                    offloaded_with(request, needs, rank) / 0x1p30,
+                    host_memory_of(request, rank->rank) / 0x1p30);
 }
 
 int erg_run_memory_check(const struct erg_run_memory_request *request, size_t most[ERG_RANK_ITEMS],
