@@ -5,7 +5,6 @@
 #include "iteration/pass_order.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 /* ---- what there is ---- */
@@ -288,9 +287,8 @@ void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_me
 
 /* ---- what moves ---- */
 
-/* Bytes of what can move of a layer, each; the result is their sum. */
-static size_t find_movable(size_t bytes[ERG_STATIC_BUFFERS], const struct erg_static_shape *shape,
-                           size_t least)
+size_t erg_static_find_movable(size_t bytes[ERG_STATIC_BUFFERS],
+                               const struct erg_static_shape *shape, size_t least)
 {
     struct erg_static_shape own = *shape;
     const struct erg_stage_widths widths = erg_stage_widths_of(shape);
@@ -309,7 +307,7 @@ static size_t find_movable(size_t bytes[ERG_STATIC_BUFFERS], const struct erg_st
 static void choose(struct erg_static_shape *shape, double offload, size_t least)
 {
     size_t bytes[ERG_STATIC_BUFFERS], moved = 0;
-    const size_t movable = find_movable(bytes, shape, least);
+    const size_t movable = erg_static_find_movable(bytes, shape, least);
     shape->moves = 0;
     /* A ratio given in decimals is not exact. */
     const double most = offload * (double)movable * (1 + 1e-12);
@@ -318,30 +316,6 @@ static void choose(struct erg_static_shape *shape, double offload, size_t least)
         moved += bytes[i];
     }
     shape->offload = movable ? (double)moved / (double)movable : 0;
-}
-
-double erg_static_next_ratio(const struct erg_static_shape *shape,
-                             const struct erg_memory_request *request)
-{
-    enum { STEPS = 1000 };
-    size_t bytes[ERG_STATIC_BUFFERS], sum = 0;
-    const size_t movable = find_movable(bytes, shape, (size_t)request->least_moved);
-    for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
-        sum += bytes[i];
-        if (bytes[i] && !moves(shape, i))
-            return fmin(1, ceil(STEPS * ((double)sum / (double)movable) - 1e-9) / STEPS);
-    }
-    return 2;
-}
-
-double erg_static_movable(const struct erg_static_shape *shape,
-                          const struct erg_memory_request *request)
-{
-    size_t bytes[ERG_STATIC_BUFFERS], sum = 0;
-    find_movable(bytes, shape, (size_t)request->least_moved);
-    for (int i = 0; i < ERG_STATIC_BUFFERS; i++)
-        sum += (bytes[i] + ERG_STATIC_ALIGNMENT - 1) / ERG_STATIC_ALIGNMENT * ERG_STATIC_ALIGNMENT;
-    return (double)sum;
 }
 
 /* ---- a stage of a layout ---- */

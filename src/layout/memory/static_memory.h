@@ -204,14 +204,9 @@ void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memo
 void erg_static_move(struct erg_static_shape *shape, const struct erg_memory_request *request,
                      long stage, double offload);
 
-/* The smallest ratio, in thousandths, as it will be said, at which more of a layer would move than
- * of this shape; above 1: all does. */
-double erg_static_next_ratio(const struct erg_static_shape *shape,
-                             const struct erg_memory_request *request);
-
-/* What places take of a layer that can move. */
-double erg_static_movable(const struct erg_static_shape *shape,
-                          const struct erg_memory_request *request);
+/* Bytes of each buffer that can move of a layer, 0 of others; the result is their sum. */
+size_t erg_static_find_movable(size_t bytes[ERG_STATIC_BUFFERS],
+                               const struct erg_static_shape *shape, size_t least);
 
 /* The table of a stage. `sizes` are of the layout's degrees. */
 void erg_static_memory_of(struct erg_static_memory *memory,
