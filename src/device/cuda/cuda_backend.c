@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "device/cuda/attention.h"
 #include "device/cuda/cuda_group.h"
-#include "device/cuda/cuda_internal.h"
 #include "device/cuda/gemm.h"
 #include "device/cuda/kernels.h"
 
