@@ -406,6 +406,16 @@ static void plans_train_alike(void **state)
         {"gpt2", 1, 2, 2, 2, 1, 4, PLANNED, NULL},
         {"gpt2", 4, 2, 1, 1, 1, 2, PLANNED, NULL},
         {"llama", 1, 1, 2, 1, 2, 4, PLANNED, NULL}, /* nothing to overlap */
+        {"llama", 2, 1, 1, 1, 1, 2, SP | MASKED | PLANNED, NULL},
+        {"llama", 4, 1, 2, 1, 1, 4, SP | PLANNED | VALIDATES, NULL},
+        {"llama", 2, 2, 2, 2, 1, 4, SP | PLANNED, NULL},
+        {"llama", 2, 1, 2, 2, 2, 2, SP | PLANNED, "3, 1, 2, 2"},
+        {"qwen3", 2, 2, 1, 1, 1, 2, SP | MASKED | PLANNED, NULL},
+        {"qwen3", 4, 1, 1, 1, 2, 4, SP | PLANNED, NULL},
+        {"qwen2", 2, 2, 2, 1, 1, 2, SP | PLANNED, NULL},
+        {"gpt2", 2, 1, 2, 1, 1, 4, SP | MASKED | PLANNED, NULL},
+        {"gpt2", 4, 2, 1, 1, 1, 2, SP | PLANNED, NULL},
+        {"gpt2", 2, 1, 1, 1, 1, 16, SP | PLANNED, NULL}, /* no halves */
     };
     plan_of_case.modes = RANDOM_PLAN_ALL;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -421,6 +431,8 @@ static void slots_change_no_bit(void **state)
     static const struct layout_case cases[] = {
         {"llama", 2, 2, 1, 1, 1, 2, PLANNED, NULL},
         {"qwen3", 2, 1, 2, 1, 1, 2, PLANNED | BF16, NULL},
+        {"llama", 2, 2, 1, 1, 1, 2, SP | PLANNED, NULL},
+        {"gpt2", 4, 1, 2, 1, 1, 2, SP | PLANNED | BF16, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct outcome *first = outcome_new();
