@@ -53,7 +53,7 @@ static int norm_gradient(struct erg_stage *stage, void *sum, void *weight, float
     struct erg_kernel kernel = {
         layer ? ERG_KERNEL_LAYER_NORM_GRADIENT : ERG_KERNEL_NORM_GRADIENT,
         .norm_gradient = {rows->rows, stage->hidden, erg_stage_stream_row(stage, sum, rows), weight,
-                          stats + rows->first_row * (layer ? 2 : 1),
+                          erg_stage_stats_row(stage, stats, rows),
                           erg_stage_stream_row(stage, d_out, rows),
                           erg_stage_stream_row(stage, d_sum, rows),
                           erg_stage_stream_row(stage, d_in, rows), d_weight, d_bias}};

@@ -17,19 +17,18 @@ static int run_norm(struct erg_stage *stage, const struct norm *n,
 {
     const bool layer = stage->model->layer_norm;
     const size_t h = stage->hidden;
-    struct erg_kernel kernel = {
-        layer ? ERG_KERNEL_LAYER_NORM : ERG_KERNEL_NORM,
-        .norm = {.tokens = rows->rows,
-                 .hidden = h,
-                 .eps = (float)stage->model->norm_eps,
-                 .residual = erg_stage_stream_row(stage, n->residual, rows),
-                 .x = erg_stage_stream_row(stage, n->x, rows),
-                 .x_bias = n->x_bias,
-                 .weight = n->weight,
-                 .bias = n->bias,
-                 .sum = erg_stage_stream_row(stage, n->sum, rows),
-                 .out = erg_stage_stream_row(stage, n->out, rows),
-                 .stats = n->stats ? n->stats + rows->first_row * (layer ? 2 : 1) : NULL}};
+    struct erg_kernel kernel = {layer ? ERG_KERNEL_LAYER_NORM : ERG_KERNEL_NORM,
+                                .norm = {.tokens = rows->rows,
+                                         .hidden = h,
+                                         .eps = (float)stage->model->norm_eps,
+                                         .residual = erg_stage_stream_row(stage, n->residual, rows),
+                                         .x = erg_stage_stream_row(stage, n->x, rows),
+                                         .x_bias = n->x_bias,
+                                         .weight = n->weight,
+                                         .bias = n->bias,
+                                         .sum = erg_stage_stream_row(stage, n->sum, rows),
+                                         .out = erg_stage_stream_row(stage, n->out, rows),
+                                         .stats = erg_stage_stats_row(stage, n->stats, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 

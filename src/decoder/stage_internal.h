@@ -165,6 +165,13 @@ static inline void *erg_stage_stream_row(const struct erg_stage *stage, void *te
     return tensor ? erg_stage_at(stage, tensor, rows->first_row * stage->hidden) : NULL;
 }
 
+/* The same in statistics of a norm. */
+static inline float *erg_stage_stats_row(const struct erg_stage *stage, float *stats,
+                                         const struct erg_stage_rows *rows)
+{
+    return stats ? stats + rows->first_row * (stage->model->layer_norm ? 2 : 1) : NULL;
+}
+
 /* Sequences [first, first + count) of the microbatch: all, or a nanobatch. */
 static inline struct erg_stage_rows erg_stage_rows_of(const struct erg_stage *stage, size_t first,
                                                       size_t count)

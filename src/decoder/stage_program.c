@@ -20,7 +20,6 @@ struct program_run {
     size_t layers;
     bool backward;
     struct cursor cursors[2]; /* of the nanobatches; the whole microbatch has the first */
-    size_t ended;             /* the layer that the exchange under way ends, and one; 0: none */
 };
 
 /* ---- where an operation is ---- */
@@ -57,46 +56,25 @@ static int tell(const struct program_run *run, size_t layer, struct erg_error *e
                           run->stage->chunks[run->pass->chunk].first + (long)layer, err);
 }
 
-/* What an operation opens or ends. */
-struct step_op {
-    size_t layer;
-    bool opens, ends; /* its layer, of the last sequences or of the first */
-};
-
-static struct step_op find_op(struct program_run *run, struct cursor *cursor,
-                              const struct erg_op_code *code, const struct erg_stage_rows *rows)
+static int run_op(struct program_run *run, struct cursor *cursor, const struct erg_op_code *code,
+                  const struct erg_stage_rows *rows, struct erg_stream *stream,
+                  struct erg_error *err)
 {
     const size_t before = cursor->next;
     const size_t layer = advance(run, cursor, code);
-    const bool moved = cursor->next != before;
-    const bool last =
-        rows->first_sequence + rows->sequences == (size_t)run->stage->options.sequences;
-    /* Weights are first read by the first nanobatch, and last added to by the last one. */
-    return (struct step_op){layer, !run->backward && moved && rows->first_sequence == 0,
-                            run->backward && moved && last};
-}
-
-static int queue_op(struct program_run *run, size_t layer, const struct erg_op_code *code,
-                    const struct erg_stage_rows *rows, struct erg_stream *stream,
-                    struct erg_error *err)
-{
     const struct erg_stage_place place =
         erg_stage_place_of(run->stage, run->pass, layer, run->ends);
-    return code->backward
-               ? erg_stage_backward_op(run->stage, &place, code->parts, code->weights, rows, stream,
-                                       err)
-               : erg_stage_forward_op(run->stage, &place, code->parts, rows, stream, err);
-}
-
-static int run_op(struct program_run *run, struct cursor *cursor, const struct erg_op_code *code,
-                  const struct erg_stage_rows *rows, struct erg_error *err)
-{
-    const struct step_op op = find_op(run, cursor, code, rows);
-    return (op.opens && tell(run, op.layer, err)) ||
-                   queue_op(run, op.layer, code, rows, run->stream, err) ||
-                   (op.ends && tell(run, op.layer, err))
-               ? -1
-               : 0;
+    const bool last =
+        rows->first_sequence + rows->sequences == (size_t)run->stage->options.sequences;
+    const bool moved = cursor->next != before;
+    /* Matrices are first read by the first nanobatch, and last added to by the last one. */
+    if (!run->backward && moved && rows->first_sequence == 0 && tell(run, layer, err))
+        return -1;
+    if (code->backward ? erg_stage_backward_op(run->stage, &place, code->parts, code->weights, rows,
+                                               stream, err)
+                       : erg_stage_forward_op(run->stage, &place, code->parts, rows, stream, err))
+        return -1;
+    return run->backward && moved && last ? tell(run, layer, err) : 0;
 }
 
 /* ---- exchanges ---- */
@@ -110,46 +88,20 @@ static int queue_exchange(struct program_run *run, const struct cursor *cursor, 
                                  rows, run->stage->comm, err);
 }
 
-/* Operations within an exchange. The scratch beside it is taken, so theirs is where their results
- * will be gathered. */
-static int queue_works(struct program_run *run, const struct erg_comm *comm,
-                       const struct step_op *works, const struct erg_stage_rows *rows,
-                       struct erg_error *err)
+/* Norms within an exchange. The scratch beside it is taken, so theirs is where their results will
+ * be gathered. Whoever is told of a layer meanwhile is told of weights that these do not touch.
+ */
+static int queue_works(struct program_run *run, struct cursor *cursor, const struct erg_comm *comm,
+                       const struct erg_stage_rows *rows, struct erg_error *err)
 {
     struct erg_stage *stage = run->stage;
     int result = 0;
     stage->beside = erg_stage_row(stage, stage->gathered, stage->hidden, rows);
     stage->beside_bytes = rows->tokens * stage->hidden * stage->element;
     for (int i = 0; i < comm->work_count && result == 0; i++)
-        result = queue_op(run, works[i].layer, &comm->works[i].code, rows, stage->comm, err);
+        result = run_op(run, cursor, &comm->works[i].code, rows, stage->comm, err);
     stage->beside = NULL;
     return result;
-}
-
-static int queue_comm(struct program_run *run, struct cursor *cursor, const struct erg_comm *comm,
-                      const struct erg_stage_rows *rows, struct erg_error *err)
-{
-    struct erg_stage *stage = run->stage;
-    struct erg_backend *backend = stage->options.backend;
-    const struct cursor before = *cursor;
-    struct step_op works[ERG_COMM_WORKS];
-    /* What is told may have the stream wait that computes, behind which the exchange begins. */
-    for (int i = 0; i < comm->work_count; i++) {
-        works[i] = find_op(run, cursor, &comm->works[i].code, rows);
-        if (works[i].opens && tell(run, works[i].layer, err) != 0)
-            return -1;
-        if (works[i].ends)
-            run->ended = works[i].layer + 1;
-    }
-    if (erg_stage_queues(stage) &&
-        erg_backend_follow(backend, stage->launched, stage->comm, run->stream, err) != 0)
-        return -1;
-    return queue_exchange(run, &before, comm->part, rows, err) ||
-                   (comm->work_count && queue_works(run, comm, works, rows, err)) ||
-                   (comm->kind == ERG_COMM_NORM_HIDDEN &&
-                    queue_exchange(run, cursor, comm->gather_part, rows, err))
-               ? -1
-               : 0;
 }
 
 /* The exchange begins once what was computed before it is done. */
@@ -159,8 +111,15 @@ static int start_exchange(struct program_run *run, struct cursor *cursor,
 {
     struct erg_stage *stage = run->stage;
     struct erg_backend *backend = stage->options.backend;
-    stage->exchange_sms = step->task.comm.library ? 0 : step->launch.sms;
-    if (queue_comm(run, cursor, &step->task.comm, rows, err) != 0)
+    const struct erg_comm *comm = &step->task.comm;
+    stage->exchange_sms = comm->library ? 0 : step->launch.sms;
+    if (erg_stage_queues(stage) &&
+        erg_backend_follow(backend, stage->launched, stage->comm, run->stream, err) != 0)
+        return -1;
+    if (queue_exchange(run, cursor, comm->part, rows, err) ||
+        (comm->kind == ERG_COMM_NORM_HIDDEN &&
+         (queue_works(run, cursor, comm, rows, err) ||
+          queue_exchange(run, cursor, comm->gather_part, rows, err))))
         return -1;
     return erg_stage_queues(stage)
                ? backend->table->event_record(backend, stage->exchanged, stage->comm, err)
@@ -168,17 +127,14 @@ static int start_exchange(struct program_run *run, struct cursor *cursor,
 }
 
 /* The streams meet. */
-static int await_exchange(struct program_run *run, struct erg_error *err)
+static int await_exchange(const struct program_run *run, struct erg_error *err)
 {
     struct erg_stage *stage = run->stage;
     struct erg_backend *backend = stage->options.backend;
-    const size_t ended = run->ended;
     stage->exchange_sms = 0;
-    run->ended = 0;
-    if (erg_stage_queues(stage) &&
-        backend->table->event_wait(backend, stage->exchanged, run->stream, err) != 0)
-        return -1;
-    return ended ? tell(run, ended - 1, err) : 0;
+    return erg_stage_queues(stage)
+               ? backend->table->event_wait(backend, stage->exchanged, run->stream, err)
+               : 0;
 }
 
 /* ---- steps ---- */
@@ -202,7 +158,7 @@ static int run_step(struct program_run *run, const struct erg_step *step, size_t
             start_exchange(run, &run->cursors[other], step, &others, err))
             return -1;
         if (i < task->op_count &&
-            run_op(run, &run->cursors[computes], &task->ops[i].code, &rows, err))
+            run_op(run, &run->cursors[computes], &task->ops[i].code, &rows, run->stream, err))
             return -1;
     }
     return exchanges ? await_exchange(run, err) : 0;

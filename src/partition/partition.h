@@ -61,7 +61,8 @@ struct erg_partition {
 /* What one partition of an instruction runs; its ends differ from the steady state. */
 struct erg_stage_partition {
     int nanobatch; /* which computes: 0 or 1 */
-    int type;      /* index of the partition type, or -1 for a tail of compute after the last cut */
+    int type;      /* index of the partition type, or -1 for a tail of compute after the last cut,
+                    * and under sequence parallelism for the norms before the first */
     struct erg_task task;
 };
 
