@@ -81,6 +81,33 @@ static void plans_are_run(void **state)
     free(text);
 }
 
+/* Under sequence parallelism, every way to run its passes. */
+static void shares_of_the_stream_are_overlapped(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"sequential", "nanobatching", "ergon"};
+    struct erg_text text = {0};
+    erg_text_printf(&text, "%s  sequence_parallel: true\n", planned_job);
+    write_text("parts.yaml", text.data);
+    erg_text_release(&text);
+    check(0, "plan.json", "optimize @/parts.yaml -o @/opt-parts");
+    check_two(0, "trained 8 steps", "@/parts.yaml -o @/parts");
+    json_t *plain = last_line("parts");
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        char arguments[160], run[32];
+        snprintf(run, sizeof run, "parts-%s", methods[i]);
+        snprintf(arguments, sizeof arguments,
+                 "@/parts.yaml -o @/%s --plan @/opt-parts/plan.json --method %s", run, methods[i]);
+        check_two(0, "trained 8 steps", arguments);
+        json_t *line = last_line(run);
+        assert_true(fabs(number_of(plain, "loss") - number_of(line, "loss")) < 1e-4);
+        json_decref(line);
+    }
+    json_decref(plain);
+    check_two(2, "key 'train.sequence_parallel'", "@/planned.yaml --plan @/opt-parts/plan.json");
+    check_two(2, "key 'train.sequence_parallel'", "@/parts.yaml --plan @/opt/plan.json");
+}
+
 static void plans_are_said_beforehand(void **state)
 {
     (void)state;
@@ -194,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_run),
+        cmocka_unit_test(shares_of_the_stream_are_overlapped),
         cmocka_unit_test(plans_are_said_beforehand),
         cmocka_unit_test(clocks_are_set_and_given_back),
         cmocka_unit_test(clocks_are_left_alone),

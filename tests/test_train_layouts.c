@@ -86,6 +86,21 @@ static void plans_train_alike(void **state)
         {"gpt2", 1, 2, 2, 2, 1, 4, PLANNED, NULL, NULL},
         {"gpt2", 4, 2, 1, 1, 1, 2, PLANNED, NULL, NULL},
         {"llama", 1, 1, 2, 1, 2, 4, PLANNED, NULL, NULL}, /* nothing to overlap */
+        {"llama", 2, 1, 1, 1, 1, 2, SP | MASKED | PLANNED, NULL, NULL},
+        {"llama", 4, 1, 2, 1, 1, 4, SP | PLANNED | VALIDATES, NULL, NULL},
+        {"llama", 2, 2, 2, 2, 1, 4, SP | PLANNED, NULL, NULL},
+        {"llama", 2, 1, 2, 2, 2, 2, SP | PLANNED, "3, 1, 2, 2", NULL},
+        {"qwen3", 2, 2, 1, 1, 1, 2, SP | MASKED | PLANNED, NULL, NULL},
+        {"qwen3", 4, 1, 1, 1, 2, 4, SP | PLANNED, NULL, NULL},
+        {"qwen2", 2, 2, 2, 1, 1, 2, SP | PLANNED, NULL, NULL},
+        {"gpt2", 2, 1, 2, 1, 1, 4, SP | MASKED | PLANNED, NULL, NULL},
+        {"gpt2", 4, 2, 1, 1, 1, 2, SP | PLANNED, NULL, NULL},
+        {"gpt2", 2, 1, 1, 1, 1, 16, SP | PLANNED, NULL, NULL}, /* no halves */
+        {"llama", 2, 1, 2, 1, 1, 4, PLANNED, NULL, "recompute: full"},
+        {"qwen3", 2, 2, 1, 1, 1, 2, MASKED | PLANNED, NULL, "recompute: full"},
+        {"gpt2", 1, 2, 2, 2, 1, 4, PLANNED, NULL, "recompute: full"},
+        {"llama", 2, 1, 1, 1, 1, 2, SP | PLANNED, NULL, "recompute: balanced"},
+        {"qwen3", 4, 1, 2, 1, 1, 4, SP | PLANNED, NULL, "recompute: norms"},
     };
     plan_of_case.modes = RANDOM_PLAN_ALL;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -101,6 +116,9 @@ static void slots_change_no_bit(void **state)
     static const struct layout_case cases[] = {
         {"llama", 2, 2, 1, 1, 1, 2, PLANNED, NULL, NULL},
         {"qwen3", 2, 1, 2, 1, 1, 2, PLANNED | BF16, NULL, NULL},
+        {"llama", 2, 2, 1, 1, 1, 2, SP | PLANNED, NULL, NULL},
+        {"gpt2", 4, 1, 2, 1, 1, 2, SP | PLANNED | BF16, NULL, NULL},
+        {"llama", 2, 1, 1, 1, 2, 1, SP | PLANNED, NULL, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct outcome *first = outcome_new();

@@ -89,7 +89,7 @@ static void so_it_is_on_every_layout(void **state)
     }
 }
 
-/* Beside a plan whose options overlap nothing moves, and no whole layer is made again. */
+/* Beside a plan whose options overlap nothing moves. */
 static void so_it_is_by_a_plan(void **state)
 {
     (void)state;

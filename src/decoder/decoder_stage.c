@@ -67,6 +67,9 @@ static void take_widths(struct erg_stage *stage, const struct erg_stage_options 
     stage->attn_row = widths.attention;
     stage->words = widths.words;
     stage->positions_count = widths.positions;
+    /* Rows of both halves have the same positions. */
+    if (options->sequence_parallel && options->halves && widths.rows / 2 < widths.positions)
+        stage->positions_count = widths.rows / 2;
 }
 
 static void measure(struct erg_stage *stage, const struct erg_stage_options *options)
@@ -247,11 +250,27 @@ static int copy_in(struct erg_stage *stage, void *to, const void *from, size_t b
     return result;
 }
 
-/* Angles, and where positions are learned which one each row of the stream has. */
+/* Where positions are learned, which one each row of the stream has: `all` of a sequence's tokens
+ * repeat, and under sequence parallelism the rank's rows begin somewhere in there. */
+static int fill_places(struct erg_stage *stage, const int32_t *all, struct erg_error *err)
+{
+    const size_t count = stage->positions_count;
+    const size_t shares = stage->options.halves ? 2 : 1;
+    size_t first = 0;
+    if (stage->options.sequence_parallel)
+        first = (size_t)stage->options.weights.place * stage->rows / shares;
+    int32_t *places = erg_xcalloc(count, sizeof *places);
+    for (size_t i = 0; i < count; i++)
+        places[i] = all[(first + i) % stage->sequence];
+    int result = copy_in(stage, stage->place_of, places, count * sizeof *places, err);
+    free(places);
+    return result;
+}
+
+/* Angles and positions. */
 static int fill_positions(struct erg_stage *stage, struct erg_error *err)
 {
     size_t bytes = stage->sequence * stage->head_dim * sizeof(float);
-    size_t row = (size_t)stage->options.weights.place * stage->rows;
     int32_t *positions = erg_xcalloc(stage->sequence, sizeof *positions);
     if (stage->context > 1)
         erg_context_positions((size_t)stage->options.sequence, stage->context,
@@ -267,10 +286,8 @@ static int fill_positions(struct erg_stage *stage, struct erg_error *err)
         result = copy_in(stage, stage->rope_table, table, bytes, err);
         free(table);
     }
-    if (stage->place_of)
-        result = copy_in(stage, stage->place_of,
-                         positions + (stage->rows < stage->sequence ? row % stage->sequence : 0),
-                         stage->positions_count * sizeof *positions, err);
+    if (result == 0 && stage->place_of)
+        result = fill_places(stage, positions, err);
     free(positions);
     return result;
 }

@@ -13,9 +13,9 @@
  * to step is read through pointers: ids and targets, and one over the number of targets that count.
  *
  * Sequence parallelism: between the products, where norms are, each tensor rank holds and computes
- * its share of the tokens alone. Gradients of what is whole on all tensor ranks are then of that
- * share, and those of norms of heads are of a rank's heads always: their sums over tensor ranks are
- * the caller's.
+ * its share of the tokens alone, which lie behind each other in the stream's tensors. Gradients of
+ * what is whole on all tensor ranks are then of that share, and those of norms of heads are of a
+ * rank's heads always: their sums over tensor ranks are the caller's.
  */
 #ifndef ERG_DECODER_STAGE_H
 #define ERG_DECODER_STAGE_H
@@ -33,6 +33,9 @@ struct erg_stage_options {
     long sequences, sequence;           /* of a microbatch; tokens of each, over context ranks */
     long context, context_place;        /* the degree, and this rank's place */
     bool sequence_parallel;
+    /* With sequence parallelism: a rank's share of the tokens is one of each half of the
+     * microbatch, so that nanobatches have rows of their own; else one of the whole. */
+    bool halves;
     struct erg_stage_room room; /* layout/memory/static_memory.h */
     enum erg_recompute recompute;
     struct erg_group *tensor_group, *context_group; /* NULL for a degree of 1; outlive the stage */
@@ -124,7 +127,7 @@ int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *to
 
 /*
  * Runs a program of a chunk once, as erg_stage_warm_up() does. ERG_FAILED where it names operations
- * together that no kernel does together, ERG_INFEASIBLE under sequence parallelism.
+ * together that no kernel does together. Under sequence parallelism the stage has `halves`.
  */
 int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
                           const struct erg_stage_program *program, struct erg_stream *stream,

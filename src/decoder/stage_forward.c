@@ -19,19 +19,18 @@ static int run_norm(struct erg_stage *stage, const struct norm *n,
 {
     const bool layer = stage->model->layer_norm;
     const size_t h = stage->hidden;
-    struct erg_kernel kernel = {
-        layer ? ERG_KERNEL_LAYER_NORM : ERG_KERNEL_NORM,
-        .norm = {.tokens = rows->rows,
-                 .hidden = h,
-                 .eps = (float)stage->model->norm_eps,
-                 .residual = erg_stage_row(stage, n->residual, h, rows),
-                 .x = erg_stage_row(stage, n->x, h, rows),
-                 .x_bias = n->x_bias,
-                 .weight = n->weight,
-                 .bias = n->bias,
-                 .sum = erg_stage_row(stage, n->sum, h, rows),
-                 .out = erg_stage_row(stage, n->out, h, rows),
-                 .stats = erg_stage_float_row(n->stats, layer ? 2 : 1, rows)}};
+    struct erg_kernel kernel = {layer ? ERG_KERNEL_LAYER_NORM : ERG_KERNEL_NORM,
+                                .norm = {.tokens = rows->rows,
+                                         .hidden = h,
+                                         .eps = (float)stage->model->norm_eps,
+                                         .residual = erg_stage_stream_row(stage, n->residual, rows),
+                                         .x = erg_stage_stream_row(stage, n->x, rows),
+                                         .x_bias = n->x_bias,
+                                         .weight = n->weight,
+                                         .bias = n->bias,
+                                         .sum = erg_stage_stream_row(stage, n->sum, rows),
+                                         .out = erg_stage_stream_row(stage, n->out, rows),
+                                         .stats = erg_stage_stats_row(stage, n->stats, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
@@ -44,18 +43,6 @@ static int linear(struct erg_stage *stage, size_t inputs, size_t outputs, void *
                                            erg_stage_row(stage, x, inputs, rows), weight, bias,
                                            erg_stage_row(stage, y, outputs, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
-}
-
-/* The same with the stream's rows of all tensor ranks. */
-static int linear_of_stream(struct erg_stage *stage, size_t outputs, void *own, void *weight,
-                            void *bias, void *y, const struct erg_stage_rows *rows,
-                            struct erg_stream *stream, struct erg_error *err)
-{
-    void *x;
-    return erg_stage_gather(stage, own, &x, stream, err) ||
-                   linear(stage, stage->hidden, outputs, x, weight, bias, y, rows, stream, err)
-               ? -1
-               : 0;
 }
 
 static int rotate(struct erg_stage *stage, const struct erg_stage_place *place,
@@ -156,12 +143,12 @@ static int add_last(struct erg_stage *stage, const struct erg_stage_place *place
                     const struct erg_stage_rows *rows, struct erg_stream *stream,
                     struct erg_error *err)
 {
-    const size_t h = stage->hidden;
     struct erg_kernel add = {ERG_KERNEL_ADD,
-                             .add = {rows->rows, h, erg_stage_row(stage, place->act->x_m, h, rows),
-                                     erg_stage_row(stage, stage->reduce, h, rows),
+                             .add = {rows->rows, stage->hidden,
+                                     erg_stage_stream_row(stage, place->act->x_m, rows),
+                                     erg_stage_stream_row(stage, stage->reduce, rows),
                                      place->layer->values[ERG_TENSOR_FC2_BIAS],
-                                     erg_stage_row(stage, place->output, h, rows)}};
+                                     erg_stage_stream_row(stage, place->output, rows)}};
     return place->output ? erg_stage_launch(stage, &add, stream, err) : 0;
 }
 
@@ -177,8 +164,9 @@ int erg_stage_forward_op(struct erg_stage *stage, const struct erg_stage_place *
     case PART(BDA_M) | PART(NORM_A):
         return norm_a(stage, place, true, rows, stream, err);
     case PART(QKV):
-        return linear_of_stream(stage, stage->qkv_row, act->n_a, w[ERG_TENSOR_QKV],
-                                w[ERG_TENSOR_QKV_BIAS], act->qkv, rows, stream, err);
+        return linear(stage, stage->hidden, stage->qkv_row,
+                      erg_stage_gathered(stage, act->n_a, stage->gathered), w[ERG_TENSOR_QKV],
+                      w[ERG_TENSOR_QKV_BIAS], act->qkv, rows, stream, err);
     case PART(QKV_POST):
     case PART(QKV_POST) | PART(ROPE):
         return rotate(stage, place, rows, stream, err);
@@ -190,8 +178,9 @@ int erg_stage_forward_op(struct erg_stage *stage, const struct erg_stage_place *
     case PART(BDA_A) | PART(NORM_M):
         return norm_m(stage, place, rows, stream, err);
     case PART(FC1):
-        return linear_of_stream(stage, stage->fc1_width, act->n_m, w[ERG_TENSOR_FC1],
-                                w[ERG_TENSOR_FC1_BIAS], act->fc1, rows, stream, err);
+        return linear(stage, stage->hidden, stage->fc1_width,
+                      erg_stage_gathered(stage, act->n_m, stage->gathered), w[ERG_TENSOR_FC1],
+                      w[ERG_TENSOR_FC1_BIAS], act->fc1, rows, stream, err);
     case PART(ACTIVATION):
         return activate(stage, act, rows, stream, err);
     case PART(FC2):
@@ -280,8 +269,10 @@ static int finish(struct erg_stage *stage, const struct erg_stage_head *head,
                            .out = head->n_final,
                            .stats = head->stats_final};
     if (run_norm(stage, &n, &all, stream, err) ||
-        linear_of_stream(stage, stage->words, head->n_final, stage->head, NULL, head->logits, &all,
-                         stream, err))
+        erg_stage_gather(stage, head->n_final, stage->gathered, &all, stream, err) ||
+        linear(stage, stage->hidden, stage->words,
+               erg_stage_gathered(stage, head->n_final, stage->gathered), stage->head, NULL,
+               head->logits, &all, stream, err))
         return -1;
     if (!tokens->targets)
         return 0;
@@ -314,11 +305,12 @@ static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *
         uint32_t parts;
         int exchange; /* enum erg_model_op_id; 0: none */
     } order[] = {
+        {PART(NORM_A), ERG_MODEL_GATHER_A},
         {PART(QKV), 0},
         {PART(QKV_POST) | PART(ROPE), ERG_MODEL_GATHER_KV},
         {PART(ATTENTION), 0},
         {PART(PROJ), ERG_MODEL_REDUCE_A},
-        {PART(BDA_A) | PART(NORM_M), 0},
+        {PART(BDA_A) | PART(NORM_M), ERG_MODEL_GATHER_M},
         {PART(FC1), 0},
         {PART(ACTIVATION), 0},
         {PART(FC2), ERG_MODEL_REDUCE_M},
@@ -326,14 +318,15 @@ static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *
     };
     enum { ALL = sizeof order / sizeof *order, OUTPUT = 2 }; /* the last two make the output */
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
-    if (norm_a(stage, place, place->before && !again, &all, stream, err) != 0)
-        return -1;
-    for (size_t i = 0; i < (again ? ALL - OUTPUT : ALL); i++)
-        if (erg_stage_forward_op(stage, place, order[i].parts, &all, stream, err) ||
+    for (size_t i = 0; i < (again ? ALL - OUTPUT : ALL); i++) {
+        const bool adds = i == 0 && place->before && !again; /* what the layer before left */
+        if (erg_stage_forward_op(stage, place, order[i].parts | (adds ? PART(BDA_M) : 0), &all,
+                                 stream, err) ||
             (order[i].exchange &&
-             erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, &all,
-                                   stream, err)))
+             erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, false,
+                                   &all, stream, err)))
             return -1;
+    }
     return 0;
 }
 

@@ -12,6 +12,8 @@
 #include "decoder/decoder_stage.h"
 #include "ops/context.h"
 
+#include <assert.h>
+
 #define ERG_STAGE_NO_SLOT SIZE_MAX
 
 /* What passes do with their kernels and exchanges. */
@@ -92,7 +94,8 @@ struct erg_stage {
     /* Shared by all passes. */
     void *reduce;   /* [R, h] what a half of a layer adds */
     void *partial;  /* [T, h] this rank's term of that; `reduce` but under sequence parallelism */
-    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism */
+    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism; backward
+                     * gradients, and what gradients of weights need besides is in `partial` */
     void *d_stream[2], *d_mid, *d_act, *d_fc1, *d_attn, *d_qkv; /* gradients of one layer */
     /* Under context parallelism: keys and values of this rank [T, K], of all ranks [c, T, K], in
      * the order of sequences [b, S, K]; gradients in the same order, and those of the low chunk. */
@@ -112,14 +115,16 @@ struct erg_stage {
     struct erg_stream *comm;
     struct erg_event *launched, *exchanged;
     int exchange_sms; /* that the present one may take, and what computes beside it leaves */
+    void *beside;     /* scratch of what computes within an exchange; NULL: nothing does */
+    size_t beside_bytes;
 };
 
 /* What an operation is done on: sequences of the microbatch that follow each other, all of them or
  * a nanobatch, and their rows. */
 struct erg_stage_rows {
     size_t first_sequence, sequences;
-    size_t first;        /* row, of tokens and of the stream alike */
-    size_t tokens, rows; /* as of the stage */
+    size_t first, tokens;   /* rows of tokens */
+    size_t first_row, rows; /* rows of the stream */
 };
 
 /* A layer within a pass: what its operations read and write besides what all passes share. */
@@ -146,7 +151,8 @@ static inline bool erg_stage_queues(const struct erg_stage *stage)
     return stage->mode == ERG_STAGE_RUNS || stage->mode == ERG_STAGE_ALONE;
 }
 
-/* Where rows begin in a tensor of elements `width` wide; NULL stays NULL. */
+/* Where rows begin in a tensor of elements `width` wide that has a row for each token; NULL stays
+ * NULL. */
 static inline void *erg_stage_row(const struct erg_stage *stage, void *tensor, size_t width,
                                   const struct erg_stage_rows *rows)
 {
@@ -159,10 +165,37 @@ static inline float *erg_stage_float_row(float *tensor, size_t width,
     return tensor ? tensor + rows->first * width : NULL;
 }
 
+/* The same in a tensor of the stream. */
+static inline void *erg_stage_stream_row(const struct erg_stage *stage, void *tensor,
+                                         const struct erg_stage_rows *rows)
+{
+    return tensor ? erg_stage_at(stage, tensor, rows->first_row * stage->hidden) : NULL;
+}
+
+/* The same in statistics of a norm. */
+static inline float *erg_stage_stats_row(const struct erg_stage *stage, float *stats,
+                                         const struct erg_stage_rows *rows)
+{
+    return stats ? stats + rows->first_row * (stage->model->layer_norm ? 2 : 1) : NULL;
+}
+
+/* Sequences [first, first + count) of the microbatch: all, or a nanobatch. */
+static inline struct erg_stage_rows erg_stage_rows_of(const struct erg_stage *stage, size_t first,
+                                                      size_t count)
+{
+    const size_t sequences = (size_t)stage->options.sequences;
+    assert(count == sequences || !stage->options.sequence_parallel || stage->options.halves);
+    return (struct erg_stage_rows){first,
+                                   count,
+                                   first * stage->sequence,
+                                   count * stage->sequence,
+                                   first * stage->rows / sequences,
+                                   count * stage->rows / sequences};
+}
+
 static inline struct erg_stage_rows erg_stage_all_rows(const struct erg_stage *stage)
 {
-    return (struct erg_stage_rows){0, (size_t)stage->options.sequences, 0, stage->tokens,
-                                   stage->rows};
+    return erg_stage_rows_of(stage, 0, (size_t)stage->options.sequences);
 }
 
 static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *stage,
@@ -205,9 +238,16 @@ int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
 /* `partial` of all tensor ranks, summed into `to` [R, h]. */
 int erg_stage_sum(struct erg_stage *stage, void *to, const struct erg_stage_rows *rows,
                   struct erg_stream *stream, struct erg_error *err);
-/* *all [T, h]: the stream's rows of all tensor ranks. */
-int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
+/* Rows of the stream, `own` [R, h], of all tensor ranks into `all` [T, h]; nothing but under
+ * sequence parallelism. */
+int erg_stage_gather(struct erg_stage *stage, void *own, void *all,
+                     const struct erg_stage_rows *rows, struct erg_stream *stream,
                      struct erg_error *err);
+/* Where products read what has been gathered: `all`, or as it is where each rank has all. */
+static inline void *erg_stage_gathered(const struct erg_stage *stage, void *own, void *all)
+{
+    return stage->options.sequence_parallel ? all : own;
+}
 
 /* ---- operations ---- */
 
@@ -237,10 +277,12 @@ int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place 
                           struct erg_stream *stream, struct erg_error *err);
 
 /* Queues what a layer exchanges after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
- * REDUCE_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing to exchange. */
+ * REDUCE_M, GATHER_A, GATHER_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing to
+ * exchange. */
 int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
-                          enum erg_model_op_id part, const struct erg_stage_rows *rows,
-                          struct erg_stream *stream, struct erg_error *err);
+                          enum erg_model_op_id part, bool backward,
+                          const struct erg_stage_rows *rows, struct erg_stream *stream,
+                          struct erg_error *err);
 
 /* The layers of a pass by a program. */
 int erg_stage_run_program(struct erg_stage *stage, const struct erg_stage_pass *pass,

@@ -37,7 +37,10 @@ static const char *comm_name(enum erg_comm_kind kind)
     static const char *const names[] = {[ERG_COMM_NONE] = "none",
                                         [ERG_COMM_ALLREDUCE] = "allreduce",
                                         [ERG_COMM_ALLGATHER_KV] = "allgather_kv",
-                                        [ERG_COMM_REDUCESCATTER_KV] = "reducescatter_kv"};
+                                        [ERG_COMM_REDUCESCATTER_KV] = "reducescatter_kv",
+                                        [ERG_COMM_ALLGATHER_HIDDEN] = "allgather_hidden",
+                                        [ERG_COMM_REDUCESCATTER_HIDDEN] = "reducescatter_hidden",
+                                        [ERG_COMM_NORM_HIDDEN] = "norm_hidden"};
     return names[kind];
 }
 
@@ -58,6 +61,7 @@ static void make_job(const struct maker *m)
     plan->name = copy(m, job->name);
     plan->model = copy(m, job->model->name);
     plan->stack = copy(m, job->stack->name);
+    plan->sequence_parallel = erg_job_splits_stream(job);
     plan->layout = erg_layout_copy(&job->layout, &plan->arena);
     plan->hop_latency_s = allocate(m, stages, sizeof *plan->hop_latency_s);
     memcpy(plan->hop_latency_s, m->o->hop_latency_s, stages * sizeof *plan->hop_latency_s);

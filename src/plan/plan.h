@@ -244,7 +244,8 @@ struct erg_plan {
 
     const char *name, *model, *stack; /* of the job; NULL: not known */
     struct erg_layout layout;
-    double *hop_latency_s; /* [stages], as in struct erg_pipeline */
+    bool sequence_parallel; /* tensor ranks have a share of the stream's rows each */
+    double *hop_latency_s;  /* [stages], as in struct erg_pipeline */
     struct erg_scale scale;
     struct erg_plan_kind *kinds;
     size_t kind_count; /* at least 1 */

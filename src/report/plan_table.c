@@ -151,6 +151,8 @@ static void add_heading(struct erg_text *out, const json_t *plan)
                     microbatches, microbatches == 1 ? "" : "es");
     if (size && sequence)
         erg_text_printf(out, " of %ld x %ld tokens", size, sequence);
+    if (json_is_true(json_object_get(job, "sequence_parallel")))
+        erg_text_add(out, ", sequence parallel");
     erg_text_add(out, "\nmeasured on ");
     add_devices(out, plan);
     const char *search = erg_report_string(json_object_get(plan, "search"), "method", NULL);

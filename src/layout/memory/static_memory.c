@@ -174,7 +174,7 @@ static void fill_once(size_t *bytes, const struct erg_static_shape *shape,
     }
     if (!shape->model->learned_positions)
         bytes[ERG_STATIC_ROPE_TABLE] = w->sequence * w->head_dim * sizeof(float);
-    else if (shape->context > 1 || w->positions < w->sequence)
+    else if (shape->context > 1 || shape->sequence_parallel)
         bytes[ERG_STATIC_PLACE_OF] = w->positions * sizeof(int32_t);
     bytes[ERG_STATIC_SCRATCH] = shape->scratch;
 }
