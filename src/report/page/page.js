@@ -27,7 +27,7 @@ function headline() {
     `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"}` +
       `${job.data > 1 ? ` in each of ${job.data} copies` : ""} (${devices || "unknown device"}): ` +
       `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${new Set(layers).size === 1 ? plural(layers[0], "layer") : `${layers.join(", ")} layers`}` : "") +
-      `, tensor degree ${job.tensor || 1}` + (job.context > 1 ? `, context degree ${job.context}` : "") +
+      `, tensor degree ${job.tensor || 1}` + (job.sequence_parallel ? " with sequence parallelism" : "") + (job.context > 1 ? `, context degree ${job.context}` : "") +
       (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
     `One iteration trains on ${job.microbatches || "?"} ${job.microbatches === 1 ? "microbatch" : "microbatches"} of ${job.microbatch_size || "?"} × ${job.sequence || "?"} tokens.`,
   ].join(" ");
