@@ -96,6 +96,8 @@ void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
         .shortest_s = log->shortest_s,
         .longest_s = log->longest_s,
         .window_steps = log->in_window,
+        .undisturbed_steps = log->undisturbed,
+        .undisturbed_s = log->undisturbed_s / (double)log->undisturbed,
         .tokens = entry->step->tokens - log->last_tokens,
     };
     for (size_t i = 0; i < line->ranks; i++)
@@ -164,14 +166,16 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_job 
 {
     const struct erg_train_step *step = line->entry->step;
     json_t *object = erg_json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b, s:b, s:I, s:{s:f, s:f, s:f}}",
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b, s:b, s:I, s:{s:f, s:f, s:f}, "
+        "s:{s:I, s:f}}",
         "schema_version", 1, "step", (json_int_t)step->step, "updates", (json_int_t)step->updates,
         "samples", (json_int_t)(step->tokens / (uint64_t)job->layout.sequence), "tokens",
         (json_int_t)step->tokens, "targets", (json_int_t)step->targets, "time_unix_s",
         line->time_unix_s, "loss", step->loss, "gradient_norm", step->gradient_norm,
         "learning_rate", step->learning_rate, "clipped", step->clipped, "skipped", step->skipped,
         "window_steps", (json_int_t)line->window_steps, "step_ms", "mean", 1e3 * line->step_s,
-        "min", 1e3 * line->shortest_s, "max", 1e3 * line->longest_s);
+        "min", 1e3 * line->shortest_s, "max", 1e3 * line->longest_s, "undisturbed", "steps",
+        (json_int_t)line->undisturbed_steps, "ms", 1e3 * line->undisturbed_s);
     json_t *rest = erg_json_pack(
         "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:f, s:n, "
         "s:n}",
