@@ -53,6 +53,19 @@ struct erg_train_options {
     int device;         /* enum erg_train_device */
     int type;           /* enum erg_train_type; GPUs have bfloat16 alone */
     int fresh;          /* 1: a log that is in the folder already is an error */
+    /*
+     * To train by: a plan file of the job, which says in which mode each instruction runs, where
+     * communication starts on how many SMs, and at which clock. NULL: one operation after the other
+     * at the GPUs' own clocks. The point: `method` (NULL: the selected one) and `point` from 1 on,
+     * or the least energy within a deadline, or the fastest within an energy budget, both of one
+     * pipeline's iteration; all 0: the selected point.
+     */
+    const char *plan, *method;
+    size_t point;
+    double deadline_s, energy_budget_j;
+    int force_plan;     /* 1: a plan that was measured on other GPUs will do */
+    int lock_clocks;    /* 1: set the plan's clocks; else GPUs keep their own */
+    int require_clocks; /* 1: fail where clocks cannot be set */
     uint64_t steps;     /* to end at, counted from the run's beginning. 0: the job's updates */
     /* The run's time, from erg_train_open() on: it stops with a checkpoint while two more steps and
      * the checkpoint still fit. 0: as long as it takes. $SLURM_JOB_END_TIME bounds it as well. */

@@ -83,6 +83,36 @@ static void print_expectation(const struct erg_run_preview *preview)
            preview->step_j * (double)preview->steps / 3.6e6);
 }
 
+/* How the plan runs the instructions of each stage. */
+static void print_plan(const struct erg_run_preview *preview)
+{
+    const struct erg_run_expected *planned = &preview->planned;
+    struct erg_table table = {.columns = 6};
+    static const char *const heads[] = {"stage",      "sequential", "nanobatched",
+                                        "overlapped", "MHz",        ""};
+    if (!preview->plan)
+        return;
+    printf("\nby %s: %s, point %zu of %zu (%s), %.4g s and %.4g J an iteration\ninstructions:\n",
+           planned->plan, planned->method, planned->point, planned->points, planned->rule,
+           planned->time_s, planned->energy_j);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        erg_table_add(&table, "%s", heads[i]);
+    for (long stage = 0; stage < preview->job->layout.pipeline; stage++) {
+        struct erg_run_plan_modes modes;
+        erg_run_plan_modes(&modes, preview->plan, (size_t)stage);
+        erg_table_add(&table, "%ld", stage);
+        erg_table_add(&table, "%zu", modes.modes[ERG_MODE_SEQUENTIAL]);
+        erg_table_add(&table, "%zu", modes.modes[ERG_MODE_NANOBATCH]);
+        erg_table_add(&table, "%zu", modes.modes[ERG_MODE_OVERLAP]);
+        if (modes.own_clocks)
+            erg_table_add(&table, "own");
+        else
+            erg_table_add(&table, "%d-%d", modes.least_mhz, modes.most_mhz);
+        erg_table_add(&table, "%s", "");
+    }
+    erg_print_table(&table, "  ");
+}
+
 void erg_train_preview_print(const struct erg_run_preview *preview)
 {
     const struct erg_job *job = preview->job;
@@ -104,4 +134,5 @@ void erg_train_preview_print(const struct erg_run_preview *preview)
     printf("\nfree now: %.3g %s of %s\n", (double)preview->free_bytes / free_unit.bytes,
            free_unit.name, strcmp(preview->device, "host") ? preview->device : "this machine");
     print_expectation(preview);
+    print_plan(preview);
 }

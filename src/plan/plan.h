@@ -361,6 +361,18 @@ double erg_plan_held_energy(const struct erg_plan *plan, const struct erg_plan_p
 int erg_plan_pick(const struct erg_plan *plan, enum erg_method method, const struct erg_goal *goal,
                   size_t *point, struct erg_error *err);
 
+/* Which point is wanted: of a method, NULL: the selected one's; by its number, from 1 on, those
+ * beyond the frontier included, 0: by the goal. Neither: the selected point of the selected method,
+ * of others the fastest. */
+struct erg_plan_wish {
+    const char *method;
+    size_t number;
+    const struct erg_goal *goal; /* NULL: none */
+};
+
+/* Makes it the selected one, and says by which rule. Fails as erg_plan_pick() does. */
+int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err);
+
 /*
  * The layers of an instruction under an option as the steps that a device runs, with the launch of
  * every communication; they live as long as the workload, which is that of the plan's layout on the

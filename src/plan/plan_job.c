@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-static int differs(const struct erg_plan *plan, const struct erg_job *job, const char *key,
-                   long planned, long own, struct erg_error *err)
+static int check_number(const struct erg_job *job, const char *key, long planned, long own,
+                        struct erg_error *err)
 {
     if (planned == own)
         return 0;
-    return erg_fail(err, ERG_USAGE, "%s: key '%s': the plan %s is one for %ld, expected %ld",
-                    job->path, key, plan->name ? plan->name : "that was read", planned, own);
+    return erg_fail(err, ERG_USAGE, "%s: key '%s': the plan has %ld, expected %ld", job->path, key,
+                    planned, own);
 }
 
 /* Of chunks, where the plan says how many layers each has. */
@@ -42,16 +42,15 @@ int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
     const struct erg_layout *layout = &plan->layout, *own = &job->layout;
     return check_text(job, "model", plan->model, job->model->name, err) ||
                    check_text(job, "stack", plan->stack, job->stack->name, err) ||
-                   differs(plan, job, "tensor", layout->tensor, own->tensor, err) ||
-                   differs(plan, job, "context", layout->context, own->context, err) ||
-                   differs(plan, job, "pipeline", layout->pipeline, own->pipeline, err) ||
-                   differs(plan, job, "virtual_stages", layout->virtual_stages, own->virtual_stages,
-                           err) ||
-                   differs(plan, job, "microbatch_size", layout->microbatch, own->microbatch,
-                           err) ||
-                   differs(plan, job, "microbatches", layout->microbatches, own->microbatches,
-                           err) ||
-                   differs(plan, job, "sequence", layout->sequence, own->sequence, err) ||
+                   check_number(job, "tensor", layout->tensor, own->tensor, err) ||
+                   check_number(job, "context", layout->context, own->context, err) ||
+                   check_number(job, "pipeline", layout->pipeline, own->pipeline, err) ||
+                   check_number(job, "virtual_stages", layout->virtual_stages, own->virtual_stages,
+                                err) ||
+                   check_number(job, "microbatch_size", layout->microbatch, own->microbatch, err) ||
+                   check_number(job, "microbatches", layout->microbatches, own->microbatches,
+                                err) ||
+                   check_number(job, "sequence", layout->sequence, own->sequence, err) ||
                    check_text(job, "recompute", erg_layout_recompute_name(layout),
                               erg_layout_recompute_name(own), err) ||
                    check_layers(plan, job, err)

@@ -64,3 +64,35 @@ int erg_plan_pick(const struct erg_plan *plan, enum erg_method name, const struc
     erg_frontier_release(&points);
     return status ? erg_fail_context(err, "choosing a point of %s", erg_method_name(name)) : 0;
 }
+
+static int select_number(struct erg_plan_selection *chosen, const struct erg_plan *plan,
+                         size_t number, struct erg_error *err)
+{
+    const struct erg_plan_method *method = &plan->methods[chosen->method];
+    const size_t count = method->point_count + method->slower_count;
+    if (number > count)
+        return erg_fail(err, ERG_USAGE,
+                        "choosing a point: %s has the points 1 to %zu, those above %zu beyond its "
+                        "frontier, got %zu",
+                        erg_method_name(chosen->method), count, method->point_count, number);
+    chosen->point = number - 1;
+    chosen->rule = "as asked for";
+    return 0;
+}
+
+int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err)
+{
+    static const struct erg_goal fastest = {.objective = ERG_FASTEST};
+    const struct erg_goal *goal = wish->goal ? wish->goal : &fastest;
+    struct erg_plan_selection chosen = plan->selected;
+    if (wish->method && erg_method_parse(wish->method, &chosen.method, err) != 0)
+        return -1;
+    if (!wish->number && !wish->goal && chosen.method == plan->selected.method)
+        return 0;
+    chosen.rule = erg_goal_rule(goal);
+    if (erg_plan_pick(plan, chosen.method, goal, &chosen.point, err) ||
+        (wish->number && select_number(&chosen, plan, wish->number, err)))
+        return -1;
+    plan->selected = chosen;
+    return 0;
+}

@@ -168,12 +168,19 @@ static int cuda_choose(struct erg_backend *backend, const struct erg_kernel *ker
     return 0;
 }
 
+/* SMs that a kernel may take; 0: all. */
+static int sms_of(const struct cuda_backend *cuda, const struct erg_kernel *kernel)
+{
+    return kernel->leave_sms ? cuda->cuda.sms - kernel->leave_sms : 0;
+}
+
 static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel, void *scratch,
                       struct CUstream_st *stream, struct erg_error *err)
 {
     const __typeof__(kernel->linear) *a = &kernel->linear;
     const struct erg_gemm_shape shape = product_of(kernel);
-    return erg_gemm_run(cuda->gemm, &shape, a->a, a->b, a->bias, a->c, 0, scratch, stream, err);
+    return erg_gemm_run(cuda->gemm, &shape, a->a, a->b, a->bias, a->c, sms_of(cuda, kernel),
+                        scratch, stream, err);
 }
 
 static bool same_attention(const struct erg_ops_attention *a, const struct erg_ops_attention *b)
@@ -228,7 +235,7 @@ static int run_attention(struct cuda_backend *cuda, const struct erg_kernel *ker
     if (find_attention(cuda, &a->shape, &plan, err) != 0)
         return -1;
     return (kernel->kind == ERG_KERNEL_ATTENTION ? erg_attention_forward : erg_attention_backward)(
-        plan, &buffers, scratch, 0, stream, err);
+        plan, &buffers, scratch, sms_of(cuda, kernel), stream, err);
 }
 
 /* ---- kernels ---- */
@@ -446,6 +453,20 @@ static int cuda_exchange(struct erg_backend *backend, struct erg_group *group,
                                    exchange, stream_of(stream), err);
 }
 
+/* A host function holds its stream up for some microseconds, once an instruction. */
+static void add_one(void *number)
+{
+    __atomic_add_fetch((uint64_t *)number, 1, __ATOMIC_RELAXED);
+}
+
+static int cuda_count(struct erg_backend *backend, uint64_t *number, struct erg_stream *stream,
+                      struct erg_error *err)
+{
+    (void)backend;
+    return erg_cuda_check(cudaLaunchHostFunc(stream_of(stream), add_one, number), err,
+                          "counting an instruction");
+}
+
 /* ---- the door ---- */
 
 static void cuda_close(struct erg_backend *backend)
@@ -485,6 +506,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
         .group_new = cuda_group_new,
         .group_free = cuda_group_free,
         .exchange = cuda_exchange,
+        .count = cuda_count,
     };
     struct cuda_backend *cuda = erg_xcalloc(1, sizeof *cuda);
     cuda->deterministic = deterministic;

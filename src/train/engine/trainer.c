@@ -198,6 +198,7 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
                                         trainer->memory,
                                         &trainer->timeline,
                                         trainer->options.plan ? &trainer->plan : NULL,
+                                        trainer->clocks,
                                         erg_watchdog_finished(trainer->watchdog)};
     struct erg_optimizer_options optimizer = {backend,
                                               trainer->stage,
@@ -309,6 +310,26 @@ static int choose_products(struct erg_trainer *trainer, const struct erg_stage_o
     return 0;
 }
 
+static int open_clocks(struct erg_trainer *trainer, struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    const struct erg_clock_controller_options *asked = trainer->options.clocks;
+    if (!asked)
+        return 0;
+    struct erg_clock_controller_options options = *asked;
+    if (trainer->job->layout.data > 1)
+        trainer->paces = erg_xcalloc((size_t)trainer->ranks.world, sizeof *trainer->paces);
+    options.finished = backend->table->count ? erg_watchdog_finished(trainer->watchdog) : NULL;
+    return erg_clock_controller_open(&trainer->clocks, &options, err);
+}
+
+bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numbers *numbers)
+{
+    if (trainer->clocks)
+        erg_clock_controller_read(trainer->clocks, numbers);
+    return trainer->clocks != NULL;
+}
+
 /* What each rank does by itself. */
 static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options *options,
                      struct erg_error *err)
@@ -320,9 +341,11 @@ static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options
     if (plan &&
         erg_pass_plan_init(&trainer->plan, plan, trainer->job, trainer->ranks.stage, err) != 0)
         return -1;
+    trainer->point = plan ? plan->selected.point : 0;
     return backend->table->stream_new(backend, &trainer->stream, err) ||
-                   open_watchdog(trainer, err) || place(trainer, options, err) ||
-                   open_data(trainer, err) || set_weights(trainer, err) || warm_up(trainer, err)
+                   open_watchdog(trainer, err) || open_clocks(trainer, err) ||
+                   place(trainer, options, err) || open_data(trainer, err) ||
+                   set_weights(trainer, err) || warm_up(trainer, err)
                ? -1
                : 0;
 }
@@ -391,10 +414,13 @@ void erg_trainer_close(struct erg_trainer *trainer)
     if (!trainer)
         return;
     struct erg_backend *backend = trainer->options.backend;
+    struct erg_error ignored;
     settle(trainer);
     erg_checkpoint_give_up(trainer->writer);
     free(trainer->written);
     free(trainer->saved_run);
+    if (erg_clock_controller_close(trainer->clocks, &ignored) != 0)
+        erg_log(ERG_LOG_WARNING, "%s", ignored.message);
     erg_watchdog_close(trainer->watchdog);
     erg_optimizer_close(trainer->optimizer);
     erg_passes_close(trainer->passes);
@@ -408,6 +434,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_pass_list_release(&trainer->list);
     erg_timeline_release(&trainer->timeline);
     backend->table->stream_free(backend, trainer->stream);
+    free(trainer->paces);
     free(trainer->chunks);
     free(trainer->microbatches);
     free(trainer->read[0].ids);

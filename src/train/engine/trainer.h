@@ -22,6 +22,7 @@
 #include "device/backend.h"
 #include "job/job.h"
 #include "plan/plan.h"
+#include "train/engine/clock_controller.h"
 #include "train/engine/ranks.h"
 #include "train/engine/step_timeline.h"
 
@@ -34,7 +35,9 @@ struct erg_trainer_options {
     int rank, world;                   /* of this process */
     int local_rank;                    /* among the ranks of its machine */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
-    const struct erg_plan *plan;       /* of the job, to train by; NULL: none */
+    const struct erg_plan *plan; /* of the job, to train by at its selected point; NULL: none */
+    /* To set the plan's clocks; `finished` is the trainer's. NULL: GPUs keep their own. */
+    const struct erg_clock_controller_options *clocks;
     /* Of engine/watchdog.h; may be 0 and NULL. */
     double hang_s;
     void (*stuck)(const char *sentence);
@@ -122,6 +125,9 @@ uint64_t erg_trainer_updates(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 
 const struct erg_ranks *erg_trainer_ranks(const struct erg_trainer *trainer);
+
+/* Whether clocks are set, or were to be, and what came of it. */
+bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numbers *numbers);
 
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);

@@ -8,6 +8,7 @@
 #include "train/engine/optimizer.h"
 #include "train/engine/passes.h"
 #include "train/engine/rate.h"
+#include "train/engine/straggler.h"
 #include "train/engine/trainer.h"
 #include "train/engine/watchdog.h"
 
@@ -31,6 +32,9 @@ struct erg_trainer {
     struct erg_ranks ranks;
     struct erg_pass_list list;
     struct erg_pass_plan plan; /* with the options' plan */
+    struct erg_clock_controller *clocks;
+    size_t point;                /* of the plan, that runs */
+    struct erg_rank_pace *paces; /* [world], of the last step; NULL: nobody may be late */
     struct erg_layer_range *chunks;
     struct erg_weights_request request; /* of the chunks */
     struct erg_stage *stage;
@@ -102,6 +106,7 @@ struct erg_rank_report {
     int signal;
     bool unreadable; /* the next step's data */
     bool writes;     /* its share of a checkpoint is still being written */
+    struct erg_rank_pace pace;
 };
 
 /* World call: a rank's report becomes that of all. */

@@ -31,7 +31,7 @@ struct erg_run_line {
 void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
                        const struct erg_run_log_entry *entry, double time_unix_s);
 
-json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_job *job);
+json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_about *about);
 
 /* `scalars` has room for ERG_RUN_SCALARS; returns how many there are. */
 enum { ERG_RUN_SCALARS = 16 };

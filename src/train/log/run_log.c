@@ -173,7 +173,7 @@ static void keep_line(struct erg_run_log *log, const struct erg_run_line *line)
 {
     struct erg_event_scalar scalars[ERG_RUN_SCALARS];
     struct erg_error err;
-    json_t *object = erg_run_line_json(line, log->about.job);
+    json_t *object = erg_run_line_json(line, &log->about);
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
     erg_text_printf(&log->unwritten, "%s\n", text);
     erg_run_history_add(&log->history, object);

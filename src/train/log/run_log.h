@@ -16,6 +16,14 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* What a plan expects of a step without its optimizer, all GPUs together; NaN: not known. */
+struct erg_run_expected {
+    const char *plan;          /* the file; NULL: there is no plan */
+    const char *method, *rule; /* of the point, and how it was chosen */
+    size_t point, points;      /* from 1; of the frontier */
+    double time_s, energy_j;
+};
+
 /* What runs, on what. All that it points to outlives the log. */
 struct erg_run_about {
     const struct erg_job *job;
@@ -24,9 +32,10 @@ struct erg_run_about {
     const char *type;   /* of weights in use: "bfloat16" */
     size_t ranks;
     const size_t *memory_items; /* [ERG_RANK_ITEMS] of the rank with most; NULL: not known */
-    uint64_t step, tokens;      /* that the run goes on behind */
-    uint64_t steps;             /* its last one */
-    bool fresh;                 /* it must not be there */
+    struct erg_run_expected expected;
+    uint64_t step, tokens; /* that the run goes on behind */
+    uint64_t steps;        /* its last one */
+    bool fresh;            /* it must not be there */
 };
 
 struct erg_run_log {

@@ -6,6 +6,7 @@
 #define ERG_TRAIN_RUN_RUN_PREVIEW_H
 
 #include "train/engine/rank_memory.h"
+#include "train/run/run_plan.h"
 
 #include <jansson.h>
 
@@ -22,6 +23,9 @@ struct erg_run_preview {
      * expects it; NaN: it does not. */
     double step_s, step_j;
     char unexpected[256]; /* then why */
+    /* The caller's: the plan that the run is trained by, NULL: none, and what it expects. */
+    const struct erg_plan *plan;
+    struct erg_run_expected planned;
 };
 
 /* Checks the job and its files as a run does. `init` as in struct erg_trainer_options; `steps`: to

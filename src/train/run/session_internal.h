@@ -6,6 +6,7 @@
 #include "launch/launch.h"
 #include "train/log/job_report.h"
 #include "train/log/run_log.h"
+#include "train/run/run_plan.h"
 #include "train/run/session.h"
 #include "train/run/time_limit.h"
 
@@ -13,11 +14,14 @@
 
 struct erg_train {
     struct erg_train_options options; /* with these strings */
-    char *folder, *init;
+    char *folder, *init, *plan_file, *method;
     struct erg_job *job;
     struct erg_launch_environment env;
     struct erg_rendezvous *rendezvous; /* NULL: one rank */
     struct erg_backend *backend;
+    struct erg_plan *plan; /* that the run is trained by; NULL: none */
+    struct erg_run_expected expected;
+    struct erg_gpus *gpus; /* whose clocks are set; NULL: none are */
     struct erg_trainer *trainer;
     size_t most[ERG_RANK_ITEMS]; /* what the rank with most memory takes */
     struct erg_time_limit limit;

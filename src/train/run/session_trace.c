@@ -22,14 +22,17 @@ static void add_span(struct erg_trace *trace, int rank, double shift_s,
 {
     struct erg_text name = {0};
     struct erg_trace_arg args[] = {{"microbatch", NULL, span->microbatch},
-                                   {"chunk", NULL, span->chunk}};
+                                   {"chunk", NULL, span->chunk},
+                                   {"mode", erg_mode_name((enum erg_mode)span->mode), 0},
+                                   {"planned_mhz", NULL, span->clock_mhz}};
+    const size_t count = span->microbatch < 0 ? 0 : span->clock_mhz ? 4 : 2;
     const char *kind = erg_span_name((enum erg_span_kind)span->kind);
     if (span->microbatch >= 0)
         erg_text_printf(&name, "%s %d", kind, span->microbatch);
     else
         erg_text_add(&name, kind);
     erg_trace_span(trace, rank, span->lane, name.data, kind, shift_s + span->begin_s,
-                   span->end_s - span->begin_s, args, span->microbatch >= 0 ? 2 : 0);
+                   span->end_s - span->begin_s, args, count);
     erg_text_release(&name);
 }
 
