@@ -282,7 +282,7 @@ static void another_layout_is_left_out(void **state)
     check(0, "/spread/metrics.jsonl: 10 of ",
           "fit --from @/one --from @/spread -c @/cluster.yaml -e @/engine.yaml -k "
           "layer_overhead_us -f 2");
-    check(0, "lines are left out; the run went on with another layout, device or model",
+    check(0, "lines are left out; the run went on with another layout, device, model or plan",
           "fit --from @/one --from @/spread -c @/cluster.yaml -e @/engine.yaml -k "
           "layer_overhead_us -f 2");
     check(0, "t2 c1 p1 d1, 2 x 2 x 16",

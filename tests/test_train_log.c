@@ -149,6 +149,14 @@ static void lines_for_people(void **state)
     erg_job_free(job);
 }
 
+/* Of a run without a plan. */
+static json_t *json_of(const struct erg_run_line *line, const struct erg_job *job)
+{
+    const struct erg_run_about about = {.job = job,
+                                        .expected = {NULL, NULL, NULL, 0, 0, NAN, NAN, NAN, NAN}};
+    return erg_run_line_json(line, &about);
+}
+
 static void lines_of_json(void **state)
 {
     (void)state;
@@ -160,7 +168,7 @@ static void lines_of_json(void **state)
     numbers.bubble_s = 0.01;
     numbers.memory_outside_bytes = 1e9;
     make_line(&line, &entry, job, &numbers, 1);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = json_of(&line, job);
     assert_near(number(object, "schema_version"), 1, 0);
     assert_near(number(object, "step"), 1000, 0);
     assert_near(number(object, "updates"), 999, 0);
@@ -214,6 +222,8 @@ static void unknown_is_null(void **state)
                                        "bubble_ms",
                                        "planned_ms",
                                        "planned_j",
+                                       "planned_step_ms",
+                                       "planned_step_j",
                                        "j_per_token_uncertainty"};
     static const char *const arrays[] = {"power_w", "clock_mhz", "temperature_c",
                                          "throttle_reasons"};
@@ -222,7 +232,7 @@ static void unknown_is_null(void **state)
     struct erg_run_log_entry entry = {0};
     struct erg_run_line line;
     make_line(&line, &entry, job, &numbers, 1);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = json_of(&line, job);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_null(json_object_get(object, keys[i])))
             fail_msg("%s is not null", keys[i]);
@@ -255,7 +265,7 @@ static void ranks_together(void **state)
     assert_near(line.memory_bytes, 70e9, 0);
     assert_near(line.power_w, 650, 0);
     assert_near(line.exposed_s[ERG_EXPOSED_TENSOR], 0.002, 0);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = json_of(&line, job);
     assert_int_equal(json_array_size(json_object_get(object, "power_w")), 2);
     assert_near(item(object, "power_w", 1), 616, 0);
     json_decref(object);

@@ -92,9 +92,13 @@ static void print_plan(const struct erg_run_preview *preview)
                                         "overlapped", "MHz",        ""};
     if (!preview->plan)
         return;
-    printf("\nby %s: %s, point %zu of %zu (%s), %.4g s and %.4g J an iteration\ninstructions:\n",
-           planned->plan, planned->method, planned->point, planned->points, planned->rule,
-           planned->time_s, planned->energy_j);
+    printf("\nby %s: %s, point %zu of %zu (%s), %.4g s and %.4g J an iteration\n", planned->plan,
+           planned->method, planned->point, planned->points, planned->rule, planned->time_s,
+           planned->energy_j);
+    if (!isnan(planned->step_s))
+        printf("a step with sums of gradients and optimizer: %.4g s and %.4g J\n", planned->step_s,
+               planned->step_j);
+    puts("instructions:");
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         erg_table_add(&table, "%s", heads[i]);
     for (long stage = 0; stage < preview->job->layout.pipeline; stage++) {

@@ -96,10 +96,9 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
 
 /* ---- after the pipeline ---- */
 
-/* Parameters of a stage on one GPU. */
-static double stage_parameters(const struct erg_time_request *request,
-                               const struct erg_time_parts *parts, const struct erg_layout *layout,
-                               long stage)
+double erg_layout_stage_parameters(const struct erg_time_request *request,
+                                   const struct erg_time_parts *parts,
+                                   const struct erg_layout *layout, long stage)
 {
     long last = layout->pipeline - 1;
     double sum = parts->layer_parameters *
@@ -129,7 +128,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     double group = (double)(layout->context * layout->data), most = 0, sum = 0;
     for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
         next = next_stage(place, layout, stage);
-        double own = stage_parameters(time, parts, layout, stage);
+        double own = erg_layout_stage_parameters(time, parts, layout, stage);
         enum erg_recompute recompute = erg_layout_recompute(layout, stage);
         double copy_s = erg_layout_offload(layout, stage) * parts->copy_s[recompute];
         double backward_s =

@@ -153,6 +153,11 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
                                           const struct erg_layout_costs *costs, long layers,
                                           enum erg_recompute recompute, double offload);
 
+/* Parameters of a stage on one GPU. */
+double erg_layout_stage_parameters(const struct erg_time_request *request,
+                                   const struct erg_time_parts *parts,
+                                   const struct erg_layout *layout, long stage);
+
 /* What follows the pipeline, over all GPUs: waits for copies, sums of gradients, the optimizer. */
 struct erg_layout_tail {
     double time_s;

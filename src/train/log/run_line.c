@@ -195,7 +195,7 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_
         (json_int_t)line->undisturbed_steps, "ms", 1e3 * line->undisturbed_s);
     json_t *rest = erg_json_pack(
         "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:f, s:f, "
-        "s:f, s:o}",
+        "s:f, s:f, s:f, s:o}",
         "tokens_per_s", line->tokens_per_s, "tokens_per_s_gpu", line->tokens_per_s_gpu, "mfu",
         line->mfu, "hfu", line->hfu, "memory_bytes", whole(line->memory_bytes),
         "memory_outside_bytes", whole(line->memory_outside_bytes), "power_w",
@@ -206,7 +206,8 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_
         line->uncertainty_j, "j_per_token", line->j_per_token, "j_per_token_uncertainty",
         line->j_per_token_uncertainty, "exposed_ms", exposed(line), "bubble_ms",
         1e3 * line->bubble_s, "planned_ms", 1e3 * about->expected.time_s, "planned_j",
-        about->expected.energy_j, "clocks", clocks_of(line));
+        about->expected.energy_j, "planned_step_ms", 1e3 * about->expected.step_s, "planned_step_j",
+        about->expected.step_j, "clocks", clocks_of(line));
     json_object_update(object, rest);
     json_decref(rest);
     if (line->entry->validation_loss)

@@ -16,12 +16,13 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* What a plan expects of a step without its optimizer, all GPUs together; NaN: not known. */
+/* What a plan expects, all GPUs together; NaN: not known. */
 struct erg_run_expected {
     const char *plan;          /* the file; NULL: there is no plan */
     const char *method, *rule; /* of the point, and how it was chosen */
     size_t point, points;      /* from 1; of the frontier */
-    double time_s, energy_j;
+    double time_s, energy_j;   /* of a step without sums of gradients and optimizer */
+    double step_s, step_j;     /* with them */
 };
 
 /* What runs, on what. All that it points to outlives the log. */

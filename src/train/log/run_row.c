@@ -226,6 +226,12 @@ static int check_session(const struct erg_run_session *session, const struct erg
                         "%s/%s: the run's cluster has GPUs of %ld kinds, and an engine's constants "
                         "are those of one; expected a run on one kind",
                         name, erg_run_sessions_name, session->kinds);
+    if (session->plan_method && strcmp(session->plan_method, "sequential") != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "%s/%s: the run was trained by point %ld of a plan's method %s, and an "
+                        "engine's constants are those of GPUs at their own clocks; expected a run "
+                        "without a plan",
+                        name, erg_run_sessions_name, session->plan_point, session->plan_method);
     if (erg_layout_check(layout, model, err) != 0)
         return erg_fail_context(err, "%s/%s", name, erg_run_sessions_name);
     if (session->ranks != erg_layout_gpus(layout))
@@ -259,7 +265,7 @@ static void warn(const struct erg_fit_run *run, const struct log_windows *window
     if (run->lines_other)
         erg_log(ERG_LOG_WARNING,
                 "%s/metrics.jsonl: %zu of %zu lines are left out; the run went on with another "
-                "layout, device or model, and a row is of one",
+                "layout, device, model or plan, and a row is of one",
                 name, run->lines_other, all);
 }
 

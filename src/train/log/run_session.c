@@ -82,6 +82,8 @@ TABLE(session_fields, sizeof(T),
     LONG("ranks", ranks, 1e9),
     LONG("kinds", kinds, MOST_COUNT),
     FIELD("sequence_parallel", ERG_FIELD_BOOL, sequence_parallel, .optional = false),
+    FIELD("plan_method", ERG_FIELD_TEXT, plan_method, .optional = true),
+    FIELD("plan_point", ERG_FIELD_LONG, plan_point, .optional = true, .least = 1, .most = 1e9),
     {.key = "layout", .type = ERG_FIELD_OBJECT, .of = &layout_fields},
     {.key = "cluster", .type = ERG_FIELD_OBJECT, .of = &cluster_fields},
     {.key = "model", .type = ERG_FIELD_OBJECT, .of = &model_fields});
@@ -118,6 +120,8 @@ static void describe(struct erg_run_session *session, const struct erg_run_about
         .ranks = (long)about->ranks,
         .kinds = (long)job->kind_count,
         .sequence_parallel = job->training->sequence_parallel,
+        .plan_method = about->expected.plan ? about->expected.method : NULL,
+        .plan_point = about->expected.plan ? (long)about->expected.point : 0,
         .layout = *layout,
         .cluster = {.nodes = cluster->nodes,
                     .gpus_per_node = cluster->gpus_per_node,
@@ -282,6 +286,12 @@ static bool same_lists(const struct erg_run_session *a, const struct erg_run_ses
                                         a->offload_count * sizeof *x->stage_offload) == 0);
 }
 
+static bool same_plan(const struct erg_run_session *a, const struct erg_run_session *b)
+{
+    return !a->plan_method == !b->plan_method && a->plan_point == b->plan_point &&
+           (!a->plan_method || !strcmp(a->plan_method, b->plan_method));
+}
+
 bool erg_run_sessions_are_alike(const struct erg_run_session *a, const struct erg_run_session *b)
 {
     const struct erg_layout *x = &a->layout, *y = &b->layout;
@@ -291,5 +301,6 @@ bool erg_run_sessions_are_alike(const struct erg_run_session *a, const struct er
            x->context == y->context && x->pipeline == y->pipeline && x->data == y->data &&
            x->virtual_stages == y->virtual_stages && x->microbatch == y->microbatch &&
            x->microbatches == y->microbatches && x->sequence == y->sequence &&
-           x->recompute == y->recompute && x->offload == y->offload && same_lists(a, b);
+           x->recompute == y->recompute && x->offload == y->offload && same_lists(a, b) &&
+           same_plan(a, b);
 }

@@ -29,6 +29,8 @@ struct erg_run_session {
     const char *type;   /* of weights in use: "bfloat16" */
     long ranks;
     bool sequence_parallel;
+    const char *plan_method; /* of the plan that it is trained by; NULL: none */
+    long plan_point;         /* from 1; 0: none */
     struct erg_layout layout;
     long kinds; /* of GPUs that the job's cluster has; what follows is of the first */
     struct {

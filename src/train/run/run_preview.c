@@ -137,10 +137,11 @@ static json_t *plan_document(const struct erg_run_preview *preview)
         json_object_set_new(object, "most_mhz", json_integer(modes.most_mhz));
         json_array_append_new(stages, object);
     }
-    return erg_json_pack("{s:s, s:s, s:I, s:s, s:f, s:f, s:o}", "file", planned->plan, "method",
-                         planned->method, "point", (json_int_t)planned->point, "rule",
+    return erg_json_pack("{s:s, s:s, s:I, s:s, s:f, s:f, s:f, s:f, s:o}", "file", planned->plan,
+                         "method", planned->method, "point", (json_int_t)planned->point, "rule",
                          planned->rule, "time_s", planned->time_s, "energy_j", planned->energy_j,
-                         "instructions", stages);
+                         "step_s", planned->step_s, "step_j", planned->step_j, "instructions",
+                         stages);
 }
 
 json_t *erg_run_preview_document(const struct erg_run_preview *preview)
