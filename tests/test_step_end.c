@@ -170,6 +170,14 @@ static void layouts_charge_the_same(void **state)
 
 /* ---- plans ---- */
 
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value))
+        fail_msg("%s is no number", key);
+    return json_number_value(value);
+}
+
 /* A command with @ for the folder, which succeeds. */
 static void check_here(const char *text, const char *part)
 {
@@ -225,10 +233,9 @@ static void plans_keep_them(void **state)
     erg_text_release(&command);
     document = json_loads(shown.out.data, 0, NULL);
     const json_t *chosen = json_object_get(document, "chosen");
-    assert_close(json_number_value(json_object_get(chosen, "step_time_s")),
-                 json_number_value(json_object_get(chosen, "time_s")) + 1, 1e-12);
-    assert_close(json_number_value(json_object_get(chosen, "step_energy_j")),
-                 json_number_value(json_object_get(chosen, "energy_j")) + beyond.energy_j, 1e-12);
+    assert_close(number(chosen, "step_time_s"), number(chosen, "time_s") + 1, 1e-12);
+    assert_close(number(chosen, "step_energy_j"), number(chosen, "energy_j") + beyond.energy_j,
+                 1e-12);
     json_decref(document);
     erg_text_release(&shown.out);
     /* One end for each stage. */
@@ -243,7 +250,39 @@ static void plans_keep_them(void **state)
                  "key 'step_ends[0].optimizer_s': expected a number from 0 to");
 }
 
-/* ergon plan and ergon optimize write them; a software of which nothing is known does not. */
+/* What a layout is said to take is a point of its plan and what is beyond it, over all copies. */
+static void layouts_are_plans_and_their_ends(void **state)
+{
+    (void)state;
+    json_t *plan, *layouts;
+    struct erg_error err;
+    write_text("layout.yaml", "model: llama-3.2-1b\ncluster: {nodes: 1, gpus_per_node: 8, gpu: "
+                              "h100-sxm}\nmicrobatch_size: 1\nmicrobatches: 64\nsequence: 4096\n"
+                              "engine: ergon\n");
+    check_here("plan @/layout.yaml --gpus 8 --batch 64 --deadline 10 --top 1 -o @/answer 2>&1",
+               "answer/plan.json");
+    assert_ok(load_json(&plan, in_folder("answer/plan.json"), &err), &err);
+    assert_ok(load_json(&layouts, in_folder("answer/layouts.json"), &err), &err);
+    const json_t *beyond = json_object_get(plan, "beyond");
+    const json_t *selected = json_object_get(plan, "selected");
+    const json_t *method = json_object_get(json_object_get(plan, "methods"),
+                                           json_string_value(json_object_get(selected, "method")));
+    const json_t *point =
+        json_array_get(json_object_get(method, "points"),
+                       (size_t)json_integer_value(json_object_get(selected, "point")));
+    const json_t *frontier = json_object_get(layouts, "frontier");
+    const json_t *whole = json_array_get(frontier, json_array_size(frontier) - 1);
+    const double data = number(json_object_get(plan, "job"), "data");
+    assert_true(data > 1 && number(beyond, "gradients_s") > 0);
+    assert_close(number(whole, "time_s"), number(point, "time_s") + number(beyond, "time_s"), 1e-4);
+    /* There the optimizer runs at the lowest clock at which memory is no slower. */
+    assert_close(number(whole, "energy_j"),
+                 data * (number(point, "energy_j") + number(beyond, "energy_j")), 2e-3);
+    json_decref(plan);
+    json_decref(layouts);
+}
+
+/* ergon optimize writes them; a software of which nothing is known does not. */
 static void commands_write_them(void **state)
 {
     (void)state;
@@ -281,6 +320,7 @@ int main(void)
         cmocka_unit_test(the_engine_counts_its_kernels),
         cmocka_unit_test(layouts_charge_the_same),
         cmocka_unit_test(plans_keep_them),
+        cmocka_unit_test(layouts_are_plans_and_their_ends),
         cmocka_unit_test(commands_write_them),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -76,9 +76,10 @@ static void print_expectation(const struct erg_run_preview *preview)
         printf("\ntime and energy of a step are not known: %s\n", preview->unexpected);
         return;
     }
-    printf("\na step on %ld x %s: %.4g s and %.4g J expected of engine %s at the highest clock; "
-           "all steps: %.3g h, %.3g kWh\n",
+    printf("\na step on %ld x %s: %.4g s and %.4g J expected of engine %s at the highest clock, of "
+           "which %.3g s sum gradients and %.3g s optimize; all steps: %.3g h, %.3g kWh\n",
            preview->ranks, job->gpu->name, preview->step_s, preview->step_j, job->engine->name,
+           preview->gradients_s, preview->optimizer_s,
            preview->step_s * (double)preview->steps / 3600,
            preview->step_j * (double)preview->steps / 3.6e6);
 }
