@@ -125,7 +125,7 @@ static void check_row(const json_t *row, const char *run, double tokens)
     assert_close(number(row, "memory_bytes"), memory_bytes, 1e-12);
     assert_true(json_is_null(json_object_get(row, "energy_j")));
     assert_true(number(row, "spread") >= 0);
-    assert_true(number(row, "predicted_s") > 0);
+    assert_true(number(row, "predicted_s") > 0 && number(row, "predicted_j") > 0);
 }
 
 static void runs_become_rows(void **state)

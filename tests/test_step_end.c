@@ -160,7 +160,11 @@ static void layouts_charge_the_same(void **state)
         erg_layout_work_init(&work, &of, &parts, layout->tensor, layout->context,
                              layout->microbatch, layout->sequence, gpus);
         erg_layout_costs_at(&costs, &of, &work, 0);
+        struct erg_layout_energy whole;
         const struct erg_layout_energy_place at = {&of, &place, &costs};
+        erg_layout_energy_whole(&whole, &of, layout);
+        assert_close(whole.time_s, time.total, 1e-9);
+        assert_true(whole.total_j > (energy_j + idle_j) * (double)(gpus / layout->pipeline));
         erg_layout_tail(&tail, &at, 1, layout);
         assert_close(tail.time_s, longest_s, 1e-12);
         assert_close(tail.total_j, (energy_j + idle_j) * (double)(gpus / layout->pipeline), 1e-9);

@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "io/json.h"
 #include "job/job.h"
+#include "layout/energy/layout_energy.h"
 #include "layout/time/fit.h"
 #include "train/log/run_row.h"
 
@@ -47,6 +48,7 @@ struct fit_call {
     const char *engine;        /* by the name that it is loaded by */
     struct erg_fit_rows rows;  /* of the table, then of the runs */
     struct erg_cluster of_run; /* of the first run */
+    struct erg_gpu gpu;        /* that all rows were measured on: its numbers alone */
     struct erg_engine *start;
     struct erg_time_machine machine;
     char *list;                                   /* the keys, cut at their commas */
@@ -65,6 +67,7 @@ static int set_machine(struct fit_call *at, const char *path, const struct erg_g
                         "expected --cluster FILE with only the nodes that all rows were measured "
                         "on",
                         path, cluster->gpu, cluster->more[0].gpu);
+    at->gpu = *gpu;
     erg_time_machine_init(&at->machine, gpu, cluster);
     return erg_fit_rows_check_devices(&at->rows, gpu, err) ||
                    erg_engine_check_gpu(at->start, gpu, err)
@@ -188,6 +191,17 @@ static double predicted_s(const struct fit_call *at, size_t row)
     return time_s;
 }
 
+/* Of all GPUs of the row, by the power model of their file at the highest clock. */
+static double predicted_j(const struct fit_call *at, const struct erg_fit_row *row)
+{
+    const struct erg_engine engine = erg_fit_row_engine(row, &at->fit.engine);
+    const struct erg_layout_energy_request request = {.time = {row->model, &engine, &at->machine},
+                                                      .gpu = &at->gpu};
+    struct erg_layout_energy energy;
+    erg_layout_energy_whole(&energy, &request, &row->layout);
+    return energy.total_j;
+}
+
 /* "t1 c1 p2 d1, 4 x 2 x 4096" */
 static void add_layout(struct erg_table *table, const struct erg_fit_row *row)
 {
@@ -224,8 +238,9 @@ static double tokens_per_s(const struct erg_fit_row *row)
 /* What the runs have measured. */
 static void add_runs(struct erg_text *text, const struct fit_call *at)
 {
-    static const char *const heads[] = {"run",   "device",    "layout", "steps",  "step", "spread",
-                                        "tok/s", "predicted", "memory", "energy", ""};
+    static const char *const heads[] = {"run",    "device", "layout",    "steps",
+                                        "step",   "spread", "tok/s",     "predicted",
+                                        "memory", "energy", "predicted", ""};
     struct erg_table table = {.columns = sizeof heads / sizeof *heads};
     for (size_t i = 0; i < table.columns; i++)
         erg_table_add(&table, "%s", heads[i]);
@@ -243,6 +258,7 @@ static void add_runs(struct erg_text *text, const struct fit_call *at)
         erg_table_add(&table, "%.4g ms", 1e3 * predicted_s(at, i));
         add_known(&table, "", row->run->memory_bytes / 0x1p30, "GiB");
         add_known(&table, "", row->run->energy_j, "J");
+        erg_table_add(&table, "%.3g J", predicted_j(at, row));
         erg_table_add(&table, "%s", "");
     }
     if (at->values->runs.count) {
@@ -350,6 +366,8 @@ static void print_json(const struct fit_call *at)
             json_object_set_new(object, "device", erg_json_new_string(row->device));
         json_object_set_new(object, "measured_s", erg_json_number(row->time_s));
         json_object_set_new(object, "predicted_s", erg_json_number(predicted_s(at, i)));
+        if (row->run)
+            json_object_set_new(object, "predicted_j", erg_json_number(predicted_j(at, row)));
         json_array_append_new(rows, object);
     }
     json_t *root = erg_json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o}", "schema", "ergon.fit",

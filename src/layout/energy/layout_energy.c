@@ -239,3 +239,24 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                                          passes[ERG_PASS_BACKWARD].clock_mhz));
     }
 }
+
+void erg_layout_energy_whole(struct erg_layout_energy *energy,
+                             const struct erg_layout_energy_request *request,
+                             const struct erg_layout *layout)
+{
+    const struct erg_time_request *time = &request->time;
+    const long gpus = erg_layout_gpus(layout), group = layout->context * layout->data;
+    struct erg_time_parts parts;
+    struct erg_time_place place;
+    struct erg_layout_work work;
+    struct erg_layout_costs costs;
+    erg_time_parts_init(&parts, time, layout->tensor, layout->context, layout->microbatch,
+                        layout->sequence, gpus);
+    erg_time_place_init(&place, time, &parts, layout,
+                        erg_time_group_bandwidth(time, layout->tensor, group, gpus));
+    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
+                         layout->microbatch, layout->sequence, gpus);
+    erg_layout_costs_at(&costs, request, &work, 0);
+    const struct erg_layout_energy_place on = {request, &place, &costs};
+    erg_layout_energy_compose(energy, &on, 1, layout, 0);
+}

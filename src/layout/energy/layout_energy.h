@@ -136,6 +136,11 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                const struct erg_layout_energy_place *places, size_t count,
                                const struct erg_layout *layout, double uneven_s);
 
+/* The same of GPUs of one kind, at their highest clock, by the closed form alone. */
+void erg_layout_energy_whole(struct erg_layout_energy *energy,
+                             const struct erg_layout_energy_request *request,
+                             const struct erg_layout *layout);
+
 /* ---- pieces, for the frontier ---- */
 
 /* What one direction of one microbatch costs a GPU on a chunk of `layers` layers; with `head`, the

@@ -8,13 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct erg_engine erg_fit_row_engine(const struct erg_fit_row *row, const struct erg_engine *engine)
+{
+    struct erg_engine own = *engine;
+    if (row->sequence_parallel != ERG_FIT_AS_ENGINE)
+        own.sequence_parallel = row->sequence_parallel == ERG_FIT_PARALLEL;
+    return own;
+}
+
 void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t count,
                      const struct erg_engine *engine, const struct erg_time_machine *machine)
 {
     for (size_t i = 0; i < count; i++) {
-        struct erg_engine own = *engine;
-        if (rows[i].sequence_parallel != ERG_FIT_AS_ENGINE)
-            own.sequence_parallel = rows[i].sequence_parallel == ERG_FIT_PARALLEL;
+        const struct erg_engine own = erg_fit_row_engine(&rows[i], engine);
         const struct erg_time_request request = {rows[i].model, &own, machine};
         struct erg_time time;
         erg_time_layout(&time, &request, &rows[i].layout);

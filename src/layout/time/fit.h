@@ -118,6 +118,10 @@ struct erg_fit {
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
                    struct erg_error *err);
 
+/* The engine as it runs a row. */
+struct erg_engine erg_fit_row_engine(const struct erg_fit_row *row,
+                                     const struct erg_engine *engine);
+
 /* Predicted seconds of each row, and what they are off. */
 void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t count,
                      const struct erg_engine *engine, const struct erg_time_machine *machine);
