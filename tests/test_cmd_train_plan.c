@@ -69,7 +69,19 @@ static void plans_are_run(void **state)
     assert_true(fabs(apart) < 1e-4);
     assert_true(json_is_null(json_object_get(plain, "planned_ms")));
     assert_true(number_of(nano, "planned_ms") > 0 && number_of(nano, "planned_j") > 0);
+    assert_true(json_is_null(json_object_get(plain, "planned_step_ms")));
+    /* What a step takes beyond the iteration is the plan's. */
+    json_t *document = json_load_file(in_folder("opt/plan.json"), 0, NULL);
+    const json_t *beyond = json_object_get(document, "beyond");
+    assert_close(number_of(nano, "planned_step_ms") - number_of(nano, "planned_ms"),
+                 1e3 * number_of(beyond, "time_s"), 1e-6);
+    assert_close(number_of(nano, "planned_step_j") - number_of(nano, "planned_j"),
+                 number_of(beyond, "energy_j"), 1e-6);
+    json_decref(document);
     assert_true(json_is_null(json_object_get(nano, "clocks")));
+    /* Its steps say nothing of an engine. */
+    check(1, "/nano/sessions.jsonl: the run was trained by point 1 of a plan's method nanobatching",
+          "fit --from @/nano");
     json_decref(plain);
     json_decref(nano);
     /* The trace says in which mode each pass ran. */
@@ -111,6 +123,8 @@ static void shares_of_the_stream_are_overlapped(void **state)
 static void plans_are_said_beforehand(void **state)
 {
     (void)state;
+    check(0, "a step with sums of gradients and optimizer: ",
+          "train @/planned.yaml --device host --dry-run --plan @/opt/plan.json");
     check(0, "nanobatched", "train @/planned.yaml --device host --dry-run --plan @/opt/plan.json");
     check(0, "\"method\": \"sequential+clocks\"",
           "train @/planned.yaml --device host --dry-run --json --plan @/opt/plan.json "

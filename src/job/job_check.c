@@ -398,8 +398,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     enum erg_log_level of_plans = job->training ? ERG_LOG_INFO : ERG_LOG_WARNING;
     if (job->layout.data > 1)
         erg_log(of_plans,
-                "%s:%zu: the reduction of gradients between the %ld copies is not modelled: times "
-                "and energies are those of one copy",
+                "%s:%zu: the reduction of gradients between the %ld copies is no part of an "
+                "iteration: its times and energies are those of one copy",
                 path, erg_yaml_line(yaml, "data"), job->layout.data);
     if (job->layout.offload > 0 && has_engines(job, true))
         erg_log(of_plans,

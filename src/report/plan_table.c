@@ -179,6 +179,13 @@ static void add_selected(struct erg_text *out, const struct scale *scale, const 
     erg_text_printf(out, "\nselected: %s, point %ld of %zu (%s): %s, %s\n", name, index + 1,
                     json_array_size(points), erg_report_string(selected, "rule", "?"), time,
                     energy);
+    const json_t *beyond = json_object_get(plan, "beyond");
+    if (!beyond)
+        return;
+    print_time(time, scale, beyond);
+    print_energy(energy, scale, beyond);
+    erg_text_printf(out, "a step takes beyond it: %s, %s, for gradients and optimizer\n", time,
+                    energy);
 }
 
 int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err)
