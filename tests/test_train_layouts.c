@@ -433,7 +433,6 @@ static void slots_change_no_bit(void **state)
         {"qwen3", 2, 1, 2, 1, 1, 2, PLANNED | BF16, NULL},
         {"llama", 2, 2, 1, 1, 1, 2, SP | PLANNED, NULL},
         {"gpt2", 4, 1, 2, 1, 1, 2, SP | PLANNED | BF16, NULL},
-        {"llama", 2, 1, 1, 1, 2, 1, SP | PLANNED, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct outcome *first = outcome_new();
