@@ -14,8 +14,8 @@
  *
  * The job's layout says how many ranks there are. "ergon run", torchrun or Slurm start them; a
  * process without their environment variables is the only one. All ranks make the same calls in the
- * same order, and one that fails, fails on all of them: then only erg_train_close() makes sense. One
- * rank's error has the message then; those of others may be empty.
+ * same order, and one that fails, fails on all of them: then only erg_train_close() makes sense.
+ * One rank's error has the message then; those of others may be empty.
  *
  * A run is used by one thread at a time, but for erg_train_stop() and erg_train_save_soon().
  */
@@ -62,6 +62,7 @@ struct erg_train_options {
     /* Called from another thread with what is to be said where the run has failed and this process
      * does not come back from its device: only its end helps. NULL: nothing is called. */
     void (*stuck)(const char *sentence);
+    int allow_change; /* 1: goes on from checkpoints of another batch, seed or data, too */
 };
 
 /*
@@ -108,7 +109,7 @@ struct erg_train_stats {
     double j_per_token, j_per_token_uncertainty; /* of the latest line; rank 0's, 95 % */
     uint64_t memory_bytes;                       /* of this rank's device */
     int clipped, skipped; /* 1: gradients were clipped; nothing was updated */
-    int saved; /* 1: it has a checkpoint in the run's folder, or one is being written */
+    int saved;            /* 1: it has a checkpoint in the run's folder, or one is being written */
     int rank, ranks;
     int end;             /* enum erg_train_end */
     int signal;          /* that the run was stopped with */

@@ -24,7 +24,7 @@ struct train_values {
     const char *output, *resume, *init, *export, *until;
     long steps;
     int device, type;
-    bool dry_run, fresh;
+    bool dry_run, fresh, allow_change;
 };
 
 static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_train_device */
@@ -38,6 +38,8 @@ static const struct erg_option options[] = {
      .help = "go on from this checkpoint, the newest of this run's folder, or RUN's \"latest\""},
     {"fresh", 0, ERG_OPTION_FLAG, NULL, AT(fresh),
      .help = "begin anew; a run that is there already is an error"},
+    {"allow-change", 0, ERG_OPTION_FLAG, NULL, AT(allow_change),
+     .help = "go on from a checkpoint of another batch, seed or data, too"},
     {"steps", 'n', ERG_OPTION_LONG, "N", AT(steps), 1, 1e12,
      .help = "end at this step (default: the job's updates)"},
     {"until", 'u', ERG_OPTION_TEXT, "HH:MM:SS", AT(until),
@@ -265,6 +267,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .device = values->device,
         .type = values->type,
         .fresh = values->fresh,
+        .allow_change = values->allow_change,
         .steps = values->steps == ERG_NOT_GIVEN ? 0 : (uint64_t)values->steps,
         .line = call->common.quiet ? NULL : print_line,
         .stuck = end_stuck,

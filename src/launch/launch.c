@@ -260,7 +260,8 @@ static void end_ranks(struct launcher *launcher)
 static bool is_stop(int status)
 {
     return WIFEXITED(status) &&
-           (WEXITSTATUS(status) == ERG_RESUMABLE || WEXITSTATUS(status) == ERG_INTERRUPTED);
+           (WEXITSTATUS(status) == ERG_RESUMABLE || WEXITSTATUS(status) == ERG_INTERRUPTED ||
+            WEXITSTATUS(status) == ERG_SUPERSEDED);
 }
 
 static void judge(struct launcher *launcher, int rank, int status)

@@ -7,10 +7,13 @@
 #include "io/file.h"
 #include "train/files/safetensors.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 /* Files of a checkpoint that are open. */
@@ -137,8 +140,10 @@ static int load_kind(struct files *files, const struct erg_checkpoint_manifest *
 
 /* Whether it is of the same model and data. */
 static int check_job(const char *folder, const struct erg_checkpoint_manifest *manifest,
-                     const struct erg_job *job, struct erg_error *err)
+                     const struct erg_job *job, const struct erg_checkpoint_state *state,
+                     struct erg_error *err)
 {
+    static const char allowed[] = "expected the job's, or --allow-change";
     const struct erg_layout *layout = &job->layout;
     long batch = layout->microbatch * layout->microbatches * layout->data;
     char *model = erg_checkpoint_model(job->model);
@@ -146,16 +151,22 @@ static int check_job(const char *folder, const struct erg_checkpoint_manifest *m
     if (strcmp(model, manifest->model) != 0)
         result = erg_fail(err, ERG_FAILED, "%s is of another model: %s, expected %s", folder,
                           manifest->model, model);
-    else if (manifest->batch != batch || manifest->sequence != layout->sequence)
+    else if (manifest->sequence != layout->sequence ||
+             (manifest->batch != batch && !state->changed))
         result =
             erg_fail(err, ERG_FAILED,
                      "%s: steps of %ld sequences of %ld tokens, expected those of the job, %ld of "
-                     "%ld",
-                     folder, manifest->batch, manifest->sequence, batch, layout->sequence);
-    else if (manifest->seed != job->training->seed)
+                     "%ld%s",
+                     folder, manifest->batch, manifest->sequence, batch, layout->sequence,
+                     manifest->sequence == layout->sequence ? ", or --allow-change" : "");
+    else if (manifest->seed != job->training->seed && !state->changed)
         result =
-            erg_fail(err, ERG_FAILED, "%s: the seed is %" PRIu64 ", expected the job's %" PRIu64,
-                     folder, manifest->seed, job->training->seed);
+            erg_fail(err, ERG_FAILED, "%s: the seed is %" PRIu64 ", the job's is %" PRIu64 "; %s",
+                     folder, manifest->seed, job->training->seed, allowed);
+    else if (manifest->data && state->data && strcmp(manifest->data, state->data) != 0 &&
+             !state->changed)
+        result = erg_fail(err, ERG_FAILED, "%s: the data are %s, the job's are %s; %s", folder,
+                          manifest->data, state->data, allowed);
     free(model);
     return result;
 }
@@ -169,6 +180,14 @@ int erg_checkpoint_read_manifest(const char *folder, struct erg_checkpoint_manif
     if (result == 0) {
         result = erg_checkpoint_parse(manifest, path, text, length, err);
         free(text);
+    }
+    if (result == 0 && (*manifest)->hash != (*manifest)->found_hash) {
+        result = erg_fail(err, ERG_FAILED,
+                          "%s: this manifest is damaged: its hash is %016" PRIx64
+                          ", expected the %016" PRIx64 " that it says",
+                          path, (*manifest)->found_hash, (*manifest)->hash);
+        erg_checkpoint_manifest_free(*manifest);
+        *manifest = NULL;
     }
     free(path);
     return result;
@@ -194,7 +213,7 @@ static int load_one(const char *folder, const struct erg_job *job,
 {
     struct erg_checkpoint_manifest *manifest = NULL;
     int result = erg_checkpoint_read_manifest(folder, &manifest, err);
-    *damaged = result != 0 || check_job(folder, manifest, job, err) == 0;
+    *damaged = result != 0 || check_job(folder, manifest, job, state, err) == 0;
     if (result == 0)
         result = *damaged ? erg_checkpoint_read_pieces(folder, manifest, state,
                                                        ERG_CHECKPOINT_KINDS, err)
@@ -205,27 +224,62 @@ static int load_one(const char *folder, const struct erg_job *job,
     return erg_rendezvous_agree(state->rendezvous, result, err);
 }
 
-/* World call: the newest checkpoint of a run that is whole. */
-static int load_newest(const char *run, const struct erg_job *job,
-                       struct erg_checkpoint_place *place, const struct erg_checkpoint_state *state,
-                       char **found, struct erg_error *err)
+/* ---- which one ---- */
+
+/* Checkpoints that may be taken, in this order; a name is "." where the folder is one itself. */
+struct candidates {
+    size_t count;
+    char (*names)[32];
+};
+
+static int look(struct candidates *candidates, const char *folder, struct erg_error *err)
 {
-    char **names = erg_checkpoint_steps(run, false);
-    bool damaged;
-    int result = 0;
-    for (char **name = names; *name && !*found; name++) {
-        char *step = erg_checkpoint_path(run, *name);
-        result = load_one(step, job, place, state, &damaged, err);
-        if (result == 0 || !damaged) {
-            *found = step;
-            continue;
-        }
-        if (name[1] && state->rank == 0)
-            erg_log(ERG_LOG_WARNING, "%s; the checkpoint before it is taken", err->message);
-        free(step);
+    char *manifest = erg_checkpoint_path(folder, "manifest.json");
+    struct stat info;
+    bool single = stat(manifest, &info) == 0;
+    if (!single && errno != ENOENT && errno != ENOTDIR) {
+        erg_fail(err, ERG_FAILED, "reading '%s': %s", manifest, strerror(errno));
+        free(manifest);
+        return -1;
     }
-    erg_checkpoint_free_steps(names);
-    return result;
+    free(manifest);
+    DIR *listing = single ? NULL : opendir(folder);
+    if (!single && !listing && errno != ENOENT && errno != ENOTDIR)
+        return erg_fail(err, ERG_FAILED, "looking for checkpoints in '%s': %s", folder,
+                        strerror(errno));
+    if (listing)
+        closedir(listing);
+    char **steps = single ? NULL : erg_checkpoint_steps(folder, false);
+    while (steps && steps[candidates->count])
+        candidates->count++;
+    candidates->count += single;
+    candidates->names = erg_xcalloc(candidates->count + 1, sizeof *candidates->names);
+    for (size_t i = 0; i < candidates->count; i++)
+        snprintf(candidates->names[i], sizeof candidates->names[i], "%s", single ? "." : steps[i]);
+    if (steps)
+        erg_checkpoint_free_steps(steps);
+    return 0;
+}
+
+/* World call. Rank 0 looks: on another machine a folder may be seen later, and all take the same.
+ */
+static int find_candidates(struct candidates *candidates, const char *folder,
+                           const struct erg_checkpoint_state *state, struct erg_error *err)
+{
+    struct erg_rendezvous *rendezvous = state->rendezvous;
+    int result = state->rank == 0 ? look(candidates, folder, err) : 0;
+    if (erg_rendezvous_agree(rendezvous, result, err) != 0)
+        return -1;
+    if (!rendezvous)
+        return 0;
+    if (erg_rendezvous_broadcast(rendezvous, 0, &candidates->count, sizeof candidates->count,
+                                 ERG_RENDEZVOUS_PATIENCE_S, err) != 0)
+        return -1;
+    if (state->rank != 0)
+        candidates->names = erg_xcalloc(candidates->count + 1, sizeof *candidates->names);
+    return erg_rendezvous_broadcast(rendezvous, 0, candidates->names,
+                                    (candidates->count + 1) * sizeof *candidates->names,
+                                    ERG_RENDEZVOUS_PATIENCE_S, err);
 }
 
 int erg_checkpoint_load(const char *folder, const struct erg_job *job,
@@ -233,13 +287,22 @@ int erg_checkpoint_load(const char *folder, const struct erg_job *job,
                         const struct erg_checkpoint_state *state, char **found,
                         struct erg_error *err)
 {
-    bool damaged;
-    char *manifest = erg_checkpoint_path(folder, "manifest.json");
-    bool single = access(manifest, F_OK) == 0;
-    free(manifest);
+    struct candidates candidates = {0};
+    int result = find_candidates(&candidates, folder, state, err);
     *found = NULL;
-    if (!single)
-        return load_newest(folder, job, place, state, found, err);
-    *found = erg_xstrdup(folder);
-    return load_one(folder, job, place, state, &damaged, err);
+    for (size_t i = 0, count = result == 0 ? candidates.count : 0; i < count && !*found; i++) {
+        bool damaged, single = strcmp(candidates.names[i], ".") == 0;
+        char *step =
+            single ? erg_xstrdup(folder) : erg_checkpoint_path(folder, candidates.names[i]);
+        result = load_one(step, job, place, state, &damaged, err);
+        if (result == 0 || !damaged) {
+            *found = step;
+            continue;
+        }
+        if (i + 1 < count && state->rank == 0)
+            erg_log(ERG_LOG_WARNING, "%s; the checkpoint before it is taken", err->message);
+        free(step);
+    }
+    free(candidates.names);
+    return result;
 }

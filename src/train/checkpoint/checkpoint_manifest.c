@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 const char *const erg_checkpoint_kinds[ERG_CHECKPOINT_KINDS] = {"master", "m", "v"};
 
@@ -30,6 +31,17 @@ void erg_checkpoint_piece_name(char *text, size_t capacity,
     snprintf(text, capacity, "%s/%s@%" PRIu64 ":%" PRIu64 ",%" PRIu64 ":%" PRIu64,
              erg_checkpoint_kinds[piece->kind], piece->name, piece->row, piece->row_end,
              piece->column, piece->column_end);
+}
+
+uint64_t erg_checkpoint_manifest_hash(const json_t *document)
+{
+    json_t *rest = json_copy((json_t *)(uintptr_t)document);
+    json_object_del(rest, "xxh3");
+    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = XXH3_64bits(text, strlen(text));
+    free(text);
+    json_decref(rest);
+    return hash;
 }
 
 static int read_count(const struct erg_json_place *place, const char *key, uint64_t *value,
@@ -84,7 +96,7 @@ static int read_piece(struct erg_checkpoint_manifest *manifest, const struct erg
 static int read_manifest(struct erg_checkpoint_manifest *manifest,
                          const struct erg_json_place *root, struct erg_error *err)
 {
-    const char *schema, *model;
+    const char *schema, *model, *data = NULL;
     const json_t *pieces;
     long version;
     if (erg_json_string(root, "schema", &schema, err) ||
@@ -102,9 +114,13 @@ static int read_manifest(struct erg_checkpoint_manifest *manifest,
         read_count(root, "seed", &manifest->seed, err) ||
         erg_json_long(root, "batch", 1, INT64_MAX, &manifest->batch, err) ||
         erg_json_long(root, "sequence", 1, INT64_MAX, &manifest->sequence, err) ||
-        erg_json_string(root, "model", &model, err) || erg_json_array(root, "pieces", &pieces, err))
+        erg_json_string(root, "model", &model, err) ||
+        (erg_json_has(root, "data") && erg_json_string(root, "data", &data, err)) ||
+        erg_json_array(root, "pieces", &pieces, err) || read_hash(root, &manifest->hash, err))
         return -1;
+    manifest->found_hash = erg_checkpoint_manifest_hash(root->object);
     manifest->model = erg_xstrdup(model);
+    manifest->data = data ? erg_xstrdup(data) : NULL;
     for (size_t i = 0; i < json_array_size(pieces); i++) {
         struct erg_json_place place;
         if (erg_json_enter_item(&place, root, "pieces", i, err) != 0 ||
@@ -141,5 +157,6 @@ void erg_checkpoint_manifest_free(struct erg_checkpoint_manifest *manifest)
     }
     free(manifest->pieces);
     free(manifest->model);
+    free(manifest->data);
     free(manifest);
 }

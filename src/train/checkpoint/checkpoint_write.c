@@ -158,22 +158,25 @@ static int gather_pieces(json_t *pieces, const struct erg_checkpoint_state *stat
 }
 
 static int write_manifest(const char *path, const struct erg_job *job,
-                          const struct erg_checkpoint_place *place, json_t *pieces,
-                          struct erg_error *err)
+                          const struct erg_checkpoint_place *place, const char *data,
+                          json_t *pieces, struct erg_error *err)
 {
     const struct erg_layout *layout = &job->layout;
-    char *model = erg_checkpoint_model(job->model);
+    char hash[17], *model = erg_checkpoint_model(job->model);
     json_t *document = erg_json_pack(
-        "{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:{s:I, s:I, s:I, s:I, s:I}, s:O}",
+        "{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I}, "
+        "s:O}",
         "schema", "ergon.checkpoint", "schema_version", ERG_CHECKPOINT_VERSION, "step",
         (json_int_t)place->step, "updates", (json_int_t)place->updates, "samples",
         (json_int_t)place->samples, "tokens", (json_int_t)place->tokens, "skipped",
         (json_int_t)place->skipped, "seed", (json_int_t)job->training->seed, "batch",
         (json_int_t)(layout->microbatch * layout->microbatches * layout->data), "sequence",
-        (json_int_t)layout->sequence, "model", model, "layout", "tensor",
+        (json_int_t)layout->sequence, "model", model, "data", data, "layout", "tensor",
         (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "pipeline",
         (json_int_t)layout->pipeline, "virtual_stages", (json_int_t)layout->virtual_stages, "data",
         (json_int_t)layout->data, "pieces", pieces);
+    snprintf(hash, sizeof hash, "%016" PRIx64, erg_checkpoint_manifest_hash(document));
+    json_object_set_new(document, "xxh3", erg_json_new_string(hash));
     int result = erg_json_write(path, document, err);
     json_decref(document);
     free(model);
@@ -295,7 +298,7 @@ int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
         char *manifest = erg_checkpoint_path(folder, "manifest.json");
         result = copy_file(job->path, folder, "job.yaml", err) ||
                          copy_file(job->model->path, folder, "config.json", err) ||
-                         write_manifest(manifest, job, place, pieces, err)
+                         write_manifest(manifest, job, place, state->data, pieces, err)
                      ? -1
                      : 0;
         free(manifest);

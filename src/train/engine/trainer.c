@@ -237,11 +237,11 @@ static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
     struct erg_backend *backend = trainer->options.backend;
     struct erg_stage_options options = erg_trainer_share(trainer);
     erg_timeline_init(&trainer->timeline, backend);
-    return backend->table->stream_new(backend, &trainer->stream, err) ||
-                   open_watchdog(trainer, err) || place(trainer, &options, err) ||
-                   open_data(trainer, err) || set_weights(trainer, err) || warm_up(trainer, err)
-               ? -1
-               : 0;
+    if (backend->table->stream_new(backend, &trainer->stream, err) || open_watchdog(trainer, err) ||
+        place(trainer, &options, err) || open_data(trainer, err))
+        return -1;
+    trainer->data = erg_batches_describe(&trainer->batches);
+    return set_weights(trainer, err) || warm_up(trainer, err) ? -1 : 0;
 }
 
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err)
@@ -307,6 +307,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_checkpoint_give_up(trainer->writer);
     free(trainer->written);
     free(trainer->saved_run);
+    free(trainer->data);
     erg_watchdog_close(trainer->watchdog);
     erg_optimizer_close(trainer->optimizer);
     erg_passes_close(trainer->passes);

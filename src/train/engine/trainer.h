@@ -25,11 +25,15 @@
 struct erg_trainer;
 
 struct erg_trainer_options {
-    struct erg_backend *backend;       /* outlives the trainer, as do the job and the rendezvous */
-    const struct erg_job *job;         /* with a key `train` */
-    const char *init;                  /* a model's folder; NULL: as the job says; "random" */
-    int rank, world;                   /* of this process */
+    struct erg_backend *backend; /* outlives the trainer, as do the job and the rendezvous */
+    const struct erg_job *job;   /* with a key `train` */
+    const char *init;            /* a model's folder; NULL: as the job says; "random" */
+    bool changed;                /* goes on from checkpoints of another batch, seed or data, too */
+    int rank, world;             /* of this process */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
+    /* Of checkpoint/checkpoint.h; may be NULL. */
+    int (*may_commit)(void *context, struct erg_error *err);
+    void *commit_context;
     /* Of engine/watchdog.h; may be 0 and NULL. */
     double hang_s;
     void (*stuck)(const char *sentence);

@@ -40,6 +40,7 @@ struct erg_trainer {
     struct erg_batches batches;
     struct erg_batches validation; /* empty: there is none */
     uint64_t validation_batches;
+    char *data; /* erg_batches_describe() of the steps' */
     struct erg_stream *stream;
     struct erg_timeline timeline;
     struct erg_learning_rate rate;

@@ -36,14 +36,22 @@ static int open_device(struct erg_train *train, struct erg_error *err)
     return erg_backend_open(&train->backend, &wanted, err);
 }
 
+static int may_commit(void *context, struct erg_error *err)
+{
+    return erg_job_report_check(context, err);
+}
+
 static int open_trainer(struct erg_train *train, struct erg_error *err)
 {
     const struct erg_trainer_options options = {.backend = train->backend,
                                                 .job = train->job,
                                                 .init = train->options.init,
+                                                .changed = train->options.allow_change,
                                                 .rank = train->env.rank,
                                                 .world = train->env.world,
                                                 .rendezvous = train->rendezvous,
+                                                .may_commit = may_commit,
+                                                .commit_context = &train->report,
                                                 .stuck = train->options.stuck};
     const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,
                                                   train->env.world, train->rendezvous};
@@ -286,7 +294,7 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
         return erg_train_explain(train, err);
     erg_time_limit_add_step(&train->limit, erg_train_seconds_since(start_ns));
     if (train->stats.end || step.signal == ERG_TRAINER_SAVE || (every && step.step % every == 0))
-        erg_train_save(train, train->stats.end != ERG_TRAIN_GOES_ON);
+        return erg_train_save(train, train->stats.end != ERG_TRAIN_GOES_ON, err);
     return 0;
 }
 

@@ -50,8 +50,9 @@ static inline double erg_train_seconds_since(int64_t start_ns)
 }
 
 /* World call: a checkpoint of the latest step. `waits`: until it is there; else it is written while
- * training goes on. One that cannot be written is a warning: older ones stay. */
-void erg_train_save(struct erg_train *train, bool waits);
+ * training goes on. One that cannot be written is a warning: older ones stay. Fails where a newer
+ * incarnation of the job has begun. */
+int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err);
 /* What was written meanwhile is there: how long that took is known. */
 void erg_train_note_written(struct erg_train *train);
 /* Whether a step's timeline is kept; world call, after that step. */
