@@ -63,6 +63,7 @@ struct erg_model {
     bool projection_bias;   /* on the attention's output linear */
     bool mlp_bias;          /* on both linears of the MLP */
     bool qk_norm;           /* RMSNorm per head on queries and keys */
+    bool own_scores;        /* scores of attention are not scaled, or by their layer, too */
     bool tied;              /* the head shares the embedding's weights */
     bool vocab_is_padded;   /* `vocab` was given as the padded size */
     long words;             /* of `vocab`, that tokens may be; 0: all */

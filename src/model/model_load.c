@@ -226,6 +226,18 @@ static int read_gelu(struct erg_model *model, const struct erg_json_place *place
     return 0;
 }
 
+/* What changes numbers, and neither time nor memory. */
+static int read_scores(struct erg_model *model, const struct erg_json_place *place,
+                       struct erg_error *err)
+{
+    bool scaled = true, by_layer = false;
+    if (optional_bool(place, "scale_attn_weights", &scaled, err) ||
+        optional_bool(place, "scale_attn_by_inverse_layer_idx", &by_layer, err))
+        return -1;
+    model->own_scores = !scaled || by_layer;
+    return 0;
+}
+
 /*
  * GPT-2 and GPT-3: LayerNorm, learned positions, GELU, biases, one key and value per head. Others
  * of that kind have heads of another width; `head_dim` says so, as in the configs of other
@@ -251,7 +263,7 @@ static int read_gpt2(struct erg_model *model, const struct model_family *family,
         optional_long(place, "head_dim", MAX_HEAD_DIM, &model->head_dim, err) ||
         optional_bool(place, "tie_word_embeddings", &model->tied, err) ||
         optional_double(place, "layer_norm_epsilon", 0, 1, &model->norm_eps, err) ||
-        read_gelu(model, place, err))
+        read_gelu(model, place, err) || read_scores(model, place, err))
         return -1;
     return fill_head_dim(model, place, "n_head", "embedding size", err);
 }

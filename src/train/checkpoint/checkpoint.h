@@ -3,7 +3,7 @@
  *
  *     RUN/step-00001000/manifest.json            what it is, and every piece with its hash
  *                       state-00000.safetensors  masters and moments of rank 0, float
- *                       job.yaml, config.json    as they were
+ *                       job.yaml, config.json    as they were, and files of the tokenizer
  *     RUN/latest                                 a link to the newest
  *
  * A piece is a rectangle of a tensor of a Hugging Face checkpoint, of the masters or of a moment:

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "train/files/model_file.h"
 #include "train/files/safetensors.h"
 
 #include <dirent.h>
@@ -298,6 +299,7 @@ int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
         char *manifest = erg_checkpoint_path(folder, "manifest.json");
         result = copy_file(job->path, folder, "job.yaml", err) ||
                          copy_file(job->model->path, folder, "config.json", err) ||
+                         erg_model_file_copy_others(job->model->path, folder, err) ||
                          write_manifest(manifest, job, place, state->data, pieces, err)
                      ? -1
                      : 0;

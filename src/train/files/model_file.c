@@ -242,6 +242,38 @@ static int write_config(const char *folder, const char *config, bool bf16, struc
     return result;
 }
 
+int erg_model_file_copy_others(const char *config, const char *folder, struct erg_error *err)
+{
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "chat_template.jinja",
+                                        "generation_config.json"};
+    const char *slash = strrchr(config, '/');
+    int beside = slash ? (int)(slash + 1 - config) : 0, result = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
+        struct erg_text from = {0}, to = {0};
+        char *text;
+        size_t length;
+        erg_text_printf(&from, "%.*s%s", beside, config, names[i]);
+        erg_text_printf(&to, "%s/%s", folder, names[i]);
+        if (access(from.data, F_OK) == 0) {
+            result = erg_file_read(from.data, 0, &text, &length, err);
+            if (result == 0) {
+                result = erg_file_write(to.data, text, length, err);
+                free(text);
+            }
+        }
+        erg_text_release(&from);
+        erg_text_release(&to);
+    }
+    return result;
+}
+
 /* The folder, or the nearest one above it that is there, must take files. */
 static int check_writable(const char *folder, struct erg_error *err)
 {
@@ -292,7 +324,9 @@ int erg_model_file_write(const char *folder, const float *state,
 {
     int result = erg_model_file_check_folder(folder, err) || erg_dir_make(folder, err) ? -1 : 0;
     struct source source = {state, spans, NULL};
-    return result == 0 && write_weights(folder, &source, bf16, err) == 0
-               ? write_config(folder, config, bf16, err)
-               : -1;
+    return result || write_weights(folder, &source, bf16, err) ||
+                   erg_model_file_copy_others(config, folder, err) ||
+                   write_config(folder, config, bf16, err)
+               ? -1
+               : 0;
 }

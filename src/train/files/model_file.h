@@ -22,9 +22,14 @@ int erg_model_file_check(const struct erg_model *model, const char *folder, stru
 /* Whether a model could be written into a folder, which is there and holds none, or can be made. */
 int erg_model_file_check_folder(const char *folder, struct erg_error *err);
 
+/* Copies what lies beside a config.json and is not of the weights, such as the tokenizer, into a
+ * folder. */
+int erg_model_file_copy_others(const char *config, const char *folder, struct erg_error *err);
+
 /*
  * Writes the state of a whole model (erg_weights_whole()) into a folder, which is made: config.json
- * is a copy of `config`'s. Refuses a folder that holds a model already.
+ * is a copy of `config`'s, and so is what lies beside it. Refuses a folder that holds a model
+ * already.
  */
 int erg_model_file_write(const char *folder, const float *state,
                          const struct erg_weight_spans *spans, const char *config, bool bf16,
