@@ -199,6 +199,13 @@ static void checkpoints_of_other_runs_are_refused(void **state)
           "train @/batch.yaml -q -n 40 --resume @/whole --allow-change");
     check(0, "step-00000040, step 40",
           "train @/seed.yaml -q -n 40 --resume @/whole --allow-change");
+    /* In the folder of the run, which is then one of the new seed. */
+    shell("cp -r @/whole @/changed && sed -i 's/updates: 40/updates: 42/' @/seed.yaml");
+    check(1, "the seed is 0, the job's is 3", "train @/seed.yaml -q -o @/changed");
+    check(0, "trained 42 steps", "train @/seed.yaml -q -o @/changed --allow-change");
+    check(1, "the seed is 3, the job's is 0", "train @/job.yaml -q -o @/changed");
+    shell("test $(wc -l <@/changed/metrics.jsonl) -eq 42 && grep -q '\"seed\": 3' "
+          "@/changed/run.json");
     shell("sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' @/model/config.json");
     check(1, "is of another model", "train @/job.yaml --resume @/whole");
     shell("sed -i 's/\"num_hidden_layers\": 3/\"num_hidden_layers\": 2/' @/model/config.json");

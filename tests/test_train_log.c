@@ -11,6 +11,7 @@
 #include "train/log/run_line.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 
 static struct erg_job *load_job(const char *more)
 {
@@ -304,6 +305,50 @@ static void event_records(void **state)
     erg_text_release(&records);
 }
 
+/* Of a run that goes on behind step 299: what older files say of 300 and later no longer holds. */
+static void later_events_are_taken_back(void **state)
+{
+    (void)state;
+    static const unsigned char start[] = {0x09, 0,    0,    0,    0x40, 0xfc, 0x54, 0xd9,
+                                          0x41, 0x10, 0xac, 0x02, 0x3a, 0x02, 0x08, 0x01};
+    struct erg_text records = {0};
+    erg_event_add_start(&records, 1.7e9, 300);
+    assert_int_equal(records.count, 12 + sizeof start + 4);
+    assert_memory_equal(records.data + 12, start, sizeof start);
+    erg_text_release(&records);
+}
+
+/* What could not be written is written with what comes later, each byte once. */
+static void a_full_disk_loses_no_event(void **state)
+{
+    (void)state;
+    struct erg_event_scalar loss = {"train/loss", 6.25};
+    struct erg_event_file events;
+    struct erg_text whole = {0};
+    struct erg_error err;
+    char *text;
+    size_t length;
+    assert_ok(erg_event_file_open(&events, folder, 1.7e9, 0, &err), &err);
+    erg_event_add_version(&whole, 1.7e9);
+    int real = events.file, full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_true(full >= 0);
+    for (uint64_t step = 1; step <= 6; step++) {
+        bool fits = step < 3 || step > 4;
+        events.file = fits ? real : full;
+        assert_int_equal(erg_event_file_write(&events, 1.7e9, step, &loss, 1, &err), fits ? 0 : -1);
+        erg_event_add_scalars(&whole, 1.7e9, step, &loss, 1);
+    }
+    close(full);
+    char *path = erg_xstrdup(events.path);
+    assert_ok(erg_event_file_close(&events, &err), &err);
+    assert_ok(erg_file_read(path, 0, &text, &length, &err), &err);
+    assert_int_equal(length, whole.count);
+    assert_memory_equal(text, whole.data, length);
+    erg_text_release(&whole);
+    free(text);
+    free(path);
+}
+
 static void event_file_is_the_golden_one(void **state)
 {
     (void)state;
@@ -525,6 +570,8 @@ int main(void)
         cmocka_unit_test(ranks_together),
         cmocka_unit_test(recomputation_counts_in_hfu_alone),
         cmocka_unit_test(event_records),
+        cmocka_unit_test(later_events_are_taken_back),
+        cmocka_unit_test(a_full_disk_loses_no_event),
         cmocka_unit_test(event_file_is_the_golden_one),
         cmocka_unit_test(scalars_of_a_line),
         cmocka_unit_test(long_runs_are_thinned),

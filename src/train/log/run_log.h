@@ -25,6 +25,7 @@ struct erg_run_about {
     const size_t *memory_items; /* [ERG_RANK_ITEMS] of the rank with most; NULL: not known */
     uint64_t step, tokens;      /* that the run goes on behind */
     bool fresh;                 /* it must not be there */
+    bool changed;               /* a run that goes on may be of another seed or batch than before */
 };
 
 struct erg_run_log {

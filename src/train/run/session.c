@@ -153,7 +153,8 @@ static int begin(struct erg_train *train, struct erg_error *err)
                                         .memory_items = train->most,
                                         .step = erg_trainer_steps(train->trainer),
                                         .tokens = erg_trainer_tokens(train->trainer),
-                                        .fresh = train->options.fresh};
+                                        .fresh = train->options.fresh,
+                                        .changed = train->options.allow_change};
     bool on_host = strcmp(about.device, "host") == 0;
     if (train->begun)
         return 0;
