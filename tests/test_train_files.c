@@ -271,6 +271,21 @@ static void bad_tokens_are_refused(void **state)
     assert_ok(erg_token_set_add(&set, in_folder("negative"), ERG_TOKENS_INT32, &err), &err);
     assert_fails(erg_token_set_read(&set, 0, 2, 512, ids, &err), &err, "token 1 is -1");
     erg_token_set_release(&set);
+    /* Megatron's data: also in which sequence. Two of them, of three and two tokens. */
+    static const unsigned char two[] = {
+        'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, /* version */
+        8,                                                               /* uint16 */
+        2,   0,   0,   0,   0,   0,   0,   0, 0, 0, 0, 0, 0, 0, 0, 0, 3,
+        0,   0,   0,   2,   0,   0,   0, /* lengths, then offsets */
+        0,   0,   0,   0,   0,   0,   0,   0, 6, 0, 0, 0, 0, 0, 0, 0};
+    static const uint16_t words[] = {1, 2, 3, 4, 600};
+    int32_t five[5];
+    assert_ok(erg_file_write(in_folder("two.idx"), two, sizeof two, &err), &err);
+    assert_ok(erg_file_write(in_folder("two.bin"), words, sizeof words, &err), &err);
+    assert_ok(erg_token_set_add(&set, in_folder("two"), ERG_TOKENS_OF_FILE, &err), &err);
+    assert_fails(erg_token_set_read(&set, 0, 5, 512, five, &err), &err,
+                 "two.bin: token 4 (token 1 of sequence 1) is 600, expected a word of the model");
+    erg_token_set_release(&set);
 }
 
 /* Positions are 64 bits wide: a sparse file of 5 GB is read at its end. */
