@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "layout/time/time.h"
 #include "report/report.h"
+#include "train/log/loss_watch.h"
 #include "train/log/run_line.h"
 
 #include <dirent.h>
@@ -305,6 +306,25 @@ static void event_records(void **state)
     erg_text_release(&records);
 }
 
+/* A loss falls and shakes; what is far above it is noticed, once there are steps to compare with.
+ */
+static void jumps_of_the_loss_are_noticed(void **state)
+{
+    (void)state;
+    struct erg_loss_watch watch = {0};
+    assert_near(erg_loss_watch_add(&watch, 50), 0, 0);
+    for (int i = 0; i < 200; i++)
+        assert_near(erg_loss_watch_add(&watch, 5 - 0.005 * i + 0.1 * (i % 7)), 0, 0);
+    assert_near(erg_loss_watch_add(&watch, NAN), 0, 0);
+    assert_near(erg_loss_watch_add(&watch, 0), 0, 0);
+    double above = erg_loss_watch_add(&watch, 8);
+    assert_true(above > 6);
+    assert_near(above * watch.deviation + watch.mean, 8, 1e-9);
+    struct erg_loss_watch still = {0};
+    for (int i = 0; i < 200; i++)
+        assert_near(erg_loss_watch_add(&still, 4), 0, 0);
+}
+
 /* Of a run that goes on behind step 299: what older files say of 300 and later no longer holds. */
 static void later_events_are_taken_back(void **state)
 {
@@ -570,6 +590,7 @@ int main(void)
         cmocka_unit_test(ranks_together),
         cmocka_unit_test(recomputation_counts_in_hfu_alone),
         cmocka_unit_test(event_records),
+        cmocka_unit_test(jumps_of_the_loss_are_noticed),
         cmocka_unit_test(later_events_are_taken_back),
         cmocka_unit_test(a_full_disk_loses_no_event),
         cmocka_unit_test(event_file_is_the_golden_one),

@@ -249,6 +249,18 @@ static int report(struct erg_train *train, const struct erg_train_step *step, st
     return result;
 }
 
+static void warn_of_jump(struct erg_train *train, const struct erg_train_step *step)
+{
+    struct erg_loss_watch *watch = &train->watch;
+    double above = erg_loss_watch_add(watch, step->loss);
+    if (above > 0 && erg_train_tells(train))
+        erg_log(ERG_LOG_WARNING,
+                "step %llu: the loss jumped to %.4f, %.0f standard deviations above the mean %.4f "
+                "of the %d steps before",
+                (unsigned long long)step->step, step->loss, above, watch->mean,
+                ERG_LOSS_WATCH_STEPS);
+}
+
 static void note(struct erg_train *train, const struct erg_train_step *step)
 {
     struct erg_train_stats *stats = &train->stats;
@@ -291,6 +303,7 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     erg_train_note_written(train);
     train->stats.step_s = erg_train_seconds_since(start_ns);
     note(train, &step);
+    warn_of_jump(train, &step);
     if (report(train, &step, err) != 0)
         return erg_train_explain(train, err);
     erg_time_limit_add_step(&train->limit, erg_train_seconds_since(start_ns));

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "launch/launch.h"
 #include "train/log/job_report.h"
+#include "train/log/loss_watch.h"
 #include "train/log/run_log.h"
 #include "train/run/session.h"
 #include "train/run/time_limit.h"
@@ -28,6 +29,7 @@ struct erg_train {
     volatile sig_atomic_t stop; /* the number of a signal */
     volatile sig_atomic_t save_soon;
     struct erg_job_report report; /* at rank 0 */
+    struct erg_loss_watch watch;  /* likewise */
     uint64_t writing;             /* the step whose checkpoint is being written, 0: none */
     int64_t writing_ns;           /* since when */
 
