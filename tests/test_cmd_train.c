@@ -41,6 +41,7 @@ static void model_learns_and_its_log_is_kept(void **state)
     free(text);
     check(1, "metrics.jsonl': this file is there already",
           "train @/job.yaml -o @/run -n 1 --fresh");
+    check(0, "step 2/2  loss", "train @/job.yaml -n 2"); /* of its own end, not of the updates */
     check(1, "/model.safetensors': this file is there already",
           "train @/job.yaml -n 1 -q --export @/trained");
 }

@@ -524,7 +524,7 @@ static void test_show(void **state)
     SHOW("--straggler 7 -m sequential+clocks", 0, "Held until 7.0000 s: ");
     SHOW("--deadline 1", 3, "the deadline of 1 s binds: the fastest takes 4.59515 s");
     SHOW("--energy-budget 1", 3, "the energy budget of 1 J binds");
-    SHOW("--point 99", 2, "--point: ergon has the points 1 to ");
+    SHOW("--point 99", 2, "choosing a point: ergon has the points 1 to ");
     SHOW("--method ergom", 2, "did you mean 'ergon'");
     SHOW("--deadline 5 --point 1", 2, "exclude each other");
     check_program("show /nowhere.json 2>&1", 1, "reading '/nowhere.json': No such file");

@@ -7,6 +7,7 @@
 #include "train_job.h"
 #include "train_world.h"
 
+#include "base/clock.h"
 #include "device/host/host.h"
 #include "io/file.h"
 
@@ -293,6 +294,32 @@ static void a_hang_of_one_rank_ends_it_from_beside(void **state)
     stuck = NULL;
 }
 
+/* A job that fails before the watchdog has looked once: the rank has its grace to end by itself. */
+static void a_failure_at_once_is_not_called_stuck_at_once(void **state)
+{
+    (void)state;
+    const struct erg_launch_environment alone = {.world = 1};
+    const int64_t grace_ns = 4000000000; /* a second less than it is */
+    struct erg_rendezvous *rendezvous;
+    struct erg_watchdog *watchdog;
+    struct erg_error err;
+    atomic_store(&was_called_stuck, false);
+    assert_ok(erg_rendezvous_open(&rendezvous, &alone, 1, &err), &err);
+    const struct erg_watchdog_options options = {.rendezvous = rendezvous, .stuck = note_stuck};
+    int64_t start_ns = erg_now_ns();
+    assert_ok(erg_watchdog_open(&watchdog, &options, &err), &err);
+    erg_watchdog_begin(watchdog, 1);
+    erg_rendezvous_abort(rendezvous, "rank 1 was lost");
+    while (!atomic_load(&was_called_stuck))
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    if (erg_now_ns() - start_ns < grace_ns)
+        fail_msg("it was called stuck after %.3f s", 1e-9 * (double)(erg_now_ns() - start_ns));
+    erg_watchdog_close(watchdog);
+    assert_string_equal(stuck_sentence, "rank 1 was lost");
+    erg_rendezvous_close(rendezvous);
+    atomic_store(&was_called_stuck, false);
+}
+
 /* ---- checkpoints in the background ---- */
 
 static bool is_there(const char *name)
@@ -390,7 +417,8 @@ static int make_data(void **state)
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
         tokens[i] = (uint16_t)(i * i % 251);
     return make_folder(state) || erg_dir_make(in_folder("model"), &err) ||
-                   erg_file_write(in_folder("model/config.json"), small_llama, strlen(small_llama), &err) ||
+                   erg_file_write(in_folder("model/config.json"), small_llama, strlen(small_llama),
+                                  &err) ||
                    erg_file_write(in_folder("tokens"), (const char *)tokens, sizeof tokens, &err)
                ? -1
                : 0;
@@ -403,6 +431,7 @@ int main(void)
         cmocka_unit_test(ten_such_steps_end_the_run),
         cmocka_unit_test(a_rank_that_hangs_is_named),
         cmocka_unit_test(a_hang_of_one_rank_ends_it_from_beside),
+        cmocka_unit_test(a_failure_at_once_is_not_called_stuck_at_once),
         cmocka_unit_test(checkpoints_are_written_while_training_goes_on),
         cmocka_unit_test(a_checkpoint_can_be_given_up),
     };

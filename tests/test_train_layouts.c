@@ -4,6 +4,7 @@
  * the same on all of them.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "random_plan.h"
 #include "rank_world.h"
 #include "train_world.h"
 
@@ -19,8 +20,14 @@ enum { SEQUENCE = 32, BATCH = 16, STEPS = 2, MOST_TENSORS = 200 };
 struct layout_case {
     const char *model;
     long tensor, context, pipeline, virtual_stages, data, microbatches;
-    enum { PLAIN = 0, SP = 1, MASKED = 2, BF16 = 4, VALIDATES = 8 } flags; /* SP: sequence
-                                                                              parallelism */
+    enum {
+        PLAIN = 0,
+        SP = 1,
+        MASKED = 2,
+        BF16 = 4,
+        VALIDATES = 8,
+        PLANNED = 16
+    } flags;            /* SP: sequence parallelism; PLANNED: by plan_of_case */
     const char *layers; /* of chunks; NULL: equal */
 };
 
@@ -47,6 +54,10 @@ static const struct layout_case *running;
 static uint64_t running_seed;
 static struct outcome *running_outcome;
 static struct tensor_places places;
+static struct {
+    unsigned modes; /* of random_plan() */
+    uint64_t seed;
+} plan_of_case;
 
 static void *shared(size_t bytes)
 {
@@ -181,6 +192,9 @@ static void train_rank(const struct erg_launch_environment *env, struct erg_rend
                                           .rank = env->rank,
                                           .world = env->world,
                                           .rendezvous = rendezvous};
+    struct erg_plan *plan = NULL;
+    if (running->flags & PLANNED)
+        options.plan = plan = random_plan(job, plan_of_case.modes, plan_of_case.seed);
     assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
     struct erg_rank_memory memory; /* as said beforehand, to the byte */
     assert_ok(erg_rank_memory_init(&memory, job, backend, env->rank, &err), &err);
@@ -217,6 +231,7 @@ static void train_rank(const struct erg_launch_environment *env, struct erg_rend
     if (rendezvous)
         assert_ok(erg_rendezvous_barrier(rendezvous, 60, &err), &err);
     erg_trainer_close(trainer);
+    erg_plan_free(plan);
     backend->table->close(backend);
     erg_job_free(job);
 }
@@ -300,7 +315,7 @@ static void check_case(const struct layout_case *c, uint64_t seed, bool bits)
     struct outcome *outcome = outcome_new(), *one = outcome_new();
     say_case(name, sizeof name, c, seed);
     alone.tensor = alone.context = alone.pipeline = alone.virtual_stages = alone.data = 1;
-    alone.flags = c->flags & ~SP;
+    alone.flags = c->flags & ~(SP | PLANNED);
     alone.layers = NULL;
     struct erg_job *job = load_job(&alone);
     list_places(job->model);
@@ -371,6 +386,61 @@ static void stages_change_no_bit(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_case(&cases[i], i + 1, true);
+}
+
+/* Every instruction runs in the mode that a random plan has for it, the next one in another. */
+static void plans_train_alike(void **state)
+{
+    (void)state;
+    static const struct layout_case cases[] = {
+        /* model t c p v d m */
+        {"llama", 2, 1, 1, 1, 1, 2, MASKED | PLANNED, NULL},
+        {"llama", 1, 2, 1, 1, 2, 2, PLANNED, NULL},
+        {"llama", 2, 2, 2, 2, 1, 4, PLANNED | VALIDATES, NULL},
+        {"llama", 2, 1, 2, 2, 2, 2, PLANNED, "3, 1, 2, 2"},
+        {"llama", 4, 1, 2, 1, 1, 4, PLANNED, NULL},
+        {"qwen3", 2, 2, 1, 1, 1, 2, MASKED | PLANNED, NULL},
+        {"qwen3", 1, 4, 2, 1, 1, 4, PLANNED, NULL},
+        {"qwen2", 2, 2, 2, 1, 1, 2, PLANNED, NULL},
+        {"gpt2", 2, 1, 2, 1, 1, 4, MASKED | PLANNED, NULL},
+        {"gpt2", 1, 2, 2, 2, 1, 4, PLANNED, NULL},
+        {"gpt2", 4, 2, 1, 1, 1, 2, PLANNED, NULL},
+        {"llama", 1, 1, 2, 1, 2, 4, PLANNED, NULL}, /* nothing to overlap */
+    };
+    plan_of_case.modes = RANDOM_PLAN_ALL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plan_of_case.seed = i + 1;
+        check_case(&cases[i], i + 1, false);
+    }
+}
+
+/* No bit depends on where an exchange begins, on its SMs, and on the order of streams. */
+static void slots_change_no_bit(void **state)
+{
+    (void)state;
+    static const struct layout_case cases[] = {
+        {"llama", 2, 2, 1, 1, 1, 2, PLANNED, NULL},
+        {"qwen3", 2, 1, 2, 1, 1, 2, PLANNED | BF16, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct outcome *first = outcome_new();
+        struct erg_job *job = load_job(&cases[i]);
+        list_places(job->model);
+        erg_job_free(job);
+        plan_of_case.modes = 1u << ERG_MODE_NANOBATCH;
+        run_case(&cases[i], 0, first);
+        plan_of_case.modes = 1u << ERG_MODE_OVERLAP;
+        for (uint64_t seed = 1; seed <= 20; seed++) {
+            char name[160];
+            struct outcome *outcome = outcome_new();
+            say_case(name, sizeof name, &cases[i], seed);
+            plan_of_case.seed = seed;
+            run_case(&cases[i], seed, outcome);
+            compare(outcome, first, true, name);
+            outcome_release(outcome);
+        }
+        outcome_release(first);
+    }
 }
 
 /* Whatever order the streams of each rank take. */
@@ -462,6 +532,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_layouts_train_alike),
         cmocka_unit_test(stages_change_no_bit),
+        cmocka_unit_test(plans_train_alike),
+        cmocka_unit_test(slots_change_no_bit),
         cmocka_unit_test(validation_is_of_no_layout),
         cmocka_unit_test(any_order_of_streams_will_do),
     };

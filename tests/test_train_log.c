@@ -151,6 +151,13 @@ static void lines_for_people(void **state)
     erg_job_free(job);
 }
 
+/* Of a run without a plan. */
+static json_t *line_json(const struct erg_run_line *line, const struct erg_job *job)
+{
+    const struct erg_run_about about = {.job = job, .expected = {.time_s = NAN, .energy_j = NAN}};
+    return erg_run_line_json(line, &about);
+}
+
 static void lines_of_json(void **state)
 {
     (void)state;
@@ -162,7 +169,7 @@ static void lines_of_json(void **state)
     numbers.bubble_s = 0.01;
     numbers.memory_outside_bytes = 1e9;
     make_line(&line, &entry, job, &numbers, 1);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = line_json(&line, job);
     assert_near(number(object, "schema_version"), 1, 0);
     assert_near(number(object, "step"), 1000, 0);
     assert_near(number(object, "updates"), 999, 0);
@@ -224,7 +231,7 @@ static void unknown_is_null(void **state)
     struct erg_run_log_entry entry = {0};
     struct erg_run_line line;
     make_line(&line, &entry, job, &numbers, 1);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = line_json(&line, job);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_null(json_object_get(object, keys[i])))
             fail_msg("%s is not null", keys[i]);
@@ -257,7 +264,7 @@ static void ranks_together(void **state)
     assert_near(line.memory_bytes, 70e9, 0);
     assert_near(line.power_w, 650, 0);
     assert_near(line.exposed_s[ERG_EXPOSED_TENSOR], 0.002, 0);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = line_json(&line, job);
     assert_int_equal(json_array_size(json_object_get(object, "power_w")), 2);
     assert_near(item(object, "power_w", 1), 616, 0);
     json_decref(object);
@@ -502,6 +509,11 @@ static void log_steps(struct erg_run_log *log, uint64_t first, uint64_t last)
             .step = &step, .step_s = 0.5 + 0.01 * (double)i, .ranks = due ? &numbers : NULL};
         erg_run_log_step(log, &entry, &text);
         assert_true((text.count > 0) == due);
+        if (due) { /* it counts to the run's own end */
+            char begin[64];
+            snprintf(begin, sizeof begin, "step %d/40  ", (int)i);
+            assert_true(strncmp(text.data, begin, strlen(begin)) == 0);
+        }
         erg_text_release(&text);
     }
 }
@@ -533,7 +545,8 @@ static void a_run_goes_on(void **state)
                                   .folder = in_folder("run"),
                                   .device = "NVIDIA H100 80GB HBM3",
                                   .type = "bfloat16",
-                                  .ranks = 1};
+                                  .ranks = 1,
+                                  .steps = 40};
     char metrics[200], page[200];
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", about.folder);
     snprintf(page, sizeof page, "%s/report.html", about.folder);
@@ -581,6 +594,53 @@ static void a_run_goes_on(void **state)
     erg_job_free(job);
 }
 
+static void check_refused(const struct erg_run_about *about, const char *part)
+{
+    struct erg_run_log log;
+    struct erg_error err;
+    assert_fails(erg_run_log_open(&log, about, &err), &err, part);
+    assert_ok(erg_run_log_close(&log, &err), &err);
+}
+
+/* What run.json says holds, also of a folder whose log somebody has removed. */
+static void the_folder_of_another_run_is_refused(void **state)
+{
+    (void)state;
+    struct erg_job *job = load_job(""), *other = load_job("");
+    struct erg_run_log log;
+    struct erg_error err;
+    char *run = erg_xstrdup(in_folder("claimed"));
+    struct erg_run_about about = {
+        .job = job, .folder = run, .device = "host", .type = "float32", .ranks = 1, .steps = 9};
+    other->layout.microbatches++; /* a step of more sequences */
+    assert_ok(erg_run_log_open(&log, &about, &err), &err);
+    assert_ok(erg_run_log_close(&log, &err), &err);
+    shell("rm @/claimed/metrics.jsonl");
+    about.job = other;
+    check_refused(&about, "/claimed/run.json': this file is there already, of another run");
+    about.step = 4;
+    check_refused(&about, "/claimed/run.json': this file is there already, of another run");
+    shell("test ! -e @/claimed/metrics.jsonl");
+    /* The same run goes on without its log, but does not begin anew beside its checkpoint. */
+    about.job = job;
+    assert_ok(erg_run_log_open(&log, &about, &err), &err);
+    assert_ok(erg_run_log_close(&log, &err), &err);
+    shell("cd @/claimed && rm metrics.jsonl && touch latest");
+    about.step = 0;
+    about.fresh = true;
+    check_refused(&about, "/claimed/latest': this file is there already");
+    /* A folder without run.json is of nobody, unless it has what a run would replace. */
+    shell("rm @/claimed/run.json");
+    about.fresh = false;
+    check_refused(&about, "/claimed/latest': this file is there already");
+    shell("rm @/claimed/latest");
+    assert_ok(erg_run_log_open(&log, &about, &err), &err);
+    assert_ok(erg_run_log_close(&log, &err), &err);
+    free(run);
+    erg_job_free(job);
+    erg_job_free(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -597,6 +657,7 @@ int main(void)
         cmocka_unit_test(scalars_of_a_line),
         cmocka_unit_test(long_runs_are_thinned),
         cmocka_unit_test(a_run_goes_on),
+        cmocka_unit_test(the_folder_of_another_run_is_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -11,10 +11,8 @@
 static inline void read_device(struct erg_trainer *trainer, void *to, const void *from,
                                size_t bytes)
 {
-    struct erg_backend *backend = trainer->options.backend;
     struct erg_error err;
-    assert_ok(backend->table->copy(backend, to, from, bytes, trainer->stream, &err), &err);
-    assert_ok(backend->table->stream_wait(backend, trainer->stream, &err), &err);
+    assert_ok(erg_trainer_copy_now(trainer, to, from, bytes, &err), &err);
 }
 
 /* All elements of a checkpoint's tensor, of masters or gradients of a run on one rank, where the
@@ -52,9 +50,9 @@ static inline void read_logits(struct erg_trainer *trainer, int32_t *ids, float 
     assert_int_equal(trainer->options.backend->element_bytes, sizeof(float));
     read_device(trainer, trainer->ids, ids, tokens * sizeof *ids);
     size_t pass = erg_stage_pass(trainer->stage, 0);
-    assert_ok(
-        erg_stage_forward(trainer->stage, pass, &microbatch, NULL, NULL, trainer->stream, &err),
-        &err);
+    assert_ok(erg_stage_forward(trainer->stage, pass, &microbatch, NULL, NULL, NULL,
+                                trainer->stream, &err),
+              &err);
     float *all = erg_xmalloc(tokens * columns * sizeof *all);
     read_device(trainer, all, trainer->stage->head_sets[0].logits, tokens * columns * sizeof *all);
     for (size_t i = 0; i < tokens * words; i++)

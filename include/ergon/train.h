@@ -4,8 +4,8 @@
  *     struct erg_train *train;
  *     struct erg_train_stats stats;
  *     const struct erg_train_options options = {.folder = "run"};
- *     if (erg_train_open(&train, "job.yaml", &options, &err) || erg_train_resume(train, NULL,
- * &err))
+ *     if (erg_train_open(&train, "job.yaml", &options, &err) ||
+ *         erg_train_resume(train, NULL, &err))
  *         ...
  *     for (erg_train_stats(train, &stats); !stats.end; erg_train_stats(train, &stats))
  *         if (erg_train_step(train, &err) != 0)
@@ -14,8 +14,9 @@
  *
  * The job's layout says how many ranks there are. "ergon run", torchrun or Slurm start them; a
  * process without their environment variables is the only one. All ranks make the same calls in the
- * same order, and one that fails, fails on all of them: then only erg_train_close() makes sense.
- * One rank's error has the message then; those of others may be empty.
+ * same order. One that fails on a rank fails on all of them, there in the same call or in the next
+ * one: then only erg_train_close() makes sense. One rank's error has the message then; those of
+ * others may be empty.
  *
  * A run is used by one thread at a time, but for erg_train_stop() and erg_train_save_soon().
  */
@@ -52,6 +53,19 @@ struct erg_train_options {
     int device;         /* enum erg_train_device */
     int type;           /* enum erg_train_type; GPUs have bfloat16 alone */
     int fresh;          /* 1: a log that is in the folder already is an error */
+    /*
+     * To train by: a plan file of the job, which says in which mode each instruction runs, where
+     * communication starts on how many SMs, and at which clock. NULL: one operation after the other
+     * at the GPUs' own clocks. The point: `method` (NULL: the selected one) and `point` from 1 on,
+     * or the least energy within a deadline, or the fastest within an energy budget, both of one
+     * pipeline's iteration; all 0: the selected point.
+     */
+    const char *plan, *method;
+    size_t point;
+    double deadline_s, energy_budget_j;
+    int force_plan;     /* 1: a plan that was measured on other GPUs will do */
+    int lock_clocks;    /* 1: set the plan's clocks; else GPUs keep their own */
+    int require_clocks; /* 1: fail where clocks cannot be set */
     uint64_t steps;     /* to end at, counted from the run's beginning. 0: the job's updates */
     /* The run's time, from erg_train_open() on: it stops with a checkpoint while two more steps and
      * the checkpoint still fit. 0: as long as it takes. $SLURM_JOB_END_TIME bounds it as well. */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- how many cores ---- */
 
@@ -196,6 +197,13 @@ int erg_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
     int code = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return code;
+}
+
+void erg_thread_wake(int fd)
+{
+    uint64_t one = 1;
+    while (write(fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
 }
 
 void erg_condition_init(pthread_cond_t *condition)

@@ -34,6 +34,9 @@ int erg_parallel_for(size_t count, size_t threads,
 /* Starts a thread that takes no signals, which belong to the program's own ones. Returns errno. */
 int erg_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
+/* Wakes a thread that polls this eventfd. */
+void erg_thread_wake(int fd);
+
 /* A condition that is waited for by erg_now_ns()'s clock. */
 void erg_condition_init(pthread_cond_t *condition);
 

@@ -49,47 +49,21 @@ static const struct erg_option options[] = {
 
 /* ---- which point ---- */
 
-static int choose_method(const struct erg_plan *plan, const struct show_values *values,
-                         struct choice *choice, struct erg_error *err)
+static int choose(struct erg_plan *plan, const struct show_values *values, struct choice *choice,
+                  struct erg_error *err)
 {
-    choice->method = plan->selected.method;
-    if (!values->method)
-        return 0;
-    return erg_method_parse(values->method, &choice->method, err);
-}
-
-static int choose_number(const struct erg_plan *plan, long number, struct choice *choice,
-                         struct erg_error *err)
-{
-    const struct erg_plan_method *method = &plan->methods[choice->method];
-    size_t count = method->point_count + method->slower_count;
-    if ((size_t)number > count)
-        return erg_fail(err, ERG_USAGE,
-                        "--point: %s has the points 1 to %zu, those above %zu beyond its frontier, "
-                        "got %ld.",
-                        erg_method_name(choice->method), count, method->point_count, number);
-    choice->point = (size_t)number - 1;
-    choice->rule = "as asked for";
-    return 0;
-}
-
-static int choose(const struct erg_plan *plan, const struct show_values *values,
-                  struct choice *choice, struct erg_error *err)
-{
-    if (choose_method(plan, values, choice, err))
-        return -1;
     int given = (values->pick >= 0) + (values->point != ERG_NOT_GIVEN) +
                 !isnan(values->deadline_s) + !isnan(values->budget_j) + !isnan(values->straggler_s);
     if (given > 1)
         return erg_fail(err, ERG_USAGE,
                         "--pick, --deadline, --energy-budget, --straggler and --point exclude each "
                         "other: each chooses one point.");
-    if (!given && choice->method == plan->selected.method) {
-        choice->point = plan->selected.point;
-        choice->rule = plan->selected.rule;
-        return 0;
-    }
     struct erg_goal goal = {.objective = ERG_FASTEST};
+    struct erg_plan_wish wish = {.method = values->method, .goal = given ? &goal : NULL};
+    if (values->point != ERG_NOT_GIVEN) {
+        wish.number = (size_t)values->point;
+        wish.goal = NULL;
+    }
     if (values->pick >= 0)
         goal.objective = objectives[values->pick];
     else if (!isnan(values->deadline_s))
@@ -98,11 +72,11 @@ static int choose(const struct erg_plan *plan, const struct show_values *values,
         goal.energy_j = values->budget_j;
     else if (!isnan(values->straggler_s))
         goal = (struct erg_goal){ERG_LEAST_ENERGY, .straggler_s = values->straggler_s};
-    choice->held_until_s = goal.straggler_s;
-    choice->rule = erg_goal_rule(&goal);
-    if (erg_plan_pick(plan, choice->method, &goal, &choice->point, err))
+    if (erg_plan_select(plan, &wish, err) != 0)
         return -1;
-    return values->point == ERG_NOT_GIVEN ? 0 : choose_number(plan, values->point, choice, err);
+    *choice = (struct choice){plan->selected.method, plan->selected.point, plan->selected.rule,
+                              goal.straggler_s};
+    return 0;
 }
 
 /* ---- for people ---- */

@@ -22,13 +22,16 @@
 
 struct train_values {
     const char *output, *resume, *init, *export, *until;
+    const char *plan, *method;
+    long point;
+    double deadline_s, budget_j;
+    bool force, lock_clocks, require_clocks;
     long steps;
     int device, type;
     bool dry_run, fresh, allow_change;
 };
 
 static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_train_device */
-static const char *const types[] = {"bfloat16", "float32", NULL};    /* enum erg_train_type */
 
 #define AT(member) offsetof(struct train_values, member)
 static const struct erg_option options[] = {
@@ -52,9 +55,25 @@ static const struct erg_option options[] = {
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "auto",
      .help = "what computes: a GPU, the host's CPU, or a GPU if there is one"},
-    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = types,
+    {"dtype", 't', ERG_OPTION_CHOICE, "TYPE", AT(type), .choices = erg_train_type_names,
      .default_text = "bfloat16",
      .help = "of weights in use and activations; masters are always float32"},
+    {"plan", 'p', ERG_OPTION_FILE, "PLAN.json", AT(plan),
+     .help = "run every instruction as this plan of the job says (ergon optimize)"},
+    {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
+     .help = "a point of this method (default: the plan's selected one)"},
+    {"point", 0, ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
+     .help = "the plan's point of this number; 1 is the fastest"},
+    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
+     .help = "the plan's point of least energy within this time of an iteration"},
+    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-9, 1e18,
+     .help = "the plan's fastest point within this energy of an iteration"},
+    {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
+     .help = "set the plan's clocks (default: GPUs keep their own); needs permission"},
+    {"require-clocks", 0, ERG_OPTION_FLAG, NULL, AT(require_clocks),
+     .help = "the same, and end where they cannot be set"},
+    {"force", 0, ERG_OPTION_FLAG, NULL, AT(force),
+     .help = "take a plan that was measured on other GPUs"},
     {"dry-run", 0, ERG_OPTION_FLAG, NULL, AT(dry_run),
      .help = "check the job, say what would run and what it takes, train nothing"},
     {0},
@@ -68,6 +87,14 @@ static void print_line(void *context, const char *text)
     erg_terminal_line(text);
 }
 
+static void add_plan(struct erg_text *text, const struct erg_run_expected *expected)
+{
+    if (expected->plan)
+        erg_text_printf(text, "by %s: %s, point %zu of %zu (%s), %.3g s and %.4g J an iteration\n",
+                        expected->plan, expected->method, expected->point, expected->points,
+                        expected->rule, expected->time_s, expected->energy_j);
+}
+
 static void print_run(const struct erg_train *train, const struct erg_train_stats *stats, int type)
 {
     const struct erg_job *job = erg_train_job(train);
@@ -77,11 +104,11 @@ static void print_run(const struct erg_train *train, const struct erg_train_stat
     erg_text_printf(&text,
                     "%s: %.4g million parameters in %s on %s, %.3g GiB of memory\n"
                     "%" PRIu64 " step%s of %ld sequences of %ld tokens, %ld at a time\n",
-                    job->model->name, 1e-6 * erg_model_trained_parameters(job->model), types[type],
-                    strcmp(device, "host") ? device : "the host",
+                    job->model->name, 1e-6 * erg_model_trained_parameters(job->model),
+                    erg_train_type_names[type], strcmp(device, "host") ? device : "the host",
                     (double)stats->memory_bytes / 0x1p30, stats->steps, erg_plural(stats->steps),
-                    layout->microbatch * layout->microbatches * layout->data, layout->sequence,
-                    layout->microbatch);
+                    erg_layout_batch(layout), layout->sequence, layout->microbatch);
+    add_plan(&text, erg_train_expected(train));
     erg_terminal_print(stdout, text.data);
     erg_text_release(&text);
     fflush(stdout); /* before the lines of steps */
@@ -119,15 +146,21 @@ static int check_memory(const struct erg_run_preview *preview, struct erg_backen
     return erg_run_memory_check(&request, most, err);
 }
 
-static int preview(const struct erg_invocation *call, const struct erg_job *job,
-                   struct erg_backend *backend, struct erg_error *err)
+static int preview(const struct erg_invocation *call, const struct erg_train_options *asked,
+                   const struct erg_job *job, struct erg_backend *backend, struct erg_error *err)
 {
     const struct train_values *values = call->values;
     const uint64_t updates = job->training ? job->training->updates : 0;
     uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
     struct erg_run_preview preview;
-    int result = erg_run_preview_init(&preview, job, backend, values->init, types[values->type],
+    struct erg_plan *plan;
+    if (erg_run_plan_open(&plan, asked, job, backend->name, err) != 0)
+        return -1;
+    int result = erg_run_preview_init(&preview, job, backend, values->init,
+                                      erg_train_type_names[values->type],
                                       steps < updates ? steps : updates, err);
+    preview.plan = plan;
+    erg_run_plan_expect(&preview.planned, plan, asked->plan, job);
     if (result == 0 && call->common.json)
         erg_print_json(erg_run_preview_document(&preview));
     else if (result == 0)
@@ -135,11 +168,13 @@ static int preview(const struct erg_invocation *call, const struct erg_job *job,
     if (result == 0)
         result = check_memory(&preview, backend, err);
     erg_run_preview_release(&preview);
+    erg_plan_free(plan);
     return result;
 }
 
 /* One rank says it for all, on a device of its own. */
-static int run_dry(const struct erg_invocation *call, struct erg_error *err)
+static int run_dry(const struct erg_invocation *call, const struct erg_train_options *asked,
+                   struct erg_error *err)
 {
     const struct train_values *values = call->values;
     struct erg_launch_environment env;
@@ -159,7 +194,7 @@ static int run_dry(const struct erg_invocation *call, struct erg_error *err)
     };
     int result = erg_backend_open(&backend, &wanted, err);
     if (result == 0) {
-        result = preview(call, job, backend, err);
+        result = preview(call, asked, job, backend, err);
         backend->table->close(backend);
     }
     erg_job_free(job);
@@ -258,6 +293,25 @@ static int train_model(struct erg_train *train, const struct train_values *value
     return values->export ? erg_train_export(train, values->export, err) : 0;
 }
 
+static int check_plan_options(const struct train_values *values, struct erg_error *err)
+{
+    const int points =
+        (values->point != ERG_NOT_GIVEN) + !isnan(values->deadline_s) + !isnan(values->budget_j);
+    const char *lone = values->method           ? "--method"
+                       : values->lock_clocks    ? "--lock-clocks"
+                       : values->require_clocks ? "--require-clocks"
+                       : values->force          ? "--force"
+                       : points                 ? "--point, --deadline or --energy-budget"
+                                                : NULL;
+    if (points > 1)
+        return erg_fail(err, ERG_USAGE,
+                        "--point, --deadline and --energy-budget exclude each other: each chooses "
+                        "one point");
+    if (!values->plan && lone)
+        return erg_fail(err, ERG_USAGE, "%s needs --plan, the plan that it is about", lone);
+    return 0;
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct train_values *values = call->values;
@@ -268,11 +322,21 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .type = values->type,
         .fresh = values->fresh,
         .allow_change = values->allow_change,
+        .plan = values->plan,
+        .method = values->method,
+        .point = values->point == ERG_NOT_GIVEN ? 0 : (size_t)values->point,
+        .deadline_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
+        .energy_budget_j = isnan(values->budget_j) ? 0 : values->budget_j,
+        .force_plan = values->force,
+        .lock_clocks = values->lock_clocks || values->require_clocks,
+        .require_clocks = values->require_clocks,
         .steps = values->steps == ERG_NOT_GIVEN ? 0 : (uint64_t)values->steps,
         .line = call->common.quiet ? NULL : print_line,
         .stuck = end_stuck,
     };
     struct erg_train *train;
+    if (check_plan_options(values, err) != 0)
+        return -1;
     if (read_until(&train_options.time_s, values->until, err) != 0)
         return -1;
     if (call->common.json && !values->dry_run)
@@ -287,7 +351,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         return -1;
     }
     if (values->dry_run)
-        return run_dry(call, err);
+        return run_dry(call, &train_options, err);
     erg_interrupt_on(SIGUSR1);
     erg_interrupt_request_on(SIGUSR2);
     if (erg_train_open(&train, call->arguments[0], &train_options, err) != 0)

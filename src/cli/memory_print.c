@@ -40,7 +40,7 @@ static void print_heading(const struct erg_memory_answer *answer)
            "%ld microbatches of %ld x %ld tokens, recompute %s, offload %.3f%s\n\n",
            answer->job->name, answer->request.model->name, gpus.data, layout->tensor,
            layout->context, layout->pipeline, layout->data, layout->virtual_stages,
-           layout->virtual_stages > 1 ? "s" : "", layout->microbatches, layout->microbatch,
+           erg_plural((size_t)layout->virtual_stages), layout->microbatches, layout->microbatch,
            layout->sequence, erg_layout_recompute_name(layout), layout->offload,
            answer->per_stage ? " or less (each stage its own)" : "");
     erg_text_release(&gpus);

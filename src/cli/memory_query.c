@@ -157,7 +157,7 @@ static int place_stages(struct memory_query *query, long batch, long data, struc
 static int split_layers(struct memory_query *query, struct erg_error *err)
 {
     struct erg_layout *layout = &query->layout;
-    const long batch = layout->data * layout->microbatch * layout->microbatches;
+    const long batch = erg_layout_batch(layout);
     struct erg_layout plain = *layout;
     struct erg_layout_candidate found;
     struct erg_error unfit = {0};
@@ -224,7 +224,7 @@ static int fill_layout(struct memory_query *query, struct erg_error *err)
     const bool one_kind = job->kind_count == 1, gpus_given = values->gpus != ERG_NOT_GIVEN;
     const bool placed = job->placed && (one_kind || !values->layout);
     const long own_gpus = one_kind ? erg_cluster_gpus(&job->cluster) : erg_layout_gpus(layout);
-    const long own_batch = layout->data * layout->microbatch * layout->microbatches;
+    const long own_batch = erg_layout_batch(layout);
     const long batch = values->batch != ERG_NOT_GIVEN ? values->batch : own_batch;
     if (choose_degrees(query, err) != 0)
         return -1;

@@ -186,9 +186,8 @@ static int fill_search(struct plan_call *at, struct erg_layout_search *search,
     enum { LEAST_TOP = 64 };
     const struct plan_values *values = at->values;
     const struct erg_layout *layout = &at->job->layout;
-    const double batch = values->batch != ERG_NOT_GIVEN
-                             ? (double)values->batch
-                             : (double)layout->data * layout->microbatch * layout->microbatches;
+    const double batch =
+        values->batch != ERG_NOT_GIVEN ? (double)values->batch : (double)erg_layout_batch(layout);
     *search = (struct erg_layout_search){
         .model = at->job->model,
         .kind_count = 1 + cluster->more_count,

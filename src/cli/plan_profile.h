@@ -21,9 +21,9 @@ void erg_plan_profile_row(struct erg_text *out, const struct plan_profile_shape 
                           double time_s, double power_w);
 
 /*
- * Appends rows of prof_optimal.csv (cluster/speed_table.h) with their header: for each number of GPUs of
- * the request's searches the frontier over layouts and clocks, at most six points from the fastest
- * to the least energy, or a row that says that nothing fits. `gpu` is the type's name,
+ * Appends rows of prof_optimal.csv (cluster/speed_table.h) with their header: for each number of
+ * GPUs of the request's searches the frontier over layouts and clocks, at most six points from the
+ * fastest to the least energy, or a row that says that nothing fits. `gpu` is the type's name,
  * `gpus_per_node` that of its nodes. All searches must ask for the same batch.
  */
 int erg_plan_profile(struct erg_text *out, const struct erg_layout_choice_request *request,

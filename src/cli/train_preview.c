@@ -40,7 +40,8 @@ static void print_ranks(const struct erg_run_preview *preview, struct unit unit)
             erg_table_add(&table, "%ld", stage);
         else
             erg_table_add(&table, "%ld-%ld", stage * each, (stage + 1) * each - 1);
-        erg_table_add(&table, "%ld", erg_run_preview_layers(preview, stage));
+        erg_table_add(&table, "%ld",
+                      erg_layout_stage_layers(layout, preview->job->model->layers, stage));
         for (int i = 0; i < ERG_RANK_ITEMS; i++)
             erg_table_add_number(&table, 3, (double)memory->items[i] / unit.bytes);
         erg_table_add_number(&table, 3, (double)memory->bytes / unit.bytes);
@@ -82,6 +83,36 @@ static void print_expectation(const struct erg_run_preview *preview)
            preview->step_j * (double)preview->steps / 3.6e6);
 }
 
+/* How the plan runs the instructions of each stage. */
+static void print_plan(const struct erg_run_preview *preview)
+{
+    const struct erg_run_expected *planned = &preview->planned;
+    struct erg_table table = {.columns = 6};
+    static const char *const heads[] = {"stage",      "sequential", "nanobatched",
+                                        "overlapped", "MHz",        ""};
+    if (!preview->plan)
+        return;
+    printf("\nby %s: %s, point %zu of %zu (%s), %.4g s and %.4g J an iteration\ninstructions:\n",
+           planned->plan, planned->method, planned->point, planned->points, planned->rule,
+           planned->time_s, planned->energy_j);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        erg_table_add(&table, "%s", heads[i]);
+    for (long stage = 0; stage < preview->job->layout.pipeline; stage++) {
+        struct erg_run_plan_modes modes;
+        erg_run_plan_modes(&modes, preview->plan, (size_t)stage);
+        erg_table_add(&table, "%ld", stage);
+        erg_table_add(&table, "%zu", modes.modes[ERG_MODE_SEQUENTIAL]);
+        erg_table_add(&table, "%zu", modes.modes[ERG_MODE_NANOBATCH]);
+        erg_table_add(&table, "%zu", modes.modes[ERG_MODE_OVERLAP]);
+        if (modes.own_clocks)
+            erg_table_add(&table, "own");
+        else
+            erg_table_add(&table, "%d-%d", modes.least_mhz, modes.most_mhz);
+        erg_table_add(&table, "%s", "");
+    }
+    erg_print_table(&table, "  ");
+}
+
 void erg_train_preview_print(const struct erg_run_preview *preview)
 {
     const struct erg_job *job = preview->job;
@@ -93,14 +124,15 @@ void erg_train_preview_print(const struct erg_run_preview *preview)
            "%" PRIu64 " steps of %ld sequences of %ld tokens, %" PRIu64 " tokens in all\n"
            "%ld microbatches of %ld x %ld tokens on a rank\n\n",
            job->model->name, 1e-6 * erg_model_trained_parameters(job->model), preview->type,
-           preview->ranks, preview->ranks > 1 ? "s" : "", layout->tensor, layout->context,
+           preview->ranks, erg_plural((size_t)preview->ranks), layout->tensor, layout->context,
            layout->pipeline, layout->data, layout->virtual_stages,
-           layout->virtual_stages > 1 ? "s" : "", preview->steps,
-           layout->microbatch * layout->microbatches * layout->data, layout->sequence,
-           preview->tokens, layout->microbatches, layout->microbatch, layout->sequence);
+           erg_plural((size_t)layout->virtual_stages), preview->steps, erg_layout_batch(layout),
+           layout->sequence, preview->tokens, layout->microbatches, layout->microbatch,
+           layout->sequence);
     print_ranks(preview, unit);
     print_buffers(preview, unit);
     printf("\nfree now: %.3g %s of %s\n", (double)preview->free_bytes / free_unit.bytes,
            free_unit.name, strcmp(preview->device, "host") ? preview->device : "this machine");
     print_expectation(preview);
+    print_plan(preview);
 }

@@ -101,9 +101,7 @@ static void measure(struct erg_stage *stage, const struct erg_stage_options *opt
 /* Where a buffer lies; NULL: there is none of it. */
 static void *buffer(const struct erg_stage *stage, enum erg_static_buffer kind, size_t index)
 {
-    return stage->buffers->bytes[kind]
-               ? stage->memory + erg_static_offset(stage->buffers, kind, index)
-               : NULL;
+    return erg_static_at(stage->buffers, stage->memory, kind, index);
 }
 
 /* The index-th of the layers in flight; those of `first` layers of passes come first. */
@@ -208,10 +206,29 @@ static void find_weights(struct erg_stage *stage)
     find_weight(stage, -1, ERG_TENSOR_HEAD, &stage->head, &stage->d_head);
 }
 
-static int measure_scratch(struct erg_stage *stage, struct erg_error *err);
+static int open_streams(struct erg_stage *stage, struct erg_error *err)
+{
+    struct erg_backend *backend = stage->options.backend;
+    return backend->table->stream_new(backend, &stage->comm, err) ||
+                   backend->table->event_new(backend, &stage->launched, false, err) ||
+                   backend->table->event_new(backend, &stage->exchanged, false, err)
+               ? -1
+               : 0;
+}
+
+static void close_streams(struct erg_stage *stage)
+{
+    struct erg_backend *backend = stage->options.backend;
+    if (stage->launched)
+        backend->table->event_free(backend, stage->launched);
+    if (stage->exchanged)
+        backend->table->event_free(backend, stage->exchanged);
+    backend->table->stream_free(backend, stage->comm);
+}
 
 static void stage_free(struct erg_stage *stage)
 {
+    close_streams(stage);
     for (size_t i = 0; i < stage->options.room.inputs; i++)
         free(stage->passes[i].layers);
     free(stage->passes);
@@ -220,122 +237,47 @@ static void stage_free(struct erg_stage *stage)
     free(stage->layer);
     free(stage->chunk_first);
     free(stage->chunks);
+    free(stage->chosen.items);
     erg_weights_release(&stage->weights);
     free(stage);
 }
 
 /* With its sizes, and no memory yet. */
-static int stage_new(struct erg_stage **stage, const struct erg_stage_options *options,
-                     struct erg_error *err)
+static struct erg_stage *stage_new(const struct erg_stage_options *options)
 {
-    struct erg_stage *made = erg_xcalloc(1, sizeof *made);
-    measure(made, options);
-    *stage = made;
-    return measure_scratch(made, err);
+    struct erg_stage *stage = erg_xcalloc(1, sizeof *stage);
+    measure(stage, options);
+    return stage;
+}
+
+/* Has its passes ask the device of their kernels, in a mode that queues nothing. */
+static int ask_device(struct erg_stage *stage, enum erg_stage_mode mode, struct erg_error *err)
+{
+    static const int32_t any = 0; /* there are targets */
+    struct erg_stage_tokens tokens = {.targets = &any};
+    /* Nobody looks there, but kernels whose weights a model has not are left out. */
+    stage->values = stage->all_gradients = (void *)(uintptr_t)ERG_STATIC_ALIGNMENT;
+    find_weights(stage);
+    return erg_stage_run_ends(stage, mode, &tokens, NULL, err);
 }
 
 int erg_stage_scratch(size_t *bytes, const struct erg_stage_options *options, struct erg_error *err)
 {
-    struct erg_stage *stage;
-    int result = stage_new(&stage, options, err);
+    struct erg_stage *stage = stage_new(options);
+    int result = ask_device(stage, ERG_STAGE_MEASURES, err);
     *bytes = stage->scratch_bytes;
     stage_free(stage);
     return result;
 }
 
-/* ---- scratch ---- */
-
-int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
-                     struct erg_stream *stream, struct erg_error *err)
+int erg_stage_choose(const struct erg_stage_options *options, struct erg_error *err)
 {
-    struct erg_backend *backend = stage->options.backend;
-    size_t bytes;
-    if (!stage->measures)
-        return backend->table->launch(backend, kernel, stage->scratch, stream, err);
-    if (backend->table->scratch_bytes(backend, kernel, &bytes, err) != 0)
-        return -1;
-    if (bytes > stage->scratch_bytes)
-        stage->scratch_bytes = bytes;
-    return 0;
-}
-
-/* Both passes of the first chunk and of the last: chunks differ in the number of layers alone, but
- * for the ends. */
-static int run_ends(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
-                    struct erg_stream *stream, struct erg_error *err)
-{
-    size_t last = stage->options.weights.chunk_count - 1;
-    int result = 0;
-    for (size_t chunk = 0; chunk <= last && result == 0; chunk += last ? last : 1) {
-        size_t pass = erg_stage_pass(stage, chunk);
-        bool begins = stage->options.weights.embedding && chunk == 0;
-        bool ends = stage->options.weights.head && chunk == last;
-        void *message = stage->d_stream[0], *gradient = stage->d_stream[1];
-        result = erg_stage_forward(stage, pass, tokens, ends ? NULL : message, NULL, stream, err) ||
-                         erg_stage_backward(stage, pass, tokens, ends ? NULL : message,
-                                            begins ? NULL : gradient, NULL, stream, err)
-                     ? -1
-                     : 0;
-    }
+    if (!options->backend->table->choose)
+        return 0;
+    struct erg_stage *stage = stage_new(options);
+    int result = ask_device(stage, ERG_STAGE_CHOOSES, err);
+    stage_free(stage);
     return result;
-}
-
-static int measure_scratch(struct erg_stage *stage, struct erg_error *err)
-{
-    static const int32_t any = 0; /* there are targets */
-    struct erg_stage_tokens tokens = {.targets = &any};
-    stage->measures = true;
-    /* Nobody looks there, but kernels whose weights a model has not are left out. */
-    stage->values = stage->all_gradients = (void *)(uintptr_t)ERG_STATIC_ALIGNMENT;
-    find_weights(stage);
-    int result = run_ends(stage, &tokens, NULL, err);
-    stage->measures = false;
-    return result;
-}
-
-int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
-                      struct erg_stream *stream, struct erg_error *err)
-{
-    struct erg_backend *backend = stage->options.backend;
-    stage->alone = true;
-    int result = run_ends(stage, tokens, stream, err);
-    stage->alone = false;
-    return result == 0 ? backend->table->stream_wait(backend, stream, err) : -1;
-}
-
-/* ---- exchanges ---- */
-
-int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
-                       enum erg_exchange_kind kind, bool floats, size_t count, const void *from,
-                       void *to, struct erg_stream *stream, struct erg_error *err)
-{
-    struct erg_backend *backend = stage->options.backend;
-    struct erg_exchange exchange = {kind, floats, count, from, to};
-    return stage->measures || stage->alone
-               ? 0
-               : backend->table->exchange(backend, group, &exchange, stream, err);
-}
-
-int erg_stage_sum(struct erg_stage *stage, void *to, struct erg_stream *stream,
-                  struct erg_error *err)
-{
-    bool parts = stage->options.sequence_parallel;
-    return stage->ranks == 1
-               ? 0
-               : erg_stage_exchange(stage, stage->options.tensor_group,
-                                    parts ? ERG_EXCHANGE_REDUCE_SCATTER : ERG_EXCHANGE_ALL_REDUCE,
-                                    false, stage->rows * stage->hidden, stage->partial, to, stream,
-                                    err);
-}
-
-int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
-                     struct erg_error *err)
-{
-    bool parts = stage->options.sequence_parallel;
-    *all = parts ? stage->gathered : rows;
-    return parts ? erg_stage_exchange(stage, stage->options.tensor_group, ERG_EXCHANGE_ALL_GATHER,
-                                      false, stage->rows * stage->hidden, rows, *all, stream, err)
-                 : 0;
 }
 
 /* ---- passes ---- */
@@ -404,6 +346,24 @@ struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t index)
     return pass;
 }
 
+struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
+                                          const struct erg_stage_pass *pass, size_t index,
+                                          const struct erg_stage_ends *ends)
+{
+    const size_t count = (size_t)stage->chunks[pass->chunk].count, above = count - 1 - index;
+    const struct erg_stage_layer *layers = &stage->layer[stage->chunk_first[pass->chunk]];
+    return (struct erg_stage_place){
+        .layer = &layers[index],
+        .before = index ? &layers[index - 1] : NULL,
+        .act = pass->layers[index],
+        .x_m_before = index ? pass->layers[index - 1]->x_m : NULL,
+        .output = above ? NULL : ends->output,
+        /* Two buffers by turns: a layer reads one and writes the other. */
+        .d_out = above ? stage->d_stream[above % 2] : ends->d_output,
+        .d_in = index || !ends->d_input ? stage->d_stream[(above + 1) % 2] : ends->d_input,
+    };
+}
+
 void erg_stage_leave(struct erg_stage *stage, size_t index)
 {
     struct erg_stage_pass *pass = &stage->passes[index];
@@ -424,10 +384,7 @@ static int copy_in(struct erg_stage *stage, void *to, const void *from, size_t b
     struct erg_stream *stream;
     if (backend->table->stream_new(backend, &stream, err) != 0)
         return -1;
-    int result = backend->table->copy(backend, to, from, bytes, stream, err) ||
-                         backend->table->stream_wait(backend, stream, err)
-                     ? -1
-                     : 0;
+    int result = erg_backend_copy_now(backend, to, from, bytes, stream, err);
     backend->table->stream_free(backend, stream);
     return result;
 }
@@ -466,14 +423,14 @@ int erg_stage_open(struct erg_stage **out, const struct erg_stage_options *optio
     assert(options->room.passes >= 1 && options->room.inputs >= options->room.passes);
     if (erg_stage_check(options->weights.model, err) != 0)
         return -1;
-    struct erg_stage *stage;
-    int result = stage_new(&stage, options, err);
+    struct erg_stage *stage = stage_new(options);
+    int result = ask_device(stage, ERG_STAGE_MEASURES, err);
     if (result == 0) {
         stage->buffers = buffers;
         stage->memory = memory;
         place_all(stage);
         find_weights(stage);
-        result = fill_positions(stage, err);
+        result = open_streams(stage, err) || fill_positions(stage, err) ? -1 : 0;
     }
     if (result != 0) {
         erg_stage_close(stage);

@@ -9,8 +9,8 @@
  * layout/memory/static_memory.h lays it out.
  *
  * Tensors of elements are what passes read and write; gradients of weights are float and added to
- * what is there. All is queued on one stream. What changes from step to step is read through
- * pointers: ids and targets, and one over the number of targets that count.
+ * what is there. All is queued on one stream, but what nanobatches exchange. What changes from step
+ * to step is read through pointers: ids and targets, and one over the number of targets that count.
  *
  * Sequence parallelism: between the products, where norms are, each tensor rank holds and computes
  * its share of the tokens alone. Gradients of what is whole on all tensor ranks are then of that
@@ -22,6 +22,7 @@
 
 #include "decoder/decoder_weights.h"
 #include "device/backend.h"
+#include "device/work.h"
 #include "layout/memory/static_memory.h"
 
 struct erg_stage;
@@ -42,6 +43,10 @@ int erg_stage_check(const struct erg_model *model, struct erg_error *err);
 /* The most that a kernel of its passes needs besides, bytes. Groups are not looked at. */
 int erg_stage_scratch(size_t *bytes, const struct erg_stage_options *options,
                       struct erg_error *err);
+
+/* Has the backend choose how it runs each product of its passes, where it has a choice. Takes
+ * seconds and memory, so it comes before what a rank takes for good. Groups are not looked at. */
+int erg_stage_choose(const struct erg_stage_options *options, struct erg_error *err);
 
 /* `memory` of the device, which outlives the stage, is laid out as `buffers`, which are of such a
  * stage: the first stage_bytes of it are the stage's. */
@@ -69,6 +74,17 @@ void erg_stage_leave(struct erg_stage *stage, size_t pass);
 /* What a pass reads that does not begin with the embedding: to be filled before its forward. */
 void *erg_stage_input(struct erg_stage *stage, size_t pass);
 
+/*
+ * How a pass runs the layers of its chunk otherwise than one operation after the other: steps in
+ * the order of erg_stage_nanobatched() or erg_stage_sequential() (partition/partition.h), as
+ * erg_plan_expand() makes them of an option of a plan. Nanobatches take turns: while one computes
+ * the other exchanges, on a stream of the stage's own. Both passes of a microbatch may have any.
+ */
+struct erg_stage_program {
+    const struct erg_step *steps;
+    size_t count;
+};
+
 /* A microbatch, in memory of the device: [sequences * sequence / context] each. */
 struct erg_stage_tokens {
     const int32_t *ids, *order; /* of the embedding; order: erg_ops_embedding_order() */
@@ -87,6 +103,14 @@ struct erg_stage_tokens {
 int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
                       struct erg_stream *stream, struct erg_error *err);
 
+/*
+ * Runs a program of a chunk once, as erg_stage_warm_up() does. ERG_FAILED where it names operations
+ * together that no kernel does together, ERG_INFEASIBLE under sequence parallelism.
+ */
+int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
+                          const struct erg_stage_program *program, struct erg_stream *stream,
+                          struct erg_error *err);
+
 /* What is called when a bucket of weights is about to be read for the first time in a forward pass,
  * or when all that a backward pass adds to its gradients has been queued. */
 struct erg_stage_listener {
@@ -94,11 +118,12 @@ struct erg_stage_listener {
     void *context;
 };
 
-/* Writes `output`, elements of a message; NULL where the pass ends with the head. `reads`: NULL, or
- * who is told of buckets. */
+/* Writes `output`, elements of a message; NULL where the pass ends with the head. `program`: NULL:
+ * one operation after the other. `reads`: NULL, or who is told of buckets. */
 int erg_stage_forward(struct erg_stage *stage, size_t pass, const struct erg_stage_tokens *tokens,
-                      void *output, const struct erg_stage_listener *reads,
-                      struct erg_stream *stream, struct erg_error *err);
+                      void *output, const struct erg_stage_program *program,
+                      const struct erg_stage_listener *reads, struct erg_stream *stream,
+                      struct erg_error *err);
 
 /*
  * Reads the gradient of the output and writes that of the input, messages both; NULL where the pass
@@ -106,7 +131,8 @@ int erg_stage_forward(struct erg_stage *stage, size_t pass, const struct erg_sta
  * buckets; of those that all chunks add to, the first chunk tells.
  */
 int erg_stage_backward(struct erg_stage *stage, size_t pass, const struct erg_stage_tokens *tokens,
-                       void *d_output, void *d_input, const struct erg_stage_listener *adds,
-                       struct erg_stream *stream, struct erg_error *err);
+                       void *d_output, void *d_input, const struct erg_stage_program *program,
+                       const struct erg_stage_listener *adds, struct erg_stream *stream,
+                       struct erg_error *err);
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * Weights: which tensors a rank holds of a model, and which parts of the tensors of a Hugging Face
- * checkpoint they are. It is the only place that knows how tensors are fused and split; loading,
- * exporting, initialising, checkpoints and comparisons are loops over spans.
+ * checkpoint they are. Training learns from here alone how tensors are fused and split; their
+ * shapes are those of model/model_tensors.h. Loading, exporting, initialising and checkpoints are
+ * loops over spans.
  *
  * Rank r of t holds, as rows in this order:
  *   - qkv: its heads of queries, then its groups of keys, then of values; several ranks hold the
@@ -78,8 +79,9 @@ static inline struct erg_weights_request erg_weights_whole(const struct erg_mode
 void erg_weights_init(struct erg_weights *weights, const struct erg_weights_request *request);
 void erg_weights_release(struct erg_weights *weights);
 
-/* The weight of a layer, or with layer -1 one outside; NULL: this rank has none. The head of a tied
- * model whose embedding is here is the embedding. */
+/* The weight of a layer, or with layer -1 one outside; NULL: this rank has none. Where it has no
+ * head it finds the embedding, which is the head of a tied model: ask for the head where the rank
+ * has one. */
 const struct erg_weight *erg_weights_find(const struct erg_weights *weights, long layer,
                                           enum erg_tensor tensor);
 

@@ -13,30 +13,32 @@ static size_t kv_row(const struct erg_stage *stage)
 
 static struct erg_kernel whole_sequences(struct erg_stage *stage,
                                          const struct erg_stage_activations *act,
-                                         enum erg_kernel_kind kind)
+                                         enum erg_kernel_kind kind,
+                                         const struct erg_stage_rows *rows)
 {
-    struct erg_ops_attention shape = {(size_t)stage->options.sequences,
+    const size_t qkv = stage->qkv_row, at = rows->first * qkv;
+    struct erg_ops_attention shape = {rows->sequences,
                                       stage->sequence,
                                       stage->sequence,
                                       stage->heads,
                                       stage->kv_heads,
                                       stage->head_dim,
-                                      stage->qkv_row,
-                                      stage->qkv_row,
-                                      stage->qkv_row,
+                                      qkv,
+                                      qkv,
+                                      qkv,
                                       stage->attn_row,
                                       true};
     return (struct erg_kernel){
         kind, .attention = {.shape = shape,
-                            .q = act->rotated,
-                            .k = erg_stage_at(stage, act->rotated, stage->attn_row),
-                            .v = erg_stage_at(stage, act->qkv, stage->values_at),
-                            .out = act->attn,
-                            .stats = act->stats,
-                            .d_out = stage->d_attn,
-                            .d_q = stage->d_qkv,
-                            .d_k = erg_stage_at(stage, stage->d_qkv, stage->attn_row),
-                            .d_v = erg_stage_at(stage, stage->d_qkv, stage->values_at)}};
+                            .q = erg_stage_at(stage, act->rotated, at),
+                            .k = erg_stage_at(stage, act->rotated, at + stage->attn_row),
+                            .v = erg_stage_at(stage, act->qkv, at + stage->values_at),
+                            .out = erg_stage_row(stage, act->attn, stage->attn_row, rows),
+                            .stats = erg_stage_float_row(act->stats, stage->heads, rows),
+                            .d_out = erg_stage_row(stage, stage->d_attn, stage->attn_row, rows),
+                            .d_q = erg_stage_at(stage, stage->d_qkv, at),
+                            .d_k = erg_stage_at(stage, stage->d_qkv, at + stage->attn_row),
+                            .d_v = erg_stage_at(stage, stage->d_qkv, at + stage->values_at)}};
 }
 
 /* ---- chunks of sequences ---- */
@@ -57,35 +59,46 @@ static int move_runs(struct erg_stage *stage, enum erg_kernel_kind kind, const s
 
 /* Keys and values of this rank's tokens, between packed rows and rows of their own. */
 static int copy_own(struct erg_stage *stage, void *keys, void *values, bool pack,
-                    struct erg_stream *stream, struct erg_error *err)
+                    const struct erg_stage_rows *rows, struct erg_stream *stream,
+                    struct erg_error *err)
 {
     size_t half = kv_row(stage) / 2, row = kv_row(stage), packed = stage->qkv_row;
-    void *const sides[2] = {erg_stage_at(stage, keys, stage->attn_row),
-                            erg_stage_at(stage, values, stage->values_at)};
+    size_t at = rows->first * packed;
+    void *const sides[2] = {erg_stage_at(stage, keys, at + stage->attn_row),
+                            erg_stage_at(stage, values, at + stage->values_at)};
     for (size_t i = 0; i < 2; i++) {
-        void *own = erg_stage_at(stage, stage->kv_own, i * half);
+        void *own = erg_stage_at(stage, stage->kv_own, rows->first * row + i * half);
         struct kv_runs runs =
-            pack ? (struct kv_runs){stage->tokens, half, sides[i], own, packed, row}
-                 : (struct kv_runs){stage->tokens, half, own, sides[i], row, packed};
+            pack ? (struct kv_runs){rows->tokens, half, sides[i], own, packed, row}
+                 : (struct kv_runs){rows->tokens, half, own, sides[i], row, packed};
         if (move_runs(stage, ERG_KERNEL_COPY_RUNS, &runs, stream, err) != 0)
             return -1;
     }
     return 0;
 }
 
-/* Between the order of ranks [c, b, S/c, K] and that of sequences [b, S, K]. */
+/* Where the rows of all context ranks begin in a tensor [c, T, K] or [b, S, K]. */
+static size_t all_ranks_at(const struct erg_stage *stage, const struct erg_stage_rows *rows)
+{
+    return rows->first * stage->context * kv_row(stage);
+}
+
+/* Between the order of ranks [c, b, S/c, K] and that of sequences [b, S, K]; of a nanobatch b is
+ * its sequences. */
 static int reorder(struct erg_stage *stage, void *ranks, void *sequences, bool to_sequences,
-                   struct erg_stream *stream, struct erg_error *err)
+                   const struct erg_stage_rows *rows, struct erg_stream *stream,
+                   struct erg_error *err)
 {
     size_t row = kv_row(stage), whole = (size_t)stage->options.sequence;
+    size_t at = all_ranks_at(stage, rows);
     for (size_t rank = 0; rank < stage->context; rank++)
         for (int half = ERG_CONTEXT_LOW; half <= ERG_CONTEXT_HIGH; half++) {
             struct erg_context_chunk chunk =
                 erg_context_chunk(whole, stage->context, rank, (enum erg_context_half)half);
-            void *of_rank = erg_stage_at(stage, ranks,
-                                         (rank * stage->tokens + (size_t)half * chunk.count) * row);
-            void *of_sequence = erg_stage_at(stage, sequences, chunk.first * row);
-            struct kv_runs runs = {(size_t)stage->options.sequences,
+            void *of_rank = erg_stage_at(
+                stage, ranks, at + (rank * rows->tokens + (size_t)half * chunk.count) * row);
+            void *of_sequence = erg_stage_at(stage, sequences, at + chunk.first * row);
+            struct kv_runs runs = {rows->sequences,
                                    chunk.count * row,
                                    to_sequences ? of_rank : of_sequence,
                                    to_sequences ? of_sequence : of_rank,
@@ -97,15 +110,20 @@ static int reorder(struct erg_stage *stage, void *ranks, void *sequences, bool t
     return 0;
 }
 
-/* Keys and values of all context ranks, in the order of sequences. */
-static int gather_kv(struct erg_stage *stage, const struct erg_stage_activations *act,
-                     struct erg_stream *stream, struct erg_error *err)
+int erg_stage_gather_kv(struct erg_stage *stage, const struct erg_stage_activations *act,
+                        const struct erg_stage_rows *rows, struct erg_stream *stream,
+                        struct erg_error *err)
 {
-    return copy_own(stage, act->rotated, act->qkv, true, stream, err) ||
-                   erg_stage_exchange(stage, stage->options.context_group, ERG_EXCHANGE_ALL_GATHER,
-                                      false, stage->tokens * kv_row(stage), stage->kv_own,
-                                      stage->kv_ranks, stream, err) ||
-                   reorder(stage, stage->kv_ranks, stage->kv, true, stream, err)
+    const size_t row = kv_row(stage);
+    if (stage->context == 1)
+        return 0;
+    return copy_own(stage, act->rotated, act->qkv, true, rows, stream, err) ||
+                   erg_stage_exchange(
+                       stage, stage->options.context_group, ERG_EXCHANGE_ALL_GATHER, false,
+                       rows->tokens * row, erg_stage_row(stage, stage->kv_own, row, rows),
+                       erg_stage_at(stage, stage->kv_ranks, all_ranks_at(stage, rows)), stream,
+                       err) ||
+                   reorder(stage, stage->kv_ranks, stage->kv, true, rows, stream, err)
                ? -1
                : 0;
 }
@@ -146,13 +164,13 @@ static struct erg_kernel one_chunk(struct erg_stage *stage, const struct erg_sta
 }
 
 static int attend_chunks(struct erg_stage *stage, const struct erg_stage_activations *act,
-                         enum erg_kernel_kind kind, struct erg_stream *stream,
-                         struct erg_error *err)
+                         enum erg_kernel_kind kind, const struct erg_stage_rows *rows,
+                         struct erg_stream *stream, struct erg_error *err)
 {
-    for (size_t sequence = 0; sequence < (size_t)stage->options.sequences; sequence++)
+    for (size_t i = 0; i < rows->sequences; i++)
         for (int half = ERG_CONTEXT_LOW; half <= ERG_CONTEXT_HIGH; half++) {
             struct erg_kernel kernel =
-                one_chunk(stage, act, kind, sequence, (enum erg_context_half)half);
+                one_chunk(stage, act, kind, rows->first_sequence + i, (enum erg_context_half)half);
             if (erg_stage_launch(stage, &kernel, stream, err) != 0)
                 return -1;
         }
@@ -161,36 +179,44 @@ static int attend_chunks(struct erg_stage *stage, const struct erg_stage_activat
 
 /* What is not seen by this rank's queries gets nothing; the high chunk sees all that the low one
  * does. */
-static int clear_unseen(struct erg_stage *stage, struct erg_stream *stream, struct erg_error *err)
+static int clear_unseen(struct erg_stage *stage, const struct erg_stage_rows *rows,
+                        struct erg_stream *stream, struct erg_error *err)
 {
     struct erg_backend *backend = stage->options.backend;
-    size_t bytes = stage->tokens * stage->context * kv_row(stage) * stage->element;
-    return stage->measures ? 0 : backend->table->fill(backend, stage->d_kv, 0, bytes, stream, err);
+    size_t bytes = rows->tokens * stage->context * kv_row(stage) * stage->element;
+    void *at = erg_stage_at(stage, stage->d_kv, all_ranks_at(stage, rows));
+    return erg_stage_queues(stage) ? backend->table->fill(backend, at, 0, bytes, stream, err) : 0;
 }
 
-static int add_low(struct erg_stage *stage, struct erg_stream *stream, struct erg_error *err)
+static int add_low(struct erg_stage *stage, const struct erg_stage_rows *rows,
+                   struct erg_stream *stream, struct erg_error *err)
 {
     size_t whole = (size_t)stage->options.sequence, row = kv_row(stage);
+    size_t at = all_ranks_at(stage, rows);
     struct erg_context_chunk low = erg_context_chunk(
         whole, stage->context, (size_t)stage->options.context_place, ERG_CONTEXT_LOW);
-    struct kv_runs runs = {(size_t)stage->options.sequences,
+    struct kv_runs runs = {rows->sequences,
                            low.keys * row,
-                           stage->d_kv_low,
-                           stage->d_kv,
+                           erg_stage_at(stage, stage->d_kv_low, at),
+                           erg_stage_at(stage, stage->d_kv, at),
                            whole * row,
                            whole * row};
     return move_runs(stage, ERG_KERNEL_ADD_RUNS, &runs, stream, err);
 }
 
-/* Sums the gradients of keys and values over context ranks; each keeps those of its tokens. */
-static int scatter_kv(struct erg_stage *stage, struct erg_stream *stream, struct erg_error *err)
+int erg_stage_scatter_kv(struct erg_stage *stage, const struct erg_stage_rows *rows,
+                         struct erg_stream *stream, struct erg_error *err)
 {
-    return reorder(stage, stage->kv_ranks, stage->d_kv, false, stream, err) ||
-                   erg_stage_exchange(stage, stage->options.context_group,
-                                      ERG_EXCHANGE_REDUCE_SCATTER, false,
-                                      stage->tokens * kv_row(stage), stage->kv_ranks, stage->kv_own,
-                                      stream, err) ||
-                   copy_own(stage, stage->d_qkv, stage->d_qkv, false, stream, err)
+    const size_t row = kv_row(stage);
+    if (stage->context == 1)
+        return 0;
+    return reorder(stage, stage->kv_ranks, stage->d_kv, false, rows, stream, err) ||
+                   erg_stage_exchange(
+                       stage, stage->options.context_group, ERG_EXCHANGE_REDUCE_SCATTER, false,
+                       rows->tokens * row,
+                       erg_stage_at(stage, stage->kv_ranks, all_ranks_at(stage, rows)),
+                       erg_stage_row(stage, stage->kv_own, row, rows), stream, err) ||
+                   copy_own(stage, stage->d_qkv, stage->d_qkv, false, rows, stream, err)
                ? -1
                : 0;
 }
@@ -198,28 +224,26 @@ static int scatter_kv(struct erg_stage *stage, struct erg_stream *stream, struct
 /* ---- both ---- */
 
 int erg_stage_attention(struct erg_stage *stage, const struct erg_stage_activations *act,
-                        struct erg_stream *stream, struct erg_error *err)
+                        const struct erg_stage_rows *rows, struct erg_stream *stream,
+                        struct erg_error *err)
 {
-    if (stage->context == 1) {
-        struct erg_kernel kernel = whole_sequences(stage, act, ERG_KERNEL_ATTENTION);
-        return erg_stage_launch(stage, &kernel, stream, err);
-    }
-    return gather_kv(stage, act, stream, err) ||
-                   attend_chunks(stage, act, ERG_KERNEL_ATTENTION, stream, err)
-               ? -1
-               : 0;
+    if (stage->context > 1)
+        return attend_chunks(stage, act, ERG_KERNEL_ATTENTION, rows, stream, err);
+    struct erg_kernel kernel = whole_sequences(stage, act, ERG_KERNEL_ATTENTION, rows);
+    return erg_stage_launch(stage, &kernel, stream, err);
 }
 
 int erg_stage_attention_gradient(struct erg_stage *stage, const struct erg_stage_activations *act,
-                                 struct erg_stream *stream, struct erg_error *err)
+                                 const struct erg_stage_rows *rows, struct erg_stream *stream,
+                                 struct erg_error *err)
 {
-    if (stage->context == 1) {
-        struct erg_kernel kernel = whole_sequences(stage, act, ERG_KERNEL_ATTENTION_GRADIENT);
-        return erg_stage_launch(stage, &kernel, stream, err);
-    }
-    return gather_kv(stage, act, stream, err) || clear_unseen(stage, stream, err) ||
-                   attend_chunks(stage, act, ERG_KERNEL_ATTENTION_GRADIENT, stream, err) ||
-                   add_low(stage, stream, err) || scatter_kv(stage, stream, err)
-               ? -1
-               : 0;
+    if (stage->context > 1)
+        return clear_unseen(stage, rows, stream, err) ||
+                       attend_chunks(stage, act, ERG_KERNEL_ATTENTION_GRADIENT, rows, stream,
+                                     err) ||
+                       add_low(stage, rows, stream, err)
+                   ? -1
+                   : 0;
+    struct erg_kernel kernel = whole_sequences(stage, act, ERG_KERNEL_ATTENTION_GRADIENT, rows);
+    return erg_stage_launch(stage, &kernel, stream, err);
 }

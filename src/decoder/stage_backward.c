@@ -1,149 +1,253 @@
 /* The backward pass of a stage: which kernel on which tensors. */
 #include "decoder/stage_internal.h"
 
-/* Of a linear y = x weight: the gradient of x. */
-static int input_gradient(struct erg_stage *stage, size_t inputs, size_t outputs, void *d_y,
-                          void *weight, void *d_x, struct erg_stream *stream, struct erg_error *err)
+#define PART(id) (1u << ERG_MODEL_##id)
+
+/* ---- kernels ---- */
+
+/* Of a linear y = x weight + bias, over all that a rank holds of x and y; NULL: not wanted. */
+struct linear {
+    size_t inputs, outputs;
+    void *x, *weight, *d_y, *d_x;
+    float *d_weight;
+};
+
+static int input_gradient(struct erg_stage *stage, const struct linear *l,
+                          const struct erg_stage_rows *rows, struct erg_stream *stream,
+                          struct erg_error *err)
 {
     struct erg_kernel kernel = {ERG_KERNEL_LINEAR_INPUT_GRADIENT,
-                                .linear = {stage->tokens, inputs, outputs, d_y, weight, NULL, d_x}};
+                                .linear = {rows->tokens, l->inputs, l->outputs,
+                                           erg_stage_row(stage, l->d_y, l->outputs, rows),
+                                           l->weight, NULL,
+                                           erg_stage_row(stage, l->d_x, l->inputs, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-static int weight_gradient(struct erg_stage *stage, size_t inputs, size_t outputs, void *x,
-                           void *d_y, float *d_weight, struct erg_stream *stream,
+static int weight_gradient(struct erg_stage *stage, const struct linear *l,
+                           const struct erg_stage_rows *rows, struct erg_stream *stream,
                            struct erg_error *err)
 {
-    struct erg_kernel kernel = {ERG_KERNEL_LINEAR_WEIGHT_GRADIENT,
-                                .linear = {stage->tokens, inputs, outputs, x, d_y, NULL, d_weight}};
+    struct erg_kernel kernel = {
+        ERG_KERNEL_LINEAR_WEIGHT_GRADIENT,
+        .linear = {rows->tokens, l->inputs, l->outputs, erg_stage_row(stage, l->x, l->inputs, rows),
+                   erg_stage_row(stage, l->d_y, l->outputs, rows), NULL, l->d_weight}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-/* Of a bias that is there, over `tokens` rows. */
-static int bias_gradient(struct erg_stage *stage, size_t tokens, size_t width, void *d_y,
-                         float *d_bias, struct erg_stream *stream, struct erg_error *err)
+/* Of a bias that is there, over `count` rows. */
+static int bias_gradient(struct erg_stage *stage, size_t count, size_t width, void *d_y,
+                         float *d_bias, const struct erg_stage_rows *rows,
+                         struct erg_stream *stream, struct erg_error *err)
 {
-    struct erg_kernel kernel = {ERG_KERNEL_BIAS_GRADIENT, .bias = {tokens, width, d_y, d_bias}};
+    struct erg_kernel kernel = {
+        ERG_KERNEL_BIAS_GRADIENT,
+        .bias = {count, width, erg_stage_row(stage, d_y, width, rows), d_bias}};
     return d_bias ? erg_stage_launch(stage, &kernel, stream, err) : 0;
 }
 
-/* Through a linear whose input x is the stream's rows and whose output is this rank's: the gradient
- * of the rows is summed over tensor ranks into `reduce`. */
-static int linear_of_stream_gradients(struct erg_stage *stage, size_t outputs, void *rows,
-                                      void *weight, void *d_y, float *d_weight, float *d_bias,
-                                      struct erg_stream *stream, struct erg_error *err)
+/* The weight and bias of a linear whose input x is the stream's rows and whose output is this
+ * rank's. */
+static int weights_of_stream(struct erg_stage *stage, struct linear *l, float *d_bias,
+                             const struct erg_stage_rows *rows, struct erg_stream *stream,
+                             struct erg_error *err)
 {
-    void *x;
-    return input_gradient(stage, stage->hidden, outputs, d_y, weight, stage->partial, stream,
-                          err) ||
-                   erg_stage_sum(stage, stage->reduce, stream, err) ||
-                   erg_stage_gather(stage, rows, &x, stream, err) ||
-                   weight_gradient(stage, stage->hidden, outputs, x, d_y, d_weight, stream, err) ||
-                   bias_gradient(stage, stage->tokens, outputs, d_y, d_bias, stream, err)
+    return erg_stage_gather(stage, l->x, &l->x, stream, err) ||
+                   weight_gradient(stage, l, rows, stream, err) ||
+                   bias_gradient(stage, rows->tokens, l->outputs, l->d_y, d_bias, rows, stream, err)
                ? -1
                : 0;
 }
 
-/* Through a linear whose input x is this rank's and whose output goes into the stream. */
-static int linear_to_stream_gradients(struct erg_stage *stage, size_t inputs, void *x, void *weight,
-                                      void *d_rows, void *d_x, float *d_weight, float *d_bias,
-                                      struct erg_stream *stream, struct erg_error *err)
+/* The input of a linear whose input is this rank's and whose output goes into the stream. */
+static int input_to_stream(struct erg_stage *stage, struct linear *l,
+                           const struct erg_stage_rows *rows, struct erg_stream *stream,
+                           struct erg_error *err)
 {
-    void *d_y;
-    return erg_stage_gather(stage, d_rows, &d_y, stream, err) ||
-                   input_gradient(stage, inputs, stage->hidden, d_y, weight, d_x, stream, err) ||
-                   weight_gradient(stage, inputs, stage->hidden, x, d_y, d_weight, stream, err) ||
-                   bias_gradient(stage, stage->rows, stage->hidden, d_rows, d_bias, stream, err)
+    return erg_stage_gather(stage, l->d_y, &l->d_y, stream, err) ||
+                   input_gradient(stage, l, rows, stream, err)
+               ? -1
+               : 0;
+}
+
+/* Its weight and bias, behind its input: what was gathered is still there. */
+static int weights_to_stream(struct erg_stage *stage, struct linear *l, float *d_bias,
+                             const struct erg_stage_rows *rows, struct erg_stream *stream,
+                             struct erg_error *err)
+{
+    void *d_rows = l->d_y;
+    if (stage->options.sequence_parallel)
+        l->d_y = stage->gathered;
+    return weight_gradient(stage, l, rows, stream, err) ||
+                   bias_gradient(stage, rows->rows, l->outputs, d_rows, d_bias, rows, stream, err)
                ? -1
                : 0;
 }
 
 /* Through a norm and the fork before it: d_in = d_sum (NULL: nothing) + the gradient through it. */
-static int norm_gradient(struct erg_stage *stage, void *sum, void *weight, const float *stats,
+static int norm_gradient(struct erg_stage *stage, void *sum, void *weight, float *stats,
                          void *d_out, void *d_sum, void *d_in, float *d_weight, float *d_bias,
-                         struct erg_stream *stream, struct erg_error *err)
+                         const struct erg_stage_rows *rows, struct erg_stream *stream,
+                         struct erg_error *err)
 {
-    bool layer = stage->model->layer_norm;
-    struct erg_kernel kernel = {layer ? ERG_KERNEL_LAYER_NORM_GRADIENT : ERG_KERNEL_NORM_GRADIENT,
-                                .norm_gradient = {stage->rows, stage->hidden, sum, weight, stats,
-                                                  d_out, d_sum, d_in, d_weight, d_bias}};
+    const bool layer = stage->model->layer_norm;
+    const size_t h = stage->hidden;
+    struct erg_kernel kernel = {
+        layer ? ERG_KERNEL_LAYER_NORM_GRADIENT : ERG_KERNEL_NORM_GRADIENT,
+        .norm_gradient = {rows->rows, h, erg_stage_row(stage, sum, h, rows), weight,
+                          erg_stage_float_row(stats, layer ? 2 : 1, rows),
+                          erg_stage_row(stage, d_out, h, rows),
+                          erg_stage_row(stage, d_sum, h, rows), erg_stage_row(stage, d_in, h, rows),
+                          d_weight, d_bias}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
 static int activation_gradient(struct erg_stage *stage, const struct erg_stage_activations *act,
-                               struct erg_stream *stream, struct erg_error *err)
+                               const struct erg_stage_rows *rows, struct erg_stream *stream,
+                               struct erg_error *err)
 {
-    struct erg_kernel kernel = {stage->model->gated ? ERG_KERNEL_SWIGLU_GRADIENT
-                                                    : ERG_KERNEL_GELU_GRADIENT,
-                                .activation = {.tokens = stage->tokens,
-                                               .width = stage->ffn,
-                                               .tanh_form = !stage->model->gelu_exact,
-                                               .in = act->fc1,
-                                               .d_out = stage->d_act,
-                                               .out = stage->d_fc1}};
+    struct erg_kernel kernel = {
+        stage->model->gated ? ERG_KERNEL_SWIGLU_GRADIENT : ERG_KERNEL_GELU_GRADIENT,
+        .activation = {.tokens = rows->tokens,
+                       .width = stage->ffn,
+                       .tanh_form = !stage->model->gelu_exact,
+                       .in = erg_stage_row(stage, act->fc1, stage->fc1_width, rows),
+                       .d_out = erg_stage_row(stage, stage->d_act, stage->ffn, rows),
+                       .out = erg_stage_row(stage, stage->d_fc1, stage->fc1_width, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-static int rotation_gradient(struct erg_stage *stage, const struct erg_stage_layer *layer,
-                             const struct erg_stage_activations *act, struct erg_stream *stream,
+static int rotation_gradient(struct erg_stage *stage, const struct erg_stage_place *place,
+                             const struct erg_stage_rows *rows, struct erg_stream *stream,
                              struct erg_error *err)
 {
+    const struct erg_stage_layer *layer = place->layer;
     if (stage->model->learned_positions)
         return 0;
-    struct erg_kernel kernel = {ERG_KERNEL_ROPE_GRADIENT,
-                                .rope = {.shape = erg_stage_qkv_shape(stage),
-                                         .eps = (float)stage->model->norm_eps,
-                                         .q_weight = layer->values[ERG_TENSOR_Q_NORM],
-                                         .k_weight = layer->values[ERG_TENSOR_K_NORM],
-                                         .table = stage->rope_table,
-                                         .qkv = act->qkv,
-                                         .d_rotated = stage->d_qkv,
-                                         .out = stage->d_qkv,
-                                         .d_q_weight = layer->gradients[ERG_TENSOR_Q_NORM],
-                                         .d_k_weight = layer->gradients[ERG_TENSOR_K_NORM]}};
+    void *d_qkv = erg_stage_row(stage, stage->d_qkv, stage->qkv_row, rows);
+    struct erg_kernel kernel = {
+        ERG_KERNEL_ROPE_GRADIENT,
+        .rope = {.shape = erg_stage_qkv_shape(stage, rows),
+                 .eps = (float)stage->model->norm_eps,
+                 .q_weight = layer->values[ERG_TENSOR_Q_NORM],
+                 .k_weight = layer->values[ERG_TENSOR_K_NORM],
+                 .table = stage->rope_table,
+                 .qkv = erg_stage_row(stage, place->act->qkv, stage->qkv_row, rows),
+                 .d_rotated = d_qkv,
+                 .out = d_qkv,
+                 .d_q_weight = layer->gradients[ERG_TENSOR_Q_NORM],
+                 .d_k_weight = layer->gradients[ERG_TENSOR_K_NORM]}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-/* d_out: of the layer's output; d_in: of its input. */
-static int backward_layer(struct erg_stage *stage, const struct erg_stage_layer *layer,
-                          const struct erg_stage_activations *act, void *d_out, void *d_in,
+/* ---- operations of a layer ---- */
+
+/* The linears of a layer, by what they read and write. */
+static struct linear linear_of(const struct erg_stage *stage, const struct erg_stage_place *place,
+                               uint32_t parts)
+{
+    void *const *w = place->layer->values;
+    float *const *d = place->layer->gradients;
+    const struct erg_stage_activations *act = place->act;
+    const size_t h = stage->hidden;
+    switch (parts) {
+    case PART(QKV):
+        return (struct linear){h,
+                               stage->qkv_row,
+                               act->n_a,
+                               w[ERG_TENSOR_QKV],
+                               stage->d_qkv,
+                               stage->partial,
+                               d[ERG_TENSOR_QKV]};
+    case PART(PROJ):
+        return (struct linear){
+            stage->attn_row,   h, act->attn, w[ERG_TENSOR_PROJ], stage->d_mid, stage->d_attn,
+            d[ERG_TENSOR_PROJ]};
+    case PART(FC1):
+        return (struct linear){h,
+                               stage->fc1_width,
+                               act->n_m,
+                               w[ERG_TENSOR_FC1],
+                               stage->d_fc1,
+                               stage->partial,
+                               d[ERG_TENSOR_FC1]};
+    default:
+        return (struct linear){
+            stage->ffn,       h, act->act, w[ERG_TENSOR_FC2], place->d_out, stage->d_act,
+            d[ERG_TENSOR_FC2]};
+    }
+}
+
+static int linear_gradient(struct erg_stage *stage, const struct erg_stage_place *place,
+                           uint32_t parts, bool weights, const struct erg_stage_rows *rows,
+                           struct erg_stream *stream, struct erg_error *err)
+{
+    float *const *d = place->layer->gradients;
+    struct linear l = linear_of(stage, place, parts);
+    const bool of_stream = parts & (PART(QKV) | PART(FC1));
+    float *d_bias = d[parts == PART(QKV)    ? ERG_TENSOR_QKV_BIAS
+                      : parts == PART(PROJ) ? ERG_TENSOR_PROJ_BIAS
+                      : parts == PART(FC1)  ? ERG_TENSOR_FC1_BIAS
+                                            : ERG_TENSOR_FC2_BIAS];
+    if (!weights)
+        return of_stream ? input_gradient(stage, &l, rows, stream, err)
+                         : input_to_stream(stage, &l, rows, stream, err);
+    return of_stream ? weights_of_stream(stage, &l, d_bias, rows, stream, err)
+                     : weights_to_stream(stage, &l, d_bias, rows, stream, err);
+}
+
+int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                          uint32_t parts, bool weights, const struct erg_stage_rows *rows,
                           struct erg_stream *stream, struct erg_error *err)
 {
-    void *const *w = layer->values;
-    float *const *d = layer->gradients;
-    return linear_to_stream_gradients(stage, stage->ffn, act->act, w[ERG_TENSOR_FC2], d_out,
-                                      stage->d_act, d[ERG_TENSOR_FC2], d[ERG_TENSOR_FC2_BIAS],
-                                      stream, err) ||
-                   activation_gradient(stage, act, stream, err) ||
-                   linear_of_stream_gradients(stage, stage->fc1_width, act->n_m, w[ERG_TENSOR_FC1],
-                                              stage->d_fc1, d[ERG_TENSOR_FC1],
-                                              d[ERG_TENSOR_FC1_BIAS], stream, err) ||
-                   norm_gradient(stage, act->x_m, w[ERG_TENSOR_NORM_M], act->stats_m, stage->reduce,
-                                 d_out, stage->d_mid, d[ERG_TENSOR_NORM_M],
-                                 d[ERG_TENSOR_NORM_M_BIAS], stream, err) ||
-                   linear_to_stream_gradients(stage, stage->attn_row, act->attn, w[ERG_TENSOR_PROJ],
-                                              stage->d_mid, stage->d_attn, d[ERG_TENSOR_PROJ],
-                                              d[ERG_TENSOR_PROJ_BIAS], stream, err) ||
-                   erg_stage_attention_gradient(stage, act, stream, err) ||
-                   rotation_gradient(stage, layer, act, stream, err) ||
-                   linear_of_stream_gradients(stage, stage->qkv_row, act->n_a, w[ERG_TENSOR_QKV],
-                                              stage->d_qkv, d[ERG_TENSOR_QKV],
-                                              d[ERG_TENSOR_QKV_BIAS], stream, err) ||
-                   norm_gradient(stage, act->x_a, w[ERG_TENSOR_NORM_A], act->stats_a, stage->reduce,
-                                 stage->d_mid, d_in, d[ERG_TENSOR_NORM_A],
-                                 d[ERG_TENSOR_NORM_A_BIAS], stream, err)
-               ? -1
-               : 0;
+    void *const *w = place->layer->values;
+    float *const *d = place->layer->gradients;
+    const struct erg_stage_activations *act = place->act;
+    switch (parts) {
+    case PART(BDA_M): /* the gradient of the layer's output is that of both summands */
+        return 0;
+    case PART(FC2):
+    case PART(FC1):
+    case PART(PROJ):
+    case PART(QKV):
+        return linear_gradient(stage, place, parts, weights, rows, stream, err);
+    case PART(ACTIVATION):
+        return activation_gradient(stage, act, rows, stream, err);
+    case PART(NORM_M) | PART(FORK_M) | PART(BDA_A):
+        return norm_gradient(stage, act->x_m, w[ERG_TENSOR_NORM_M], act->stats_m, stage->reduce,
+                             place->d_out, stage->d_mid, d[ERG_TENSOR_NORM_M],
+                             d[ERG_TENSOR_NORM_M_BIAS], rows, stream, err);
+    case PART(ATTENTION):
+        return erg_stage_attention_gradient(stage, act, rows, stream, err);
+    case PART(QKV_POST):
+    case PART(QKV_POST) | PART(ROPE):
+        return rotation_gradient(stage, place, rows, stream, err);
+    case PART(NORM_A) | PART(FORK_A):
+    case PART(NORM_A) | PART(FORK_A) | PART(BDA_M):
+        return norm_gradient(stage, act->x_a, w[ERG_TENSOR_NORM_A], act->stats_a, stage->reduce,
+                             stage->d_mid, place->d_in, d[ERG_TENSOR_NORM_A],
+                             d[ERG_TENSOR_NORM_A_BIAS], rows, stream, err);
+    default:
+        return erg_fail(err, ERG_FAILED,
+                        "training a layer backward: no kernel does the operations 0x%x together",
+                        parts);
+    }
 }
+
+/* ---- before and after the layers ---- */
 
 static int head_gradient(struct erg_stage *stage, const struct erg_stage_head *head, void *d_output,
                          struct erg_stream *stream, struct erg_error *err)
 {
-    return linear_of_stream_gradients(stage, stage->words, head->n_final, stage->head, head->logits,
-                                      stage->d_head, NULL, stream, err) ||
+    const struct erg_stage_rows all = erg_stage_all_rows(stage);
+    struct linear l = {stage->hidden, stage->words,   head->n_final, stage->head,
+                       head->logits,  stage->partial, stage->d_head};
+    return input_gradient(stage, &l, &all, stream, err) ||
+                   erg_stage_sum(stage, stage->reduce, &all, stream, err) ||
+                   weights_of_stream(stage, &l, NULL, &all, stream, err) ||
                    norm_gradient(stage, head->output, stage->norm_final, head->stats_final,
                                  stage->reduce, NULL, d_output, stage->d_norm_final,
-                                 stage->d_norm_final_bias, stream, err)
+                                 stage->d_norm_final_bias, &all, stream, err)
                ? -1
                : 0;
 }
@@ -186,32 +290,77 @@ static int tell_rest(const struct erg_stage *stage, const struct erg_stage_liste
                : 0;
 }
 
+/* ---- the pass ---- */
+
+/* A layer of the whole microbatch, what it exchanges after what makes it. */
+static int backward_layer(struct erg_stage *stage, const struct erg_stage_place *place,
+                          struct erg_stream *stream, struct erg_error *err)
+{
+    static const struct {
+        uint32_t parts;
+        bool weights;
+        int exchange; /* enum erg_model_op_id; 0: none */
+    } order[] = {
+        {PART(FC2), false, 0},
+        {PART(FC2), true, 0},
+        {PART(ACTIVATION), false, 0},
+        {PART(FC1), false, ERG_MODEL_REDUCE_M},
+        {PART(FC1), true, 0},
+        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, 0},
+        {PART(PROJ), false, 0},
+        {PART(PROJ), true, ERG_MODEL_GATHER_KV},
+        {PART(ATTENTION), false, ERG_MODEL_SCATTER_KV},
+        {PART(QKV_POST) | PART(ROPE), false, 0},
+        {PART(QKV), false, ERG_MODEL_REDUCE_A},
+        {PART(QKV), true, 0},
+        {PART(NORM_A) | PART(FORK_A), false, 0},
+    };
+    const struct erg_stage_rows all = erg_stage_all_rows(stage);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (erg_stage_backward_op(stage, place, order[i].parts, order[i].weights, &all, stream,
+                                  err) ||
+            (order[i].exchange &&
+             erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, &all,
+                                   stream, err)))
+            return -1;
+    return 0;
+}
+
+static int backward_layers(struct erg_stage *stage, const struct erg_stage_pass *pass,
+                           const struct erg_stage_ends *ends, const struct erg_stage_listener *adds,
+                           struct erg_stream *stream, struct erg_error *err)
+{
+    const struct erg_layer_range *range = &stage->chunks[pass->chunk];
+    for (size_t i = (size_t)range->count; i > 0; i--) {
+        const struct erg_stage_place place = erg_stage_place_of(stage, pass, i - 1, ends);
+        if (backward_layer(stage, &place, stream, err) ||
+            erg_stage_tell(stage, adds, ERG_BUCKET_LAYER, range->first + (long)i - 1, err))
+            return -1;
+    }
+    return 0;
+}
+
 int erg_stage_backward(struct erg_stage *stage, size_t index, const struct erg_stage_tokens *tokens,
-                       void *d_output, void *d_input, const struct erg_stage_listener *adds,
-                       struct erg_stream *stream, struct erg_error *err)
+                       void *d_output, void *d_input, const struct erg_stage_program *program,
+                       const struct erg_stage_listener *adds, struct erg_stream *stream,
+                       struct erg_error *err)
 {
     const struct erg_stage_pass *pass = &stage->passes[index];
-    const struct erg_layer_range *range = &stage->chunks[pass->chunk];
-    const struct erg_stage_layer *layers = &stage->layer[stage->chunk_first[pass->chunk]];
-    void *d_out = d_output, *d_in = stage->d_stream[1];
+    struct erg_stage_ends ends = {.d_output = d_output, .d_input = d_input};
     if (pass->head) {
-        d_out = stage->d_stream[0];
-        if (head_gradient(stage, pass->head, d_out, stream, err) ||
+        ends.d_output = stage->d_stream[0];
+        if (head_gradient(stage, pass->head, ends.d_output, stream, err) ||
             erg_stage_tell(stage, adds, ERG_BUCKET_HEAD, -1, err))
             return -1;
     }
-    for (size_t i = (size_t)range->count; i > 0; i--) {
-        if (i == 1 && d_input)
-            d_in = d_input;
-        if (backward_layer(stage, &layers[i - 1], pass->layers[i - 1], d_out, d_in, stream, err) ||
-            erg_stage_tell(stage, adds, ERG_BUCKET_LAYER, range->first + (long)i - 1, err))
-            return -1;
-        d_out = d_in;
-        d_in = d_in == stage->d_stream[0] ? stage->d_stream[1] : stage->d_stream[0];
-    }
-    if (stage->options.weights.embedding && pass->chunk == 0 &&
-        embedding_gradient(stage, tokens, d_out, stream, err))
+    if (program ? erg_stage_run_program(stage, pass, program, true, &ends, adds, stream, err) != 0
+                : backward_layers(stage, pass, &ends, adds, stream, err) != 0)
         return -1;
+    if (stage->options.weights.embedding && pass->chunk == 0) {
+        const struct erg_stage_place first = erg_stage_place_of(stage, pass, 0, &ends);
+        if (embedding_gradient(stage, tokens, first.d_in, stream, err) != 0)
+            return -1;
+    }
     if (pass->chunk == 0 && tell_rest(stage, adds, err))
         return -1;
     erg_stage_leave(stage, index);

@@ -1,117 +1,194 @@
 /* The forward pass of a stage: which kernel on which tensors. */
 #include "decoder/stage_internal.h"
 
+#define PART(id) (1u << ERG_MODEL_##id)
+
+/* ---- kernels ---- */
+
 /* residual + x + x_bias into `sum` where there is an x, then the norm. */
-static int norm(struct erg_stage *stage, void *residual, void *x, void *x_bias, void *weight,
-                void *bias, void *sum, void *out, float *stats, struct erg_stream *stream,
-                struct erg_error *err)
+struct norm {
+    void *residual, *x, *x_bias, *weight, *bias, *sum, *out;
+    float *stats;
+};
+
+static int run_norm(struct erg_stage *stage, const struct norm *n,
+                    const struct erg_stage_rows *rows, struct erg_stream *stream,
+                    struct erg_error *err)
 {
-    bool layer = stage->model->layer_norm;
-    struct erg_kernel kernel = {layer ? ERG_KERNEL_LAYER_NORM : ERG_KERNEL_NORM,
-                                .norm = {.tokens = stage->rows,
-                                         .hidden = stage->hidden,
-                                         .eps = (float)stage->model->norm_eps,
-                                         .residual = residual,
-                                         .x = x,
-                                         .x_bias = x_bias,
-                                         .weight = weight,
-                                         .bias = bias,
-                                         .sum = sum,
-                                         .out = out,
-                                         .stats = stats}};
+    const bool layer = stage->model->layer_norm;
+    const size_t h = stage->hidden;
+    struct erg_kernel kernel = {
+        layer ? ERG_KERNEL_LAYER_NORM : ERG_KERNEL_NORM,
+        .norm = {.tokens = rows->rows,
+                 .hidden = h,
+                 .eps = (float)stage->model->norm_eps,
+                 .residual = erg_stage_row(stage, n->residual, h, rows),
+                 .x = erg_stage_row(stage, n->x, h, rows),
+                 .x_bias = n->x_bias,
+                 .weight = n->weight,
+                 .bias = n->bias,
+                 .sum = erg_stage_row(stage, n->sum, h, rows),
+                 .out = erg_stage_row(stage, n->out, h, rows),
+                 .stats = erg_stage_float_row(n->stats, layer ? 2 : 1, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
 static int linear(struct erg_stage *stage, size_t inputs, size_t outputs, void *x, void *weight,
-                  void *bias, void *y, struct erg_stream *stream, struct erg_error *err)
+                  void *bias, void *y, const struct erg_stage_rows *rows, struct erg_stream *stream,
+                  struct erg_error *err)
 {
     struct erg_kernel kernel = {ERG_KERNEL_LINEAR,
-                                .linear = {stage->tokens, inputs, outputs, x, weight, bias, y}};
+                                .linear = {rows->tokens, inputs, outputs,
+                                           erg_stage_row(stage, x, inputs, rows), weight, bias,
+                                           erg_stage_row(stage, y, outputs, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
 /* The same with the stream's rows of all tensor ranks. */
-static int linear_of_stream(struct erg_stage *stage, size_t outputs, void *rows, void *weight,
-                            void *bias, void *y, struct erg_stream *stream, struct erg_error *err)
-{
-    void *x;
-    return erg_stage_gather(stage, rows, &x, stream, err) ||
-                   linear(stage, stage->hidden, outputs, x, weight, bias, y, stream, err)
-               ? -1
-               : 0;
-}
-
-/* The term of this rank's inputs, summed over tensor ranks into `reduce`. */
-static int linear_to_stream(struct erg_stage *stage, size_t inputs, void *x, void *weight,
+static int linear_of_stream(struct erg_stage *stage, size_t outputs, void *own, void *weight,
+                            void *bias, void *y, const struct erg_stage_rows *rows,
                             struct erg_stream *stream, struct erg_error *err)
 {
-    return linear(stage, inputs, stage->hidden, x, weight, NULL, stage->partial, stream, err) ||
-                   erg_stage_sum(stage, stage->reduce, stream, err)
+    void *x;
+    return erg_stage_gather(stage, own, &x, stream, err) ||
+                   linear(stage, stage->hidden, outputs, x, weight, bias, y, rows, stream, err)
                ? -1
                : 0;
 }
 
-static int rotate(struct erg_stage *stage, const struct erg_stage_layer *layer,
-                  const struct erg_stage_activations *act, struct erg_stream *stream,
+static int rotate(struct erg_stage *stage, const struct erg_stage_place *place,
+                  const struct erg_stage_rows *rows, struct erg_stream *stream,
                   struct erg_error *err)
 {
+    const struct erg_stage_activations *act = place->act;
     if (stage->model->learned_positions)
         return 0;
-    struct erg_kernel kernel = {ERG_KERNEL_ROPE,
-                                .rope = {.shape = erg_stage_qkv_shape(stage),
-                                         .eps = (float)stage->model->norm_eps,
-                                         .q_weight = layer->values[ERG_TENSOR_Q_NORM],
-                                         .k_weight = layer->values[ERG_TENSOR_K_NORM],
-                                         .table = stage->rope_table,
-                                         .qkv = act->qkv,
-                                         .out = act->rotated,
-                                         .out_row = stage->qkv_row}};
+    struct erg_kernel kernel = {
+        ERG_KERNEL_ROPE, .rope = {.shape = erg_stage_qkv_shape(stage, rows),
+                                  .eps = (float)stage->model->norm_eps,
+                                  .q_weight = place->layer->values[ERG_TENSOR_Q_NORM],
+                                  .k_weight = place->layer->values[ERG_TENSOR_K_NORM],
+                                  .table = stage->rope_table,
+                                  .qkv = erg_stage_row(stage, act->qkv, stage->qkv_row, rows),
+                                  .out = erg_stage_row(stage, act->rotated, stage->qkv_row, rows),
+                                  .out_row = stage->qkv_row}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
 static int activate(struct erg_stage *stage, const struct erg_stage_activations *act,
-                    struct erg_stream *stream, struct erg_error *err)
+                    const struct erg_stage_rows *rows, struct erg_stream *stream,
+                    struct erg_error *err)
 {
-    struct erg_kernel kernel = {stage->model->gated ? ERG_KERNEL_SWIGLU : ERG_KERNEL_GELU,
-                                .activation = {.tokens = stage->tokens,
-                                               .width = stage->ffn,
-                                               .tanh_form = !stage->model->gelu_exact,
-                                               .in = act->fc1,
-                                               .out = act->act}};
+    struct erg_kernel kernel = {
+        stage->model->gated ? ERG_KERNEL_SWIGLU : ERG_KERNEL_GELU,
+        .activation = {.tokens = rows->tokens,
+                       .width = stage->ffn,
+                       .tanh_form = !stage->model->gelu_exact,
+                       .in = erg_stage_row(stage, act->fc1, stage->fc1_width, rows),
+                       .out = erg_stage_row(stage, act->act, stage->ffn, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-/* `before`: the layer before in the chunk, what it adds to the stream is still in `reduce`. */
-static int forward_layer(struct erg_stage *stage, const struct erg_stage_layer *layer,
-                         const struct erg_stage_activations *act,
-                         const struct erg_stage_layer *before, void *x_m_before,
+/* ---- operations of a layer ---- */
+
+/* `adds`: what the layer before adds to the stream is still in `reduce`. */
+static int norm_a(struct erg_stage *stage, const struct erg_stage_place *place, bool adds,
+                  const struct erg_stage_rows *rows, struct erg_stream *stream,
+                  struct erg_error *err)
+{
+    const struct erg_stage_activations *act = place->act;
+    void *const *w = place->layer->values;
+    const struct norm n = {
+        .residual = adds ? place->x_m_before : act->x_a,
+        .x = adds ? stage->reduce : NULL,
+        .x_bias = adds ? place->before->values[ERG_TENSOR_FC2_BIAS] : NULL,
+        .weight = w[ERG_TENSOR_NORM_A],
+        .bias = w[ERG_TENSOR_NORM_A_BIAS],
+        .sum = adds ? act->x_a : NULL,
+        .out = act->n_a,
+        .stats = act->stats_a,
+    };
+    return run_norm(stage, &n, rows, stream, err);
+}
+
+static int norm_m(struct erg_stage *stage, const struct erg_stage_place *place,
+                  const struct erg_stage_rows *rows, struct erg_stream *stream,
+                  struct erg_error *err)
+{
+    const struct erg_stage_activations *act = place->act;
+    void *const *w = place->layer->values;
+    const struct norm n = {.residual = act->x_a,
+                           .x = stage->reduce,
+                           .x_bias = w[ERG_TENSOR_PROJ_BIAS],
+                           .weight = w[ERG_TENSOR_NORM_M],
+                           .bias = w[ERG_TENSOR_NORM_M_BIAS],
+                           .sum = act->x_m,
+                           .out = act->n_m,
+                           .stats = act->stats_m};
+    return run_norm(stage, &n, rows, stream, err);
+}
+
+/* What the last layer of a chunk adds to the stream; of others the next one adds it. */
+static int add_last(struct erg_stage *stage, const struct erg_stage_place *place,
+                    const struct erg_stage_rows *rows, struct erg_stream *stream,
+                    struct erg_error *err)
+{
+    const size_t h = stage->hidden;
+    struct erg_kernel add = {ERG_KERNEL_ADD,
+                             .add = {rows->rows, h, erg_stage_row(stage, place->act->x_m, h, rows),
+                                     erg_stage_row(stage, stage->reduce, h, rows),
+                                     place->layer->values[ERG_TENSOR_FC2_BIAS],
+                                     erg_stage_row(stage, place->output, h, rows)}};
+    return place->output ? erg_stage_launch(stage, &add, stream, err) : 0;
+}
+
+int erg_stage_forward_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                         uint32_t parts, const struct erg_stage_rows *rows,
                          struct erg_stream *stream, struct erg_error *err)
 {
-    void *const *w = layer->values;
-    void *residual = before ? x_m_before : act->x_a;
-    return norm(stage, residual, before ? stage->reduce : NULL,
-                before ? before->values[ERG_TENSOR_FC2_BIAS] : NULL, w[ERG_TENSOR_NORM_A],
-                w[ERG_TENSOR_NORM_A_BIAS], act->x_a, act->n_a, act->stats_a, stream, err) ||
-                   linear_of_stream(stage, stage->qkv_row, act->n_a, w[ERG_TENSOR_QKV],
-                                    w[ERG_TENSOR_QKV_BIAS], act->qkv, stream, err) ||
-                   rotate(stage, layer, act, stream, err) ||
-                   erg_stage_attention(stage, act, stream, err) ||
-                   linear_to_stream(stage, stage->attn_row, act->attn, w[ERG_TENSOR_PROJ], stream,
-                                    err) ||
-                   norm(stage, act->x_a, stage->reduce, w[ERG_TENSOR_PROJ_BIAS],
-                        w[ERG_TENSOR_NORM_M], w[ERG_TENSOR_NORM_M_BIAS], act->x_m, act->n_m,
-                        act->stats_m, stream, err) ||
-                   linear_of_stream(stage, stage->fc1_width, act->n_m, w[ERG_TENSOR_FC1],
-                                    w[ERG_TENSOR_FC1_BIAS], act->fc1, stream, err) ||
-                   activate(stage, act, stream, err) ||
-                   linear_to_stream(stage, stage->ffn, act->act, w[ERG_TENSOR_FC2], stream, err)
-               ? -1
-               : 0;
+    void *const *w = place->layer->values;
+    const struct erg_stage_activations *act = place->act;
+    switch (parts) {
+    case PART(NORM_A):
+        return norm_a(stage, place, false, rows, stream, err);
+    case PART(BDA_M) | PART(NORM_A):
+        return norm_a(stage, place, true, rows, stream, err);
+    case PART(QKV):
+        return linear_of_stream(stage, stage->qkv_row, act->n_a, w[ERG_TENSOR_QKV],
+                                w[ERG_TENSOR_QKV_BIAS], act->qkv, rows, stream, err);
+    case PART(QKV_POST):
+    case PART(QKV_POST) | PART(ROPE):
+        return rotate(stage, place, rows, stream, err);
+    case PART(ATTENTION):
+        return erg_stage_attention(stage, act, rows, stream, err);
+    case PART(PROJ):
+        return linear(stage, stage->attn_row, stage->hidden, act->attn, w[ERG_TENSOR_PROJ], NULL,
+                      stage->partial, rows, stream, err);
+    case PART(BDA_A) | PART(NORM_M):
+        return norm_m(stage, place, rows, stream, err);
+    case PART(FC1):
+        return linear_of_stream(stage, stage->fc1_width, act->n_m, w[ERG_TENSOR_FC1],
+                                w[ERG_TENSOR_FC1_BIAS], act->fc1, rows, stream, err);
+    case PART(ACTIVATION):
+        return activate(stage, act, rows, stream, err);
+    case PART(FC2):
+        return linear(stage, stage->ffn, stage->hidden, act->act, w[ERG_TENSOR_FC2], NULL,
+                      stage->partial, rows, stream, err);
+    case PART(BDA_M):
+        return add_last(stage, place, rows, stream, err);
+    default:
+        return erg_fail(err, ERG_FAILED,
+                        "training a layer forward: no kernel does the operations 0x%x together",
+                        parts);
+    }
 }
+
+/* ---- before and after the layers ---- */
 
 static int embed(struct erg_stage *stage, void *x, const struct erg_stage_tokens *tokens,
                  struct erg_stream *stream, struct erg_error *err)
 {
+    const struct erg_stage_rows all = erg_stage_all_rows(stage);
     struct erg_kernel word = {ERG_KERNEL_EMBEDDING, .embedding = {.tokens = stage->tokens,
                                                                   .hidden = stage->hidden,
                                                                   .first = stage->first_word,
@@ -129,7 +206,7 @@ static int embed(struct erg_stage *stage, void *x, const struct erg_stage_tokens
     if (stage->ranks == 1)
         word.embedding.out = x;
     return erg_stage_launch(stage, &word, stream, err) ||
-                   (stage->ranks > 1 && erg_stage_sum(stage, x, stream, err)) ||
+                   (stage->ranks > 1 && erg_stage_sum(stage, x, &all, stream, err)) ||
                    (stage->positions && erg_stage_launch(stage, &position, stream, err))
                ? -1
                : 0;
@@ -173,9 +250,14 @@ static int finish(struct erg_stage *stage, const struct erg_stage_head *head,
                   const struct erg_stage_tokens *tokens, struct erg_stream *stream,
                   struct erg_error *err)
 {
-    if (norm(stage, head->output, NULL, NULL, stage->norm_final, stage->norm_final_bias, NULL,
-             head->n_final, head->stats_final, stream, err) ||
-        linear_of_stream(stage, stage->words, head->n_final, stage->head, NULL, head->logits,
+    const struct erg_stage_rows all = erg_stage_all_rows(stage);
+    const struct norm n = {.residual = head->output,
+                           .weight = stage->norm_final,
+                           .bias = stage->norm_final_bias,
+                           .out = head->n_final,
+                           .stats = head->stats_final};
+    if (run_norm(stage, &n, &all, stream, err) ||
+        linear_of_stream(stage, stage->words, head->n_final, stage->head, NULL, head->logits, &all,
                          stream, err))
         return -1;
     if (!tokens->targets)
@@ -188,14 +270,7 @@ static int finish(struct erg_stage *stage, const struct erg_stage_head *head,
                : 0;
 }
 
-/* What the last layer adds to the stream. */
-static int add_last(struct erg_stage *stage, const struct erg_stage_layer *layer, void *x_m,
-                    void *output, struct erg_stream *stream, struct erg_error *err)
-{
-    struct erg_kernel add = {ERG_KERNEL_ADD, .add = {stage->rows, stage->hidden, x_m, stage->reduce,
-                                                     layer->values[ERG_TENSOR_FC2_BIAS], output}};
-    return erg_stage_launch(stage, &add, stream, err);
-}
+/* ---- the pass ---- */
 
 static int tell_first(const struct erg_stage *stage, const struct erg_stage_listener *reads,
                       struct erg_error *err)
@@ -207,24 +282,62 @@ static int tell_first(const struct erg_stage *stage, const struct erg_stage_list
                : 0;
 }
 
+/* A layer of the whole microbatch, what it exchanges after what makes it. */
+static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *place,
+                         struct erg_stream *stream, struct erg_error *err)
+{
+    static const struct {
+        uint32_t parts;
+        int exchange; /* enum erg_model_op_id; 0: none */
+    } order[] = {
+        {PART(QKV), 0},
+        {PART(QKV_POST) | PART(ROPE), ERG_MODEL_GATHER_KV},
+        {PART(ATTENTION), 0},
+        {PART(PROJ), ERG_MODEL_REDUCE_A},
+        {PART(BDA_A) | PART(NORM_M), 0},
+        {PART(FC1), 0},
+        {PART(ACTIVATION), 0},
+        {PART(FC2), ERG_MODEL_REDUCE_M},
+        {PART(BDA_M), 0},
+    };
+    const struct erg_stage_rows all = erg_stage_all_rows(stage);
+    if (norm_a(stage, place, place->before != NULL, &all, stream, err) != 0)
+        return -1;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (erg_stage_forward_op(stage, place, order[i].parts, &all, stream, err) ||
+            (order[i].exchange &&
+             erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, &all,
+                                   stream, err)))
+            return -1;
+    return 0;
+}
+
+static int forward_layers(struct erg_stage *stage, const struct erg_stage_pass *pass,
+                          const struct erg_stage_ends *ends, const struct erg_stage_listener *reads,
+                          struct erg_stream *stream, struct erg_error *err)
+{
+    const struct erg_layer_range *range = &stage->chunks[pass->chunk];
+    for (size_t i = 0; i < (size_t)range->count; i++) {
+        const struct erg_stage_place place = erg_stage_place_of(stage, pass, i, ends);
+        if (erg_stage_tell(stage, reads, ERG_BUCKET_LAYER, range->first + (long)i, err) ||
+            forward_layer(stage, &place, stream, err))
+            return -1;
+    }
+    return 0;
+}
+
 int erg_stage_forward(struct erg_stage *stage, size_t index, const struct erg_stage_tokens *tokens,
-                      void *output, const struct erg_stage_listener *reads,
-                      struct erg_stream *stream, struct erg_error *err)
+                      void *output, const struct erg_stage_program *program,
+                      const struct erg_stage_listener *reads, struct erg_stream *stream,
+                      struct erg_error *err)
 {
     struct erg_stage_pass *pass = erg_stage_enter(stage, index);
-    const struct erg_layer_range *range = &stage->chunks[pass->chunk];
-    const struct erg_stage_layer *first = &stage->layer[stage->chunk_first[pass->chunk]];
-    size_t layers = (size_t)range->count;
+    const struct erg_stage_ends ends = {.output = pass->head ? pass->head->output : output};
     if (tell_first(stage, reads, err) || (stage->options.weights.embedding && pass->chunk == 0 &&
                                           embed(stage, pass->input, tokens, stream, err)))
         return -1;
-    for (size_t i = 0; i < layers; i++)
-        if (erg_stage_tell(stage, reads, ERG_BUCKET_LAYER, range->first + (long)i, err) ||
-            forward_layer(stage, first + i, pass->layers[i], i ? first + i - 1 : NULL,
-                          i ? pass->layers[i - 1]->x_m : NULL, stream, err))
-            return -1;
-    if (add_last(stage, first + layers - 1, pass->layers[layers - 1]->x_m,
-                 pass->head ? pass->head->output : output, stream, err))
+    if (program ? erg_stage_run_program(stage, pass, program, false, &ends, reads, stream, err) != 0
+                : forward_layers(stage, pass, &ends, reads, stream, err) != 0)
         return -1;
     if (!pass->head)
         return 0;

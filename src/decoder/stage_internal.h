@@ -12,6 +12,14 @@
 #include "decoder/decoder_stage.h"
 #include "ops/context.h"
 
+/* What passes do with their kernels and exchanges. */
+enum erg_stage_mode {
+    ERG_STAGE_RUNS,     /* queue both */
+    ERG_STAGE_ALONE,    /* queue kernels, and exchange nothing */
+    ERG_STAGE_MEASURES, /* queue nothing, but find how much scratch the kernels need */
+    ERG_STAGE_CHOOSES,  /* queue nothing, but have the device choose how it runs products */
+};
+
 /* What the forward pass of a layer keeps. */
 struct erg_stage_activations {
     bool taken;
@@ -87,8 +95,38 @@ struct erg_stage {
     float *rope_table;
     void *scratch;
     size_t scratch_bytes;
-    bool measures; /* passes launch nothing, but find how much scratch their kernels need */
-    bool alone;    /* passes exchange nothing */
+    enum erg_stage_mode mode;
+    struct {
+        struct erg_kernel *items;
+        size_t count, capacity;
+    } chosen; /* products, one of each size */
+
+    /* Of programs: where exchanges run, when one may begin, and that it has ended. */
+    struct erg_stream *comm;
+    struct erg_event *launched, *exchanged;
+    int exchange_sms; /* that the present one may take, and what computes beside it leaves */
+};
+
+/* What an operation is done on: sequences of the microbatch that follow each other, all of them or
+ * a nanobatch, and their rows. */
+struct erg_stage_rows {
+    size_t first_sequence, sequences;
+    size_t first;        /* row, of tokens and of the stream alike */
+    size_t tokens, rows; /* as of the stage */
+};
+
+/* A layer within a pass: what its operations read and write besides what all passes share. */
+struct erg_stage_place {
+    const struct erg_stage_layer *layer, *before; /* before: in the chunk; NULL: none */
+    const struct erg_stage_activations *act;
+    void *x_m_before;   /* the stream before the MLP of the layer before */
+    void *output;       /* of the chunk, where the layer is its last; else NULL */
+    void *d_out, *d_in; /* gradients of the layer's output and of its input */
+};
+
+/* What a pass begins and ends with. */
+struct erg_stage_ends {
+    void *output, *d_output, *d_input; /* NULL: as in erg_stage_forward(), erg_stage_backward() */
 };
 
 static inline void *erg_stage_at(const struct erg_stage *stage, void *tensor, size_t element)
@@ -96,13 +134,38 @@ static inline void *erg_stage_at(const struct erg_stage *stage, void *tensor, si
     return (char *)tensor + element * stage->element;
 }
 
-static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *stage)
+static inline bool erg_stage_queues(const struct erg_stage *stage)
 {
-    return (struct erg_ops_qkv){stage->tokens, stage->sequence, stage->heads, stage->kv_heads,
+    return stage->mode == ERG_STAGE_RUNS || stage->mode == ERG_STAGE_ALONE;
+}
+
+/* Where rows begin in a tensor of elements `width` wide; NULL stays NULL. */
+static inline void *erg_stage_row(const struct erg_stage *stage, void *tensor, size_t width,
+                                  const struct erg_stage_rows *rows)
+{
+    return tensor ? erg_stage_at(stage, tensor, rows->first * width) : NULL;
+}
+
+static inline float *erg_stage_float_row(float *tensor, size_t width,
+                                         const struct erg_stage_rows *rows)
+{
+    return tensor ? tensor + rows->first * width : NULL;
+}
+
+static inline struct erg_stage_rows erg_stage_all_rows(const struct erg_stage *stage)
+{
+    return (struct erg_stage_rows){0, (size_t)stage->options.sequences, 0, stage->tokens,
+                                   stage->rows};
+}
+
+static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *stage,
+                                                     const struct erg_stage_rows *rows)
+{
+    return (struct erg_ops_qkv){rows->tokens, stage->sequence, stage->heads, stage->kv_heads,
                                 stage->head_dim};
 }
 
-/* Queues a kernel. */
+/* Queues a kernel, or what the mode says. */
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
 
@@ -113,22 +176,69 @@ struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,
                    enum erg_bucket_kind kind, long layer, struct erg_error *err);
 
-/* Queues an exchange of `count` elements, or of floats. */
+/* Both passes of the first chunk and of the last, in a mode: chunks differ in the number of layers
+ * alone, but for the ends. */
+int erg_stage_run_ends(struct erg_stage *stage, enum erg_stage_mode mode,
+                       const struct erg_stage_tokens *tokens, struct erg_stream *stream,
+                       struct erg_error *err);
+
+/* Queues an exchange of `count` elements, or of floats; in modes but the first none. */
 int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
                        enum erg_exchange_kind kind, bool floats, size_t count, const void *from,
                        void *to, struct erg_stream *stream, struct erg_error *err);
 
 /* `partial` of all tensor ranks, summed into `to` [R, h]. */
-int erg_stage_sum(struct erg_stage *stage, void *to, struct erg_stream *stream,
-                  struct erg_error *err);
+int erg_stage_sum(struct erg_stage *stage, void *to, const struct erg_stage_rows *rows,
+                  struct erg_stream *stream, struct erg_error *err);
 /* *all [T, h]: the stream's rows of all tensor ranks. */
 int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
                      struct erg_error *err);
 
-/* Attention of a layer; backward from d_attn to d_qkv, both before the rotation. */
+/* ---- operations ---- */
+
+/* The layer at `index` of a pass whose forward has begun. */
+struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
+                                          const struct erg_stage_pass *pass, size_t index,
+                                          const struct erg_stage_ends *ends);
+
+/*
+ * Queue one operation of a layer on rows. `parts`: bits 1 << enum erg_model_op_id, as in
+ * struct erg_op_code, `weights` likewise; ERG_FAILED where no kernel does these parts together.
+ */
+int erg_stage_forward_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                         uint32_t parts, const struct erg_stage_rows *rows,
+                         struct erg_stream *stream, struct erg_error *err);
+int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                          uint32_t parts, bool weights, const struct erg_stage_rows *rows,
+                          struct erg_stream *stream, struct erg_error *err);
+
+/* Queues what a layer exchanges after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
+ * REDUCE_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing to exchange. */
+int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                          enum erg_model_op_id part, const struct erg_stage_rows *rows,
+                          struct erg_stream *stream, struct erg_error *err);
+
+/* The layers of a pass by a program. */
+int erg_stage_run_program(struct erg_stage *stage, const struct erg_stage_pass *pass,
+                          const struct erg_stage_program *program, bool backward,
+                          const struct erg_stage_ends *ends,
+                          const struct erg_stage_listener *listener, struct erg_stream *stream,
+                          struct erg_error *err);
+
+/* Attention of a layer whose keys and values have been gathered; backward from d_attn to d_qkv,
+ * before the rotation. */
 int erg_stage_attention(struct erg_stage *stage, const struct erg_stage_activations *act,
-                        struct erg_stream *stream, struct erg_error *err);
+                        const struct erg_stage_rows *rows, struct erg_stream *stream,
+                        struct erg_error *err);
 int erg_stage_attention_gradient(struct erg_stage *stage, const struct erg_stage_activations *act,
-                                 struct erg_stream *stream, struct erg_error *err);
+                                 const struct erg_stage_rows *rows, struct erg_stream *stream,
+                                 struct erg_error *err);
+
+/* Context ranks: gather keys and values, and sum the gradients of all onto their owners. */
+int erg_stage_gather_kv(struct erg_stage *stage, const struct erg_stage_activations *act,
+                        const struct erg_stage_rows *rows, struct erg_stream *stream,
+                        struct erg_error *err);
+int erg_stage_scatter_kv(struct erg_stage *stage, const struct erg_stage_rows *rows,
+                         struct erg_stream *stream, struct erg_error *err);
 
 #endif

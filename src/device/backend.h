@@ -54,6 +54,7 @@ enum erg_kernel_kind {
 /* One kernel with its arguments, in the order of ops/ops.h. */
 struct erg_kernel {
     enum erg_kernel_kind kind;
+    int leave_sms; /* SMs that it leaves to an exchange beside it; 0: it may take all */
     union {
         struct {
             size_t tokens, hidden, first, rows;
@@ -175,6 +176,7 @@ struct erg_exchange {
     size_t count;
     const void *from;
     void *to;
+    int sms; /* SMs that it may take; 0: as many as the device likes */
 };
 
 struct erg_backend;
@@ -214,6 +216,14 @@ struct erg_backend_table {
     /* Memory that a kernel needs besides, which depends on its sizes alone. */
     int (*scratch_bytes)(struct erg_backend *backend, const struct erg_kernel *kernel,
                          size_t *bytes, struct erg_error *err);
+    /*
+     * Finds, once for each size, how the device runs a product (the kinds ERG_KERNEL_LINEAR...)
+     * fastest, which later launches do: by timing, which takes seconds and memory, and which
+     * nothing else on the device may disturb; or as was found and kept before. Two searches may end
+     * in different bits. NULL: there is one way.
+     */
+    int (*choose)(struct erg_backend *backend, const struct erg_kernel *kernel,
+                  struct erg_error *err);
     int (*launch)(struct erg_backend *backend, const struct erg_kernel *kernel, void *scratch,
                   struct erg_stream *stream, struct erg_error *err);
     /*
@@ -249,6 +259,17 @@ static inline int erg_backend_follow(struct erg_backend *backend, struct erg_eve
 {
     return backend->table->event_record(backend, event, other, err) ||
                    backend->table->event_wait(backend, event, stream, err)
+               ? -1
+               : 0;
+}
+
+/* Copies, and waits for all that is queued on the stream. */
+static inline int erg_backend_copy_now(struct erg_backend *backend, void *to, const void *from,
+                                       size_t bytes, struct erg_stream *stream,
+                                       struct erg_error *err)
+{
+    return backend->table->copy(backend, to, from, bytes, stream, err) ||
+                   backend->table->stream_wait(backend, stream, err)
                ? -1
                : 0;
 }

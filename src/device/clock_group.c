@@ -8,7 +8,6 @@
 #include <string.h>
 
 struct erg_clock_group {
-    struct erg_gpus *gpus;
     struct erg_clocks *clocks;
     size_t *members, count;
     int clock_mhz; /* 0 = unlocked, -1 = unknown */
@@ -36,20 +35,6 @@ static int lock_all(struct erg_clock_group *group, int clock_mhz, struct erg_err
     return 0;
 }
 
-static int try_once(struct erg_clock_group *group, struct erg_error *err)
-{
-    for (size_t i = 0; i < group->count; i++) {
-        struct erg_clock_list list;
-        if (erg_clocks_supported(group->gpus, group->members[i], &list, err))
-            return -1;
-        int highest_mhz = list.clocks_mhz[list.count - 1];
-        erg_clock_list_release(&list);
-        if (erg_clocks_lock(group->clocks, group->members[i], highest_mhz, NULL, err))
-            return -1;
-    }
-    return unlock(group, err);
-}
-
 int erg_clock_group_open(struct erg_clock_group **out, struct erg_gpus *gpus, const size_t *members,
                          size_t count, struct erg_error *err)
 {
@@ -57,16 +42,16 @@ int erg_clock_group_open(struct erg_clock_group **out, struct erg_gpus *gpus, co
     if (erg_clocks_open(&clocks, gpus, err))
         return -1;
     struct erg_clock_group *group = erg_xcalloc(1, sizeof *group);
-    group->gpus = gpus;
     group->clocks = clocks;
     group->members = erg_xcalloc(count, sizeof *group->members);
     group->count = count;
     memcpy(group->members, members, count * sizeof *members);
-    if (try_once(group, err)) {
-        struct erg_error ignored;
-        erg_clock_group_close(group, &ignored);
-        return -1;
-    }
+    for (size_t i = 0; i < count; i++)
+        if (erg_clocks_try(clocks, members[i], err)) {
+            struct erg_error ignored;
+            erg_clock_group_close(group, &ignored);
+            return -1;
+        }
     *out = group;
     return 0;
 }

@@ -3,6 +3,8 @@
 
 #include "io/file.h"
 
+#include "base/text.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -286,6 +288,13 @@ int erg_file_write(const char *path, const void *bytes, size_t count, struct erg
     return result;
 }
 
+char *erg_file_path(const char *folder, const char *name)
+{
+    struct erg_text path = {0};
+    erg_text_printf(&path, "%s/%s", folder, name);
+    return path.data;
+}
+
 int erg_dir_make(const char *path, struct erg_error *err)
 {
     char *partial = erg_xstrdup(path);
@@ -310,4 +319,20 @@ int erg_dir_make(const char *path, struct erg_error *err)
         reason = ENOENT;
     return reason ? erg_fail(err, ERG_FAILED, "making the folder '%s': %s", path, strerror(reason))
                   : 0;
+}
+
+int erg_dir_refuse_files(const char *folder, const char *const *names, const char *rest,
+                         struct erg_error *err)
+{
+    struct erg_text path = {0};
+    int result = 0;
+    for (; *names && result == 0; names++) {
+        path.count = 0;
+        erg_text_printf(&path, "%s/%s", folder, *names);
+        if (access(path.data, F_OK) == 0)
+            result = erg_fail(err, ERG_FAILED, "writing '%s': this file is there already, %s",
+                              path.data, rest);
+    }
+    erg_text_release(&path);
+    return result;
 }

@@ -60,8 +60,18 @@ void erg_file_abandon(struct erg_file_writer *writer);
  * errno where something is left. For logs, which go on while a disk is full. */
 int erg_file_write_some(int file, struct erg_text *text);
 
+/* FOLDER/NAME, to be freed. */
+char *erg_file_path(const char *folder, const char *name);
+
 /* Makes a folder and its missing parents; one that exists is fine. */
 int erg_dir_make(const char *path, struct erg_error *err);
+
+/*
+ * Fails if the folder has one of these files; `names` ends with NULL. `rest` ends the sentence:
+ * "writing 'FOLDER/NAME': this file is there already, REST".
+ */
+int erg_dir_refuse_files(const char *folder, const char *const *names, const char *rest,
+                         struct erg_error *err);
 
 /*
  * Data files live in DATA/kind/, where DATA is each of: $ERGON_DATA, ../share/ergon beside the

@@ -171,7 +171,7 @@ int erg_job_check_training(const struct erg_job *job, struct erg_training *train
                            const struct erg_yaml *yaml, struct erg_error *err)
 {
     const struct erg_layout *layout = &job->layout;
-    long batch = layout->microbatch * layout->microbatches * layout->data;
+    long batch = erg_layout_batch(layout);
     bool wsd = training->schedule == ERG_RATE_WSD_LINEAR || training->schedule == ERG_RATE_WSD_SQRT;
     apply_defaults(training, yaml);
     if (check_ranges(training, yaml, err) ||

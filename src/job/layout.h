@@ -127,6 +127,12 @@ static inline long erg_layout_gpus(const struct erg_layout *layout)
     return layout->tensor * layout->context * layout->pipeline * layout->data;
 }
 
+/* Sequences of an iteration, on all data ranks. */
+static inline long erg_layout_batch(const struct erg_layout *layout)
+{
+    return layout->data * layout->microbatch * layout->microbatches;
+}
+
 /* The same with lists of its own, which lie in the arena. */
 struct erg_layout erg_layout_copy(const struct erg_layout *layout, struct erg_arena *arena);
 

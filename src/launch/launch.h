@@ -65,7 +65,7 @@ struct erg_launch_job {
     int ranks;
     const char *const *command; /* ends with NULL; looked up in PATH */
     double timeout_s;           /* ranks that still run then are ended; 0 = never */
-    double stop_s;              /* after the first stop; 0 = ERG_LAUNCH_STOP_S */
+    double stop_s; /* how long ranks may run after the first stop; 0 = ERG_LAUNCH_STOP_S */
     /* Called with every line the ranks print, without its end; very long lines come in pieces. */
     void (*line)(void *context, int rank, bool is_error, const char *text, size_t count);
     void *context;
@@ -81,10 +81,10 @@ struct erg_launch_job {
  * 126 for a command that cannot be run and 127 for one that is not there; 124 after a timeout.
  * A rank that exits with ERG_RESUMABLE, ERG_INTERRUPTED or ERG_SUPERSEDED has not failed: it
  * stopped because a signal asked for it, and the others are about to do the same. They are not
- * signalled, and are ended only if they still run ERG_LAUNCH_STOP_S later. If nothing fails, that
- * status is what comes back. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to
- * all ranks; a second one of the first four kills them. Should this process die, they are killed,
- * and what they have started.
+ * signalled, and are ended only if they still run `stop_s` after the first stop. If nothing fails,
+ * that status is what comes back. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed
+ * on to all ranks; a second one of the first four kills them. Should this process die, they are
+ * killed, and what they have started.
  *
  * These signals are blocked in the calling thread while it runs, so call it before starting others.
  */

@@ -171,13 +171,6 @@ static void *move(void *argument)
     return NULL;
 }
 
-static void wake(struct erg_peers *peers)
-{
-    uint64_t one = 1;
-    while (write(peers->wake, &one, sizeof one) < 0 && errno == EINTR)
-        ;
-}
-
 /* ---- open and close ---- */
 
 int erg_peers_open(struct erg_peers **out, struct erg_rendezvous *rendezvous, double timeout_s,
@@ -202,7 +195,7 @@ int erg_peers_open(struct erg_peers **out, struct erg_rendezvous *rendezvous, do
     if (result == 0 && erg_thread_start(&peers->mover, move, peers) != 0)
         result = erg_fail(err, ERG_FAILED, "rank %d cannot start the thread of its connections",
                           peers->rank);
-    peers->moved = result == 0;
+    peers->runs = result == 0;
     if (result == 0)
         *out = peers;
     else
@@ -214,11 +207,11 @@ void erg_peers_close(struct erg_peers *peers)
 {
     if (!peers)
         return;
-    if (peers->moved) {
+    if (peers->runs) {
         pthread_mutex_lock(&peers->lock);
         peers->closing = true;
         pthread_mutex_unlock(&peers->lock);
-        wake(peers);
+        erg_thread_wake(peers->wake);
         pthread_join(peers->mover, NULL);
     }
     for (int i = 0; i < peers->world; i++) {
@@ -261,7 +254,7 @@ void erg_peers_send(struct erg_peers *peers, int rank, uint32_t channel, const v
     bool left = first && peer->out.first;
     pthread_mutex_unlock(&peers->lock);
     if (left)
-        wake(peers);
+        erg_thread_wake(peers->wake);
 }
 
 bool erg_peers_has(struct erg_peers *peers, int rank, uint32_t channel)

@@ -35,7 +35,7 @@ struct erg_peers {
     struct erg_peer *peers; /* [world] */
     int wake;               /* eventfd: something to send, or to close */
     pthread_t mover;
-    bool moved; /* whether the mover runs */
+    bool runs; /* the mover does */
 
     pthread_mutex_t lock; /* of the queues and all that follows */
     pthread_cond_t changed;

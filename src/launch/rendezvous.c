@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,13 +16,6 @@ enum { MOST_S = 1000000 }; /* of a timeout: its milliseconds travel in 32 bits *
 
 /* Rank 0 knows who is missing: the others let it say so first. */
 static const int64_t patience_ns = 2000000000;
-
-static void wake(struct erg_rendezvous *r)
-{
-    uint64_t one = 1;
-    while (write(r->wake, &one, sizeof one) < 0 && errno == EINTR)
-        ;
-}
 
 /* ---- open and close ---- */
 
@@ -90,7 +84,7 @@ void erg_rendezvous_close(struct erg_rendezvous *r)
         pthread_mutex_lock(&r->lock);
         r->closing = true;
         pthread_mutex_unlock(&r->lock);
-        wake(r);
+        erg_thread_wake(r->wake);
         pthread_join(r->keeper, NULL);
     }
     for (int i = 0; i < r->member_count; i++)
@@ -138,7 +132,7 @@ void erg_rendezvous_abort(struct erg_rendezvous *r, const char *sentence)
     erg_rendezvous_fail(r, "%s", sentence);
     pthread_mutex_unlock(&r->lock);
     if (r->kept)
-        wake(r);
+        erg_thread_wake(r->wake);
 }
 
 void erg_rendezvous_tell(struct erg_rendezvous *r, uint64_t progress)
@@ -173,7 +167,7 @@ void erg_rendezvous_explain(struct erg_rendezvous *r, struct erg_error *err)
         err->message[0] = 0;
     pthread_mutex_unlock(&r->lock);
     if (own)
-        wake(r);
+        erg_thread_wake(r->wake);
 }
 
 /* All three calls: every rank brings `mine` or nothing, and gets what all brought into `all`. */
@@ -206,7 +200,7 @@ static int call(struct erg_rendezvous *r, enum erg_call_kind kind, int root, con
         erg_link_send(&r->members[0].link, offer, mine, brought);
     }
     if (r->kept)
-        wake(r);
+        erg_thread_wake(r->wake);
     while (r->waiting && !r->failed)
         pthread_cond_wait(&r->changed, &r->lock);
     if (!r->waiting && r->result.count != result_bytes)
@@ -226,12 +220,14 @@ static int call(struct erg_rendezvous *r, enum erg_call_kind kind, int root, con
 int erg_rendezvous_barrier(struct erg_rendezvous *rendezvous, double timeout_s,
                            struct erg_error *err)
 {
-    return call(rendezvous, ERG_CALL_BARRIER, 0, NULL, 0, NULL, timeout_s, err);
+    return rendezvous ? call(rendezvous, ERG_CALL_BARRIER, 0, NULL, 0, NULL, timeout_s, err) : 0;
 }
 
 int erg_rendezvous_broadcast(struct erg_rendezvous *rendezvous, int root, void *bytes, size_t count,
                              double timeout_s, struct erg_error *err)
 {
+    if (!rendezvous)
+        return 0;
     const void *mine = rendezvous->rank == root ? bytes : NULL;
     return call(rendezvous, ERG_CALL_BROADCAST, root, mine, count, bytes, timeout_s, err);
 }
@@ -239,6 +235,10 @@ int erg_rendezvous_broadcast(struct erg_rendezvous *rendezvous, int root, void *
 int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *mine, size_t count,
                               void *all, double timeout_s, struct erg_error *err)
 {
+    if (!rendezvous) {
+        memcpy(all, mine, count);
+        return 0;
+    }
     return call(rendezvous, ERG_CALL_ALL_GATHER, 0, mine, count, all, timeout_s, err);
 }
 

@@ -9,7 +9,9 @@
  *
  * The first failure is everybody's: each rank gets the same sentence, from the call that it waits
  * in or from the next one, and only erg_rendezvous_close() makes sense after that.
- * A rendezvous is used by one thread at a time.
+ *
+ * One thread at a time makes collective calls and world calls, and closes the rendezvous when no
+ * other one uses it. All other calls may be made from any thread.
  */
 #ifndef ERG_LAUNCH_RENDEZVOUS_H
 #define ERG_LAUNCH_RENDEZVOUS_H
@@ -49,7 +51,8 @@ int erg_rendezvous_world(const struct erg_rendezvous *rendezvous);
 
 /*
  * Collective calls: all ranks make the same calls in the same order, with the same sizes and root;
- * rank 0 checks that. They fail when not all ranks have come `timeout_s` after the first one.
+ * rank 0 checks that. They fail when not all ranks have come `timeout_s` after the first one. NULL:
+ * there is one rank, which has what all have.
  */
 int erg_rendezvous_barrier(struct erg_rendezvous *rendezvous, double timeout_s,
                            struct erg_error *err);
@@ -69,8 +72,6 @@ int erg_rendezvous_agree(struct erg_rendezvous *rendezvous, int result, struct e
 
 /* 0 while all is well, else the failure: for those who wait for something else, such as a GPU. */
 int erg_rendezvous_check(struct erg_rendezvous *rendezvous, struct erg_error *err);
-
-/* These may be called from any thread. */
 
 /* Fails the job, with one sentence for all ranks. */
 void erg_rendezvous_abort(struct erg_rendezvous *rendezvous, const char *sentence);

@@ -21,6 +21,7 @@
 #include "base/memory.h"
 #include "ergon/error.h"
 #include "iteration/iteration.h"
+#include "job/job.h"
 #include "job/layout.h"
 #include "microbatch/microbatch.h"
 #include "partition/partition.h"
@@ -328,6 +329,13 @@ int erg_plan_load(struct erg_plan **plan, const char *path, struct erg_error *er
 int erg_plan_parse(struct erg_plan **plan, const char *name, const char *text, size_t length,
                    struct erg_error *err);
 
+/*
+ * Whether a training engine that runs the job can run it by the plan: model, software stack,
+ * layout but for the data degree, recomputation. ERG_USAGE names the job's key that differs.
+ */
+int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
+                       struct erg_error *err);
+
 /* ---- what a plan is asked ---- */
 
 /*
@@ -352,6 +360,18 @@ double erg_plan_held_energy(const struct erg_plan *plan, const struct erg_plan_p
  */
 int erg_plan_pick(const struct erg_plan *plan, enum erg_method method, const struct erg_goal *goal,
                   size_t *point, struct erg_error *err);
+
+/* Which point is wanted: of a method, NULL: the selected one's; by its number, from 1 on, those
+ * beyond the frontier included, 0: by the goal. Neither: the selected point of the selected method,
+ * of others the fastest. */
+struct erg_plan_wish {
+    const char *method;
+    size_t number;
+    const struct erg_goal *goal; /* NULL: none */
+};
+
+/* Makes it the selected one, and says by which rule. Fails as erg_plan_pick() does. */
+int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err);
 
 /*
  * The layers of an instruction under an option as the steps that a device runs, with the launch of

@@ -24,6 +24,16 @@ void erg_plan_set_powers(struct erg_plan *plan);
 int erg_plan_complete_schedule(struct erg_plan *plan, struct erg_error *err);
 void erg_plan_complete_points(struct erg_plan *plan);
 
+/* The options of every virtual stage and direction, as the solver has them. */
+struct erg_plan_tables {
+    struct erg_frontier *items;
+    size_t count;
+};
+
+/* `pace` [stages], or NULL: the options of a stage take so many times as long as planned. */
+struct erg_plan_tables erg_plan_tables_new(const struct erg_plan *plan, const double *pace);
+void erg_plan_tables_release(struct erg_plan_tables *tables);
+
 /* A plan as it was read from `root`: first what the pipeline needs, then every index and sum. */
 int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root, struct erg_error *err);
 

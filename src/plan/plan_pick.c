@@ -1,28 +1,41 @@
 /* What a plan is asked: its sums and its points. */
-#include "plan/plan.h"
+#include "plan/plan_internal.h"
 
 #include <stdlib.h>
+
+struct erg_plan_tables erg_plan_tables_new(const struct erg_plan *plan, const double *pace)
+{
+    size_t stages = plan->schedule.pipeline.stages;
+    struct erg_plan_tables tables = {.count = 2 * stages * plan->schedule.pipeline.chunks};
+    tables.items = erg_xcalloc(tables.count, sizeof *tables.items);
+    for (size_t t = 0; t < tables.count; t++)
+        for (size_t k = 0; k < plan->stages[t / 2].passes[t % 2].count; k++) {
+            const struct erg_plan_option *option = &plan->stages[t / 2].passes[t % 2].items[k];
+            size_t stage = t / 2 % stages;
+            double time_s = option->time_s * (pace ? pace[stage] : 1);
+            erg_frontier_add(&tables.items[t], time_s,
+                             erg_scale_option_energy(&plan->scale, stage, time_s, option->energy_j),
+                             (int64_t)k);
+        }
+    return tables;
+}
+
+void erg_plan_tables_release(struct erg_plan_tables *tables)
+{
+    for (size_t t = 0; t < tables->count; t++)
+        erg_frontier_release(&tables->items[t]);
+    free(tables->items);
+    *tables = (struct erg_plan_tables){0};
+}
 
 void erg_plan_evaluate(const struct erg_plan *plan, const struct erg_plan_point *point,
                        double *start_s, double *time_s, double *energy_j)
 {
-    const struct erg_schedule *schedule = &plan->schedule;
-    size_t tables = 2 * schedule->pipeline.stages * schedule->pipeline.chunks;
-    struct erg_frontier *frontiers = erg_xcalloc(tables, sizeof *frontiers);
-    for (size_t t = 0; t < tables; t++)
-        for (size_t k = 0; k < plan->stages[t / 2].passes[t % 2].count; k++) {
-            const struct erg_plan_option *option = &plan->stages[t / 2].passes[t % 2].items[k];
-            size_t stage = t / 2 % schedule->pipeline.stages;
-            erg_frontier_add(
-                &frontiers[t], option->time_s,
-                erg_scale_option_energy(&plan->scale, stage, option->time_s, option->energy_j),
-                (int64_t)k);
-        }
+    struct erg_plan_tables tables = erg_plan_tables_new(plan, NULL);
     double planned_s, planned_j;
-    erg_iteration_evaluate(schedule, frontiers, point->option, start_s, &planned_s, &planned_j);
-    for (size_t t = 0; t < tables; t++)
-        erg_frontier_release(&frontiers[t]);
-    free(frontiers);
+    erg_iteration_evaluate(&plan->schedule, tables.items, point->option, start_s, &planned_s,
+                           &planned_j);
+    erg_plan_tables_release(&tables);
     *time_s = erg_scale_time(&plan->scale, planned_s);
     *energy_j = erg_scale_energy(&plan->scale, planned_s, planned_j);
 }
@@ -50,4 +63,36 @@ int erg_plan_pick(const struct erg_plan *plan, enum erg_method name, const struc
     int status = erg_goal_pick(goal, &points, erg_scale_waiting_w(&plan->scale), point, err);
     erg_frontier_release(&points);
     return status ? erg_fail_context(err, "choosing a point of %s", erg_method_name(name)) : 0;
+}
+
+static int select_number(struct erg_plan_selection *chosen, const struct erg_plan *plan,
+                         size_t number, struct erg_error *err)
+{
+    const struct erg_plan_method *method = &plan->methods[chosen->method];
+    const size_t count = method->point_count + method->slower_count;
+    if (number > count)
+        return erg_fail(err, ERG_USAGE,
+                        "choosing a point: %s has the points 1 to %zu, those above %zu beyond its "
+                        "frontier, got %zu",
+                        erg_method_name(chosen->method), count, method->point_count, number);
+    chosen->point = number - 1;
+    chosen->rule = "as asked for";
+    return 0;
+}
+
+int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err)
+{
+    static const struct erg_goal fastest = {.objective = ERG_FASTEST};
+    const struct erg_goal *goal = wish->goal ? wish->goal : &fastest;
+    struct erg_plan_selection chosen = plan->selected;
+    if (wish->method && erg_method_parse(wish->method, &chosen.method, err) != 0)
+        return -1;
+    if (!wish->number && !wish->goal && chosen.method == plan->selected.method)
+        return 0;
+    chosen.rule = erg_goal_rule(goal);
+    if (erg_plan_pick(plan, chosen.method, goal, &chosen.point, err) ||
+        (wish->number && select_number(&chosen, plan, wish->number, err)))
+        return -1;
+    plan->selected = chosen;
+    return 0;
 }

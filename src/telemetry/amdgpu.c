@@ -9,7 +9,7 @@
  * Missing are the PCIe counters, power of the memory and critical errors, which the driver does not
  * give or only at the price of a second, and clocks cannot be locked. Written from the facts of the
  * kernel's documentation (gpu/amdgpu/thermal) and headers (kgd_pp_interface.h, amdgpu_smu.h of
- * Linux 6.18), and tested on a made-up tree only: it has not yet run on a real AMD GPU.
+ * Linux 6.18), and tested on a made-up tree only: it has not run on a real AMD GPU.
  */
 #include "telemetry/amdgpu_internal.h"
 

@@ -5,9 +5,11 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/guardian.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -28,9 +30,10 @@ struct erg_clocks {
     struct erg_guardian *guardian;
     struct clock_state {
         struct erg_clock_list list; /* empty until it is asked for */
-        bool locked;
+        bool locked, watched;       /* by the guardian, as far as is known */
     } * items;
     pthread_mutex_t lock; /* of items: a thread unlocks them should the guardian end */
+    bool unguarded;       /* written with the lock held, read by anybody, atomically */
     pthread_t lookout;
     int stop; /* eventfd that ends the thread */
 };
@@ -85,6 +88,7 @@ static void *look_out(void *context)
     if (!erg_guardian_await_end(clocks->guardian, clocks->stop))
         return NULL;
     pthread_mutex_lock(&clocks->lock);
+    __atomic_store_n(&clocks->unguarded, true, __ATOMIC_RELAXED);
     size_t left = 0, count = erg_gpus_count(clocks->gpus);
     for (size_t i = 0; i < count; i++)
         left += unlock(clocks, i, NULL) != 0;
@@ -177,23 +181,37 @@ static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
 }
 
 /* The lock held. */
-static int lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
-                struct erg_error *err)
+static int prepare(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err)
 {
-    const struct erg_open_gpu *item = &clocks->gpus->items[gpu];
     struct clock_state *state = &clocks->items[gpu];
     if (!state->list.count && erg_clocks_supported(clocks->gpus, gpu, &state->list, err) != 0)
         return -1;
-    if (check_supported(&item->info, &state->list, clock_mhz, err) != 0 ||
-        erg_guardian_watch(clocks->guardian, item->info.uuid, err) != 0)
+    return check_supported(&clocks->gpus->items[gpu].info, &state->list, clock_mhz, err);
+}
+
+/* The lock held; `seen` NULL: without looking. */
+static int apply(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
+                 struct erg_error *err)
+{
+    const struct erg_open_gpu *item = &clocks->gpus->items[gpu];
+    /* Before it is: a lock that fails halfway is undone as well. */
+    clocks->items[gpu].locked = true;
+    if (clocks->gpus->vendor->clocks->lock(item, clock_mhz, err) == 0 &&
+        (!seen || verify(clocks, gpu, clock_mhz, seen, err) == 0))
+        return 0;
+    unlock(clocks, gpu, NULL);
+    return -1;
+}
+
+/* The lock held. */
+static int lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
+                struct erg_error *err)
+{
+    if (prepare(clocks, gpu, clock_mhz, err) != 0 ||
+        erg_guardian_watch(clocks->guardian, clocks->gpus->items[gpu].info.uuid, err) != 0)
         return -1;
-    state->locked = true; /* before it is: a lock that fails halfway is undone as well */
-    if (clocks->gpus->vendor->clocks->lock(item, clock_mhz, err) != 0 ||
-        verify(clocks, gpu, clock_mhz, seen, err) != 0) {
-        unlock(clocks, gpu, NULL);
-        return -1;
-    }
-    return 0;
+    clocks->items[gpu].watched = true;
+    return apply(clocks, gpu, clock_mhz, seen, err);
 }
 
 int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
@@ -206,6 +224,46 @@ int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum e
     if (status == 0 && seen)
         *seen = found;
     return status;
+}
+
+int erg_clocks_try(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
+{
+    struct erg_clock_list list;
+    if (erg_clocks_supported(clocks->gpus, gpu, &list, err) != 0)
+        return -1;
+    int highest_mhz = list.clocks_mhz[list.count - 1];
+    erg_clock_list_release(&list);
+    return erg_clocks_lock(clocks, gpu, highest_mhz, NULL, err) ||
+                   erg_clocks_reset(clocks, gpu, err)
+               ? -1
+               : 0;
+}
+
+/* The lock held. The guardian is not asked, which would wait for another process: should it have
+ * ended unnoticed, the lookout unlocks as soon as it gets the lock. */
+static int set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err)
+{
+    assert(clocks->items[gpu].watched);
+    if (clocks->unguarded)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "locking the SM clock of GPU %d at %d MHz: the guardian of the clocks has "
+                        "ended, expected it to live as long as this process",
+                        clocks->gpus->items[gpu].info.index, clock_mhz);
+    return prepare(clocks, gpu, clock_mhz, err) || apply(clocks, gpu, clock_mhz, NULL, err) ? -1
+                                                                                            : 0;
+}
+
+int erg_clocks_set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err)
+{
+    pthread_mutex_lock(&clocks->lock);
+    int status = set(clocks, gpu, clock_mhz, err);
+    pthread_mutex_unlock(&clocks->lock);
+    return status;
+}
+
+bool erg_clocks_guarded(const struct erg_clocks *clocks)
+{
+    return !__atomic_load_n(&clocks->unguarded, __ATOMIC_RELAXED);
 }
 
 int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
@@ -223,9 +281,7 @@ int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err)
     bool unlocked = true;
     int status = 0;
     if (erg_guardian_is_mine(clocks->guardian)) { /* threads are not inherited by a child */
-        uint64_t one = 1;
-        while (write(clocks->stop, &one, sizeof one) < 0 && errno == EINTR)
-            ;
+        erg_thread_wake(clocks->stop);
         pthread_join(clocks->lookout, NULL);
         for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++)
             if (unlock(clocks, i, err) != 0)

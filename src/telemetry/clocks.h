@@ -59,6 +59,20 @@ enum erg_clock_seen {
 int erg_clocks_lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
                     struct erg_error *err);
 
+/* Locks a GPU at its highest clock and unlocks it, so that a refusal is known before it matters. */
+int erg_clocks_try(struct erg_clocks *clocks, size_t gpu, struct erg_error *err);
+
+/*
+ * Locks a GPU that was locked or tried before, and does not look whether it obeys: this takes as
+ * long as the driver's call, and may be done between two pieces of work. On failure the GPU is
+ * unlocked, or locked as before when nothing was asked of it yet.
+ */
+int erg_clocks_set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err);
+
+/* Whether the guardian was still there when it was last looked at; waits for nothing, and may be
+ * asked by any thread. False once, false for good: the log has said so, and no lock succeeds. */
+bool erg_clocks_guarded(const struct erg_clocks *clocks);
+
 /* Unlocks a GPU. One that was not locked here is left alone. */
 int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err);
 

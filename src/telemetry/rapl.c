@@ -74,19 +74,12 @@ static bool read_number(const char *path, int64_t *value)
     return good;
 }
 
-static char *path_in(const char *folder, const char *name)
-{
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/%s", folder, name);
-    return path.data;
-}
-
 /* Adds the zone in a folder when it is a package or a package's DRAM. */
 static void add_zone(struct erg_rapl *rapl, const char *folder)
 {
-    char *name_path = path_in(folder, "name"), *name = NULL;
-    char *range_path = path_in(folder, "max_energy_range_uj");
-    struct zone zone = {.path = path_in(folder, "energy_uj")};
+    char *name_path = erg_file_path(folder, "name"), *name = NULL;
+    char *range_path = erg_file_path(folder, "max_energy_range_uj");
+    struct zone zone = {.path = erg_file_path(folder, "energy_uj")};
     if (erg_file_read(name_path, 4096, &name, NULL, NULL) != 0)
         name = erg_xstrdup("");
     zone.kind = strncmp(name, "dram", 4) == 0 ? DRAM : CPU;
@@ -186,7 +179,7 @@ static int list_zones(struct erg_rapl *rapl, const char *root, struct erg_error 
      * once more as "intel-rapl-mmio:0", which is left out. */
     while ((entry = readdir(listing)) != NULL)
         if (strncmp(entry->d_name, "intel-rapl:", 11) == 0) {
-            char *folder = path_in(root, entry->d_name);
+            char *folder = erg_file_path(root, entry->d_name);
             add_zone(rapl, folder);
             free(folder);
         }

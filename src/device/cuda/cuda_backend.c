@@ -156,12 +156,22 @@ static struct erg_gemm_shape product_of(const struct erg_kernel *kernel)
 }
 
 /* A product that finds no memory to be timed in runs as cuBLASLt would have it. */
-static void choose_product(struct cuda_backend *cuda, const struct erg_kernel *kernel)
+static int cuda_choose(struct erg_backend *backend, const struct erg_kernel *kernel,
+                       struct erg_error *err)
 {
+    struct cuda_backend *cuda = cuda_of(backend);
     const struct erg_gemm_shape shape = product_of(kernel);
     struct erg_error why;
+    (void)err;
     if (erg_gemm_choose(cuda->gemm, &cuda->cuda, cuda->plan_folder, &shape, &why) != 0)
         erg_log(ERG_LOG_DEBUG, "the fastest product is not looked for (%s)", why.message);
+    return 0;
+}
+
+/* SMs that a kernel may take; 0: all. */
+static int sms_of(const struct cuda_backend *cuda, const struct erg_kernel *kernel)
+{
+    return kernel->leave_sms ? cuda->cuda.sms - kernel->leave_sms : 0;
 }
 
 static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel, void *scratch,
@@ -169,7 +179,8 @@ static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel
 {
     const __typeof__(kernel->linear) *a = &kernel->linear;
     const struct erg_gemm_shape shape = product_of(kernel);
-    return erg_gemm_run(cuda->gemm, &shape, a->a, a->b, a->bias, a->c, 0, scratch, stream, err);
+    return erg_gemm_run(cuda->gemm, &shape, a->a, a->b, a->bias, a->c, sms_of(cuda, kernel),
+                        scratch, stream, err);
 }
 
 static bool same_attention(const struct erg_ops_attention *a, const struct erg_ops_attention *b)
@@ -224,7 +235,7 @@ static int run_attention(struct cuda_backend *cuda, const struct erg_kernel *ker
     if (find_attention(cuda, &a->shape, &plan, err) != 0)
         return -1;
     return (kernel->kind == ERG_KERNEL_ATTENTION ? erg_attention_forward : erg_attention_backward)(
-        plan, &buffers, scratch, 0, stream, err);
+        plan, &buffers, scratch, sms_of(cuda, kernel), stream, err);
 }
 
 /* ---- kernels ---- */
@@ -390,7 +401,6 @@ static int cuda_scratch_bytes(struct erg_backend *backend, const struct erg_kern
     case ERG_KERNEL_LINEAR:
     case ERG_KERNEL_LINEAR_INPUT_GRADIENT:
     case ERG_KERNEL_LINEAR_WEIGHT_GRADIENT:
-        choose_product(cuda_of(backend), kernel);
         *bytes = ERG_GEMM_WORKSPACE_BYTES;
         return 0;
     case ERG_KERNEL_NORM_GRADIENT:
@@ -443,6 +453,20 @@ static int cuda_exchange(struct erg_backend *backend, struct erg_group *group,
                                    exchange, stream_of(stream), err);
 }
 
+/* A host function holds its stream up for some microseconds, once an instruction. */
+static void add_one(void *number)
+{
+    __atomic_add_fetch((uint64_t *)number, 1, __ATOMIC_RELAXED);
+}
+
+static int cuda_count(struct erg_backend *backend, uint64_t *number, struct erg_stream *stream,
+                      struct erg_error *err)
+{
+    (void)backend;
+    return erg_cuda_check(cudaLaunchHostFunc(stream_of(stream), add_one, number), err,
+                          "counting an instruction");
+}
+
 /* ---- the door ---- */
 
 static void cuda_close(struct erg_backend *backend)
@@ -477,10 +501,12 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
         .event_seconds = cuda_event_seconds,
         .event_wait = cuda_event_wait,
         .scratch_bytes = cuda_scratch_bytes,
+        .choose = cuda_choose,
         .launch = cuda_launch,
         .group_new = cuda_group_new,
         .group_free = cuda_group_free,
         .exchange = cuda_exchange,
+        .count = cuda_count,
     };
     struct cuda_backend *cuda = erg_xcalloc(1, sizeof *cuda);
     cuda->deterministic = deterministic;

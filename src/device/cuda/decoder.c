@@ -227,13 +227,13 @@ static int check_model(const struct erg_model *model, size_t tensor, struct erg_
     if ((size_t)model->kv_heads % tensor != 0)
         return erg_fail(err, ERG_INFEASIBLE,
                         "preparing %s for the GPU: its %ld KV groups are fewer than the tensor "
-                        "degree of %zu, and groups that several GPUs hold are not executed yet; "
+                        "degree of %zu, and groups that several GPUs hold are not executed; "
                         "expected a tensor degree that divides them",
                         model->name, model->kv_heads, tensor);
     if (!lack)
         return 0;
     return erg_fail(err, ERG_INFEASIBLE,
-                    "preparing %s for the GPU: it has %s, for which there is no kernel yet; "
+                    "preparing %s for the GPU: it has %s, for which there is no kernel; "
                     "expected RMSNorm, rotary positions and SwiGLU without biases",
                     model->name, lack);
 }

@@ -221,21 +221,29 @@ const struct erg_gemm_choice *erg_gemm_chosen(const struct erg_gemm *gemm,
     return NULL;
 }
 
-void erg_gemm_take_choice(const struct erg_gemm *gemm, struct erg_gemm_product *product)
+/* What was chosen for a product's shape becomes its best answer, if it can compute the product: one
+ * more, or where there is no room the last one. */
+static void take_choice(const struct erg_gemm *gemm, struct erg_gemm_product *product,
+                        const struct erg_gemm_choice *choice)
 {
-    const struct erg_gemm_choice *choice = erg_gemm_chosen(gemm, &product->shape);
     cublasLtMatmulHeuristicResult_t result;
-    if (!choice || product->chosen || product->bounded ||
-        product->alignment < ERG_GEMM_CHOICE_ALIGNMENT ||
+    if (product->bounded || product->alignment < ERG_GEMM_CHOICE_ALIGNMENT ||
         gemm->library.algorithm_check(gemm->handle, product->desc, product->a, product->b,
                                       product->c, product->c, &choice->algorithm, &result) ||
         result.workspaceSize > ERG_GEMM_WORKSPACE_BYTES)
         return;
-    product->chosen = true;
     if (product->count < ERG_GEMM_ANSWERS)
         product->count++;
     product->best = product->count - 1;
     product->answers[product->best].algo = choice->algorithm;
+}
+
+void erg_gemm_adopt(struct erg_gemm *gemm, const struct erg_gemm_choice *choice)
+{
+    ERG_PUSH(&gemm->choices, items, *choice);
+    for (size_t i = 0; i < gemm->products.count; i++)
+        if (same_shape(&gemm->products.items[i]->shape, &choice->shape))
+            take_choice(gemm, gemm->products.items[i], choice);
 }
 
 int erg_gemm_find(struct erg_gemm *gemm, struct erg_gemm_product **found,
@@ -266,7 +274,9 @@ int erg_gemm_find(struct erg_gemm *gemm, struct erg_gemm_product **found,
     }
     if (bounded)
         drop_large_clusters(&gemm->library, product);
-    erg_gemm_take_choice(gemm, product);
+    const struct erg_gemm_choice *choice = erg_gemm_chosen(gemm, shape);
+    if (choice)
+        take_choice(gemm, product, choice);
     ERG_PUSH(&gemm->products, items, product);
     *found = product;
     return 0;

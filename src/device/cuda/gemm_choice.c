@@ -187,12 +187,12 @@ static int check_result(const struct search *s, const cublasLtMatmulAlgo_t *algo
     char *rows = erg_xmalloc(ROWS * s->row_bytes);
     double distance = 0, size = 0;
     int result = compute_rows(s, algorithm, rows, err);
-    for (size_t i = 0; i < values; i++) {
+    for (size_t i = 0; i < values && result == 0; i++) {
         const double expected = value_at(s, s->expected, i);
         distance += pow(value_at(s, rows, i) - expected, 2);
         size += expected * expected;
     }
-    *sound = distance <= tolerance * tolerance * size;
+    *sound = result == 0 && distance <= tolerance * tolerance * size;
     free(rows);
     return result;
 }
@@ -207,20 +207,24 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Once each, the first time to load the kernel; leaves the fastest and cuBLASLt's first. What turns
- * out not to run is left out. */
+ * out not to run is left out, be it the first. */
 static int preselect(struct search *s, struct erg_error *err)
 {
-    const cublasLtMatmulAlgo_t first = s->items[0].algorithm;
     size_t run = 0;
+    bool first_runs = false;
     for (size_t i = 0; i < s->count; i++)
-        if (erg_gemm_trial_time(&s->trial, &s->items[i].algorithm, 1, 1, &s->items[i].ms, err) == 0)
+        if (erg_gemm_trial_time(&s->trial, &s->items[i].algorithm, 1, 1, &s->items[i].ms, err) ==
+            0) {
+            first_runs = first_runs || i == 0;
             s->items[run++] = s->items[i];
+        }
     if (run == 0)
         return -1;
+    const struct contender first = s->items[0];
     qsort(s->items, run, sizeof *s->items, by_time);
     s->count = run < FINALISTS ? run : FINALISTS;
-    if (!is_known(s, &first))
-        s->items[s->count - 1].algorithm = first;
+    if (first_runs && !is_known(s, &first.algorithm))
+        s->items[s->count - 1] = first;
     return 0;
 }
 
@@ -365,16 +369,6 @@ static void keep_choice(const char *folder, const char *path, const char *key,
 
 /* ---- the door ---- */
 
-/* Products that were asked for before run with it from now on. */
-static void adopt(struct erg_gemm *gemm, const struct erg_gemm_shape *shape,
-                  const cublasLtMatmulAlgo_t *algorithm)
-{
-    struct erg_gemm_choice choice = {*shape, *algorithm};
-    ERG_PUSH(&gemm->choices, items, choice);
-    for (size_t i = 0; i < gemm->products.count; i++)
-        erg_gemm_take_choice(gemm, gemm->products.items[i]);
-}
-
 int erg_gemm_choose(struct erg_gemm *gemm, const struct erg_cuda *cuda, const char *folder,
                     const struct erg_gemm_shape *shape, struct erg_error *err)
 {
@@ -391,7 +385,7 @@ int erg_gemm_choose(struct erg_gemm *gemm, const struct erg_cuda *cuda, const ch
             keep_choice(folder, path, key, &algorithm);
     }
     if (result == 0)
-        adopt(gemm, shape, &algorithm);
+        erg_gemm_adopt(gemm, &(struct erg_gemm_choice){*shape, algorithm});
     free(path);
     free(key);
     return result;

@@ -45,7 +45,6 @@ struct erg_gemm_product {
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulHeuristicResult_t answers[ERG_GEMM_ANSWERS];
     size_t count, best;
-    bool chosen; /* the best is what erg_gemm_choose() found */
 };
 
 /* What erg_gemm_choose() found for a shape. */
@@ -85,8 +84,9 @@ int erg_gemm_find(struct erg_gemm *gemm, struct erg_gemm_product **found,
 const struct erg_gemm_choice *erg_gemm_chosen(const struct erg_gemm *gemm,
                                               const struct erg_gemm_shape *shape);
 
-/* Puts what was chosen for its shape, if anything, in the place of the last answer. */
-void erg_gemm_take_choice(const struct erg_gemm *gemm, struct erg_gemm_product *product);
+/* Remembers a choice, the first of its shape: products of that shape run with it, those that were
+ * asked for before, too. */
+void erg_gemm_adopt(struct erg_gemm *gemm, const struct erg_gemm_choice *choice);
 
 int erg_gemm_enqueue(const struct erg_gemm *gemm, const struct erg_gemm_product *product,
                      const cublasLtMatmulAlgo_t *algorithm, const struct erg_gemm_operands *o,

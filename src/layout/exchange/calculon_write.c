@@ -269,19 +269,12 @@ static void add_job(struct erg_text *out, const struct erg_calculon_import *impo
                     import->batch, import->model->sequence);
 }
 
-static char *path_in(const char *folder, const char *name)
-{
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/%s", folder, name);
-    return path.data;
-}
-
 static int write_text(const char *folder, const char *name,
                       void (*add)(struct erg_text *out, const struct erg_calculon_import *import),
                       const struct erg_calculon_import *import, struct erg_error *err)
 {
     struct erg_text text = {0};
-    char *path = path_in(folder, name);
+    char *path = erg_file_path(folder, name);
     add(&text, import);
     int status = erg_file_write(path, text.data, text.count, err);
     erg_text_release(&text);
@@ -306,7 +299,7 @@ static void add_short_name(struct erg_text *out, const char *name)
 static int write_files(const struct erg_calculon_import *import, const struct erg_gpu *base,
                        const char *folder, struct erg_error *err)
 {
-    char *config = path_in(folder, "config.json"), *gpu = path_in(folder, "gpu.yaml");
+    char *config = erg_file_path(folder, "config.json"), *gpu = erg_file_path(folder, "gpu.yaml");
     int status = write_config(import, config, err) || write_gpu(import, base, gpu, err) ||
                          write_text(folder, "engine.yaml", add_engine, import, err) ||
                          write_text(folder, "job.yaml", add_job, import, err)

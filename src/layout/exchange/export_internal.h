@@ -12,11 +12,6 @@ void erg_export_torchtitan(struct erg_text *out, const struct erg_model *model,
 /* Whether all chunks have as many layers. */
 bool erg_export_is_even(const struct erg_layout *layout);
 
-static inline long erg_export_batch(const struct erg_layout *layout)
-{
-    return layout->data * layout->microbatch * layout->microbatches;
-}
-
 /*
  * What all stages recompute where they cannot differ: the most that any does, so that each fits
  * into the memory it was planned for. Says so in a comment where they were to differ.

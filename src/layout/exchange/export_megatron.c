@@ -43,7 +43,7 @@ static void add_parallelism(struct erg_text *out, const struct erg_model *model,
                     "--micro-batch-size %ld\n"
                     "--global-batch-size %ld\n"
                     "--seq-length %ld\n",
-                    layout->microbatch, erg_export_batch(layout), layout->sequence);
+                    layout->microbatch, erg_layout_batch(layout), layout->sequence);
 }
 
 static void add_biases(struct erg_text *out, const struct erg_model *model)

@@ -73,9 +73,9 @@ static void add_training(struct erg_text *out, const struct erg_layout *layout)
                     "# max_context_length = %ld.\n"
                     "mixed_precision_param = \"bfloat16\"\n"
                     "mixed_precision_reduce = \"float32\"\n",
-                    local * layout->microbatch, erg_export_batch(layout), layout->sequence,
+                    local * layout->microbatch, erg_layout_batch(layout), layout->sequence,
                     layout->microbatch * layout->sequence,
-                    erg_export_batch(layout) * layout->sequence, layout->sequence);
+                    erg_layout_batch(layout) * layout->sequence, layout->sequence);
 }
 
 static void add_memory(struct erg_text *out, const struct erg_layout *layout)

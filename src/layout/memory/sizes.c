@@ -8,41 +8,6 @@ enum {
     UNLESS_ACTIVATION = MOST & ~(1 << ERG_RECOMPUTE_ACTIVATION | 1 << ERG_RECOMPUTE_BALANCED),
 };
 
-const char *erg_memory_item_name(enum erg_memory_item item)
-{
-    static const char *const names[ERG_MEMORY_ITEMS] = {
-        [ERG_MEMORY_WEIGHTS] = "weights",
-        [ERG_MEMORY_GRADIENTS] = "gradients",
-        [ERG_MEMORY_OPTIMIZER] = "optimizer",
-        [ERG_MEMORY_ACTIVATIONS] = "activations",
-        [ERG_MEMORY_OFFLOAD] = "offload_buffers",
-        [ERG_MEMORY_ROPE] = "rope_tables",
-        [ERG_MEMORY_WORKSPACE] = "workspace",
-        [ERG_MEMORY_GATHER] = "gather_buffer",
-        [ERG_MEMORY_HEAD] = "head",
-        [ERG_MEMORY_PIPELINE] = "pipeline",
-        [ERG_MEMORY_TRANSIENT] = "transient",
-        [ERG_MEMORY_ROUNDING] = "rounding",
-    };
-    return names[item];
-}
-
-enum erg_memory_item erg_memory_largest(const struct erg_memory_stage *stage)
-{
-    enum erg_memory_item largest = ERG_MEMORY_WEIGHTS;
-    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-        if (stage->items[i] > stage->items[largest])
-            largest = (enum erg_memory_item)i;
-    return largest;
-}
-
-const char *erg_memory_unsharded(enum erg_memory_item item)
-{
-    return item == ERG_MEMORY_WEIGHTS || item == ERG_MEMORY_GRADIENTS
-               ? ", which data parallel ranks do not shard (FSDP is not modelled)"
-               : "";
-}
-
 static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, int64_t bytes,
                 int64_t rows, unsigned saved)
 {

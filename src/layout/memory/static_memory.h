@@ -1,6 +1,6 @@
 /*
  * Static memory: every buffer that ergon's training takes of a rank's device, in one place. All are
- * taken when a run begins and stay. The decoder and the engine find theirs by erg_static_offset(),
+ * taken when a run begins and stay. The decoder and the engine find theirs by erg_static_at(),
  * the planner sums the same table (ERG_MEMORY_STATIC of stage_memory.h).
  *
  * Buffers that are there equally often are a set: a set lies as one piece for each time that it is
@@ -146,6 +146,13 @@ enum erg_static_set erg_static_set_of(enum erg_static_buffer buffer);
 /* Where the index-th of a buffer lies. */
 size_t erg_static_offset(const struct erg_static_memory *memory, enum erg_static_buffer buffer,
                          size_t index);
+
+/* The same in memory that begins at `first`; NULL: there is none of it. */
+static inline void *erg_static_at(const struct erg_static_memory *memory, void *first,
+                                  enum erg_static_buffer buffer, size_t index)
+{
+    return memory->bytes[buffer] ? (char *)first + erg_static_offset(memory, buffer, index) : NULL;
+}
 
 /* Bytes from one buffer to what lies behind it. */
 static inline size_t erg_static_place(const struct erg_static_memory *memory,

@@ -4,49 +4,6 @@
 #include "layout/memory/memory_internal.h"
 #include "layout/memory/static_memory.h"
 
-const char *erg_memory_accounting_name(enum erg_memory_accounting accounting)
-{
-    static const char *const names[] = {
-        [ERG_MEMORY_ARENA] = "arena",
-        [ERG_MEMORY_FRAMEWORK] = "framework",
-        [ERG_MEMORY_STATIC] = "static",
-    };
-    return names[accounting];
-}
-
-struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
-                                                const struct erg_layout *layout,
-                                                const struct erg_engine *engine)
-{
-    const bool is_static = engine && engine->static_memory;
-    return (struct erg_memory_request){
-        .model = model,
-        .layout = layout,
-        .accounting = is_static ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA,
-        .sequence_parallel = is_static && engine->sequence_parallel,
-    };
-}
-
-int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err)
-{
-    const struct erg_layout *layout = request->layout;
-    for (long stage = 0; stage < layout->pipeline && request->accounting == ERG_MEMORY_STATIC;
-         stage++) {
-        const enum erg_recompute recompute = erg_layout_recompute(layout, stage);
-        if (recompute != ERG_RECOMPUTE_NONE)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "stage %ld recomputes '%s', and ergon's training keeps all "
-                            "activations; expected recompute none",
-                            stage, erg_recompute_name(recompute));
-        if (erg_layout_offload(layout, stage) > 0)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "stage %ld offloads %.10g of its activations, and ergon's training "
-                            "offloads nothing; expected offload 0",
-                            stage, erg_layout_offload(layout, stage));
-    }
-    return 0;
-}
-
 void erg_static_memory_of(struct erg_static_memory *memory,
                           const struct erg_memory_request *request,
                           const struct erg_memory_sizes *sizes, long index)

@@ -507,7 +507,7 @@ static bool is_group(const struct erg_layout_search *search, long tensor, long c
            search->sequence / context % tensor == 0;
 }
 
-/* Ergon's own training runs on all GPUs or none, and recomputes nothing yet. */
+/* Ergon's own training runs on all GPUs or none, and recomputes nothing. */
 static int check_accountings(const struct erg_layout_search *search, struct erg_error *err)
 {
     const bool own = search->kinds[0].engine->static_memory;

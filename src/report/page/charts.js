@@ -27,6 +27,33 @@ function limits(values, below, above) {
   return [low - below * span, high + above * span];
 }
 
+/* A line from `top` to `bottom` of a chart that goes through its `places`, x from left to right, with the pointer and
+ * the arrow keys, and shows textAt(index) beside it. The keys begin at place `at`. */
+function addCursor(svg, { top, bottom, places, at, textAt }) {
+  const cursor = s("line", { class: "guide", y1: top, y2: bottom, visibility: "hidden" });
+  const show = (index, px, py) => {
+    at = Math.min(places.length - 1, Math.max(0, index));
+    for (const [name, value] of [["x1", places[at]], ["x2", places[at]], ["visibility", "visible"]]) cursor.setAttribute(name, value);
+    const box = svg.getBoundingClientRect();
+    showTip(textAt(at), px === undefined ? box.left + places[at] : px, py === undefined ? box.top + 30 : py);
+  };
+  const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
+  svg.append(cursor);
+  svg.addEventListener("pointermove", event => {
+    const px = event.clientX - svg.getBoundingClientRect().left, away = i => Math.abs(places[i] - px);
+    show(places.reduce((best, place, i) => (away(i) < away(best) ? i : best), 0), event.clientX, event.clientY);
+  });
+  svg.addEventListener("pointerleave", leave);
+  svg.addEventListener("blur", leave);
+  svg.addEventListener("keydown", event => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Escape") leave();
+    if (!by) return;
+    show(at + by);
+    event.preventDefault();
+  });
+}
+
 /* The guides that show what "same time" (2) and "same energy" (3) mean: [{from, to, badge, text}]. */
 function frontierGuides() {
   const clocks = methodOf("sequential+clocks");

@@ -133,34 +133,11 @@ function loadChart([key, title]) {
     const means = lines.map(({ policy, points }) => [
       s("path", { fill: "none", stroke: policy.color, "stroke-width": policy.strong ? 2.5 : 1.6, d: `M${points.map(p => `${x(p)},${y(p.mean)}`).join("L")}` }),
       points.map(p => s("circle", { cx: x(p), cy: y(p.mean), r: policy.strong ? 3.5 : 2.6, fill: policy.color }))]);
-    const cursor = s("line", { class: "guide", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
     const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application",
-      "aria-label": `${title} against the load. Arrow keys move between loads.` }, frame, bands, means, cursor);
-    let at = 0;
-    const show = (index, px, py) => {
-      at = Math.min(loads.length - 1, Math.max(0, index));
-      cursor.setAttribute("x1", atX(loads[at].load));
-      cursor.setAttribute("x2", atX(loads[at].load));
-      cursor.setAttribute("visibility", "visible");
-      const box = svg.getBoundingClientRect();
-      showTip([`load ${loads[at].load}`, ...lines.map(({ policy }) =>
-        `${policy.name}: ${intervalText(metricOf(loads[at], policy, key), [[unit, size]])}`)].join("\n"),
-      px === undefined ? box.left + atX(loads[at].load) : px, py === undefined ? box.top + 30 : py);
-    };
-    const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
-    svg.addEventListener("pointermove", event => {
-      const px = event.clientX - svg.getBoundingClientRect().left, away = load => Math.abs(atX(load.load) - px);
-      show(loads.indexOf(loads.reduce((a, b) => (away(b) < away(a) ? b : a))), event.clientX, event.clientY);
-    });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
-    svg.addEventListener("keydown", event => {
-      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (event.key === "Escape") leave();
-      if (!by) return;
-      show(at + by);
-      event.preventDefault();
-    });
+      "aria-label": `${title} against the load. Arrow keys move between loads.` }, frame, bands, means);
+    const textAt = i => [`load ${loads[i].load}`,
+      ...lines.map(({ policy }) => `${policy.name}: ${intervalText(metricOf(loads[i], policy, key), [[unit, size]])}`)].join("\n");
+    addCursor(svg, { top: margin.top, bottom: height - margin.bottom, places: loads.map(load => atX(load.load)), at: 0, textAt });
     place.replaceChildren(svg);
   });
   return h("div", {}, h("h3", {}, title), place);

@@ -82,30 +82,8 @@ function courseChart(place, { title, lines, band, zero, range, tall }) {
           "stroke-linejoin": "round", opacity: line.faint ? 0.35 : 1 }),
         line.marks || line.values.filter(isNumber).length === 1
           ? line.values.map((value, i) => (isNumber(value) ? s("circle", { cx: x(i), cy: y(value), r: 3.4, fill: line.color }) : null)) : null])));
-    const cursor = s("line", { class: "guide", y1: margin.top, y2: height - margin.bottom, visibility: "hidden" });
-    svg.append(cursor);
-    let at = rows - 1;
-    const show = (i, px, py) => {
-      at = Math.min(rows - 1, Math.max(0, i));
-      for (const [name, value] of [["x1", x(at)], ["x2", x(at)], ["visibility", "visible"]]) cursor.setAttribute(name, value);
-      const box = svg.getBoundingClientRect();
-      const texts = lines.filter(line => line.text && isNumber(line.values[at])).map(line => line.text(line.values[at], at));
-      showTip([placeText(at), ...texts].join("\n"), px === undefined ? box.left + x(at) : px, py === undefined ? box.top + 30 : py);
-    };
-    const leave = () => { cursor.setAttribute("visibility", "hidden"); hideTip(); };
-    svg.addEventListener("pointermove", event => {
-      const px = event.clientX - svg.getBoundingClientRect().left, away = i => Math.abs(x(i) - px);
-      show(axis.values.reduce((best, value, i) => (away(i) < away(best) ? i : best), 0), event.clientX, event.clientY);
-    });
-    svg.addEventListener("pointerleave", leave);
-    svg.addEventListener("blur", leave);
-    svg.addEventListener("keydown", event => {
-      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (event.key === "Escape") leave();
-      if (!by) return;
-      show(at + by);
-      event.preventDefault();
-    });
+    const textAt = i => [placeText(i), ...lines.filter(line => line.text && isNumber(line.values[i])).map(line => line.text(line.values[i], i))].join("\n");
+    addCursor(svg, { top: margin.top, bottom: height - margin.bottom, places: axis.values.map((value, i) => x(i)), at: rows - 1, textAt });
     place.replaceChildren(svg);
   };
   let width = 0;

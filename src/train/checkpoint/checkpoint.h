@@ -30,7 +30,7 @@
 
 /* Where a run stands. */
 struct erg_checkpoint_place {
-    uint64_t step, updates, samples, tokens, skipped;
+    uint64_t step, updates, samples, tokens;
 };
 
 /* A rank's share of masters and moments, [weights->state] each, in memory of the host. */

@@ -1,13 +1,12 @@
 /* Checkpoints that are begun and finished: writes shares in the background, and gives the whole its
  * name. */
-#define _DEFAULT_SOURCE /* symlink */
-
 #include "train/checkpoint/checkpoint_internal.h"
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +38,7 @@ static void remove_old(const char *run, const char *newest, int keep)
     for (int i = 0; names[i]; i++) {
         if (strcmp(names[i], newest) <= 0 && keep-- > 0)
             continue;
-        char *folder = erg_checkpoint_path(run, names[i]);
+        char *folder = erg_file_path(run, names[i]);
         struct erg_text old = {0};
         erg_text_printf(&old, "%s.tmp-old", folder);
         if (rename(folder, old.data) == 0)
@@ -48,7 +47,7 @@ static void remove_old(const char *run, const char *newest, int keep)
         free(folder);
     }
     for (char **name = leftovers; *name; name++) {
-        char *folder = erg_checkpoint_path(run, *name);
+        char *folder = erg_file_path(run, *name);
         erg_checkpoint_remove(folder);
         free(folder);
     }
@@ -59,8 +58,7 @@ static void remove_old(const char *run, const char *newest, int keep)
 /* The link `latest` in one step. */
 static int point_latest(const char *run, const char *name, struct erg_error *err)
 {
-    char *link = erg_checkpoint_path(run, "latest"),
-         *temporary = erg_checkpoint_path(run, "latest.tmp");
+    char *link = erg_file_path(run, "latest"), *temporary = erg_file_path(run, "latest.tmp");
     unlink(temporary);
     int result = symlink(name, temporary) != 0 || rename(temporary, link) != 0 ? -1 : 0;
     if (result != 0)
@@ -76,7 +74,7 @@ static int commit(const struct erg_checkpoint_state *state, const char *run, con
 {
     if (state->may_commit && state->may_commit(state->commit_context, err) != 0)
         return -1;
-    char *folder = erg_checkpoint_path(run, name);
+    char *folder = erg_file_path(run, name);
     int result = 0;
     struct erg_text old = {0};
     sync_folder(temporary);
@@ -146,7 +144,7 @@ int erg_checkpoint_begin(struct erg_checkpoint_writer **out, const char *run,
     *writer = (struct erg_checkpoint_writer){
         .job = job, .place = *place, .state = *state, .keep = keep, .run = erg_xstrdup(run)};
     snprintf(writer->name, sizeof writer->name, "step-%08" PRIu64, place->step);
-    char *folder = erg_checkpoint_path(run, writer->name);
+    char *folder = erg_file_path(run, writer->name);
     int result = erg_checkpoint_temporary(&writer->temporary, folder, state, err) ||
                          erg_checkpoint_make_folder(writer->temporary, state, err)
                      ? -1

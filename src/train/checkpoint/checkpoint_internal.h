@@ -1,4 +1,4 @@
-/* Checkpoints: the manifest. */
+/* Checkpoints from inside: folders, manifests, and the pieces that ranks write and read. */
 #ifndef ERG_TRAIN_CHECKPOINT_INTERNAL_H
 #define ERG_TRAIN_CHECKPOINT_INTERNAL_H
 
@@ -38,9 +38,6 @@ void erg_checkpoint_piece_name(char *text, size_t capacity,
  * with.
  */
 uint64_t erg_checkpoint_manifest_hash(const json_t *document);
-
-/* FOLDER/NAME, to be freed. */
-char *erg_checkpoint_path(const char *folder, const char *name);
 
 /* "step-00001000" of a run, the newest first, ending with NULL; or `leftovers` of killed runs. */
 char **erg_checkpoint_steps(const char *run, bool leftovers);

@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/text.h"
 #include "io/file.h"
 #include "train/files/safetensors.h"
 
@@ -43,11 +42,10 @@ static const struct erg_safetensors *open_file(struct files *files, const char *
     for (size_t i = 0; i < files->open.count; i++)
         if (strcmp(files->open.items[i].name, name) == 0)
             return &files->open.items[i].set;
-    struct erg_text path = {0};
     struct open_file file = {0};
-    erg_text_printf(&path, "%s/%s", files->folder, name);
-    int result = erg_safetensors_open(&file.set, path.data, err);
-    erg_text_release(&path);
+    char *path = erg_file_path(files->folder, name);
+    int result = erg_safetensors_open(&file.set, path, err);
+    free(path);
     if (result != 0)
         return NULL;
     file.name = erg_xstrdup(name);
@@ -145,7 +143,7 @@ static int check_job(const char *folder, const struct erg_checkpoint_manifest *m
 {
     static const char allowed[] = "expected the job's, or --allow-change";
     const struct erg_layout *layout = &job->layout;
-    long batch = layout->microbatch * layout->microbatches * layout->data;
+    long batch = erg_layout_batch(layout);
     char *model = erg_checkpoint_model(job->model);
     int result = 0;
     if (strcmp(model, manifest->model) != 0)
@@ -174,7 +172,7 @@ static int check_job(const char *folder, const struct erg_checkpoint_manifest *m
 int erg_checkpoint_read_manifest(const char *folder, struct erg_checkpoint_manifest **manifest,
                                  struct erg_error *err)
 {
-    char *path = erg_checkpoint_path(folder, "manifest.json"), *text;
+    char *path = erg_file_path(folder, "manifest.json"), *text;
     size_t length;
     int result = erg_file_read(path, 0, &text, &length, err);
     if (result == 0) {
@@ -234,7 +232,7 @@ struct candidates {
 
 static int look(struct candidates *candidates, const char *folder, struct erg_error *err)
 {
-    char *manifest = erg_checkpoint_path(folder, "manifest.json");
+    char *manifest = erg_file_path(folder, "manifest.json");
     struct stat info;
     bool single = stat(manifest, &info) == 0;
     if (!single && errno != ENOENT && errno != ENOTDIR) {
@@ -292,8 +290,7 @@ int erg_checkpoint_load(const char *folder, const struct erg_job *job,
     *found = NULL;
     for (size_t i = 0, count = result == 0 ? candidates.count : 0; i < count && !*found; i++) {
         bool damaged, single = strcmp(candidates.names[i], ".") == 0;
-        char *step =
-            single ? erg_xstrdup(folder) : erg_checkpoint_path(folder, candidates.names[i]);
+        char *step = single ? erg_xstrdup(folder) : erg_file_path(folder, candidates.names[i]);
         result = load_one(step, job, place, state, &damaged, err);
         if (result == 0 || !damaged) {
             *found = step;

@@ -110,7 +110,6 @@ static int read_manifest(struct erg_checkpoint_manifest *manifest,
         read_count(root, "updates", &manifest->place.updates, err) ||
         read_count(root, "samples", &manifest->place.samples, err) ||
         read_count(root, "tokens", &manifest->place.tokens, err) ||
-        read_count(root, "skipped", &manifest->place.skipped, err) ||
         read_count(root, "seed", &manifest->seed, err) ||
         erg_json_long(root, "batch", 1, INT64_MAX, &manifest->batch, err) ||
         erg_json_long(root, "sequence", 1, INT64_MAX, &manifest->sequence, err) ||

@@ -1,6 +1,4 @@
 /* Writes checkpoints. */
-#define _DEFAULT_SOURCE /* symlink */
-
 #include "train/checkpoint/checkpoint_internal.h"
 
 #include "base/memory.h"
@@ -11,23 +9,13 @@
 #include "train/files/safetensors.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-char *erg_checkpoint_path(const char *folder, const char *name)
-{
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/%s", folder, name);
-    return path.data;
-}
 
 /* ---- the state ---- */
 
@@ -170,12 +158,11 @@ static int write_manifest(const char *path, const struct erg_job *job,
         "schema", "ergon.checkpoint", "schema_version", ERG_CHECKPOINT_VERSION, "step",
         (json_int_t)place->step, "updates", (json_int_t)place->updates, "samples",
         (json_int_t)place->samples, "tokens", (json_int_t)place->tokens, "skipped",
-        (json_int_t)place->skipped, "seed", (json_int_t)job->training->seed, "batch",
-        (json_int_t)(layout->microbatch * layout->microbatches * layout->data), "sequence",
-        (json_int_t)layout->sequence, "model", model, "data", data, "layout", "tensor",
-        (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "pipeline",
-        (json_int_t)layout->pipeline, "virtual_stages", (json_int_t)layout->virtual_stages, "data",
-        (json_int_t)layout->data, "pieces", pieces);
+        (json_int_t)(place->step - place->updates), "seed", (json_int_t)job->training->seed,
+        "batch", (json_int_t)erg_layout_batch(layout), "sequence", (json_int_t)layout->sequence,
+        "model", model, "data", data, "layout", "tensor", (json_int_t)layout->tensor, "context",
+        (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
+        (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data, "pieces", pieces);
     snprintf(hash, sizeof hash, "%016" PRIx64, erg_checkpoint_manifest_hash(document));
     json_object_set_new(document, "xxh3", erg_json_new_string(hash));
     int result = erg_json_write(path, document, err);
@@ -186,7 +173,7 @@ static int write_manifest(const char *path, const struct erg_job *job,
 
 static int copy_file(const char *from, const char *folder, const char *name, struct erg_error *err)
 {
-    char *text, *path = erg_checkpoint_path(folder, name);
+    char *text, *path = erg_file_path(folder, name);
     size_t length;
     int result = erg_file_read(from, ERG_FILE_SMALL_BYTES, &text, &length, err);
     if (result == 0) {
@@ -265,7 +252,7 @@ int erg_checkpoint_write_share(const char *folder, const struct erg_checkpoint_s
     struct piece_source source = {.state = state, .given_up = given_up};
     snprintf(name, sizeof name, "state-%05d.safetensors", state->rank);
     list_pieces(&source, kinds, name);
-    char *path = erg_checkpoint_path(folder, name);
+    char *path = erg_file_path(folder, name);
     int result = check_space(folder, state, kinds, err);
     if (result == 0 && source.count)
         result = write_state(path, &source, err);
@@ -296,7 +283,7 @@ int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
         return -1;
     result = gather_pieces(pieces, state, err);
     if (result == 0 && state->rank == 0) {
-        char *manifest = erg_checkpoint_path(folder, "manifest.json");
+        char *manifest = erg_file_path(folder, "manifest.json");
         result = copy_file(job->path, folder, "job.yaml", err) ||
                          copy_file(job->model->path, folder, "config.json", err) ||
                          erg_model_file_copy_others(job->model->path, folder, err) ||
@@ -327,10 +314,8 @@ int erg_checkpoint_temporary(char **name, const char *prefix,
 {
     long number = (long)getpid();
     struct erg_text text = {0};
-    int result = state->rendezvous
-                     ? erg_rendezvous_broadcast(state->rendezvous, 0, &number, sizeof number,
-                                                ERG_RENDEZVOUS_PATIENCE_S, err)
-                     : 0;
+    int result = erg_rendezvous_broadcast(state->rendezvous, 0, &number, sizeof number,
+                                          ERG_RENDEZVOUS_PATIENCE_S, err);
     erg_text_printf(&text, "%s.tmp-%ld", prefix, number);
     *name = text.data;
     return result;

@@ -107,7 +107,7 @@ int erg_batches_next(struct erg_batches *batches, const struct erg_batch_share *
     const struct erg_layout *layout = &batches->job->layout;
     const struct erg_training *training = batches->job->training;
     size_t sequence = (size_t)layout->sequence;
-    long samples = layout->microbatch * layout->microbatches * layout->data;
+    long samples = erg_layout_batch(layout);
     bool counts_all = training->mask == ERG_MASK_NOTHING;
     *counted = ids && counts_all ? (uint64_t)samples * sequence : 0;
     for (long j = 0; j < samples; j++) {

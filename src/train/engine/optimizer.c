@@ -75,11 +75,6 @@ static void list_counted(struct element_ranges *list, const struct erg_weights *
     *list = counted;
 }
 
-static size_t state_bytes(const struct erg_weights *weights)
-{
-    return 3 * weights->state * sizeof(float);
-}
-
 int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
                           const struct erg_weights_request *request, struct erg_error *err)
 {
@@ -93,18 +88,14 @@ int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
     return backend->table->scratch_bytes(backend, &squares, bytes, err);
 }
 
-static void *buffer(const struct erg_optimizer *optimizer, enum erg_static_buffer kind)
-{
-    const struct erg_optimizer_options *options = &optimizer->options;
-    return (char *)options->memory + erg_static_offset(options->buffers, kind, 0);
-}
-
 static void place_memory(struct erg_optimizer *optimizer)
 {
-    assert(optimizer->options.buffers->bytes[ERG_STATIC_STATE] == state_bytes(optimizer->weights));
-    optimizer->state = buffer(optimizer, ERG_STATIC_STATE);
-    optimizer->scalars = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCALARS);
-    optimizer->scratch = buffer(optimizer, ERG_STATIC_OPTIMIZER_SCRATCH);
+    const struct erg_static_memory *buffers = optimizer->options.buffers;
+    void *memory = optimizer->options.memory;
+    assert(buffers->bytes[ERG_STATIC_STATE] == 3 * optimizer->weights->state * sizeof(float));
+    optimizer->state = erg_static_at(buffers, memory, ERG_STATIC_STATE, 0);
+    optimizer->scalars = erg_static_at(buffers, memory, ERG_STATIC_OPTIMIZER_SCALARS, 0);
+    optimizer->scratch = erg_static_at(buffers, memory, ERG_STATIC_OPTIMIZER_SCRATCH, 0);
 }
 
 int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_options *options,
@@ -125,8 +116,9 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     for (size_t i = 0; i < buckets && result == 0; i++)
         result = backend->table->event_new(backend, &optimizer->gathered[i], false, err);
     if (result == 0)
-        result = backend->table->fill(backend, optimizer->state, 0, state_bytes(optimizer->weights),
-                                      options->stream, err);
+        result =
+            backend->table->fill(backend, optimizer->state, 0,
+                                 options->buffers->bytes[ERG_STATIC_STATE], options->stream, err);
     if (result != 0) {
         erg_optimizer_close(optimizer);
         return -1;
@@ -190,7 +182,7 @@ static int sum(struct erg_optimizer *optimizer, struct erg_group *group,
                struct erg_error *err)
 {
     struct erg_backend *backend = optimizer->options.backend;
-    struct erg_exchange exchange = {kind, true, count, from, to};
+    struct erg_exchange exchange = {kind, true, count, from, to, 0};
     return group ? backend->table->exchange(backend, group, &exchange, optimizer->stream, err) : 0;
 }
 
@@ -286,9 +278,8 @@ int erg_optimizer_squares(struct erg_optimizer *optimizer, double *squares, stru
         if (backend->table->launch(backend, &kernel, optimizer->scratch, optimizer->stream, err))
             return -1;
     }
-    if (backend->table->copy(backend, &optimizer->of_host.squares, &optimizer->scalars->squares,
-                             sizeof(double), optimizer->stream, err) ||
-        backend->table->stream_wait(backend, optimizer->stream, err))
+    if (erg_backend_copy_now(backend, &optimizer->of_host.squares, &optimizer->scalars->squares,
+                             sizeof(double), optimizer->stream, err) != 0)
         return -1;
     *squares = optimizer->of_host.squares;
     return 0;
@@ -314,9 +305,12 @@ static int gather(struct erg_optimizer *optimizer, struct erg_error *err)
         return -1;
     for (size_t i = optimizer->weights->buckets.count; i > 0; i--) {
         const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[i - 1];
-        struct erg_exchange exchange = {ERG_EXCHANGE_ALL_GATHER, false, bucket->part,
+        struct erg_exchange exchange = {ERG_EXCHANGE_ALL_GATHER,
+                                        false,
+                                        bucket->part,
                                         values_at(optimizer, bucket->share),
-                                        values_at(optimizer, bucket->offset)};
+                                        values_at(optimizer, bucket->offset),
+                                        0};
         if (backend->table->exchange(backend, zero, &exchange, optimizer->stream, err) ||
             backend->table->event_record(backend, optimizer->gathered[i - 1], optimizer->stream,
                                          err))

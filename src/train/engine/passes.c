@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -97,6 +98,7 @@ struct erg_passes {
     struct channel_end input, output, d_output, d_input;
     struct erg_event *reached; /* what the stream of the passes has queued so far */
     size_t *pass_of;           /* [chunks * microbatches]: of the stage, while it is open */
+    struct erg_event **worked; /* [2 * instructions]: begin and end of each; NULL: nobody asks */
 };
 
 static int open_end(struct erg_passes *passes, struct channel_end *end, enum erg_lane lane,
@@ -132,7 +134,44 @@ static void place_buffers(struct erg_passes *passes, struct channel_end *end,
     assert(!end->group || buffers->counts[erg_static_set_of(kind)] == count);
     assert(buffers->bytes[kind] == passes->message * options->backend->element_bytes);
     for (size_t i = 0; i < count && end->group; i++)
-        end->buffers[i] = (char *)options->memory + erg_static_offset(buffers, kind, i);
+        end->buffers[i] = erg_static_at(buffers, options->memory, kind, i);
+}
+
+/* Events around each instruction, where clocks are set by how long they take. */
+static int open_worked(struct erg_passes *passes, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    const size_t count = 2 * passes->options.list->count;
+    if (!passes->options.clocks)
+        return 0;
+    passes->worked = erg_xcalloc(count, sizeof *passes->worked);
+    for (size_t i = 0; i < count; i++)
+        if (backend->table->event_new(backend, &passes->worked[i], true, err) != 0)
+            return -1;
+    return 0;
+}
+
+static void close_worked(struct erg_passes *passes)
+{
+    struct erg_backend *backend = passes->options.backend;
+    for (size_t i = 0; passes->worked && i < 2 * passes->options.list->count; i++)
+        if (passes->worked[i])
+            backend->table->event_free(backend, passes->worked[i]);
+    free(passes->worked);
+}
+
+int erg_passes_worked(struct erg_passes *passes, double *seconds, struct erg_error *err)
+{
+    struct erg_backend *backend = passes->options.backend;
+    *seconds = passes->worked ? 0 : (double)NAN;
+    for (size_t i = 0; passes->worked && i < passes->options.list->count; i++) {
+        double one;
+        if (backend->table->event_seconds(backend, &one, passes->worked[2 * i],
+                                          passes->worked[2 * i + 1], err) != 0)
+            return -1;
+        *seconds += one;
+    }
+    return 0;
 }
 
 int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *options,
@@ -145,7 +184,8 @@ int erg_passes_open(struct erg_passes **out, const struct erg_passes_options *op
     passes->message = erg_stage_message(options->stage);
     passes->pass_of =
         erg_xcalloc(pipeline->chunks * pipeline->microbatches, sizeof *passes->pass_of);
-    if (options->backend->table->event_new(options->backend, &passes->reached, false, err) ||
+    if (open_worked(passes, err) ||
+        options->backend->table->event_new(options->backend, &passes->reached, false, err) ||
         open_end(passes, &passes->input, ERG_LANE_INPUT, groups->forward_from, err) ||
         open_end(passes, &passes->output, ERG_LANE_OUTPUT, groups->forward_to, err) ||
         open_end(passes, &passes->d_output, ERG_LANE_D_OUTPUT, groups->backward_from, err) ||
@@ -171,6 +211,7 @@ void erg_passes_close(struct erg_passes *passes)
     close_end(passes, &passes->d_input);
     if (passes->reached)
         backend->table->event_free(backend, passes->reached);
+    close_worked(passes);
     free(passes->pass_of);
     free(passes);
 }
@@ -181,7 +222,7 @@ static int exchange(struct erg_passes *passes, struct channel_end *end, enum erg
                     void *memory, struct erg_error *err)
 {
     struct erg_backend *backend = passes->options.backend;
-    struct erg_exchange message = {kind, false, passes->message, memory, memory};
+    struct erg_exchange message = {kind, false, passes->message, memory, memory, 0};
     struct erg_timeline *timeline = passes->options.timeline;
     const struct erg_timeline_span span = {
         .lane = end->lane, .kind = ERG_SPAN_MESSAGE, .chunk = -1, .microbatch = -1};
@@ -243,22 +284,47 @@ static int receive_gradient(struct erg_passes *passes, size_t from, struct erg_e
 
 /* ---- a step ---- */
 
-/* A pass on the timeline. */
-static int begin_pass(struct erg_passes *passes, const struct erg_instruction *item,
-                      struct erg_error *err)
+static int note_work(struct erg_passes *passes, size_t event, struct erg_error *err)
 {
+    struct erg_backend *backend = passes->options.backend;
+    return passes->worked ? backend->table->event_record(backend, passes->worked[event],
+                                                         passes->options.stream, err)
+                          : 0;
+}
+
+/* A pass on the timeline. */
+static int begin_pass(struct erg_passes *passes, size_t index, struct erg_error *err)
+{
+    const struct erg_instruction *item = &passes->options.list->items[index];
+    const struct erg_pass_plan *plan = passes->options.plan;
+    const struct erg_plan_option *option = plan ? plan->ways[index].option : NULL;
     const struct erg_timeline_span span = {
         .lane = ERG_LANE_COMPUTE,
         .kind = item->direction == ERG_FORWARD ? ERG_SPAN_FORWARD : ERG_SPAN_BACKWARD,
         .chunk = (int32_t)item->chunk,
-        .microbatch = (int32_t)item->microbatch};
-    return erg_timeline_begin(passes->options.timeline, &span, passes->options.stream, err);
+        .microbatch = (int32_t)item->microbatch,
+        .mode = option ? (int32_t)option->mode : 0,
+        .clock_mhz = option ? option->clock_mhz : 0};
+    return erg_timeline_begin(passes->options.timeline, &span, passes->options.stream, err) ||
+                   note_work(passes, 2 * index, err)
+               ? -1
+               : 0;
 }
 
-static int end_pass(struct erg_passes *passes, struct erg_error *err)
+static int end_pass(struct erg_passes *passes, size_t index, struct erg_error *err)
 {
-    return erg_timeline_end(passes->options.timeline, ERG_LANE_COMPUTE, passes->options.stream,
-                            err);
+    return note_work(passes, 2 * index + 1, err) ||
+                   erg_timeline_end(passes->options.timeline, ERG_LANE_COMPUTE,
+                                    passes->options.stream, err)
+               ? -1
+               : 0;
+}
+
+/* How an instruction runs. */
+static const struct erg_stage_program *program_of(const struct erg_passes *passes, size_t index)
+{
+    const struct erg_pass_plan *plan = passes->options.plan;
+    return plan ? plan->ways[index].program : NULL;
 }
 
 static int run_forward(struct erg_passes *passes, size_t index,
@@ -277,10 +343,11 @@ static int run_forward(struct erg_passes *passes, size_t index,
     }
     if (sends(list, item) && next_buffer(passes, &passes->output, &output, err) != 0)
         return -1;
-    if (begin_pass(passes, item, err) ||
+    if (begin_pass(passes, index, err) ||
         erg_stage_forward(stage, *pass_of(passes, item), &tokens[item->microbatch], output,
-                          item->microbatch == 0 ? reads : NULL, passes->options.stream, err) ||
-        end_pass(passes, err))
+                          program_of(passes, index), item->microbatch == 0 ? reads : NULL,
+                          passes->options.stream, err) ||
+        end_pass(passes, index, err))
         return -1;
     return output ? exchange(passes, &passes->output, ERG_EXCHANGE_SEND, output, err) : 0;
 }
@@ -300,10 +367,11 @@ static int run_backward(struct erg_passes *passes, size_t index,
     }
     if (sends(list, item) && next_buffer(passes, &passes->d_input, &d_input, err) != 0)
         return -1;
-    if (begin_pass(passes, item, err) ||
+    if (begin_pass(passes, index, err) ||
         erg_stage_backward(passes->options.stage, *pass_of(passes, item), &tokens[item->microbatch],
-                           d_output, d_input, last ? adds : NULL, passes->options.stream, err) ||
-        end_pass(passes, err))
+                           d_output, d_input, program_of(passes, index), last ? adds : NULL,
+                           passes->options.stream, err) ||
+        end_pass(passes, index, err))
         return -1;
     if (d_input && exchange(passes, &passes->d_input, ERG_EXCHANGE_SEND, d_input, err) != 0)
         return -1;
@@ -328,15 +396,28 @@ int erg_passes_wait(struct erg_passes *passes, struct erg_error *err)
     return 0;
 }
 
+/* Instruction `index` of a step runs at its clock, once those before it are finished: `begun` were
+ * before the step. */
+static int ask_clock(struct erg_passes *passes, size_t index, uint64_t begun, struct erg_error *err)
+{
+    const struct erg_passes_options *options = &passes->options;
+    return options->clocks ? erg_clock_controller_ask(options->clocks,
+                                                      options->plan->ways[index].option->clock_mhz,
+                                                      begun + index, err)
+                           : 0;
+}
+
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err)
 {
     const struct erg_pass_list *list = passes->options.list;
+    const uint64_t begun = __atomic_load_n(passes->options.finished, __ATOMIC_RELAXED);
     if (receive_ahead(passes, 0, err) || receive_gradient(passes, 0, err))
         return -1;
     for (size_t i = 0; i < list->count; i++)
-        if ((list->items[i].direction == ERG_FORWARD
+        if (ask_clock(passes, i, begun, err) ||
+            (list->items[i].direction == ERG_FORWARD
                  ? run_forward(passes, i, tokens, reads, err) || receive_ahead(passes, i + 1, err)
                  : run_backward(passes, i, tokens, adds, err)) ||
             count_finished(passes, err))

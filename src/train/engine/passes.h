@@ -12,6 +12,8 @@
 
 #include "decoder/decoder_stage.h"
 #include "iteration/iteration.h"
+#include "train/engine/clock_controller.h"
+#include "train/engine/pass_plan.h"
 #include "train/engine/ranks.h"
 #include "train/engine/step_timeline.h"
 
@@ -38,6 +40,8 @@ struct erg_passes_options {
     const struct erg_static_memory *buffers; /* of the rank; where they lie */
     void *memory;
     struct erg_timeline *timeline;
+    const struct erg_pass_plan *plan;    /* of the stage; NULL: all are sequential */
+    struct erg_clock_controller *clocks; /* of the plan; NULL: GPUs keep their own */
     uint64_t *finished; /* counts instructions that were finished, where the device says so */
 };
 
@@ -59,6 +63,10 @@ int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens 
 /* "forward of microbatch 2" */
 void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size_t instruction,
                             char *text, size_t capacity);
+
+/* Seconds that this rank worked in the passes of the last step, after it has been waited for; NaN
+ * where no clocks are set. */
+int erg_passes_worked(struct erg_passes *passes, double *seconds, struct erg_error *err);
 
 /* Waits until all messages have left. */
 int erg_passes_wait(struct erg_passes *passes, struct erg_error *err);

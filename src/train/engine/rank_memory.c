@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "train/engine/rank_buffers.h"
-#include "train/engine/trainer_internal.h"
+#include "train/engine/rank_share.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -68,20 +68,16 @@ static void add_buffers(struct erg_rank_memory *memory, const struct erg_static_
 int erg_rank_memory_init(struct erg_rank_memory *memory, const struct erg_job *job,
                          struct erg_backend *backend, int rank, struct erg_error *err)
 {
-    const struct erg_layout *layout = &job->layout;
-    struct erg_trainer trainer = {
-        .options = {.backend = backend}, .job = job, .training = job->training};
+    struct erg_ranks ranks;
+    struct erg_layer_range *chunks;
     struct erg_static_memory table;
     *memory = (struct erg_rank_memory){0};
-    erg_ranks_place(&trainer.ranks, layout, rank);
-    if (erg_pass_list_init(&trainer.list, layout, trainer.ranks.stage, err) != 0)
-        return -1;
-    const struct erg_stage_options options = erg_trainer_share(&trainer);
-    int result = erg_rank_buffers_init(&table, NULL, &options, layout, trainer.ranks.stage, err);
+    erg_ranks_place(&ranks, &job->layout, rank);
+    const struct erg_stage_options options = erg_rank_share(&chunks, job, &ranks, backend);
+    int result = erg_rank_buffers_init(&table, NULL, &options, &job->layout, ranks.stage, err);
     if (result == 0)
         add_buffers(memory, &table);
-    free(trainer.chunks);
-    erg_pass_list_release(&trainer.list);
+    free(chunks);
     return result;
 }
 

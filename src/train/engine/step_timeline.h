@@ -35,6 +35,7 @@ struct erg_timeline_span {
     double begin_s, end_s;
     int32_t lane, kind;
     int32_t chunk, microbatch; /* of a pass; else -1 */
+    int32_t mode, clock_mhz;   /* of a plan: enum erg_mode and its clock; clock 0: there is none */
 };
 
 struct erg_timeline {

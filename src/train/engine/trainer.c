@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "train/engine/initialize.h"
 #include "train/engine/rank_buffers.h"
+#include "train/engine/rank_share.h"
 #include "train/files/model_file.h"
 
 #include <assert.h>
@@ -42,12 +43,10 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
                         "tensor ranks; expected that one divides the other where positions are "
                         "learned",
                         job->path, layout->microbatch, layout->tensor);
-    return erg_stage_check(job->model, err);
-}
-
-static void *buffer(const struct erg_trainer *trainer, enum erg_static_buffer kind)
-{
-    return (char *)trainer->memory + erg_static_offset(&trainer->buffers, kind, 0);
+    return erg_stage_check(job->model, err) ||
+                   (options->plan && erg_plan_check_job(options->plan, job, err))
+               ? -1
+               : 0;
 }
 
 /* Where this rank's tokens of a step and its scalars lie. */
@@ -58,8 +57,9 @@ static void place_inputs(struct erg_trainer *trainer)
     size_t tokens = (size_t)(layout->microbatch * layout->sequence / layout->context);
     trainer->inputs = tokens * microbatches;
     assert(trainer->buffers.bytes[ERG_STATIC_TOKENS] == 3 * trainer->inputs * sizeof(int32_t));
-    trainer->scalars = buffer(trainer, ERG_STATIC_STEP_SCALARS);
-    trainer->ids = buffer(trainer, ERG_STATIC_TOKENS);
+    trainer->scalars =
+        erg_static_at(&trainer->buffers, trainer->memory, ERG_STATIC_STEP_SCALARS, 0);
+    trainer->ids = erg_static_at(&trainer->buffers, trainer->memory, ERG_STATIC_TOKENS, 0);
     trainer->order = trainer->ids + trainer->inputs;
     trainer->targets = trainer->order + trainer->inputs;
     for (size_t i = 0; i < 2; i++) {
@@ -82,6 +82,12 @@ int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, si
     return backend->table->copy(backend, to, from, bytes, trainer->stream, err);
 }
 
+int erg_trainer_copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
+                         struct erg_error *err)
+{
+    return erg_backend_copy_now(trainer->options.backend, to, from, bytes, trainer->stream, err);
+}
+
 int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
@@ -97,6 +103,17 @@ static char *init_of(const struct erg_trainer *trainer)
                                      : erg_xstrdup("random");
 }
 
+static int try_programs(struct erg_trainer *trainer, struct erg_error *err)
+{
+    for (size_t i = 0; i < trainer->plan.programs.count; i++) {
+        const struct erg_pass_program *item = &trainer->plan.programs.items[i];
+        if (erg_stage_try_program(trainer->stage, item->chunk, item->direction == ERG_BACKWARD,
+                                  &item->program, trainer->stream, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* All kernels of the passes have run once when ranks begin to wait for each other. */
 static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
 {
@@ -105,7 +122,8 @@ static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
                                 trainer->stream, err) ||
                    backend->table->fill(backend, trainer->scalars, 0, sizeof *trainer->scalars,
                                         trainer->stream, err) ||
-                   erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err)
+                   erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err) ||
+                   try_programs(trainer, err)
                ? -1
                : 0;
 }
@@ -124,11 +142,8 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
         result =
             erg_model_file_load(state, weights, &trainer->spans, trainer->job->model, folder, err);
     if (result == 0)
-        result = erg_trainer_copy(trainer, erg_optimizer_state(trainer->optimizer), state,
-                                  weights->state * sizeof *state, err) ||
-                         erg_trainer_wait(trainer, err)
-                     ? -1
-                     : 0;
+        result = erg_trainer_copy_now(trainer, erg_optimizer_state(trainer->optimizer), state,
+                                      weights->state * sizeof *state, err);
     free(state);
     free(folder);
     return result;
@@ -182,6 +197,8 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
                                         &trainer->buffers,
                                         trainer->memory,
                                         &trainer->timeline,
+                                        trainer->options.plan ? &trainer->plan : NULL,
+                                        trainer->clocks,
                                         erg_watchdog_finished(trainer->watchdog)};
     struct erg_optimizer_options optimizer = {backend,
                                               trainer->stage,
@@ -231,17 +248,116 @@ static int open_watchdog(struct erg_trainer *trainer, struct erg_error *err)
     return erg_watchdog_open(&trainer->watchdog, &options, err);
 }
 
-/* What each rank does by itself. */
-static int open_rank(struct erg_trainer *trainer, struct erg_error *err)
+/* World call: the ranks' places and groups, and what passes this one runs. */
+static int open_ranks(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_layout *layout = &trainer->job->layout;
+    int result = erg_ranks_open(&trainer->ranks, layout, trainer->job->model,
+                                trainer->options.backend, trainer->options.rank, err) ||
+                         erg_pass_list_init(&trainer->list, layout, trainer->ranks.stage, err)
+                     ? -1
+                     : 0;
+    return erg_rendezvous_agree(trainer->options.rendezvous, result, err);
+}
+
+/* World call: *turns, the largest number that a rank has. */
+static int find_turns(int *turns, int own, struct erg_rendezvous *rendezvous, struct erg_error *err)
+{
+    *turns = own;
+    if (!rendezvous)
+        return 0;
+    const int world = erg_rendezvous_world(rendezvous);
+    int *all = erg_xcalloc((size_t)world, sizeof *all);
+    int result = erg_rendezvous_all_gather(rendezvous, &own, sizeof own, all,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
+    for (int i = 0; i < world && result == 0; i++)
+        *turns = all[i] > *turns ? all[i] : *turns;
+    free(all);
+    return result;
+}
+
+/* For the whole microbatch, and for the nanobatches that a plan splits it into. */
+static int choose_own(const struct erg_trainer *trainer, const struct erg_stage_options *options,
+                      struct erg_error *err)
+{
+    struct erg_stage_options half = *options;
+    half.sequences /= 2;
+    return erg_stage_choose(options, err) ||
+                   (trainer->options.plan && half.sequences > 0 && erg_stage_choose(&half, err))
+               ? -1
+               : 0;
+}
+
+/*
+ * World call: the device chooses how it runs products, but where all runs are to have the same
+ * bits. The ranks of a machine take turns: nobody disturbs what another one times, and what one has
+ * found is kept where the next ones read it, so that they run alike.
+ */
+static int choose_products(struct erg_trainer *trainer, const struct erg_stage_options *options,
+                           struct erg_error *err)
+{
+    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
+    const bool chooses = options->backend->table->choose && !trainer->training->deterministic;
+    const int own = chooses ? trainer->options.local_rank + 1 : 0; /* turns count from 1 */
+    int turns;
+    if (find_turns(&turns, own, rendezvous, err) != 0)
+        return -1;
+    for (int turn = 1; turn <= turns; turn++) {
+        int result = turn == own ? choose_own(trainer, options, err) : 0;
+        if (erg_rendezvous_agree(rendezvous, result, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int open_clocks(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
-    struct erg_stage_options options = erg_trainer_share(trainer);
+    const struct erg_clock_controller_options *asked = trainer->options.clocks;
+    if (!asked)
+        return 0;
+    struct erg_clock_controller_options options = *asked;
+    if (trainer->job->layout.data > 1)
+        trainer->paces = erg_xcalloc((size_t)trainer->ranks.world, sizeof *trainer->paces);
+    options.finished = backend->table->count ? erg_watchdog_finished(trainer->watchdog) : NULL;
+    return erg_clock_controller_open(&trainer->clocks, &options, err);
+}
+
+bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numbers *numbers)
+{
+    if (trainer->clocks)
+        erg_clock_controller_read(trainer->clocks, numbers);
+    return trainer->clocks != NULL;
+}
+
+/* What each rank does by itself. */
+static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options *options,
+                     struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    const struct erg_plan *plan = trainer->options.plan;
+    trainer->request = options->weights;
     erg_timeline_init(&trainer->timeline, backend);
+    if (plan &&
+        erg_pass_plan_init(&trainer->plan, plan, trainer->job, trainer->ranks.stage, err) != 0)
+        return -1;
+    trainer->point = plan ? plan->selected.point : 0;
     if (backend->table->stream_new(backend, &trainer->stream, err) || open_watchdog(trainer, err) ||
-        place(trainer, &options, err) || open_data(trainer, err))
+        open_clocks(trainer, err) || place(trainer, options, err) || open_data(trainer, err))
         return -1;
     trainer->data = erg_batches_describe(&trainer->batches);
     return set_weights(trainer, err) || warm_up(trainer, err) ? -1 : 0;
+}
+
+/* World call: all that this rank has of the model and its data. */
+static int open_share(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_stage_options options =
+        erg_rank_share(&trainer->chunks, trainer->job, &trainer->ranks, trainer->options.backend);
+    if (choose_products(trainer, &options, err) != 0)
+        return -1;
+    return erg_rendezvous_agree(trainer->options.rendezvous, open_rank(trainer, &options, err),
+                                err);
 }
 
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err)
@@ -274,13 +390,7 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
     trainer->rate = (struct erg_learning_rate){
         training->schedule, training->learning_rate, training->lowest,          training->warmup,
         training->updates,  training->decay_steps,   training->warmup_from_zero};
-    int result = erg_ranks_open(&trainer->ranks, &job->layout, job->model, options->backend,
-                                options->rank, err);
-    if (result == 0)
-        result = erg_pass_list_init(&trainer->list, &job->layout, trainer->ranks.stage, err);
-    if (result == 0)
-        result = open_rank(trainer, err);
-    if (erg_rendezvous_agree(options->rendezvous, result, err) ||
+    if (open_ranks(trainer, err) || open_share(trainer, err) ||
         erg_optimizer_round(trainer->optimizer, err)) {
         erg_trainer_close(trainer);
         return -1;
@@ -303,11 +413,14 @@ void erg_trainer_close(struct erg_trainer *trainer)
     if (!trainer)
         return;
     struct erg_backend *backend = trainer->options.backend;
+    struct erg_error ignored;
     settle(trainer);
     erg_checkpoint_give_up(trainer->writer);
     free(trainer->written);
     free(trainer->saved_run);
     free(trainer->data);
+    if (erg_clock_controller_close(trainer->clocks, &ignored) != 0)
+        erg_log(ERG_LOG_WARNING, "%s", ignored.message);
     erg_watchdog_close(trainer->watchdog);
     erg_optimizer_close(trainer->optimizer);
     erg_passes_close(trainer->passes);
@@ -317,9 +430,11 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_stage_close(trainer->stage);
     if (trainer->memory)
         backend->table->free(backend, trainer->memory);
+    erg_pass_plan_release(&trainer->plan);
     erg_pass_list_release(&trainer->list);
     erg_timeline_release(&trainer->timeline);
     backend->table->stream_free(backend, trainer->stream);
+    free(trainer->paces);
     free(trainer->chunks);
     free(trainer->microbatches);
     free(trainer->read[0].ids);

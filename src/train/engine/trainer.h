@@ -11,14 +11,18 @@
  * The loss is the sum of -log p over the targets of the step that count, over their number;
  * gradients are of that. A step whose gradients are not finite updates nothing.
  *
- * Calls that say "world call" are made by all ranks, in the same order; where one of them fails, it
- * fails on all of them.
+ * Calls that say "world call" are made by all ranks, in the same order. A failure that they agree
+ * on fails the call on all of them. One that a rank meets by itself, such as that of its device,
+ * fails its call alone: the others see it, in this call or the next one, when that rank says it
+ * (erg_rendezvous_explain()), ends, or leaves.
  */
 #ifndef ERG_TRAIN_ENGINE_TRAINER_H
 #define ERG_TRAIN_ENGINE_TRAINER_H
 
 #include "device/backend.h"
 #include "job/job.h"
+#include "plan/plan.h"
+#include "train/engine/clock_controller.h"
 #include "train/engine/ranks.h"
 #include "train/engine/step_timeline.h"
 
@@ -30,7 +34,11 @@ struct erg_trainer_options {
     const char *init;            /* a model's folder; NULL: as the job says; "random" */
     bool changed;                /* goes on from checkpoints of another batch, seed or data, too */
     int rank, world;             /* of this process */
+    int local_rank;              /* among the ranks of its machine */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
+    const struct erg_plan *plan; /* of the job, to train by at its selected point; NULL: none */
+    /* To set the plan's clocks; `finished` is the trainer's. NULL: GPUs keep their own. */
+    const struct erg_clock_controller_options *clocks;
     /* Of checkpoint/checkpoint.h; may be NULL. */
     int (*may_commit)(void *context, struct erg_error *err);
     void *commit_context;
@@ -42,7 +50,7 @@ struct erg_trainer_options {
 /* Whether the job can be trained, and its files are there; reads no token and no weight. */
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
 
-/* World call. ERG_INFEASIBLE for what is not trained yet: recomputation, offloading. */
+/* World call. ERG_INFEASIBLE for what is not trained: recomputation, offloading. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
                      struct erg_error *err);
 void erg_trainer_close(struct erg_trainer *trainer);
@@ -121,6 +129,9 @@ uint64_t erg_trainer_updates(const struct erg_trainer *trainer);
 uint64_t erg_trainer_tokens(const struct erg_trainer *trainer);
 
 const struct erg_ranks *erg_trainer_ranks(const struct erg_trainer *trainer);
+
+/* Whether clocks are set, or were to be, and what came of it. */
+bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numbers *numbers);
 
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);

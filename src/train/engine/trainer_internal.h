@@ -8,6 +8,7 @@
 #include "train/engine/optimizer.h"
 #include "train/engine/passes.h"
 #include "train/engine/rate.h"
+#include "train/engine/straggler.h"
 #include "train/engine/trainer.h"
 #include "train/engine/watchdog.h"
 
@@ -30,8 +31,12 @@ struct erg_trainer {
     const struct erg_training *training;
     struct erg_ranks ranks;
     struct erg_pass_list list;
+    struct erg_pass_plan plan; /* with the options' plan */
+    struct erg_clock_controller *clocks;
+    size_t point;                /* of the plan, that runs */
+    struct erg_rank_pace *paces; /* [world], of the last step; NULL: nobody may be late */
     struct erg_layer_range *chunks;
-    struct erg_weights_request request;
+    struct erg_weights_request request; /* of the chunks */
     struct erg_stage *stage;
     const struct erg_weights *weights; /* the stage's */
     struct erg_weight_spans spans;
@@ -79,13 +84,12 @@ int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *e
 /* World call: what is being written becomes a checkpoint; if that fails, rank 0 warns. */
 int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err);
 
-/* Queues a copy from memory of the device, or to it; waits for what was queued. */
+/* Queues a copy from memory of the device, or to it; copies now; waits for what was queued. */
 int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
                      struct erg_error *err);
+int erg_trainer_copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
+                         struct erg_error *err);
 int erg_trainer_wait(struct erg_trainer *trainer, struct erg_error *err);
-
-/* Fills chunks and request, of ranks' places and the list, and says what the rank's stage is. */
-struct erg_stage_options erg_trainer_share(struct erg_trainer *trainer);
 
 /* Reads the next batch of other data than that of the steps, and queues its copies to the device;
  * *targets as erg_batches_next() counts them. */
@@ -103,6 +107,7 @@ struct erg_rank_report {
     int signal;
     bool unreadable; /* the next step's data */
     bool writes;     /* its share of a checkpoint is still being written */
+    struct erg_rank_pace pace;
 };
 
 /* World call: a rank's report becomes that of all. */
@@ -121,7 +126,7 @@ static inline double erg_trainer_own_loss(const struct erg_trainer *trainer)
 static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;
-    return (uint64_t)(layout->microbatch * layout->sequence * layout->microbatches * layout->data);
+    return (uint64_t)(erg_layout_batch(layout) * layout->sequence);
 }
 
 int erg_trainer_open_validation(struct erg_trainer *trainer, struct erg_error *err);

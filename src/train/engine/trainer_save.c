@@ -13,18 +13,6 @@
 
 /* ---- copies of the state ---- */
 
-static int copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
-                    struct erg_error *err)
-{
-    return erg_trainer_copy(trainer, to, from, bytes, err) || erg_trainer_wait(trainer, err) ? -1
-                                                                                             : 0;
-}
-
-static size_t state_bytes(const struct erg_trainer *trainer)
-{
-    return 3 * trainer->weights->state * sizeof(float);
-}
-
 /* Masters and moments that lie in `values`. */
 static struct erg_checkpoint_state state_in(const struct erg_trainer *trainer, float *values)
 {
@@ -52,8 +40,7 @@ static struct erg_checkpoint_place place_of(const struct erg_trainer *trainer)
     return (struct erg_checkpoint_place){.step = trainer->steps,
                                          .updates = trainer->updates,
                                          .samples = trainer->samples,
-                                         .tokens = trainer->tokens,
-                                         .skipped = trainer->steps - trainer->updates};
+                                         .tokens = trainer->tokens};
 }
 
 /* ---- saving ---- */
@@ -104,8 +91,8 @@ int erg_trainer_save_begin(struct erg_trainer *trainer, const char *run, int kee
         trainer->written = values_new(trainer);
     struct erg_checkpoint_place place = place_of(trainer);
     struct erg_checkpoint_state state = state_in(trainer, trainer->written);
-    if (copy_now(trainer, trainer->written, erg_optimizer_state(trainer->optimizer),
-                 state_bytes(trainer), err) ||
+    if (erg_trainer_copy_now(trainer, trainer->written, erg_optimizer_state(trainer->optimizer),
+                             trainer->buffers.bytes[ERG_STATIC_STATE], err) ||
         erg_checkpoint_begin(&trainer->writer, run, trainer->job, &place, &state, keep, err))
         return -1;
     free(trainer->saved_run);
@@ -133,8 +120,8 @@ int erg_trainer_resume(struct erg_trainer *trainer, const char *folder, char **f
         trainer->tokens = place.tokens;
         trainer->has_read = false;
         erg_order_seek(&trainer->batches.order, place.samples);
-        result = copy_now(trainer, erg_optimizer_state(trainer->optimizer), values,
-                          state_bytes(trainer), err) ||
+        result = erg_trainer_copy_now(trainer, erg_optimizer_state(trainer->optimizer), values,
+                                      trainer->buffers.bytes[ERG_STATIC_STATE], err) ||
                          erg_optimizer_round(trainer->optimizer, err)
                      ? -1
                      : 0;
@@ -148,8 +135,8 @@ int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf1
 {
     float *values = values_new(trainer);
     struct erg_checkpoint_state state = state_in(trainer, values);
-    int result = copy_now(trainer, values, erg_optimizer_state(trainer->optimizer),
-                          trainer->weights->state * sizeof(float), err) ||
+    int result = erg_trainer_copy_now(trainer, values, erg_optimizer_state(trainer->optimizer),
+                                      trainer->weights->state * sizeof(float), err) ||
                          erg_checkpoint_export(folder, trainer->job, &state, bf16, err)
                      ? -1
                      : 0;
@@ -164,7 +151,7 @@ static int find_not_finite(struct erg_trainer *trainer, const float *of_device, 
                            bool of_state, char name[96], struct erg_error *err)
 {
     float *values = erg_xmalloc((count + 1) * sizeof *values);
-    int result = copy_now(trainer, values, of_device, count * sizeof *values, err);
+    int result = erg_trainer_copy_now(trainer, values, of_device, count * sizeof *values, err);
     name[0] = 0;
     for (size_t i = 0; i < trainer->spans.count && result == 0 && !*name; i++) {
         const struct erg_weight_span *span = &trainer->spans.items[i];
@@ -195,8 +182,7 @@ int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *e
                                          trainer->weights->elements, false, own.gradients, err)
                      ? -1
                      : 0;
-    all[0] = own;
-    if (rendezvous && result == 0)
+    if (result == 0)
         result = erg_rendezvous_all_gather(rendezvous, &own, sizeof own, all,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
     for (size_t i = world; i-- > 0;)

@@ -1,6 +1,7 @@
 /* Trainer: one step, which all ranks take together. */
 #include "train/engine/trainer_internal.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -76,9 +77,9 @@ int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, u
 
 int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err)
 {
-    return erg_trainer_copy(trainer, &trainer->host_scalars, trainer->scalars,
-                            sizeof trainer->host_scalars, err) ||
-                   erg_trainer_wait(trainer, err) || erg_passes_wait(trainer->passes, err)
+    return erg_trainer_copy_now(trainer, &trainer->host_scalars, trainer->scalars,
+                                sizeof trainer->host_scalars, err) ||
+                   erg_passes_wait(trainer->passes, err)
                ? -1
                : 0;
 }
@@ -114,15 +115,15 @@ static void add_report(struct erg_rank_report *all, const struct erg_rank_report
 int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
                             struct erg_error *err)
 {
-    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
-    if (!rendezvous)
-        return 0;
     struct erg_rank_report *all = erg_xcalloc((size_t)trainer->ranks.world, sizeof *all);
-    int result = erg_rendezvous_all_gather(rendezvous, report, sizeof *report, all,
+    int result = erg_rendezvous_all_gather(trainer->options.rendezvous, report, sizeof *report, all,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
     *report = (struct erg_rank_report){0};
-    for (int i = 0; i < trainer->ranks.world && result == 0; i++)
+    for (int i = 0; i < trainer->ranks.world && result == 0; i++) {
         add_report(report, &all[i]);
+        if (trainer->paces)
+            trainer->paces[i] = all[i].pace;
+    }
     free(all);
     return result;
 }
@@ -155,6 +156,9 @@ static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *
     report->loss = erg_trainer_own_loss(trainer);
     report->targets = batch->counted;
     report->unreadable = trainer->read_result != 0;
+    report->pace.point = trainer->point;
+    if (erg_passes_worked(trainer->passes, &report->pace.worked_s, err) != 0)
+        return -1;
     report->writes = trainer->writer && !erg_checkpoint_written(trainer->writer);
     return erg_trainer_sum_reports(trainer, report, err);
 }
@@ -181,12 +185,32 @@ static int update(struct erg_trainer *trainer, const struct erg_rank_report *rep
     return 0;
 }
 
+/* The point of the plan that this pipeline runs from the next step on. */
+static int follow_straggler(struct erg_trainer *trainer, struct erg_error *err)
+{
+    const struct erg_plan *plan = trainer->options.plan;
+    const struct erg_layout *layout = &trainer->job->layout;
+    size_t point;
+    if (!trainer->paces)
+        return 0;
+    if (erg_straggler_point(&point, plan, layout, trainer->paces, trainer->ranks.data, err) != 0)
+        return -1;
+    if (point == trainer->point)
+        return 0;
+    if (trainer->ranks.stage + trainer->ranks.context + trainer->ranks.tensor == 0)
+        erg_log(ERG_LOG_INFO, "pipeline %ld goes on at point %zu of the plan%s",
+                trainer->ranks.data, point + 1,
+                point == plan->selected.point ? "" : ": another one is late");
+    trainer->point = point;
+    erg_pass_plan_choose(&trainer->plan, &plan->methods[plan->selected.method].points[point]);
+    return 0;
+}
+
 int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err)
 {
-    struct erg_rendezvous *rendezvous = trainer->options.rendezvous;
     trainer->in_step = true; /* what fails here fails on one rank */
     if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err) ||
-        (rendezvous && erg_rendezvous_barrier(rendezvous, ERG_RENDEZVOUS_PATIENCE_S, err)) ||
+        erg_rendezvous_barrier(trainer->options.rendezvous, ERG_RENDEZVOUS_PATIENCE_S, err) ||
         erg_timeline_start(&trainer->timeline, trainer->stream, err))
         return -1;
     trainer->in_step = false;
@@ -225,7 +249,7 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
     erg_watchdog_begin(trainer->watchdog, step->step);
     int result = run_batch(trainer, batch, &report, err);
     erg_watchdog_end(trainer->watchdog);
-    if (result != 0 || update(trainer, &report, step, err) != 0)
+    if (result != 0 || update(trainer, &report, step, err) || follow_straggler(trainer, err))
         return -1;
     trainer->unreadable = report.unreadable;
     trainer->steps++;

@@ -1,10 +1,15 @@
 /*
- * Watchdog: a thread that notices a step in which nothing is finished any more: a rank that hangs,
- * or ranks that wait for each other. It fails the job with one sentence, which says who is furthest
- * behind, and so ends the waiting of all other ranks.
+ * Watchdog: a thread that notices a step in which this rank finishes nothing any more: it hangs, or
+ * it waits for a rank that does. It fails the job with one sentence, and so ends the waiting of all
+ * ranks. Rank 0 speaks first, since it hears how far each rank is: its sentence says who is
+ * furthest behind. That of another rank says where that rank itself is.
  *
- * The limit is the larger of 60 s and 20 times the median of the steps so far; of the first step,
- * which may load and tune kernels, 600 s.
+ * The host counts every instruction that it finishes (`count` of device/backend.h). A GPU counts
+ * whole steps, so its limit is one for the step, and nobody knows where in a step it is.
+ *
+ * The limit is the larger of 60 s and 20 times the median of the last 33 steps. It is 600 s in the
+ * first step of a process, before which no step was measured. Only steps are watched: validation
+ * and saving are not.
  */
 #ifndef ERG_TRAIN_ENGINE_WATCHDOG_H
 #define ERG_TRAIN_ENGINE_WATCHDOG_H

@@ -302,20 +302,13 @@ static int check_writable(const char *folder, struct erg_error *err)
 int erg_model_file_check_folder(const char *folder, struct erg_error *err)
 {
     static const char *const files[] = {"model.safetensors", "model.safetensors.index.json",
-                                        "config.json"};
-    struct erg_text path = {0};
-    int result = check_writable(folder, err);
-    for (size_t i = 0; i < sizeof files / sizeof *files && result == 0; i++) {
-        path.count = 0;
-        erg_text_printf(&path, "%s/%s", folder, files[i]);
-        if (access(path.data, F_OK) == 0)
-            result = erg_fail(err, ERG_FAILED,
-                              "writing '%s': this file is there already, and it is not replaced; "
-                              "expected a folder without a model",
-                              path.data);
-    }
-    erg_text_release(&path);
-    return result;
+                                        "config.json", NULL};
+    return check_writable(folder, err) ||
+                   erg_dir_refuse_files(folder, files,
+                                        "and it is not replaced; expected a folder without a model",
+                                        err)
+               ? -1
+               : 0;
 }
 
 int erg_model_file_write(const char *folder, const float *state,

@@ -2,7 +2,6 @@
 #include "train/files/safetensors.h"
 
 #include "base/memory.h"
-#include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "ops/bf16.h"
@@ -240,13 +239,6 @@ static int open_file(struct erg_safetensors *set, const char *path, struct erg_e
 
 /* ---- several files ---- */
 
-static char *join(const char *folder, const char *name)
-{
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/%s", folder, name);
-    return path.data;
-}
-
 static bool is_open(const struct erg_safetensors *set, const char *path)
 {
     for (const struct mapped *file = set->files; file; file = file->next)
@@ -267,7 +259,7 @@ static int open_indexed(struct erg_safetensors *set, const char *folder,
         const char *file = json_string_value(value);
         if (!file || !*file || strchr(file, '/'))
             return erg_json_fail(map, name, err, "expected the name of a file in this folder");
-        char *path = join(folder, file);
+        char *path = erg_file_path(folder, file);
         int result = is_open(set, path) ? 0 : open_file(set, path, err);
         free(path);
         if (result != 0)
@@ -311,8 +303,8 @@ static int open_index(struct erg_safetensors *set, const char *folder, const cha
 
 static int open_folder(struct erg_safetensors *set, const char *folder, struct erg_error *err)
 {
-    char *single = join(folder, "model.safetensors");
-    char *index = join(folder, "model.safetensors.index.json");
+    char *single = erg_file_path(folder, "model.safetensors");
+    char *index = erg_file_path(folder, "model.safetensors.index.json");
     int result;
     if (access(index, F_OK) == 0)
         result = open_index(set, folder, index, err);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "hardware/hardware.h"
 #include "telemetry/gpu.h"
 
@@ -14,29 +15,35 @@
 static const int64_t least_ns = 1000000000; /* that energy is measured over */
 static const int64_t apart_ns = 100000000;  /* marks are no closer */
 
-/* The UUID of the GPU that CUDA counts as `local_rank`. */
-static int find_gpu(char uuid[96], const char *name, int local_rank, struct erg_error *err)
+int erg_rank_find_gpu(struct erg_gpus *gpus, const char *name, int local_rank, size_t *gpu,
+                      struct erg_error *err)
+{
+    const size_t count = erg_gpus_count(gpus);
+    *gpu = (size_t)local_rank;
+    if (*gpu >= count)
+        return erg_fail(err, ERG_NO_DEVICE, "%zu GPU%s can be read, expected at least %d", count,
+                        erg_plural(count), local_rank + 1);
+    const struct erg_gpu_info *info = erg_gpus_info(gpus, *gpu);
+    if (info->trouble[0])
+        return erg_fail(err, ERG_NO_DEVICE, "GPU %d: %s", info->index, info->trouble);
+    if (!name || strcmp(info->name, name) == 0)
+        return 0;
+    /* Another order than CUDA's. */
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "GPU %d is a \"%s\", expected the \"%s\" that trains; name the GPUs in "
+                    "CUDA_VISIBLE_DEVICES",
+                    info->index, info->name, name);
+}
+
+static int find_uuid(char uuid[96], const char *name, int local_rank, struct erg_error *err)
 {
     struct erg_gpus *gpus;
+    size_t gpu;
     if (erg_gpus_open(&gpus, NULL, err) != 0)
         return -1;
-    int result = 0;
-    size_t count = erg_gpus_count(gpus);
-    if ((size_t)local_rank >= count) {
-        result = erg_fail(err, ERG_NO_DEVICE, "%zu GPU%s can be read, expected at least %d", count,
-                          count == 1 ? "" : "s", local_rank + 1);
-    } else {
-        const struct erg_gpu_info *info = erg_gpus_info(gpus, (size_t)local_rank);
-        if (info->trouble[0])
-            result = erg_fail(err, ERG_NO_DEVICE, "GPU %d: %s", info->index, info->trouble);
-        else if (strcmp(info->name, name) != 0) /* another order than CUDA's */
-            result =
-                erg_fail(err, ERG_NO_DEVICE,
-                         "GPU %d is a \"%s\", expected the \"%s\" that trains; name the GPUs in "
-                         "CUDA_VISIBLE_DEVICES",
-                         info->index, info->name, name);
-        snprintf(uuid, sizeof info->uuid, "%s", info->uuid);
-    }
+    int result = erg_rank_find_gpu(gpus, name, local_rank, &gpu, err);
+    if (result == 0)
+        snprintf(uuid, 96, "%s", erg_gpus_info(gpus, gpu)->uuid);
     erg_gpus_close(gpus);
     return result;
 }
@@ -81,7 +88,7 @@ void erg_rank_meter_open(struct erg_rank_meter *meter, const char *gpu, int loca
     char uuid[96];
     *meter = (struct erg_rank_meter){
         .is_gpu = gpu, .elsewhere = !gpu && local_rank > 0, .peak_flops = gpu ? peak_of(gpu) : NAN};
-    bool failed = gpu ? find_gpu(uuid, gpu, local_rank, &err) != 0 ||
+    bool failed = gpu ? find_uuid(uuid, gpu, local_rank, &err) != 0 ||
                             erg_meter_open(&meter->meter, uuid, &err) != 0
                       : !meter->elsewhere && erg_rapl_open(&meter->rapl, NULL, &err) != 0;
     if (failed)

@@ -9,7 +9,9 @@
 #ifndef ERG_TRAIN_LOG_RANK_METER_H
 #define ERG_TRAIN_LOG_RANK_METER_H
 
+#include "telemetry/gpu.h"
 #include "telemetry/rapl.h"
+#include "train/engine/clock_controller.h"
 
 #include <stdint.h>
 
@@ -46,6 +48,7 @@ struct erg_rank_numbers {
     double memory_outside_bytes;         /* of the process on the device beyond them */
     double exposed_s[ERG_EXPOSED_KINDS]; /* of a step, by enum erg_exposed */
     double bubble_s;                     /* of a step */
+    struct erg_clock_numbers clocks;     /* of a plan; refused -1: none are set */
     int32_t energy;                      /* enum erg_rank_energy */
     int32_t is_gpu;
 };
@@ -68,6 +71,11 @@ struct erg_rank_meter {
     struct erg_rank_mark marks[ERG_RANK_MARKS];
     size_t count;
 };
+
+/* *gpu, an index into the list: the GPU of a rank, whose name CUDA says, NULL: any. ERG_NO_DEVICE
+ * where that cannot be read, or is another one. */
+int erg_rank_find_gpu(struct erg_gpus *gpus, const char *name, int local_rank, size_t *gpu,
+                      struct erg_error *err);
 
 /*
  * The first window begins when this returns. `gpu` is the name of the rank's GPU as CUDA says it,

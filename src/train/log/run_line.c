@@ -160,8 +160,25 @@ static json_t *exposed(const struct erg_run_line *line)
     return object;
 }
 
-json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_job *job)
+/* Of the first rank that sets clocks; null: none does. */
+static json_t *clocks_of(const struct erg_run_line *line)
 {
+    size_t i = 0;
+    while (i < line->ranks && line->entry->ranks[i].clocks.refused < 0)
+        i++;
+    if (i == line->ranks)
+        return json_null();
+    const struct erg_clock_numbers *clocks = &line->entry->ranks[i].clocks;
+    return erg_json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:b}", "asked", (json_int_t)clocks->asked,
+                         "set", (json_int_t)clocks->set, "skipped", (json_int_t)clocks->skipped,
+                         "superseded", (json_int_t)clocks->superseded, "call_ms",
+                         1e3 * clocks->call_mean_s, "late_ms", 1e3 * clocks->late_mean_s, "refused",
+                         clocks->refused != 0);
+}
+
+json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_about *about)
+{
+    const struct erg_job *job = about->job;
     const struct erg_train_step *step = line->entry->step;
     json_t *object = erg_json_pack(
         "{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b, s:b, s:I, s:{s:f, s:f, s:f}}",
@@ -173,8 +190,8 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_job 
         "window_steps", (json_int_t)line->window_steps, "step_ms", "mean", 1e3 * line->step_s,
         "min", 1e3 * line->shortest_s, "max", 1e3 * line->longest_s);
     json_t *rest = erg_json_pack(
-        "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:f, s:n, "
-        "s:n}",
+        "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:f, s:f, "
+        "s:f, s:o}",
         "tokens_per_s", line->tokens_per_s, "tokens_per_s_gpu", line->tokens_per_s_gpu, "mfu",
         line->mfu, "hfu", line->hfu, "memory_bytes", whole(line->memory_bytes),
         "memory_outside_bytes", whole(line->memory_outside_bytes), "power_w",
@@ -184,7 +201,8 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_job 
         throttle_reasons(line), "energy_j", line->energy_j, "energy_uncertainty_j",
         line->uncertainty_j, "j_per_token", line->j_per_token, "j_per_token_uncertainty",
         line->j_per_token_uncertainty, "exposed_ms", exposed(line), "bubble_ms",
-        1e3 * line->bubble_s, "planned_ms", "planned_j");
+        1e3 * line->bubble_s, "planned_ms", 1e3 * about->expected.time_s, "planned_j",
+        about->expected.energy_j, "clocks", clocks_of(line));
     json_object_update(object, rest);
     json_decref(rest);
     if (line->entry->validation_loss)
@@ -247,14 +265,14 @@ static void add_ms(struct erg_text *out, double seconds)
     erg_text_printf(out, "  %.*f ms", ms < 10 ? 2 : ms < 100 ? 1 : 0, ms);
 }
 
-void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, uint64_t updates)
+void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, uint64_t steps)
 {
     const struct erg_train_step *step = line->entry->step;
     double exposed_s = 0; /* communication */
     bool small = line->memory_bytes < 0x1p30;
     for (size_t i = ERG_EXPOSED_TENSOR; i <= ERG_EXPOSED_WEIGHTS; i++)
         exposed_s += isnan(line->exposed_s[i]) ? 0 : line->exposed_s[i];
-    erg_text_printf(out, "step %" PRIu64 "/%" PRIu64, step->step, updates);
+    erg_text_printf(out, "step %" PRIu64 "/%" PRIu64, step->step, steps);
     if (!isnan(step->loss))
         erg_text_printf(out, "  loss %.4f", step->loss);
     if (line->entry->validation_loss)

@@ -29,13 +29,13 @@ struct erg_run_line {
 void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
                        const struct erg_run_log_entry *entry, double time_unix_s);
 
-json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_job *job);
+json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_about *about);
 
 /* `scalars` has room for ERG_RUN_SCALARS; returns how many there are. */
 enum { ERG_RUN_SCALARS = 16 };
 size_t erg_run_line_scalars(const struct erg_run_line *line, struct erg_event_scalar *scalars);
 
-/* Leaves out what is not known. */
-void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, uint64_t updates);
+/* Leaves out what is not known. `steps`: the last one of the run. */
+void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, uint64_t steps);
 
 #endif

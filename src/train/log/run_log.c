@@ -54,42 +54,30 @@ static int cut_off(struct erg_run_log *log, uint64_t step, struct erg_error *err
     return result;
 }
 
-static json_int_t batch_of(const struct erg_layout *layout)
-{
-    return layout->microbatch * layout->microbatches * layout->data;
-}
-
 /* What run.json says of a run; to be freed. */
 static char *describe(const struct erg_job *job)
 {
     char *model = erg_checkpoint_model(job->model);
-    json_t *document =
-        erg_json_pack("{s:s, s:i, s:s, s:I, s:I, s:I}", "schema", "ergon.run", "schema_version", 1,
-                      "model", model, "seed", (json_int_t)job->training->seed, "batch",
-                      batch_of(&job->layout), "sequence", (json_int_t)job->layout.sequence);
+    json_t *document = erg_json_pack(
+        "{s:s, s:i, s:s, s:I, s:I, s:I}", "schema", "ergon.run", "schema_version", 1, "model",
+        model, "seed", (json_int_t)job->training->seed, "batch",
+        (json_int_t)erg_layout_batch(&job->layout), "sequence", (json_int_t)job->layout.sequence);
     char *text = erg_json_text(document);
     json_decref(document);
     free(model);
     return text;
 }
 
-/* What a run would replace is not there without one. */
-static int check_no_run(const char *folder, struct erg_error *err)
+/* Whether the folder is this run's. That of another run is left alone, whatever else is in it. */
+static int check_run(const char *folder, const char *there, const char *own, bool anew,
+                     struct erg_error *err)
 {
-    static const char *const names[] = {"metrics.jsonl", "report.html", "latest"};
-    struct erg_text path = {0};
-    int result = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
-        path.count = 0;
-        erg_text_printf(&path, "%s/%s", folder, names[i]);
-        if (access(path.data, F_OK) == 0)
-            result = erg_fail(err, ERG_FAILED,
-                              "writing '%s': this file is there already, of another run; expected "
-                              "a folder without one",
-                              path.data);
-    }
-    erg_text_release(&path);
-    return result;
+    static const char *const of_run[] = {"run.json", NULL};
+    static const char *const replaced[] = {"metrics.jsonl", "report.html", "latest", NULL};
+    static const char rest[] = "of another run; expected a folder without one";
+    if (there && strcmp(there, own) != 0)
+        return erg_dir_refuse_files(folder, of_run, rest, err);
+    return there && !anew ? 0 : erg_dir_refuse_files(folder, replaced, rest, err);
 }
 
 /* The folder is this process's while its file is open. */
@@ -107,23 +95,22 @@ static int lock_run(struct erg_run_log *log, const char *path, struct erg_error 
                     path);
 }
 
-/* Makes the folder one of this run, or finds that it is; *same: it was one before. */
-static int claim_folder(struct erg_run_log *log, bool *same, struct erg_error *err)
+/* Makes the folder one of this run, or finds that it is; *same: it was one before. `anew`: its log
+ * is not to be there. */
+static int claim_folder(struct erg_run_log *log, bool anew, bool *same, struct erg_error *err)
 {
     const char *folder = log->about.folder;
     struct erg_text path = {0};
     char *text = describe(log->about.job), *there = NULL;
     erg_text_printf(&path, "%s/run.json", folder);
     int result = erg_dir_make(folder, err);
-    *same = result == 0 && erg_file_read(path.data, 0, &there, NULL, NULL) == 0 &&
-            strcmp(there, text) == 0;
-    bool becomes_it = there && !*same && log->about.changed && log->about.step > 0;
-    *same = *same || becomes_it;
-    if (result == 0 && (!there || becomes_it))
-        result = (!there && check_no_run(folder, err)) ||
-                         erg_file_write(path.data, text, strlen(text), err)
-                     ? -1
-                     : 0;
+    *same = result == 0 && erg_file_read(path.data, 0, &there, NULL, NULL) == 0;
+    bool becomes_it =
+        *same && strcmp(there, text) != 0 && log->about.changed && log->about.step > 0;
+    if (result == 0 && !becomes_it)
+        result = check_run(folder, there, text, anew, err);
+    if (result == 0 && (!*same || becomes_it))
+        result = erg_file_write(path.data, text, strlen(text), err);
     if (result == 0)
         result = lock_run(log, path.data, err);
     free(there);
@@ -146,25 +133,17 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     if (!about->folder)
         return 0;
     struct erg_text path = {0};
-    bool same;
+    bool same, anew = about->fresh && about->step == 0;
     erg_text_printf(&path, "%s/metrics.jsonl", about->folder);
     log->path = path.data;
-    if (claim_folder(log, &same, err) != 0)
+    if (claim_folder(log, anew, &same, err) != 0)
         return -1;
-    bool goes_on = same && (about->step > 0 || !about->fresh);
-    if (goes_on && cut_off(log, about->step, err) != 0)
+    if (same && cut_off(log, about->step, err) != 0)
         return -1;
-    log->metrics =
-        open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_EXCL), 0666);
-    if (log->metrics >= 0)
-        return erg_event_file_open(&log->events, about->folder, unix_now(), about->step, err);
-    return errno == EEXIST
-               ? erg_fail(
-                     err, ERG_FAILED,
-                     "writing '%s': this file is there already, of another run; expected a folder "
-                     "without one",
-                     log->path)
-               : erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
+    log->metrics = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (log->metrics < 0)
+        return erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
+    return erg_event_file_open(&log->events, about->folder, unix_now(), about->step, err);
 }
 
 bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool last)
@@ -184,7 +163,7 @@ static void keep_line(struct erg_run_log *log, const struct erg_run_line *line)
 {
     struct erg_event_scalar scalars[ERG_RUN_SCALARS];
     struct erg_error err;
-    json_t *object = erg_run_line_json(line, log->about.job);
+    json_t *object = erg_run_line_json(line, &log->about);
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
     erg_text_printf(&log->unwritten, "%s\n", text);
     erg_run_history_add(&log->history, object);
@@ -219,7 +198,7 @@ void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *e
     log->last_tokens = entry->step->tokens;
     log->spent_s = 0;
     log->in_window = 0;
-    erg_run_line_text(text, &line, log->about.job->training->updates);
+    erg_run_line_text(text, &line, log->about.steps);
     if (log->metrics >= 0)
         keep_line(log, &line);
 }
@@ -249,9 +228,9 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
         job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
         log->about.device, "ranks", (json_int_t)log->about.ranks, "type", log->about.type, "host",
         host, "written", now, "version", erg_version(), "updates",
-        (json_int_t)job->training->updates, "batch", batch_of(layout), "microbatch",
-        (json_int_t)layout->microbatch, "sequence", (json_int_t)layout->sequence, "tensor",
-        (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "pipeline",
+        (json_int_t)job->training->updates, "batch", (json_int_t)erg_layout_batch(layout),
+        "microbatch", (json_int_t)layout->microbatch, "sequence", (json_int_t)layout->sequence,
+        "tensor", (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "pipeline",
         (json_int_t)layout->pipeline, "virtual_stages", (json_int_t)layout->virtual_stages, "data",
         (json_int_t)layout->data, "recompute", erg_recompute_name(layout->recompute),
         "memory_bytes", log->memory_bytes, "memory_outside_bytes", log->memory_outside_bytes,

@@ -15,6 +15,14 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* What a plan expects of a step without its optimizer, all GPUs together; NaN: not known. */
+struct erg_run_expected {
+    const char *plan;          /* the file; NULL: there is no plan */
+    const char *method, *rule; /* of the point, and how it was chosen */
+    size_t point, points;      /* from 1; of the frontier */
+    double time_s, energy_j;
+};
+
 /* What runs, on what. All that it points to outlives the log. */
 struct erg_run_about {
     const struct erg_job *job;
@@ -23,9 +31,11 @@ struct erg_run_about {
     const char *type;   /* of weights in use: "bfloat16" */
     size_t ranks;
     const size_t *memory_items; /* [ERG_RANK_ITEMS] of the rank with most; NULL: not known */
-    uint64_t step, tokens;      /* that the run goes on behind */
-    bool fresh;                 /* it must not be there */
-    bool changed;               /* a run that goes on may be of another seed or batch than before */
+    struct erg_run_expected expected;
+    uint64_t step, tokens; /* that the run goes on behind */
+    uint64_t steps;        /* its last one */
+    bool fresh;            /* it must not be there */
+    bool changed;          /* a run that goes on may be of another seed or batch than before */
 };
 
 struct erg_run_log {
@@ -47,9 +57,9 @@ struct erg_run_log {
 /*
  * The folder's run.json says which run it is of: the job's model, seed and batch. A run that goes
  * on behind a step takes up its own log, of which lines of later steps are cut off, and opens a new
- * event file; behind step 0 it begins anew where the folder is of the same run, unless `fresh`.
- * Else a folder that has a log is refused, so that no other run's is lost. After a failure, too,
- * the log is to be closed.
+ * event file; behind step 0 it begins anew where the folder is of the same run, unless `fresh`. A
+ * folder whose run.json is of another run is refused, and one without run.json that has a log, a
+ * page or a checkpoint: no other run's is lost. After a failure, too, the log is to be closed.
  */
 int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
                      struct erg_error *err);

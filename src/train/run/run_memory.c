@@ -153,8 +153,7 @@ int erg_run_memory_check(const struct erg_run_memory_request *request, size_t mo
     struct rank_need own = {0}, *needs = erg_xcalloc((size_t)request->world, sizeof *needs);
     int result = find_need(&own, request, err);
     result = erg_rendezvous_agree(request->rendezvous, result, err);
-    needs[0] = own;
-    if (result == 0 && request->rendezvous)
+    if (result == 0)
         result = erg_rendezvous_all_gather(request->rendezvous, &own, sizeof own, needs,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
     const struct rank_need *largest = needs, *short_of = NULL;

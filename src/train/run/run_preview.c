@@ -17,7 +17,7 @@ static int evaluate(struct erg_run_preview *preview, struct erg_error *err)
 {
     const struct erg_job *job = preview->job;
     const struct erg_layout *layout = &job->layout;
-    const long batch = layout->microbatch * layout->microbatches * layout->data;
+    const long batch = erg_layout_batch(layout);
     struct erg_layout_candidate found;
     struct erg_layout_energy energy;
     struct erg_layout_search search = {
@@ -70,8 +70,7 @@ int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *
                                         .ranks = erg_layout_gpus(layout)};
     if (erg_trainer_check(&options, err) != 0)
         return -1;
-    preview->tokens = steps * (uint64_t)(layout->microbatch * layout->microbatches * layout->data *
-                                         layout->sequence);
+    preview->tokens = steps * (uint64_t)(erg_layout_batch(layout) * layout->sequence);
     preview->stages = erg_xcalloc((size_t)layout->pipeline, sizeof *preview->stages);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         int rank = (int)(stage * (preview->ranks / layout->pipeline));
@@ -91,15 +90,6 @@ void erg_run_preview_release(struct erg_run_preview *preview)
         erg_rank_memory_release(&preview->stages[stage]);
     free(preview->stages);
     *preview = (struct erg_run_preview){0};
-}
-
-long erg_run_preview_layers(const struct erg_run_preview *preview, long stage)
-{
-    const struct erg_layout *layout = &preview->job->layout;
-    long layers = 0;
-    for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
-        layers += erg_layout_chunk_layers(layout, preview->job->model->layers, stage, chunk);
-    return layers;
 }
 
 /* ---- as a document ---- */
@@ -127,6 +117,32 @@ static json_t *stage_document(const struct erg_run_preview *preview, long stage)
                          "memory_items", items, "buffers", buffers);
 }
 
+/* null: there is no plan. */
+static json_t *plan_document(const struct erg_run_preview *preview)
+{
+    const struct erg_run_expected *planned = &preview->planned;
+    json_t *stages = json_array();
+    if (!preview->plan) {
+        json_decref(stages);
+        return json_null();
+    }
+    for (long stage = 0; stage < preview->job->layout.pipeline; stage++) {
+        struct erg_run_plan_modes modes;
+        erg_run_plan_modes(&modes, preview->plan, (size_t)stage);
+        json_t *object = json_object();
+        for (int mode = 0; erg_mode_names[mode]; mode++)
+            json_object_set_new(object, erg_mode_names[mode],
+                                json_integer((json_int_t)modes.modes[mode]));
+        json_object_set_new(object, "least_mhz", json_integer(modes.least_mhz));
+        json_object_set_new(object, "most_mhz", json_integer(modes.most_mhz));
+        json_array_append_new(stages, object);
+    }
+    return erg_json_pack("{s:s, s:s, s:I, s:s, s:f, s:f, s:o}", "file", planned->plan, "method",
+                         planned->method, "point", (json_int_t)planned->point, "rule",
+                         planned->rule, "time_s", planned->time_s, "energy_j", planned->energy_j,
+                         "instructions", stages);
+}
+
 json_t *erg_run_preview_document(const struct erg_run_preview *preview)
 {
     const struct erg_job *job = preview->job;
@@ -136,7 +152,7 @@ json_t *erg_run_preview_document(const struct erg_run_preview *preview)
         json_array_append_new(stages, stage_document(preview, stage));
     return erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:o}",
+        "s:I, s:I, s:f, s:f, s:o, s:o}",
         "schema", "ergon.training_preview", "schema_version", 1, "job", job->name, "model",
         job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
         preview->device, "type", preview->type, "ranks", (json_int_t)preview->ranks, "steps",
@@ -146,5 +162,5 @@ json_t *erg_run_preview_document(const struct erg_run_preview *preview)
         (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
         (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data, "memory_free_bytes",
         (json_int_t)preview->free_bytes, "step_s", preview->step_s, "step_j", preview->step_j,
-        "stages", stages);
+        "stages", stages, "plan", plan_document(preview));
 }

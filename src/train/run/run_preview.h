@@ -6,6 +6,7 @@
 #define ERG_TRAIN_RUN_RUN_PREVIEW_H
 
 #include "train/engine/rank_memory.h"
+#include "train/run/run_plan.h"
 
 #include <jansson.h>
 
@@ -22,18 +23,17 @@ struct erg_run_preview {
      * expects it; NaN: it does not. */
     double step_s, step_j;
     char unexpected[256]; /* then why */
+    /* The caller's: the plan that the run is trained by, NULL: none, and what it expects. */
+    const struct erg_plan *plan;
+    struct erg_run_expected planned;
 };
 
 /* Checks the job and its files as a run does. `init` as in struct erg_trainer_options; `steps`: to
- * end at. To be released, also
- * after a failure. */
+ * end at. To be released, also after a failure. */
 int erg_run_preview_init(struct erg_run_preview *preview, const struct erg_job *job,
                          struct erg_backend *backend, const char *init, const char *type,
                          uint64_t steps, struct erg_error *err);
 void erg_run_preview_release(struct erg_run_preview *preview);
-
-/* Layers that a rank of a stage has, in all its chunks. */
-long erg_run_preview_layers(const struct erg_run_preview *preview, long stage);
 
 /* A new document with the schema "ergon.training_preview". */
 json_t *erg_run_preview_document(const struct erg_run_preview *preview);

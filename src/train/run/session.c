@@ -41,17 +41,61 @@ static int may_commit(void *context, struct erg_error *err)
     return erg_job_report_check(context, err);
 }
 
+static int find_gpu(struct erg_train *train, size_t *gpu, struct erg_error *err)
+{
+    const bool on_host = strcmp(train->backend->name, "host") == 0;
+    return erg_gpus_open(&train->gpus, NULL, err) ||
+                   erg_rank_find_gpu(train->gpus, on_host ? NULL : train->backend->name,
+                                     train->env.local_rank, gpu, err)
+               ? -1
+               : 0;
+}
+
+/* Whose clocks are set; clocks->gpus stays NULL where none are. A plan of GPUs that chose their
+ * clocks themselves has none to set. */
+static int find_clocks(struct erg_train *train, struct erg_clock_controller_options *clocks,
+                       struct erg_error *err)
+{
+    *clocks = (struct erg_clock_controller_options){.required = train->options.require_clocks};
+    if (!train->plan || !train->options.lock_clocks ||
+        !isnan(erg_plan_stage_kind(train->plan, 0)->mean_clock_mhz))
+        return 0;
+    if (find_gpu(train, &clocks->gpu, err) == 0)
+        clocks->gpus = train->gpus;
+    else if (clocks->required)
+        return erg_fail_context(err, "clocks of the plan");
+    else
+        erg_log(ERG_LOG_WARNING, "clocks: refused: %s; GPUs keep their own", err->message);
+    return 0;
+}
+
+static int open_plan(struct erg_train *train, struct erg_clock_controller_options *clocks,
+                     struct erg_error *err)
+{
+    return erg_run_plan_open(&train->plan, &train->options, train->job, train->backend->name,
+                             err) ||
+                   find_clocks(train, clocks, err)
+               ? -1
+               : 0;
+}
+
 static int open_trainer(struct erg_train *train, struct erg_error *err)
 {
+    struct erg_clock_controller_options clocks;
+    if (erg_rendezvous_agree(train->rendezvous, open_plan(train, &clocks, err), err) != 0)
+        return -1;
     const struct erg_trainer_options options = {.backend = train->backend,
                                                 .job = train->job,
                                                 .init = train->options.init,
                                                 .changed = train->options.allow_change,
                                                 .rank = train->env.rank,
                                                 .world = train->env.world,
+                                                .local_rank = train->env.local_rank,
                                                 .rendezvous = train->rendezvous,
                                                 .may_commit = may_commit,
                                                 .commit_context = &train->report,
+                                                .plan = train->plan,
+                                                .clocks = clocks.gpus ? &clocks : NULL,
                                                 .stuck = train->options.stuck};
     const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,
                                                   train->env.world, train->rendezvous};
@@ -67,6 +111,7 @@ static void start(struct erg_train *train, int64_t start_ns)
     uint64_t updates = train->job->training->updates, steps = train->options.steps;
     train->end = steps && steps < updates ? steps : updates;
     double time_s = train->options.time_s;
+    erg_run_plan_expect(&train->expected, train->plan, train->options.plan, train->job);
     if (time_s > 0) /* what has been spent so far is a part of it */
         time_s = fmax(time_s - erg_train_seconds_since(start_ns), 1e-9);
     erg_time_limit_init(&train->limit, time_s, getenv("SLURM_JOB_END_TIME"),
@@ -106,6 +151,10 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
         train->options.folder = train->folder = erg_xstrdup(train->options.folder);
     if (train->options.init)
         train->options.init = train->init = erg_xstrdup(train->options.init);
+    if (train->options.plan)
+        train->options.plan = train->plan_file = erg_xstrdup(train->options.plan);
+    if (train->options.method)
+        train->options.method = train->method = erg_xstrdup(train->options.method);
     if (meet_ranks(train, err) ||
         erg_rendezvous_agree(train->rendezvous, erg_job_load(&train->job, job, NULL, err), err) ||
         open_device(train, err) || open_trainer(train, err)) {
@@ -130,6 +179,9 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
         erg_job_report_state(&train->report, ERG_JOB_DONE);
     erg_job_report_close(&train->report);
     erg_trainer_close(train->trainer);
+    if (train->gpus)
+        erg_gpus_close(train->gpus);
+    erg_plan_free(train->plan);
     if (train->backend)
         train->backend->table->close(train->backend);
     erg_rendezvous_close(train->rendezvous);
@@ -137,6 +189,8 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
     free(train->resumed);
     free(train->folder);
     free(train->init);
+    free(train->plan_file);
+    free(train->method);
     free(train);
     return result;
 }
@@ -153,6 +207,8 @@ static int begin(struct erg_train *train, struct erg_error *err)
                                         .memory_items = train->most,
                                         .step = erg_trainer_steps(train->trainer),
                                         .tokens = erg_trainer_tokens(train->trainer),
+                                        .steps = train->end,
+                                        .expected = train->expected,
                                         .fresh = train->options.fresh,
                                         .changed = train->options.allow_change};
     bool on_host = strcmp(about.device, "host") == 0;
@@ -194,9 +250,10 @@ static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct er
         own.bubble_s = train->bubble_s;
         own.exposed_s[ERG_EXPOSED_GRADIENTS] = train->gradients_s;
     }
-    *all = own;
-    if (train->rendezvous && erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
-                                                       ERG_RENDEZVOUS_PATIENCE_S, err) != 0) {
+    if (!erg_trainer_clocks(train->trainer, &own.clocks))
+        own.clocks.refused = -1;
+    if (erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
+                                  ERG_RENDEZVOUS_PATIENCE_S, err) != 0) {
         free(all);
         return NULL;
     }
@@ -340,6 +397,11 @@ int erg_train_export(struct erg_train *train, const char *folder, struct erg_err
 const struct erg_job *erg_train_job(const struct erg_train *train)
 {
     return train->job;
+}
+
+const struct erg_run_expected *erg_train_expected(const struct erg_train *train)
+{
+    return &train->expected;
 }
 
 const char *erg_train_device_name(const struct erg_train *train)

@@ -7,6 +7,7 @@
 #include "train/log/job_report.h"
 #include "train/log/loss_watch.h"
 #include "train/log/run_log.h"
+#include "train/run/run_plan.h"
 #include "train/run/session.h"
 #include "train/run/time_limit.h"
 
@@ -14,11 +15,14 @@
 
 struct erg_train {
     struct erg_train_options options; /* with these strings */
-    char *folder, *init;
+    char *folder, *init, *plan_file, *method;
     struct erg_job *job;
     struct erg_launch_environment env;
     struct erg_rendezvous *rendezvous; /* NULL: one rank */
     struct erg_backend *backend;
+    struct erg_plan *plan; /* that the run is trained by; NULL: none */
+    struct erg_run_expected expected;
+    struct erg_gpus *gpus; /* whose clocks are set; NULL: none are */
     struct erg_trainer *trainer;
     size_t most[ERG_RANK_ITEMS]; /* what the rank with most memory takes */
     struct erg_time_limit limit;
@@ -57,8 +61,9 @@ static inline double erg_train_seconds_since(int64_t start_ns)
 int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err);
 /* What was written meanwhile is there: how long that took is known. */
 void erg_train_note_written(struct erg_train *train);
-/* Whether a step's timeline is kept; world call, after that step. */
+/* Whether a step's timeline is kept; all ranks answer alike. */
 bool erg_train_traces(const struct erg_train *train, uint64_t step);
+/* World call, after such a step: rank 0 writes the timeline of all ranks into the run's folder. */
 int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err);
 
 /* A step has failed: what this rank says of it, after a checkpoint where nothing is lost. -1. */

@@ -22,14 +22,17 @@ static void add_span(struct erg_trace *trace, int rank, double shift_s,
 {
     struct erg_text name = {0};
     struct erg_trace_arg args[] = {{"microbatch", NULL, span->microbatch},
-                                   {"chunk", NULL, span->chunk}};
+                                   {"chunk", NULL, span->chunk},
+                                   {"mode", erg_mode_name((enum erg_mode)span->mode), 0},
+                                   {"planned_mhz", NULL, span->clock_mhz}};
+    const size_t count = span->microbatch < 0 ? 0 : span->clock_mhz ? 4 : 2;
     const char *kind = erg_span_name((enum erg_span_kind)span->kind);
     if (span->microbatch >= 0)
         erg_text_printf(&name, "%s %d", kind, span->microbatch);
     else
         erg_text_add(&name, kind);
     erg_trace_span(trace, rank, span->lane, name.data, kind, shift_s + span->begin_s,
-                   span->end_s - span->begin_s, args, span->microbatch >= 0 ? 2 : 0);
+                   span->end_s - span->begin_s, args, count);
     erg_text_release(&name);
 }
 
@@ -86,9 +89,8 @@ static int gather(const struct erg_train *train, const struct rank_spans *own,
 {
     size_t world = (size_t)train->env.world;
     *most = own->count;
-    *ranks = *own;
-    if (train->rendezvous && erg_rendezvous_all_gather(train->rendezvous, own, sizeof *own, ranks,
-                                                       ERG_RENDEZVOUS_PATIENCE_S, err))
+    if (erg_rendezvous_all_gather(train->rendezvous, own, sizeof *own, ranks,
+                                  ERG_RENDEZVOUS_PATIENCE_S, err) != 0)
         return -1;
     for (size_t i = 0; i < world; i++)
         *most = ranks[i].count > *most ? ranks[i].count : *most;
@@ -96,12 +98,8 @@ static int gather(const struct erg_train *train, const struct rank_spans *own,
     struct erg_timeline_span *padded = erg_xcalloc(*most + 1, sizeof *padded);
     *all = erg_xcalloc(world * *most + 1, sizeof **all);
     memcpy(padded, spans, own->count * sizeof *spans);
-    int result = 0;
-    if (train->rendezvous)
-        result = erg_rendezvous_all_gather(train->rendezvous, padded, bytes, *all,
+    int result = erg_rendezvous_all_gather(train->rendezvous, padded, bytes, *all,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
-    else
-        memcpy(*all, padded, bytes);
     free(padded);
     return result;
 }

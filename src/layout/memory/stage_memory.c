@@ -1,0 +1,80 @@
+/* Names of what a stage's memory is made of, and what may be asked of it. */
+#include "layout/memory/stage_memory.h"
+
+const char *erg_memory_item_name(enum erg_memory_item item)
+{
+    static const char *const names[ERG_MEMORY_ITEMS] = {
+        [ERG_MEMORY_WEIGHTS] = "weights",
+        [ERG_MEMORY_GRADIENTS] = "gradients",
+        [ERG_MEMORY_OPTIMIZER] = "optimizer",
+        [ERG_MEMORY_ACTIVATIONS] = "activations",
+        [ERG_MEMORY_OFFLOAD] = "offload_buffers",
+        [ERG_MEMORY_ROPE] = "rope_tables",
+        [ERG_MEMORY_WORKSPACE] = "workspace",
+        [ERG_MEMORY_GATHER] = "gather_buffer",
+        [ERG_MEMORY_HEAD] = "head",
+        [ERG_MEMORY_PIPELINE] = "pipeline",
+        [ERG_MEMORY_TRANSIENT] = "transient",
+        [ERG_MEMORY_ROUNDING] = "rounding",
+    };
+    return names[item];
+}
+
+enum erg_memory_item erg_memory_largest(const struct erg_memory_stage *stage)
+{
+    enum erg_memory_item largest = ERG_MEMORY_WEIGHTS;
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        if (stage->items[i] > stage->items[largest])
+            largest = (enum erg_memory_item)i;
+    return largest;
+}
+
+const char *erg_memory_unsharded(enum erg_memory_item item)
+{
+    return item == ERG_MEMORY_WEIGHTS || item == ERG_MEMORY_GRADIENTS
+               ? ", which data parallel ranks do not shard (FSDP is not modelled)"
+               : "";
+}
+
+const char *erg_memory_accounting_name(enum erg_memory_accounting accounting)
+{
+    static const char *const names[] = {
+        [ERG_MEMORY_ARENA] = "arena",
+        [ERG_MEMORY_FRAMEWORK] = "framework",
+        [ERG_MEMORY_STATIC] = "static",
+    };
+    return names[accounting];
+}
+
+struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
+                                                const struct erg_layout *layout,
+                                                const struct erg_engine *engine)
+{
+    const bool is_static = engine && engine->static_memory;
+    return (struct erg_memory_request){
+        .model = model,
+        .layout = layout,
+        .accounting = is_static ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA,
+        .sequence_parallel = is_static && engine->sequence_parallel,
+    };
+}
+
+int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err)
+{
+    const struct erg_layout *layout = request->layout;
+    for (long stage = 0; stage < layout->pipeline && request->accounting == ERG_MEMORY_STATIC;
+         stage++) {
+        const enum erg_recompute recompute = erg_layout_recompute(layout, stage);
+        if (recompute != ERG_RECOMPUTE_NONE)
+            return erg_fail(err, ERG_INFEASIBLE,
+                            "stage %ld recomputes '%s', and ergon's training keeps all "
+                            "activations; expected recompute none",
+                            stage, erg_recompute_name(recompute));
+        if (erg_layout_offload(layout, stage) > 0)
+            return erg_fail(err, ERG_INFEASIBLE,
+                            "stage %ld offloads %.10g of its activations, and ergon's training "
+                            "offloads nothing; expected offload 0",
+                            stage, erg_layout_offload(layout, stage));
+    }
+    return 0;
+}

@@ -1,0 +1,41 @@
+/*
+ * Following: which point a pipeline runs while another pipeline of the job is late.
+ *
+ * The pipelines of a job wait for each other at the end of every step. Where a GPU of one of them
+ * is slower than planned (heat, a power cap, a slow link), that pipeline goes on at the point that
+ * was chosen, and the others may run slower points that need less energy and still end in time:
+ * erg_plan_pick() with straggler_s, as `ergon show --straggler`. How late it is follows from how
+ * long each of its stages worked, by the longest path over the schedule, so that a stage with time
+ * to spare makes nobody late.
+ *
+ * Measured times waver. The time until which to hold is believed to ERG_FOLLOW_NOISE either way:
+ * a point is taken that ends in time at the least, one is kept that ends in time at the most, and a
+ * slower one has to be slower by more than that. So where the truth stays the same, a pipeline goes
+ * up to what it allows and never back.
+ */
+#ifndef ERG_PLAN_FOLLOW_H
+#define ERG_PLAN_FOLLOW_H
+
+#include "plan/plan.h"
+
+#define ERG_FOLLOW_NOISE 0.02
+
+struct erg_plan_lateness {
+    enum erg_method method;
+    size_t chosen;  /* the point that the job is to run; whoever is late keeps to it */
+    size_t running; /* what this pipeline runs */
+    /* [stages]: seconds that each stage worked in a step, without waiting: of the slowest pipeline,
+     * at `chosen`; of this one, at `running`. NaN, or NULL instead of all: as planned. */
+    const double *slowest_s, *own_s;
+};
+
+/* What this pipeline runs from the next step on. ERG_USAGE for a method that the plan does not
+ * have. */
+int erg_plan_follow(const struct erg_plan *plan, const struct erg_plan_lateness *lateness,
+                    size_t *point, struct erg_error *err);
+
+/* Seconds that each stage works in a step at a point, as planned, [stages]. */
+void erg_plan_stage_seconds(const struct erg_plan *plan, const struct erg_plan_point *point,
+                            double *seconds);
+
+#endif

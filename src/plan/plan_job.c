@@ -1,0 +1,59 @@
+/* Whether a plan is one of a job: what a training engine must find the same in both. */
+#include "plan/plan.h"
+
+#include <string.h>
+
+static int check_number(const struct erg_job *job, const char *key, long planned, long own,
+                        struct erg_error *err)
+{
+    if (planned == own)
+        return 0;
+    return erg_fail(err, ERG_USAGE, "%s: key '%s': the plan has %ld, expected %ld", job->path, key,
+                    planned, own);
+}
+
+/* Of chunks, where the plan says how many layers each has. */
+static int check_layers(const struct erg_plan *plan, const struct erg_job *job,
+                        struct erg_error *err)
+{
+    for (size_t x = 0; x < plan->stage_count; x++) {
+        const long own = erg_job_chunk_layers(job, x);
+        if (plan->stages[x].layers && plan->stages[x].layers != own)
+            return erg_fail(err, ERG_USAGE,
+                            "%s: key 'layers': virtual stage %zu of the plan has %ld layers, "
+                            "expected %ld",
+                            job->path, x, plan->stages[x].layers, own);
+    }
+    return 0;
+}
+
+static int check_text(const struct erg_job *job, const char *key, const char *planned,
+                      const char *own, struct erg_error *err)
+{
+    if (!planned || strcmp(planned, own) == 0)
+        return 0;
+    return erg_fail(err, ERG_USAGE, "%s: key '%s': the plan is one for %s, expected %s", job->path,
+                    key, planned, own);
+}
+
+int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
+                       struct erg_error *err)
+{
+    const struct erg_layout *layout = &plan->layout, *own = &job->layout;
+    return check_text(job, "model", plan->model, job->model->name, err) ||
+                   check_text(job, "stack", plan->stack, job->stack->name, err) ||
+                   check_number(job, "tensor", layout->tensor, own->tensor, err) ||
+                   check_number(job, "context", layout->context, own->context, err) ||
+                   check_number(job, "pipeline", layout->pipeline, own->pipeline, err) ||
+                   check_number(job, "virtual_stages", layout->virtual_stages, own->virtual_stages,
+                                err) ||
+                   check_number(job, "microbatch_size", layout->microbatch, own->microbatch, err) ||
+                   check_number(job, "microbatches", layout->microbatches, own->microbatches,
+                                err) ||
+                   check_number(job, "sequence", layout->sequence, own->sequence, err) ||
+                   check_text(job, "recompute", erg_layout_recompute_name(layout),
+                              erg_layout_recompute_name(own), err) ||
+                   check_layers(plan, job, err)
+               ? -1
+               : 0;
+}

@@ -1,0 +1,112 @@
+/* From the options of a plan to what a stage runs. */
+#include "train/engine/pass_plan.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether two options launch alike: at whatever clocks. */
+static bool launches_alike(const struct erg_plan_option *a, const struct erg_plan_option *b)
+{
+    if (a->mode != b->mode || a->configuration_count != b->configuration_count)
+        return false;
+    for (size_t i = 0; i < a->configuration_count; i++) {
+        const struct erg_plan_configuration *x = &a->configurations[i], *y = &b->configurations[i];
+        if (strcmp(x->partition, y->partition) != 0 || strcmp(x->slot, y->slot) != 0 ||
+            x->sms != y->sms)
+            return false;
+    }
+    return true;
+}
+
+static const struct erg_pass_program *find(const struct erg_pass_plan *passes, size_t chunk,
+                                           enum erg_direction direction,
+                                           const struct erg_plan_option *option)
+{
+    for (size_t i = 0; i < passes->programs.count; i++) {
+        const struct erg_pass_program *program = &passes->programs.items[i];
+        if (program->chunk == chunk && program->direction == direction &&
+            launches_alike(program->option, option))
+            return program;
+    }
+    return NULL;
+}
+
+static int add_program(struct erg_pass_plan *passes, const struct erg_job *job,
+                       const struct erg_workload_request *request, size_t chunk,
+                       enum erg_direction direction, const struct erg_plan_option *option,
+                       struct erg_error *err)
+{
+    const long layers =
+        erg_layout_chunk_layers(&job->layout, job->model->layers, (long)passes->stage, (long)chunk);
+    struct erg_steps steps;
+    if (option->mode == ERG_MODE_SEQUENTIAL || find(passes, chunk, direction, option))
+        return 0;
+    if (erg_plan_expand(option, &passes->workload, request, (int)layers, direction == ERG_BACKWARD,
+                        NULL, &steps, err) != 0)
+        return -1;
+    const struct erg_pass_program program = {{steps.steps, steps.count}, chunk, direction, option};
+    ERG_PUSH(&passes->programs, items, program);
+    return 0;
+}
+
+/* The programs of all options of this stage. */
+static int add_programs(struct erg_pass_plan *passes, const struct erg_job *job,
+                        const struct erg_workload_request *request, struct erg_error *err)
+{
+    const struct erg_plan *plan = passes->plan;
+    for (size_t x = passes->stage; x < plan->stage_count; x += (size_t)job->layout.pipeline)
+        for (int direction = ERG_FORWARD; direction <= ERG_BACKWARD; direction++) {
+            const struct erg_plan_options *options = &plan->stages[x].passes[direction];
+            for (size_t i = 0; i < options->count; i++)
+                if (add_program(passes, job, request, x / (size_t)job->layout.pipeline,
+                                (enum erg_direction)direction, &options->items[i], err) != 0)
+                    return -1;
+        }
+    return 0;
+}
+
+int erg_pass_plan_init(struct erg_pass_plan *passes, const struct erg_plan *plan,
+                       const struct erg_job *job, long stage, struct erg_error *err)
+{
+    const struct erg_job_kind *kind = &job->kinds[job->stage_kind[stage]];
+    const struct erg_workload_request request = erg_workload_of_job(job, kind->gpu);
+    *passes = (struct erg_pass_plan){
+        .plan = plan, .stage = (size_t)stage, .count = plan->schedule.per_stage};
+    if (erg_workload_build(&passes->workload, &request, err) != 0)
+        return -1;
+    passes->ways = erg_xcalloc(passes->count, sizeof *passes->ways);
+    if (add_programs(passes, job, &request, err) != 0) {
+        erg_pass_plan_release(passes);
+        return -1;
+    }
+    const struct erg_plan_method *method = &plan->methods[plan->selected.method];
+    erg_pass_plan_choose(passes, &method->points[plan->selected.point]);
+    return 0;
+}
+
+void erg_pass_plan_release(struct erg_pass_plan *passes)
+{
+    if (!passes->ways)
+        return;
+    free(passes->programs.items);
+    free(passes->ways);
+    erg_workload_release(&passes->workload);
+    *passes = (struct erg_pass_plan){0};
+}
+
+void erg_pass_plan_choose(struct erg_pass_plan *passes, const struct erg_plan_point *point)
+{
+    const struct erg_schedule *schedule = &passes->plan->schedule;
+    for (size_t i = 0; i < passes->count; i++) {
+        const size_t at = passes->stage * schedule->per_stage + i;
+        const struct erg_instruction *instruction = &schedule->instructions[at];
+        const struct erg_plan_option *option = erg_plan_option(passes->plan, point, at);
+        const struct erg_pass_program *program =
+            find(passes, instruction->chunk, instruction->direction, option);
+        assert(program || option->mode == ERG_MODE_SEQUENTIAL);
+        passes->ways[i] = (struct erg_pass_way){option, program ? &program->program : NULL};
+    }
+}

@@ -1,0 +1,13 @@
+/* Rank share: which part of a model a rank of a run has, as the options of its stage. */
+#ifndef ERG_TRAIN_ENGINE_RANK_SHARE_H
+#define ERG_TRAIN_ENGINE_RANK_SHARE_H
+
+#include "decoder/decoder_stage.h"
+#include "job/job.h"
+#include "train/engine/ranks.h"
+
+/* The job has a key `train`. *chunks, to be freed, are those that the options point to. */
+struct erg_stage_options erg_rank_share(struct erg_layer_range **chunks, const struct erg_job *job,
+                                        const struct erg_ranks *ranks, struct erg_backend *backend);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * Straggler: which point of the plan a pipeline runs next, by how long the ranks of all pipelines
+ * worked in the step behind them (plan/plan_follow.h). The pipelines of a job wait for each other
+ * at the end of every step: while one is late, the others may need less energy and still be in
+ * time. The late one keeps to the point that was chosen for the job.
+ */
+#ifndef ERG_TRAIN_ENGINE_STRAGGLER_H
+#define ERG_TRAIN_ENGINE_STRAGGLER_H
+
+#include "job/layout.h"
+#include "plan/plan.h"
+
+/* Of a rank and step. Plain data, which ranks send each other. */
+struct erg_rank_pace {
+    double worked_s; /* in forward and backward passes; NaN: not known */
+    uint64_t point;  /* of the plan's selected method, that it ran */
+};
+
+/* Of the pipeline with the place `data`; `ranks` [world] are in the order of ranks. Where something
+ * is not known, that is the point it runs. */
+int erg_straggler_point(size_t *point, const struct erg_plan *plan, const struct erg_layout *layout,
+                        const struct erg_rank_pace *ranks, long data, struct erg_error *err);
+
+#endif

@@ -1,0 +1,92 @@
+/* The plan that a run is trained by. */
+#include "train/run/run_plan.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What was measured on other GPUs says nothing of these; what was emulated is for a kind of them.
+ * The host runs any plan, to rehearse it. */
+static int check_gpus(const struct erg_plan *plan, const struct erg_train_options *options,
+                      const char *device, struct erg_error *err)
+{
+    if (strcmp(device, "host") == 0 || options->force_plan)
+        return 0;
+    for (size_t i = 0; i < plan->kind_count; i++) {
+        const struct erg_plan_kind *kind = &plan->kinds[i];
+        if (!kind->emulated && kind->device && !strstr(kind->device, device))
+            return erg_fail(err, ERG_USAGE,
+                            "it was measured on %s, but a %s trains; expected a plan for this "
+                            "GPU, or --force",
+                            kind->device, device);
+    }
+    return 0;
+}
+
+static int select_point(struct erg_plan *plan, const struct erg_train_options *options,
+                        struct erg_error *err)
+{
+    struct erg_goal goal = {.objective = ERG_FASTEST};
+    struct erg_plan_wish wish = {.method = options->method, .number = options->point};
+    if (options->deadline_s > 0)
+        goal = (struct erg_goal){ERG_LEAST_ENERGY, .deadline_s = options->deadline_s};
+    else if (options->energy_budget_j > 0)
+        goal.energy_j = options->energy_budget_j;
+    if (options->deadline_s > 0 || options->energy_budget_j > 0)
+        wish.goal = &goal;
+    return erg_plan_select(plan, &wish, err);
+}
+
+int erg_run_plan_open(struct erg_plan **out, const struct erg_train_options *options,
+                      const struct erg_job *job, const char *device, struct erg_error *err)
+{
+    struct erg_plan *plan = NULL;
+    *out = NULL;
+    if (!options->plan)
+        return 0;
+    if (erg_plan_load(&plan, options->plan, err) != 0)
+        return -1;
+    if (erg_plan_check_job(plan, job, err) || check_gpus(plan, options, device, err) ||
+        select_point(plan, options, err)) {
+        erg_plan_free(plan);
+        return erg_fail_context(err, "%s", options->plan);
+    }
+    *out = plan;
+    return 0;
+}
+
+static const struct erg_plan_point *selected_point(const struct erg_plan *plan)
+{
+    return &plan->methods[plan->selected.method].points[plan->selected.point];
+}
+
+void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_plan *plan,
+                         const char *file, const struct erg_job *job)
+{
+    *expected = (struct erg_run_expected){.time_s = NAN, .energy_j = NAN};
+    if (!plan)
+        return;
+    *expected = (struct erg_run_expected){
+        .plan = file,
+        .method = erg_method_name(plan->selected.method),
+        .rule = plan->selected.rule,
+        .point = plan->selected.point + 1,
+        .points = plan->methods[plan->selected.method].point_count,
+        .time_s = selected_point(plan)->time_s,
+        .energy_j = selected_point(plan)->energy_j * (double)job->layout.data,
+    };
+}
+
+void erg_run_plan_modes(struct erg_run_plan_modes *modes, const struct erg_plan *plan, size_t stage)
+{
+    const struct erg_schedule *schedule = &plan->schedule;
+    *modes = (struct erg_run_plan_modes){
+        .own_clocks = !isnan(erg_plan_stage_kind(plan, stage)->mean_clock_mhz)};
+    for (size_t i = 0; i < schedule->per_stage; i++) {
+        const struct erg_plan_option *option =
+            erg_plan_option(plan, selected_point(plan), stage * schedule->per_stage + i);
+        const int mhz = option->clock_mhz;
+        modes->modes[option->mode]++;
+        modes->least_mhz = i && modes->least_mhz < mhz ? modes->least_mhz : mhz;
+        modes->most_mhz = modes->most_mhz > mhz ? modes->most_mhz : mhz;
+    }
+}

@@ -1,0 +1,31 @@
+/*
+ * Run plan: the plan that a run is trained by: of its job, for its GPUs, with the point that the
+ * options ask for; and what it makes one expect.
+ */
+#ifndef ERG_TRAIN_RUN_RUN_PLAN_H
+#define ERG_TRAIN_RUN_RUN_PLAN_H
+
+#include "ergon/train.h"
+#include "plan/plan.h"
+#include "train/log/run_log.h"
+
+/* *plan: of the options' file with the wanted point selected, or NULL where they name none.
+ * `device`: the name of a backend. ERG_USAGE for a plan of another job, or that was measured on
+ * other GPUs. */
+int erg_run_plan_open(struct erg_plan **plan, const struct erg_train_options *options,
+                      const struct erg_job *job, const char *device, struct erg_error *err);
+
+/* What the plan, NULL: none, expects of a step. */
+void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_plan *plan,
+                         const char *file, const struct erg_job *job);
+
+/* How the instructions of a stage run at the selected point. */
+struct erg_run_plan_modes {
+    size_t modes[3];         /* how many, by enum erg_mode */
+    int least_mhz, most_mhz; /* of their clocks */
+    bool own_clocks;         /* the GPUs chose them when they were measured */
+};
+void erg_run_plan_modes(struct erg_run_plan_modes *modes, const struct erg_plan *plan,
+                        size_t stage);
+
+#endif
