@@ -396,6 +396,8 @@ int erg_model_parse(struct erg_model **out, const char *name, const char *text, 
     if (erg_json_open(&place, &root, name, text, length, err) != 0)
         return -1;
     struct erg_model *model = erg_xcalloc(1, sizeof *model);
+    model->config = erg_xmemdup(text, length);
+    model->config_length = length;
     int result = read_config(model, &place, err);
     json_decref(root);
     if (result == 0)
@@ -411,6 +413,7 @@ void erg_model_free(struct erg_model *model)
         return;
     free(model->name);
     free(model->path);
+    free(model->config);
     free(model->architecture);
     free(model);
 }
