@@ -250,8 +250,29 @@ static void wrong_checkpoints_are_named(void **state)
              "other/config.json",
              folder);
     assert_int_equal(system(command), 0);
-    check(1, "tensor 'model.layers.0.self_attn.k_norm.weight' is none of",
+    check(1,
+          "config.json: key 'architectures': expected Qwen2ForCausalLM, as the job's model has it, "
+          "got",
           "train @/other.yaml -n 1 --init @/trained");
+    snprintf(command, sizeof command, "cd '%s' && mkdir bare && cp trained/*.safetensors bare",
+             folder);
+    assert_int_equal(system(command), 0);
+    check(1, "tensor 'model.layers.0.self_attn.k_norm.weight' is none of",
+          "train @/other.yaml -n 1 --init @/bare");
+    check(0, "bare' has no config.json", "train @/job.yaml -n 1 --init @/bare");
+    /* The same sizes, and another computation. */
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir theta && sed 's/10000/500000/' model/config.json "
+             ">theta/config.json && sed 's/model: model/model: theta/' job.yaml >theta.yaml",
+             folder);
+    assert_int_equal(system(command), 0);
+    check(1,
+          "trained/config.json: key 'rope_theta': expected 500000, as the job's model has it (or "
+          "--allow-change), got 10000",
+          "train @/theta.yaml -n 1 --init @/trained --dry-run");
+    check(0,
+          "config.json: key 'rope_theta' is 10000; the weights are trained with the job's 500000",
+          "train @/theta.yaml -n 1 --init @/trained --allow-change");
 }
 
 int main(void)

@@ -366,10 +366,14 @@ int erg_trainer_check(const struct erg_trainer_options *options, struct erg_erro
         return -1;
     struct erg_trainer trainer = {
         .options = *options, .job = options->job, .training = options->job->training};
+    const struct erg_model_terms terms = {.changed = options->changed, .tells = options->rank == 0};
     char *init = init_of(&trainer);
     int result = open_data(&trainer, err);
     if (result == 0 && strcmp(init, "random") != 0)
-        result = erg_model_file_check(options->job->model, init, err);
+        result = erg_model_file_check_config(init, options->job, &terms, err) ||
+                         erg_model_file_check(options->job->model, init, err)
+                     ? -1
+                     : 0;
     free(init);
     erg_batches_release(&trainer.batches);
     erg_batches_release(&trainer.validation);
