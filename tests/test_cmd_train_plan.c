@@ -70,6 +70,7 @@ static void plans_are_run(void **state)
     assert_true(json_is_null(json_object_get(plain, "planned_ms")));
     assert_true(number_of(nano, "planned_ms") > 0 && number_of(nano, "planned_j") > 0);
     assert_true(json_is_null(json_object_get(nano, "clocks")));
+    shell("cmp @/opt/plan.json @/nano/latest/plan.json && test ! -e @/plain/latest/plan.json");
     json_decref(plain);
     json_decref(nano);
     /* The trace says in which mode each pass ran. */

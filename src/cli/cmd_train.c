@@ -42,7 +42,7 @@ static const struct erg_option options[] = {
     {"fresh", 0, ERG_OPTION_FLAG, NULL, AT(fresh),
      .help = "begin anew; a run that is there already is an error"},
     {"allow-change", 0, ERG_OPTION_FLAG, NULL, AT(allow_change),
-     .help = "go on from a checkpoint of another batch, seed or data, too"},
+     .help = "go on from a checkpoint of another batch, seed, data or computation, too"},
     {"steps", 'n', ERG_OPTION_LONG, "N", AT(steps), 1, 1e12,
      .help = "end at this step (default: the job's updates)"},
     {"until", 'u', ERG_OPTION_TEXT, "HH:MM:SS", AT(until),
@@ -154,7 +154,7 @@ static int preview(const struct erg_invocation *call, const struct erg_train_opt
     uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
     struct erg_run_preview preview;
     struct erg_plan *plan;
-    if (erg_run_plan_open(&plan, asked, job, backend->name, err) != 0)
+    if (erg_run_plan_open(&plan, NULL, asked, job, backend->name, err) != 0)
         return -1;
     int result = erg_run_preview_init(&preview, job, backend, values->init,
                                       erg_train_type_names[values->type],

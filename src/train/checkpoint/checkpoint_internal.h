@@ -26,6 +26,8 @@ struct erg_checkpoint_manifest {
     char *data;  /* what samples are dealt from (struct erg_checkpoint_state); NULL: not said */
     /* XXH3 of the document without its own key, as it says and as it is. */
     uint64_t hash, found_hash;
+    uint64_t config_hash; /* XXH3 of the config.json beside it */
+    bool has_config_hash; /* older ones say none */
     struct erg_checkpoint_piece *pieces;
     size_t count, capacity;
 };

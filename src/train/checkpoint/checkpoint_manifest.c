@@ -55,16 +55,17 @@ static int read_count(const struct erg_json_place *place, const char *key, uint6
 }
 
 /* 16 hexadecimal digits. */
-static int read_hash(const struct erg_json_place *place, uint64_t *hash, struct erg_error *err)
+static int read_hash(const struct erg_json_place *place, const char *key, uint64_t *hash,
+                     struct erg_error *err)
 {
     const char *text;
-    if (erg_json_string(place, "xxh3", &text, err) != 0)
+    if (erg_json_string(place, key, &text, err) != 0)
         return -1;
     char *end;
     *hash = strtoull(text, &end, 16);
     return strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16
                ? 0
-               : erg_json_fail(place, "xxh3", err, "expected 16 hexadecimal digits");
+               : erg_json_fail(place, key, err, "expected 16 hexadecimal digits");
 }
 
 static int read_piece(struct erg_checkpoint_manifest *manifest, const struct erg_json_place *place,
@@ -77,7 +78,7 @@ static int read_piece(struct erg_checkpoint_manifest *manifest, const struct erg
         read_count(place, "row_end", &piece.row_end, err) ||
         read_count(place, "column", &piece.column, err) ||
         read_count(place, "column_end", &piece.column_end, err) ||
-        read_hash(place, &piece.hash, err))
+        read_hash(place, "xxh3", &piece.hash, err))
         return -1;
     while (piece.kind < ERG_CHECKPOINT_KINDS && strcmp(erg_checkpoint_kinds[piece.kind], kind) != 0)
         piece.kind++;
@@ -115,8 +116,17 @@ static int read_manifest(struct erg_checkpoint_manifest *manifest,
         erg_json_long(root, "sequence", 1, INT64_MAX, &manifest->sequence, err) ||
         erg_json_string(root, "model", &model, err) ||
         (erg_json_has(root, "data") && erg_json_string(root, "data", &data, err)) ||
-        erg_json_array(root, "pieces", &pieces, err) || read_hash(root, &manifest->hash, err))
+        erg_json_array(root, "pieces", &pieces, err) ||
+        read_hash(root, "xxh3", &manifest->hash, err))
         return -1;
+    if (manifest->place.updates > manifest->place.step)
+        return erg_json_fail(root, "updates", err,
+                             "expected at most one for each of the %" PRIu64 " steps, got %" PRIu64,
+                             manifest->place.step, manifest->place.updates);
+    if (erg_json_has(root, "config_xxh3") &&
+        read_hash(root, "config_xxh3", &manifest->config_hash, err))
+        return -1;
+    manifest->has_config_hash = erg_json_has(root, "config_xxh3");
     manifest->found_hash = erg_checkpoint_manifest_hash(root->object);
     manifest->model = erg_xstrdup(model);
     manifest->data = data ? erg_xstrdup(data) : NULL;

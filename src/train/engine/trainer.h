@@ -37,6 +37,7 @@ struct erg_trainer_options {
     int local_rank;              /* among the ranks of its machine */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
     const struct erg_plan *plan; /* of the job, to train by at its selected point; NULL: none */
+    const char *plan_text;       /* of its file, which checkpoints keep */
     /* To set the plan's clocks; `finished` is the trainer's. NULL: GPUs keep their own. */
     const struct erg_clock_controller_options *clocks;
     /* Of checkpoint/checkpoint.h; may be NULL. */
@@ -136,8 +137,8 @@ bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numb
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);
 
-/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see,
- * as Hugging Face's loaders read them. */
+/* World call: rank 0 writes safetensors and config.json into a folder, which all ranks see, as
+ * Hugging Face's loaders read them (files/model_file.h). */
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
                        struct erg_error *err);
 

@@ -26,6 +26,7 @@ static struct erg_checkpoint_state state_in(const struct erg_trainer *trainer, f
                                          .v = values + 2 * elements,
                                          .data = trainer->data,
                                          .changed = trainer->options.changed,
+                                         .plan = trainer->options.plan_text,
                                          .may_commit = trainer->options.may_commit,
                                          .commit_context = trainer->options.commit_context};
 }

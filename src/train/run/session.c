@@ -72,8 +72,8 @@ static int find_clocks(struct erg_train *train, struct erg_clock_controller_opti
 static int open_plan(struct erg_train *train, struct erg_clock_controller_options *clocks,
                      struct erg_error *err)
 {
-    return erg_run_plan_open(&train->plan, &train->options, train->job, train->backend->name,
-                             err) ||
+    return erg_run_plan_open(&train->plan, &train->plan_text, &train->options, train->job,
+                             train->backend->name, err) ||
                    find_clocks(train, clocks, err)
                ? -1
                : 0;
@@ -95,6 +95,7 @@ static int open_trainer(struct erg_train *train, struct erg_error *err)
                                                 .may_commit = may_commit,
                                                 .commit_context = &train->report,
                                                 .plan = train->plan,
+                                                .plan_text = train->plan_text,
                                                 .clocks = clocks.gpus ? &clocks : NULL,
                                                 .stuck = train->options.stuck};
     const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,
@@ -182,6 +183,7 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
     if (train->gpus)
         erg_gpus_close(train->gpus);
     erg_plan_free(train->plan);
+    free(train->plan_text);
     if (train->backend)
         train->backend->table->close(train->backend);
     erg_rendezvous_close(train->rendezvous);

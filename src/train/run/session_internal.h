@@ -21,6 +21,7 @@ struct erg_train {
     struct erg_rendezvous *rendezvous; /* NULL: one rank */
     struct erg_backend *backend;
     struct erg_plan *plan; /* that the run is trained by; NULL: none */
+    char *plan_text;       /* of its file */
     struct erg_run_expected expected;
     struct erg_gpus *gpus; /* whose clocks are set; NULL: none are */
     struct erg_trainer *trainer;
