@@ -352,8 +352,6 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     }
     if (values->dry_run)
         return run_dry(call, &train_options, err);
-    erg_interrupt_on(SIGUSR1);
-    erg_interrupt_request_on(SIGUSR2);
     if (erg_train_open(&train, call->arguments[0], &train_options, err) != 0)
         return explain_early_signal(err);
     int result = train_model(train, values, err);
@@ -367,6 +365,7 @@ const struct erg_command erg_cmd_train = {
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_JSON,
+    .listens = true,
     .values_bytes = sizeof(struct train_values),
     .options = options,
     .details = "The job's key \"train\" says what the run is: its data, updates and learning rate. "

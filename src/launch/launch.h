@@ -83,8 +83,9 @@ struct erg_launch_job {
  * stopped because a signal asked for it, and the others are about to do the same. They are not
  * signalled, and are ended only if they still run `stop_s` after the first stop. If nothing fails,
  * that status is what comes back. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed
- * on to all ranks; a second one of the first four kills them. Should this process die, they are
- * killed, and what they have started.
+ * on to all ranks; a second one of the first four kills them. In the first second of a rank a
+ * signal waits until the rank handles it. Should this process die, they are killed, and what they
+ * have started.
  *
  * These signals are blocked in the calling thread while it runs, so call it before starting others.
  */
