@@ -76,6 +76,22 @@ static void validation_is_logged(void **state)
     free(text);
 }
 
+/* Of every line, and never more than the step. */
+static void waits_for_tokens_are_logged(void **state)
+{
+    (void)state;
+    check(0, "trained 4 steps", "train @/job.yaml -n 4 -o @/waits -q");
+    for (int step = 1; step <= 4; step++) {
+        json_t *line = line_of("waits", step);
+        const json_t *wait = json_object_get(json_object_get(line, "exposed_ms"), "data");
+        assert_true(json_is_number(wait));
+        double step_ms =
+            json_number_value(json_object_get(json_object_get(line, "step_ms"), "mean"));
+        assert_true(json_number_value(wait) >= 0 && json_number_value(wait) <= step_ms);
+        json_decref(line);
+    }
+}
+
 /* Two stages of a pipeline say what one rank does. */
 static void stages_agree_on_it(void **state)
 {
@@ -361,6 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(validation_is_logged),
+        cmocka_unit_test(waits_for_tokens_are_logged),
         cmocka_unit_test(stages_agree_on_it),
         cmocka_unit_test(bad_validation_is_named),
         cmocka_unit_test(two_steps_and_a_checkpoint_must_fit),

@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "layout/time/time.h"
 #include "report/report.h"
+#include "train/log/data_watch.h"
 #include "train/log/loss_watch.h"
 #include "train/log/run_line.h"
 
@@ -332,6 +333,22 @@ static void jumps_of_the_loss_are_noticed(void **state)
         assert_near(erg_loss_watch_add(&still, 4), 0, 0);
 }
 
+/* Steps that wait for their tokens are noticed once, and not by what a single step does. */
+static void waits_for_tokens_are_noticed(void **state)
+{
+    (void)state;
+    struct erg_data_watch watch = {0};
+    assert_near(erg_data_watch_add(&watch, 5, 6), 0, 0); /* nothing was read ahead for the first */
+    for (int i = 0; i < 400; i++)
+        assert_near(erg_data_watch_add(&watch, i % 50 ? 0.0001 : 0.004, 0.01), 0, 0);
+    double share = 0;
+    for (int i = 0; i < 200 && share <= 0; i++)
+        share = erg_data_watch_add(&watch, 0.0005, 0.01);
+    assert_near(share, 0.05, 1e-9);
+    for (int i = 0; i < 400; i++)
+        assert_near(erg_data_watch_add(&watch, 0.005, 0.01), 0, 0);
+}
+
 /* Of a run that goes on behind step 299: what older files say of 300 and later no longer holds. */
 static void later_events_are_taken_back(void **state)
 {
@@ -651,6 +668,7 @@ int main(void)
         cmocka_unit_test(recomputation_counts_in_hfu_alone),
         cmocka_unit_test(event_records),
         cmocka_unit_test(jumps_of_the_loss_are_noticed),
+        cmocka_unit_test(waits_for_tokens_are_noticed),
         cmocka_unit_test(later_events_are_taken_back),
         cmocka_unit_test(a_full_disk_loses_no_event),
         cmocka_unit_test(event_file_is_the_golden_one),

@@ -418,6 +418,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
         return;
     struct erg_backend *backend = trainer->options.backend;
     struct erg_error ignored;
+    erg_reader_close(trainer->reader);
     settle(trainer);
     erg_checkpoint_give_up(trainer->writer);
     free(trainer->written);

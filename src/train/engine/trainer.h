@@ -63,6 +63,8 @@ struct erg_train_step {
     uint64_t tokens;  /* of all steps so far */
     double loss;      /* NaN where no target counts */
     double gradient_norm, learning_rate;
+    double own_wait_s, longest_wait_s; /* for tokens, while nothing computed: of this rank, and the
+                                        * longest of all */
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
     int signal;   /* the number of one that a rank had been sent when the step began, or enum

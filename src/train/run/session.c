@@ -252,6 +252,9 @@ static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct er
         own.bubble_s = train->bubble_s;
         own.exposed_s[ERG_EXPOSED_GRADIENTS] = train->gradients_s;
     }
+    own.exposed_s[ERG_EXPOSED_DATA] = train->waited_s / (double)train->waits;
+    train->waited_s = 0;
+    train->waits = 0;
     if (!erg_trainer_clocks(train->trainer, &own.clocks))
         own.clocks.refused = -1;
     if (erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
@@ -320,6 +323,18 @@ static void warn_of_jump(struct erg_train *train, const struct erg_train_step *s
                 ERG_LOSS_WATCH_STEPS);
 }
 
+static void note_wait(struct erg_train *train, const struct erg_train_step *step)
+{
+    train->waited_s += step->own_wait_s;
+    train->waits++;
+    double share = erg_data_watch_add(&train->data, step->longest_wait_s, train->stats.step_s);
+    if (share > 0 && erg_train_tells(train))
+        erg_log(ERG_LOG_WARNING,
+                "step %llu: steps wait for their tokens for %.0f %% of the time; a faster disk, or "
+                "fewer processes that read from it, would train faster",
+                (unsigned long long)step->step, 100 * share);
+}
+
 static void note(struct erg_train *train, const struct erg_train_step *step)
 {
     struct erg_train_stats *stats = &train->stats;
@@ -362,6 +377,7 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     erg_train_note_written(train);
     train->stats.step_s = erg_train_seconds_since(start_ns);
     note(train, &step);
+    note_wait(train, &step);
     warn_of_jump(train, &step);
     if (report(train, &step, err) != 0)
         return erg_train_explain(train, err);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "launch/launch.h"
+#include "train/log/data_watch.h"
 #include "train/log/job_report.h"
 #include "train/log/loss_watch.h"
 #include "train/log/run_log.h"
@@ -35,8 +36,9 @@ struct erg_train {
     volatile sig_atomic_t save_soon;
     struct erg_job_report report; /* at rank 0 */
     struct erg_loss_watch watch;  /* likewise */
-    uint64_t writing;             /* the step whose checkpoint is being written, 0: none */
-    int64_t writing_ns;           /* since when */
+    struct erg_data_watch data;
+    uint64_t writing;   /* the step whose checkpoint is being written, 0: none */
+    int64_t writing_ns; /* since when */
 
     /* From the first step on. */
     bool begun;
@@ -44,6 +46,8 @@ struct erg_train {
     struct erg_run_log log; /* at rank 0, which writes it for all */
     uint64_t traced;        /* the step of the latest trace, and what this rank waited for in it */
     double bubble_s, gradients_s;
+    double waited_s; /* for tokens, in the steps since the latest line */
+    uint64_t waits;  /* these steps */
 };
 
 static inline bool erg_train_tells(const struct erg_train *train)
