@@ -201,16 +201,17 @@ static void ranks_that_are_waited_for_are_named(void **state)
     struct erg_text command = {0};
     erg_text_printf(
         &command,
-        "cd @ && port=$((20000 + $$ %% 10000)) && export MASTER_ADDR=127.0.0.1 "
-        "MASTER_PORT=$port WORLD_SIZE=3 && train='timeout --preserve-status 7 %s train "
-        "job.yaml'; (RANK=0 $train 2>rank0; echo status $? >>rank0) & "
-        "RANK=2 MASTER_PORT=$((port + 1)) $train 2>rank2; echo status $? >>rank2; wait; "
-        "cat rank0 rank2; grep 'rank 0 waits at 127.0.0.1 port [0-9]*, for 29[0-9] s "
-        "more; missing: rank 1, 2$' rank0 && grep 'rank 2 of 3 waits, for 29[0-9] s "
-        "more; missing: rank 0 at 127.0.0.1 port' rank2 && test $(grep -c missing "
-        "rank0) = 1 && test $(grep -c missing rank2) = 1 && grep -x 'status 85' rank0 && "
-        "grep -x 'status 85' rank2",
-        ERGON_TEST_PROGRAM);
+        "cd @ && touch rank0 rank2 && export MASTER_ADDR=127.0.0.1 WORLD_SIZE=3 && "
+        "port=$((20000 + $$ %% 10000)) || exit 1; "
+        "RANK=0 MASTER_PORT=$port '%s' train job.yaml 2>rank0 & first=$!; "
+        "RANK=2 MASTER_PORT=$((port + 1)) '%s' train job.yaml 2>rank2 & second=$!; "
+        "for i in $(seq 600); do grep -q missing rank0 && grep -q missing rank2 && break; sleep "
+        "0.1; done; kill $first $second; wait $first; first=$?; wait $second; second=$?; cat rank0 "
+        "rank2; grep 'rank 0 waits at 127.0.0.1 port [0-9]*, for 29[0-9] s more; missing: rank 1, "
+        "2$' rank0 && grep 'rank 2 of 3 waits, for 29[0-9] s more; missing: rank 0 at 127.0.0.1 "
+        "port' rank2 && test $(grep -c missing rank0) = 1 && test $(grep -c missing rank2) = 1 && "
+        "test $first = 85 && test $second = 85",
+        ERGON_TEST_PROGRAM, ERGON_TEST_PROGRAM);
     shell(command.data);
     erg_text_release(&command);
 }

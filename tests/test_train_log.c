@@ -50,6 +50,7 @@ static struct erg_rank_numbers unknown(void)
                                        .bubble_s = NAN};
     for (size_t i = 0; i < ERG_EXPOSED_KINDS; i++)
         numbers.exposed_s[i] = NAN;
+    numbers.clocks.refused = -1; /* none are set */
     return numbers;
 }
 
@@ -153,10 +154,39 @@ static void lines_for_people(void **state)
 }
 
 /* Of a run without a plan. */
-static json_t *line_json(const struct erg_run_line *line, const struct erg_job *job)
+static const struct erg_run_about *about_of(const struct erg_job *job)
 {
-    const struct erg_run_about about = {.job = job, .expected = {.time_s = NAN, .energy_j = NAN}};
-    return erg_run_line_json(line, &about);
+    static struct erg_run_about about;
+    about = (struct erg_run_about){.job = job, .expected = {.time_s = NAN, .energy_j = NAN}};
+    return &about;
+}
+
+static void lines_of_plans(void **state)
+{
+    (void)state;
+    struct erg_job *job = load_job("");
+    struct erg_rank_numbers numbers = of_gpu();
+    struct erg_run_log_entry entry = {0};
+    struct erg_run_line line;
+    const struct erg_run_about about = {.job = job, .expected = {.time_s = 0.25, .energy_j = 90}};
+    numbers.clocks = (struct erg_clock_numbers){.asked = 16,
+                                                .set = 5,
+                                                .skipped = 10,
+                                                .superseded = 1,
+                                                .call_mean_s = 2e-5,
+                                                .late_mean_s = 3e-4};
+    make_line(&line, &entry, job, &numbers, 1);
+    json_t *object = erg_run_line_json(&line, &about);
+    assert_near(number(object, "planned_ms"), 250, 1e-9);
+    assert_near(number(object, "planned_j"), 90, 0);
+    const json_t *clocks = json_object_get(object, "clocks");
+    assert_near(number(clocks, "asked"), 16, 0);
+    assert_near(number(clocks, "superseded"), 1, 0);
+    assert_near(number(clocks, "call_ms"), 0.02, 1e-12);
+    assert_near(number(clocks, "late_ms"), 0.3, 1e-12);
+    assert_true(json_is_false(json_object_get(clocks, "refused")));
+    json_decref(object);
+    erg_job_free(job);
 }
 
 static void lines_of_json(void **state)
@@ -170,7 +200,7 @@ static void lines_of_json(void **state)
     numbers.bubble_s = 0.01;
     numbers.memory_outside_bytes = 1e9;
     make_line(&line, &entry, job, &numbers, 1);
-    json_t *object = line_json(&line, job);
+    json_t *object = erg_run_line_json(&line, about_of(job));
     assert_near(number(object, "schema_version"), 1, 0);
     assert_near(number(object, "step"), 1000, 0);
     assert_near(number(object, "updates"), 999, 0);
@@ -232,7 +262,7 @@ static void unknown_is_null(void **state)
     struct erg_run_log_entry entry = {0};
     struct erg_run_line line;
     make_line(&line, &entry, job, &numbers, 1);
-    json_t *object = line_json(&line, job);
+    json_t *object = erg_run_line_json(&line, about_of(job));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_null(json_object_get(object, keys[i])))
             fail_msg("%s is not null", keys[i]);
@@ -265,7 +295,7 @@ static void ranks_together(void **state)
     assert_near(line.memory_bytes, 70e9, 0);
     assert_near(line.power_w, 650, 0);
     assert_near(line.exposed_s[ERG_EXPOSED_TENSOR], 0.002, 0);
-    json_t *object = line_json(&line, job);
+    json_t *object = erg_run_line_json(&line, about_of(job));
     assert_int_equal(json_array_size(json_object_get(object, "power_w")), 2);
     assert_near(item(object, "power_w", 1), 616, 0);
     json_decref(object);
@@ -663,6 +693,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_for_people),
         cmocka_unit_test(lines_of_json),
+        cmocka_unit_test(lines_of_plans),
         cmocka_unit_test(unknown_is_null),
         cmocka_unit_test(ranks_together),
         cmocka_unit_test(recomputation_counts_in_hfu_alone),
