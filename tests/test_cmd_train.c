@@ -116,6 +116,15 @@ static void export_comes_back(void **state)
     assert_same_bytes(in_folder("again/model.safetensors"), in_folder("trained/model.safetensors"));
     assert_same_bytes(in_folder("again/config.json"), in_folder("trained/config.json"));
     check(0, "trained 1 step, loss", "train @/job.yaml -n 1 --dtype float32 --init @/trained");
+    /* A tokenizer goes with its model, into checkpoints, too. */
+    write_text("model/tokenizer.json", "{\"model\": {}}\n");
+    check(0, "trained 1 step, loss",
+          "train @/job.yaml -n 1 -o @/with-tokenizer --export @/model-with-tokenizer");
+    assert_same_bytes(in_folder("model-with-tokenizer/tokenizer.json"),
+                      in_folder("model/tokenizer.json"));
+    assert_same_bytes(in_folder("with-tokenizer/latest/tokenizer.json"),
+                      in_folder("model/tokenizer.json"));
+    assert_int_equal(unlink(in_folder("model/tokenizer.json")), 0);
     backend->table->close(backend);
     erg_job_free(loaded);
 }
@@ -190,6 +199,39 @@ static void bad_jobs_are_named(void **state)
     check(2, "float32", "train @/job.yaml --dtype float16");
 }
 
+/* What a config may ask for: trained, or refused with what it is. */
+static void check_config(const char *config, const char *keys, int exit_code, const char *message)
+{
+    struct erg_text text = {0};
+    struct erg_error err;
+    erg_text_printf(&text, "%.*s, %s}\n", (int)(strrchr(config, '}') - config), config, keys);
+    assert_ok(erg_dir_make(in_folder("asked"), &err), &err);
+    write_text("asked/config.json", text.data);
+    text.count = 0;
+    erg_text_printf(&text, "model: asked%s", strchr(job_text, '\n'));
+    write_text("asked.yaml", text.data);
+    erg_text_release(&text);
+    check(exit_code, message, "train @/asked.yaml -n 1");
+}
+
+static void configs_are_trained_or_refused(void **state)
+{
+    (void)state;
+    static const char gpt2[] =
+        "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_embd\": 32,\n"
+        " \"n_layer\": 1, \"n_head\": 2, \"n_positions\": 16, \"vocab_size\": 257}\n";
+    check_config(gpt2, "\"scale_attn_weights\": true", 0, "trained 1 step");
+    check_config(gpt2, "\"scale_attn_weights\": false", 3, "scores of attention that are scaled");
+    check_config(gpt2, "\"scale_attn_by_inverse_layer_idx\": true", 3,
+                 "scores of attention that are scaled");
+    check_config(small_llama, "\"sliding_window\": 16", 0, "trained 1 step"); /* sees all */
+    check_config(small_llama, "\"sliding_window\": 15", 1, "longer than the window of 15");
+    check_config(small_llama, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", 0,
+                 "trained 1 step");
+    check_config(small_llama, "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}", 3,
+                 "a scaling of positions of its own");
+}
+
 /* A checkpoint that is not the model's is refused with the name of the tensor. */
 static void wrong_checkpoints_are_named(void **state)
 {
@@ -208,8 +250,29 @@ static void wrong_checkpoints_are_named(void **state)
              "other/config.json",
              folder);
     assert_int_equal(system(command), 0);
-    check(1, "tensor 'model.layers.0.self_attn.k_norm.weight' is none of",
+    check(1,
+          "config.json: key 'architectures': expected Qwen2ForCausalLM, as the job's model has it, "
+          "got",
           "train @/other.yaml -n 1 --init @/trained");
+    snprintf(command, sizeof command, "cd '%s' && mkdir bare && cp trained/*.safetensors bare",
+             folder);
+    assert_int_equal(system(command), 0);
+    check(1, "tensor 'model.layers.0.self_attn.k_norm.weight' is none of",
+          "train @/other.yaml -n 1 --init @/bare");
+    check(0, "bare' has no config.json", "train @/job.yaml -n 1 --init @/bare");
+    /* The same sizes, and another computation. */
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir theta && sed 's/10000/500000/' model/config.json "
+             ">theta/config.json && sed 's/model: model/model: theta/' job.yaml >theta.yaml",
+             folder);
+    assert_int_equal(system(command), 0);
+    check(1,
+          "trained/config.json: key 'rope_theta': expected 500000, as the job's model has it (or "
+          "--allow-change), got 10000",
+          "train @/theta.yaml -n 1 --init @/trained --dry-run");
+    check(0,
+          "config.json: key 'rope_theta' is 10000; the weights are trained with the job's 500000",
+          "train @/theta.yaml -n 1 --init @/trained --allow-change");
 }
 
 int main(void)
@@ -220,6 +283,7 @@ int main(void)
         cmocka_unit_test(export_comes_back),
         cmocka_unit_test(results_are_waited_for),
         cmocka_unit_test(wrong_checkpoints_are_named),
+        cmocka_unit_test(configs_are_trained_or_refused),
         cmocka_unit_test(bad_jobs_are_named),
     };
     return cmocka_run_group_tests(tests, make_job, remove_folder);

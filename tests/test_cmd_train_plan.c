@@ -82,6 +82,7 @@ static void plans_are_run(void **state)
     /* Its steps say nothing of an engine. */
     check(1, "/nano/sessions.jsonl: the run was trained by point 1 of a plan's method nanobatching",
           "fit --from @/nano");
+    shell("cmp @/opt/plan.json @/nano/latest/plan.json && test ! -e @/plain/latest/plan.json");
     json_decref(plain);
     json_decref(nano);
     /* The trace says in which mode each pass ran. */

@@ -76,6 +76,22 @@ static void validation_is_logged(void **state)
     free(text);
 }
 
+/* Of every line, and never more than the step. */
+static void waits_for_tokens_are_logged(void **state)
+{
+    (void)state;
+    check(0, "trained 4 steps", "train @/job.yaml -n 4 -o @/waits -q");
+    for (int step = 1; step <= 4; step++) {
+        json_t *line = line_of("waits", step);
+        const json_t *wait = json_object_get(json_object_get(line, "exposed_ms"), "data");
+        assert_true(json_is_number(wait));
+        double step_ms =
+            json_number_value(json_object_get(json_object_get(line, "step_ms"), "mean"));
+        assert_true(json_number_value(wait) >= 0 && json_number_value(wait) <= step_ms);
+        json_decref(line);
+    }
+}
+
 /* Two stages of a pipeline say what one rank does. */
 static void stages_agree_on_it(void **state)
 {
@@ -177,6 +193,50 @@ static void checkpoints_come_by_the_clock(void **state)
 }
 
 /* ---- before it starts ---- */
+
+/* Whoever waits for ranks that nobody has started says for which, once. */
+static void ranks_that_are_waited_for_are_named(void **state)
+{
+    (void)state;
+    struct erg_text command = {0};
+    erg_text_printf(
+        &command,
+        "cd @ && touch rank0 rank2 && export MASTER_ADDR=127.0.0.1 WORLD_SIZE=3 && "
+        "port=$((20000 + $$ %% 10000)) || exit 1; "
+        "RANK=0 MASTER_PORT=$port '%s' train job.yaml 2>rank0 & first=$!; "
+        "RANK=2 MASTER_PORT=$((port + 1)) '%s' train job.yaml 2>rank2 & second=$!; "
+        "for i in $(seq 600); do grep -q missing rank0 && grep -q missing rank2 && break; sleep "
+        "0.1; done; kill $first $second; wait $first; first=$?; wait $second; second=$?; cat rank0 "
+        "rank2; grep 'rank 0 waits at 127.0.0.1 port [0-9]*, for 29[0-9] s more; missing: rank 1, "
+        "2$' rank0 && grep 'rank 2 of 3 waits, for 29[0-9] s more; missing: rank 0 at 127.0.0.1 "
+        "port' rank2 && test $(grep -c missing rank0) = 1 && test $(grep -c missing rank2) = 1 && "
+        "test $first = 85 && test $second = 85",
+        ERGON_TEST_PROGRAM, ERGON_TEST_PROGRAM);
+    shell(command.data);
+    erg_text_release(&command);
+}
+
+/* Ranks that have just been started are asked as later ones are. */
+static void early_signals_are_heard(void **state)
+{
+    (void)state;
+    static const char *const signals[] = {"TERM", "USR1", "HUP"};
+    write_job("two.yaml", "gpus_per_node: 1", "gpus_per_node: 2");
+    shell("echo 'data: 2' >>@/two.yaml");
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct erg_text command = {0};
+        erg_text_printf(&command,
+                        "cd @ && rm -rf early && %s run -n 2 --plain -- sh -c 'echo started; sleep "
+                        "0.3; exec %s train two.yaml --device host -o early' >out 2>&1 & run=$!; "
+                        "while ! grep -q started @/out; do sleep 0.01; done; kill -%s $run; "
+                        "wait $run; status=$?; cat @/out; test $status = 85 && test -e "
+                        "@/early/latest/manifest.json",
+                        ERGON_TEST_PROGRAM, ERGON_TEST_PROGRAM, signals[i]);
+        shell("rm -f @/out; touch @/out");
+        shell(command.data);
+        erg_text_release(&command);
+    }
+}
 
 static void what_would_run_is_said(void **state)
 {
@@ -321,11 +381,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(validation_is_logged),
+        cmocka_unit_test(waits_for_tokens_are_logged),
         cmocka_unit_test(stages_agree_on_it),
         cmocka_unit_test(bad_validation_is_named),
         cmocka_unit_test(two_steps_and_a_checkpoint_must_fit),
         cmocka_unit_test(run_ends_in_time),
         cmocka_unit_test(checkpoints_come_by_the_clock),
+        cmocka_unit_test(ranks_that_are_waited_for_are_named),
+        cmocka_unit_test(early_signals_are_heard),
         cmocka_unit_test(what_would_run_is_said),
         cmocka_unit_test(too_large_is_refused),
         cmocka_unit_test(program_trains_by_the_library),

@@ -85,6 +85,10 @@ static void environments_that_make_no_sense_are_errors(void **state)
     assert_fails(erg_launch_environment_read(&env, &err), &err, "MASTER_ADDR is not set");
     set_environment("RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=1");
     assert_fails(erg_launch_environment_read(&env, &err), &err, "LOCAL_RANK is not set");
+    set_environment("RANK=1");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "WORLD_SIZE is not set");
+    set_environment("WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=1");
+    assert_fails(erg_launch_environment_read(&env, &err), &err, "RANK is not set");
     set_environment("SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=5 "
                     "SLURM_STEP_ID=4294967296 SLURM_STEP_NODELIST=a,b");
     assert_fails(erg_launch_environment_read(&env, &err), &err,

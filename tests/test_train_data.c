@@ -10,8 +10,10 @@
 #include "train/data/order.h"
 #include "train/engine/initialize.h"
 #include "train/engine/rate.h"
+#include "train/engine/reader.h"
 
 #include <inttypes.h>
+#include <time.h>
 
 #define DATA ERGON_TEST_SOURCE_DIR "/tests/data/train/"
 
@@ -259,9 +261,44 @@ static void each_sample_has_its_rank_microbatch_and_row(void **state)
     remove_folder(state);
 }
 
+/* Work of 60 ms beside 30 of one's own is waited for the other 30, and what is done in time not. */
+static void rest_ms(int milliseconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = milliseconds * 1000000L}, NULL);
+}
+
+static void work_60_ms(void *context)
+{
+    rest_ms(60);
+    ++*(int *)context;
+}
+
+static void what_is_read_ahead_is_waited_for(void **state)
+{
+    (void)state;
+    int done = 0;
+    struct erg_reader *reader = erg_reader_open(work_60_ms, &done);
+    assert_near(erg_reader_wait(reader), 0, 0);
+    erg_reader_begin(reader);
+    double waited_s = erg_reader_wait(reader);
+    assert_true(done == 1 && waited_s > 0.055);
+    erg_reader_begin(reader);
+    rest_ms(30);
+    double less_s = erg_reader_wait(reader);
+    assert_true(done == 2 && less_s < waited_s);
+    erg_reader_begin(reader);
+    rest_ms(600);
+    assert_true(erg_reader_wait(reader) < 0.05 && done == 3);
+    erg_reader_begin(reader);
+    erg_reader_close(reader); /* it ends what has begun */
+    assert_int_equal(done, 4);
+    erg_reader_close(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_read_ahead_is_waited_for),
         cmocka_unit_test(every_epoch_is_a_permutation),
         cmocka_unit_test(order_goes_on_from_any_place),
         cmocka_unit_test(rates_are_those_of_the_table),

@@ -328,8 +328,29 @@ static void the_scheduler_of_the_job_hears_of_it(void **state)
     check_reports(1, "loading training saving saved done");
     check_program(line.data, 0, "step-00000005, step 5");
     check_reports(2, "loading done"); /* no step was left */
+    shell("tail -n 1 @/reported/reports.jsonl | grep -q '\"iteration\":5,.*\"checkpoint\":5,'");
     erg_text_release(&line);
     unsetenv("ERGON_JOB");
+}
+
+/* A run that is thought dead commits nothing more once the next one has begun. */
+static void the_run_before_gives_way(void **state)
+{
+    (void)state;
+    shell("mkdir @/superseded");
+    setenv("ERGON_JOB", in_folder("superseded"), 1);
+    pid_t launcher = launch("echo $$ >@/pid.$ERGON_RANK; exec $ERGON train @/t2p2.yaml -q "
+                            "--device host -o @/given-way");
+    unsetenv("ERGON_JOB");
+    await_checkpoint("given-way");
+    write_text("superseded/incarnation.7", "");
+    assert_int_equal(finish_launched(launcher), ERG_SUPERSEDED);
+    struct erg_text all = output_of_all();
+    if (times_in(all.data, "incarnation 7 of the job in '") != 1 ||
+        times_in(all.data, "this is incarnation 1: it writes no checkpoint any more") != 1)
+        fail_msg("a later run has begun:\n%s", all.data);
+    erg_text_release(&all);
+    shell("test $(readlink @/given-way/latest) != step-00000040 && ! ls @/given-way | grep tmp");
 }
 
 /* ---- hangs ---- */
@@ -555,6 +576,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_can_be_asked_for),
         cmocka_unit_test(the_launcher_lets_ranks_stop),
         cmocka_unit_test(the_scheduler_of_the_job_hears_of_it),
+        cmocka_unit_test(the_run_before_gives_way),
         cmocka_unit_test(a_stopped_rank_ends_the_job),
         cmocka_unit_test(bad_data_stops_behind_the_last_good_step),
         cmocka_unit_test(a_weight_that_is_infinite_is_named),

@@ -2,11 +2,17 @@
 #include "folder.h"
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "io/file.h"
+#include "io/json.h"
+#include "model/model.h"
 #include "ops/bf16.h"
 #include "train/data/token_set.h"
+#include "train/files/model_file.h"
 #include "train/files/safetensors.h"
+
+#include <sys/stat.h>
 
 #define TOKENS ERGON_TEST_SOURCE_DIR "/tests/data/train/tokens/"
 
@@ -189,6 +195,94 @@ static void indexed_folders_are_read(void **state)
     assert_int_equal(unlink(in_folder(index)), 0);
 }
 
+/* ---- models ---- */
+
+/* Files of at most so many bytes of tensors: how many there are, and whether each holds what fits.
+ */
+static void check_split(const char *folder_name, uint64_t most, size_t files)
+{
+    struct erg_safetensors set;
+    struct erg_error err;
+    uint64_t total = 0;
+    char *text, name[300];
+    size_t length;
+    assert_ok(erg_safetensors_open(&set, folder_name, &err), &err);
+    for (size_t file = 1; file <= files; file++) {
+        uint64_t bytes = 0;
+        size_t tensors = 0;
+        snprintf(name, sizeof name, "%s/model-%05zu-of-%05zu.safetensors", folder_name, file,
+                 files);
+        for (size_t i = 0; i < set.count; i++)
+            if (strcmp(set.items[i].file, name) == 0) {
+                bytes += set.items[i].bytes;
+                tensors++;
+            }
+        assert_true(tensors > 0 && (bytes <= most || tensors == 1));
+        total += bytes;
+    }
+    erg_safetensors_release(&set);
+    snprintf(name, sizeof name, "%s/model.safetensors.index.json", folder_name);
+    assert_ok(erg_file_read(name, 0, &text, &length, &err), &err);
+    json_t *index = json_loads(text, 0, NULL);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(index, "metadata"), "total_size")),
+        total);
+    json_decref(index);
+    free(text);
+}
+
+/* What does not fit into one file is written into several, and loading it is the identity. */
+static void large_models_are_split(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 16, \"intermediate_size\": "
+        "24, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"vocab_size\": 100, "
+        "\"rms_norm_eps\": 1e-6, \"tie_word_embeddings\": false}";
+    static const struct {
+        uint64_t most;
+        size_t files;
+    } splits[] = {{1 << 20, 0}, {15264, 0}, {15263, 2}, {5000, 4}, {1, 21}};
+    struct erg_model *model;
+    struct erg_error err;
+    struct erg_rng rng;
+    assert_ok(erg_model_parse(&model, "config", config, strlen(config), &err), &err);
+    struct erg_layer_range layers = {0, model->layers};
+    struct erg_weights_request request = erg_weights_whole(model, &layers);
+    struct erg_weights weights;
+    struct erg_weight_spans spans;
+    erg_weights_init(&weights, &request);
+    erg_weight_spans_init(&spans, &weights, &request);
+    float *wanted = erg_xcalloc(weights.state, sizeof *wanted);
+    float *found = erg_xcalloc(weights.state, sizeof *found);
+    erg_rng_seed(&rng, 3);
+    for (size_t i = 0; i < spans.count; i++)
+        for (size_t row = 0; row < spans.items[i].rows; row++)
+            for (size_t column = 0; column < spans.items[i].columns; column++)
+                wanted[erg_weight_span_here(&spans.items[i], row, column)] =
+                    erg_bf16_float(erg_bf16_round((float)erg_rng_below(&rng, 1000) - 500));
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        char name[40], *path;
+        snprintf(name, sizeof name, "split-%zu", i);
+        path = erg_xstrdup(in_folder(name));
+        assert_ok(erg_model_file_write(path, wanted, &spans, model, true, splits[i].most, &err),
+                  &err);
+        if (splits[i].files)
+            check_split(path, splits[i].most, splits[i].files);
+        memset(found, 0xff, weights.state * sizeof *found);
+        assert_ok(erg_model_file_load(found, &weights, &spans, model, path, &err), &err);
+        assert_memory_equal(found, wanted, weights.state * sizeof *found);
+        assert_fails(erg_model_file_write(path, wanted, &spans, model, true, 1 << 20, &err), &err,
+                     "it is not replaced");
+        free(path);
+    }
+    free(found);
+    free(wanted);
+    erg_weight_spans_release(&spans);
+    erg_weights_release(&weights);
+    erg_model_free(model);
+}
+
 /* ---- tokens ---- */
 
 static void all_formats_have_the_same_tokens(void **state)
@@ -271,6 +365,21 @@ static void bad_tokens_are_refused(void **state)
     assert_ok(erg_token_set_add(&set, in_folder("negative"), ERG_TOKENS_INT32, &err), &err);
     assert_fails(erg_token_set_read(&set, 0, 2, 512, ids, &err), &err, "token 1 is -1");
     erg_token_set_release(&set);
+    /* Megatron's data: also in which sequence. Two of them, of three and two tokens. */
+    static const unsigned char two[] = {
+        'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, /* version */
+        8,                                                               /* uint16 */
+        2,   0,   0,   0,   0,   0,   0,   0, 0, 0, 0, 0, 0, 0, 0, 0, 3,
+        0,   0,   0,   2,   0,   0,   0, /* lengths, then offsets */
+        0,   0,   0,   0,   0,   0,   0,   0, 6, 0, 0, 0, 0, 0, 0, 0};
+    static const uint16_t words[] = {1, 2, 3, 4, 600};
+    int32_t five[5];
+    assert_ok(erg_file_write(in_folder("two.idx"), two, sizeof two, &err), &err);
+    assert_ok(erg_file_write(in_folder("two.bin"), words, sizeof words, &err), &err);
+    assert_ok(erg_token_set_add(&set, in_folder("two"), ERG_TOKENS_OF_FILE, &err), &err);
+    assert_fails(erg_token_set_read(&set, 0, 5, 512, five, &err), &err,
+                 "two.bin: token 4 (token 1 of sequence 1) is 600, expected a word of the model");
+    erg_token_set_release(&set);
 }
 
 /* Positions are 64 bits wide: a sparse file of 5 GB is read at its end. */
@@ -302,6 +411,7 @@ int main(void)
         cmocka_unit_test(types_are_read_exactly),
         cmocka_unit_test(written_files_are_read_back),
         cmocka_unit_test(indexed_folders_are_read),
+        cmocka_unit_test(large_models_are_split),
         cmocka_unit_test(all_formats_have_the_same_tokens),
         cmocka_unit_test(bad_tokens_are_refused),
         cmocka_unit_test(large_files_are_read),

@@ -8,9 +8,12 @@
 #include "io/json.h"
 #include "layout/time/time.h"
 #include "report/report.h"
+#include "train/log/data_watch.h"
+#include "train/log/loss_watch.h"
 #include "train/log/run_line.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 
 static struct erg_job *load_job(const char *more)
 {
@@ -347,6 +350,85 @@ static void event_records(void **state)
     erg_text_release(&records);
 }
 
+/* A loss falls and shakes; what is far above it is noticed, once there are steps to compare with.
+ */
+static void jumps_of_the_loss_are_noticed(void **state)
+{
+    (void)state;
+    struct erg_loss_watch watch = {0};
+    assert_near(erg_loss_watch_add(&watch, 50), 0, 0);
+    for (int i = 0; i < 200; i++)
+        assert_near(erg_loss_watch_add(&watch, 5 - 0.005 * i + 0.1 * (i % 7)), 0, 0);
+    assert_near(erg_loss_watch_add(&watch, NAN), 0, 0);
+    assert_near(erg_loss_watch_add(&watch, 0), 0, 0);
+    double above = erg_loss_watch_add(&watch, 8);
+    assert_true(above > 6);
+    assert_near(above * watch.deviation + watch.mean, 8, 1e-9);
+    struct erg_loss_watch still = {0};
+    for (int i = 0; i < 200; i++)
+        assert_near(erg_loss_watch_add(&still, 4), 0, 0);
+}
+
+/* Steps that wait for their tokens are noticed once, and not by what a single step does. */
+static void waits_for_tokens_are_noticed(void **state)
+{
+    (void)state;
+    struct erg_data_watch watch = {0};
+    assert_near(erg_data_watch_add(&watch, 5, 6), 0, 0); /* nothing was read ahead for the first */
+    for (int i = 0; i < 400; i++)
+        assert_near(erg_data_watch_add(&watch, i % 50 ? 0.0001 : 0.004, 0.01), 0, 0);
+    double share = 0;
+    for (int i = 0; i < 200 && share <= 0; i++)
+        share = erg_data_watch_add(&watch, 0.0005, 0.01);
+    assert_near(share, 0.05, 1e-9);
+    for (int i = 0; i < 400; i++)
+        assert_near(erg_data_watch_add(&watch, 0.005, 0.01), 0, 0);
+}
+
+/* Of a run that goes on behind step 299: what older files say of 300 and later no longer holds. */
+static void later_events_are_taken_back(void **state)
+{
+    (void)state;
+    static const unsigned char start[] = {0x09, 0,    0,    0,    0x40, 0xfc, 0x54, 0xd9,
+                                          0x41, 0x10, 0xac, 0x02, 0x3a, 0x02, 0x08, 0x01};
+    struct erg_text records = {0};
+    erg_event_add_start(&records, 1.7e9, 300);
+    assert_int_equal(records.count, 12 + sizeof start + 4);
+    assert_memory_equal(records.data + 12, start, sizeof start);
+    erg_text_release(&records);
+}
+
+/* What could not be written is written with what comes later, each byte once. */
+static void a_full_disk_loses_no_event(void **state)
+{
+    (void)state;
+    struct erg_event_scalar loss = {"train/loss", 6.25};
+    struct erg_event_file events;
+    struct erg_text whole = {0};
+    struct erg_error err;
+    char *text;
+    size_t length;
+    assert_ok(erg_event_file_open(&events, folder, 1.7e9, 0, &err), &err);
+    erg_event_add_version(&whole, 1.7e9);
+    int real = events.file, full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_true(full >= 0);
+    for (uint64_t step = 1; step <= 6; step++) {
+        bool fits = step < 3 || step > 4;
+        events.file = fits ? real : full;
+        assert_int_equal(erg_event_file_write(&events, 1.7e9, step, &loss, 1, &err), fits ? 0 : -1);
+        erg_event_add_scalars(&whole, 1.7e9, step, &loss, 1);
+    }
+    close(full);
+    char *path = erg_xstrdup(events.path);
+    assert_ok(erg_event_file_close(&events, &err), &err);
+    assert_ok(erg_file_read(path, 0, &text, &length, &err), &err);
+    assert_int_equal(length, whole.count);
+    assert_memory_equal(text, whole.data, length);
+    erg_text_release(&whole);
+    free(text);
+    free(path);
+}
+
 static void event_file_is_the_golden_one(void **state)
 {
     (void)state;
@@ -615,12 +697,22 @@ static void the_folder_of_another_run_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_for_people),  cmocka_unit_test(lines_of_json),
-        cmocka_unit_test(lines_of_plans),    cmocka_unit_test(unknown_is_null),
-        cmocka_unit_test(ranks_together),    cmocka_unit_test(recomputation_counts_in_hfu_alone),
-        cmocka_unit_test(event_records),     cmocka_unit_test(event_file_is_the_golden_one),
-        cmocka_unit_test(scalars_of_a_line), cmocka_unit_test(long_runs_are_thinned),
-        cmocka_unit_test(a_run_goes_on),     cmocka_unit_test(the_folder_of_another_run_is_refused),
+        cmocka_unit_test(lines_for_people),
+        cmocka_unit_test(lines_of_json),
+        cmocka_unit_test(lines_of_plans),
+        cmocka_unit_test(unknown_is_null),
+        cmocka_unit_test(ranks_together),
+        cmocka_unit_test(recomputation_counts_in_hfu_alone),
+        cmocka_unit_test(event_records),
+        cmocka_unit_test(jumps_of_the_loss_are_noticed),
+        cmocka_unit_test(waits_for_tokens_are_noticed),
+        cmocka_unit_test(later_events_are_taken_back),
+        cmocka_unit_test(a_full_disk_loses_no_event),
+        cmocka_unit_test(event_file_is_the_golden_one),
+        cmocka_unit_test(scalars_of_a_line),
+        cmocka_unit_test(long_runs_are_thinned),
+        cmocka_unit_test(a_run_goes_on),
+        cmocka_unit_test(the_folder_of_another_run_is_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -24,7 +24,8 @@ enum erg_status {
     ERG_INFEASIBLE =
         3,             /* nothing satisfies the constraints; the message names the one that binds */
     ERG_NO_DEVICE = 4, /* the device asked for is missing or refuses */
-    ERG_RESUMABLE = 85, /* stopped by a signal, with a checkpoint to go on from */
+    ERG_RESUMABLE = 85,  /* stopped by a signal, with a checkpoint to go on from */
+    ERG_SUPERSEDED = 86, /* a newer incarnation of the same job has begun */
     ERG_INTERRUPTED = 130,
 };
 

@@ -76,6 +76,9 @@ struct erg_train_options {
     /* Called from another thread with what is to be said where the run has failed and this process
      * does not come back from its device: only its end helps. NULL: nothing is called. */
     void (*stuck)(const char *sentence);
+    /* 1: goes on from checkpoints of another batch, seed or data, too, and from weights that
+     * another config.json is for, where that changes what is computed alone. */
+    int allow_change;
 };
 
 /*
@@ -89,9 +92,9 @@ int erg_train_open(struct erg_train **train, const char *job,
 int erg_train_close(struct erg_train *train, struct erg_error *err);
 
 /*
- * Before the first step: goes on from a checkpoint, that in `from`, or of a run's folder the newest
- * whole one, on any number of ranks. NULL: from the newest of the run's own folder, if there is
- * one.
+ * Before the first step: goes on from a checkpoint, that in `from`, or of a run's folder, or its
+ * link `latest`, the newest whole one, on any number of ranks. NULL: from the newest of the run's
+ * own folder, if there is one.
  */
 int erg_train_resume(struct erg_train *train, const char *from, struct erg_error *err);
 

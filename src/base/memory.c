@@ -57,6 +57,15 @@ char *erg_xstrdup(const char *text)
     return memcpy(erg_xmalloc(bytes), text, bytes);
 }
 
+char *erg_xmemdup(const char *bytes, size_t count)
+{
+    char *copy = erg_xmalloc(count + 1);
+    if (count)
+        memcpy(copy, bytes, count);
+    copy[count] = '\0';
+    return copy;
+}
+
 size_t erg_grow_capacity(size_t capacity, size_t needed)
 {
     size_t grown = capacity + capacity / 2 + 8;

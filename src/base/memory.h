@@ -27,6 +27,8 @@ void *erg_xmalloc(size_t bytes) ERG_NEVER_NULL;
 void *erg_xcalloc(size_t count, size_t bytes) ERG_NEVER_NULL;
 void *erg_xrealloc(void *old, size_t count, size_t bytes) ERG_NEVER_NULL;
 char *erg_xstrdup(const char *text) ERG_NEVER_NULL;
+/* A copy of bytes with a 0 behind them. */
+char *erg_xmemdup(const char *bytes, size_t count) ERG_NEVER_NULL;
 
 /*
  * Growable arrays are plain structs { T *items; size_t count, capacity; }.

@@ -52,6 +52,7 @@ const struct erg_command erg_cmd_run = {
     .most_arguments = SIZE_MAX,
     .common = ERG_COMMON_FEW,
     .passes_output = true,
+    .listens = true,
     .values_bytes = sizeof(struct run_values),
     .options = options,
     .details =

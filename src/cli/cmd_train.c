@@ -28,7 +28,7 @@ struct train_values {
     bool force, lock_clocks, require_clocks;
     long steps;
     int device, type;
-    bool dry_run, fresh;
+    bool dry_run, fresh, allow_change;
 };
 
 static const char *const devices[] = {"auto", "cuda", "host", NULL}; /* enum erg_train_device */
@@ -41,6 +41,8 @@ static const struct erg_option options[] = {
      .help = "go on from this checkpoint, the newest of this run's folder, or RUN's \"latest\""},
     {"fresh", 0, ERG_OPTION_FLAG, NULL, AT(fresh),
      .help = "begin anew; a run that is there already is an error"},
+    {"allow-change", 0, ERG_OPTION_FLAG, NULL, AT(allow_change),
+     .help = "go on from a checkpoint of another batch, seed, data or computation, too"},
     {"steps", 'n', ERG_OPTION_LONG, "N", AT(steps), 1, 1e12,
      .help = "end at this step (default: the job's updates)"},
     {"until", 'u', ERG_OPTION_TEXT, "HH:MM:SS", AT(until),
@@ -155,7 +157,7 @@ static int preview(const struct erg_invocation *call, const struct erg_train_opt
     uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
     struct erg_run_preview preview;
     struct erg_plan *plan;
-    if (erg_run_plan_open(&plan, asked, job, backend->name, err) != 0)
+    if (erg_run_plan_open(&plan, NULL, asked, job, backend->name, err) != 0)
         return -1;
     int result = erg_run_preview_init(&preview, job, backend, values->init,
                                       erg_train_type_names[values->type],
@@ -322,6 +324,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
         .device = values->device,
         .type = values->type,
         .fresh = values->fresh,
+        .allow_change = values->allow_change,
         .plan = values->plan,
         .method = values->method,
         .point = values->point == ERG_NOT_GIVEN ? 0 : (size_t)values->point,
@@ -352,8 +355,6 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     }
     if (values->dry_run)
         return run_dry(call, &train_options, err);
-    erg_interrupt_on(SIGUSR1);
-    erg_interrupt_request_on(SIGUSR2);
     if (erg_train_open(&train, call->arguments[0], &train_options, err) != 0)
         return explain_early_signal(err);
     int result = train_model(train, values, err);
@@ -367,6 +368,7 @@ const struct erg_command erg_cmd_train = {
     .least_arguments = 1,
     .most_arguments = 1,
     .common = ERG_COMMON_JSON,
+    .listens = true,
     .values_bytes = sizeof(struct train_values),
     .options = options,
     .details = "The job's key \"train\" says what the run is: its data, updates and learning rate. "

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,6 +63,10 @@ static int run_command(const char *name, int argc, char **argv, struct erg_error
     const struct erg_command *command = find_command(name, err);
     if (!command)
         return -1;
+    if (command->listens) { /* before anything that takes time */
+        erg_interrupt_on(SIGUSR1);
+        erg_interrupt_request_on(SIGUSR2);
+    }
     struct erg_invocation call;
     int result = erg_options_parse(&call, command, argc, argv, err);
     if (result == 0 && call.common.help) {

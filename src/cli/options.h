@@ -73,6 +73,7 @@ struct erg_command {
     enum erg_common_set common;
     size_t values_bytes; /* size of the struct that the options fill */
     const struct erg_option *options;
+    bool listens;         /* SIGUSR1 ends it as SIGTERM does, SIGUSR2 asks it for something */
     bool passes_output;   /* standard output is what other programs print: it stays as it is */
     const char *details;  /* paragraphs of --help */
     const char *examples; /* lines of --help, ends with a newline */

@@ -12,7 +12,9 @@
 int erg_stage_check(const struct erg_model *model, struct erg_error *err)
 {
     const struct erg_rope *rope = &model->rope;
-    const char *lack = model->window                     ? "a sliding window of attention"
+    /* A window is at least as long as the job's sequence (erg_model_check_sequence()). */
+    const char *lack = model->own_scores
+                           ? "scores of attention that are scaled in a way of their own"
                        : model->learned_positions        ? NULL
                        : rope->scaling == ERG_ROPE_YARN  ? "YaRN's scaling of positions"
                        : rope->scaling == ERG_ROPE_OTHER ? "a scaling of positions of its own"
@@ -23,8 +25,9 @@ int erg_stage_check(const struct erg_model *model, struct erg_error *err)
         return 0;
     return erg_fail(
         err, ERG_INFEASIBLE,
-        "training %s: it has %s, which is not trained here; expected full causal attention "
-        "and learned positions or rotary ones, unscaled, scaled linearly or as in Llama 3",
+        "training %s: it has %s, which is not trained here; expected causal attention whose scores "
+        "are scaled by the root of a head's width, and learned positions or rotary ones, unscaled, "
+        "scaled linearly or as in Llama 3",
         model->name, lack);
 }
 

@@ -248,6 +248,22 @@ int erg_file_commit(struct erg_file_writer *writer, struct erg_error *err)
     return reason ? write_failed(err, writer->path, writer->count, reason) : 0;
 }
 
+int erg_file_write_some(int file, struct erg_text *text)
+{
+    size_t written = 0;
+    ssize_t count = 1;
+    while (written < text->count && (count > 0 || (count < 0 && errno == EINTR))) {
+        count = write(file, text->data + written, text->count - written);
+        written += count > 0 ? (size_t)count : 0;
+    }
+    int reason = count == 0 ? ENOSPC : errno;
+    if (written)
+        memmove(text->data, text->data + written, text->count - written);
+    text->count -= written;
+    errno = reason;
+    return text->count == 0 ? 0 : -1;
+}
+
 void erg_file_abandon(struct erg_file_writer *writer)
 {
     if (writer->temporary)

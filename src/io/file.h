@@ -8,6 +8,7 @@
 #define ERG_IO_FILE_H
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "ergon/error.h"
 
 #include <stddef.h>
@@ -54,6 +55,10 @@ int erg_file_append(struct erg_file_writer *writer, const void *bytes, size_t co
                     struct erg_error *err);
 int erg_file_commit(struct erg_file_writer *writer, struct erg_error *err);
 void erg_file_abandon(struct erg_file_writer *writer);
+
+/* Writes what it can of a text to an open file, and takes that away from the text: 0, or -1 with
+ * errno where something is left. For logs, which go on while a disk is full. */
+int erg_file_write_some(int file, struct erg_text *text);
 
 /* FOLDER/NAME, to be freed. */
 char *erg_file_path(const char *folder, const char *name);

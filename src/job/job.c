@@ -206,6 +206,8 @@ int erg_job_parse(struct erg_job **out, const char *name, const char *text, size
     if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
         return -1;
     struct erg_job *job = erg_xcalloc(1, sizeof *job);
+    job->text = erg_xmemdup(text, length);
+    job->text_length = length;
     int result = refuse_sharding(yaml, err);
     if (result == 0)
         result = erg_yaml_read(yaml, &job_schema, &value, err);
@@ -264,6 +266,7 @@ void erg_job_free(struct erg_job *job)
     free((void *)(uintptr_t)job->layout.stage_offload);
     free(job->own_name);
     free(job->path);
+    free(job->text);
     erg_yaml_free(&job_schema, job->file);
     free(job);
 }

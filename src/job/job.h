@@ -75,7 +75,9 @@ struct erg_job {
 
     const struct erg_training *training; /* NULL: the file has no key `train` */
 
-    char *path;     /* of the file */
+    char *path; /* of the file */
+    char *text; /* that it had when it was read */
+    size_t text_length;
     void *file;     /* private: what was read */
     char *own_name; /* private */
 };

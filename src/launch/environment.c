@@ -218,6 +218,8 @@ int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_e
         result = read_torchrun(env, err);
     else if (variable("SLURM_PROCID") && variable("SLURM_STEP_NODELIST"))
         result = read_slurm(env, err);
+    else if (variable("RANK") || variable("WORLD_SIZE")) /* others may wait for this one */
+        result = fail_unset(variable("RANK") ? "WORLD_SIZE" : "RANK", err);
     if (result || env->world == 1)
         return result;
     if (!own && variable("ERGON_PORT") && read_number("ERGON_PORT", 1, 65535, &env->port, err))

@@ -3,6 +3,7 @@
 #include "launch/launch.h"
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "launch/launch_internal.h"
@@ -26,6 +27,7 @@
 enum {
     LONGEST_LINE = 64 << 10,
     GRACE_S = 2,          /* from SIGTERM to SIGKILL */
+    DEAF_S = 1,           /* a rank that handles signals does so by then */
     TIMEOUT_STATUS = 124, /* as timeout(1) */
     CANNOT_RUN_STATUS = 126,
     NOT_FOUND_STATUS = 127, /* as shells say of a command */
@@ -43,6 +45,8 @@ struct stream {
 struct process {
     pid_t pid;
     bool ended;
+    uint64_t owed; /* bits: signals to pass on to it */
+    int64_t start_ns;
     struct stream streams[2]; /* standard output, standard error */
 };
 
@@ -166,6 +170,7 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
         if (pipes[i][1] >= 0)
             close(pipes[i][1]);
     if (!code) {
+        process->start_ns = erg_now_ns();
         setpgid(process->pid, process->pid); /* as the child does: whoever comes first */
         erg_warden_tell(&launcher->warden, process->pid);
         ssize_t count;
@@ -248,6 +253,59 @@ static void signal_ranks(struct launcher *launcher, int number)
             kill(-launcher->processes[rank].pid, number);
 }
 
+/* The signals that a process handles or ignores, as bits; 0 where nothing says so. */
+static uint64_t heard_signals(pid_t pid)
+{
+    char path[40], line[200];
+    unsigned long long caught = 0, ignored = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        (void)sscanf(line, "SigCgt: %llx", &caught);
+        (void)sscanf(line, "SigIgn: %llx", &ignored);
+    }
+    if (file)
+        fclose(file);
+    return (uint64_t)(caught | ignored) << 1; /* signals count from 1 */
+}
+
+/* A rank that has just been started may not yet handle the signals that it is to be asked by, and
+ * would die of them: it gets them once it does, or is old enough. False while some wait. */
+static bool pass_signals_on(struct launcher *launcher)
+{
+    bool all = true;
+    for (int rank = 0; rank < launcher->started; rank++) {
+        struct process *process = &launcher->processes[rank];
+        if (process->ended || !process->owed)
+            continue;
+        bool old = erg_now_ns() - process->start_ns >= DEAF_S * 1000000000LL;
+        uint64_t heard = old ? UINT64_MAX : heard_signals(process->pid);
+        for (int i = 0; i < PASSED_ON; i++)
+            if (process->owed & heard & 1ull << passed_on[i])
+                kill(-process->pid, passed_on[i]);
+        process->owed &= ~heard;
+        all = all && !process->owed;
+    }
+    return all;
+}
+
+/* A signal to this process is one to all ranks. */
+static void take_signal(struct launcher *launcher, int number)
+{
+    for (int i = 0; i < PASSED_ON; i++) {
+        if (number != passed_on[i])
+            continue;
+        launcher->endings += i < ENDING;
+        if (launcher->endings > 1) {
+            signal_ranks(launcher, SIGKILL);
+            return;
+        }
+        launcher->sent |= 1ull << number;
+        for (int rank = 0; rank < launcher->job->ranks; rank++)
+            launcher->processes[rank].owed |= 1ull << number;
+    }
+}
+
 static void end_ranks(struct launcher *launcher)
 {
     if (launcher->kill_ns)
@@ -260,7 +318,8 @@ static void end_ranks(struct launcher *launcher)
 static bool is_stop(int status)
 {
     return WIFEXITED(status) &&
-           (WEXITSTATUS(status) == ERG_RESUMABLE || WEXITSTATUS(status) == ERG_INTERRUPTED);
+           (WEXITSTATUS(status) == ERG_RESUMABLE || WEXITSTATUS(status) == ERG_INTERRUPTED ||
+            WEXITSTATUS(status) == ERG_SUPERSEDED);
 }
 
 static void judge(struct launcher *launcher, int rank, int status)
@@ -310,14 +369,8 @@ static void reap(struct launcher *launcher)
 static void take_signals(struct launcher *launcher)
 {
     struct signalfd_siginfo info;
-    while (read(launcher->signals, &info, sizeof info) == sizeof info) {
-        for (int i = 0; i < PASSED_ON; i++) {
-            if ((int)info.ssi_signo != passed_on[i])
-                continue;
-            launcher->endings += i < ENDING;
-            signal_ranks(launcher, launcher->endings > 1 ? SIGKILL : passed_on[i]);
-        }
-    }
+    while (read(launcher->signals, &info, sizeof info) == sizeof info)
+        take_signal(launcher, (int)info.ssi_signo);
 }
 
 static void check_times(struct launcher *launcher)
@@ -348,7 +401,7 @@ static void watch(struct launcher *launcher)
             fds[i] = (struct pollfd){.fd = launcher->processes[i / 2].streams[i % 2].fd,
                                      .events = POLLIN};
         fds[started * 2] = (struct pollfd){.fd = launcher->signals, .events = POLLIN};
-        poll(fds, (nfds_t)started * 2 + 1, 100);
+        poll(fds, (nfds_t)started * 2 + 1, pass_signals_on(launcher) ? 100 : 5);
         for (int rank = 0; rank < started; rank++)
             drain(launcher, rank, false);
         take_signals(launcher);
@@ -397,6 +450,10 @@ static int start_all(struct launcher *launcher, struct erg_error *err)
     if (prepare_meeting(&launcher->meeting, err) ||
         erg_warden_start(&launcher->warden, launcher->job->ranks, err))
         return -1;
+    /* What came before it was blocked has been noticed by the program's own handlers. */
+    take_signal(launcher, erg_interrupt_signal());
+    if (erg_interrupt_take_request())
+        take_signal(launcher, SIGUSR2);
     struct erg_arena arena = {0};
     int result = 0;
     for (int rank = 0; rank < launcher->job->ranks && result == 0; rank++)

@@ -79,11 +79,12 @@ struct erg_launch_job {
  * seen before it, since survivors may notice it sooner than the kernel reports it. The error then
  * names the rank, and its status is what a shell would report: the exit status, or 128 + signal;
  * 126 for a command that cannot be run and 127 for one that is not there; 124 after a timeout.
- * A rank that exits with ERG_RESUMABLE or ERG_INTERRUPTED has not failed: it stopped because a
- * signal asked for it, and the others are about to do the same. They are not signalled, and are
- * ended only if they still run `stop_s` after the first stop. If nothing fails, that status is what
- * comes back. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a
- * second one of the first four kills them. Should this process die, they are killed, and what they
+ * A rank that exits with ERG_RESUMABLE, ERG_INTERRUPTED or ERG_SUPERSEDED has not failed: it
+ * stopped because a signal asked for it, and the others are about to do the same. They are not
+ * signalled, and are ended only if they still run `stop_s` after the first stop. If nothing fails,
+ * that status is what comes back. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed
+ * on to all ranks; a second one of the first four kills them. In the first second of a rank a
+ * signal waits until the rank handles it. Should this process die, they are killed, and what they
  * have started.
  *
  * These signals are blocked in the calling thread while it runs, so call it before starting others.

@@ -21,6 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
+static const int64_t saying_ns = 5000000000;  /* until it is said who is waited for */
+static const int64_t leaving_ns = 2000000000; /* until a rank leaves that a signal has come to */
+
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -38,11 +41,20 @@ static bool wait_for(struct pollfd *fds, size_t count, int64_t deadline_ns)
     return true;
 }
 
-static int check_interrupt(struct erg_error *err)
+/*
+ * A signal goes to all ranks, as a rule, and those that are about to come would find nobody: they
+ * are waited for a little longer. Then the ranks have met, and stop together. *leave_ns: until
+ * when, 0: no signal has come.
+ */
+static int check_interrupt(int64_t *leave_ns, struct erg_error *err)
 {
-    return erg_interrupted()
-               ? erg_fail(err, ERG_INTERRUPTED, "interrupted while waiting for the other ranks")
-               : 0;
+    if (!erg_interrupted())
+        return 0;
+    if (!*leave_ns)
+        *leave_ns = erg_now_ns() + leaving_ns;
+    return erg_now_ns() < *leave_ns
+               ? 0
+               : erg_fail(err, ERG_INTERRUPTED, "interrupted while waiting for the other ranks");
 }
 
 static bool is_loopback(const char *host)
@@ -195,8 +207,6 @@ enum {
     STRANGER_S = 2,       /* a rank that was too slow comes again */
     MOST_ACCEPTED = 64,   /* before those that are there have their turn */
 };
-static const int64_t saying_ns = 15000000000; /* until it is said who is waited for */
-
 struct meeting {
     const struct erg_launch_environment *env;
     struct erg_link *links; /* of the ranks that have come */
@@ -356,12 +366,17 @@ static struct erg_text list_missing(const struct meeting *meeting)
     return missing;
 }
 
+static double seconds_until(int64_t moment_ns)
+{
+    return 1e-9 * (double)(moment_ns - erg_now_ns());
+}
+
 /* Whoever waits at a terminal learns for what. */
-static void say_waiting(const struct meeting *meeting)
+static void say_waiting(const struct meeting *meeting, int64_t deadline_ns)
 {
     struct erg_text missing = list_missing(meeting);
-    erg_log(ERG_LOG_WARNING, "rank 0 waits at %s port %d; missing: rank %s", meeting->env->host,
-            meeting->env->port, missing.data);
+    erg_log(ERG_LOG_WARNING, "rank 0 waits at %s port %d, for %.0f s more; missing: rank %s",
+            meeting->env->host, meeting->env->port, seconds_until(deadline_ns), missing.data);
     erg_text_release(&missing);
 }
 
@@ -379,10 +394,10 @@ static int fail_missing(const struct meeting *meeting, struct erg_error *err)
 static int meet(struct meeting *meeting, int listener, int64_t deadline_ns, struct erg_error *err)
 {
     size_t world = (size_t)meeting->env->world;
-    int64_t say_at_ns = erg_now_ns() + saying_ns;
+    int64_t say_at_ns = erg_now_ns() + saying_ns, leave_ns = 0;
     while (meeting->come + 1 < meeting->env->world) {
         if (erg_now_ns() > say_at_ns) {
-            say_waiting(meeting);
+            say_waiting(meeting, deadline_ns);
             say_at_ns = INT64_MAX;
         }
         struct pollfd *fds = erg_xcalloc(world + meeting->count, sizeof *fds);
@@ -395,7 +410,7 @@ static int meet(struct meeting *meeting, int listener, int64_t deadline_ns, stru
             fds[count++] = (struct pollfd){.fd = meeting->items[i].link.fd, .events = POLLIN};
         bool in_time = wait_for(fds, count, deadline_ns);
         free(fds);
-        if (check_interrupt(err))
+        if (check_interrupt(&leave_ns, err))
             return -1;
         if (!in_time)
             return fail_missing(meeting, err);
@@ -453,7 +468,7 @@ static bool answer_challenge(struct erg_link *link, const struct erg_launch_envi
 
 /* 1 when all are here, 0 when this was no connection to rank 0 and another try may be. */
 static int await_welcome(struct erg_link *link, const struct erg_launch_environment *env,
-                         int64_t deadline_ns, struct erg_error *err)
+                         int64_t deadline_ns, int64_t *leave_ns, struct erg_error *err)
 {
     enum { UNKNOWN, PROVEN, ACCEPTED } root = UNKNOWN;
     struct nonces nonces;
@@ -507,7 +522,7 @@ static int await_welcome(struct erg_link *link, const struct erg_launch_environm
                                 : "rank %d met rank 0 at %s port %d, but the other ranks did not "
                                   "come in time",
                             env->rank, env->host, env->port);
-        if (check_interrupt(err))
+        if (check_interrupt(leave_ns, err))
             return -1;
     }
 }
@@ -516,9 +531,16 @@ int erg_meet_connect(struct erg_link *link, const struct erg_launch_environment 
                      int64_t deadline_ns, struct erg_error *err)
 {
     struct timespec pause = {.tv_nsec = 20000000};
+    int64_t say_at_ns = erg_now_ns() + saying_ns, leave_ns = 0;
     int code = ETIMEDOUT;
     do {
         struct addrinfo *list;
+        if (erg_now_ns() > say_at_ns) {
+            erg_log(ERG_LOG_WARNING,
+                    "rank %d of %d waits, for %.0f s more; missing: rank 0 at %s port %d",
+                    env->rank, env->world, seconds_until(deadline_ns), env->host, env->port);
+            say_at_ns = INT64_MAX;
+        }
         if (resolve(&list, env->host, env->port, 0, err))
             return -1;
         for (struct addrinfo *address = list; address; address = address->ai_next) {
@@ -531,7 +553,7 @@ int erg_meet_connect(struct erg_link *link, const struct erg_launch_environment 
             freeaddrinfo(list);
             list = NULL;
             erg_link_init(link, fd);
-            int result = await_welcome(link, env, deadline_ns, err);
+            int result = await_welcome(link, env, deadline_ns, &leave_ns, err);
             if (result > 0)
                 return 0;
             erg_link_release(link);
@@ -542,7 +564,7 @@ int erg_meet_connect(struct erg_link *link, const struct erg_launch_environment 
         }
         if (list)
             freeaddrinfo(list);
-        if (check_interrupt(err))
+        if (check_interrupt(&leave_ns, err))
             return -1;
         nanosleep(&pause, NULL);
     } while (erg_now_ns() < deadline_ns);

@@ -3,7 +3,6 @@
 #include "launch/peers_internal.h"
 
 #include "base/clock.h"
-#include "base/interrupt.h"
 #include "base/memory.h"
 #include "launch/proof_internal.h"
 #include "launch/rendezvous_internal.h"
@@ -194,8 +193,6 @@ static int await_callers(struct gathering *gathering, struct erg_error *err)
         free(fds);
         if (erg_rendezvous_check(gathering->peers->rendezvous, err) != 0)
             return -1;
-        if (erg_interrupted())
-            return erg_fail(err, ERG_INTERRUPTED, "interrupted while waiting for the other ranks");
         if (erg_now_ns() > gathering->deadline_ns)
             return erg_fail(err, ERG_FAILED, "rank %d waited in vain for %d other ranks to connect",
                             gathering->peers->rank, gathering->expected);

@@ -2,6 +2,7 @@
 #include "launch/rendezvous_internal.h"
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "base/memory.h"
 #include "base/thread.h"
 
@@ -70,7 +71,10 @@ int erg_rendezvous_open(struct erg_rendezvous **rendezvous,
     int64_t deadline_ns = erg_now_ns() + (int64_t)(timeout_s * 1e9);
     if (env->world > 1 && (meet(r, env, deadline_ns, err) || start_keeper(r, err))) {
         erg_rendezvous_close(r);
-        return -1;
+        /* Ranks that all leave because of a signal are not lost, whoever is the first. */
+        return erg_interrupted()
+                   ? erg_fail(err, ERG_INTERRUPTED, "interrupted while waiting for the other ranks")
+                   : -1;
     }
     *rendezvous = r;
     return 0;

@@ -2,7 +2,6 @@
 #include "launch/wire_internal.h"
 
 #include "base/clock.h"
-#include "base/interrupt.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -133,7 +132,7 @@ int erg_link_connect(const struct sockaddr *address, socklen_t size, int64_t dea
     if (code == EINPROGRESS) {
         struct pollfd wait = {.fd = fd, .events = POLLOUT};
         socklen_t code_size = sizeof code;
-        while (!wait.revents && erg_now_ns() < deadline_ns && !erg_interrupted())
+        while (!wait.revents && erg_now_ns() < deadline_ns)
             poll(&wait, 1, 100);
         if (!wait.revents)
             code = ETIMEDOUT;

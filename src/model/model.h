@@ -46,9 +46,11 @@ struct erg_rope {
 };
 
 struct erg_model {
-    char *name;         /* the config's _name_or_path, else where it was loaded from; control
-                         * characters are written out */
-    char *path;         /* of the config.json; NULL: it came from memory */
+    char *name;   /* the config's _name_or_path, else where it was loaded from; control
+                   * characters are written out */
+    char *path;   /* of the config.json; NULL: it came from memory */
+    char *config; /* the text of the config.json when it was read */
+    size_t config_length;
     char *architecture; /* "LlamaForCausalLM" */
     long layers, hidden, heads, kv_heads, head_dim, ffn, vocab, max_positions;
     long window; /* of sliding-window attention, tokens; 0 = every token sees all before it */
@@ -64,6 +66,7 @@ struct erg_model {
     bool projection_bias;   /* on the attention's output linear */
     bool mlp_bias;          /* on both linears of the MLP */
     bool qk_norm;           /* RMSNorm per head on queries and keys */
+    bool own_scores;        /* scores of attention are not scaled, or by their layer, too */
     bool tied;              /* the head shares the embedding's weights */
     bool vocab_is_padded;   /* `vocab` was given as the padded size */
     long words;             /* of `vocab`, that tokens may be; 0: all */
@@ -83,6 +86,17 @@ int erg_model_load(struct erg_model **model, const char *name, struct erg_error 
 int erg_model_parse(struct erg_model **model, const char *name, const char *text, size_t length,
                     struct erg_error *err);
 void erg_model_free(struct erg_model *model);
+
+/* Where two models differ in what they compute of a sequence, beside sizes. */
+struct erg_model_difference {
+    const char *key; /* of a config.json */
+    char found[64], wanted[64];
+    bool of_weights; /* the weights of one are none of the other */
+};
+
+/* Whether the first difference is one; `wanted` is trained on sequences of `sequence` tokens. */
+bool erg_model_differs(struct erg_model_difference *difference, const struct erg_model *found,
+                       const struct erg_model *wanted, long sequence);
 
 /*
  * Whether the model can be split so: heads, KV groups, FFN and vocabulary over `tensor` GPUs, of

@@ -226,6 +226,18 @@ static int read_gelu(struct erg_model *model, const struct erg_json_place *place
     return 0;
 }
 
+/* What changes numbers, and neither time nor memory. */
+static int read_scores(struct erg_model *model, const struct erg_json_place *place,
+                       struct erg_error *err)
+{
+    bool scaled = true, by_layer = false;
+    if (optional_bool(place, "scale_attn_weights", &scaled, err) ||
+        optional_bool(place, "scale_attn_by_inverse_layer_idx", &by_layer, err))
+        return -1;
+    model->own_scores = !scaled || by_layer;
+    return 0;
+}
+
 /*
  * GPT-2 and GPT-3: LayerNorm, learned positions, GELU, biases, one key and value per head. Others
  * of that kind have heads of another width; `head_dim` says so, as in the configs of other
@@ -251,7 +263,7 @@ static int read_gpt2(struct erg_model *model, const struct model_family *family,
         optional_long(place, "head_dim", MAX_HEAD_DIM, &model->head_dim, err) ||
         optional_bool(place, "tie_word_embeddings", &model->tied, err) ||
         optional_double(place, "layer_norm_epsilon", 0, 1, &model->norm_eps, err) ||
-        read_gelu(model, place, err))
+        read_gelu(model, place, err) || read_scores(model, place, err))
         return -1;
     return fill_head_dim(model, place, "n_head", "embedding size", err);
 }
@@ -384,6 +396,8 @@ int erg_model_parse(struct erg_model **out, const char *name, const char *text, 
     if (erg_json_open(&place, &root, name, text, length, err) != 0)
         return -1;
     struct erg_model *model = erg_xcalloc(1, sizeof *model);
+    model->config = erg_xmemdup(text, length);
+    model->config_length = length;
     int result = read_config(model, &place, err);
     json_decref(root);
     if (result == 0)
@@ -399,6 +413,7 @@ void erg_model_free(struct erg_model *model)
         return;
     free(model->name);
     free(model->path);
+    free(model->config);
     free(model->architecture);
     free(model);
 }

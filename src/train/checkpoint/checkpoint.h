@@ -3,7 +3,8 @@
  *
  *     RUN/step-00001000/manifest.json            what it is, and every piece with its hash
  *                       state-00000.safetensors  masters and moments of rank 0, float
- *                       job.yaml, config.json    as they were
+ *                       job.yaml, config.json    as they were when the run began; plan.json of a
+ *                                                run by a plan; files of the tokenizer
  *     RUN/latest                                 a link to the newest
  *
  * A piece is a rectangle of a tensor of a Hugging Face checkpoint, of the masters or of a moment:
@@ -15,7 +16,8 @@
  * folder.
  *
  * Files are written into a folder of a temporary name, synced, and the folder is renamed last. A
- * folder without a manifest is no checkpoint. Pieces are checked by XXH3 when they are read.
+ * folder without a manifest is no checkpoint. The manifest, the config and pieces are checked by
+ * XXH3 when they are read.
  */
 #ifndef ERG_TRAIN_CHECKPOINT_H
 #define ERG_TRAIN_CHECKPOINT_H
@@ -39,6 +41,15 @@ struct erg_checkpoint_state {
     int rank;
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
     float *master, *m, *v;
+    /* What the order of samples is a function of, beside seed and sequence; NULL: it is not said.
+     * `changed`: a run may go on from a checkpoint of another batch, seed or data. */
+    const char *data;
+    bool changed;
+    const char *plan; /* the text of the plan that the run is trained by; NULL: none */
+    /* Asked at rank 0 before a checkpoint gets its name, which it does not get if this fails. NULL:
+     * nobody objects. */
+    int (*may_commit)(void *context, struct erg_error *err);
+    void *commit_context;
 };
 
 /*
@@ -61,12 +72,14 @@ int erg_checkpoint_finish(struct erg_checkpoint_writer *writer, struct erg_error
 void erg_checkpoint_give_up(struct erg_checkpoint_writer *writer);
 
 /*
- * World call: reads the checkpoint in a folder; or of a run's folder the newest one, and where that
- * is damaged the one before it, with a warning. Every element must be covered exactly once by
- * pieces of its name and kind. The model, the batch and the seed must be the job's. *found: the
- * folder that was read, to be freed; NULL where the run has no checkpoint, which is no failure.
+ * World call: reads the checkpoint in a folder; or of a run's folder, or through its link
+ * `latest`, the newest one, and where that is damaged the one before it, with a warning. Every
+ * element must be covered exactly once by pieces of its name and kind. The model and the sequence
+ * must be the job's, and, if they may not have changed, batch, seed, data and what the model
+ * computes beside its sizes. *found: the folder that was read, to be freed; NULL where the
+ * run has no checkpoint, which is no failure.
  */
-int erg_checkpoint_load(const char *folder, const struct erg_job *job,
+int erg_checkpoint_load(const char *path, const struct erg_job *job,
                         struct erg_checkpoint_place *place,
                         const struct erg_checkpoint_state *state, char **found,
                         struct erg_error *err);

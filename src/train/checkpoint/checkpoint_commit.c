@@ -69,9 +69,11 @@ static int point_latest(const char *run, const char *name, struct erg_error *err
 }
 
 /* The folder gets its name, and is the newest. */
-static int commit(const char *run, const char *name, const char *temporary, int keep,
-                  struct erg_error *err)
+static int commit(const struct erg_checkpoint_state *state, const char *run, const char *name,
+                  const char *temporary, int keep, struct erg_error *err)
 {
+    if (state->may_commit && state->may_commit(state->commit_context, err) != 0)
+        return -1;
     char *folder = erg_file_path(run, name);
     int result = 0;
     struct erg_text old = {0};
@@ -174,7 +176,8 @@ int erg_checkpoint_finish(struct erg_checkpoint_writer *writer, struct erg_error
     int result = erg_checkpoint_write_manifest(writer->temporary, writer->job, &writer->place,
                                                &writer->state, writer->pieces, writer->result, err);
     if (result == 0 && writer->state.rank == 0)
-        result = commit(writer->run, writer->name, writer->temporary, writer->keep, err);
+        result =
+            commit(&writer->state, writer->run, writer->name, writer->temporary, writer->keep, err);
     if (result != 0 && writer->state.rank == 0)
         erg_checkpoint_remove(writer->temporary);
     result = erg_rendezvous_agree(writer->state.rendezvous, result, err);

@@ -22,7 +22,8 @@ static int write_model(const char *folder, const char *pieces, const struct erg_
     float *masters = erg_xcalloc(weights.state, sizeof *masters);
     struct erg_checkpoint_state state = {.weights = &weights, .spans = &spans, .master = masters};
     int result = erg_checkpoint_read_pieces(pieces, manifest, &state, 1, err) ||
-                         erg_model_file_write(folder, masters, &spans, job->model->path, bf16, err)
+                         erg_model_file_write(folder, masters, &spans, job->model, bf16,
+                                              ERG_MODEL_FILE_BYTES, err)
                      ? -1
                      : 0;
     free(masters);

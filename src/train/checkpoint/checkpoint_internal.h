@@ -23,6 +23,11 @@ struct erg_checkpoint_manifest {
     uint64_t seed;
     long batch, sequence;
     char *model; /* architecture and sizes, as erg_checkpoint_model() writes them */
+    char *data;  /* what samples are dealt from (struct erg_checkpoint_state); NULL: not said */
+    /* XXH3 of the document without its own key, as it says and as it is. */
+    uint64_t hash, found_hash;
+    uint64_t config_hash; /* XXH3 of the config.json beside it */
+    bool has_config_hash; /* older ones say none */
     struct erg_checkpoint_piece *pieces;
     size_t count, capacity;
 };
@@ -30,6 +35,11 @@ struct erg_checkpoint_manifest {
 /* The name of a piece in its file. */
 void erg_checkpoint_piece_name(char *text, size_t capacity,
                                const struct erg_checkpoint_piece *piece);
+
+/* XXH3 of a manifest's keys and values but the hash itself, whatever white space it is written
+ * with.
+ */
+uint64_t erg_checkpoint_manifest_hash(const json_t *document);
 
 /* "step-00001000" of a run, the newest first, ending with NULL; or `leftovers` of killed runs. */
 char **erg_checkpoint_steps(const char *run, bool leftovers);

@@ -4,11 +4,16 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "io/file.h"
+#include "train/files/model_file.h"
 #include "train/files/safetensors.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -135,8 +140,12 @@ static int load_kind(struct files *files, const struct erg_checkpoint_manifest *
 
 /* Whether it is of the same model and data. */
 static int check_job(const char *folder, const struct erg_checkpoint_manifest *manifest,
-                     const struct erg_job *job, struct erg_error *err)
+                     const struct erg_job *job, const struct erg_checkpoint_state *state,
+                     struct erg_error *err)
 {
+    static const char allowed[] = "expected the job's, or --allow-change";
+    const struct erg_model_terms terms = {
+        .changed = state->changed, .checkpoint = true, .tells = state->rank == 0};
     const struct erg_layout *layout = &job->layout;
     long batch = erg_layout_batch(layout);
     char *model = erg_checkpoint_model(job->model);
@@ -144,17 +153,42 @@ static int check_job(const char *folder, const struct erg_checkpoint_manifest *m
     if (strcmp(model, manifest->model) != 0)
         result = erg_fail(err, ERG_FAILED, "%s is of another model: %s, expected %s", folder,
                           manifest->model, model);
-    else if (manifest->batch != batch || manifest->sequence != layout->sequence)
+    else if (manifest->sequence != layout->sequence ||
+             (manifest->batch != batch && !state->changed))
         result =
             erg_fail(err, ERG_FAILED,
                      "%s: steps of %ld sequences of %ld tokens, expected those of the job, %ld of "
-                     "%ld",
-                     folder, manifest->batch, manifest->sequence, batch, layout->sequence);
-    else if (manifest->seed != job->training->seed)
+                     "%ld%s",
+                     folder, manifest->batch, manifest->sequence, batch, layout->sequence,
+                     manifest->sequence == layout->sequence ? ", or --allow-change" : "");
+    else if (manifest->seed != job->training->seed && !state->changed)
         result =
-            erg_fail(err, ERG_FAILED, "%s: the seed is %" PRIu64 ", expected the job's %" PRIu64,
-                     folder, manifest->seed, job->training->seed);
+            erg_fail(err, ERG_FAILED, "%s: the seed is %" PRIu64 ", the job's is %" PRIu64 "; %s",
+                     folder, manifest->seed, job->training->seed, allowed);
+    else if (manifest->data && state->data && strcmp(manifest->data, state->data) != 0 &&
+             !state->changed)
+        result = erg_fail(err, ERG_FAILED, "%s: the data are %s, the job's are %s; %s", folder,
+                          manifest->data, state->data, allowed);
     free(model);
+    return result || erg_model_file_check_config(folder, job, &terms, err) ? -1 : 0;
+}
+
+/* The config is what the run was trained as, if it is the one that was written. */
+static int check_config_hash(const char *folder, const struct erg_checkpoint_manifest *manifest,
+                             struct erg_error *err)
+{
+    char *path = erg_file_path(folder, "config.json");
+    int result = 0;
+    if (manifest->has_config_hash) {
+        char *text = NULL;
+        size_t length;
+        result = erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, &length, err);
+        if (result == 0 && XXH3_64bits(text, length) != manifest->config_hash)
+            result = erg_fail(err, ERG_FAILED,
+                              "%s: this file is damaged: its hash is not the manifest's", path);
+        free(text);
+    }
+    free(path);
     return result;
 }
 
@@ -163,10 +197,23 @@ int erg_checkpoint_read_manifest(const char *folder, struct erg_checkpoint_manif
 {
     char *path = erg_file_path(folder, "manifest.json"), *text;
     size_t length;
+    *manifest = NULL;
     int result = erg_file_read(path, 0, &text, &length, err);
     if (result == 0) {
         result = erg_checkpoint_parse(manifest, path, text, length, err);
         free(text);
+    }
+    if (result == 0 && (*manifest)->hash != (*manifest)->found_hash) {
+        result = erg_fail(err, ERG_FAILED,
+                          "%s: this manifest is damaged: its hash is %016" PRIx64
+                          ", expected the %016" PRIx64 " that it says",
+                          path, (*manifest)->found_hash, (*manifest)->hash);
+    }
+    if (result == 0)
+        result = check_config_hash(folder, *manifest, err);
+    if (result != 0 && *manifest) {
+        erg_checkpoint_manifest_free(*manifest);
+        *manifest = NULL;
     }
     free(path);
     return result;
@@ -192,7 +239,7 @@ static int load_one(const char *folder, const struct erg_job *job,
 {
     struct erg_checkpoint_manifest *manifest = NULL;
     int result = erg_checkpoint_read_manifest(folder, &manifest, err);
-    *damaged = result != 0 || check_job(folder, manifest, job, err) == 0;
+    *damaged = result != 0 || check_job(folder, manifest, job, state, err) == 0;
     if (result == 0)
         result = *damaged ? erg_checkpoint_read_pieces(folder, manifest, state,
                                                        ERG_CHECKPOINT_KINDS, err)
@@ -203,41 +250,155 @@ static int load_one(const char *folder, const struct erg_job *job,
     return erg_rendezvous_agree(state->rendezvous, result, err);
 }
 
-/* World call: the newest checkpoint of a run that is whole. */
-static int load_newest(const char *run, const struct erg_job *job,
-                       struct erg_checkpoint_place *place, const struct erg_checkpoint_state *state,
-                       char **found, struct erg_error *err)
+/* ---- which one ---- */
+
+/* Checkpoints that may be taken, in this order; a name is "." where the folder is one itself. */
+struct candidates {
+    bool behind_link; /* they lie beside the run's link `latest`, which is asked for */
+    size_t count;
+    char (*names)[32];
+};
+
+/* The folder that a path lies in, and its last part; both to be freed. */
+static void split(const char *path, char **folder, char **last)
 {
-    char **names = erg_checkpoint_steps(run, false);
-    bool damaged;
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    *last = erg_xmemdup(path + begin, end - begin);
+    *folder = begin > 1   ? erg_xmemdup(path, begin - 1)
+              : begin > 0 ? erg_xstrdup("/")
+                          : erg_xstrdup(".");
+}
+
+/* Whether a path is a run's link to its newest checkpoint, whose name then is in `newest`. */
+static bool is_latest(const char *path, char newest[32])
+{
+    char *folder, *last;
+    split(path, &folder, &last);
+    char *link = erg_file_path(folder, last);
+    ssize_t length = strcmp(last, "latest") == 0 ? readlink(link, newest, 31) : -1;
+    newest[length > 0 ? length : 0] = '\0';
+    free(link);
+    free(last);
+    free(folder);
+    return strncmp(newest, "step-", strlen("step-")) == 0;
+}
+
+/* Those of a run that are not newer than `newest`, NULL: all. */
+static int look_in_run(struct candidates *candidates, const char *run, const char *newest,
+                       struct erg_error *err)
+{
+    DIR *listing = opendir(run);
+    if (!listing && errno != ENOENT && errno != ENOTDIR)
+        return erg_fail(err, ERG_FAILED, "looking for checkpoints in '%s': %s", run,
+                        strerror(errno));
+    if (!listing)
+        return 0;
+    closedir(listing);
+    char **steps = erg_checkpoint_steps(run, false);
+    size_t count = 0;
+    while (steps[count])
+        count++;
+    candidates->names = erg_xcalloc(count + 1, sizeof *candidates->names);
+    for (size_t i = 0; i < count; i++)
+        if (!newest || strcmp(steps[i], newest) <= 0)
+            snprintf(candidates->names[candidates->count++], sizeof *candidates->names, "%s",
+                     steps[i]);
+    erg_checkpoint_free_steps(steps);
+    return 0;
+}
+
+static int look(struct candidates *candidates, const char *path, struct erg_error *err)
+{
+    char newest[32], *folder, *last;
+    candidates->behind_link = is_latest(path, newest);
+    if (candidates->behind_link) {
+        split(path, &folder, &last);
+        int result = look_in_run(candidates, folder, newest, err);
+        free(last);
+        free(folder);
+        return result;
+    }
+    char *manifest = erg_file_path(path, "manifest.json");
+    struct stat info;
+    bool single = stat(manifest, &info) == 0;
     int result = 0;
-    for (char **name = names; *name && !*found; name++) {
-        char *step = erg_file_path(run, *name);
+    if (!single && errno != ENOENT && errno != ENOTDIR)
+        result = erg_fail(err, ERG_FAILED, "reading '%s': %s", manifest, strerror(errno));
+    free(manifest);
+    if (result != 0 || !single)
+        return result ? result : look_in_run(candidates, path, NULL, err);
+    candidates->count = 1;
+    candidates->names = erg_xcalloc(2, sizeof *candidates->names);
+    strcpy(candidates->names[0], ".");
+    return 0;
+}
+
+/* World call. Rank 0 looks: on another machine a folder may be seen later, and all take the same.
+ */
+static int find_candidates(struct candidates *candidates, const char *path,
+                           const struct erg_checkpoint_state *state, struct erg_error *err)
+{
+    struct erg_rendezvous *rendezvous = state->rendezvous;
+    int result = state->rank == 0 ? look(candidates, path, err) : 0;
+    if (erg_rendezvous_agree(rendezvous, result, err) != 0)
+        return -1;
+    struct {
+        uint64_t count, behind_link;
+    } found = {candidates->count, candidates->behind_link};
+    if (erg_rendezvous_broadcast(rendezvous, 0, &found, sizeof found, ERG_RENDEZVOUS_PATIENCE_S,
+                                 err) != 0)
+        return -1;
+    candidates->count = (size_t)found.count;
+    candidates->behind_link = found.behind_link != 0;
+    if (!candidates->names)
+        candidates->names = erg_xcalloc(candidates->count + 1, sizeof *candidates->names);
+    return candidates->count
+               ? erg_rendezvous_broadcast(rendezvous, 0, candidates->names,
+                                          candidates->count * sizeof *candidates->names,
+                                          ERG_RENDEZVOUS_PATIENCE_S, err)
+               : 0;
+}
+
+/* The folder of one of them, to be freed. */
+static char *folder_of(const struct candidates *candidates, size_t i, const char *path)
+{
+    char *run, *last;
+    if (strcmp(candidates->names[i], ".") == 0)
+        return erg_xstrdup(path);
+    if (!candidates->behind_link)
+        return erg_file_path(path, candidates->names[i]);
+    split(path, &run, &last);
+    char *folder = erg_file_path(run, candidates->names[i]);
+    free(last);
+    free(run);
+    return folder;
+}
+
+int erg_checkpoint_load(const char *path, const struct erg_job *job,
+                        struct erg_checkpoint_place *place,
+                        const struct erg_checkpoint_state *state, char **found,
+                        struct erg_error *err)
+{
+    struct candidates candidates = {0};
+    int result = find_candidates(&candidates, path, state, err);
+    *found = NULL;
+    for (size_t i = 0, count = result == 0 ? candidates.count : 0; i < count && !*found; i++) {
+        bool damaged;
+        char *step = folder_of(&candidates, i, path);
         result = load_one(step, job, place, state, &damaged, err);
         if (result == 0 || !damaged) {
             *found = step;
             continue;
         }
-        if (name[1] && state->rank == 0)
+        if (i + 1 < count && state->rank == 0)
             erg_log(ERG_LOG_WARNING, "%s; the checkpoint before it is taken", err->message);
         free(step);
     }
-    erg_checkpoint_free_steps(names);
+    free(candidates.names);
     return result;
-}
-
-int erg_checkpoint_load(const char *folder, const struct erg_job *job,
-                        struct erg_checkpoint_place *place,
-                        const struct erg_checkpoint_state *state, char **found,
-                        struct erg_error *err)
-{
-    bool damaged;
-    char *manifest = erg_file_path(folder, "manifest.json");
-    bool single = access(manifest, F_OK) == 0;
-    free(manifest);
-    *found = NULL;
-    if (!single)
-        return load_newest(folder, job, place, state, found, err);
-    *found = erg_xstrdup(folder);
-    return load_one(folder, job, place, state, &damaged, err);
 }

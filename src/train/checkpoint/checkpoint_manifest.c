@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 const char *const erg_checkpoint_kinds[ERG_CHECKPOINT_KINDS] = {"master", "m", "v"};
 
@@ -32,6 +33,17 @@ void erg_checkpoint_piece_name(char *text, size_t capacity,
              piece->column, piece->column_end);
 }
 
+uint64_t erg_checkpoint_manifest_hash(const json_t *document)
+{
+    json_t *rest = json_copy((json_t *)(uintptr_t)document);
+    json_object_del(rest, "xxh3");
+    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = XXH3_64bits(text, strlen(text));
+    free(text);
+    json_decref(rest);
+    return hash;
+}
+
 static int read_count(const struct erg_json_place *place, const char *key, uint64_t *value,
                       struct erg_error *err)
 {
@@ -43,16 +55,17 @@ static int read_count(const struct erg_json_place *place, const char *key, uint6
 }
 
 /* 16 hexadecimal digits. */
-static int read_hash(const struct erg_json_place *place, uint64_t *hash, struct erg_error *err)
+static int read_hash(const struct erg_json_place *place, const char *key, uint64_t *hash,
+                     struct erg_error *err)
 {
     const char *text;
-    if (erg_json_string(place, "xxh3", &text, err) != 0)
+    if (erg_json_string(place, key, &text, err) != 0)
         return -1;
     char *end;
     *hash = strtoull(text, &end, 16);
     return strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16
                ? 0
-               : erg_json_fail(place, "xxh3", err, "expected 16 hexadecimal digits");
+               : erg_json_fail(place, key, err, "expected 16 hexadecimal digits");
 }
 
 static int read_piece(struct erg_checkpoint_manifest *manifest, const struct erg_json_place *place,
@@ -65,7 +78,7 @@ static int read_piece(struct erg_checkpoint_manifest *manifest, const struct erg
         read_count(place, "row_end", &piece.row_end, err) ||
         read_count(place, "column", &piece.column, err) ||
         read_count(place, "column_end", &piece.column_end, err) ||
-        read_hash(place, &piece.hash, err))
+        read_hash(place, "xxh3", &piece.hash, err))
         return -1;
     while (piece.kind < ERG_CHECKPOINT_KINDS && strcmp(erg_checkpoint_kinds[piece.kind], kind) != 0)
         piece.kind++;
@@ -84,7 +97,7 @@ static int read_piece(struct erg_checkpoint_manifest *manifest, const struct erg
 static int read_manifest(struct erg_checkpoint_manifest *manifest,
                          const struct erg_json_place *root, struct erg_error *err)
 {
-    const char *schema, *model;
+    const char *schema, *model, *data = NULL;
     const json_t *pieces;
     long version;
     if (erg_json_string(root, "schema", &schema, err) ||
@@ -101,9 +114,22 @@ static int read_manifest(struct erg_checkpoint_manifest *manifest,
         read_count(root, "seed", &manifest->seed, err) ||
         erg_json_long(root, "batch", 1, INT64_MAX, &manifest->batch, err) ||
         erg_json_long(root, "sequence", 1, INT64_MAX, &manifest->sequence, err) ||
-        erg_json_string(root, "model", &model, err) || erg_json_array(root, "pieces", &pieces, err))
+        erg_json_string(root, "model", &model, err) ||
+        (erg_json_has(root, "data") && erg_json_string(root, "data", &data, err)) ||
+        erg_json_array(root, "pieces", &pieces, err) ||
+        read_hash(root, "xxh3", &manifest->hash, err))
         return -1;
+    if (manifest->place.updates > manifest->place.step)
+        return erg_json_fail(root, "updates", err,
+                             "expected at most one for each of the %" PRIu64 " steps, got %" PRIu64,
+                             manifest->place.step, manifest->place.updates);
+    if (erg_json_has(root, "config_xxh3") &&
+        read_hash(root, "config_xxh3", &manifest->config_hash, err))
+        return -1;
+    manifest->has_config_hash = erg_json_has(root, "config_xxh3");
+    manifest->found_hash = erg_checkpoint_manifest_hash(root->object);
     manifest->model = erg_xstrdup(model);
+    manifest->data = data ? erg_xstrdup(data) : NULL;
     for (size_t i = 0; i < json_array_size(pieces); i++) {
         struct erg_json_place place;
         if (erg_json_enter_item(&place, root, "pieces", i, err) != 0 ||
@@ -140,5 +166,6 @@ void erg_checkpoint_manifest_free(struct erg_checkpoint_manifest *manifest)
     }
     free(manifest->pieces);
     free(manifest->model);
+    free(manifest->data);
     free(manifest);
 }

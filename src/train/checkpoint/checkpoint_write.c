@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "train/files/model_file.h"
 #include "train/files/safetensors.h"
 
 #include <dirent.h>
@@ -146,38 +147,54 @@ static int gather_pieces(json_t *pieces, const struct erg_checkpoint_state *stat
 }
 
 static int write_manifest(const char *path, const struct erg_job *job,
-                          const struct erg_checkpoint_place *place, json_t *pieces,
-                          struct erg_error *err)
+                          const struct erg_checkpoint_place *place, const char *data,
+                          json_t *pieces, struct erg_error *err)
 {
     const struct erg_layout *layout = &job->layout;
-    char *model = erg_checkpoint_model(job->model);
+    char hash[17], *model = erg_checkpoint_model(job->model);
     json_t *document = erg_json_pack(
-        "{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:{s:I, s:I, s:I, s:I, s:I}, s:O}",
+        "{s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:{s:I, s:I, s:I, s:I, s:I}, "
+        "s:O}",
         "schema", "ergon.checkpoint", "schema_version", ERG_CHECKPOINT_VERSION, "step",
         (json_int_t)place->step, "updates", (json_int_t)place->updates, "samples",
         (json_int_t)place->samples, "tokens", (json_int_t)place->tokens, "skipped",
         (json_int_t)(place->step - place->updates), "seed", (json_int_t)job->training->seed,
         "batch", (json_int_t)erg_layout_batch(layout), "sequence", (json_int_t)layout->sequence,
-        "model", model, "layout", "tensor", (json_int_t)layout->tensor, "context",
+        "model", model, "data", data, "layout", "tensor", (json_int_t)layout->tensor, "context",
         (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
         (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data, "pieces", pieces);
+    snprintf(hash, sizeof hash, "%016" PRIx64,
+             (uint64_t)XXH3_64bits(job->model->config, job->model->config_length));
+    json_object_set_new(document, "config_xxh3", erg_json_new_string(hash));
+    snprintf(hash, sizeof hash, "%016" PRIx64, erg_checkpoint_manifest_hash(document));
+    json_object_set_new(document, "xxh3", erg_json_new_string(hash));
     int result = erg_json_write(path, document, err);
     json_decref(document);
     free(model);
     return result;
 }
 
-static int copy_file(const char *from, const char *folder, const char *name, struct erg_error *err)
+static int write_text(const char *folder, const char *name, const char *text, size_t length,
+                      struct erg_error *err)
 {
-    char *text, *path = erg_file_path(folder, name);
-    size_t length;
-    int result = erg_file_read(from, ERG_FILE_SMALL_BYTES, &text, &length, err);
-    if (result == 0) {
-        result = erg_file_write(path, text, length, err);
-        free(text);
-    }
+    char *path = erg_file_path(folder, name);
+    int result = erg_file_write(path, text, length, err);
     free(path);
     return result;
+}
+
+/* What the run was started with, whatever has become of the files since. */
+static int write_inputs(const char *folder, const struct erg_job *job,
+                        const struct erg_checkpoint_state *state, struct erg_error *err)
+{
+    const struct erg_model *model = job->model;
+    return write_text(folder, "job.yaml", job->text, job->text_length, err) ||
+                   write_text(folder, "config.json", model->config, model->config_length, err) ||
+                   (state->plan &&
+                    write_text(folder, "plan.json", state->plan, strlen(state->plan), err)) ||
+                   (model->path && erg_model_file_copy_others(model->path, folder, err))
+               ? -1
+               : 0;
 }
 
 /* ---- folders ---- */
@@ -280,9 +297,8 @@ int erg_checkpoint_write_manifest(const char *folder, const struct erg_job *job,
     result = gather_pieces(pieces, state, err);
     if (result == 0 && state->rank == 0) {
         char *manifest = erg_file_path(folder, "manifest.json");
-        result = copy_file(job->path, folder, "job.yaml", err) ||
-                         copy_file(job->model->path, folder, "config.json", err) ||
-                         write_manifest(manifest, job, place, pieces, err)
+        result = write_inputs(folder, job, state, err) ||
+                         write_manifest(manifest, job, place, state->data, pieces, err)
                      ? -1
                      : 0;
         free(manifest);

@@ -2,6 +2,7 @@
 #include "train/data/batch.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "ops/context.h"
 
 #include <glob.h>
@@ -54,6 +55,19 @@ int erg_batches_open(struct erg_batches *batches, const struct erg_job *job,
                             (unsigned long long)sequence);
     }
     return 0;
+}
+
+char *erg_batches_describe(const struct erg_batches *batches)
+{
+    const struct erg_training *training = batches->job->training;
+    struct erg_text text = {0};
+    for (size_t i = 0; i < batches->order.count; i++)
+        erg_text_printf(&text, "%s%.9g of %llu tokens", i ? ", " : "",
+                        batches->order.sets[i].weight, (unsigned long long)batches->sets[i].tokens);
+    erg_text_add(&text, batches->order.shuffle ? ", shuffled" : ", in order");
+    if (training->mask == ERG_MASK_EOD)
+        erg_text_printf(&text, ", masked behind %d", training->eod);
+    return text.data;
 }
 
 void erg_batches_release(struct erg_batches *batches)

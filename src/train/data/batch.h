@@ -32,6 +32,9 @@ int erg_batches_open(struct erg_batches *batches, const struct erg_job *job,
                      const struct erg_batch_files *files, struct erg_error *err);
 void erg_batches_release(struct erg_batches *batches);
 
+/* What samples are dealt from, and how, but for the seed; to be freed. */
+char *erg_batches_describe(const struct erg_batches *batches);
+
 /* Which part of a step's samples a rank trains on. */
 struct erg_batch_share {
     long data, context; /* its places in the layout's degrees */

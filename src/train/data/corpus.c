@@ -74,7 +74,9 @@ static int add_line(struct erg_corpus *corpus, const char *path, long number, co
 static int add_lines(struct erg_corpus *corpus, const char *path, struct erg_error *err)
 {
     struct stat info;
-    FILE *file = erg_file_refuse_fifo(path, err) == 0 ? fopen(path, "re") : NULL;
+    if (erg_file_refuse_fifo(path, err) != 0)
+        return -1;
+    FILE *file = fopen(path, "re");
     if (!file)
         return erg_fail(err, ERG_FAILED, "reading '%s': %s", path, strerror(errno));
     size_t total =

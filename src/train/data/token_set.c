@@ -18,7 +18,7 @@
 enum { LLMC_WORDS = 256, LLMC_MAGIC_16 = 20240520, LLMC_MAGIC_32 = 20240801 };
 
 struct erg_token_file {
-    char *path;
+    char *path, *index; /* of Megatron's data; else NULL */
     void *mapped;
     size_t length;
     const unsigned char *tokens;
@@ -194,6 +194,7 @@ static char *index_of(const char *path)
 static void file_release(struct erg_token_file *file)
 {
     munmap(file->mapped, file->length);
+    free(file->index);
     free(file->path);
 }
 
@@ -216,10 +217,12 @@ int erg_token_set_add(struct erg_token_set *set, const char *path, enum erg_toke
     }
     if (result == 0) {
         set->tokens += file.count;
+        file.index = index;
         ERG_PUSH(set, files, file);
+    } else {
+        free(index);
     }
     erg_text_release(&bin);
-    free(index);
     return result;
 }
 
@@ -241,6 +244,39 @@ static int64_t token_at(const struct erg_token_file *file, uint64_t place)
     return (int64_t)value;
 }
 
+/* " (token N of sequence M)" where the file is Megatron's, else nothing. */
+static void say_sequence(struct erg_text *out, const struct erg_token_file *file, uint64_t place)
+{
+    char *bytes;
+    size_t length;
+    struct erg_token_index index;
+    if (!file->index || erg_file_read(file->index, 0, &bytes, &length, NULL) != 0)
+        return;
+    if (erg_token_index_parse(&index, file->index, bytes, length, (uint64_t)file->length, NULL) ==
+        0) {
+        const unsigned char *lengths = (const unsigned char *)bytes + 34;
+        uint64_t sequence = 0, tokens = 0;
+        while (sequence < index.sequences && place >= (tokens = get(lengths + 4 * sequence, 4))) {
+            place -= tokens;
+            sequence++;
+        }
+        erg_text_printf(out, " (token %" PRIu64 " of sequence %" PRIu64 ")", place, sequence);
+    }
+    free(bytes);
+}
+
+static int fail_token(const struct erg_token_file *file, uint64_t place, long words,
+                      struct erg_error *err)
+{
+    struct erg_text sequence = {0};
+    say_sequence(&sequence, file, place);
+    erg_fail(err, ERG_FAILED,
+             "%s: token %" PRIu64 "%s is %" PRId64 ", expected a word of the model, [0, %ld)",
+             file->path, place, sequence.count ? sequence.data : "", token_at(file, place), words);
+    erg_text_release(&sequence);
+    return -1;
+}
+
 int erg_token_set_read(const struct erg_token_set *set, uint64_t first, size_t count, long words,
                        int32_t *ids, struct erg_error *err)
 {
@@ -254,10 +290,7 @@ int erg_token_set_read(const struct erg_token_set *set, uint64_t first, size_t c
         for (; done < count && first < file->count; first++, done++) {
             int64_t id = token_at(file, first);
             if (id < 0 || id >= words)
-                return erg_fail(err, ERG_FAILED,
-                                "%s: token %" PRIu64 " is %" PRId64
-                                ", expected a word of the model, [0, %ld)",
-                                file->path, first, id, words);
+                return fail_token(file, first, words, err);
             ids[done] = (int32_t)id;
         }
         first = 0;

@@ -369,12 +369,11 @@ static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options
         erg_pass_plan_init(&trainer->plan, plan, trainer->job, trainer->ranks.stage, err) != 0)
         return -1;
     trainer->point = plan ? plan->selected.point : 0;
-    return backend->table->stream_new(backend, &trainer->stream, err) ||
-                   open_watchdog(trainer, err) || open_clocks(trainer, err) ||
-                   place(trainer, options, err) || open_data(trainer, err) ||
-                   set_weights(trainer, err) || warm_up(trainer, err)
-               ? -1
-               : 0;
+    if (backend->table->stream_new(backend, &trainer->stream, err) || open_watchdog(trainer, err) ||
+        open_clocks(trainer, err) || place(trainer, options, err) || open_data(trainer, err))
+        return -1;
+    trainer->data = erg_batches_describe(&trainer->batches);
+    return set_weights(trainer, err) || warm_up(trainer, err) ? -1 : 0;
 }
 
 /* World call: all that this rank has of the model and its data. */
@@ -395,10 +394,14 @@ int erg_trainer_check(const struct erg_trainer_options *options, struct erg_erro
         return -1;
     struct erg_trainer trainer = {
         .options = *options, .job = options->job, .training = options->job->training};
+    const struct erg_model_terms terms = {.changed = options->changed, .tells = options->rank == 0};
     char *init = init_of(&trainer);
     int result = open_data(&trainer, err);
     if (result == 0 && strcmp(init, "random") != 0)
-        result = erg_model_file_check(options->job->model, init, err);
+        result = erg_model_file_check_config(init, options->job, &terms, err) ||
+                         erg_model_file_check(options->job->model, init, err)
+                     ? -1
+                     : 0;
     free(init);
     erg_batches_release(&trainer.batches);
     erg_batches_release(&trainer.validation);
@@ -443,10 +446,12 @@ void erg_trainer_close(struct erg_trainer *trainer)
         return;
     struct erg_backend *backend = trainer->options.backend;
     struct erg_error ignored;
+    erg_reader_close(trainer->reader);
     settle(trainer);
     erg_checkpoint_give_up(trainer->writer);
     free(trainer->written);
     free(trainer->saved_run);
+    free(trainer->data);
     if (erg_clock_controller_close(trainer->clocks, &ignored) != 0)
         erg_log(ERG_LOG_WARNING, "%s", ignored.message);
     erg_watchdog_close(trainer->watchdog);

@@ -29,15 +29,20 @@
 struct erg_trainer;
 
 struct erg_trainer_options {
-    struct erg_backend *backend;       /* outlives the trainer, as do the job and the rendezvous */
-    const struct erg_job *job;         /* with a key `train` */
-    const char *init;                  /* a model's folder; NULL: as the job says; "random" */
-    int rank, world;                   /* of this process */
-    int local_rank;                    /* among the ranks of its machine */
+    struct erg_backend *backend; /* outlives the trainer, as do the job and the rendezvous */
+    const struct erg_job *job;   /* with a key `train` */
+    const char *init;            /* a model's folder; NULL: as the job says; "random" */
+    bool changed;                /* goes on from checkpoints of another batch, seed or data, too */
+    int rank, world;             /* of this process */
+    int local_rank;              /* among the ranks of its machine */
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
     const struct erg_plan *plan; /* of the job, to train by at its selected point; NULL: none */
+    const char *plan_text;       /* of its file, which checkpoints keep */
     /* To set the plan's clocks; `finished` is the trainer's. NULL: GPUs keep their own. */
     const struct erg_clock_controller_options *clocks;
+    /* Of checkpoint/checkpoint.h; may be NULL. */
+    int (*may_commit)(void *context, struct erg_error *err);
+    void *commit_context;
     /* Of engine/watchdog.h; may be 0 and NULL. */
     double hang_s;
     void (*stuck)(const char *sentence);
@@ -58,6 +63,8 @@ struct erg_train_step {
     uint64_t tokens;  /* of all steps so far */
     double loss;      /* NaN where no target counts */
     double gradient_norm, learning_rate;
+    double own_wait_s, longest_wait_s; /* for tokens, while nothing computed: of this rank, and the
+                                        * longest of all */
     bool clipped;
     bool skipped; /* nothing was updated: no target counts, or a gradient is not finite */
     int signal;   /* the number of one that a rank had been sent when the step began, or enum
@@ -132,8 +139,8 @@ bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numb
 /* Memory of the device that all of it takes on this rank, bytes. */
 size_t erg_trainer_bytes(const struct erg_trainer *trainer);
 
-/* World call: rank 0 writes model.safetensors and config.json into a folder, which all ranks see,
- * as Hugging Face's loaders read them. */
+/* World call: rank 0 writes safetensors and config.json into a folder, which all ranks see, as
+ * Hugging Face's loaders read them (files/model_file.h). */
 int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf16,
                        struct erg_error *err);
 

@@ -8,6 +8,7 @@
 #include "train/engine/optimizer.h"
 #include "train/engine/passes.h"
 #include "train/engine/rate.h"
+#include "train/engine/reader.h"
 #include "train/engine/straggler.h"
 #include "train/engine/trainer.h"
 #include "train/engine/watchdog.h"
@@ -46,6 +47,7 @@ struct erg_trainer {
     struct erg_batches batches;
     struct erg_batches validation; /* empty: there is none */
     uint64_t validation_batches;
+    char *data; /* erg_batches_describe() of the steps' */
     struct erg_stream *stream;
     struct erg_timeline timeline;
     struct erg_learning_rate rate;
@@ -63,10 +65,12 @@ struct erg_trainer {
 
     /* Of the host. Batches take turns: the next one is read while the device computes. */
     struct erg_train_batch read[2];
-    size_t turn;     /* of the next step's */
-    bool has_read;   /* the next step's, which may have failed: */
-    bool unreadable; /* on some rank */
-    int read_result; /* on this rank */
+    size_t turn;               /* of the next step's */
+    struct erg_reader *reader; /* of the next step's; NULL: no step has begun */
+    double waited_s;           /* in this step, for tokens */
+    bool has_read;             /* the next step's, which may have failed: */
+    bool unreadable;           /* on some rank */
+    int read_result;           /* on this rank */
     struct erg_error read_error;
     struct erg_step_scalars host_scalars;
     struct erg_stage_tokens *microbatches;
@@ -106,6 +110,7 @@ struct erg_rank_report {
     uint64_t targets; /* 0 on a rank that reads none */
     int signal;
     bool unreadable; /* the next step's data */
+    double waited_s; /* for the tokens of this step and of the next one */
     bool writes;     /* its share of a checkpoint is still being written */
     struct erg_rank_pace pace;
 };

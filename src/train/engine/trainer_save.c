@@ -23,7 +23,12 @@ static struct erg_checkpoint_state state_in(const struct erg_trainer *trainer, f
                                          .rendezvous = trainer->options.rendezvous,
                                          .master = values,
                                          .m = values + elements,
-                                         .v = values + 2 * elements};
+                                         .v = values + 2 * elements,
+                                         .data = trainer->data,
+                                         .changed = trainer->options.changed,
+                                         .plan = trainer->options.plan_text,
+                                         .may_commit = trainer->options.may_commit,
+                                         .commit_context = trainer->options.commit_context};
 }
 
 static float *values_new(const struct erg_trainer *trainer)
@@ -66,6 +71,8 @@ int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err)
     uint64_t step = trainer->saved;
     if (finish(trainer, err) == 0)
         return 0;
+    if (err->status == ERG_SUPERSEDED)
+        return -1;
     if (trainer->options.rendezvous && erg_rendezvous_check(trainer->options.rendezvous, err) != 0)
         return -1;
     if (trainer->ranks.rank == 0)

@@ -25,12 +25,20 @@ static int read_batch(struct erg_trainer *trainer, struct erg_batches *batches,
     return 0;
 }
 
-/* Reads the batch of the next step. */
-static void read_ahead(struct erg_trainer *trainer)
+/* Reads the batch of the next step, on the reader's thread. */
+static void read_ahead(void *context)
 {
-    trainer->has_read = true;
+    struct erg_trainer *trainer = context;
     trainer->read_result =
         read_batch(trainer, &trainer->batches, &trainer->read[trainer->turn], &trainer->read_error);
+}
+
+static void begin_reading(struct erg_trainer *trainer)
+{
+    if (!trainer->reader)
+        trainer->reader = erg_reader_open(read_ahead, trainer);
+    trainer->has_read = true;
+    erg_reader_begin(trainer->reader);
 }
 
 /* World call: the batch of this step. All ranks know of those read ahead whether one has failed. */
@@ -38,8 +46,11 @@ static int take_batch(struct erg_trainer *trainer, struct erg_train_batch **batc
                       struct erg_error *err)
 {
     bool agrees = trainer->has_read && !trainer->unreadable;
-    if (!trainer->has_read)
-        read_ahead(trainer);
+    trainer->waited_s = 0;
+    if (!trainer->has_read) {
+        begin_reading(trainer);
+        trainer->waited_s = erg_reader_wait(trainer->reader);
+    }
     if (trainer->read_result != 0)
         *err = trainer->read_error;
     if (!agrees && erg_rendezvous_agree(trainer->options.rendezvous, trainer->read_result, err))
@@ -93,7 +104,6 @@ static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_e
                              trainer->weights->elements * sizeof(float), trainer->stream, err) ||
         erg_passes_run(trainer->passes, trainer->microbatches, &reads, &adds, err))
         return -1;
-    read_ahead(trainer); /* while the device computes */
     return erg_trainer_read_scalars(trainer, err) ||
                    erg_optimizer_squares(trainer->optimizer, squares, err)
                ? -1
@@ -109,6 +119,7 @@ static void add_report(struct erg_rank_report *all, const struct erg_rank_report
     if (one->signal && (!all->signal || (all->signal < 0 && one->signal > all->signal)))
         all->signal = one->signal; /* wishes are negative */
     all->unreadable = all->unreadable || one->unreadable;
+    all->waited_s = fmax(all->waited_s, one->waited_s);
     all->writes = all->writes || one->writes;
 }
 
@@ -151,8 +162,14 @@ static struct erg_ops_update update_of(const struct erg_trainer *trainer,
 static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *batch,
                      struct erg_rank_report *report, struct erg_error *err)
 {
-    if (load_batch(trainer, batch, err) || run_passes(trainer, &report->squares, err))
+    if (load_batch(trainer, batch, err) != 0)
         return -1;
+    begin_reading(trainer); /* while the device computes */
+    int result = run_passes(trainer, &report->squares, err);
+    trainer->waited_s += erg_reader_wait(trainer->reader);
+    if (result != 0)
+        return -1;
+    report->waited_s = trainer->waited_s;
     report->loss = erg_trainer_own_loss(trainer);
     report->targets = batch->counted;
     report->unreadable = trainer->read_result != 0;
@@ -258,5 +275,7 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
     trainer->in_step = false;
     step->updates = trainer->updates;
     step->tokens = trainer->tokens;
+    step->own_wait_s = trainer->waited_s;
+    step->longest_wait_s = report.waited_s;
     return trainer->writer && !report.writes ? erg_trainer_commit(trainer, err) : 0;
 }

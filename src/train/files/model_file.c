@@ -1,6 +1,7 @@
 /* Loads and writes the weights of a model, tensor by tensor of a checkpoint. */
 #include "train/files/model_file.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/file.h"
@@ -168,6 +169,46 @@ int erg_model_file_check(const struct erg_model *model, const char *folder, stru
     return result;
 }
 
+/* ---- the config ---- */
+
+static int check_same(const char *path, const struct erg_model *found, const struct erg_job *job,
+                      const struct erg_model_terms *terms, struct erg_error *err)
+{
+    struct erg_model_difference difference;
+    if (!erg_model_differs(&difference, found, job->model, job->layout.sequence))
+        return 0;
+    if (difference.of_weights || !terms->changed)
+        return erg_fail(err, ERG_FAILED,
+                        "%s: key '%s': expected %s, as the job's model has it%s, got %s", path,
+                        difference.key, difference.wanted,
+                        difference.of_weights ? "" : " (or --allow-change)", difference.found);
+    if (terms->tells)
+        erg_log(ERG_LOG_WARNING, "%s: key '%s' is %s; the weights are trained with the job's %s",
+                path, difference.key, difference.found, difference.wanted);
+    return 0;
+}
+
+int erg_model_file_check_config(const char *folder, const struct erg_job *job,
+                                const struct erg_model_terms *terms, struct erg_error *err)
+{
+    char *path = erg_file_path(folder, "config.json");
+    struct erg_model *found = NULL;
+    int result = 0;
+    if (access(path, F_OK) == 0) {
+        result = erg_model_load(&found, path, err);
+        if (result == 0 && terms->checkpoint)
+            found->tied = job->model->tied;
+        if (result == 0)
+            result = check_same(path, found, job, terms, err);
+        erg_model_free(found);
+    } else if (terms->tells) {
+        erg_log(ERG_LOG_WARNING,
+                "'%s' has no config.json: its weights are taken to be of the job's model", folder);
+    }
+    free(path);
+    return result;
+}
+
 /* ---- writing ---- */
 
 struct source {
@@ -193,52 +234,164 @@ static int fill(void *context, size_t index, float *values, struct erg_error *er
     return 0;
 }
 
-static int write_weights(const char *folder, struct source *source, bool bf16,
-                         struct erg_error *err)
+static int by_name(const void *a, const void *b)
 {
-    size_t count = 0;
-    struct erg_safetensor_spec *specs = erg_xcalloc(source->spans->count, sizeof *specs);
-    for (size_t i = 0; i < source->spans->count; i++) {
-        const struct erg_weight_span *span = &source->spans->items[i];
+    return strcmp(((const struct erg_safetensor_spec *)a)->name,
+                  ((const struct erg_safetensor_spec *)b)->name);
+}
+
+/* The tensors that the spans are parts of, in the order of their names; to be freed. */
+static struct erg_safetensor_spec *list_tensors(const struct erg_weight_spans *spans, bool bf16,
+                                                size_t *count)
+{
+    struct erg_safetensor_spec *specs = erg_xcalloc(spans->count + 1, sizeof *specs);
+    *count = 0;
+    for (size_t i = 0; i < spans->count; i++) {
+        const struct erg_weight_span *span = &spans->items[i];
         bool known = false;
-        for (size_t k = 0; k < count && !known; k++)
+        for (size_t k = 0; k < *count && !known; k++)
             known = strcmp(specs[k].name, span->name) == 0;
         if (!known)
-            specs[count++] =
+            specs[(*count)++] =
                 (struct erg_safetensor_spec){span->name,
                                              bf16 ? ERG_SAFETENSOR_BF16 : ERG_SAFETENSOR_F32,
                                              span->dimensions,
                                              {span->shape[0], span->shape[1]}};
     }
+    qsort(specs, *count, sizeof *specs, by_name);
+    return specs;
+}
+
+static uint64_t bytes_of(const struct erg_safetensor_spec *spec)
+{
+    uint64_t bytes = spec->type == ERG_SAFETENSOR_BF16 ? 2 : 4;
+    for (size_t i = 0; i < spec->dimensions; i++)
+        bytes *= spec->shape[i];
+    return bytes;
+}
+
+/* How many of the tensors go into the next file of at most so many bytes: at least one. */
+static size_t count_fitting(const struct erg_safetensor_spec *specs, size_t count, uint64_t most)
+{
+    uint64_t bytes = 0;
+    size_t fitting = 0;
+    while (fitting < count && (fitting == 0 || bytes_of(&specs[fitting]) <= most - bytes)) {
+        bytes += bytes_of(&specs[fitting++]);
+        if (bytes > most)
+            break;
+    }
+    return fitting;
+}
+
+static int write_file(const char *folder, const char *name, struct source *source,
+                      const struct erg_safetensor_spec *specs, size_t count, struct erg_error *err)
+{
+    char *path = erg_file_path(folder, name);
     source->specs = specs;
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/model.safetensors", folder);
-    int result = erg_safetensors_write(path.data, specs, count, fill, source, err);
-    erg_text_release(&path);
+    int result = erg_safetensors_write(path, specs, count, fill, source, err);
+    free(path);
+    return result;
+}
+
+/* Several files and their index, which is written last. */
+static int write_files(const char *folder, struct source *source,
+                       const struct erg_safetensor_spec *specs, size_t count, size_t files,
+                       uint64_t most, struct erg_error *err)
+{
+    json_t *map = json_object();
+    uint64_t bytes = 0;
+    int result = 0;
+    for (size_t file = 1, first = 0; first < count && result == 0; file++) {
+        size_t fitting = count_fitting(specs + first, count - first, most);
+        struct erg_text name = {0};
+        erg_text_printf(&name, "model-%05zu-of-%05zu.safetensors", file, files);
+        result = write_file(folder, name.data, source, specs + first, fitting, err);
+        for (size_t i = first; i < first + fitting; i++) {
+            bytes += bytes_of(&specs[i]);
+            json_object_set_new(map, specs[i].name, erg_json_new_string(name.data));
+        }
+        erg_text_release(&name);
+        first += fitting;
+    }
+    char *path = erg_file_path(folder, "model.safetensors.index.json");
+    json_t *document = erg_json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes,
+                                     "weight_map", map);
+    if (result == 0)
+        result = erg_json_write(path, document, err);
+    json_decref(document);
+    json_decref(map);
+    free(path);
+    return result;
+}
+
+static int write_weights(const char *folder, struct source *source, bool bf16, uint64_t most,
+                         struct erg_error *err)
+{
+    size_t count, files = 0;
+    struct erg_safetensor_spec *specs = list_tensors(source->spans, bf16, &count);
+    for (size_t first = 0; first < count; files++)
+        first += count_fitting(specs + first, count - first, most);
+    int result = files > 1 ? write_files(folder, source, specs, count, files, most, err)
+                           : write_file(folder, "model.safetensors", source, specs, count, err);
     free(specs);
     return result;
 }
 
-/* The model's own config with the type of the weights. */
-static int write_config(const char *folder, const char *config, bool bf16, struct erg_error *err)
+/* The model's own config with the type of the weights, and whether the job ties the head. */
+static int write_config(const char *folder, const struct erg_model *model, bool bf16,
+                        struct erg_error *err)
 {
     json_t *document;
-    char *text;
-    size_t length;
-    if (erg_file_read(config, ERG_FILE_SMALL_BYTES, &text, &length, err) != 0)
-        return -1;
-    int result = erg_json_parse(&document, config, text, length, err);
-    free(text);
-    if (result != 0)
+    const char *name = model->path ? model->path : model->name;
+    if (erg_json_parse(&document, name, model->config, model->config_length, err) != 0)
         return -1;
     json_object_set_new(document, "torch_dtype",
                         erg_json_new_string(bf16 ? "bfloat16" : "float32"));
     json_object_del(document, "dtype");
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/config.json", folder);
-    result = erg_json_write(path.data, document, err);
-    erg_text_release(&path);
+    struct erg_model *own;
+    if (erg_model_parse(&own, name, model->config, model->config_length, err) != 0) {
+        json_decref(document);
+        return -1;
+    }
+    if (own->tied != model->tied)
+        json_object_set_new(document, "tie_word_embeddings", json_boolean(model->tied));
+    erg_model_free(own);
+    char *path = erg_file_path(folder, "config.json");
+    int result = erg_json_write(path, document, err);
+    free(path);
     json_decref(document);
+    return result;
+}
+
+int erg_model_file_copy_others(const char *config, const char *folder, struct erg_error *err)
+{
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "chat_template.jinja",
+                                        "generation_config.json"};
+    const char *slash = strrchr(config, '/');
+    int beside = slash ? (int)(slash + 1 - config) : 0, result = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && result == 0; i++) {
+        struct erg_text from = {0}, to = {0};
+        char *text;
+        size_t length;
+        erg_text_printf(&from, "%.*s%s", beside, config, names[i]);
+        erg_text_printf(&to, "%s/%s", folder, names[i]);
+        if (access(from.data, F_OK) == 0) {
+            result = erg_file_read(from.data, 0, &text, &length, err);
+            if (result == 0) {
+                result = erg_file_write(to.data, text, length, err);
+                free(text);
+            }
+        }
+        erg_text_release(&from);
+        erg_text_release(&to);
+    }
     return result;
 }
 
@@ -280,12 +433,14 @@ int erg_model_file_check_folder(const char *folder, struct erg_error *err)
 }
 
 int erg_model_file_write(const char *folder, const float *state,
-                         const struct erg_weight_spans *spans, const char *config, bool bf16,
-                         struct erg_error *err)
+                         const struct erg_weight_spans *spans, const struct erg_model *model,
+                         bool bf16, uint64_t most, struct erg_error *err)
 {
     int result = erg_model_file_check_folder(folder, err) || erg_dir_make(folder, err) ? -1 : 0;
     struct source source = {state, spans, NULL};
-    return result == 0 && write_weights(folder, &source, bf16, err) == 0
-               ? write_config(folder, config, bf16, err)
-               : -1;
+    return result || write_weights(folder, &source, bf16, most, err) ||
+                   (model->path && erg_model_file_copy_others(model->path, folder, err)) ||
+                   write_config(folder, model, bf16, err)
+               ? -1
+               : 0;
 }

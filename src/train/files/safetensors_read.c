@@ -218,7 +218,9 @@ int erg_safetensors_parse(struct erg_safetensors *set, const char *name, const v
 static int open_file(struct erg_safetensors *set, const char *path, struct erg_error *err)
 {
     struct stat info;
-    int handle = erg_file_refuse_fifo(path, err) == 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (erg_file_refuse_fifo(path, err) != 0)
+        return -1;
+    int handle = open(path, O_RDONLY | O_CLOEXEC);
     if (handle < 0 || fstat(handle, &info) != 0) {
         if (handle >= 0)
             close(handle);

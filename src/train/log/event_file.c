@@ -3,9 +3,13 @@
 
 #include "train/log/event_file.h"
 
+#include "io/file.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,7 +69,8 @@ static void add_bytes(struct erg_text *out, unsigned field, const char *bytes, s
     erg_text_add_bytes(out, bytes, count);
 }
 
-enum { EVENT_TIME = 1, EVENT_STEP, EVENT_VERSION, EVENT_SUMMARY = 5 };
+enum { EVENT_TIME = 1, EVENT_STEP, EVENT_VERSION, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
+enum { SESSION_STATUS = 1, SESSION_START = 1 };
 enum { SUMMARY_VALUE = 1 };
 enum { VALUE_TAG = 1, VALUE_FLOAT };
 
@@ -118,6 +123,18 @@ void erg_event_add_scalars(struct erg_text *out, double time_s, uint64_t step,
     erg_text_release(&data);
 }
 
+void erg_event_add_start(struct erg_text *out, double time_s, uint64_t step)
+{
+    static const char start[] = {SESSION_STATUS << 3 | KIND_VARINT, SESSION_START};
+    struct erg_text data = {0};
+    add_time(&data, time_s);
+    add_varint(&data, EVENT_STEP << 3 | KIND_VARINT);
+    add_varint(&data, step);
+    add_bytes(&data, EVENT_SESSION, start, sizeof start);
+    add_record(out, &data);
+    erg_text_release(&data);
+}
+
 /* ---- files ---- */
 
 static int fail(const struct erg_event_file *events, struct erg_error *err)
@@ -125,51 +142,50 @@ static int fail(const struct erg_event_file *events, struct erg_error *err)
     return erg_fail(err, ERG_FAILED, "writing '%s': %s", events->path, strerror(errno));
 }
 
-static int put(struct erg_event_file *events, const struct erg_text *records, struct erg_error *err)
+/* Writes what is there to be written; what does not go stays there. */
+static int put(struct erg_event_file *events, struct erg_error *err)
 {
-    return fwrite(records->data, 1, records->count, events->file) == records->count &&
-                   fflush(events->file) == 0
-               ? 0
-               : fail(events, err);
+    return erg_file_write_some(events->file, &events->unwritten) == 0 ? 0 : fail(events, err);
 }
 
 int erg_event_file_open(struct erg_event_file *events, const char *folder, double time_s,
-                        struct erg_error *err)
+                        uint64_t step, struct erg_error *err)
 {
     char host[256] = "localhost"; /* where the machine has no name */
-    struct erg_text path = {0}, records = {0};
+    struct erg_text path = {0};
     gethostname(host, sizeof host - 1);
-    *events = (struct erg_event_file){0};
-    for (unsigned n = 0; !events->file; n++) {
+    *events = (struct erg_event_file){.file = -1};
+    for (unsigned n = 0; events->file < 0; n++) {
         path.count = 0;
         erg_text_printf(&path, "%s/events.out.tfevents.%.0f.%s.%ld.%u", folder, floor(time_s), host,
                         (long)getpid(), n);
         events->path = path.data;
-        events->file = fopen(path.data, "wxe");
-        if (!events->file && errno != EEXIST)
+        events->file = open(path.data, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+        if (events->file < 0 && errno != EEXIST)
             return fail(events, err);
     }
-    erg_event_add_version(&records, time_s);
-    int result = put(events, &records, err);
-    erg_text_release(&records);
-    return result;
+    erg_event_add_version(&events->unwritten, time_s);
+    if (step)
+        erg_event_add_start(&events->unwritten, time_s, step + 1);
+    return put(events, err);
 }
 
 int erg_event_file_write(struct erg_event_file *events, double time_s, uint64_t step,
                          const struct erg_event_scalar *scalars, size_t count,
                          struct erg_error *err)
 {
-    struct erg_text records = {0};
-    erg_event_add_scalars(&records, time_s, step, scalars, count);
-    int result = put(events, &records, err);
-    erg_text_release(&records);
-    return result;
+    erg_event_add_scalars(&events->unwritten, time_s, step, scalars, count);
+    return put(events, err);
 }
 
 int erg_event_file_close(struct erg_event_file *events, struct erg_error *err)
 {
-    int result = events->file && fclose(events->file) != 0 ? fail(events, err) : 0;
+    bool open = events->path && events->file >= 0;
+    int result = open ? put(events, err) : 0;
+    if (open)
+        close(events->file);
+    erg_text_release(&events->unwritten);
     free(events->path);
-    *events = (struct erg_event_file){0};
+    *events = (struct erg_event_file){.file = -1};
     return result;
 }

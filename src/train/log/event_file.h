@@ -5,8 +5,9 @@
  *
  * little-endian, with masked(x) = ((x >> 15 | x << 17) + 0xa282ead8) mod 2^32. The data is a
  * protocol buffer: tensorflow's Event, of which the first holds a version and each other one a
- * Summary. Source: tensorflow, core/lib/io/record_writer.cc, core/util/event.proto,
- * core/framework/summary.proto.
+ * Summary; or, second in the file of a run that goes on, a SessionLog that says from which step on
+ * events of older files no longer hold. Source: tensorflow, core/lib/io/record_writer.cc,
+ * core/util/event.proto, core/framework/summary.proto.
  */
 #ifndef ERG_TRAIN_LOG_EVENT_FILE_H
 #define ERG_TRAIN_LOG_EVENT_FILE_H
@@ -15,7 +16,6 @@
 #include "ergon/error.h"
 
 #include <stdint.h>
-#include <stdio.h>
 
 struct erg_event_scalar {
     const char *tag; /* "train/loss" */
@@ -26,15 +26,20 @@ struct erg_event_scalar {
 void erg_event_add_version(struct erg_text *out, double time_s);
 void erg_event_add_scalars(struct erg_text *out, double time_s, uint64_t step,
                            const struct erg_event_scalar *scalars, size_t count);
+/* And one that takes back what earlier files say of `step` and those behind it. */
+void erg_event_add_start(struct erg_text *out, double time_s, uint64_t step);
 
 struct erg_event_file {
-    FILE *file; /* NULL: not open */
+    int file; /* -1: not open */
     char *path;
+    struct erg_text unwritten; /* while the disk is full */
 };
 
-/* Makes FOLDER/events.out.tfevents.SECONDS.HOST.PID.N, N the first from 0 that is not there. */
+/* Makes FOLDER/events.out.tfevents.SECONDS.HOST.PID.N, N the first from 0 that is not there, of a
+ * run that goes on behind `step`. */
 int erg_event_file_open(struct erg_event_file *events, const char *folder, double time_s,
-                        struct erg_error *err);
+                        uint64_t step, struct erg_error *err);
+/* What cannot be written is kept, and written with what comes later. */
 int erg_event_file_write(struct erg_event_file *events, double time_s, uint64_t step,
                          const struct erg_event_scalar *scalars, size_t count,
                          struct erg_error *err);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "io/json.h"
 
 #include <dirent.h>
@@ -84,6 +85,25 @@ static void append(struct erg_job_report *report)
     json_decref(line);
 }
 
+/* ---- while nothing changes ---- */
+
+static void *report_on(void *argument)
+{
+    struct erg_job_report *report = argument;
+    pthread_mutex_lock(&report->lock);
+    while (!report->closing) {
+        int64_t due_ns = report->reported_ns + every_ns;
+        if (erg_condition_wait(&report->changed, &report->lock, due_ns))
+            continue;
+        if (!report->closing && erg_now_ns() - report->reported_ns >= every_ns)
+            append(report);
+    }
+    pthread_mutex_unlock(&report->lock);
+    return NULL;
+}
+
+/* ---- reports ---- */
+
 void erg_job_report_open(struct erg_job_report *report, const char *folder)
 {
     *report = (struct erg_job_report){.iteration_s = NAN,
@@ -96,13 +116,48 @@ void erg_job_report_open(struct erg_job_report *report, const char *folder)
     struct erg_text path = {0};
     erg_text_printf(&path, "%s/reports.jsonl", folder);
     report->path = path.data;
+    report->folder = erg_xstrdup(folder);
     take_incarnation(report, folder);
     append(report);
+    pthread_mutex_init(&report->lock, NULL);
+    erg_condition_init(&report->changed);
+    report->threaded = erg_thread_start(&report->thread, report_on, report) == 0;
+}
+
+static void lock(struct erg_job_report *report)
+{
+    if (report->folder)
+        pthread_mutex_lock(&report->lock);
+}
+
+static void unlock(struct erg_job_report *report)
+{
+    if (report->folder)
+        pthread_mutex_unlock(&report->lock);
+}
+
+void erg_job_report_resumed(struct erg_job_report *report, uint64_t step)
+{
+    lock(report);
+    report->iteration = report->checkpoint = step;
+    unlock(report);
+}
+
+int erg_job_report_check(const struct erg_job_report *report, struct erg_error *err)
+{
+    long highest = report->folder ? highest_incarnation(report->folder) : 0;
+    if (highest <= report->incarnation)
+        return 0;
+    return erg_fail(err, ERG_SUPERSEDED,
+                    "incarnation %ld of the job in '%s' has begun, and this is incarnation %ld: it "
+                    "writes no checkpoint any more",
+                    highest, report->folder, report->incarnation);
 }
 
 void erg_job_report_state(struct erg_job_report *report, enum erg_job_state state)
 {
     int64_t now_ns = erg_now_ns();
+    lock(report);
     double in_state_s = 1e-9 * (double)(now_ns - report->changed_ns);
     if (report->state == ERG_JOB_LOADING)
         report->load_s = in_state_s;
@@ -111,21 +166,42 @@ void erg_job_report_state(struct erg_job_report *report, enum erg_job_state stat
     report->state = state;
     report->changed_ns = now_ns;
     append(report);
+    unlock(report);
 }
 
 void erg_job_report_step(struct erg_job_report *report, uint64_t step, double step_s, double joules)
 {
     const double recent = 0.1; /* share of the newest step in the mean */
+    lock(report);
     report->iteration = step;
     report->joules = joules;
     report->iteration_s =
         isnan(report->iteration_s) ? step_s : (1 - recent) * report->iteration_s + recent * step_s;
     if (erg_now_ns() - report->reported_ns >= every_ns)
         append(report);
+    unlock(report);
+}
+
+void erg_job_report_checkpoint(struct erg_job_report *report, uint64_t step)
+{
+    lock(report);
+    report->checkpoint = step;
+    unlock(report);
 }
 
 void erg_job_report_close(struct erg_job_report *report)
 {
+    if (report->folder) {
+        pthread_mutex_lock(&report->lock);
+        report->closing = true;
+        pthread_cond_signal(&report->changed);
+        pthread_mutex_unlock(&report->lock);
+        if (report->threaded)
+            pthread_join(report->thread, NULL);
+        pthread_cond_destroy(&report->changed);
+        pthread_mutex_destroy(&report->lock);
+    }
+    free(report->folder);
     free(report->path);
     *report = (struct erg_job_report){0};
 }

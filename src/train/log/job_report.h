@@ -8,11 +8,15 @@
  *
  * What is not known is null. Times are durations, but for mono_s, of this machine's monotonic
  * clock. The incarnation is one more than that of the run before: FOLDER/incarnation.N, made at the
- * start, tells a run that is thought dead from the one that follows it.
+ * start, tells a run that is thought dead from the one that follows it, and that run itself: it
+ * commits no checkpoint any more.
  */
 #ifndef ERG_TRAIN_LOG_JOB_REPORT_H
 #define ERG_TRAIN_LOG_JOB_REPORT_H
 
+#include "ergon/error.h"
+
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,18 +30,29 @@ enum erg_job_state {
 
 /* All-zero: reports nothing. */
 struct erg_job_report {
-    char *path; /* NULL: there is no job */
+    char *folder, *path; /* of the job, and of its file; NULL: there is no job */
     long incarnation;
     enum erg_job_state state;
     uint64_t iteration, checkpoint;             /* steps made; the newest checkpoint, 0: none */
     double iteration_s, joules, load_s, save_s; /* NaN: not known */
     int64_t changed_ns, reported_ns;            /* when the state changed; of the last line */
     bool warned;
+    /* Of the thread that reports while nothing changes. */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool threaded, closing;
 };
 
 /* `folder`: of the job; NULL: nothing is reported. The state is ERG_JOB_LOADING. A folder that
  * cannot be written to is a warning, here and later. */
 void erg_job_report_open(struct erg_job_report *report, const char *folder);
+
+/* Where the run goes on: so many steps are made, and a checkpoint has them. */
+void erg_job_report_resumed(struct erg_job_report *report, uint64_t step);
+
+/* Fails with ERG_SUPERSEDED where a later incarnation of the job has begun. */
+int erg_job_report_check(const struct erg_job_report *report, struct erg_error *err);
 
 /* A change of state. */
 void erg_job_report_state(struct erg_job_report *report, enum erg_job_state state);
@@ -45,6 +60,9 @@ void erg_job_report_state(struct erg_job_report *report, enum erg_job_state stat
 /* A step that took `step_s`, with the joules of the run so far, NaN: not known. */
 void erg_job_report_step(struct erg_job_report *report, uint64_t step, double step_s,
                          double joules);
+
+/* Of the newest checkpoint. */
+void erg_job_report_checkpoint(struct erg_job_report *report, uint64_t step);
 
 void erg_job_report_close(struct erg_job_report *report);
 

@@ -98,17 +98,19 @@ static int lock_run(struct erg_run_log *log, const char *path, struct erg_error 
 
 /* Makes the folder one of this run, or finds that it is; *same: it was one before. `anew`: its log
  * is not to be there. */
-static int claim_folder(struct erg_run_log *log, const char *folder, const struct erg_job *job,
-                        bool anew, bool *same, struct erg_error *err)
+static int claim_folder(struct erg_run_log *log, bool anew, bool *same, struct erg_error *err)
 {
+    const char *folder = log->about.folder;
     struct erg_text path = {0};
-    char *text = describe(job), *there = NULL;
+    char *text = describe(log->about.job), *there = NULL;
     erg_text_printf(&path, "%s/run.json", folder);
     int result = erg_dir_make(folder, err);
     *same = result == 0 && erg_file_read(path.data, 0, &there, NULL, NULL) == 0;
-    if (result == 0)
+    bool becomes_it =
+        *same && strcmp(there, text) != 0 && log->about.changed && log->about.step > 0;
+    if (result == 0 && !becomes_it)
         result = check_run(folder, there, text, anew, err);
-    if (result == 0 && !*same)
+    if (result == 0 && (!*same || becomes_it))
         result = erg_file_write(path.data, text, strlen(text), err);
     if (result == 0)
         result = lock_run(log, path.data, err);
@@ -135,7 +137,7 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     bool same, anew = about->fresh && about->step == 0;
     erg_text_printf(&path, "%s/metrics.jsonl", about->folder);
     log->path = path.data;
-    if (claim_folder(log, about->folder, about->job, anew, &same, err) != 0)
+    if (claim_folder(log, anew, &same, err) != 0)
         return -1;
     if ((same && cut_off(log, about->step, err) != 0) ||
         erg_run_session_add(about, unix_now(), err) != 0)
@@ -143,7 +145,7 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     log->metrics = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->metrics < 0)
         return erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
-    return erg_event_file_open(&log->events, about->folder, unix_now(), err);
+    return erg_event_file_open(&log->events, about->folder, unix_now(), about->step, err);
 }
 
 bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool last)
@@ -154,19 +156,9 @@ bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool la
 /* Writes what is there to be written; what does not go stays there. */
 static int write_lines(struct erg_run_log *log, struct erg_error *err)
 {
-    struct erg_text *text = &log->unwritten;
-    size_t written = 0;
-    ssize_t count = 1;
-    while (written < text->count && (count > 0 || (count < 0 && errno == EINTR))) {
-        count = write(log->metrics, text->data + written, text->count - written);
-        written += count > 0 ? (size_t)count : 0;
-    }
-    int reason = count == 0 ? ENOSPC : errno;
-    bool all = written == text->count;
-    if (written)
-        memmove(text->data, text->data + written, text->count - written);
-    text->count -= written;
-    return all ? 0 : erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(reason));
+    return erg_file_write_some(log->metrics, &log->unwritten) == 0
+               ? 0
+               : erg_fail(err, ERG_FAILED, "writing '%s': %s", log->path, strerror(errno));
 }
 
 static void keep_line(struct erg_run_log *log, const struct erg_run_line *line)
@@ -180,9 +172,10 @@ static void keep_line(struct erg_run_log *log, const struct erg_run_line *line)
     free(text);
     json_decref(object);
     size_t count = erg_run_line_scalars(line, scalars);
-    if (write_lines(log, &err) == 0 &&
-        erg_event_file_write(&log->events, line->time_unix_s, line->entry->step->step, scalars,
-                             count, &err) == 0)
+    int failed = write_lines(log, &err);
+    if (erg_event_file_write(&log->events, line->time_unix_s, line->entry->step->step, scalars,
+                             count, failed ? NULL : &err) == 0 &&
+        !failed)
         return;
     if (!log->warned)
         erg_log(ERG_LOG_WARNING, "%s; training goes on, and lines are written later", err.message);

@@ -37,6 +37,7 @@ struct erg_run_about {
     uint64_t step, tokens; /* that the run goes on behind */
     uint64_t steps;        /* its last one */
     bool fresh;            /* it must not be there */
+    bool changed;          /* a run that goes on may be of another seed or batch than before */
 };
 
 struct erg_run_log {

@@ -1,7 +1,10 @@
 /* The plan that a run is trained by. */
 #include "train/run/run_plan.h"
 
+#include "io/file.h"
+
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What was measured on other GPUs says nothing of these; what was emulated is for a kind of them.
@@ -36,14 +39,25 @@ static int select_point(struct erg_plan *plan, const struct erg_train_options *o
     return erg_plan_select(plan, &wish, err);
 }
 
-int erg_run_plan_open(struct erg_plan **out, const struct erg_train_options *options,
+int erg_run_plan_open(struct erg_plan **out, char **text, const struct erg_train_options *options,
                       const struct erg_job *job, const char *device, struct erg_error *err)
 {
     struct erg_plan *plan = NULL;
+    char *read;
+    size_t length;
     *out = NULL;
+    if (text)
+        *text = NULL;
     if (!options->plan)
         return 0;
-    if (erg_plan_load(&plan, options->plan, err) != 0)
+    if (erg_file_read(options->plan, 0, &read, &length, err) != 0)
+        return -1;
+    int result = erg_plan_parse(&plan, options->plan, read, length, err);
+    if (result == 0 && text)
+        *text = read;
+    else
+        free(read);
+    if (result != 0)
         return -1;
     if (erg_plan_check_job(plan, job, err) || check_gpus(plan, options, device, err) ||
         select_point(plan, options, err)) {

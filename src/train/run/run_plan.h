@@ -9,10 +9,10 @@
 #include "plan/plan.h"
 #include "train/log/run_log.h"
 
-/* *plan: of the options' file with the wanted point selected, or NULL where they name none.
- * `device`: the name of a backend. ERG_USAGE for a plan of another job, or that was measured on
- * other GPUs. */
-int erg_run_plan_open(struct erg_plan **plan, const struct erg_train_options *options,
+/* *plan: of the options' file with the wanted point selected, or NULL where they name none; *text,
+ * which may be NULL: what the file has, to be freed. `device`: the name of a backend. ERG_USAGE for
+ * a plan of another job, or that was measured on other GPUs. */
+int erg_run_plan_open(struct erg_plan **plan, char **text, const struct erg_train_options *options,
                       const struct erg_job *job, const char *device, struct erg_error *err);
 
 /* What the plan, NULL: none, expects of a step. */

@@ -36,6 +36,11 @@ static int open_device(struct erg_train *train, struct erg_error *err)
     return erg_backend_open(&train->backend, &wanted, err);
 }
 
+static int may_commit(void *context, struct erg_error *err)
+{
+    return erg_job_report_check(context, err);
+}
+
 static int find_gpu(struct erg_train *train, size_t *gpu, struct erg_error *err)
 {
     const bool on_host = strcmp(train->backend->name, "host") == 0;
@@ -67,8 +72,8 @@ static int find_clocks(struct erg_train *train, struct erg_clock_controller_opti
 static int open_plan(struct erg_train *train, struct erg_clock_controller_options *clocks,
                      struct erg_error *err)
 {
-    return erg_run_plan_open(&train->plan, &train->options, train->job, train->backend->name,
-                             err) ||
+    return erg_run_plan_open(&train->plan, &train->plan_text, &train->options, train->job,
+                             train->backend->name, err) ||
                    find_clocks(train, clocks, err)
                ? -1
                : 0;
@@ -82,11 +87,15 @@ static int open_trainer(struct erg_train *train, struct erg_error *err)
     const struct erg_trainer_options options = {.backend = train->backend,
                                                 .job = train->job,
                                                 .init = train->options.init,
+                                                .changed = train->options.allow_change,
                                                 .rank = train->env.rank,
                                                 .world = train->env.world,
                                                 .local_rank = train->env.local_rank,
                                                 .rendezvous = train->rendezvous,
+                                                .may_commit = may_commit,
+                                                .commit_context = &train->report,
                                                 .plan = train->plan,
+                                                .plan_text = train->plan_text,
                                                 .clocks = clocks.gpus ? &clocks : NULL,
                                                 .stuck = train->options.stuck};
     const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,
@@ -174,6 +183,7 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
     if (train->gpus)
         erg_gpus_close(train->gpus);
     erg_plan_free(train->plan);
+    free(train->plan_text);
     if (train->backend)
         train->backend->table->close(train->backend);
     erg_rendezvous_close(train->rendezvous);
@@ -201,7 +211,8 @@ static int begin(struct erg_train *train, struct erg_error *err)
                                         .tokens = erg_trainer_tokens(train->trainer),
                                         .steps = train->end,
                                         .expected = train->expected,
-                                        .fresh = train->options.fresh};
+                                        .fresh = train->options.fresh,
+                                        .changed = train->options.allow_change};
     bool on_host = strcmp(about.device, "host") == 0;
     if (train->begun)
         return 0;
@@ -241,6 +252,9 @@ static struct erg_rank_numbers *measure_ranks(struct erg_train *train, struct er
         own.bubble_s = train->bubble_s;
         own.exposed_s[ERG_EXPOSED_GRADIENTS] = train->gradients_s;
     }
+    own.exposed_s[ERG_EXPOSED_DATA] = train->waited_s / (double)train->waits;
+    train->waited_s = 0;
+    train->waits = 0;
     if (!erg_trainer_clocks(train->trainer, &own.clocks))
         own.clocks.refused = -1;
     if (erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
@@ -309,6 +323,30 @@ static int report(struct erg_train *train, const struct erg_train_step *step, bo
     return result;
 }
 
+static void warn_of_jump(struct erg_train *train, const struct erg_train_step *step)
+{
+    struct erg_loss_watch *watch = &train->watch;
+    double above = erg_loss_watch_add(watch, step->loss);
+    if (above > 0 && erg_train_tells(train))
+        erg_log(ERG_LOG_WARNING,
+                "step %llu: the loss jumped to %.4f, %.0f standard deviations above the mean %.4f "
+                "of the %d steps before",
+                (unsigned long long)step->step, step->loss, above, watch->mean,
+                ERG_LOSS_WATCH_STEPS);
+}
+
+static void note_wait(struct erg_train *train, const struct erg_train_step *step)
+{
+    train->waited_s += step->own_wait_s;
+    train->waits++;
+    double share = erg_data_watch_add(&train->data, step->longest_wait_s, train->stats.step_s);
+    if (share > 0 && erg_train_tells(train))
+        erg_log(ERG_LOG_WARNING,
+                "step %llu: steps wait for their tokens for %.0f %% of the time; a faster disk, or "
+                "fewer processes that read from it, would train faster",
+                (unsigned long long)step->step, 100 * share);
+}
+
 static void note(struct erg_train *train, const struct erg_train_step *step)
 {
     struct erg_train_stats *stats = &train->stats;
@@ -352,12 +390,14 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     erg_train_note_written(train);
     train->stats.step_s = erg_train_seconds_since(start_ns);
     note(train, &step);
+    note_wait(train, &step);
+    warn_of_jump(train, &step);
     train->made++;
     if (report(train, &step, disturbed, err) != 0)
         return erg_train_explain(train, err);
     erg_time_limit_add_step(&train->limit, erg_train_seconds_since(start_ns));
     if (train->stats.end || step.signal == ERG_TRAINER_SAVE || (every && step.step % every == 0))
-        erg_train_save(train, train->stats.end != ERG_TRAIN_GOES_ON);
+        return erg_train_save(train, train->stats.end != ERG_TRAIN_GOES_ON, err);
     return 0;
 }
 

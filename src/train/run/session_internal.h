@@ -4,7 +4,9 @@
 
 #include "base/clock.h"
 #include "launch/launch.h"
+#include "train/log/data_watch.h"
 #include "train/log/job_report.h"
+#include "train/log/loss_watch.h"
 #include "train/log/run_log.h"
 #include "train/run/run_plan.h"
 #include "train/run/session.h"
@@ -20,6 +22,7 @@ struct erg_train {
     struct erg_rendezvous *rendezvous; /* NULL: one rank */
     struct erg_backend *backend;
     struct erg_plan *plan; /* that the run is trained by; NULL: none */
+    char *plan_text;       /* of its file */
     struct erg_run_expected expected;
     struct erg_gpus *gpus; /* whose clocks are set; NULL: none are */
     struct erg_trainer *trainer;
@@ -32,9 +35,11 @@ struct erg_train {
     volatile sig_atomic_t stop; /* the number of a signal */
     volatile sig_atomic_t save_soon;
     struct erg_job_report report; /* at rank 0 */
-    uint64_t made;                /* steps of this process */
-    uint64_t writing;             /* the step whose checkpoint is being written, 0: none */
-    int64_t writing_ns;           /* since when */
+    struct erg_loss_watch watch;  /* likewise */
+    struct erg_data_watch data;
+    uint64_t made;      /* steps of this process */
+    uint64_t writing;   /* the step whose checkpoint is being written, 0: none */
+    int64_t writing_ns; /* since when */
 
     /* From the first step on. */
     bool begun;
@@ -42,6 +47,8 @@ struct erg_train {
     struct erg_run_log log; /* at rank 0, which writes it for all */
     uint64_t traced;        /* the step of the latest trace, and what this rank waited for in it */
     double bubble_s, gradients_s;
+    double waited_s; /* for tokens, in the steps since the latest line */
+    uint64_t waits;  /* these steps */
 };
 
 static inline bool erg_train_tells(const struct erg_train *train)
@@ -55,8 +62,9 @@ static inline double erg_train_seconds_since(int64_t start_ns)
 }
 
 /* World call: a checkpoint of the latest step. `waits`: until it is there; else it is written while
- * training goes on. One that cannot be written is a warning: older ones stay. */
-void erg_train_save(struct erg_train *train, bool waits);
+ * training goes on. One that cannot be written is a warning: older ones stay. Fails where a newer
+ * incarnation of the job has begun. */
+int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err);
 /* What was written meanwhile is there: how long that took is known. */
 void erg_train_note_written(struct erg_train *train);
 /* Whether a step's timeline is kept; all ranks answer alike. */

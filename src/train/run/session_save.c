@@ -26,8 +26,9 @@ static void write_page(const struct erg_run_log *log)
 /* What is written meanwhile is there, or has failed: how long that took is known. */
 void erg_train_note_written(struct erg_train *train)
 {
-    train->report.checkpoint = erg_trainer_checkpoint(train->trainer);
-    if (train->writing && train->report.checkpoint >= train->writing) {
+    uint64_t there = erg_trainer_checkpoint(train->trainer);
+    erg_job_report_checkpoint(&train->report, there);
+    if (train->writing && there >= train->writing) {
         erg_time_limit_add_write(&train->limit, erg_train_seconds_since(train->writing_ns));
         train->writing = 0;
     }
@@ -69,11 +70,18 @@ int erg_train_checkpoint(struct erg_train *train, struct erg_error *err)
 }
 
 /* One that cannot be written is a warning: training goes on, and older ones stay. */
-void erg_train_save(struct erg_train *train, bool waits)
+int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err)
 {
-    struct erg_error err;
-    if (train->options.folder && checkpoint(train, waits, &err) != 0 && erg_train_tells(train))
-        erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", err.message);
+    struct erg_error failure;
+    if (!train->options.folder || checkpoint(train, waits, &failure) == 0)
+        return 0;
+    if (failure.status == ERG_SUPERSEDED && err) {
+        *err = failure;
+        return -1;
+    }
+    if (erg_train_tells(train))
+        erg_log(ERG_LOG_WARNING, "%s; there is no checkpoint of this step", failure.message);
+    return 0;
 }
 
 /* What the rank that speaks for all says of a run that failed at one of its steps, which is saved
@@ -83,9 +91,11 @@ int erg_train_explain(struct erg_train *train, struct erg_error *err)
     const char *folder = train->options.folder;
     struct erg_text latest = {0};
     char name[64];
+    if (err->status == ERG_SUPERSEDED)
+        return -1;
     bool all_there = !train->rendezvous || erg_rendezvous_check(train->rendezvous, NULL) == 0;
     if (all_there && erg_trainer_is_whole(train->trainer) && train->stats.step > 0)
-        erg_train_save(train, true);
+        (void)erg_train_save(train, true, NULL);
     else
         erg_rendezvous_explain(train->rendezvous, err);
     erg_text_printf(&latest, "%s/latest", folder ? folder : "");
@@ -116,6 +126,7 @@ int erg_train_resume(struct erg_train *train, const char *from, struct erg_error
         train->resumed = found;
         train->stats.resumed = found;
         train->stats.step = erg_trainer_steps(train->trainer);
+        erg_job_report_resumed(&train->report, train->stats.step);
         train->stats.updates = erg_trainer_updates(train->trainer);
         train->stats.tokens = erg_trainer_tokens(train->trainer);
         train->stats.end = train->stats.step >= train->end ? ERG_TRAIN_DONE : ERG_TRAIN_GOES_ON;

@@ -1,0 +1,23 @@
+/*
+ * Loss watch: notices a loss that is far above those of the steps before it, as when a batch is bad
+ * or the learning rate too high. It is a hint for whoever looks at the run; nothing changes.
+ */
+#ifndef ERG_TRAIN_LOG_LOSS_WATCH_H
+#define ERG_TRAIN_LOG_LOSS_WATCH_H
+
+#include <stddef.h>
+
+enum { ERG_LOSS_WATCH_STEPS = 128 };
+
+/* All-zero: has seen no step. */
+struct erg_loss_watch {
+    double losses[ERG_LOSS_WATCH_STEPS]; /* of the latest steps, in turn */
+    size_t count;                        /* seen so far */
+    double mean, deviation;              /* of those before the latest one */
+};
+
+/* Takes the loss of a step. By how many standard deviations it is above the mean of the 128 steps
+ * before, where that is more than 6; else 0. One that is not finite is not looked at. */
+double erg_loss_watch_add(struct erg_loss_watch *watch, double loss);
+
+#endif
