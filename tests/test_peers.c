@@ -62,14 +62,18 @@ static void messages_arrive_in_order_on_each_channel(void **state)
     run_ranks(WORLD, exchange);
 }
 
-/* Rank 1 dies; the others wait for it and learn so. */
+/* Rank 1 dies once the others are there; they wait for it and learn so. */
 static void lose(const struct erg_launch_environment *env, struct erg_rendezvous *rendezvous)
 {
     struct erg_peers *peers;
     struct erg_error err;
     assert_ok(erg_peers_open(&peers, rendezvous, 60, &err), &err);
-    if (env->rank == 1)
+    if (env->rank == 1) {
+        await(peers, 0, 0);
+        await(peers, 2, 0);
         _exit(0);
+    }
+    erg_peers_send(peers, 1, 0, "", 0);
     int result = 0;
     while (result == 0 && !erg_peers_has(peers, 1, 0))
         result = erg_peers_wait(peers, &err);
