@@ -28,13 +28,12 @@
 
 #include "ergon/error.h"
 #include "ergon/frontier.h"
+#include "ergon/passes.h"
 #include "frontier/goal.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum erg_direction { ERG_FORWARD, ERG_BACKWARD };
 
 struct erg_pipeline {
     size_t stages;
