@@ -455,7 +455,7 @@ static void wrong_options_are_named(void **state)
     REFUSED(options.stage = 2, "stage 2 of a pipeline of 2, expected 0 to 1");
     REFUSED(options.stage = -1, "expected none below 0");
     REFUSED(options.point = 6, "no point 6 of method sequential+clocks, expected 0 to 5");
-    REFUSED(options.method = "ergon", "clocks_only to take its clocks alone");
+    REFUSED(options.method = "ergon", "to ask for its clocks only");
     REFUSED(options.method = "sequentia", "sequential");
     REFUSED(options.mode = 5, "there is no mode 5");
     REFUSED(options.mode = ERG_HOOK_PROFILE, "profiling through hooks is not there yet");

@@ -119,42 +119,19 @@ static int load_plan(struct erg_hook *hook, struct erg_error *err)
 static int choose_point(struct erg_hook *hook, struct erg_error *err)
 {
     const struct erg_hook_options *options = &hook->options;
-    const char *name = options->method ? options->method : "sequential+clocks";
-    if (erg_method_parse(name, &hook->method, err) != 0)
-        return -1;
-    const struct erg_plan_method *method = &hook->plan->methods[hook->method];
-    const size_t count = method->point_count + method->slower_count;
-    const bool foreign =
-        hook->method == ERG_METHOD_SEQUENTIAL || hook->method == ERG_METHOD_SEQUENTIAL_CLOCKS;
-    if (!foreign && !options->clocks_only && options->mode == ERG_HOOK_FOLLOW)
-        return erg_fail(err, ERG_USAGE,
-                        "opening a hook: passes of method %s run in ergon's own training only, "
-                        "expected sequential+clocks, or clocks_only to take its clocks alone",
-                        name);
-    if (!method->point_count)
-        return erg_fail(err, ERG_USAGE, "opening a hook: the plan does not have the method %s",
-                        name);
-    if (options->point >= 0 && (size_t)options->point >= count)
-        return erg_fail(err, ERG_USAGE,
-                        "opening a hook: there is no point %d of method %s, expected 0 to %zu",
-                        options->point, name, count - 1);
-    hook->chosen = options->point >= 0                           ? (size_t)options->point
-                   : hook->plan->selected.method == hook->method ? hook->plan->selected.point
-                                                                 : 0;
-    hook->running = hook->chosen;
-    hook->points = erg_xcalloc(count, sizeof *hook->points);
-    return 0;
-}
-
-static int place_rank(struct erg_hook *hook, struct erg_error *err)
-{
     const struct erg_schedule *schedule = &hook->plan->schedule;
-    const size_t stage = (size_t)hook->options.stage;
-    if (stage >= schedule->pipeline.stages)
-        return erg_fail(err, ERG_USAGE,
-                        "opening a hook: stage %zu of a pipeline of %zu, expected 0 to %zu", stage,
-                        schedule->pipeline.stages, schedule->pipeline.stages - 1);
-    hook->instructions = schedule->instructions + stage * schedule->per_stage;
+    const struct erg_programme_wish wish = {
+        .method = options->method,
+        .point = options->point,
+        .stage = options->stage,
+        .clocks_only = options->clocks_only || options->mode != ERG_HOOK_FOLLOW,
+    };
+    if (erg_programme_choose(hook->plan, &wish, &hook->method, &hook->chosen, err) != 0)
+        return erg_fail_context(err, "opening a hook");
+    const struct erg_plan_method *method = &hook->plan->methods[hook->method];
+    hook->running = hook->chosen;
+    hook->points = erg_xcalloc(method->point_count + method->slower_count, sizeof *hook->points);
+    hook->instructions = schedule->instructions + (size_t)options->stage * schedule->per_stage;
     return 0;
 }
 
@@ -191,10 +168,7 @@ static int open_plan(struct erg_hook *hook, struct erg_error *err)
         return -1;
     if (!hook->plan)
         return 0;
-    return choose_point(hook, err) || place_rank(hook, err) ||
-                   erg_hook_make_point(hook, hook->chosen, err)
-               ? -1
-               : 0;
+    return choose_point(hook, err) || erg_hook_make_point(hook, hook->chosen, err) ? -1 : 0;
 }
 
 /* ---- the GPU ---- */

@@ -9,8 +9,8 @@
 #define ERG_HOOKS_HOOK_INTERNAL_H
 
 #include "ergon/hook.h"
+#include "hooks/hook_order.h"
 #include "hooks/hook_place.h"
-#include "hooks/order.h"
 #include "hooks/programme.h"
 #include "telemetry/clock_thread.h"
 

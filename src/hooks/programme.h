@@ -31,6 +31,19 @@ struct erg_programme_request {
                               be */
 };
 
+/* Which clocks a trainer that is not ergon's wants. */
+struct erg_programme_wish {
+    const char *method; /* NULL: "sequential+clocks" */
+    long point;         /* from 0; -1: the selected one if it is of that method, else the fastest */
+    long stage;
+    bool clocks_only; /* of a method whose passes only ergon's own training can run, too */
+};
+
+/* ERG_USAGE says what the plan does not have, and refuses methods whose passes cannot be followed.
+ */
+int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_wish *wish,
+                         enum erg_method *method, size_t *point, struct erg_error *err);
+
 /* Where nothing is known of a machine's clocks. */
 #define ERG_PROGRAMME_DWELL_S 0.05
 #define ERG_PROGRAMME_LEAST_CHANGE_MHZ 30

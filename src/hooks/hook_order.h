@@ -8,8 +8,8 @@
  * and a step of forward passes alone; the one that differs least is named, and a second one that
  * differs as little.
  */
-#ifndef ERG_HOOKS_ORDER_H
-#define ERG_HOOKS_ORDER_H
+#ifndef ERG_HOOKS_HOOK_ORDER_H
+#define ERG_HOOKS_HOOK_ORDER_H
 
 #include "base/text.h"
 #include "iteration/iteration.h"

@@ -1,5 +1,5 @@
 /* Why a pass is not the next one of the plan. */
-#include "hooks/order.h"
+#include "hooks/hook_order.h"
 
 #include "base/memory.h"
 #include "ergon/hook.h"
