@@ -198,6 +198,8 @@ void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due
     due->again_ns = now_ns + look_ns;
     if (!hook_place_read(clock->place, &where))
         return;
+    if (where.phase != HOOK_STEP)
+        due->again_ns = INT64_MAX;             /* what comes next rings */
     if (where.programme != clock->programme) { /* turns are counted anew */
         clock->programme = where.programme;
         clock->due_serial = clock->arrives_serial = clock->awaits = 0;
@@ -219,8 +221,6 @@ void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due
     if (turn.clock_mhz)
         clock->due_serial = turn.serial;
     due->clock_mhz = turn.clock_mhz;
-    if (where.phase != HOOK_STEP)
-        due->again_ns = INT64_MAX; /* what comes next rings */
-    else
+    if (where.phase == HOOK_STEP)
         verify(clock, now_ns);
 }
