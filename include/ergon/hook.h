@@ -59,12 +59,14 @@ enum erg_hook_kind {
     ERG_OTHER = 3            /* optimizer, sums of gradients: at the highest planned clock */
 };
 
-/* How it is known where the GPU is. */
-enum erg_hook_markers {
-    ERG_MARK_HOST = 0,   /* from the time of the calls: for trainers that wait for each pass */
-    ERG_MARK_EVENTS = 1, /* not there yet: refused */
-    ERG_MARK_MEMORY = 2  /* not there yet: refused */
-};
+/*
+ * How it is known where the GPU is. HOST: from the time of the calls, for trainers that wait for
+ * each pass. EVENTS and MEMORY: from marks that the calls queue on the pass's stream of NVIDIA's
+ * driver, so that the host may run ahead by up to 256 passes; a pass beyond that goes unmarked.
+ * EVENTS is for all streams that are not captured into a graph, from where on it goes by the host's
+ * clock; MEMORY writes a number into host memory and knows times to 0.2 ms.
+ */
+enum erg_hook_markers { ERG_MARK_HOST = 0, ERG_MARK_EVENTS = 1, ERG_MARK_MEMORY = 2 };
 
 struct erg_hook_options {
     uint32_t size;
@@ -178,10 +180,11 @@ int erg_hook_step_begin(struct erg_hook *hook, struct erg_error *err);
 
 /*
  * A pass begins or ends. `chunk` and `microbatch` -1: not known, then only the kind is checked.
- * `stream` is the CUstream or hipStream_t of the pass, NULL the host's clock; with ERG_MARK_HOST it
- * is not looked at. A pass that is not the plan's next one fails with ERG_FAILED: what was
- * expected, what came, at which step and position, and the nearest cause that fits. By then the GPU
- * is unlocked, and the hook sets no clock any more; later calls but close repeat that error.
+ * `stream` is the CUstream of the pass (the default one is CU_STREAM_LEGACY), whose context is the
+ * calling thread's current one; NULL: the host's clock. With ERG_MARK_HOST it is not looked at. A
+ * pass that is not the plan's next one fails with ERG_FAILED: what was expected, what came, at
+ * which step and position, and the nearest cause that fits. By then the GPU is unlocked, and the
+ * hook sets no clock any more; later calls but close repeat that error.
  */
 int erg_hook_begin(struct erg_hook *hook, int32_t kind, int32_t chunk, int32_t microbatch,
                    void *stream, struct erg_error *err);

@@ -73,6 +73,9 @@ static int check_numbers(const struct erg_hook_options *options, struct erg_erro
                         "opening a hook: stage %d, replica %d and point %d, expected none below 0 "
                         "(point -1: the selected one)",
                         options->stage, options->replica, options->point);
+    if (options->markers < ERG_MARK_HOST || options->markers > ERG_MARK_MEMORY)
+        return erg_fail(err, ERG_USAGE, "opening a hook: there are no markers %d",
+                        options->markers);
     if (!(options->dwell_s >= 0) || !(options->least_change_mhz >= 0))
         return erg_fail(err, ERG_USAGE,
                         "opening a hook: dwell_s %g and least_change_mhz %g, expected none below 0",
@@ -88,10 +91,6 @@ static int check_there(const struct erg_hook_options *options, struct erg_error 
         return erg_fail(err, ERG_USAGE,
                         "opening a hook: profiling through hooks is not there yet, expected mode "
                         "ERG_HOOK_FOLLOW or ERG_HOOK_OBSERVE");
-    if (options->markers != ERG_MARK_HOST)
-        return erg_fail(err, ERG_USAGE,
-                        "opening a hook: markers on the GPU are not there yet, expected "
-                        "ERG_MARK_HOST");
     if (options->energy)
         return erg_fail(err, ERG_USAGE,
                         "opening a hook: the energy of passes is not there yet, expected energy 0; "
@@ -221,6 +220,7 @@ static void release(struct erg_hook *hook)
     }
     free(hook->points);
     erg_clock_list_release(&hook->clocks);
+    erg_gpu_marks_close(hook->marks.gpu);
     erg_gpus_close(hook->gpus);
     erg_plan_free(hook->plan);
     free(hook->agreement.messages);
@@ -240,7 +240,9 @@ static int open_hook(struct erg_hook *hook, struct erg_error *err)
     if (follows && (find_gpu(hook, err) ||
                     erg_clocks_supported(hook->gpus, hook->clock.gpu, &hook->clocks, err)))
         return -1;
-    if (open_plan(hook, err) != 0)
+    if (open_plan(hook, err) != 0 ||
+        (hook->options.markers != ERG_MARK_HOST &&
+         erg_gpu_marks_open(&hook->marks.gpu, hook->options.markers == ERG_MARK_MEMORY, err) != 0))
         return -1;
     return follows ? open_clocks(hook, err) : 0;
 }
@@ -257,7 +259,8 @@ int erg_hook_open(struct erg_hook **out, const struct erg_hook_options *options,
     hook->ratio = 1;
     hook->agreement.choice = (struct erg_hook_choice){
         .from_step = -1, .late_replica = -1, .time_s = NAN, .energy_j = NAN, .held_energy_j = NAN};
-    erg_hook_clock_init(&hook->clock, &hook->place);
+    erg_hook_clock_init(&hook->clock, hook);
+    hook->marks.where = (struct hook_where){.position = -1, .ratio = 1};
     erg_hook_defaults(&hook->options);
     memcpy(&hook->options, options,
            options->size < sizeof *options ? options->size : sizeof *options);

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-static const int64_t look_ns = 1000000, verify_ns = 1000000000, patience_ns = 10000000000;
+static const int64_t look_ns = 1000000, look_gpu_ns = 200000, verify_ns = 1000000000,
+                     patience_ns = 10000000000;
 
 /* A change upwards that arrives within this share of what it takes is in time; where more than this
  * share of so many are not, they are asked for earlier by a quarter, up to twice. */
@@ -17,9 +18,9 @@ enum { LATE_TRIES = 50 };
 /* A GPU shows a clock a little beside its lock. */
 enum { BESIDE_MHZ = 15 };
 
-void erg_hook_clock_init(struct hook_clock *clock, struct hook_place *place)
+void erg_hook_clock_init(struct hook_clock *clock, struct erg_hook *hook)
 {
-    clock->place = place;
+    clock->hook = hook;
     clock->lead_s = HOOK_LEAD_S;
 }
 
@@ -196,10 +197,18 @@ void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due
     struct hook_clock *clock = context;
     struct hook_where where;
     due->again_ns = now_ns + look_ns;
-    if (!hook_place_read(clock->place, &where))
+    if (clock->hook->marks.gpu) {
+        const bool queued = erg_hook_drain(clock->hook, now_ns);
+        where = clock->hook->marks.where;
+        if (queued)
+            due->again_ns = now_ns + look_gpu_ns;
+        else if (where.phase != HOOK_STEP)
+            due->again_ns = INT64_MAX;
+    } else if (!hook_place_read(&clock->hook->place, &where)) {
         return;
-    if (where.phase != HOOK_STEP)
-        due->again_ns = INT64_MAX;             /* what comes next rings */
+    } else if (where.phase != HOOK_STEP) {
+        due->again_ns = INT64_MAX; /* what comes next rings */
+    }
     if (where.programme != clock->programme) { /* turns are counted anew */
         clock->programme = where.programme;
         clock->due_serial = clock->arrives_serial = clock->awaits = 0;

@@ -9,6 +9,7 @@
 #define ERG_HOOKS_HOOK_INTERNAL_H
 
 #include "ergon/hook.h"
+#include "hooks/hook_marks.h"
 #include "hooks/hook_order.h"
 #include "hooks/hook_place.h"
 #include "hooks/programme.h"
@@ -28,7 +29,7 @@ enum {
 /* ---- what the clock thread knows ---- */
 
 struct hook_clock {
-    struct hook_place *place;
+    struct erg_hook *hook;
     struct erg_gpus *gpus;
     size_t gpu;
     struct erg_clock_thread *thread; /* NULL: no clocks are set */
@@ -51,16 +52,18 @@ struct hook_clock {
     int64_t looked_ns, set_ns, obeyed_ns; /* at the GPU; set; found not above the lock */
 };
 
-void erg_hook_clock_init(struct hook_clock *clock, struct hook_place *place);
+void erg_hook_clock_init(struct hook_clock *clock, struct erg_hook *hook);
 void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due);
 void erg_hook_clock_accepted(void *context, int clock_mhz, int64_t begin_ns, int64_t end_ns);
 
 /* ---- the hook ---- */
 
+/* Counted by one thread, read by others. */
 struct hook_class {
     int kind, chunk, clock_mhz;
-    uint64_t count;
-    double total_s, planned_s; /* planned: of one pass; NaN */
+    _Atomic uint64_t count;
+    _Atomic double total_s;
+    double planned_s; /* of one pass; NaN */
 };
 
 /* A point's programme, made when it is first needed, kept until the end. */
@@ -105,6 +108,7 @@ struct erg_hook {
     struct erg_clock_list clocks;               /* of the GPU */
     struct erg_gpus *gpus;
     struct hook_place place;
+    struct hook_marks marks;
     struct hook_clock clock;
 
     bool in_step, paused, lost; /* lost: failed for good */
@@ -117,8 +121,9 @@ struct erg_hook {
     int order_errors;
     int64_t step_ns, pass_ns, planned_ns; /* when it began; of forward and backward passes */
     double busy_s;
-    double step_s[HOOK_STEPS], step_busy_s[HOOK_STEPS]; /* rings */
-    double ratio;                                       /* measured to planned seconds */
+    /* Rings; NaN: not yet known. */
+    _Atomic double step_s[HOOK_STEPS], step_busy_s[HOOK_STEPS];
+    double ratio; /* measured to planned seconds */
     struct hook_class classes[HOOK_CLASSES];
     size_t class_count;
     struct hook_agreement agreement;
@@ -152,7 +157,20 @@ void erg_hook_change_point(struct erg_hook *hook, size_t point, int64_t from_ste
 int erg_hook_exchange_step(struct erg_hook *hook, struct erg_error *err);
 
 /* Median of the last `most` of a ring of steps; NaN of none. */
-double erg_hook_median_of_steps(const struct erg_hook *hook, const double *ring, size_t most);
+double erg_hook_median_of_steps(const struct erg_hook *hook, const _Atomic double *ring,
+                                size_t most);
+
+/* A pass has taken so long: adds it to its class, to the step's sum and the mean ratio. */
+void erg_hook_take_time(struct hook_class *class, double taken_s, double *busy_s, double *ratio);
+
+/* What the GPU has come to since the last call; by the clock thread, else by the trainer's. Whether
+ * something is still queued. */
+bool erg_hook_drain(struct erg_hook *hook, int64_t now_ns);
+
+/* The trainer's side: from now on, or once the GPU is there. */
+void erg_hook_mark_phase(struct erg_hook *hook, const struct hook_where *where);
+void erg_hook_mark_begin(struct erg_hook *hook, const struct hook_where *where, void *stream);
+void erg_hook_mark_end(struct erg_hook *hook, const struct hook_where *where, void *stream);
 
 /* Copies what fits into a caller's struct whose size is its first member. */
 void erg_hook_give(void *to, const void *from, size_t bytes);

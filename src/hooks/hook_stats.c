@@ -7,12 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-double erg_hook_median_of_steps(const struct erg_hook *hook, const double *ring, size_t most)
+double erg_hook_median_of_steps(const struct erg_hook *hook, const _Atomic double *ring,
+                                size_t most)
 {
     double values[HOOK_STEPS];
     size_t count = 0;
-    for (int64_t step = hook->steps - 1; step >= 0 && count < most; step--)
-        values[count++] = ring[step % HOOK_STEPS];
+    for (int64_t i = 1; i <= hook->steps && i <= (int64_t)most; i++) {
+        const double value = ring[(hook->steps - i) % HOOK_STEPS];
+        if (!isnan(value))
+            values[count++] = value;
+    }
     return count ? erg_median(values, count) : (double)NAN;
 }
 
@@ -92,12 +96,13 @@ int erg_hook_class(const struct erg_hook *hook, int32_t index, struct erg_hook_c
     if (index < 0 || (size_t)index >= hook->class_count)
         return -1;
     const struct hook_class *class = &hook->classes[index];
+    const uint64_t count = class->count;
     const struct erg_hook_class found = {
         .kind = class->kind,
         .chunk = class->chunk,
         .clock_mhz = class->clock_mhz,
-        .count = (int64_t) class->count,
-        .mean_s = class->count ? class->total_s / (double)class->count : (double)NAN,
+        .count = (int64_t)count,
+        .mean_s = count ? class->total_s / (double)count : (double)NAN,
         .planned_s = class->planned_s,
         .power_w = NAN,
         .energy_j = NAN,

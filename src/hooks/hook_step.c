@@ -35,28 +35,39 @@ static bool sets_clocks(const struct erg_hook *hook)
     return hook->clock.thread && !hook->trouble[0];
 }
 
+static struct hook_where where_of(const struct erg_hook *hook, enum hook_phase phase)
+{
+    return (struct hook_where){
+        .phase = phase,
+        .programme = hook_programme(hook),
+        .last_stage =
+            hook->plan && (size_t)hook->options.stage + 1 == hook->plan->schedule.pipeline.stages,
+        .step = hook->steps,
+        .position = (int32_t)hook->position - 1,
+        .ratio = hook->ratio,
+    };
+}
+
+/* By the host's clock. */
 static void tell_place(struct erg_hook *hook, enum hook_phase phase, int64_t begun_ns,
                        int64_t ended_ns)
 {
+    struct hook_where where = where_of(hook, phase);
     if (!sets_clocks(hook))
         return;
-    const struct hook_where where = {
-        .phase = phase,
-        .programme = hook_programme(hook),
-        .last_stage = (size_t)hook->options.stage + 1 == hook->plan->schedule.pipeline.stages,
-        .step = hook->steps,
-        .position = (int32_t)hook->position - 1,
-        .begun_ns = begun_ns,
-        .ended_ns = ended_ns,
-        .ratio = hook->ratio,
-    };
+    where.begun_ns = begun_ns;
+    where.ended_ns = ended_ns;
     hook_place_write(&hook->place, &where);
 }
 
 /* The same outside of steps, where the clock thread sleeps. */
 static void tell_rest(struct erg_hook *hook, enum hook_phase phase)
 {
-    tell_place(hook, phase, 0, 0);
+    const struct hook_where where = where_of(hook, phase);
+    if (hook->marks.gpu)
+        erg_hook_mark_phase(hook, &where);
+    else
+        tell_place(hook, phase, 0, 0);
     if (sets_clocks(hook))
         erg_clock_thread_wake(hook->clock.thread);
 }
@@ -180,7 +191,7 @@ int erg_hook_step_end(struct erg_hook *hook, struct erg_error *err)
         return -1;
     const size_t slot = (size_t)(hook->steps % HOOK_STEPS);
     hook->step_s[slot] = 1e-9 * (double)(erg_now_ns() - hook->step_ns);
-    hook->step_busy_s[slot] = hook->busy_s;
+    hook->step_busy_s[slot] = hook->marks.gpu ? (double)NAN : hook->busy_s;
     hook->in_step = false;
     hook->in_pass = -1;
     hook->steps++;
@@ -225,7 +236,24 @@ static void take_planned(struct erg_hook *hook, const struct erg_pass_came *came
     hook->in_class = point->classes[hook->position++];
 }
 
-static int begin_pass(struct erg_hook *hook, const struct erg_pass_came *came,
+static void tell_begin(struct erg_hook *hook, void *stream)
+{
+    const bool other = hook->in_pass == ERG_OTHER;
+    const struct hook_where where = where_of(hook, other ? HOOK_HIGH : HOOK_STEP);
+    if (hook->marks.gpu) {
+        erg_hook_mark_begin(hook, &where, stream);
+        if (sets_clocks(hook) && !hook->in_step)
+            erg_clock_thread_wake(hook->clock.thread);
+    } else if (other && !hook->in_step) {
+        tell_rest(hook, HOOK_HIGH);
+    } else if (other) {
+        tell_place(hook, HOOK_HIGH, 0, 0);
+    } else if (hook->in_pass != ERG_BACKWARD_WEIGHT) {
+        tell_place(hook, HOOK_STEP, hook->planned_ns, 0);
+    }
+}
+
+static int begin_pass(struct erg_hook *hook, const struct erg_pass_came *came, void *stream,
                       struct erg_error *err)
 {
     const bool planned = came->kind <= ERG_BACKWARD;
@@ -244,14 +272,9 @@ static int begin_pass(struct erg_hook *hook, const struct erg_pass_came *came,
         hook->in_class = erg_hook_find_class(hook, came->kind, came->chunk < 0 ? 0 : came->chunk, 0,
                                              (double)NAN);
     hook->pass_ns = erg_now_ns();
-    if (came->kind == ERG_OTHER && !hook->in_step)
-        tell_rest(hook, HOOK_HIGH);
-    else if (came->kind == ERG_OTHER)
-        tell_place(hook, HOOK_HIGH, 0, 0);
-    else if (planned) {
+    if (planned)
         hook->planned_ns = hook->pass_ns;
-        tell_place(hook, HOOK_STEP, hook->pass_ns, 0);
-    }
+    tell_begin(hook, stream);
     return 0;
 }
 
@@ -259,10 +282,13 @@ int erg_hook_begin(struct erg_hook *hook, int32_t kind, int32_t chunk, int32_t m
                    void *stream, struct erg_error *err)
 {
     const struct erg_pass_came came = {kind, chunk, microbatch};
-    (void)stream; /* of markers on the GPU */
     if (erg_hook_check(hook, "beginning a pass", err) != 0)
         return -1;
-    return hook->paused ? 0 : begin_pass(hook, &came, err);
+    if (hook->paused)
+        return 0;
+    if (hook->marks.gpu && stream && erg_gpu_marks_prepare(hook->marks.gpu, err) != 0)
+        return -1;
+    return begin_pass(hook, &came, stream, err);
 }
 
 int erg_hook_begin_named(struct erg_hook *hook, const char *name, void *stream,
@@ -277,36 +303,44 @@ int erg_hook_begin_named(struct erg_hook *hook, const char *name, void *stream,
     return erg_hook_begin(hook, kind, -1, -1, stream, err);
 }
 
-static void take_time(struct erg_hook *hook, double taken_s)
+void erg_hook_take_time(struct hook_class *class, double taken_s, double *busy_s, double *ratio)
 {
-    struct hook_class *class = &hook->classes[hook->in_class];
     class->count++;
-    class->total_s += taken_s;
-    if (hook->in_pass == ERG_OTHER)
+    class->total_s = class->total_s + taken_s;
+    if (class->kind == ERG_OTHER)
         return;
-    hook->passes++;
-    hook->busy_s += taken_s;
+    *busy_s += taken_s;
     if (class->planned_s > 0) {
-        const double ratio = fmin(fmax(taken_s / class->planned_s, RATIO_LEAST), RATIO_MOST);
-        hook->ratio += RATIO_WEIGHT * (ratio - hook->ratio);
+        const double measured = fmin(fmax(taken_s / class->planned_s, RATIO_LEAST), RATIO_MOST);
+        *ratio += RATIO_WEIGHT * (measured - *ratio);
     }
+}
+
+static void tell_end(struct erg_hook *hook, int64_t now_ns, void *stream)
+{
+    const struct hook_where where = where_of(hook, hook->in_step ? HOOK_STEP : rest_of(hook));
+    if (hook->marks.gpu) {
+        erg_hook_mark_end(hook, &where, stream);
+        return;
+    }
+    erg_hook_take_time(&hook->classes[hook->in_class], 1e-9 * (double)(now_ns - hook->pass_ns),
+                       &hook->busy_s, &hook->ratio);
+    if (hook->in_pass == ERG_OTHER && !hook->in_step)
+        tell_rest(hook, rest_of(hook));
+    else if (hook->in_pass != ERG_BACKWARD_WEIGHT)
+        tell_place(hook, HOOK_STEP, hook->planned_ns, now_ns);
 }
 
 int erg_hook_end(struct erg_hook *hook, void *stream, struct erg_error *err)
 {
-    (void)stream;
     if (erg_hook_check(hook, "ending a pass", err) != 0)
         return -1;
     if (hook->paused)
         return 0;
     if (hook->in_pass < 0)
         return mistake(hook, err, "a pass ended, expected erg_hook_begin() before it");
-    const int64_t now_ns = erg_now_ns();
-    take_time(hook, 1e-9 * (double)(now_ns - hook->pass_ns));
-    if (hook->in_pass == ERG_OTHER && !hook->in_step)
-        tell_rest(hook, rest_of(hook));
-    else if (hook->in_pass != ERG_BACKWARD_WEIGHT)
-        tell_place(hook, HOOK_STEP, hook->planned_ns, now_ns);
+    hook->passes += hook->in_pass != ERG_OTHER;
+    tell_end(hook, erg_now_ns(), stream);
     hook->in_pass = -1;
     return 0;
 }
