@@ -82,7 +82,7 @@ struct erg_hook_options {
     double dwell_s;          /* a clock is kept so long at least; 0: 0.05 */
     double least_change_mhz; /* smaller changes are left out; 0: 30 */
     int32_t markers;         /* enum erg_hook_markers */
-    int32_t energy;          /* 0; 1, energy of each class of passes, is not there yet: refused */
+    int32_t energy;          /* 0; 1: of each class of passes, by the GPU's energy counter */
     int32_t strict;      /* 1: a wrong order is an error; 0: it is said once, and no clock is set
                           * any more */
     int32_t clocks_only; /* 1: take the clocks of methods that only ergon's own training can run */
@@ -147,6 +147,7 @@ struct erg_hook_stats {
     double programme_energy_j;  /* of one GPU's passes in a step, by the plan's options */
     double planned_energy_j;    /* the same without a least dwell */
     int32_t planned_times_hold; /* 0: clocks_only, so planned times are not this trainer's */
+    double waiting_w;           /* drawn in steps outside of passes, with energy */
     int32_t point;              /* that runs */
     char trouble[256];          /* a sentence; "" where all is well */
 };
@@ -157,8 +158,10 @@ struct erg_hook_class {
     int32_t kind, chunk, clock_mhz; /* clock 0: without a plan */
     int64_t count;
     double mean_s, planned_s;
-    double power_w, energy_j, uncertainty_j; /* NaN */
-    int32_t quality;                         /* of the energy: 0, missing */
+    /* Of a pass, with energy; uncertainty 95 %, but for the sensor's own error. quality: enum
+     * erg_energy_quality; estimated where classes cannot be told apart. */
+    double power_w, energy_j, uncertainty_j;
+    int32_t quality;
 };
 
 /* Fills in the defaults, and the size: mode FOLLOW, markers HOST, strict. */

@@ -91,10 +91,6 @@ static int check_there(const struct erg_hook_options *options, struct erg_error 
         return erg_fail(err, ERG_USAGE,
                         "opening a hook: profiling through hooks is not there yet, expected mode "
                         "ERG_HOOK_FOLLOW or ERG_HOOK_OBSERVE");
-    if (options->energy)
-        return erg_fail(err, ERG_USAGE,
-                        "opening a hook: the energy of passes is not there yet, expected energy 0; "
-                        "erg_window_begin() measures whole steps");
     if (options->mode == ERG_HOOK_FOLLOW && daemon && *daemon && strcmp(daemon, "none") != 0)
         return erg_fail(err, ERG_USAGE,
                         "opening a hook: clocks by a daemon ('%s') are not there yet, expected "
@@ -207,6 +203,17 @@ static int open_clocks(struct erg_hook *hook, struct erg_error *err)
     return erg_clock_thread_open(&hook->clock.thread, &options, err);
 }
 
+/* On a list of its own, since one thread at a time may read a list's GPU. */
+static int open_energy(struct erg_hook *hook, struct erg_error *err)
+{
+    struct erg_gpus *gpus;
+    if (erg_gpus_open(&gpus, hook->options.gpu, err) != 0)
+        return -1;
+    int result = erg_hook_energy_open(&hook->energy, gpus, hook->clock.gpu, err);
+    erg_gpus_close(gpus);
+    return result;
+}
+
 /* ---- open and close ---- */
 
 /* What it has, but for its GPU's clocks. */
@@ -219,6 +226,7 @@ static void release(struct erg_hook *hook)
         free(hook->points[i].classes);
     }
     free(hook->points);
+    erg_hook_energy_close(hook->energy);
     erg_clock_list_release(&hook->clocks);
     erg_gpu_marks_close(hook->marks.gpu);
     erg_gpus_close(hook->gpus);
@@ -237,12 +245,15 @@ static int open_hook(struct erg_hook *hook, struct erg_error *err)
         hook->options.dwell_s = ERG_PROGRAMME_DWELL_S;
     if (hook->options.least_change_mhz == 0)
         hook->options.least_change_mhz = ERG_PROGRAMME_LEAST_CHANGE_MHZ;
-    if (follows && (find_gpu(hook, err) ||
-                    erg_clocks_supported(hook->gpus, hook->clock.gpu, &hook->clocks, err)))
+    if ((follows || hook->options.energy) && find_gpu(hook, err) != 0)
+        return -1;
+    if (follows && erg_clocks_supported(hook->gpus, hook->clock.gpu, &hook->clocks, err) != 0)
         return -1;
     if (open_plan(hook, err) != 0 ||
         (hook->options.markers != ERG_MARK_HOST &&
          erg_gpu_marks_open(&hook->marks.gpu, hook->options.markers == ERG_MARK_MEMORY, err) != 0))
+        return -1;
+    if (hook->options.energy && open_energy(hook, err) != 0)
         return -1;
     return follows ? open_clocks(hook, err) : 0;
 }

@@ -9,6 +9,7 @@
 #define ERG_HOOKS_HOOK_INTERNAL_H
 
 #include "ergon/hook.h"
+#include "hooks/hook_energy.h"
 #include "hooks/hook_marks.h"
 #include "hooks/hook_order.h"
 #include "hooks/hook_place.h"
@@ -109,6 +110,7 @@ struct erg_hook {
     struct erg_gpus *gpus;
     struct hook_place place;
     struct hook_marks marks;
+    struct erg_hook_energy *energy; /* NULL: of passes it is not measured */
     struct hook_clock clock;
 
     bool in_step, paused, lost; /* lost: failed for good */

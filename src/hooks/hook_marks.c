@@ -110,14 +110,19 @@ static void go_to(struct hook_marks *marks, const struct hook_where *where, int6
     marks->where.ratio = ratio;
 }
 
-static void take_phase(struct erg_hook *hook, const struct hook_mark *mark)
+static void take_phase(struct erg_hook *hook, const struct hook_mark *mark, int64_t now_ns)
 {
     struct hook_marks *marks = &hook->marks;
     /* `step` is the one that comes; what there was to sum up is of the one before. */
-    if (mark->where.phase == HOOK_BETWEEN && marks->where.phase == HOOK_STEP)
+    if (mark->where.phase == HOOK_BETWEEN && marks->where.phase == HOOK_STEP) {
         hook->step_busy_s[(mark->where.step - 1) % HOOK_STEPS] = marks->busy_s;
-    if (mark->where.phase == HOOK_STEP)
+        if (hook->energy)
+            erg_hook_energy_step(hook->energy, marks->step_ns, now_ns);
+    }
+    if (mark->where.phase == HOOK_STEP) {
         marks->busy_s = 0;
+        marks->step_ns = now_ns;
+    }
     go_to(marks, &mark->where, 0, 0);
 }
 
@@ -138,6 +143,8 @@ static void take_end(struct erg_hook *hook, const struct hook_mark *mark, int64_
     if (isnan(taken_s))
         taken_s = fmax(1e-9 * (double)(end_ns - marks->begun_ns), 0);
     erg_hook_take_time(&hook->classes[mark->class], taken_s, &marks->busy_s, &marks->where.ratio);
+    if (hook->energy)
+        erg_hook_energy_pass(hook->energy, mark->class, marks->begun_ns, end_ns);
     if (mark->pass_kind != ERG_BACKWARD_WEIGHT)
         go_to(marks, &mark->where, marks->where.begun_ns, end_ns);
 }
@@ -152,7 +159,7 @@ bool erg_hook_drain(struct erg_hook *hook, int64_t now_ns)
         if (mark->on_gpu && !erg_gpu_marks_reached(marks->gpu, mark->slot, side, mark->round))
             return true;
         if (mark->kind == HOOK_MARK_PHASE)
-            take_phase(hook, mark);
+            take_phase(hook, mark, now_ns);
         else if (mark->kind == HOOK_MARK_BEGIN)
             take_begin(marks, mark, now_ns);
         else

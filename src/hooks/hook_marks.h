@@ -38,6 +38,7 @@ struct hook_marks {
     struct hook_where where;
     int64_t begun_ns; /* of the pass that runs, whatever its kind */
     double busy_s;    /* of the step */
+    int64_t step_ns;  /* when it began here */
 };
 
 #endif

@@ -2,6 +2,7 @@
 #include "hooks/hook_internal.h"
 
 #include "base/statistics.h"
+#include "ergon/telemetry.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -73,6 +74,8 @@ int erg_hook_stats(struct erg_hook *hook, struct erg_hook_stats *stats)
         .clock_call_worst_s = NAN,
         .classes = (int32_t)hook->class_count,
         .order_errors = hook->order_errors,
+        .waiting_w =
+            hook->energy ? erg_hook_energy_of(hook->energy, ERG_HOOK_WAITING).power_w : (double)NAN,
         .programme_energy_j = NAN,
         .planned_energy_j = NAN,
         .planned_times_hold = !hook->options.clocks_only,
@@ -91,13 +94,27 @@ int erg_hook_stats(struct erg_hook *hook, struct erg_hook_stats *stats)
     return 0;
 }
 
+/* What one pass of a class used. */
+static void read_energy(const struct erg_hook *hook, size_t index, struct erg_hook_class *about)
+{
+    if (!hook->energy)
+        return;
+    const struct erg_class_power power = erg_hook_energy_of(hook->energy, index);
+    about->power_w = power.power_w;
+    about->energy_j = power.power_w * about->mean_s;
+    about->uncertainty_j = power.uncertainty_w * about->mean_s;
+    about->quality = isnan(power.power_w) ? ERG_ENERGY_MISSING
+                     : power.measured     ? ERG_ENERGY_MEASURED
+                                          : ERG_ENERGY_ESTIMATED;
+}
+
 int erg_hook_class(const struct erg_hook *hook, int32_t index, struct erg_hook_class *about)
 {
     if (index < 0 || (size_t)index >= hook->class_count)
         return -1;
     const struct hook_class *class = &hook->classes[index];
     const uint64_t count = class->count;
-    const struct erg_hook_class found = {
+    struct erg_hook_class found = {
         .kind = class->kind,
         .chunk = class->chunk,
         .clock_mhz = class->clock_mhz,
@@ -108,6 +125,7 @@ int erg_hook_class(const struct erg_hook *hook, int32_t index, struct erg_hook_c
         .energy_j = NAN,
         .uncertainty_j = NAN,
     };
+    read_energy(hook, (size_t)index, &found);
     erg_hook_give(about, &found, sizeof found);
     return 0;
 }

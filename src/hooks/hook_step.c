@@ -190,7 +190,10 @@ int erg_hook_step_end(struct erg_hook *hook, struct erg_error *err)
     if (check_step_end(hook, err) != 0)
         return -1;
     const size_t slot = (size_t)(hook->steps % HOOK_STEPS);
-    hook->step_s[slot] = 1e-9 * (double)(erg_now_ns() - hook->step_ns);
+    const int64_t now_ns = erg_now_ns();
+    hook->step_s[slot] = 1e-9 * (double)(now_ns - hook->step_ns);
+    if (hook->energy && !hook->marks.gpu)
+        erg_hook_energy_step(hook->energy, hook->step_ns, now_ns);
     hook->step_busy_s[slot] = hook->marks.gpu ? (double)NAN : hook->busy_s;
     hook->in_step = false;
     hook->in_pass = -1;
@@ -325,6 +328,8 @@ static void tell_end(struct erg_hook *hook, int64_t now_ns, void *stream)
     }
     erg_hook_take_time(&hook->classes[hook->in_class], 1e-9 * (double)(now_ns - hook->pass_ns),
                        &hook->busy_s, &hook->ratio);
+    if (hook->energy && hook->in_step)
+        erg_hook_energy_pass(hook->energy, hook->in_class, hook->pass_ns, now_ns);
     if (hook->in_pass == ERG_OTHER && !hook->in_step)
         tell_rest(hook, rest_of(hook));
     else if (hook->in_pass != ERG_BACKWARD_WEIGHT)

@@ -59,12 +59,14 @@ enum erg_hook_kind {
     ERG_OTHER = 3            /* optimizer, sums of gradients: at the highest planned clock */
 };
 
-/* How it is known where the GPU is. */
-enum erg_hook_markers {
-    ERG_MARK_HOST = 0,   /* from the time of the calls: for trainers that wait for each pass */
-    ERG_MARK_EVENTS = 1, /* not there yet: refused */
-    ERG_MARK_MEMORY = 2  /* not there yet: refused */
-};
+/*
+ * How it is known where the GPU is. HOST: from the time of the calls, for trainers that wait for
+ * each pass. EVENTS and MEMORY: from marks that the calls queue on the pass's stream of NVIDIA's
+ * driver, so that the host may run ahead by up to 256 passes; a pass beyond that goes unmarked.
+ * EVENTS is for all streams that are not captured into a graph, from where on it goes by the host's
+ * clock; MEMORY writes a number into host memory and knows times to 0.2 ms.
+ */
+enum erg_hook_markers { ERG_MARK_HOST = 0, ERG_MARK_EVENTS = 1, ERG_MARK_MEMORY = 2 };
 
 struct erg_hook_options {
     uint32_t size;
@@ -80,7 +82,7 @@ struct erg_hook_options {
     double dwell_s;          /* a clock is kept so long at least; 0: 0.05 */
     double least_change_mhz; /* smaller changes are left out; 0: 30 */
     int32_t markers;         /* enum erg_hook_markers */
-    int32_t energy;          /* 0; 1, energy of each class of passes, is not there yet: refused */
+    int32_t energy;          /* 0; 1: of each class of passes, by the GPU's energy counter */
     int32_t strict;      /* 1: a wrong order is an error; 0: it is said once, and no clock is set
                           * any more */
     int32_t clocks_only; /* 1: take the clocks of methods that only ergon's own training can run */
@@ -145,6 +147,7 @@ struct erg_hook_stats {
     double programme_energy_j;  /* of one GPU's passes in a step, by the plan's options */
     double planned_energy_j;    /* the same without a least dwell */
     int32_t planned_times_hold; /* 0: clocks_only, so planned times are not this trainer's */
+    double waiting_w;           /* drawn in steps outside of passes, with energy */
     int32_t point;              /* that runs */
     char trouble[256];          /* a sentence; "" where all is well */
 };
@@ -155,8 +158,10 @@ struct erg_hook_class {
     int32_t kind, chunk, clock_mhz; /* clock 0: without a plan */
     int64_t count;
     double mean_s, planned_s;
-    double power_w, energy_j, uncertainty_j; /* NaN */
-    int32_t quality;                         /* of the energy: 0, missing */
+    /* Of a pass, with energy; uncertainty 95 %, but for the sensor's own error. quality: enum
+     * erg_energy_quality; estimated where classes cannot be told apart. */
+    double power_w, energy_j, uncertainty_j;
+    int32_t quality;
 };
 
 /* Fills in the defaults, and the size: mode FOLLOW, markers HOST, strict. */
@@ -178,10 +183,11 @@ int erg_hook_step_begin(struct erg_hook *hook, struct erg_error *err);
 
 /*
  * A pass begins or ends. `chunk` and `microbatch` -1: not known, then only the kind is checked.
- * `stream` is the CUstream or hipStream_t of the pass, NULL the host's clock; with ERG_MARK_HOST it
- * is not looked at. A pass that is not the plan's next one fails with ERG_FAILED: what was
- * expected, what came, at which step and position, and the nearest cause that fits. By then the GPU
- * is unlocked, and the hook sets no clock any more; later calls but close repeat that error.
+ * `stream` is the CUstream of the pass (the default one is CU_STREAM_LEGACY), whose context is the
+ * calling thread's current one; NULL: the host's clock. With ERG_MARK_HOST it is not looked at. A
+ * pass that is not the plan's next one fails with ERG_FAILED: what was expected, what came, at
+ * which step and position, and the nearest cause that fits. By then the GPU is unlocked, and the
+ * hook sets no clock any more; later calls but close repeat that error.
  */
 int erg_hook_begin(struct erg_hook *hook, int32_t kind, int32_t chunk, int32_t microbatch,
                    void *stream, struct erg_error *err);
