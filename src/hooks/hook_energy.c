@@ -182,20 +182,20 @@ int erg_hook_energy_open(struct erg_hook_energy **out, struct erg_gpus *gpus, si
     energy->sums.classes = ERG_DECONVOLUTION_CLASSES;
     solve(energy);
     read_counter(energy);
-    int code = 0;
+    const bool counts = energy->value_mj >= 0;
     const char *why = erg_gpu_refusal(gpus, gpu, ERG_METRIC_ENERGY);
-    if (energy->value_mj < 0)
-        erg_fail(err, ERG_NO_DEVICE, "measuring the energy of passes: no energy counter (%s)",
-                 why ? why : "it cannot be read");
-    else if ((code = erg_thread_start(&energy->thread, measure, energy)) != 0)
-        erg_fail(err, ERG_FAILED, "measuring the energy of passes: no thread (%s)", strerror(code));
-    if (energy->value_mj >= 0 && code == 0) {
+    const int code = counts ? erg_thread_start(&energy->thread, measure, energy) : 0;
+    if (counts && code == 0) {
         *out = energy;
         return 0;
     }
     erg_gpus_close(energy->gpus);
     free(energy);
-    return -1;
+    if (counts)
+        return erg_fail(err, ERG_FAILED, "measuring the energy of passes: no thread (%s)",
+                        strerror(code));
+    return erg_fail(err, ERG_NO_DEVICE, "measuring the energy of passes: no energy counter (%s)",
+                    why ? why : "it cannot be read");
 }
 
 void erg_hook_energy_close(struct erg_hook_energy *energy)
