@@ -1,6 +1,6 @@
 /*
- * What tests of clock control begin with: a fake NVML of two GPUs that other processes see too, and
- * the log of all locks, whoever asked for them.
+ * What tests of clock control begin with: a fake NVML of some GPUs that other processes see too,
+ * and the log of all locks, whoever asked for them.
  */
 #ifndef ERGON_TESTS_FAKE_CLOCKS_H
 #define ERGON_TESTS_FAKE_CLOCKS_H
@@ -19,7 +19,7 @@ struct world {
     char folder[64], script[96], log[96];
 };
 
-static inline struct world world_begin(const char *commands)
+static inline struct world world_of(int gpus, const char *commands)
 {
     struct world world = {.folder = "/tmp/ergon-clocks-XXXXXX"};
     assert_non_null(mkdtemp(world.folder));
@@ -28,12 +28,17 @@ static inline struct world world_begin(const char *commands)
     FILE *file = fopen(world.script, "w");
     assert_non_null(file);
     /* The name of the folder is nobody else's, nor are then the GPUs. */
-    fprintf(file, "gpus 2\ntail %s\nlog %s\n%s", world.folder + strlen(world.folder) - 6, world.log,
-            commands);
+    fprintf(file, "gpus %d\ntail %s\nlog %s\n%s", gpus, world.folder + strlen(world.folder) - 6,
+            world.log, commands);
     fclose(file);
     setenv("ERGON_NVML", ERGON_TEST_FAKE_NVML, 1);
     setenv("ERGON_FAKE_NVML", world.script, 1);
     return world;
+}
+
+static inline struct world world_begin(const char *commands)
+{
+    return world_of(2, commands);
 }
 
 static inline void world_end(const struct world *world)

@@ -7,6 +7,7 @@ set -eu
 
 build=$1
 cmake=$2
+here=$(dirname "$(readlink -f "$0")")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 stage="$work/a stage"
@@ -103,6 +104,44 @@ if command -v c++ >/dev/null; then
     eval "c++ -std=c++17 -Wall -Wextra -Werror -Wno-missing-field-initializers \
         -x c++ '$examples/loop.c' -x none -o loop $flags"
     learn 3 looped-c++ 1
+fi
+
+# The example of hooks, from C and C++, and the program of the first hooks, built with the headers of
+# that day and run with this library.
+printf 'stage,instruction,frequency,time,energy\n%s\n%s\n%s\n%s\n' 0,forward,1410,0.010,4 \
+    0,forward,1200,0.012,3 0,backward,1410,0.020,8 0,backward,1200,0.024,6 >profile.csv
+"$prefix/bin/ergon" frontier profile.csv -m 4 -p 80 --plan hooked.json --quiet >log
+examples="$prefix/share/doc/ergon/examples/hooks"
+follow() {
+    LD_LIBRARY_PATH="$prefix/lib" "$@" >said &&
+        awk '/^step [0-9]*: [0-9.]* s, planned [0-9.]* s, [0-9]* changes/ { steps++ }
+             END { exit steps != 3 }' said && return
+    echo "$* said:"
+    cat said
+    echo "expected three steps"
+    exit 1
+}
+eval "${CC:-cc} -std=c17 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wpedantic -Werror \
+    '$examples/loop.c' -o hooked $flags"
+follow ./hooked hooked.json 4 3
+follow ./hooked hooked.json 4 3 observe
+if LD_LIBRARY_PATH="$prefix/lib" ./hooked hooked.json 5 3 >said 2>&1 ||
+    ! grep -q "the trainer runs 5 microbatches, the plan has 4" said; then
+    echo "hooked with 5 microbatches said:"
+    cat said
+    exit 1
+fi
+if command -v c++ >/dev/null; then
+    eval "c++ -std=c++17 -Wall -Wextra -Werror -x c++ '$examples/loop.c' -x none -o hooked $flags"
+    follow ./hooked hooked.json 4 3
+fi
+libraries=$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --libs ergon)
+abi=$here/abi
+eval "${CC:-cc} -std=c17 -Wall -Wextra -Werror -I'$abi/v1' '$abi/hook_v1.c' -o hook_v1 $libraries"
+said=$(LD_LIBRARY_PATH="$prefix/lib" ./hook_v1 hooked.json)
+if [ "$said" != "hooks of version 1: good" ]; then
+    echo "hook_v1 said \"$said\", expected good hooks of version 1"
+    exit 1
 fi
 
 # Only what the public headers declare.

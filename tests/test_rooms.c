@@ -40,6 +40,7 @@ static const char *const rooms[] = {
     "layout/exchange",
     "plan",
     "report",
+    "hooks",
     "decoder",
     "train",
     "train/tokenizer",

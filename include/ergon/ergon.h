@@ -6,6 +6,7 @@
 
 #include "ergon/error.h"
 #include "ergon/frontier.h"
+#include "ergon/hook.h"
 #include "ergon/telemetry.h"
 #include "ergon/train.h"
 

@@ -21,6 +21,7 @@ extern const struct erg_command erg_cmd_optimize;
 extern const struct erg_command erg_cmd_plan;
 extern const struct erg_command erg_cmd_probe;
 extern const struct erg_command erg_cmd_run;
+extern const struct erg_command erg_cmd_hook;
 extern const struct erg_command erg_cmd_show;
 extern const struct erg_command erg_cmd_simulate;
 extern const struct erg_command erg_cmd_tokenize;

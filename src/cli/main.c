@@ -18,7 +18,8 @@ const struct erg_command *const erg_commands[] = {
     &erg_cmd_export,   &erg_cmd_serve,      &erg_cmd_doctor,
     &erg_cmd_fit,      &erg_cmd_import,     &erg_cmd_plan,
     &erg_cmd_simulate, &erg_cmd_probe,      &erg_cmd_tokenize,
-    &erg_cmd_train,    &erg_cmd_completion, NULL,
+    &erg_cmd_train,    &erg_cmd_hook,       &erg_cmd_completion,
+    NULL,
 };
 
 static void print_overview(void)

@@ -28,13 +28,13 @@
 
 #include "ergon/error.h"
 #include "ergon/frontier.h"
+#include "ergon/passes.h"
 #include "frontier/goal.h"
+#include "iteration/pass_order.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum erg_direction { ERG_FORWARD, ERG_BACKWARD };
 
 struct erg_pipeline {
     size_t stages;
@@ -105,6 +105,10 @@ static inline double erg_schedule_latency_s(const struct erg_schedule *schedule,
 int erg_schedule_init(struct erg_schedule *schedule, const struct erg_pipeline *pipeline,
                       struct erg_error *err);
 void erg_schedule_release(struct erg_schedule *schedule);
+
+/* The instructions of one stage alone, in their order: twice erg_pass_order_count() of them. */
+void erg_schedule_stage(struct erg_instruction *instructions, size_t stage,
+                        const struct erg_pass_order *order);
 
 /* One end of a linear piece of the planned frontier: C(T) without P*S*T. */
 struct erg_breakpoint {

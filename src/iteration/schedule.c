@@ -46,11 +46,10 @@ static struct erg_instruction nth(const struct erg_pass_order *order, size_t sta
                                     .direction = direction};
 }
 
-static void order_stage(struct erg_schedule *schedule, size_t stage,
+void erg_schedule_stage(struct erg_instruction *next, size_t stage,
                         const struct erg_pass_order *order)
 {
     size_t all = erg_pass_order_count(order), forward = 0, backward = 0;
-    struct erg_instruction *next = schedule->instructions + stage * schedule->per_stage;
     for (size_t warm = erg_pass_order_warmup(order, stage); forward < warm; forward++)
         *next++ = nth(order, stage, ERG_FORWARD, forward);
     for (; forward < all; forward++, backward++) {
@@ -137,7 +136,7 @@ int erg_schedule_init(struct erg_schedule *schedule, const struct erg_pipeline *
     const struct erg_pass_order order =
         erg_pass_order_of(pipeline->stages, pipeline->chunks, pipeline->microbatches);
     for (size_t stage = 0; stage < pipeline->stages; stage++)
-        order_stage(schedule, stage, &order);
+        erg_schedule_stage(schedule->instructions + stage * schedule->per_stage, stage, &order);
     connect(schedule);
     sort_topologically(schedule);
     return 0;

@@ -19,10 +19,8 @@ void erg_plan_stage_seconds(const struct erg_plan *plan, const struct erg_plan_p
     }
 }
 
-/* What an iteration takes at `chosen` when each stage is as slow as it was found to be at
- * `running`. */
-static double paced_time(const struct erg_plan *plan, const struct erg_plan_point *chosen,
-                         const struct erg_plan_point *running, const double *measured_s)
+double erg_plan_paced_time(const struct erg_plan *plan, const struct erg_plan_point *chosen,
+                           const struct erg_plan_point *running, const double *measured_s)
 {
     size_t stages = plan->schedule.pipeline.stages;
     double *pace = erg_xcalloc(stages, sizeof *pace), planned_s, planned_j;
@@ -49,8 +47,9 @@ int erg_plan_follow(const struct erg_plan *plan, const struct erg_plan_lateness 
     assert(lateness->running < method->point_count + method->slower_count);
     const struct erg_plan_point *chosen = &method->points[lateness->chosen];
     const struct erg_plan_point *running = &method->points[lateness->running];
-    double until_s = chosen->time_s * paced_time(plan, chosen, chosen, lateness->slowest_s) /
-                     paced_time(plan, chosen, running, lateness->own_s);
+    double until_s = chosen->time_s *
+                     erg_plan_paced_time(plan, chosen, chosen, lateness->slowest_s) /
+                     erg_plan_paced_time(plan, chosen, running, lateness->own_s);
     double least_s = until_s / (1 + ERG_FOLLOW_NOISE), most_s = until_s / (1 - ERG_FOLLOW_NOISE);
     goal.straggler_s = fmax(chosen->time_s, least_s);
     if (erg_plan_pick(plan, lateness->method, &goal, &target, err) != 0)

@@ -38,4 +38,9 @@ int erg_plan_follow(const struct erg_plan *plan, const struct erg_plan_lateness 
 void erg_plan_stage_seconds(const struct erg_plan *plan, const struct erg_plan_point *point,
                             double *seconds);
 
+/* What an iteration takes at `chosen` when each stage is as slow as it was found to be at
+ * `running`; seconds as above, NaN or NULL: as planned. */
+double erg_plan_paced_time(const struct erg_plan *plan, const struct erg_plan_point *chosen,
+                           const struct erg_plan_point *running, const double *measured_s);
+
 #endif

@@ -1,0 +1,41 @@
+/*
+ * Deconvolution: the power of each class of work, from a counter that is too slow to see a single
+ * piece of it. Between two steps of the counter a GPU spent so many seconds in each class, and used
+ * so much energy: E_i = sum over c of P_c t_ci. Because pieces and the counter are not in step,
+ * many such increments tell the classes apart.
+ *
+ * Method: least squares on the normal equations, to which each increment is added while older ones
+ * fade (recursive least squares with a forgetting factor). The interval is Student's, of the
+ * residuals, with the counter's error of gain added.
+ */
+#ifndef ERG_HOOKS_DECONVOLUTION_H
+#define ERG_HOOKS_DECONVOLUTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { ERG_DECONVOLUTION_CLASSES = 32 };
+
+/* All-zero but for the number of classes is a valid empty one. */
+struct erg_deconvolution {
+    size_t classes;
+    double normal[ERG_DECONVOLUTION_CLASSES][ERG_DECONVOLUTION_CLASSES]; /* s^2 */
+    double right[ERG_DECONVOLUTION_CLASSES];                             /* J s */
+    double squares_j2, weight;
+    size_t seen[ERG_DECONVOLUTION_CLASSES]; /* increments that had some of the class */
+};
+
+/* One increment of the counter: seconds of each class, [classes]. */
+void erg_deconvolution_add(struct erg_deconvolution *sums, const double *seconds, double energy_j);
+
+struct erg_class_power {
+    double power_w, uncertainty_w; /* 95 %; NaN: the class never occurred */
+    bool measured;                 /* else the increments do not tell it from others */
+};
+
+/* `gain_error` of the counter as a share. [classes]; the condition number of the classes that
+ * occurred, INFINITY where they cannot be told apart. */
+double erg_deconvolution_solve(const struct erg_deconvolution *sums, double gain_error,
+                               struct erg_class_power *powers);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * Energy of passes: a thread that reads the GPU's energy counter, and works out the power of each
+ * class of passes (hooks/deconvolution.h) from when passes ran. The trainer's side only notes times
+ * in a ring; where that is full, a step is left out.
+ */
+#ifndef ERG_HOOKS_HOOK_ENERGY_H
+#define ERG_HOOKS_HOOK_ENERGY_H
+
+#include "hooks/deconvolution.h"
+#include "telemetry/gpu.h"
+
+struct erg_hook_energy;
+
+/* Keeps the list open as long as it needs it; nobody else reads it. Starts the thread. */
+int erg_hook_energy_open(struct erg_hook_energy **energy, struct erg_gpus *gpus, size_t gpu,
+                         struct erg_error *err);
+void erg_hook_energy_close(struct erg_hook_energy *energy); /* NULL is fine */
+
+/* A pass of a class ran, or a step, of which all passes were told before. By one thread, in order.
+ */
+void erg_hook_energy_pass(struct erg_hook_energy *energy, size_t class, int64_t begin_ns,
+                          int64_t end_ns);
+void erg_hook_energy_step(struct erg_hook_energy *energy, int64_t begin_ns, int64_t end_ns);
+
+/* Of a class as found so far; of no class: of the rest of steps, waiting. By any thread. */
+#define ERG_HOOK_WAITING SIZE_MAX
+struct erg_class_power erg_hook_energy_of(const struct erg_hook_energy *energy, size_t class);
+
+#endif

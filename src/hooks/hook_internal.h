@@ -1,0 +1,180 @@
+/*
+ * Shared by the files of a hook only.
+ *
+ * The trainer's thread says where it is (hook_place.h); the clock thread works out from that and
+ * the programme which clock is due at this moment (hook_clock.c). So there is nothing to queue:
+ * what was due while the driver was busy is forgotten, and the trainer waits for nobody.
+ */
+#ifndef ERG_HOOKS_HOOK_INTERNAL_H
+#define ERG_HOOKS_HOOK_INTERNAL_H
+
+#include "ergon/hook.h"
+#include "hooks/hook_energy.h"
+#include "hooks/hook_marks.h"
+#include "hooks/hook_order.h"
+#include "hooks/hook_place.h"
+#include "hooks/programme.h"
+#include "telemetry/clock_thread.h"
+
+enum {
+    HOOK_CLASSES = 128, /* the last one takes all that there is no room for */
+    HOOK_STEPS = 48,    /* remembered */
+    HOOK_STATS_STEPS = 32,
+};
+
+/* What changes of clock take on a machine where nobody has measured it. */
+#define HOOK_UP_S 0.015   /* median from call to clock */
+#define HOOK_LEAD_S 0.050 /* 95 % are there by then */
+#define HOOK_DOWN_S 0.015
+
+/* ---- what the clock thread knows ---- */
+
+struct hook_clock {
+    struct erg_hook *hook;
+    struct erg_gpus *gpus;
+    size_t gpu;
+    struct erg_clock_thread *thread; /* NULL: no clocks are set */
+
+    /* Read by others. */
+    _Atomic uint64_t requests, superseded, late, ups;
+    _Atomic uint64_t below_ns[4]; /* power cap, thermal, power brake, other */
+    _Atomic uint64_t reasons;     /* seen since they were taken */
+    atomic_bool disobeyed;        /* the GPU ignores locks */
+
+    /* The thread's own. */
+    const struct erg_programme *programme;
+    int due_mhz, set_mhz;
+    uint64_t due_serial;   /* which turn of the programme that was; 0: none yet */
+    double lead_s;         /* asked for so long before */
+    uint64_t lates, tried; /* with this lead */
+    uint64_t awaits;       /* the serial of a change upwards that has begun and is not judged; 0 */
+    int64_t begun_ns, arrives_ns;
+    uint64_t arrives_serial;
+    int64_t looked_ns, set_ns, obeyed_ns; /* at the GPU; set; found not above the lock */
+};
+
+void erg_hook_clock_init(struct hook_clock *clock, struct erg_hook *hook);
+void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due);
+void erg_hook_clock_accepted(void *context, int clock_mhz, int64_t begin_ns, int64_t end_ns);
+
+/* ---- the hook ---- */
+
+/* Counted by one thread, read by others. */
+struct hook_class {
+    int kind, chunk, clock_mhz;
+    _Atomic uint64_t count;
+    _Atomic double total_s;
+    double planned_s; /* of one pass; NaN */
+};
+
+/* A point's programme, made when it is first needed, kept until the end. */
+struct hook_point {
+    struct erg_programme programme;
+    uint16_t *classes; /* [count]: of each pass */
+    bool made;
+};
+
+/* What a rank says to all others: 64 bytes that are alike on every machine of a job. */
+struct hook_message {
+    int32_t version, replica, stage, point;
+    int64_t step;
+    double step_s, busy_s; /* medians */
+    int64_t reasons;       /* of its GPU's clocks: bits of enum erg_clock_reason */
+    int32_t lease, unused[3];
+};
+
+struct hook_agreement {
+    erg_hook_exchange *exchange; /* NULL: none */
+    void *context;
+    size_t ranks;
+    struct hook_message *messages; /* [ranks] */
+    double *seconds;               /* [3 * stages] */
+    struct erg_hook_choice choice;
+    size_t wanted;  /* a slower point that rounds have agreed on */
+    int rounds;     /* so many */
+    double since_s; /* the last change, by the time of steps */
+    bool late;      /* somebody was, at the last round */
+};
+
+struct erg_hook {
+    struct erg_hook_options options;
+    unsigned forks; /* of this process when it was opened */
+    struct erg_plan *plan;
+    enum erg_method method;
+    size_t chosen, running;                     /* points */
+    size_t next;                                /* from step `next_step` on */
+    int64_t next_step;                          /* -1: none waits */
+    struct hook_point *points;                  /* [points of the method] */
+    const struct erg_instruction *instructions; /* of the stage */
+    struct erg_clock_list clocks;               /* of the GPU */
+    struct erg_gpus *gpus;
+    struct hook_place place;
+    struct hook_marks marks;
+    struct erg_hook_energy *energy; /* NULL: of passes it is not measured */
+    struct hook_clock clock;
+
+    bool in_step, paused, lost; /* lost: failed for good */
+    bool unchecked;             /* the order, after a mistake that was forgiven */
+    int in_pass;                /* a kind; -1 */
+    size_t in_class;
+    uint32_t position;
+    bool names_microbatches, names_chunks, splits_backward;
+    int64_t steps, passes;
+    int order_errors;
+    int64_t step_ns, pass_ns, planned_ns; /* when it began; of forward and backward passes */
+    double busy_s;
+    /* Rings; NaN: not yet known. */
+    _Atomic double step_s[HOOK_STEPS], step_busy_s[HOOK_STEPS];
+    double ratio; /* measured to planned seconds */
+    struct hook_class classes[HOOK_CLASSES];
+    size_t class_count;
+    struct hook_agreement agreement;
+    struct erg_error error; /* of a lost hook */
+    char trouble[256];
+};
+
+/* The programme of a point; makes it where it is not there. */
+int erg_hook_make_point(struct erg_hook *hook, size_t point, struct erg_error *err);
+
+/* NULL without a plan. */
+static inline const struct erg_programme *hook_programme(const struct erg_hook *hook)
+{
+    return hook->plan ? &hook->points[hook->running].programme : NULL;
+}
+
+/* Whether the hook can be used: it is there, in its process, and not lost. */
+int erg_hook_check(const struct erg_hook *hook, const char *what, struct erg_error *err);
+
+/* Unlocks the GPU for good, and says why in one sentence. */
+void erg_hook_end_clocks(struct erg_hook *hook, const char *why);
+
+/* A class, a new one where there is room. */
+size_t erg_hook_find_class(struct erg_hook *hook, int kind, int chunk, int clock_mhz,
+                           double planned_s);
+
+/* From the step that comes on another point runs. */
+void erg_hook_change_point(struct erg_hook *hook, size_t point, int64_t from_step);
+
+/* Every 16th step; in step_end. */
+int erg_hook_exchange_step(struct erg_hook *hook, struct erg_error *err);
+
+/* Median of the last `most` of a ring of steps; NaN of none. */
+double erg_hook_median_of_steps(const struct erg_hook *hook, const _Atomic double *ring,
+                                size_t most);
+
+/* A pass has taken so long: adds it to its class, to the step's sum and the mean ratio. */
+void erg_hook_take_time(struct hook_class *class, double taken_s, double *busy_s, double *ratio);
+
+/* What the GPU has come to since the last call; by the clock thread, else by the trainer's. Whether
+ * something is still queued. */
+bool erg_hook_drain(struct erg_hook *hook, int64_t now_ns);
+
+/* The trainer's side: from now on, or once the GPU is there. */
+void erg_hook_mark_phase(struct erg_hook *hook, const struct hook_where *where);
+void erg_hook_mark_begin(struct erg_hook *hook, const struct hook_where *where, void *stream);
+void erg_hook_mark_end(struct erg_hook *hook, const struct hook_where *where, void *stream);
+
+/* Copies what fits into a caller's struct whose size is its first member. */
+void erg_hook_give(void *to, const void *from, size_t bytes);
+
+#endif

@@ -1,0 +1,171 @@
+/* How far the GPU has come in what the trainer has queued. */
+#include "hooks/hook_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <math.h>
+
+/* ---- the trainer's side ---- */
+
+/* NULL where fewer than `left` would be free. */
+static struct hook_mark *next_mark(struct hook_marks *marks, uint64_t left)
+{
+    const uint64_t added = marks->added;
+    return added - marks->taken + left < HOOK_MARKS ? &marks->items[added % HOOK_MARKS] : NULL;
+}
+
+/* Where no clock thread looks, the trainer's own does. */
+static void add_mark(struct erg_hook *hook)
+{
+    hook->marks.added++;
+    if (!hook->clock.thread)
+        erg_hook_drain(hook, erg_now_ns());
+}
+
+void erg_hook_mark_phase(struct erg_hook *hook, const struct hook_where *where)
+{
+    struct hook_mark *mark = next_mark(&hook->marks, 0);
+    if (!mark)
+        return;
+    *mark = (struct hook_mark){.kind = HOOK_MARK_PHASE, .where = *where, .host_ns = erg_now_ns()};
+    add_mark(hook);
+}
+
+/* Whether this pass can be marked on its stream. */
+static bool can_mark(struct erg_hook *hook, void *stream)
+{
+    struct hook_marks *marks = &hook->marks;
+    if (!stream || marks->gave_up)
+        return false;
+    if (hook->options.markers == ERG_MARK_EVENTS && erg_gpu_marks_captures(marks->gpu, stream)) {
+        marks->gave_up = true;
+        erg_log(ERG_LOG_WARNING,
+                "the stream of passes is captured into a graph, where events say nothing: hooks go "
+                "by the host's clock from now on, expected ERG_MARK_MEMORY");
+        return false;
+    }
+    return true;
+}
+
+void erg_hook_mark_begin(struct erg_hook *hook, const struct hook_where *where, void *stream)
+{
+    struct hook_marks *marks = &hook->marks;
+    struct hook_mark *mark = next_mark(marks, HOOK_MARKS_FOR_STEPS);
+    const bool on_gpu = can_mark(hook, stream);
+    const size_t slot = (size_t)(marks->slots_added % ERG_GPU_MARKS);
+    const uint32_t round = (uint32_t)(marks->slots_added / ERG_GPU_MARKS + 1);
+    marks->begun = mark && (!on_gpu || marks->slots_added - marks->slots_taken < ERG_GPU_MARKS);
+    if (marks->begun && on_gpu)
+        marks->begun = erg_gpu_marks_record(marks->gpu, slot, ERG_MARK_BEGIN, round, stream) == 0;
+    if (!marks->begun) {
+        marks->unmarked++;
+        return;
+    }
+    *mark = (struct hook_mark){
+        .kind = HOOK_MARK_BEGIN,
+        .where = *where,
+        .on_gpu = on_gpu,
+        .has_slot = on_gpu,
+        .host_ns = erg_now_ns(),
+        .slot = slot,
+        .class = hook->in_class,
+        .round = round,
+        .pass_kind = hook->in_pass,
+    };
+    marks->slots_added += on_gpu;
+    add_mark(hook);
+}
+
+/* A pass that has begun here ends here, on the same side. */
+void erg_hook_mark_end(struct erg_hook *hook, const struct hook_where *where, void *stream)
+{
+    struct hook_marks *marks = &hook->marks;
+    if (!marks->begun)
+        return;
+    const struct hook_mark *begin = &marks->items[(marks->added - 1) % HOOK_MARKS];
+    struct hook_mark *mark = &marks->items[marks->added % HOOK_MARKS];
+    struct hook_mark end = *begin;
+    end.kind = HOOK_MARK_END;
+    end.where = *where;
+    end.host_ns = erg_now_ns();
+    if (end.on_gpu && (!stream || erg_gpu_marks_record(marks->gpu, end.slot, ERG_MARK_END,
+                                                       end.round, stream) != 0))
+        end.on_gpu = false;
+    *mark = end;
+    marks->begun = false;
+    add_mark(hook);
+}
+
+/* ---- the other side ---- */
+
+/* What the trainer says of its place; seconds and ratio are what was seen here. */
+static void go_to(struct hook_marks *marks, const struct hook_where *where, int64_t begun_ns,
+                  int64_t ended_ns)
+{
+    const double ratio = marks->where.ratio;
+    marks->where = *where;
+    marks->where.begun_ns = begun_ns;
+    marks->where.ended_ns = ended_ns;
+    marks->where.ratio = ratio;
+}
+
+static void take_phase(struct erg_hook *hook, const struct hook_mark *mark, int64_t now_ns)
+{
+    struct hook_marks *marks = &hook->marks;
+    /* `step` is the one that comes; what there was to sum up is of the one before. */
+    if (mark->where.phase == HOOK_BETWEEN && marks->where.phase == HOOK_STEP) {
+        hook->step_busy_s[(mark->where.step - 1) % HOOK_STEPS] = marks->busy_s;
+        if (hook->energy)
+            erg_hook_energy_step(hook->energy, marks->step_ns, now_ns);
+    }
+    if (mark->where.phase == HOOK_STEP) {
+        marks->busy_s = 0;
+        marks->step_ns = now_ns;
+    }
+    go_to(marks, &mark->where, 0, 0);
+}
+
+static void take_begin(struct hook_marks *marks, const struct hook_mark *mark, int64_t now_ns)
+{
+    marks->begun_ns = mark->on_gpu ? now_ns : mark->host_ns;
+    if (mark->pass_kind == ERG_BACKWARD_WEIGHT)
+        return;
+    go_to(marks, &mark->where,
+          mark->pass_kind == ERG_OTHER ? marks->where.begun_ns : marks->begun_ns, 0);
+}
+
+static void take_end(struct erg_hook *hook, const struct hook_mark *mark, int64_t now_ns)
+{
+    struct hook_marks *marks = &hook->marks;
+    const int64_t end_ns = mark->on_gpu ? now_ns : mark->host_ns;
+    double taken_s = mark->on_gpu ? erg_gpu_marks_seconds(marks->gpu, mark->slot) : (double)NAN;
+    if (isnan(taken_s))
+        taken_s = fmax(1e-9 * (double)(end_ns - marks->begun_ns), 0);
+    erg_hook_take_time(&hook->classes[mark->class], taken_s, &marks->busy_s, &marks->where.ratio);
+    if (hook->energy)
+        erg_hook_energy_pass(hook->energy, mark->class, marks->begun_ns, end_ns);
+    if (mark->pass_kind != ERG_BACKWARD_WEIGHT)
+        go_to(marks, &mark->where, marks->where.begun_ns, end_ns);
+}
+
+bool erg_hook_drain(struct erg_hook *hook, int64_t now_ns)
+{
+    struct hook_marks *marks = &hook->marks;
+    while (marks->taken < marks->added) {
+        const struct hook_mark *mark = &marks->items[marks->taken % HOOK_MARKS];
+        const enum erg_gpu_mark_side side =
+            mark->kind == HOOK_MARK_BEGIN ? ERG_MARK_BEGIN : ERG_MARK_END;
+        if (mark->on_gpu && !erg_gpu_marks_reached(marks->gpu, mark->slot, side, mark->round))
+            return true;
+        if (mark->kind == HOOK_MARK_PHASE)
+            take_phase(hook, mark, now_ns);
+        else if (mark->kind == HOOK_MARK_BEGIN)
+            take_begin(marks, mark, now_ns);
+        else
+            take_end(hook, mark, now_ns);
+        marks->slots_taken += mark->kind == HOOK_MARK_END && mark->has_slot;
+        marks->taken++;
+    }
+    return false;
+}

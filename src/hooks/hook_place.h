@@ -1,0 +1,70 @@
+/*
+ * Place: where the trainer is, written by its thread and read by the clock thread. A reader that
+ * comes in between looks again; the writer never waits (a sequence lock).
+ */
+#ifndef ERG_HOOKS_HOOK_PLACE_H
+#define ERG_HOOKS_HOOK_PLACE_H
+
+#include "hooks/programme.h"
+
+#include <stdatomic.h>
+
+enum hook_phase {
+    HOOK_IDLE,    /* before the first step */
+    HOOK_STEP,    /* in a step: at `position`, or before the first pass */
+    HOOK_BETWEEN, /* two steps */
+    HOOK_HIGH,    /* paused, or in work that is no pass */
+    HOOK_OFF,     /* no clock is set any more */
+};
+
+struct hook_where {
+    enum hook_phase phase;
+    const struct erg_programme *programme;
+    bool last_stage;
+    int64_t step;
+    int32_t position;           /* of the pass that began last; -1: none in this step */
+    int64_t begun_ns, ended_ns; /* of that pass; ended 0: not yet */
+    double ratio;               /* measured to planned seconds */
+};
+
+struct hook_place {
+    _Atomic uint64_t sequence; /* odd: being written */
+    _Atomic int phase;
+    _Atomic(const struct erg_programme *) programme;
+    atomic_bool last_stage;
+    _Atomic int64_t step;
+    _Atomic int32_t position;
+    _Atomic int64_t begun_ns, ended_ns;
+    _Atomic double ratio;
+};
+
+static inline void hook_place_write(struct hook_place *place, const struct hook_where *where)
+{
+    atomic_fetch_add(&place->sequence, 1);
+    atomic_store(&place->phase, (int)where->phase);
+    atomic_store(&place->programme, where->programme);
+    atomic_store(&place->last_stage, where->last_stage);
+    atomic_store(&place->step, where->step);
+    atomic_store(&place->position, where->position);
+    atomic_store(&place->begun_ns, where->begun_ns);
+    atomic_store(&place->ended_ns, where->ended_ns);
+    atomic_store(&place->ratio, where->ratio);
+    atomic_fetch_add(&place->sequence, 1);
+}
+
+/* False: it is being written at this moment. */
+static inline bool hook_place_read(struct hook_place *place, struct hook_where *where)
+{
+    const uint64_t before = atomic_load(&place->sequence);
+    where->phase = (enum hook_phase)atomic_load(&place->phase);
+    where->programme = atomic_load(&place->programme);
+    where->last_stage = atomic_load(&place->last_stage);
+    where->step = atomic_load(&place->step);
+    where->position = atomic_load(&place->position);
+    where->begun_ns = atomic_load(&place->begun_ns);
+    where->ended_ns = atomic_load(&place->ended_ns);
+    where->ratio = atomic_load(&place->ratio);
+    return !(before & 1) && atomic_load(&place->sequence) == before;
+}
+
+#endif

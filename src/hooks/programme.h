@@ -1,0 +1,85 @@
+/*
+ * Programme: which clock one rank has during which instructions of a step, by a point of a plan.
+ *
+ * A plan gives each instruction the clock that is best for it alone. A GPU needs milliseconds to
+ * change, and changes that come too often disturb the exchanges between GPUs. So instructions are
+ * put together into groups, each of which has one clock, the highest that any member was planned
+ * at: no instruction gets slower than planned, and the iteration takes no longer. Of all ways to
+ * cut the step into groups that last for a least dwell, the one is taken that costs the least
+ * energy by the plan's own options; a GPU whose instruction ends earlier waits, which costs energy
+ * too. Then changes that are too small, save too little, or come too often are left out, upwards.
+ *
+ * Method: shortest path over the positions where a group may begin. A group that can be cut into
+ * two of the least dwell gets no dearer by it, so none of these is looked at, and the time this
+ * takes grows with the instructions of the step and those of a dwell.
+ */
+#ifndef ERG_HOOKS_PROGRAMME_H
+#define ERG_HOOKS_PROGRAMME_H
+
+#include "plan/plan.h"
+#include "telemetry/clocks.h"
+
+struct erg_programme_request {
+    const struct erg_plan *plan;
+    const struct erg_plan_point *point;
+    size_t stage;
+    const struct erg_clock_list *supported; /* by the GPU; NULL: every clock of the plan */
+    double dwell_s;                         /* at least; 0: none */
+    double least_change_mhz;
+    double least_saving;   /* of a group's energy, as a share */
+    double least_period_s; /* so many seconds for each change, within any second; 0: as often as may
+                              be */
+};
+
+/* Which clocks a trainer that is not ergon's wants. */
+struct erg_programme_wish {
+    const char *method; /* NULL: "sequential+clocks" */
+    long point;         /* from 0; -1: the selected one if it is of that method, else the fastest */
+    long stage;
+    bool clocks_only; /* of a method whose passes only ergon's own training can run, too */
+};
+
+/* ERG_USAGE says what the plan does not have, and refuses methods whose passes cannot be followed.
+ */
+int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_wish *wish,
+                         enum erg_method *method, size_t *point, struct erg_error *err);
+
+/* Where nothing is known of a machine's clocks. */
+#define ERG_PROGRAMME_DWELL_S 0.05
+#define ERG_PROGRAMME_LEAST_CHANGE_MHZ 30
+#define ERG_PROGRAMME_LEAST_SAVING 0.002
+#define ERG_PROGRAMME_LEAST_PERIOD_S 0.1
+
+struct erg_programme_group {
+    uint32_t first, end; /* positions in the stage's order: [first, end) */
+    int clock_mhz;
+};
+
+struct erg_programme_pass {
+    int planned_mhz;        /* or the next higher clock that the GPU has */
+    double start_s, time_s; /* as planned, measured seconds: the stack's overhead is in them */
+    uint32_t group;
+};
+
+struct erg_programme {
+    struct erg_programme_pass *passes; /* [count], in the stage's order */
+    uint32_t count;
+    struct erg_programme_group *groups;
+    uint32_t group_count;
+    int highest_mhz;                   /* that the plan considered for these GPUs */
+    double step_s;                     /* an iteration */
+    uint32_t changes, planned_changes; /* in a step, from one instruction to another */
+    /* Of one GPU's instructions in a step, by the plan's options; planned: each at its own clock.
+     */
+    double energy_j, planned_j;
+};
+
+/*
+ * ERG_USAGE where the plan has no clocks because its GPUs chose them, and where the GPU has none as
+ * high as the plan's.
+ */
+int erg_programme_init(struct erg_programme *programme, const struct erg_programme_request *request,
+                       struct erg_error *err);
+void erg_programme_release(struct erg_programme *programme);
+
+#endif

@@ -1,0 +1,9 @@
+/*
+ * Passes: the two ways in which a microbatch goes through a stage of a pipeline.
+ */
+#ifndef ERGON_PASSES_H
+#define ERGON_PASSES_H
+
+enum erg_direction { ERG_FORWARD = 0, ERG_BACKWARD = 1 };
+
+#endif
