@@ -380,11 +380,11 @@ static int set_field(struct fake_gpu *gpu, struct nvml_field *field)
                      field->scope == NVML_SCOPE_MEMORY ? 0 : 1e3 * mean_power_w(gpu, step_s, 1));
         return part || field->scope == NVML_SCOPE_MEMORY ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
     case NVML_FIELD_POWER_LIMIT_MIN:
-        set_unsigned(field, 200e3);
+        set_unsigned(field, 1e3 * gpu->limits_w[0]);
         return NVML_SUCCESS;
     case NVML_FIELD_POWER_LIMIT_MAX:
     case NVML_FIELD_POWER_LIMIT_DEFAULT:
-        set_unsigned(field, 700e3);
+        set_unsigned(field, 1e3 * gpu->limits_w[field->id == NVML_FIELD_POWER_LIMIT_MAX ? 1 : 2]);
         return NVML_SUCCESS;
     case NVML_FIELD_POWER_LIMIT_REQUESTED:
         set_unsigned(field, fake_limit_mw(gpu));
