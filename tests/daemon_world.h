@@ -19,6 +19,7 @@
 struct daemon_world {
     char folder[64], script[96], log[96], rules[96], audit[96], socket[96], proc[96];
     pid_t daemon;
+    int per_user; /* connections; 0: as many as it takes */
 };
 
 static inline void write_file(const char *path, const char *text)
@@ -104,7 +105,7 @@ static inline void start_daemon(struct daemon_world *world)
     fflush(NULL);
     world->daemon = fork();
     if (world->daemon == 0)
-        _exit(be_daemon(world, 1000));
+        _exit(be_daemon(world, world->per_user ? world->per_user : 1000));
     for (int i = 0; i < 6000; i++) {
         if (erg_daemon_connect(&client, world->socket, &hello, &err) == 0) {
             erg_daemon_disconnect(client);

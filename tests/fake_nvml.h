@@ -115,6 +115,7 @@ struct fake_world {
     unsigned count;
     char log[512], tail[16];
     int64_t start_ns;
+    long log_read; /* bytes of the log that the GPUs below know */
 };
 
 extern struct fake_world fake_world;

@@ -32,26 +32,29 @@ static void take_setting(struct fake_gpu *gpu, const char *what, unsigned low, u
     }
 }
 
-/* Settings of all processes, from the log. The lock held. */
-static void read_log(struct fake_gpu *gpu)
+/* Settings of all processes that are new in the log. The lock held. */
+static void read_log(void)
 {
     FILE *log = fake_world.log[0] ? fopen(fake_world.log, "r") : NULL;
     char line[128], what[16];
-    while (log && fgets(line, sizeof line, log)) {
+    if (!log)
+        return;
+    fseek(log, fake_world.log_read, SEEK_SET);
+    while (fgets(line, sizeof line, log) && strchr(line, '\n')) { /* else it is being written */
         unsigned index, low = 0, high = 0;
         long long at_ns = 0;
+        fake_world.log_read += (long)strlen(line);
         if (sscanf(line, "%*d %15s %u %u %u %lld", what, &index, &low, &high, &at_ns) >= 2 &&
-            index == gpu->index)
-            take_setting(gpu, what, low, high, at_ns);
+            index < fake_world.count)
+            take_setting(&fake_world.gpus[index], what, low, high, at_ns);
     }
-    if (log)
-        fclose(log);
+    fclose(log);
 }
 
 uint32_t fake_limit_mw(struct fake_gpu *gpu)
 {
     pthread_mutex_lock(&fake_lock);
-    read_log(gpu);
+    read_log();
     uint32_t limit_mw = gpu->set_limit_mw ? gpu->set_limit_mw : (uint32_t)(gpu->limit_w * 1e3);
     pthread_mutex_unlock(&fake_lock);
     return limit_mw;
@@ -65,7 +68,7 @@ static double within(double clock_mhz, unsigned low, unsigned high)
 /* The SM clock as the locks leave it; a new one shows when it has settled. The lock held. */
 unsigned fake_locked_clock(struct fake_gpu *gpu)
 {
-    read_log(gpu);
+    read_log();
     double natural = gpu->clock_mhz;
     if (gpu->stuck)
         return (unsigned)natural;
@@ -86,7 +89,8 @@ static int note(struct fake_gpu *gpu, const char *what, unsigned low, unsigned h
     pthread_mutex_lock(&fake_lock);
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    take_setting(gpu, what, low, high, now_ns);
+    if (!fake_world.log[0])
+        take_setting(gpu, what, low, high, now_ns);
     int log = fake_world.log[0] ? open(fake_world.log, O_WRONLY | O_CREAT | O_APPEND, 0666) : -1;
     if (log >= 0) {
         dprintf(log, "%ld %s %u %u %u %lld\n", (long)getpid(), what, gpu->index, low, high,
@@ -132,7 +136,7 @@ ENTRY(nvmlDeviceGetPersistenceMode, nvml_device device, int *on)
 {
     BEGIN(device, "GetPersistenceMode");
     pthread_mutex_lock(&fake_lock);
-    read_log(gpu);
+    read_log();
     *on = (int)gpu->persistence;
     pthread_mutex_unlock(&fake_lock);
     return NVML_SUCCESS;
