@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+static uint32_t ttl_ms; /* of the lease that was taken last */
+
 struct daemon_world {
     char folder[64], script[96], log[96], rules[96], audit[96], socket[96], proc[96];
     pid_t daemon;
@@ -140,7 +142,7 @@ static inline uint64_t take_lease(struct erg_daemon_client *client, uint32_t gpu
 {
     struct erg_error err;
     uint64_t lease = 0;
-    assert_ok(erg_daemon_take_lease(client, gpu, knob, 0, &lease, &err), &err);
+    assert_ok(erg_daemon_take_lease(client, gpu, knob, &lease, &ttl_ms, &err), &err);
     return lease;
 }
 

@@ -96,9 +96,9 @@ static void test_busy_and_release(void **state)
     struct erg_daemon_client *a = connect_client(&world), *b = connect_client(&world);
     uint64_t lease = take_lease(a, 0, ERG_KNOB_CLOCK);
     assert_ok(change_knob(a, lease, ERG_WIRE_CLOCK, 900, 900, NULL, &err), &err);
-    assert_fails(erg_daemon_take_lease(b, 0, ERG_KNOB_CLOCK, 0, &second, &err), &err,
+    assert_fails(erg_daemon_take_lease(b, 0, ERG_KNOB_CLOCK, &second, &ttl_ms, &err), &err,
                  "the clock of GPU 0 is held by user");
-    assert_ok(erg_daemon_take_lease(b, 0, ERG_KNOB_POWER, 0, &second, &err), &err);
+    assert_ok(erg_daemon_take_lease(b, 0, ERG_KNOB_POWER, &second, &ttl_ms, &err), &err);
     assert_fails(ask_for(b, ERG_WIRE_KEEP, lease, &err), &err, "holds no such lease");
     assert_fails(change_knob(b, lease, ERG_WIRE_CLOCK, 900, 900, NULL, &err), &err,
                  "holds no such lease");
@@ -151,13 +151,13 @@ static void test_bounds(void **state)
     assert_ok(erg_daemon_ask_gpu(client, 0, &gpu, &err), &err);
     assert_int_equal(gpu.least[ERG_KNOB_CLOCK], 600);
     assert_int_equal(gpu.most[ERG_KNOB_POWER], 700000);
-    assert_fails(erg_daemon_take_lease(client, 2, ERG_KNOB_CLOCK, 0, &none, &err), &err,
+    assert_fails(erg_daemon_take_lease(client, 2, ERG_KNOB_CLOCK, &none, &ttl_ms, &err), &err,
                  "no rule lets user");
-    assert_fails(erg_daemon_take_lease(client, 0, ERG_KNOB_MEMORY, 0, &none, &err), &err,
+    assert_fails(erg_daemon_take_lease(client, 0, ERG_KNOB_MEMORY, &none, &ttl_ms, &err), &err,
                  "no rule lets user");
-    assert_fails(erg_daemon_take_lease(client, 8, ERG_KNOB_CLOCK, 0, &none, &err), &err,
+    assert_fails(erg_daemon_take_lease(client, 8, ERG_KNOB_CLOCK, &none, &ttl_ms, &err), &err,
                  "there is no GPU 8");
-    assert_fails(erg_daemon_take_lease(client, 0, 4, 0, &none, &err), &err, "with a knob 4");
+    assert_fails(erg_daemon_take_lease(client, 0, 4, &none, &ttl_ms, &err), &err, "with a knob 4");
     assert_int_equal(audit_lines(&world, "\"event\":\"refused\"", "no rule allows it", 2), 2);
     erg_daemon_disconnect(client);
     stop_daemon(&world);
@@ -383,7 +383,7 @@ static void test_refusals_of_the_driver(void **state)
     for (int i = 0; i < 500 && !erg_daemon_ended_lease(client, &ended); i++)
         erg_sleep_ns(10000000);
     assert_string_equal(erg_daemon_ended_lease(client, &ended), "the GPU has fallen off the bus");
-    assert_fails(erg_daemon_take_lease(client, 1, ERG_KNOB_CLOCK, 0, &again, &err), &err,
+    assert_fails(erg_daemon_take_lease(client, 1, ERG_KNOB_CLOCK, &again, &ttl_ms, &err), &err,
                  "is lost");
     erg_daemon_disconnect(client);
     kill(world.daemon, SIGKILL); /* it would try for 10 s to unlock GPU 0, which refuses */
@@ -503,12 +503,15 @@ static void test_grants(void **state)
     be_in_job(&world, 77);
     start_daemon(&world);
     struct erg_daemon_client *client = connect_client(&world);
-    assert_fails(erg_daemon_take_lease(client, 1, ERG_KNOB_CLOCK, 0, &lease, &err), &err, "job 77");
+    assert_fails(erg_daemon_take_lease(client, 1, ERG_KNOB_CLOCK, &lease, &ttl_ms, &err), &err,
+                 "job 77");
     assert_ok(grant(client, 77, geteuid() + 1, 2, &err), &err); /* another user's job */
-    assert_fails(erg_daemon_take_lease(client, 1, ERG_KNOB_CLOCK, 0, &lease, &err), &err, "job 77");
+    assert_fails(erg_daemon_take_lease(client, 1, ERG_KNOB_CLOCK, &lease, &ttl_ms, &err), &err,
+                 "job 77");
     assert_ok(grant(client, 77, geteuid(), 2, &err), &err);
     assert_ok(grant(client, 78, geteuid(), 1, &err), &err);
-    assert_fails(erg_daemon_take_lease(client, 0, ERG_KNOB_CLOCK, 0, &lease, &err), &err, "job 77");
+    assert_fails(erg_daemon_take_lease(client, 0, ERG_KNOB_CLOCK, &lease, &ttl_ms, &err), &err,
+                 "job 77");
     lease = take_lease(client, 1, ERG_KNOB_CLOCK);
     assert_ok(change_knob(client, lease, ERG_WIRE_CLOCK, 900, 900, NULL, &err), &err);
     assert_fails(grant(client, 0, 1, 1, &err), &err, "the number of a job");
@@ -516,7 +519,8 @@ static void test_grants(void **state)
     assert_ok(grant(client, 77, 0, 0, &err), &err); /* the epilog */
     await_setting(&world, 1, 's', 0);
     assert_string_equal(erg_daemon_ended_lease(client, &ended), "the grant was revoked");
-    assert_fails(erg_daemon_take_lease(client, 1, ERG_KNOB_CLOCK, 0, &lease, &err), &err, "job 77");
+    assert_fails(erg_daemon_take_lease(client, 1, ERG_KNOB_CLOCK, &lease, &ttl_ms, &err), &err,
+                 "job 77");
     /* Grants outlive a daemon that is killed. */
     assert_ok(grant(client, 77, geteuid(), 4, &err), &err);
     erg_daemon_disconnect(client);

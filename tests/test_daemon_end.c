@@ -24,8 +24,8 @@ static int be_holder(const struct daemon_world *world, unsigned gpu, bool with_c
         erg_sleep_ns(60000000000);
         _exit(0);
     }
-    if (erg_daemon_take_lease(client, gpu, ERG_KNOB_CLOCK, 0, &clock, &err) != 0 ||
-        erg_daemon_take_lease(client, gpu, ERG_KNOB_POWER, 0, &power, &err) != 0)
+    if (erg_daemon_take_lease(client, gpu, ERG_KNOB_CLOCK, &clock, &ttl_ms, &err) != 0 ||
+        erg_daemon_take_lease(client, gpu, ERG_KNOB_POWER, &power, &ttl_ms, &err) != 0)
         return 2;
     for (unsigned i = 0;; i++) {
         struct erg_wire_request set = {.type = ERG_WIRE_CLOCK,
@@ -94,7 +94,7 @@ static void test_holders_killed(void **state)
             struct erg_error err;
             uint64_t lease;
             int tries = 0;
-            while (erg_daemon_take_lease(client, gpu, knob, 0, &lease, &err) != 0) {
+            while (erg_daemon_take_lease(client, gpu, knob, &lease, &ttl_ms, &err) != 0) {
                 if (++tries > 10000)
                     fail_msg("after 20 s: %s", err.message);
                 erg_sleep_ns(2000000);

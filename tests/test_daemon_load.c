@@ -265,7 +265,7 @@ static void test_a_gpu_that_hangs(void **state)
         erg_sleep_ns(10000000);
     assert_int_equal(setting_of(&world, 0, 's').lines, 0); /* it still hangs */
     assert_int_equal(answers(other, 1), 1);
-    assert_fails(erg_daemon_take_lease(other, 0, ERG_KNOB_POWER, 0, &refused, &err), &err,
+    assert_fails(erg_daemon_take_lease(other, 0, ERG_KNOB_POWER, &refused, &ttl_ms, &err), &err,
                  "its driver hangs");
     /* Its holder ends meanwhile: the GPU comes back when the driver does. */
     erg_daemon_disconnect(stuck);

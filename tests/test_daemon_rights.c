@@ -214,7 +214,7 @@ static char ask_as(const struct daemon_world *world, uid_t uid, gid_t group, uin
             fprintf(stderr, "%s\n", err.message);
             _exit(1);
         }
-        bool lent = erg_daemon_take_lease(client, gpu, knob, 0, &lease, &err) == 0;
+        bool lent = erg_daemon_take_lease(client, gpu, knob, &lease, &ttl_ms, &err) == 0;
         (void)!write(ends[1], lent ? "y" : strstr(err.message, "no rule lets user") ? "n" : "?", 1);
         _exit(0);
     }

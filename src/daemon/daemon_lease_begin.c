@@ -144,6 +144,7 @@ void erg_daemon_lease_begun(struct erg_daemon *daemon, size_t gpu,
     erg_wire_put_u64(&daemon->writer, lease->id);
     erg_wire_put_u32(&daemon->writer, (uint32_t)lease->least);
     erg_wire_put_u32(&daemon->writer, (uint32_t)lease->most);
+    erg_wire_put_u32(&daemon->writer, (uint32_t)(lease->ttl_ns / 1000000));
     erg_daemon_send(daemon, to, false);
 }
 

@@ -193,15 +193,18 @@ int erg_daemon_ask_gpu(struct erg_daemon_client *client, uint32_t index, struct 
 }
 
 int erg_daemon_take_lease(struct erg_daemon_client *client, uint32_t index, enum erg_knob knob,
-                          uint32_t ttl_ms, uint64_t *lease, struct erg_error *err)
+                          uint64_t *lease, uint32_t *ttl_ms, struct erg_error *err)
 {
     struct erg_wire_request request = {
-        .type = ERG_WIRE_LEASE, .index = index, .knob = (uint32_t)knob, .ttl_ms = ttl_ms};
+        .type = ERG_WIRE_LEASE, .index = index, .knob = (uint32_t)knob};
     struct erg_wire_reader body;
     pthread_mutex_lock(&client->lock);
     int result = exchange(client, &request, &body, err);
-    if (result == 0)
+    if (result == 0) {
         *lease = erg_wire_get_u64(&body);
+        (void)erg_wire_get_u64(&body); /* the bounds */
+        *ttl_ms = erg_wire_get_u32(&body);
+    }
     pthread_mutex_unlock(&client->lock);
     return result;
 }

@@ -28,9 +28,9 @@ int erg_daemon_exchange(struct erg_daemon_client *client, struct erg_wire_reques
 int erg_daemon_ask_gpu(struct erg_daemon_client *client, uint32_t index, struct erg_wire_gpu *gpu,
                        struct erg_error *err);
 
-/* A lease of a knob, in `lease` and `ttl_ms` in hand (0: as long as the daemon lets it). */
+/* A lease of a knob. It ends when the daemon hears nothing of this client for `ttl_ms`. */
 int erg_daemon_take_lease(struct erg_daemon_client *client, uint32_t index, enum erg_knob knob,
-                          uint32_t ttl_ms, uint64_t *lease, struct erg_error *err);
+                          uint64_t *lease, uint32_t *ttl_ms, struct erg_error *err);
 
 /* Why a lease has ended before it was released, or NULL: valid until the next call. Waits for
  * nothing. `lease` is set to its number. */

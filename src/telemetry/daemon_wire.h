@@ -17,7 +17,7 @@
  *   GPU        u32 index                  -> char uuid[48], name[64]; u32 rights; per knob u32
  *                                            least, most; u32 limit_mw default, now; i64 holder's
  *                                            uid per knob, -1 for none
- *   LEASE      u32 index, knob, ttl_ms, 0 -> u64 lease; u32 least, most
+ *   LEASE      u32 index, knob, ttl_ms, 0 -> u64 lease; u32 least, most, ttl_ms
  *   KEEP       u64 lease                  ->
  *   RELEASE    u64 lease                  ->
  *   CLOCK      u64 lease; u32 low_mhz, high_mhz, flags  -> i64 received_ns, begin_ns, end_ns; u32
