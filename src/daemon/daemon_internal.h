@@ -75,6 +75,7 @@ struct erg_daemon {
     size_t count;
     struct erg_daemon_grant grants[ERG_DAEMON_GRANTS];
     struct erg_daemon_connection connections[ERG_DAEMON_CONNECTIONS];
+    size_t used; /* of those, at least: all behind are free */
     int epoll, news, signals, listener, lock;
     bool activated, restoring, stop;
     unsigned char id[16];

@@ -155,7 +155,7 @@ void erg_daemon_subscribe(struct erg_daemon *daemon, struct erg_daemon_connectio
 int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns)
 {
     int64_t next_ns = INT64_MAX;
-    for (int i = 0; i < ERG_DAEMON_CONNECTIONS; i++) {
+    for (size_t i = 0; i < daemon->used; i++) {
         struct erg_daemon_connection *to = &daemon->connections[i];
         if (to->fd < 0 || to->doomed || !to->metrics)
             continue;

@@ -73,6 +73,8 @@ static void close_connection(struct erg_daemon *daemon, struct erg_daemon_connec
     close(gone->fd);
     gone->fd = -1;
     gone->generation++;
+    while (daemon->used > 0 && daemon->connections[daemon->used - 1].fd < 0)
+        daemon->used--;
 }
 
 /* A packet for somebody who is not let in. */
@@ -119,6 +121,7 @@ static void let_in(struct erg_daemon *daemon, int fd)
     uint32_t generation = place->generation;
     *place = (struct erg_daemon_connection){
         .fd = fd, .pidfd = pidfd, .generation = generation, .peer = peer, .heard_ns = erg_now_ns()};
+    daemon->used = daemon->used > index ? daemon->used : index + 1;
     if (!watch(daemon, fd, mark(OF_CONNECTION, index, generation)) ||
         !watch(daemon, pidfd, mark(OF_PROCESS, index, generation)))
         place->doomed = true;
@@ -208,7 +211,7 @@ static void take_event(struct erg_daemon *daemon, uint64_t data)
 
 static void bury(struct erg_daemon *daemon)
 {
-    for (int i = 0; i < ERG_DAEMON_CONNECTIONS; i++)
+    for (size_t i = daemon->used; i-- > 0;)
         if (daemon->connections[i].fd >= 0 && daemon->connections[i].doomed)
             close_connection(daemon, &daemon->connections[i], "its connection has ended");
 }
