@@ -47,6 +47,7 @@ static struct erg_rank_numbers unknown(void)
                                        .bubble_s = NAN};
     for (size_t i = 0; i < ERG_EXPOSED_KINDS; i++)
         numbers.exposed_s[i] = NAN;
+    numbers.clocks.refused = -1; /* none are set */
     return numbers;
 }
 
@@ -149,6 +150,42 @@ static void lines_for_people(void **state)
     erg_job_free(job);
 }
 
+/* Of a run without a plan. */
+static const struct erg_run_about *about_of(const struct erg_job *job)
+{
+    static struct erg_run_about about;
+    about = (struct erg_run_about){.job = job, .expected = {.time_s = NAN, .energy_j = NAN}};
+    return &about;
+}
+
+static void lines_of_plans(void **state)
+{
+    (void)state;
+    struct erg_job *job = load_job("");
+    struct erg_rank_numbers numbers = of_gpu();
+    struct erg_run_log_entry entry = {0};
+    struct erg_run_line line;
+    const struct erg_run_about about = {.job = job, .expected = {.time_s = 0.25, .energy_j = 90}};
+    numbers.clocks = (struct erg_clock_numbers){.asked = 16,
+                                                .set = 5,
+                                                .skipped = 10,
+                                                .superseded = 1,
+                                                .call_mean_s = 2e-5,
+                                                .late_mean_s = 3e-4};
+    make_line(&line, &entry, job, &numbers, 1);
+    json_t *object = erg_run_line_json(&line, &about);
+    assert_near(number(object, "planned_ms"), 250, 1e-9);
+    assert_near(number(object, "planned_j"), 90, 0);
+    const json_t *clocks = json_object_get(object, "clocks");
+    assert_near(number(clocks, "asked"), 16, 0);
+    assert_near(number(clocks, "superseded"), 1, 0);
+    assert_near(number(clocks, "call_ms"), 0.02, 1e-12);
+    assert_near(number(clocks, "late_ms"), 0.3, 1e-12);
+    assert_true(json_is_false(json_object_get(clocks, "refused")));
+    json_decref(object);
+    erg_job_free(job);
+}
+
 static void lines_of_json(void **state)
 {
     (void)state;
@@ -160,7 +197,7 @@ static void lines_of_json(void **state)
     numbers.bubble_s = 0.01;
     numbers.memory_outside_bytes = 1e9;
     make_line(&line, &entry, job, &numbers, 1);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = erg_run_line_json(&line, about_of(job));
     assert_near(number(object, "schema_version"), 1, 0);
     assert_near(number(object, "step"), 1000, 0);
     assert_near(number(object, "updates"), 999, 0);
@@ -222,7 +259,7 @@ static void unknown_is_null(void **state)
     struct erg_run_log_entry entry = {0};
     struct erg_run_line line;
     make_line(&line, &entry, job, &numbers, 1);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = erg_run_line_json(&line, about_of(job));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!json_is_null(json_object_get(object, keys[i])))
             fail_msg("%s is not null", keys[i]);
@@ -255,7 +292,7 @@ static void ranks_together(void **state)
     assert_near(line.memory_bytes, 70e9, 0);
     assert_near(line.power_w, 650, 0);
     assert_near(line.exposed_s[ERG_EXPOSED_TENSOR], 0.002, 0);
-    json_t *object = erg_run_line_json(&line, job);
+    json_t *object = erg_run_line_json(&line, about_of(job));
     assert_int_equal(json_array_size(json_object_get(object, "power_w")), 2);
     assert_near(item(object, "power_w", 1), 616, 0);
     json_decref(object);
@@ -572,17 +609,12 @@ static void the_folder_of_another_run_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_for_people),
-        cmocka_unit_test(lines_of_json),
-        cmocka_unit_test(unknown_is_null),
-        cmocka_unit_test(ranks_together),
-        cmocka_unit_test(recomputation_counts_in_hfu_alone),
-        cmocka_unit_test(event_records),
-        cmocka_unit_test(event_file_is_the_golden_one),
-        cmocka_unit_test(scalars_of_a_line),
-        cmocka_unit_test(long_runs_are_thinned),
-        cmocka_unit_test(a_run_goes_on),
-        cmocka_unit_test(the_folder_of_another_run_is_refused),
+        cmocka_unit_test(lines_for_people),  cmocka_unit_test(lines_of_json),
+        cmocka_unit_test(lines_of_plans),    cmocka_unit_test(unknown_is_null),
+        cmocka_unit_test(ranks_together),    cmocka_unit_test(recomputation_counts_in_hfu_alone),
+        cmocka_unit_test(event_records),     cmocka_unit_test(event_file_is_the_golden_one),
+        cmocka_unit_test(scalars_of_a_line), cmocka_unit_test(long_runs_are_thinned),
+        cmocka_unit_test(a_run_goes_on),     cmocka_unit_test(the_folder_of_another_run_is_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

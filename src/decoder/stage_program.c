@@ -192,6 +192,7 @@ int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
                         "shares of tokens; expected false beside a plan");
     int result = run_alone(stage, ERG_STAGE_MEASURES, chunk, backward, program, stream, err);
     assert(stage->scratch_bytes == scratch); /* less work needs no more of it */
+    (void)scratch;
     if (result == 0)
         result = run_alone(stage, ERG_STAGE_ALONE, chunk, backward, program, stream, err);
     return result == 0 ? backend->table->stream_wait(backend, stream, err) : -1;

@@ -95,6 +95,16 @@ void erg_cuda_event_free(struct CUevent_st *event)
         cudaEventDestroy(event);
 }
 
+static void CUDART_CB add_one(void *number)
+{
+    __atomic_add_fetch((uint64_t *)number, 1, __ATOMIC_RELAXED);
+}
+
+int erg_cuda_stream_count(struct CUstream_st *stream, uint64_t *number, struct erg_error *err)
+{
+    return erg_cuda_check(cudaLaunchHostFunc(stream, add_one, number), err, "counting on the host");
+}
+
 int erg_cuda_event_record(struct CUevent_st *event, struct CUstream_st *stream,
                           struct erg_error *err)
 {

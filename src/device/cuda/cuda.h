@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,6 +50,9 @@ int erg_cuda_stream_sync(struct CUstream_st *stream, struct erg_error *err); /* 
 /* `timed`: can be asked for the time between two; the others are cheaper. */
 int erg_cuda_event_new(struct CUevent_st **event, bool timed, struct erg_error *err);
 void erg_cuda_event_free(struct CUevent_st *event);
+/* Adds one to a number of the host's, atomically, once the stream gets there; holds the stream up
+ * for some microseconds. */
+int erg_cuda_stream_count(struct CUstream_st *stream, uint64_t *number, struct erg_error *err);
 int erg_cuda_event_record(struct CUevent_st *event, struct CUstream_st *stream,
                           struct erg_error *err);
 /* Later work of `stream` starts after what was recorded in `event`. */

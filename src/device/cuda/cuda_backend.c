@@ -453,18 +453,11 @@ static int cuda_exchange(struct erg_backend *backend, struct erg_group *group,
                                    exchange, stream_of(stream), err);
 }
 
-/* A host function holds its stream up for some microseconds, once an instruction. */
-static void add_one(void *number)
-{
-    __atomic_add_fetch((uint64_t *)number, 1, __ATOMIC_RELAXED);
-}
-
 static int cuda_count(struct erg_backend *backend, uint64_t *number, struct erg_stream *stream,
                       struct erg_error *err)
 {
     (void)backend;
-    return erg_cuda_check(cudaLaunchHostFunc(stream_of(stream), add_one, number), err,
-                          "counting an instruction");
+    return erg_cuda_stream_count(stream_of(stream), number, err);
 }
 
 /* ---- the door ---- */
