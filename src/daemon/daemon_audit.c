@@ -46,11 +46,16 @@ const char *erg_daemon_audit_escape(char *out, size_t capacity, const char *text
     return out;
 }
 
+static int open_file(const char *path)
+{
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
+}
+
 /* The lock held, which is given up while the file is written to. */
 static void write_lines(struct erg_daemon_audit *audit)
 {
     char line[LINE];
-    while (audit->count > 0) {
+    while (audit->count > 0 && !audit->reopen) {
         memcpy(line, audit->lines[audit->first], sizeof line);
         audit->first = (audit->first + 1) % LINES;
         audit->count--;
@@ -67,28 +72,30 @@ static void write_lines(struct erg_daemon_audit *audit)
     }
 }
 
+/* The lock held. */
+static void open_again(struct erg_daemon_audit *audit)
+{
+    audit->reopen = audit->told = false;
+    if (audit->file >= 0)
+        close(audit->file);
+    audit->file = audit->path[0] ? open_file(audit->path) : -1;
+    if (audit->path[0] && audit->file < 0)
+        erg_log(ERG_LOG_WARNING, "opening the audit '%s' failed: %s", audit->path, strerror(errno));
+}
+
 static void *run(void *context)
 {
     struct erg_daemon_audit *audit = context;
     pthread_mutex_lock(&audit->lock);
     for (;;) {
-        write_lines(audit);
-        if (audit->reopen) {
-            audit->reopen = audit->told = false;
-            if (audit->file >= 0)
-                close(audit->file);
-            audit->file = audit->path[0]
-                              ? open(audit->path,
-                                     O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640)
-                              : -1;
-            if (audit->path[0] && audit->file < 0)
-                erg_log(ERG_LOG_WARNING, "opening the audit '%s' failed: %s", audit->path,
-                        strerror(errno));
-            continue;
-        }
-        if (audit->stop)
+        if (audit->reopen) /* first: what is told of it belongs into the new file */
+            open_again(audit);
+        else if (audit->count > 0)
+            write_lines(audit);
+        else if (audit->stop)
             break;
-        pthread_cond_wait(&audit->news, &audit->lock);
+        else
+            pthread_cond_wait(&audit->news, &audit->lock);
     }
     pthread_mutex_unlock(&audit->lock);
     return NULL;
@@ -96,7 +103,7 @@ static void *run(void *context)
 
 int erg_daemon_audit_open(struct erg_daemon_audit **out, const char *path, struct erg_error *err)
 {
-    int file = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640) : -1;
+    int file = path ? open_file(path) : -1;
     if (path && file < 0)
         return erg_fail(err, ERG_FAILED,
                         "opening the audit '%s': %s; expected a file that can be appended to", path,

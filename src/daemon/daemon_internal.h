@@ -176,13 +176,4 @@ bool erg_daemon_files_write_grants(const struct erg_daemon *daemon);
 /* Reads them; of leases each GPU that is here starts to be taken back. */
 void erg_daemon_files_read(struct erg_daemon *daemon);
 
-/* ---- daemon_systemd.c ---- */
-
-/* The socket that the service manager passes (sd_listen_fds(3)), -1: none. */
-int erg_daemon_activated_socket(void);
-/* Tells the service manager "READY=1" and the like (sd_notify(3)); nothing where there is none. */
-void erg_daemon_notify(const char *state);
-/* How often it wants to hear that we live, ns; 0: not. */
-int64_t erg_daemon_watchdog_ns(void);
-
 #endif

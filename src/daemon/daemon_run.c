@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/service.h"
 #include "base/thread.h"
 #include "daemon/daemon_internal.h"
 
@@ -219,12 +220,12 @@ static void bury(struct erg_daemon *daemon)
 static void loop(struct erg_daemon *daemon)
 {
     struct epoll_event events[EVENTS];
-    int64_t watchdog_ns = erg_daemon_watchdog_ns(), alive_ns = 0;
+    int64_t watchdog_ns = erg_service_watchdog_ns(), alive_ns = 0;
     while (!daemon->stop) {
         int64_t now_ns = erg_now_ns(), next_ns = erg_daemon_publish(daemon, now_ns);
         int64_t expire_ns = erg_daemon_leases_expire(daemon, now_ns);
         if (watchdog_ns && alive_ns <= now_ns) {
-            erg_daemon_notify("WATCHDOG=1");
+            erg_service_notify("WATCHDOG=1");
             alive_ns = now_ns + watchdog_ns;
         }
         next_ns = expire_ns < next_ns ? expire_ns : next_ns;
@@ -347,7 +348,7 @@ static int load_rules(struct erg_daemon *daemon, struct erg_error *err)
 
 static int begin(struct erg_daemon *daemon, struct erg_error *err)
 {
-    daemon->listener = daemon->restoring ? -1 : erg_daemon_activated_socket();
+    daemon->listener = daemon->restoring ? -1 : erg_service_socket();
     daemon->activated = daemon->listener >= 0;
     if (open_files(daemon, err) != 0 || erg_daemon_files_lock(daemon, err) != 0 ||
         erg_gpus_open(&daemon->gpus, "all", err) != 0 || load_rules(daemon, err) != 0 ||
@@ -371,10 +372,10 @@ static int serve(struct erg_daemon *daemon, struct erg_error *err)
         !watch(daemon, daemon->news, mark(OF_NEWS, 0, 0)) ||
         !watch(daemon, daemon->signals, mark(OF_SIGNALS, 0, 0)))
         return erg_fail(err, ERG_FAILED, "starting the daemon: %s", strerror(errno));
-    erg_daemon_notify("READY=1");
+    erg_service_notify("READY=1");
     erg_log(ERG_LOG_INFO, "%zu GPUs, %zu rules", daemon->count, daemon->config.rule_count);
     loop(daemon);
-    erg_daemon_notify("STOPPING=1");
+    erg_service_notify("STOPPING=1");
     end_all(daemon);
     return 0;
 }

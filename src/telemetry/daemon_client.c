@@ -209,6 +209,19 @@ int erg_daemon_take_lease(struct erg_daemon_client *client, uint32_t index, enum
     return result;
 }
 
+int erg_daemon_change(struct erg_daemon_client *client, struct erg_wire_request *request,
+                      struct erg_wire_change *change, struct erg_error *err)
+{
+    struct erg_wire_reader body;
+    *change = (struct erg_wire_change){0};
+    pthread_mutex_lock(&client->lock);
+    int result = exchange(client, request, &body, err);
+    if (result == 0 && body.left > 0 && !erg_wire_read_change(change, &body))
+        result = erg_fail(err, ERG_NO_DEVICE, "asking the daemon of clocks: its answer is garbled");
+    pthread_mutex_unlock(&client->lock);
+    return result;
+}
+
 const char *erg_daemon_ended_lease(struct erg_daemon_client *client, uint64_t *lease)
 {
     struct erg_wire_head head;

@@ -26,6 +26,12 @@ struct erg_leased_clocks {
     } items[];
 };
 
+static int ask(struct erg_leased_clocks *leased, size_t gpu, unsigned type, struct erg_error *err)
+{
+    struct erg_wire_request request = {.type = type, .lease = leased->items[gpu].lease};
+    return erg_daemon_exchange(leased->client, &request, NULL, err);
+}
+
 static int find_gpus(struct erg_leased_clocks *leased, const struct erg_gpus *gpus, uint32_t count,
                      struct erg_error *err)
 {
@@ -72,26 +78,12 @@ bool erg_leased_is_mine(const struct erg_leased_clocks *leased)
 void erg_leased_close(struct erg_leased_clocks *leased)
 {
     /* The end of the connection ends its leases, but for the copy of it that a child has. */
-    for (size_t i = 0; i < leased->count && erg_leased_is_mine(leased); i++) {
-        struct erg_wire_request request = {.type = ERG_WIRE_RELEASE,
-                                           .lease = leased->items[i].lease};
-        if (request.lease)
-            erg_daemon_exchange(leased->client, &request, NULL, NULL);
-    }
+    for (size_t i = 0; i < leased->count && erg_leased_is_mine(leased); i++)
+        if (leased->items[i].lease)
+            ask(leased, i, ERG_WIRE_RELEASE, NULL);
     erg_daemon_disconnect(leased->client);
     pthread_mutex_destroy(&leased->lock);
     free(leased);
-}
-
-static int ask(struct erg_leased_clocks *leased, size_t gpu, unsigned type, int clock_mhz,
-               struct erg_error *err)
-{
-    struct erg_wire_request request = {.type = type,
-                                       .lease = leased->items[gpu].lease,
-                                       .low = (uint32_t)clock_mhz,
-                                       .high = (uint32_t)clock_mhz,
-                                       .flags = ERG_WIRE_WAIT};
-    return erg_daemon_exchange(leased->client, &request, NULL, err);
 }
 
 int erg_leased_take(struct erg_leased_clocks *leased, size_t gpu, struct erg_error *err)
@@ -100,7 +92,7 @@ int erg_leased_take(struct erg_leased_clocks *leased, size_t gpu, struct erg_err
     uint64_t lease;
     uint32_t ttl_ms;
     if (item->lease)
-        return ask(leased, gpu, ERG_WIRE_KEEP, 0, err);
+        return ask(leased, gpu, ERG_WIRE_KEEP, err);
     if (item->index < 0)
         return erg_fail(err, ERG_NO_DEVICE,
                         "asking the daemon of clocks: it does not see GPU %zu of this process, "
@@ -119,12 +111,18 @@ int erg_leased_take(struct erg_leased_clocks *leased, size_t gpu, struct erg_err
 int erg_leased_set(struct erg_leased_clocks *leased, size_t gpu, int clock_mhz,
                    struct erg_error *err)
 {
-    return ask(leased, gpu, ERG_WIRE_CLOCK, clock_mhz, err);
+    struct erg_wire_request request = {.type = ERG_WIRE_CLOCK,
+                                       .lease = leased->items[gpu].lease,
+                                       .low = (uint32_t)clock_mhz,
+                                       .high = (uint32_t)clock_mhz,
+                                       .flags = ERG_WIRE_WAIT};
+    struct erg_wire_change change;
+    return erg_daemon_change(leased->client, &request, &change, err);
 }
 
 int erg_leased_reset(struct erg_leased_clocks *leased, size_t gpu, struct erg_error *err)
 {
-    return ask(leased, gpu, ERG_WIRE_RESET, 0, err);
+    return ask(leased, gpu, ERG_WIRE_RESET, err);
 }
 
 /* Any packet keeps all leases of the connection. */

@@ -1,10 +1,11 @@
-/* What a service manager and the daemon say to each other: sd_listen_fds(3) and sd_notify(3). */
-#include "daemon/daemon_internal.h"
+/* What a service manager and a program say to each other. */
+#include "base/service.h"
 
 #include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,7 +21,7 @@ static bool number_of(const char *name, long *value)
     return text && erg_parse_long(text, value);
 }
 
-int erg_daemon_activated_socket(void)
+int erg_service_socket(void)
 {
     long process, count;
     struct sockaddr_un address;
@@ -39,7 +40,7 @@ int erg_daemon_activated_socket(void)
     return FIRST_PASSED;
 }
 
-void erg_daemon_notify(const char *state)
+void erg_service_notify(const char *state)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *path = getenv("NOTIFY_SOCKET");
@@ -60,7 +61,7 @@ void erg_daemon_notify(const char *state)
     close(file);
 }
 
-int64_t erg_daemon_watchdog_ns(void)
+int64_t erg_service_watchdog_ns(void)
 {
     long period_us, process;
     if (!number_of("WATCHDOG_USEC", &period_us) || period_us <= 0 ||
