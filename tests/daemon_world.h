@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -106,8 +107,10 @@ static inline void start_daemon(struct daemon_world *world)
     struct erg_error err;
     fflush(NULL);
     world->daemon = fork();
-    if (world->daemon == 0)
+    if (world->daemon == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves none behind */
         _exit(be_daemon(world, world->per_user ? world->per_user : 1000));
+    }
     for (int i = 0; i < 6000; i++) {
         if (erg_daemon_connect(&client, world->socket, &hello, &err) == 0) {
             erg_daemon_disconnect(client);
