@@ -85,6 +85,7 @@ static inline struct erg_plan *random_plan(const struct erg_job *job, unsigned m
     struct erg_plan_method *method = &plan->methods[ERG_METHOD_ERGON];
     erg_rng_seed(&rng, seed);
     plan->layout = erg_layout_copy(&job->layout, &plan->arena);
+    plan->sequence_parallel = erg_job_splits_stream(job);
     random_stages(plan, job, modes, &rng);
     assert_ok(erg_schedule_init(&plan->schedule, &pipeline, &err), &err);
     method->points = erg_arena_alloc(&plan->arena, sizeof *method->points);

@@ -184,7 +184,7 @@ static void bad_jobs_are_named(void **state)
     check_job("tokens.bin", "nothing.bin", 1, "key 'train.data[0].file': reading '");
     check_job("tokens.bin", "text\n      type: uint32", 0, "60 steps");
     check(1, "/text: token ", "train @/changed.yaml");
-    check_job("sequence: 16", "sequence: 64\nrecompute: full", 3, "key 'recompute'");
+    check_job("sequence: 16", "sequence: 64\nrecompute: full\noffload: 2", 1, "key 'offload'");
     check_job("gpus_per_node: 1", "gpus_per_node: 2", 1, "cluster");
     check_job("warmup: 5", "init: nowhere", 1, "nowhere");
     check(2, "float32", "train @/job.yaml --dtype float16");

@@ -69,7 +69,19 @@ static void plans_are_run(void **state)
     assert_true(fabs(apart) < 1e-4);
     assert_true(json_is_null(json_object_get(plain, "planned_ms")));
     assert_true(number_of(nano, "planned_ms") > 0 && number_of(nano, "planned_j") > 0);
+    assert_true(json_is_null(json_object_get(plain, "planned_step_ms")));
+    /* What a step takes beyond the iteration is the plan's. */
+    json_t *document = json_load_file(in_folder("opt/plan.json"), 0, NULL);
+    const json_t *beyond = json_object_get(document, "beyond");
+    assert_close(number_of(nano, "planned_step_ms") - number_of(nano, "planned_ms"),
+                 1e3 * number_of(beyond, "time_s"), 1e-6);
+    assert_close(number_of(nano, "planned_step_j") - number_of(nano, "planned_j"),
+                 number_of(beyond, "energy_j"), 1e-6);
+    json_decref(document);
     assert_true(json_is_null(json_object_get(nano, "clocks")));
+    /* Its steps say nothing of an engine. */
+    check(1, "/nano/sessions.jsonl: the run was trained by point 1 of a plan's method nanobatching",
+          "fit --from @/nano");
     json_decref(plain);
     json_decref(nano);
     /* The trace says in which mode each pass ran. */
@@ -81,9 +93,38 @@ static void plans_are_run(void **state)
     free(text);
 }
 
+/* Under sequence parallelism, every way to run its passes. */
+static void shares_of_the_stream_are_overlapped(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"sequential", "nanobatching", "ergon"};
+    struct erg_text text = {0};
+    erg_text_printf(&text, "%s  sequence_parallel: true\n", planned_job);
+    write_text("parts.yaml", text.data);
+    erg_text_release(&text);
+    check(0, "plan.json", "optimize @/parts.yaml -o @/opt-parts");
+    check_two(0, "trained 8 steps", "@/parts.yaml -o @/parts");
+    json_t *plain = last_line("parts");
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        char arguments[160], run[32];
+        snprintf(run, sizeof run, "parts-%s", methods[i]);
+        snprintf(arguments, sizeof arguments,
+                 "@/parts.yaml -o @/%s --plan @/opt-parts/plan.json --method %s", run, methods[i]);
+        check_two(0, "trained 8 steps", arguments);
+        json_t *line = last_line(run);
+        assert_true(fabs(number_of(plain, "loss") - number_of(line, "loss")) < 1e-4);
+        json_decref(line);
+    }
+    json_decref(plain);
+    check_two(2, "key 'train.sequence_parallel'", "@/planned.yaml --plan @/opt-parts/plan.json");
+    check_two(2, "key 'train.sequence_parallel'", "@/parts.yaml --plan @/opt/plan.json");
+}
+
 static void plans_are_said_beforehand(void **state)
 {
     (void)state;
+    check(0, "a step with sums of gradients and optimizer: ",
+          "train @/planned.yaml --device host --dry-run --plan @/opt/plan.json");
     check(0, "nanobatched", "train @/planned.yaml --device host --dry-run --plan @/opt/plan.json");
     check(0, "\"method\": \"sequential+clocks\"",
           "train @/planned.yaml --device host --dry-run --json --plan @/opt/plan.json "
@@ -194,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_are_run),
+        cmocka_unit_test(shares_of_the_stream_are_overlapped),
         cmocka_unit_test(plans_are_said_beforehand),
         cmocka_unit_test(clocks_are_set_and_given_back),
         cmocka_unit_test(clocks_are_left_alone),

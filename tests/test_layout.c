@@ -92,7 +92,6 @@ static void impossible(void **state)
         {2, 2, 4, 1, 8, 8192, 0, empty_chunk, NULL, "chunk 1 has 0"},
         {2, 2, 4, 5, 6, 8192, 0, NULL, NULL, "multiple of the 4"},
         {2, 2, 1, 2, 8, 8192, 0, NULL, NULL, "there is 1 stage"},
-        {2, 2, 2, 1, 8, 8192, 0.1, NULL, NULL, "at least 3"},
         {2, 2, 4, 1, 8, 8192, -0.1, NULL, NULL, "from 0 to 1"},
         {2, 2, 4, 1, 8, 8192, 0, NULL, too_much, "for stage 2, got 1.5"},
         {2, 2, 4, 1, 0, 8192, 0, NULL, NULL, "number of microbatches"},

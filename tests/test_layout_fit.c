@@ -216,10 +216,10 @@ static void rows_without_a_time_are_refused(void **state)
     struct erg_time_machine machine = h800();
     struct erg_engine *start = engine_of("megatron-kwai-h800");
     assert_ok(erg_fit_rows_load(&rows, rows_path, &err), &err);
-    assert_ok(erg_fit_rows_check(&rows, "rows.csv", &machine, &err), &err);
+    assert_ok(erg_fit_rows_check(&rows, &machine, &err), &err);
     machine.network_bandwidth = 0;
-    assert_fails(erg_fit_rows_check(&rows, "rows.csv", &machine, &err), &err,
-                 "rows.csv:2: 256 GPUs are more than a node of 8");
+    assert_fails(erg_fit_rows_check(&rows, &machine, &err), &err,
+                 "megatron-kwai-h800.csv:2: 256 GPUs are more than a node of 8");
     const char *const keys[] = {"gemm_efficiency", NULL};
     const struct erg_fit_request request = {rows.items, rows.count, &machine, start, keys, 4, NULL};
     assert_fails(erg_fit_engine(&fit, &request, &err), &err, "for row 1 (256 GPUs");
@@ -414,10 +414,9 @@ static void tokens_of_one_gpu_are_refused(void **state)
         assert_ok(erg_file_write(path, text, (size_t)length, &err), &err);
         assert_ok(erg_fit_rows_load(&rows, path, &err), &err);
         if (cases[i].message)
-            assert_fails(erg_fit_rows_check_times(&rows, path, engine, &err), &err,
-                         cases[i].message);
+            assert_fails(erg_fit_rows_check_times(&rows, engine, &err), &err, cases[i].message);
         else
-            assert_ok(erg_fit_rows_check_times(&rows, path, engine, &err), &err);
+            assert_ok(erg_fit_rows_check_times(&rows, engine, &err), &err);
         erg_fit_rows_release(&rows);
         erg_engine_free(engine);
     }
@@ -471,7 +470,8 @@ static void wrong_requests_are_explained(void **state)
         {"--engine megatron-kwai-h800 -c CLUSTER -k gemm_efficiency,gemm_efficiency",
          "the constant 'gemm_efficiency' was asked for twice", 2},
         {"--engine megatron-kwai-h800 -c CLUSTER -f 1", "--folds", 2},
-        {"--engine megatron-a100 -c CLUSTER", "for example: ergon, megatron-h800, megatron-kwai-h800", 1},
+        {"--engine megatron-a100 -c CLUSTER",
+         "for example: ergon, megatron-h800, megatron-kwai-h800", 1},
         /* Rows do not say which stages lay on which GPUs. */
         {"--engine megatron-kwai-h800 -c '" ERGON_TEST_SOURCE_DIR
          "/data/clusters/4x8-h800-8x8-a100-80gb.yaml'",

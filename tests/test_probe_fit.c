@@ -78,8 +78,13 @@ static void judge(const struct erg_gpu *truth, const struct erg_gpu *predicted, 
     size_t n = 0;
     *mean = *worst = 0;
     assert_ok(erg_model_load(&model, "llama-3.2-3b", &err), &err);
-    struct erg_workload_request request = {model, truth, &stack, 2,     1,
-                                           8,     4096,  false,  false, false};
+    struct erg_workload_request request = {.model = model,
+                                           .gpu = truth,
+                                           .stack = &stack,
+                                           .tensor = 2,
+                                           .context = 1,
+                                           .microbatch_size = 8,
+                                           .sequence = 4096};
     assert_ok(erg_workload_build(&workload, &request, &err), &err);
     for (size_t p = 0; p < workload.forward_count + workload.backward_count; p++)
         for (size_t slot = 0; slot < workload.partitions[p].slot_count; slot++)

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "device/host/host.h"
 #include "iteration/iteration.h"
+#include "layout/memory/copies.h"
 #include "layout/memory/static_memory.h"
 #include "train/engine/trainer_internal.h"
 
@@ -101,6 +102,148 @@ static void rooms_are_those_of_the_schedule(void **state)
             }
 }
 
+/* ---- copies ---- */
+
+static long position_of(const struct erg_memory_copies *copies, const struct erg_memory_copy *copy,
+                        bool backward)
+{
+    for (size_t i = 0; i < copies->passes.count; i++) {
+        const struct erg_memory_pass *pass = &copies->passes.items[i];
+        if (pass->backward == backward && pass->chunk == copy->chunk &&
+            pass->microbatch == copy->microbatch)
+            return (long)(backward ? pass->end - 1 - (size_t)copy->layer
+                                   : pass->begin + (size_t)copy->layer);
+    }
+    fail_msg("there is no such pass");
+    return -1;
+}
+
+/* Each layer that leaves comes back, a copy out has ended when its copy in begins, no two copies of
+ * a direction run at once, and where a copy in goes nobody reads any more. */
+static void check_copies(const struct erg_memory_copies *copies)
+{
+    size_t end[2] = {0}, count[2] = {0}, begin = 0, read[2] = {0}; /* read: of the ring */
+    for (size_t i = 0; i < copies->count; i++) {
+        const struct erg_memory_copy *copy = &copies->items[i];
+        const size_t forward = (size_t)position_of(copies, copy, false);
+        const size_t backward = (size_t)position_of(copies, copy, true);
+        assert_true(copy->begin >= begin && copy->begin < copy->end);
+        assert_true(copy->begin >= end[copy->in]);
+        begin = copy->begin;
+        end[copy->in] = copy->end;
+        if (!copy->in) {
+            assert_int_equal(copy->begin, forward + 1);
+            assert_true(copy->end <= backward);
+        } else {
+            assert_true(copy->begin >= forward + 2);
+            assert_int_equal(copy->end, backward);
+            assert_true(copy->begin >= read[count[1] % 2]);
+            read[count[1] % 2] = backward + 1;
+        }
+        count[copy->in]++;
+    }
+    assert_int_equal(count[0], count[1]);
+}
+
+static bool leaves(const struct erg_memory_copies *copies, const struct erg_memory_pass *pass,
+                   long layer)
+{
+    for (size_t i = 0; i < copies->count; i++) {
+        const struct erg_memory_copy *copy = &copies->items[i];
+        if (!copy->in && copy->chunk == pass->chunk && copy->microbatch == pass->microbatch &&
+            copy->layer == layer)
+            return true;
+    }
+    return false;
+}
+
+static size_t count_at(const struct erg_memory_copies *copies, bool in, bool at_end, size_t at)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < copies->count; i++)
+        count += copies->items[i].in == in &&
+                 (at_end ? copies->items[i].end : copies->items[i].begin) == at;
+    return count;
+}
+
+/* What of moved layers there is at once, layer by layer as the engine runs them. */
+static struct erg_stage_room follow_moves(const struct erg_memory_copies *copies, long stage,
+                                          bool inputs)
+{
+    struct erg_stage_room room = {0};
+    size_t moved = 0, hosted = 0, at = 0;
+    const struct erg_memory_pass *passes = copies->passes.items;
+    const size_t count = copies->passes.count;
+    moved += inputs && stage > 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_memory_pass *pass = &passes[i];
+        const bool opened = inputs && (stage > 0 || pass->chunk > 0);
+        for (; at < pass->end; at++) {
+            moved += !pass->backward && !(opened && at == pass->begin);
+            room.moved = larger(room.moved, moved);
+            hosted -= count_at(copies, true, true, at);
+            moved -= count_at(copies, false, true, at + 1);
+            hosted += count_at(copies, false, false, at + 1);
+            room.hosted = larger(room.hosted, hosted);
+        }
+        for (size_t k = pass->begin; k < pass->end && pass->backward; k++)
+            moved -= !leaves(copies, pass, (long)(pass->end - 1 - k));
+        size_t next = i + 1;
+        while (next < count && passes[next].backward)
+            next++;
+        if (!pass->backward && next < count && inputs)
+            moved += stage > 0 || passes[next].chunk > 0;
+        room.moved = larger(room.moved, moved);
+    }
+    assert_int_equal(moved, 0);
+    assert_int_equal(hosted, 0);
+    if (room.hosted == 0)
+        room.moved = 0;
+    return room;
+}
+
+static void check_moves(const struct erg_layout *layout, long layers)
+{
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        struct erg_memory_copies copies;
+        erg_static_copies_init(&copies, layout, layers, stage, 1);
+        check_copies(&copies);
+        for (int inputs = 0; inputs < 2; inputs++) {
+            const struct erg_stage_room said = follow_moves(&copies, stage, inputs);
+            struct erg_stage_room room = erg_stage_room_of(layout, layers, stage);
+            erg_stage_room_move(&room, layout, layers, stage,
+                                UINT64_C(1) << (inputs ? ERG_STATIC_X_A : ERG_STATIC_ACT));
+            assert_int_equal(room.moved, said.moved);
+            assert_int_equal(room.hosted, said.hosted);
+        }
+        erg_memory_copies_release(&copies);
+    }
+}
+
+static void copies_fit_between_the_passes(void **state)
+{
+    (void)state;
+    struct erg_rng rng;
+    erg_rng_seed(&rng, 4);
+    for (long stages = 1; stages <= 4; stages++)
+        for (long chunks = 1; chunks <= 3; chunks++)
+            for (long microbatches = 1; microbatches <= 14; microbatches++) {
+                long layers[12], all = stages * chunks * (1 + (long)erg_rng_below(&rng, 4));
+                struct erg_layout layout = {.tensor = 1,
+                                            .context = 1,
+                                            .data = 1,
+                                            .pipeline = stages,
+                                            .virtual_stages = chunks,
+                                            .microbatches = microbatches};
+                check_moves(&layout, all);
+                all = 0;
+                for (long i = 0; i < stages * chunks; i++)
+                    all += layers[i] = 1 + (long)erg_rng_below(&rng, 4);
+                layout.chunk_layers = layers;
+                check_moves(&layout, all);
+            }
+}
+
 /* ---- random runs ---- */
 
 struct drawn_run {
@@ -109,6 +252,9 @@ struct drawn_run {
     bool tied, sequence_parallel;
     struct erg_layout layout;
     long chunk_layers[16];
+    enum erg_recompute stage_recompute[4];
+    double stage_offload[4];
+    long least_moved; /* bytes */
     int rank;
 };
 
@@ -155,6 +301,11 @@ static struct drawn_run draw(struct erg_rng *rng)
         for (long i = 0; i < chunks; i++)
             run.layers += run.chunk_layers[i] = PICK(rng, 1, 2, 3);
     }
+    for (long i = 0; i < layout->pipeline; i++) {
+        run.stage_recompute[i] = (enum erg_recompute)erg_rng_below(rng, ERG_RECOMPUTES);
+        run.stage_offload[i] = erg_rng_below(rng, 3) ? 0.1 * (double)erg_rng_below(rng, 11) : 0;
+    }
+    run.least_moved = PICK(rng, 1, 1, 4096, 1 << 20) - 1;
     run.rank = (int)erg_rng_below(rng, (size_t)erg_layout_gpus(layout));
     return run;
 }
@@ -199,17 +350,31 @@ static struct erg_text job_text(const struct drawn_run *run)
                     layout->microbatches, layout->sequence);
     for (long i = 0; run->chunk_layers[0] && i < layout->pipeline * layout->virtual_stages; i++)
         erg_text_printf(&text, "%s%ld", i ? ", " : "layers: [", run->chunk_layers[i]);
+    erg_text_printf(&text, "%s", run->chunk_layers[0] ? "]\n" : "");
+    for (long i = 0; i < layout->pipeline; i++)
+        erg_text_printf(&text, "%s%s", i ? ", " : "stage_recompute: [",
+                        erg_recompute_name(run->stage_recompute[i]));
+    for (long i = 0; i < layout->pipeline; i++)
+        erg_text_printf(&text, "%s%.1f", i ? ", " : "]\nstage_offload: [", run->stage_offload[i]);
     erg_text_printf(&text,
-                    "%strain:\n  data: [{file: tokens, type: uint16}]\n  updates: 2\n"
-                    "  learning_rate: 0.001\n  sequence_parallel: %s\n",
-                    run->chunk_layers[0] ? "]\n" : "", run->sequence_parallel ? "true" : "false");
+                    "]\ntrain:\n  data: [{file: tokens, type: uint16}]\n  updates: 2\n"
+                    "  learning_rate: 0.001\n  sequence_parallel: %s\n"
+                    "  offload_least_bytes: %ld\n",
+                    run->sequence_parallel ? "true" : "false", run->least_moved);
     return text;
 }
 
 /* ---- a device that counts ---- */
 
 static const struct erg_backend_table *host_table;
-static size_t taken_bytes, taken_times;
+static size_t taken_bytes, taken_times, taken_of_host;
+
+static int counting_host_alloc(struct erg_backend *backend, void **memory, size_t bytes,
+                               struct erg_error *err)
+{
+    taken_of_host += bytes;
+    return host_table->host_alloc(backend, memory, bytes, err);
+}
 
 static int counting_alloc(struct erg_backend *backend, void **memory, size_t bytes,
                           struct erg_error *err)
@@ -260,11 +425,12 @@ static void take(double items[ERG_MEMORY_ITEMS], const struct erg_job *job, int 
     host_table = backend->table;
     table = *host_table;
     table.alloc = counting_alloc;
+    table.host_alloc = counting_host_alloc;
     table.group_new = lone_group;
     table.group_free = lone_group_free;
     table.exchange = lone_exchange;
     backend->table = &table;
-    taken_bytes = taken_times = 0;
+    taken_bytes = taken_times = taken_of_host = 0;
     const struct erg_trainer_options options = {
         .backend = backend, .job = job, .rank = rank, .world = (int)erg_layout_gpus(&job->layout)};
     assert_ok(erg_trainer_open(&trainer, &options, &err), &err);
@@ -287,6 +453,7 @@ static void check_stage(const struct erg_memory_stage *stage, const double taken
         assert_true(stage->items[item] == taken[item]);
         rest += taken[item];
     }
+    assert_true(stage->host_bytes == (double)taken_of_host);
     assert_true(taken[ERG_MEMORY_WORKSPACE] == 0);
     assert_true(all == (double)taken_bytes);
     const size_t scratch =
@@ -318,6 +485,26 @@ static void check_parameters(const struct erg_memory_request *request, long inde
     assert_true(padding <= 2 * ERG_WEIGHT_ELEMENTS * (tensors + ranks * (tensors + 5)));
 }
 
+/* Of the ratios at which another tensor moves the last one up to the layout's says what is needed.
+ */
+static void check_ratios(const struct erg_memory_lines *lines,
+                         const struct erg_memory_request *request, long index,
+                         const struct erg_memory_stage *stage)
+{
+    const double offload = erg_layout_offload(request->layout, index);
+    size_t at = 0;
+    assert_true(lines->ratio_count > 0 && lines->ratios[0].offload == 0);
+    for (size_t i = 1; i < lines->ratio_count; i++) {
+        assert_true(lines->ratios[i].offload > lines->ratios[i - 1].offload);
+        assert_true(lines->ratios[i].host_bytes > lines->ratios[i - 1].host_bytes);
+        at = lines->ratios[i].offload <= offload ? i : at;
+    }
+    assert_true(lines->ratios[at].bytes == stage->peak_bytes);
+    assert_true(lines->ratios[at].host_bytes == stage->host_bytes);
+    assert_true(stage->offload <= offload * (1 + 1e-9));
+    assert_true((stage->offload > 0) == (stage->host_bytes > 0));
+}
+
 /* The closed form of a search says the same, and its bound no more. */
 static void check_closed(const struct erg_memory_request *request, long index,
                          const struct erg_memory_stage *stage)
@@ -333,18 +520,17 @@ static void check_closed(const struct erg_memory_request *request, long index,
     erg_memory_lines_init(&lines, request, &sizes, index);
     erg_memory_floor_init(&floor, request, &sizes, index);
     const double layers = (double)erg_layout_stage_layers(layout, request->model->layers, index);
-    const double least = floor.fixed_bytes + floor.layer_bytes * layers +
-                         floor.kept_bytes * (floor.flying * layers + floor.beyond);
+    const double offload = erg_layout_offload(layout, index);
+    const double least =
+        floor.fixed_bytes + floor.layer_bytes * layers +
+        (floor.kept_bytes - offload * floor.movable_bytes) * (floor.flying * layers + floor.beyond);
     assert_true(closed.peak_bytes == stage->peak_bytes);
-    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++) {
-        assert_true(lines.least[i] == stage->peak_bytes);
-        assert_true(lines.slope[i] == 0);
-    }
     assert_true(least <= stage->peak_bytes);
-    if (!layout->chunk_layers) /* and near it, but for scratch that layers do not need */
+    if (!layout->chunk_layers && stage->offload == 0) /* and near it, but for scratch */
         assert_true(least >= 0.5 * (stage->peak_bytes - stage->items[ERG_MEMORY_WORKSPACE]) ||
-                    layout->virtual_stages > 1);
-    assert_true(floor.movable_bytes == 0);
+                    layout->virtual_stages > 1 || offload > 0 ||
+                    erg_layout_recompute(layout, index) == ERG_RECOMPUTE_FULL);
+    check_ratios(&lines, request, index, stage);
 }
 
 static void check_run(const struct drawn_run *run)
@@ -510,25 +696,59 @@ static void commands_count_as_the_engine_does(void **state)
     json_decref(memory);
 }
 
-static void what_the_engine_cannot_is_refused(void **state)
+static void commands_know_modes_and_ratios(void **state)
 {
     (void)state;
     write_example();
-    check_asked("memory @/job.yaml -r norms 2>&1", 3,
-                "stage 0 recomputes 'norms', and ergon's training keeps all activations; "
-                "expected recompute none");
-    check_asked("memory @/job.yaml -a 0.5 2>&1", 3,
-                "stage 0 offloads 0.5 of its activations, and ergon's training offloads nothing");
-    check_asked("memory @/job.yaml -S gpu 2>&1", 1, "ergon's training offloads nothing");
-    check_asked("plan @/job.yaml -r full 2>&1", 1,
-                "the engine ergon keeps all activations, and recomputation was asked for");
+    check_asked("memory @/job.yaml -r norms 2>&1", 0, "recompute norms");
+    check_asked("memory @/job.yaml -a 0.5 2>&1", 0, "offload 0.500");
+    check_asked("plan @/job.yaml -r full 2>&1", 0, "full");
     /* What other engines do is known of their accountings. */
     check_asked("memory @/job.yaml -r norms -a 0.5 --accounting arena", 0, "recompute norms");
     check_asked("memory @/job.yaml -e megatron-h800 -r norms", 0, "recompute norms");
     check_asked("memory @/job.yaml -e megatron-h800 --accounting static", 0, "always");
+    check_asked("memory @/job.yaml -e megatron-kwai-h800 -l t=1,p=2,b=1 -a 0.5 2>&1", 1,
+                "needs at least 3 pipeline stages, got 2");
 }
 
-/* Of a layout that is too large the message says the largest microbatch that fits. */
+static double number(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+/* Copies of a layout on one GPU: what they take of host memory, and what they leave of the GPU's.
+ */
+static void copies_are_said(void **state)
+{
+    (void)state;
+    const char *const job = "memory " ERGON_TEST_SOURCE_DIR
+                            "/examples/h100/llama3.2-3b_tp1_mbs4_seq4096.yaml -e ergon --json";
+    char command[400];
+    snprintf(command, sizeof command, "%s -l t=1,b=1 -a 0.7", job);
+    json_t *memory = ask(command);
+    const json_t *stage = json_array_get(json_object_get(memory, "stages"), 0);
+    check_buffers(stage);
+    /* What can move of a layer, in the widths of the model: x, norm, queries, keys and values,
+     * attention, x and norm of the MLP; then 2 x 8192 that are too much, and the activation's.
+     * Statistics of attention are less than 1 MiB. */
+    const double widths = 3072 + 3072 + 5120 + 3072 + 3072 + 3072, all = widths + 3 * 8192;
+    assert_true(fabs(number(stage, "offloaded") - widths / all) < 1e-9);
+    assert_true(number(stage, "offload") == 0.7);
+    /* All layers but the last two are in host memory at once. */
+    assert_true(number(stage, "host_bytes") == 26 * widths * 2 * 4096);
+    json_decref(memory);
+    snprintf(command, sizeof command, "%s -S gpu", job);
+    memory = ask(command);
+    const json_t *solution = json_object_get(memory, "solution");
+    stage = json_array_get(json_object_get(memory, "stages"), 0);
+    assert_true(number(solution, "offload") > 0.7 && number(solution, "offload") < 0.9);
+    assert_true(number(stage, "offloaded") > 0.99 * number(solution, "offload"));
+    assert_true(number(stage, "peak_bytes") <= number(stage, "budget_bytes"));
+    json_decref(memory);
+}
+
+/* Of a layout that is too large the message says the largest microbatch that fits, before copies.
+ */
 static void a_smaller_microbatch_is_the_change(void **state)
 {
     (void)state;
@@ -540,30 +760,16 @@ static void a_smaller_microbatch_is_the_change(void **state)
                 0, "It fits");
 }
 
-/* An engine's file cannot say that ergon's training offloads. */
-static void the_engine_offloads_nothing(void **state)
-{
-    (void)state;
-    struct erg_text made = with_folder("sed 's/^static_memory.*/static_memory: true\\n"
-                                       "host_link_gb_s: 20/' '" ERGON_TEST_SOURCE_DIR
-                                       "/data/engines/ergon.yaml' > '@/own.yaml'");
-    struct erg_engine *engine;
-    struct erg_error err;
-    assert_int_equal(system(made.data), 0);
-    erg_text_release(&made);
-    assert_fails(erg_engine_load(&engine, in_folder("own.yaml"), &err), &err,
-                 "20 GB/s of copies to host memory, and ergon's training");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rooms_are_those_of_the_schedule),
+        cmocka_unit_test(copies_fit_between_the_passes),
         cmocka_unit_test(memory_is_what_the_trainer_takes),
         cmocka_unit_test(commands_count_as_the_engine_does),
-        cmocka_unit_test(what_the_engine_cannot_is_refused),
+        cmocka_unit_test(commands_know_modes_and_ratios),
+        cmocka_unit_test(copies_are_said),
         cmocka_unit_test(a_smaller_microbatch_is_the_change),
-        cmocka_unit_test(the_engine_offloads_nothing),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

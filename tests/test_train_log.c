@@ -154,7 +154,8 @@ static void lines_for_people(void **state)
 static const struct erg_run_about *about_of(const struct erg_job *job)
 {
     static struct erg_run_about about;
-    about = (struct erg_run_about){.job = job, .expected = {.time_s = NAN, .energy_j = NAN}};
+    about = (struct erg_run_about){
+        .job = job, .expected = {.time_s = NAN, .energy_j = NAN, .step_s = NAN, .step_j = NAN}};
     return &about;
 }
 
@@ -165,7 +166,8 @@ static void lines_of_plans(void **state)
     struct erg_rank_numbers numbers = of_gpu();
     struct erg_run_log_entry entry = {0};
     struct erg_run_line line;
-    const struct erg_run_about about = {.job = job, .expected = {.time_s = 0.25, .energy_j = 90}};
+    const struct erg_run_about about = {
+        .job = job, .expected = {.time_s = 0.25, .energy_j = 90, .step_s = 0.375, .step_j = 100}};
     numbers.clocks = (struct erg_clock_numbers){.asked = 16,
                                                 .set = 5,
                                                 .skipped = 10,
@@ -176,6 +178,8 @@ static void lines_of_plans(void **state)
     json_t *object = erg_run_line_json(&line, &about);
     assert_near(number(object, "planned_ms"), 250, 1e-9);
     assert_near(number(object, "planned_j"), 90, 0);
+    assert_near(number(object, "planned_step_ms"), 375, 0);
+    assert_near(number(object, "planned_step_j"), 100, 0);
     const json_t *clocks = json_object_get(object, "clocks");
     assert_near(number(clocks, "asked"), 16, 0);
     assert_near(number(clocks, "superseded"), 1, 0);
@@ -251,6 +255,8 @@ static void unknown_is_null(void **state)
                                        "bubble_ms",
                                        "planned_ms",
                                        "planned_j",
+                                       "planned_step_ms",
+                                       "planned_step_j",
                                        "j_per_token_uncertainty"};
     static const char *const arrays[] = {"power_w", "clock_mhz", "temperature_c",
                                          "throttle_reasons"};

@@ -80,7 +80,9 @@ static int solve(struct memory_call *at, bool *solved, struct erg_error *err)
         *err = unsolved;
         return -1;
     }
-    layout->offload = *solved ? at->solution.offload : layout->pipeline >= 3 ? 1 : 0;
+    layout->offload = *solved                                    ? at->solution.offload
+                      : erg_memory_can_offload(&answer->request) ? 1
+                                                                 : 0;
     if (!*solved)
         return 0;
     if (isnan(at->solution.offload)) {

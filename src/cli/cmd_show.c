@@ -189,6 +189,19 @@ static void print_stage(const struct erg_plan *plan, const struct erg_plan_point
     free(legend.forward);
 }
 
+/* What a step takes, where that is known. */
+static void print_beyond(const struct erg_plan *plan, const struct erg_plan_point *point)
+{
+    struct erg_plan_beyond beyond;
+    erg_plan_beyond(&beyond, plan);
+    if (isnan(beyond.time_s))
+        return;
+    printf("A step: %.4f s, %.1f J, of which %.4f s sum gradients and gather weights, %.4f s "
+           "optimize, both %.1f J.\n",
+           point->time_s + beyond.time_s, point->energy_j + beyond.energy_j, beyond.gradients_s,
+           beyond.optimizer_s, beyond.energy_j);
+}
+
 static void print_point(const struct erg_plan *plan, const struct choice *choice)
 {
     const struct erg_plan_point *point = &plan->methods[choice->method].points[choice->point];
@@ -202,6 +215,7 @@ static void print_point(const struct erg_plan *plan, const struct choice *choice
     if (choice->held_until_s > 0)
         printf("Held until %.4f s: %.1f J.\n", choice->held_until_s,
                erg_plan_held_energy(plan, point, choice->held_until_s));
+    print_beyond(plan, point);
     puts("Times and energies below are of one instruction on one GPU.\n");
     for (size_t stage = 0; stage < plan->schedule.pipeline.stages; stage++)
         print_stage(plan, point, stage);
@@ -276,11 +290,20 @@ static void print_json(const struct erg_plan *plan, const struct choice *choice)
         json_object_set_new(chosen, "held_until_s", erg_json_number(choice->held_until_s));
         json_object_set_new(chosen, "held_energy_j", erg_json_number(held_j));
     }
+    struct erg_plan_beyond beyond;
+    erg_plan_beyond(&beyond, plan);
+    json_object_set_new(chosen, "step_time_s", erg_json_number(point->time_s + beyond.time_s));
+    json_object_set_new(chosen, "step_energy_j",
+                        erg_json_number(point->energy_j + beyond.energy_j));
     json_object_set_new(chosen, "stages", describe_stages(plan, point));
     json_t *document = erg_plan_json(plan);
     json_t *root = erg_json_pack("{s:i, s:O, s:o, s:o}", "schema_version", 1, "job",
                                  json_object_get(document, "job"), "methods",
                                  describe_methods(document), "chosen", chosen);
+    if (plan->step_ends) {
+        json_object_set(root, "beyond", json_object_get(document, "beyond"));
+        json_object_set(root, "step_ends", json_object_get(document, "step_ends"));
+    }
     json_decref(document);
     erg_print_json(root);
 }

@@ -91,6 +91,9 @@ static void add_plan(struct erg_text *text, const struct erg_run_expected *expec
         erg_text_printf(text, "by %s: %s, point %zu of %zu (%s), %.3g s and %.4g J an iteration\n",
                         expected->plan, expected->method, expected->point, expected->points,
                         expected->rule, expected->time_s, expected->energy_j);
+    if (!isnan(expected->step_s))
+        erg_text_printf(text, "a step with sums of gradients and optimizer: %.3g s and %.4g J\n",
+                        expected->step_s, expected->step_j);
 }
 
 static void print_run(const struct erg_train *train, const struct erg_train_stats *stats, int type)

@@ -8,6 +8,11 @@ static bool takes_value(const struct erg_option *option)
     return option->type != ERG_OPTION_FLAG && option->type != ERG_OPTION_COUNT;
 }
 
+static bool takes_file(const struct erg_option *option)
+{
+    return option->type == ERG_OPTION_FILE || option->type == ERG_OPTION_FILES;
+}
+
 static void add_choices(struct erg_text *out, const char *const *choices)
 {
     for (size_t i = 0; choices[i]; i++)
@@ -25,7 +30,7 @@ static void bash_values(struct erg_text *out, const struct erg_option *options)
         if (option->letter)
             erg_text_printf(out, "|-%c", option->letter);
         erg_text_add(out, ") COMPREPLY=(");
-        if (option->type == ERG_OPTION_FILE) {
+        if (takes_file(option)) {
             erg_text_add(out, "$(compgen -f -- \"$word\")");
         } else if (option->type == ERG_OPTION_CHOICE) {
             erg_text_add(out, "$(compgen -W \"");
@@ -89,13 +94,14 @@ static void add_quoted(struct erg_text *out, const char *text, const char *speci
 static void zsh_options(struct erg_text *out, const struct erg_option *options)
 {
     for (const struct erg_option *option = options; option->name; option++) {
-        erg_text_printf(out, " \\\n            '--%s%s[", option->name,
+        const bool again = option->type == ERG_OPTION_FILES; /* it may be given several times */
+        erg_text_printf(out, " \\\n            '%s--%s%s[", again ? "*" : "", option->name,
                         takes_value(option) ? "=" : "");
         add_quoted(out, option->help, "[]:");
         erg_text_add(out, "]");
         if (takes_value(option))
             erg_text_printf(out, ":%s:", option->argument ? option->argument : "VALUE");
-        if (option->type == ERG_OPTION_FILE) {
+        if (takes_file(option)) {
             erg_text_add(out, "_files");
         } else if (option->type == ERG_OPTION_CHOICE) {
             erg_text_add(out, "(");
@@ -147,7 +153,7 @@ static void fish_options(struct erg_text *out, const char *command,
                         option->name);
         if (option->letter)
             erg_text_printf(out, " -s %c", option->letter);
-        if (option->type == ERG_OPTION_FILE) {
+        if (takes_file(option)) {
             erg_text_add(out, " -r -F");
         } else if (option->type == ERG_OPTION_CHOICE) {
             erg_text_add(out, " -x -a '");

@@ -267,18 +267,11 @@ static int check_groups(const struct memory_query *query, struct erg_error *err)
 
 static int choose_layout(struct memory_query *query, struct erg_error *err)
 {
-    const struct memory_values *values = query->values;
     const struct erg_job *job = query->job;
     struct erg_layout *layout = &query->layout;
     *layout = job->layout;
     if (fill_layout(query, err) != 0 || check_groups(query, err) != 0)
         return -1;
-    if (values->layout && isnan(values->offload) && layout->offload > 0 && layout->pipeline < 3)
-        return erg_fail(
-            err, ERG_FAILED,
-            "key 'offload' in line %zu: %.10g holds for --layout, too, and offloading needs at "
-            "least 3 pipeline stages, got %ld; expected --offload 0 or more stages",
-            job->offload_line, layout->offload, layout->pipeline);
     if (needs_split(layout, job->model) && split_layers(query, err) != 0)
         return erg_fail_context(err,
                                 "the %ld layers of %s cannot be divided among %ld stages of %ld "
@@ -318,6 +311,16 @@ static int choose_accounting(struct memory_query *query, struct erg_error *err)
         request->accounting = (enum erg_memory_accounting)values->accounting;
     if (query->job->training && request->accounting == ERG_MEMORY_STATIC)
         request->sequence_parallel = query->job->training->sequence_parallel;
+    if (query->job->training && request->accounting == ERG_MEMORY_STATIC)
+        request->least_moved = query->job->training->offload_least_bytes;
+    const struct erg_layout *layout = &query->layout;
+    if (values->layout && isnan(values->offload) && layout->offload > 0 &&
+        !erg_memory_can_offload(request))
+        return erg_fail(
+            err, ERG_FAILED,
+            "key 'offload' in line %zu: %.10g holds for --layout, too, and offloading needs at "
+            "least 3 pipeline stages, got %ld; expected --offload 0 or more stages",
+            query->job->offload_line, layout->offload, layout->pipeline);
     return values->solve ? 0 : erg_memory_check(request, err);
 }
 

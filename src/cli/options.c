@@ -116,9 +116,13 @@ static int set_value(const struct erg_option *option, void *values, const char *
         return set_choice(option, target, text, err);
     case ERG_OPTION_TEXT:
     case ERG_OPTION_FILE:
+    case ERG_OPTION_FILES:
         if (!*text)
             return erg_fail(err, ERG_USAGE, "The option --%s got an empty value.", option->name);
-        *(const char **)target = text;
+        if (option->type == ERG_OPTION_FILES)
+            ERG_PUSH((struct erg_option_list *)target, items, text);
+        else
+            *(const char **)target = text;
         return 0;
     }
     return 0;
@@ -316,6 +320,12 @@ int erg_options_parse(struct erg_invocation *call, const struct erg_command *com
 
 void erg_invocation_release(struct erg_invocation *call)
 {
+    const struct erg_option *option = call->values ? call->command->options : NULL;
+    for (; option && option->name; option++)
+        if (option->type == ERG_OPTION_FILES)
+            free(((const struct erg_option_list *)(const void *)((const char *)call->values +
+                                                                 option->offset))
+                     ->items);
     free((void *)(uintptr_t)call->values);
     free((void *)(uintptr_t)call->given);
     free((void *)(uintptr_t)call->arguments);

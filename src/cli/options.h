@@ -29,7 +29,13 @@ enum erg_option_type {
     ERG_OPTION_BYTES,  /* double, with or without a unit: 64GiB */
     ERG_OPTION_TEXT,   /* const char * */
     ERG_OPTION_FILE,   /* const char *, completed with file names */
+    ERG_OPTION_FILES,  /* struct erg_option_list: a file each time the option appears */
     ERG_OPTION_CHOICE, /* int, the index in `choices` */
+};
+
+struct erg_option_list {
+    const char **items;
+    size_t count, capacity;
 };
 
 struct erg_option {

@@ -289,6 +289,19 @@ static size_t *set_kinds(struct erg_plan *plan, const struct plan_call *at,
     return kinds;
 }
 
+static void set_step_ends(struct erg_plan *plan, const struct plan_call *at,
+                          const struct erg_layout *layout, const size_t *stage_kind)
+{
+    struct erg_step_end_kind kinds[ERG_LAYOUT_MOST_KINDS];
+    for (size_t k = 0; k < at->searches->kind_count; k++) {
+        const struct erg_layout_kind *kind = &at->searches->kinds[k];
+        kinds[k] = (struct erg_step_end_kind){kind->engine, kind->gpu, kind->machine};
+    }
+    plan->step_end_count = (size_t)layout->pipeline;
+    plan->step_ends = erg_arena_alloc(&plan->arena, plan->step_end_count * sizeof *plan->step_ends);
+    erg_step_ends_init(plan->step_ends, at->searches->model, layout, kinds, stage_kind);
+}
+
 /* The answer as a plan: what each instruction runs at. */
 static int write_plan(const struct plan_call *at, const struct erg_layout_answer *answer,
                       const char *path, struct erg_error *err)
@@ -303,6 +316,7 @@ static int write_plan(const struct plan_call *at, const struct erg_layout_answer
     plan->layout = *layout;
     plan->scale.gpus_per_stage = (int)(layout->tensor * layout->context);
     const size_t *kinds = set_kinds(plan, at, &planned->candidate);
+    set_step_ends(plan, at, layout, kinds);
     erg_plan_set_iteration(plan, &frontier->iteration, frontier->tables, kinds,
                            (size_t)frontier->points.points[pick->point].recipe,
                            "the best layout's point for the goal");

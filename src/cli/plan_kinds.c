@@ -208,8 +208,6 @@ static int fill_search(struct plan_call *at, struct erg_layout_search *search,
     for (size_t k = 0; k < search->kind_count; k++)
         if (load_kind(at, search, k, k ? &cluster->more[k - 1] : cluster, err) != 0)
             return -1;
-    if (values->recompute < 0 && search->kinds[0].engine->static_memory)
-        search->recomputes = 1u << ERG_RECOMPUTE_NONE; /* all that there is of it */
     return 0;
 }
 

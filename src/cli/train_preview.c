@@ -49,6 +49,10 @@ static void print_ranks(const struct erg_run_preview *preview, struct unit unit)
     }
     printf("memory of a rank, %s:\n", unit.name);
     erg_print_table(&table, "  ");
+    for (long stage = 0; stage < layout->pipeline; stage++)
+        if (preview->stages[stage].host_bytes > 0)
+            printf("stage %ld offloads up to %.3g %s of a rank to host memory\n", stage,
+                   (double)preview->stages[stage].host_bytes / unit.bytes, unit.name);
 }
 
 /* What the largest rank's memory is made of, buffer by buffer. */
@@ -76,9 +80,10 @@ static void print_expectation(const struct erg_run_preview *preview)
         printf("\ntime and energy of a step are not known: %s\n", preview->unexpected);
         return;
     }
-    printf("\na step on %ld x %s: %.4g s and %.4g J expected of engine %s at the highest clock; "
-           "all steps: %.3g h, %.3g kWh\n",
+    printf("\na step on %ld x %s: %.4g s and %.4g J expected of engine %s at the highest clock, of "
+           "which %.3g s sum gradients and %.3g s optimize; all steps: %.3g h, %.3g kWh\n",
            preview->ranks, job->gpu->name, preview->step_s, preview->step_j, job->engine->name,
+           preview->gradients_s, preview->optimizer_s,
            preview->step_s * (double)preview->steps / 3600,
            preview->step_j * (double)preview->steps / 3.6e6);
 }
@@ -92,9 +97,13 @@ static void print_plan(const struct erg_run_preview *preview)
                                         "overlapped", "MHz",        ""};
     if (!preview->plan)
         return;
-    printf("\nby %s: %s, point %zu of %zu (%s), %.4g s and %.4g J an iteration\ninstructions:\n",
-           planned->plan, planned->method, planned->point, planned->points, planned->rule,
-           planned->time_s, planned->energy_j);
+    printf("\nby %s: %s, point %zu of %zu (%s), %.4g s and %.4g J an iteration\n", planned->plan,
+           planned->method, planned->point, planned->points, planned->rule, planned->time_s,
+           planned->energy_j);
+    if (!isnan(planned->step_s))
+        printf("a step with sums of gradients and optimizer: %.4g s and %.4g J\n", planned->step_s,
+               planned->step_j);
+    puts("instructions:");
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         erg_table_add(&table, "%s", heads[i]);
     for (long stage = 0; stage < preview->job->layout.pipeline; stage++) {

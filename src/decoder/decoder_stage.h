@@ -13,9 +13,9 @@
  * to step is read through pointers: ids and targets, and one over the number of targets that count.
  *
  * Sequence parallelism: between the products, where norms are, each tensor rank holds and computes
- * its share of the tokens alone. Gradients of what is whole on all tensor ranks are then of that
- * share, and those of norms of heads are of a rank's heads always: their sums over tensor ranks are
- * the caller's.
+ * its share of the tokens alone, which lie behind each other in the stream's tensors. Gradients of
+ * what is whole on all tensor ranks are then of that share, and those of norms of heads are of a
+ * rank's heads always: their sums over tensor ranks are the caller's.
  */
 #ifndef ERG_DECODER_STAGE_H
 #define ERG_DECODER_STAGE_H
@@ -33,7 +33,11 @@ struct erg_stage_options {
     long sequences, sequence;           /* of a microbatch; tokens of each, over context ranks */
     long context, context_place;        /* the degree, and this rank's place */
     bool sequence_parallel;
-    struct erg_stage_room room;                     /* layout/memory/static_memory.h */
+    /* With sequence parallelism: a rank's share of the tokens is one of each half of the
+     * microbatch, so that nanobatches have rows of their own; else one of the whole. */
+    bool halves;
+    struct erg_stage_room room; /* layout/memory/static_memory.h */
+    enum erg_recompute recompute;
     struct erg_group *tensor_group, *context_group; /* NULL for a degree of 1; outlive the stage */
 };
 
@@ -75,6 +79,24 @@ void erg_stage_leave(struct erg_stage *stage, size_t pass);
 void *erg_stage_input(struct erg_stage *stage, size_t pass);
 
 /*
+ * What moves of layers to host memory lies together, in slots of its own. A layer of a pass has one
+ * from its forward on, until it is given back or the pass is left; the layer's backward reads what
+ * moves where it has returned to.
+ */
+void *erg_stage_moved(const struct erg_stage *stage, size_t pass, size_t layer);
+void erg_stage_give_moved(struct erg_stage *stage, size_t pass, size_t layer);
+void erg_stage_return_moved(struct erg_stage *stage, size_t pass, size_t layer, void *memory);
+
+/* Who moves it: is called before the operations of a layer are queued, and when they are (`done`).
+ */
+struct erg_stage_mover {
+    int (*call)(void *context, size_t pass, size_t layer, bool backward, bool done,
+                struct erg_error *err);
+    void *context;
+};
+void erg_stage_set_mover(struct erg_stage *stage, const struct erg_stage_mover *mover);
+
+/*
  * How a pass runs the layers of its chunk otherwise than one operation after the other: steps in
  * the order of erg_stage_nanobatched() or erg_stage_sequential() (partition/partition.h), as
  * erg_plan_expand() makes them of an option of a plan. Nanobatches take turns: while one computes
@@ -105,7 +127,7 @@ int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *to
 
 /*
  * Runs a program of a chunk once, as erg_stage_warm_up() does. ERG_FAILED where it names operations
- * together that no kernel does together, ERG_INFEASIBLE under sequence parallelism.
+ * together that no kernel does together. Under sequence parallelism the stage has `halves`.
  */
 int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
                           const struct erg_stage_program *program, struct erg_stream *stream,

@@ -5,7 +5,7 @@
 
 /* ---- kernels ---- */
 
-/* Of a linear y = x weight + bias, over all that a rank holds of x and y; NULL: not wanted. */
+/* Of a linear y = x weight + bias, over all rows of x and y. */
 struct linear {
     size_t inputs, outputs;
     void *x, *weight, *d_y, *d_x;
@@ -35,53 +35,12 @@ static int weight_gradient(struct erg_stage *stage, const struct linear *l,
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-/* Of a bias that is there, over `count` rows. */
+/* Of a bias that is there, over `count` rows from d_y on. */
 static int bias_gradient(struct erg_stage *stage, size_t count, size_t width, void *d_y,
-                         float *d_bias, const struct erg_stage_rows *rows,
-                         struct erg_stream *stream, struct erg_error *err)
+                         float *d_bias, struct erg_stream *stream, struct erg_error *err)
 {
-    struct erg_kernel kernel = {
-        ERG_KERNEL_BIAS_GRADIENT,
-        .bias = {count, width, erg_stage_row(stage, d_y, width, rows), d_bias}};
+    struct erg_kernel kernel = {ERG_KERNEL_BIAS_GRADIENT, .bias = {count, width, d_y, d_bias}};
     return d_bias ? erg_stage_launch(stage, &kernel, stream, err) : 0;
-}
-
-/* The weight and bias of a linear whose input x is the stream's rows and whose output is this
- * rank's. */
-static int weights_of_stream(struct erg_stage *stage, struct linear *l, float *d_bias,
-                             const struct erg_stage_rows *rows, struct erg_stream *stream,
-                             struct erg_error *err)
-{
-    return erg_stage_gather(stage, l->x, &l->x, stream, err) ||
-                   weight_gradient(stage, l, rows, stream, err) ||
-                   bias_gradient(stage, rows->tokens, l->outputs, l->d_y, d_bias, rows, stream, err)
-               ? -1
-               : 0;
-}
-
-/* The input of a linear whose input is this rank's and whose output goes into the stream. */
-static int input_to_stream(struct erg_stage *stage, struct linear *l,
-                           const struct erg_stage_rows *rows, struct erg_stream *stream,
-                           struct erg_error *err)
-{
-    return erg_stage_gather(stage, l->d_y, &l->d_y, stream, err) ||
-                   input_gradient(stage, l, rows, stream, err)
-               ? -1
-               : 0;
-}
-
-/* Its weight and bias, behind its input: what was gathered is still there. */
-static int weights_to_stream(struct erg_stage *stage, struct linear *l, float *d_bias,
-                             const struct erg_stage_rows *rows, struct erg_stream *stream,
-                             struct erg_error *err)
-{
-    void *d_rows = l->d_y;
-    if (stage->options.sequence_parallel)
-        l->d_y = stage->gathered;
-    return weight_gradient(stage, l, rows, stream, err) ||
-                   bias_gradient(stage, rows->rows, l->outputs, d_rows, d_bias, rows, stream, err)
-               ? -1
-               : 0;
 }
 
 /* Through a norm and the fork before it: d_in = d_sum (NULL: nothing) + the gradient through it. */
@@ -91,14 +50,13 @@ static int norm_gradient(struct erg_stage *stage, void *sum, void *weight, float
                          struct erg_error *err)
 {
     const bool layer = stage->model->layer_norm;
-    const size_t h = stage->hidden;
     struct erg_kernel kernel = {
         layer ? ERG_KERNEL_LAYER_NORM_GRADIENT : ERG_KERNEL_NORM_GRADIENT,
-        .norm_gradient = {rows->rows, h, erg_stage_row(stage, sum, h, rows), weight,
-                          erg_stage_float_row(stats, layer ? 2 : 1, rows),
-                          erg_stage_row(stage, d_out, h, rows),
-                          erg_stage_row(stage, d_sum, h, rows), erg_stage_row(stage, d_in, h, rows),
-                          d_weight, d_bias}};
+        .norm_gradient = {rows->rows, stage->hidden, erg_stage_stream_row(stage, sum, rows), weight,
+                          erg_stage_stats_row(stage, stats, rows),
+                          erg_stage_stream_row(stage, d_out, rows),
+                          erg_stage_stream_row(stage, d_sum, rows),
+                          erg_stage_stream_row(stage, d_in, rows), d_weight, d_bias}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
@@ -154,46 +112,83 @@ static struct linear linear_of(const struct erg_stage *stage, const struct erg_s
     case PART(QKV):
         return (struct linear){h,
                                stage->qkv_row,
-                               act->n_a,
+                               erg_stage_gathered(stage, act->n_a, stage->partial),
                                w[ERG_TENSOR_QKV],
                                stage->d_qkv,
                                stage->partial,
                                d[ERG_TENSOR_QKV]};
     case PART(PROJ):
-        return (struct linear){
-            stage->attn_row,   h, act->attn, w[ERG_TENSOR_PROJ], stage->d_mid, stage->d_attn,
-            d[ERG_TENSOR_PROJ]};
+        return (struct linear){stage->attn_row,
+                               h,
+                               act->attn,
+                               w[ERG_TENSOR_PROJ],
+                               erg_stage_gathered(stage, stage->d_mid, stage->gathered),
+                               stage->d_attn,
+                               d[ERG_TENSOR_PROJ]};
     case PART(FC1):
         return (struct linear){h,
                                stage->fc1_width,
-                               act->n_m,
+                               erg_stage_gathered(stage, act->n_m, stage->partial),
                                w[ERG_TENSOR_FC1],
                                stage->d_fc1,
                                stage->partial,
                                d[ERG_TENSOR_FC1]};
     default:
-        return (struct linear){
-            stage->ffn,       h, act->act, w[ERG_TENSOR_FC2], place->d_out, stage->d_act,
-            d[ERG_TENSOR_FC2]};
+        return (struct linear){stage->ffn,
+                               h,
+                               act->act,
+                               w[ERG_TENSOR_FC2],
+                               erg_stage_gathered(stage, place->d_out, stage->gathered),
+                               stage->d_act,
+                               d[ERG_TENSOR_FC2]};
     }
+}
+
+/* The bias of a linear: of one that puts out the stream each tensor rank sums its own rows. */
+static int linear_bias_gradient(struct erg_stage *stage, const struct erg_stage_place *place,
+                                uint32_t parts, const struct linear *l,
+                                const struct erg_stage_rows *rows, struct erg_stream *stream,
+                                struct erg_error *err)
+{
+    float *const *d = place->layer->gradients;
+    void *d_stream = parts == PART(PROJ) ? stage->d_mid : place->d_out;
+    if (parts == PART(PROJ) || parts == PART(FC2))
+        return bias_gradient(
+            stage, rows->rows, l->outputs, erg_stage_stream_row(stage, d_stream, rows),
+            d[parts == PART(PROJ) ? ERG_TENSOR_PROJ_BIAS : ERG_TENSOR_FC2_BIAS], stream, err);
+    return bias_gradient(
+        stage, rows->tokens, l->outputs, erg_stage_row(stage, l->d_y, l->outputs, rows),
+        d[parts == PART(QKV) ? ERG_TENSOR_QKV_BIAS : ERG_TENSOR_FC1_BIAS], stream, err);
+}
+
+/* What a linear read, where it is not kept. Under sequence parallelism norms are made again before
+ * they are gathered. */
+static int linear_input_again(struct erg_stage *stage, const struct erg_stage_place *place,
+                              uint32_t parts, const struct erg_stage_rows *rows,
+                              struct erg_stream *stream, struct erg_error *err)
+{
+    const bool gathered = stage->options.sequence_parallel;
+    if (parts == PART(PROJ) || (parts != PART(FC2) && gathered))
+        return 0;
+    return erg_stage_again_op(stage, place,
+                              parts == PART(QKV)   ? ERG_MODEL_NORM_A
+                              : parts == PART(FC1) ? ERG_MODEL_NORM_M
+                                                   : ERG_MODEL_ACTIVATION,
+                              rows, stream, err);
 }
 
 static int linear_gradient(struct erg_stage *stage, const struct erg_stage_place *place,
                            uint32_t parts, bool weights, const struct erg_stage_rows *rows,
                            struct erg_stream *stream, struct erg_error *err)
 {
-    float *const *d = place->layer->gradients;
-    struct linear l = linear_of(stage, place, parts);
-    const bool of_stream = parts & (PART(QKV) | PART(FC1));
-    float *d_bias = d[parts == PART(QKV)    ? ERG_TENSOR_QKV_BIAS
-                      : parts == PART(PROJ) ? ERG_TENSOR_PROJ_BIAS
-                      : parts == PART(FC1)  ? ERG_TENSOR_FC1_BIAS
-                                            : ERG_TENSOR_FC2_BIAS];
+    const struct linear l = linear_of(stage, place, parts);
     if (!weights)
-        return of_stream ? input_gradient(stage, &l, rows, stream, err)
-                         : input_to_stream(stage, &l, rows, stream, err);
-    return of_stream ? weights_of_stream(stage, &l, d_bias, rows, stream, err)
-                     : weights_to_stream(stage, &l, d_bias, rows, stream, err);
+        return input_gradient(stage, &l, rows, stream, err);
+    return linear_input_again(stage, place, parts, rows, stream, err) ||
+                   weight_gradient(stage, &l, rows, stream, err) ||
+                   linear_bias_gradient(stage, place, parts, &l, rows, stream, err)
+               ? -1
+               : 0;
 }
 
 int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place *place,
@@ -240,11 +235,13 @@ static int head_gradient(struct erg_stage *stage, const struct erg_stage_head *h
                          struct erg_stream *stream, struct erg_error *err)
 {
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
-    struct linear l = {stage->hidden, stage->words,   head->n_final, stage->head,
-                       head->logits,  stage->partial, stage->d_head};
-    return input_gradient(stage, &l, &all, stream, err) ||
+    void *x = erg_stage_gathered(stage, head->n_final, stage->gathered);
+    const struct linear l = {stage->hidden,  stage->words, x, stage->head, head->logits,
+                             stage->partial, stage->d_head};
+    return erg_stage_gather(stage, head->n_final, stage->gathered, &all, stream, err) ||
+                   weight_gradient(stage, &l, &all, stream, err) ||
+                   input_gradient(stage, &l, &all, stream, err) ||
                    erg_stage_sum(stage, stage->reduce, &all, stream, err) ||
-                   weights_of_stream(stage, &l, NULL, &all, stream, err) ||
                    norm_gradient(stage, head->output, stage->norm_final, head->stats_final,
                                  stage->reduce, NULL, d_output, stage->d_norm_final,
                                  stage->d_norm_final_bias, &all, stream, err)
@@ -255,18 +252,19 @@ static int head_gradient(struct erg_stage *stage, const struct erg_stage_head *h
 static int embedding_gradient(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
                               void *d_input, struct erg_stream *stream, struct erg_error *err)
 {
-    void *d_all;
-    if (erg_stage_gather(stage, d_input, &d_all, stream, err) != 0)
+    const struct erg_stage_rows all = erg_stage_all_rows(stage);
+    if (erg_stage_gather(stage, d_input, stage->gathered, &all, stream, err) != 0)
         return -1;
-    struct erg_kernel word = {ERG_KERNEL_EMBEDDING_GRADIENT,
-                              .embedding = {.tokens = stage->tokens,
-                                            .hidden = stage->hidden,
-                                            .first = stage->first_word,
-                                            .rows = stage->words,
-                                            .ids = tokens->ids,
-                                            .order = tokens->order,
-                                            .in = d_all,
-                                            .d_table = stage->d_embedding}};
+    struct erg_kernel word = {
+        ERG_KERNEL_EMBEDDING_GRADIENT,
+        .embedding = {.tokens = stage->tokens,
+                      .hidden = stage->hidden,
+                      .first = stage->first_word,
+                      .rows = stage->words,
+                      .ids = tokens->ids,
+                      .order = tokens->order,
+                      .in = erg_stage_gathered(stage, d_input, stage->gathered),
+                      .d_table = stage->d_embedding}};
     struct erg_kernel position = {ERG_KERNEL_POSITION_GRADIENT,
                                   .position = {.tokens = stage->rows,
                                                .sequence = stage->positions_count,
@@ -301,39 +299,46 @@ static int backward_layer(struct erg_stage *stage, const struct erg_stage_place 
         bool weights;
         int exchange; /* enum erg_model_op_id; 0: none */
     } order[] = {
+        {PART(BDA_M), false, ERG_MODEL_GATHER_M},
         {PART(FC2), false, 0},
         {PART(FC2), true, 0},
         {PART(ACTIVATION), false, 0},
+        {PART(FC1), true, 0}, /* before what its input lies in is written */
         {PART(FC1), false, ERG_MODEL_REDUCE_M},
-        {PART(FC1), true, 0},
-        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, 0},
+        {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, ERG_MODEL_GATHER_A},
         {PART(PROJ), false, 0},
         {PART(PROJ), true, ERG_MODEL_GATHER_KV},
         {PART(ATTENTION), false, ERG_MODEL_SCATTER_KV},
         {PART(QKV_POST) | PART(ROPE), false, 0},
-        {PART(QKV), false, ERG_MODEL_REDUCE_A},
         {PART(QKV), true, 0},
+        {PART(QKV), false, ERG_MODEL_REDUCE_A},
         {PART(NORM_A) | PART(FORK_A), false, 0},
     };
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
+    if (erg_stage_layer_again(stage, place, stream, err) != 0)
+        return -1;
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (erg_stage_backward_op(stage, place, order[i].parts, order[i].weights, &all, stream,
                                   err) ||
             (order[i].exchange &&
-             erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, &all,
-                                   stream, err)))
+             erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, true,
+                                   &all, stream, err)))
             return -1;
     return 0;
 }
 
-static int backward_layers(struct erg_stage *stage, const struct erg_stage_pass *pass,
-                           const struct erg_stage_ends *ends, const struct erg_stage_listener *adds,
-                           struct erg_stream *stream, struct erg_error *err)
+static int backward_layers(struct erg_stage *stage, size_t index, const struct erg_stage_ends *ends,
+                           const struct erg_stage_listener *adds, struct erg_stream *stream,
+                           struct erg_error *err)
 {
+    const struct erg_stage_pass *pass = &stage->passes[index];
     const struct erg_layer_range *range = &stage->chunks[pass->chunk];
     for (size_t i = (size_t)range->count; i > 0; i--) {
+        if (erg_stage_tell_layer(stage, index, i - 1, true, false, err) != 0)
+            return -1;
         const struct erg_stage_place place = erg_stage_place_of(stage, pass, i - 1, ends);
         if (backward_layer(stage, &place, stream, err) ||
+            erg_stage_tell_layer(stage, index, i - 1, true, true, err) ||
             erg_stage_tell(stage, adds, ERG_BUCKET_LAYER, range->first + (long)i - 1, err))
             return -1;
     }
@@ -354,7 +359,7 @@ int erg_stage_backward(struct erg_stage *stage, size_t index, const struct erg_s
             return -1;
     }
     if (program ? erg_stage_run_program(stage, pass, program, true, &ends, adds, stream, err) != 0
-                : backward_layers(stage, pass, &ends, adds, stream, err) != 0)
+                : backward_layers(stage, index, &ends, adds, stream, err) != 0)
         return -1;
     if (stage->options.weights.embedding && pass->chunk == 0) {
         const struct erg_stage_place first = erg_stage_place_of(stage, pass, 0, &ends);

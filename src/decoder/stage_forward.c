@@ -1,6 +1,8 @@
 /* The forward pass of a stage: which kernel on which tensors. */
 #include "decoder/stage_internal.h"
 
+#include <assert.h>
+
 #define PART(id) (1u << ERG_MODEL_##id)
 
 /* ---- kernels ---- */
@@ -17,19 +19,18 @@ static int run_norm(struct erg_stage *stage, const struct norm *n,
 {
     const bool layer = stage->model->layer_norm;
     const size_t h = stage->hidden;
-    struct erg_kernel kernel = {
-        layer ? ERG_KERNEL_LAYER_NORM : ERG_KERNEL_NORM,
-        .norm = {.tokens = rows->rows,
-                 .hidden = h,
-                 .eps = (float)stage->model->norm_eps,
-                 .residual = erg_stage_row(stage, n->residual, h, rows),
-                 .x = erg_stage_row(stage, n->x, h, rows),
-                 .x_bias = n->x_bias,
-                 .weight = n->weight,
-                 .bias = n->bias,
-                 .sum = erg_stage_row(stage, n->sum, h, rows),
-                 .out = erg_stage_row(stage, n->out, h, rows),
-                 .stats = erg_stage_float_row(n->stats, layer ? 2 : 1, rows)}};
+    struct erg_kernel kernel = {layer ? ERG_KERNEL_LAYER_NORM : ERG_KERNEL_NORM,
+                                .norm = {.tokens = rows->rows,
+                                         .hidden = h,
+                                         .eps = (float)stage->model->norm_eps,
+                                         .residual = erg_stage_stream_row(stage, n->residual, rows),
+                                         .x = erg_stage_stream_row(stage, n->x, rows),
+                                         .x_bias = n->x_bias,
+                                         .weight = n->weight,
+                                         .bias = n->bias,
+                                         .sum = erg_stage_stream_row(stage, n->sum, rows),
+                                         .out = erg_stage_stream_row(stage, n->out, rows),
+                                         .stats = erg_stage_stats_row(stage, n->stats, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
@@ -42,18 +43,6 @@ static int linear(struct erg_stage *stage, size_t inputs, size_t outputs, void *
                                            erg_stage_row(stage, x, inputs, rows), weight, bias,
                                            erg_stage_row(stage, y, outputs, rows)}};
     return erg_stage_launch(stage, &kernel, stream, err);
-}
-
-/* The same with the stream's rows of all tensor ranks. */
-static int linear_of_stream(struct erg_stage *stage, size_t outputs, void *own, void *weight,
-                            void *bias, void *y, const struct erg_stage_rows *rows,
-                            struct erg_stream *stream, struct erg_error *err)
-{
-    void *x;
-    return erg_stage_gather(stage, own, &x, stream, err) ||
-                   linear(stage, stage->hidden, outputs, x, weight, bias, y, rows, stream, err)
-               ? -1
-               : 0;
 }
 
 static int rotate(struct erg_stage *stage, const struct erg_stage_place *place,
@@ -128,17 +117,38 @@ static int norm_m(struct erg_stage *stage, const struct erg_stage_place *place,
     return run_norm(stage, &n, rows, stream, err);
 }
 
+int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                       enum erg_model_op_id part, const struct erg_stage_rows *rows,
+                       struct erg_stream *stream, struct erg_error *err)
+{
+    const enum erg_recompute recompute = stage->options.recompute;
+    const struct erg_stage_activations *act = place->act;
+    void *const *w = place->layer->values;
+    const bool of_a = part == ERG_MODEL_NORM_A;
+    if (part == ERG_MODEL_ACTIVATION)
+        return erg_recompute_activation(recompute) ? activate(stage, act, rows, stream, err) : 0;
+    assert(of_a || part == ERG_MODEL_NORM_M);
+    const struct norm n = {
+        .residual = of_a ? act->x_a : act->x_m,
+        .weight = w[of_a ? ERG_TENSOR_NORM_A : ERG_TENSOR_NORM_M],
+        .bias = w[of_a ? ERG_TENSOR_NORM_A_BIAS : ERG_TENSOR_NORM_M_BIAS],
+        .out = of_a ? act->n_a : act->n_m,
+        .stats = of_a ? act->stats_a : act->stats_m,
+    };
+    return erg_recompute_norms(recompute) ? run_norm(stage, &n, rows, stream, err) : 0;
+}
+
 /* What the last layer of a chunk adds to the stream; of others the next one adds it. */
 static int add_last(struct erg_stage *stage, const struct erg_stage_place *place,
                     const struct erg_stage_rows *rows, struct erg_stream *stream,
                     struct erg_error *err)
 {
-    const size_t h = stage->hidden;
     struct erg_kernel add = {ERG_KERNEL_ADD,
-                             .add = {rows->rows, h, erg_stage_row(stage, place->act->x_m, h, rows),
-                                     erg_stage_row(stage, stage->reduce, h, rows),
+                             .add = {rows->rows, stage->hidden,
+                                     erg_stage_stream_row(stage, place->act->x_m, rows),
+                                     erg_stage_stream_row(stage, stage->reduce, rows),
                                      place->layer->values[ERG_TENSOR_FC2_BIAS],
-                                     erg_stage_row(stage, place->output, h, rows)}};
+                                     erg_stage_stream_row(stage, place->output, rows)}};
     return place->output ? erg_stage_launch(stage, &add, stream, err) : 0;
 }
 
@@ -154,8 +164,9 @@ int erg_stage_forward_op(struct erg_stage *stage, const struct erg_stage_place *
     case PART(BDA_M) | PART(NORM_A):
         return norm_a(stage, place, true, rows, stream, err);
     case PART(QKV):
-        return linear_of_stream(stage, stage->qkv_row, act->n_a, w[ERG_TENSOR_QKV],
-                                w[ERG_TENSOR_QKV_BIAS], act->qkv, rows, stream, err);
+        return linear(stage, stage->hidden, stage->qkv_row,
+                      erg_stage_gathered(stage, act->n_a, stage->gathered), w[ERG_TENSOR_QKV],
+                      w[ERG_TENSOR_QKV_BIAS], act->qkv, rows, stream, err);
     case PART(QKV_POST):
     case PART(QKV_POST) | PART(ROPE):
         return rotate(stage, place, rows, stream, err);
@@ -167,8 +178,9 @@ int erg_stage_forward_op(struct erg_stage *stage, const struct erg_stage_place *
     case PART(BDA_A) | PART(NORM_M):
         return norm_m(stage, place, rows, stream, err);
     case PART(FC1):
-        return linear_of_stream(stage, stage->fc1_width, act->n_m, w[ERG_TENSOR_FC1],
-                                w[ERG_TENSOR_FC1_BIAS], act->fc1, rows, stream, err);
+        return linear(stage, stage->hidden, stage->fc1_width,
+                      erg_stage_gathered(stage, act->n_m, stage->gathered), w[ERG_TENSOR_FC1],
+                      w[ERG_TENSOR_FC1_BIAS], act->fc1, rows, stream, err);
     case PART(ACTIVATION):
         return activate(stage, act, rows, stream, err);
     case PART(FC2):
@@ -257,8 +269,10 @@ static int finish(struct erg_stage *stage, const struct erg_stage_head *head,
                            .out = head->n_final,
                            .stats = head->stats_final};
     if (run_norm(stage, &n, &all, stream, err) ||
-        linear_of_stream(stage, stage->words, head->n_final, stage->head, NULL, head->logits, &all,
-                         stream, err))
+        erg_stage_gather(stage, head->n_final, stage->gathered, &all, stream, err) ||
+        linear(stage, stage->hidden, stage->words,
+               erg_stage_gathered(stage, head->n_final, stage->gathered), stage->head, NULL,
+               head->logits, &all, stream, err))
         return -1;
     if (!tokens->targets)
         return 0;
@@ -282,45 +296,61 @@ static int tell_first(const struct erg_stage *stage, const struct erg_stage_list
                : 0;
 }
 
-/* A layer of the whole microbatch, what it exchanges after what makes it. */
-static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *place,
+/* A layer of the whole microbatch, what it exchanges after what makes it. `again`: its input is
+ * there, and its output is not wanted. */
+static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *place, bool again,
                          struct erg_stream *stream, struct erg_error *err)
 {
     static const struct {
         uint32_t parts;
         int exchange; /* enum erg_model_op_id; 0: none */
     } order[] = {
+        {PART(NORM_A), ERG_MODEL_GATHER_A},
         {PART(QKV), 0},
         {PART(QKV_POST) | PART(ROPE), ERG_MODEL_GATHER_KV},
         {PART(ATTENTION), 0},
         {PART(PROJ), ERG_MODEL_REDUCE_A},
-        {PART(BDA_A) | PART(NORM_M), 0},
+        {PART(BDA_A) | PART(NORM_M), ERG_MODEL_GATHER_M},
         {PART(FC1), 0},
         {PART(ACTIVATION), 0},
         {PART(FC2), ERG_MODEL_REDUCE_M},
         {PART(BDA_M), 0},
     };
+    enum { ALL = sizeof order / sizeof *order, OUTPUT = 2 }; /* the last two make the output */
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
-    if (norm_a(stage, place, place->before != NULL, &all, stream, err) != 0)
-        return -1;
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
-        if (erg_stage_forward_op(stage, place, order[i].parts, &all, stream, err) ||
+    for (size_t i = 0; i < (again ? ALL - OUTPUT : ALL); i++) {
+        const bool adds = i == 0 && place->before && !again; /* what the layer before left */
+        if (erg_stage_forward_op(stage, place, order[i].parts | (adds ? PART(BDA_M) : 0), &all,
+                                 stream, err) ||
             (order[i].exchange &&
-             erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, &all,
-                                   stream, err)))
+             erg_stage_exchange_op(stage, place, (enum erg_model_op_id)order[i].exchange, false,
+                                   &all, stream, err)))
             return -1;
+    }
     return 0;
 }
 
-static int forward_layers(struct erg_stage *stage, const struct erg_stage_pass *pass,
-                          const struct erg_stage_ends *ends, const struct erg_stage_listener *reads,
+int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err)
 {
+    return stage->options.recompute == ERG_RECOMPUTE_FULL
+               ? forward_layer(stage, place, true, stream, err)
+               : 0;
+}
+
+static int forward_layers(struct erg_stage *stage, size_t index, const struct erg_stage_ends *ends,
+                          const struct erg_stage_listener *reads, struct erg_stream *stream,
+                          struct erg_error *err)
+{
+    const struct erg_stage_pass *pass = &stage->passes[index];
     const struct erg_layer_range *range = &stage->chunks[pass->chunk];
     for (size_t i = 0; i < (size_t)range->count; i++) {
+        erg_stage_take_moved(stage, index, i);
         const struct erg_stage_place place = erg_stage_place_of(stage, pass, i, ends);
         if (erg_stage_tell(stage, reads, ERG_BUCKET_LAYER, range->first + (long)i, err) ||
-            forward_layer(stage, &place, stream, err))
+            erg_stage_tell_layer(stage, index, i, false, false, err) ||
+            forward_layer(stage, &place, false, stream, err) ||
+            erg_stage_tell_layer(stage, index, i, false, true, err))
             return -1;
     }
     return 0;
@@ -337,7 +367,7 @@ int erg_stage_forward(struct erg_stage *stage, size_t index, const struct erg_st
                                           embed(stage, pass->input, tokens, stream, err)))
         return -1;
     if (program ? erg_stage_run_program(stage, pass, program, false, &ends, reads, stream, err) != 0
-                : forward_layers(stage, pass, &ends, reads, stream, err) != 0)
+                : forward_layers(stage, index, &ends, reads, stream, err) != 0)
         return -1;
     if (!pass->head)
         return 0;

@@ -12,6 +12,10 @@
 #include "decoder/decoder_stage.h"
 #include "ops/context.h"
 
+#include <assert.h>
+
+#define ERG_STAGE_NO_SLOT SIZE_MAX
+
 /* What passes do with their kernels and exchanges. */
 enum erg_stage_mode {
     ERG_STAGE_RUNS,     /* queue both */
@@ -20,9 +24,10 @@ enum erg_stage_mode {
     ERG_STAGE_CHOOSES,  /* queue nothing, but have the device choose how it runs products */
 };
 
-/* What the forward pass of a layer keeps. */
+/* What the forward pass of a layer keeps, or what all layers share where it is made again. */
 struct erg_stage_activations {
     bool taken;
+    size_t slot;              /* of what moves; ERG_STAGE_NO_SLOT: it lies elsewhere */
     void *x_a;                /* [R, h] the stream before attention: the layer's input; of the first
                                * layer of a pass that is the pass's */
     void *n_a;                /* [R, h] */
@@ -50,6 +55,7 @@ struct erg_stage_pass {
     bool open;
     size_t chunk;
     void *input;                           /* [R, h] */
+    size_t slot;                           /* of the input, until its forward begins */
     struct erg_stage_activations **layers; /* [layers of the chunk], from its forward on */
     struct erg_stage_head *head;
 };
@@ -78,14 +84,18 @@ struct erg_stage {
     size_t *chunk_first;                /* [chunks]: its first layer in there */
     struct erg_stage_activations *sets; /* [room.passes] of first layers, [room.layers] of others */
     struct erg_stage_head *head_sets;   /* [room.heads] */
-    struct erg_stage_pass *passes;      /* [room.inputs] */
+    char *moved;                        /* where the slots of what moves begin … */
+    bool *slots;                        /* … and which are taken */
+    struct erg_stage_mover mover;
+    struct erg_stage_pass *passes; /* [room.inputs] */
     void *embedding, *positions, *norm_final, *norm_final_bias, *head;
     float *d_embedding, *d_positions, *d_norm_final, *d_norm_final_bias, *d_head;
 
     /* Shared by all passes. */
     void *reduce;   /* [R, h] what a half of a layer adds */
     void *partial;  /* [T, h] this rank's term of that; `reduce` but under sequence parallelism */
-    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism */
+    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism; backward
+                     * gradients, and what gradients of weights need besides is in `partial` */
     void *d_stream[2], *d_mid, *d_act, *d_fc1, *d_attn, *d_qkv; /* gradients of one layer */
     /* Under context parallelism: keys and values of this rank [T, K], of all ranks [c, T, K], in
      * the order of sequences [b, S, K]; gradients in the same order, and those of the low chunk. */
@@ -105,14 +115,16 @@ struct erg_stage {
     struct erg_stream *comm;
     struct erg_event *launched, *exchanged;
     int exchange_sms; /* that the present one may take, and what computes beside it leaves */
+    void *beside;     /* scratch of what computes within an exchange; NULL: nothing does */
+    size_t beside_bytes;
 };
 
 /* What an operation is done on: sequences of the microbatch that follow each other, all of them or
  * a nanobatch, and their rows. */
 struct erg_stage_rows {
     size_t first_sequence, sequences;
-    size_t first;        /* row, of tokens and of the stream alike */
-    size_t tokens, rows; /* as of the stage */
+    size_t first, tokens;   /* rows of tokens */
+    size_t first_row, rows; /* rows of the stream */
 };
 
 /* A layer within a pass: what its operations read and write besides what all passes share. */
@@ -139,7 +151,8 @@ static inline bool erg_stage_queues(const struct erg_stage *stage)
     return stage->mode == ERG_STAGE_RUNS || stage->mode == ERG_STAGE_ALONE;
 }
 
-/* Where rows begin in a tensor of elements `width` wide; NULL stays NULL. */
+/* Where rows begin in a tensor of elements `width` wide that has a row for each token; NULL stays
+ * NULL. */
 static inline void *erg_stage_row(const struct erg_stage *stage, void *tensor, size_t width,
                                   const struct erg_stage_rows *rows)
 {
@@ -152,10 +165,37 @@ static inline float *erg_stage_float_row(float *tensor, size_t width,
     return tensor ? tensor + rows->first * width : NULL;
 }
 
+/* The same in a tensor of the stream. */
+static inline void *erg_stage_stream_row(const struct erg_stage *stage, void *tensor,
+                                         const struct erg_stage_rows *rows)
+{
+    return tensor ? erg_stage_at(stage, tensor, rows->first_row * stage->hidden) : NULL;
+}
+
+/* The same in statistics of a norm. */
+static inline float *erg_stage_stats_row(const struct erg_stage *stage, float *stats,
+                                         const struct erg_stage_rows *rows)
+{
+    return stats ? stats + rows->first_row * (stage->model->layer_norm ? 2 : 1) : NULL;
+}
+
+/* Sequences [first, first + count) of the microbatch: all, or a nanobatch. */
+static inline struct erg_stage_rows erg_stage_rows_of(const struct erg_stage *stage, size_t first,
+                                                      size_t count)
+{
+    const size_t sequences = (size_t)stage->options.sequences;
+    assert(count == sequences || !stage->options.sequence_parallel || stage->options.halves);
+    return (struct erg_stage_rows){first,
+                                   count,
+                                   first * stage->sequence,
+                                   count * stage->sequence,
+                                   first * stage->rows / sequences,
+                                   count * stage->rows / sequences};
+}
+
 static inline struct erg_stage_rows erg_stage_all_rows(const struct erg_stage *stage)
 {
-    return (struct erg_stage_rows){0, (size_t)stage->options.sequences, 0, stage->tokens,
-                                   stage->rows};
+    return erg_stage_rows_of(stage, 0, (size_t)stage->options.sequences);
 }
 
 static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *stage,
@@ -169,8 +209,16 @@ static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *sta
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
 
+/* Finds where everything lies. */
+void erg_stage_place_all(struct erg_stage *stage);
+
 /* A pass's forward begins: it gets room for its activations. */
 struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
+/* A layer's forward begins: it gets room for what moves of it. */
+void erg_stage_take_moved(struct erg_stage *stage, size_t pass, size_t layer);
+/* Tells the mover. */
+int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool backward,
+                         bool done, struct erg_error *err);
 
 /* Tells of the buckets of a kind, or of a layer's; a listener of NULL is fine. */
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,
@@ -190,9 +238,16 @@ int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
 /* `partial` of all tensor ranks, summed into `to` [R, h]. */
 int erg_stage_sum(struct erg_stage *stage, void *to, const struct erg_stage_rows *rows,
                   struct erg_stream *stream, struct erg_error *err);
-/* *all [T, h]: the stream's rows of all tensor ranks. */
-int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
+/* Rows of the stream, `own` [R, h], of all tensor ranks into `all` [T, h]; nothing but under
+ * sequence parallelism. */
+int erg_stage_gather(struct erg_stage *stage, void *own, void *all,
+                     const struct erg_stage_rows *rows, struct erg_stream *stream,
                      struct erg_error *err);
+/* Where products read what has been gathered: `all`, or as it is where each rank has all. */
+static inline void *erg_stage_gathered(const struct erg_stage *stage, void *own, void *all)
+{
+    return stage->options.sequence_parallel ? all : own;
+}
 
 /* ---- operations ---- */
 
@@ -212,11 +267,22 @@ int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place 
                           uint32_t parts, bool weights, const struct erg_stage_rows *rows,
                           struct erg_stream *stream, struct erg_error *err);
 
-/* Queues what a layer exchanges after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
- * REDUCE_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing to exchange. */
-int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
-                          enum erg_model_op_id part, const struct erg_stage_rows *rows,
+/* Makes again what is not kept, and what the gradient of the weight behind it reads: `part` is one
+ * of ERG_MODEL_NORM_A, NORM_M and ACTIVATION. Nothing where it is kept. */
+int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                       enum erg_model_op_id part, const struct erg_stage_rows *rows,
+                       struct erg_stream *stream, struct erg_error *err);
+/* Makes all of a layer again, but for its output, from its input, where that alone is kept. */
+int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err);
+
+/* Queues what a layer exchanges after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
+ * REDUCE_M, GATHER_A, GATHER_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing to
+ * exchange. */
+int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
+                          enum erg_model_op_id part, bool backward,
+                          const struct erg_stage_rows *rows, struct erg_stream *stream,
+                          struct erg_error *err);
 
 /* The layers of a pass by a program. */
 int erg_stage_run_program(struct erg_stage *stage, const struct erg_stage_pass *pass,

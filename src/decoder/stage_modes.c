@@ -14,7 +14,12 @@ static int measure_scratch(struct erg_stage *stage, const struct erg_kernel *ker
     size_t bytes;
     if (backend->table->scratch_bytes(backend, kernel, &bytes, err) != 0)
         return -1;
-    if (bytes > stage->scratch_bytes)
+    if (stage->beside && bytes > stage->beside_bytes)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "a norm within an exchange takes %zu bytes of scratch, but a nanobatch of "
+                        "hidden states has %zu; expected longer nanobatches",
+                        bytes, stage->beside_bytes);
+    if (!stage->beside && bytes > stage->scratch_bytes)
         stage->scratch_bytes = bytes;
     return 0;
 }
@@ -57,7 +62,8 @@ int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
     default: {
         struct erg_kernel bounded = *kernel;
         bounded.leave_sms = stage->exchange_sms;
-        return backend->table->launch(backend, &bounded, stage->scratch, stream, err);
+        return backend->table->launch(backend, &bounded,
+                                      stage->beside ? stage->beside : stage->scratch, stream, err);
     }
     }
 }
@@ -75,40 +81,86 @@ int erg_stage_exchange(struct erg_stage *stage, struct erg_group *group,
                : 0;
 }
 
+/*
+ * Between `partial` rows of tokens and the stream's rows. Under sequence parallelism a rank's share
+ * is one of each half where there are halves, so that both are exchanged.
+ */
+static int exchange_rows(struct erg_stage *stage, enum erg_exchange_kind kind, void *from, void *to,
+                         const struct erg_stage_rows *rows, struct erg_stream *stream,
+                         struct erg_error *err)
+{
+    const bool gathers = kind == ERG_EXCHANGE_ALL_GATHER;
+    const size_t all = (size_t)stage->options.sequences;
+    const size_t pieces = stage->options.halves && rows->sequences == all ? 2 : 1;
+    int result = 0;
+    for (size_t i = 0; i < pieces && result == 0; i++) {
+        const size_t count = rows->sequences / pieces;
+        const struct erg_stage_rows piece =
+            erg_stage_rows_of(stage, rows->first_sequence + i * count, count);
+        void *of_tokens = erg_stage_row(stage, gathers ? to : from, stage->hidden, &piece);
+        void *of_stream = erg_stage_stream_row(stage, gathers ? from : to, &piece);
+        result = erg_stage_exchange(stage, stage->options.tensor_group, kind, false,
+                                    piece.rows * stage->hidden, gathers ? of_stream : of_tokens,
+                                    gathers ? of_tokens : of_stream, stream, err);
+    }
+    return result;
+}
+
 int erg_stage_sum(struct erg_stage *stage, void *to, const struct erg_stage_rows *rows,
                   struct erg_stream *stream, struct erg_error *err)
 {
     const bool parts = stage->options.sequence_parallel;
-    const size_t h = stage->hidden;
-    assert(!parts || rows->sequences == (size_t)stage->options.sequences);
     return stage->ranks == 1
                ? 0
-               : erg_stage_exchange(stage, stage->options.tensor_group,
-                                    parts ? ERG_EXCHANGE_REDUCE_SCATTER : ERG_EXCHANGE_ALL_REDUCE,
-                                    false, rows->rows * h,
-                                    erg_stage_row(stage, stage->partial, h, rows),
-                                    erg_stage_row(stage, to, h, rows), stream, err);
+               : exchange_rows(stage, parts ? ERG_EXCHANGE_REDUCE_SCATTER : ERG_EXCHANGE_ALL_REDUCE,
+                               stage->partial, to, rows, stream, err);
 }
 
-int erg_stage_gather(struct erg_stage *stage, void *rows, void **all, struct erg_stream *stream,
+int erg_stage_gather(struct erg_stage *stage, void *own, void *all,
+                     const struct erg_stage_rows *rows, struct erg_stream *stream,
                      struct erg_error *err)
 {
-    bool parts = stage->options.sequence_parallel;
-    *all = parts ? stage->gathered : rows;
-    return parts ? erg_stage_exchange(stage, stage->options.tensor_group, ERG_EXCHANGE_ALL_GATHER,
-                                      false, stage->rows * stage->hidden, rows, *all, stream, err)
-                 : 0;
+    return stage->options.sequence_parallel
+               ? exchange_rows(stage, ERG_EXCHANGE_ALL_GATHER, own, all, rows, stream, err)
+               : 0;
+}
+
+/* What a half of a layer begins with: what its norm makes, or backward the gradient of its output,
+ * with that behind it for gradients of weights. That lies where the gradient of the input will,
+ * which is made after those. */
+static int gather_start(struct erg_stage *stage, const struct erg_stage_place *place,
+                        enum erg_model_op_id norm, bool backward, const struct erg_stage_rows *rows,
+                        struct erg_stream *stream, struct erg_error *err)
+{
+    const bool of_a = norm == ERG_MODEL_NORM_A;
+    void *normalised = of_a ? place->act->n_a : place->act->n_m;
+    void *gradient = of_a ? stage->d_mid : place->d_out;
+    if (!stage->options.sequence_parallel)
+        return 0;
+    if (!backward)
+        return erg_stage_gather(stage, normalised, stage->gathered, rows, stream, err);
+    return erg_stage_gather(stage, gradient, stage->gathered, rows, stream, err) ||
+                   erg_stage_again_op(stage, place, norm, rows, stream, err) ||
+                   erg_stage_gather(stage, normalised, stage->partial, rows, stream, err)
+               ? -1
+               : 0;
 }
 
 int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
-                          enum erg_model_op_id part, const struct erg_stage_rows *rows,
-                          struct erg_stream *stream, struct erg_error *err)
+                          enum erg_model_op_id part, bool backward,
+                          const struct erg_stage_rows *rows, struct erg_stream *stream,
+                          struct erg_error *err)
 {
+    const struct erg_stage_activations *act = place->act;
     switch (part) {
     case ERG_MODEL_GATHER_KV:
-        return erg_stage_gather_kv(stage, place->act, rows, stream, err);
+        return erg_stage_gather_kv(stage, act, rows, stream, err);
     case ERG_MODEL_SCATTER_KV:
         return erg_stage_scatter_kv(stage, rows, stream, err);
+    case ERG_MODEL_GATHER_A:
+        return gather_start(stage, place, ERG_MODEL_NORM_A, backward, rows, stream, err);
+    case ERG_MODEL_GATHER_M:
+        return gather_start(stage, place, ERG_MODEL_NORM_M, backward, rows, stream, err);
     default:
         assert(part == ERG_MODEL_REDUCE_A || part == ERG_MODEL_REDUCE_M);
         return erg_stage_sum(stage, stage->reduce, rows, stream, err);

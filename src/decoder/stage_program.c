@@ -48,18 +48,7 @@ static size_t latest(const struct program_run *run, const struct cursor *cursor)
     return run->backward ? run->layers - 1 - cursor->next : cursor->next - 1;
 }
 
-/* Sequences [first, first + count) of the microbatch. */
-static struct erg_stage_rows rows_of(const struct erg_stage *stage, size_t first, size_t count)
-{
-    const size_t tokens = count * stage->sequence;
-    const struct erg_stage_rows all = erg_stage_all_rows(stage);
-    if (count == all.sequences)
-        return all;
-    assert(!stage->options.sequence_parallel && first + count <= all.sequences);
-    return (struct erg_stage_rows){first, count, first * stage->sequence, tokens, tokens};
-}
-
-/* ---- one step ---- */
+/* ---- operations ---- */
 
 static int tell(const struct program_run *run, size_t layer, struct erg_error *err)
 {
@@ -67,45 +56,75 @@ static int tell(const struct program_run *run, size_t layer, struct erg_error *e
                           run->stage->chunks[run->pass->chunk].first + (long)layer, err);
 }
 
-static int run_op(struct program_run *run, size_t nanobatch, const struct erg_op_code *code,
-                  const struct erg_stage_rows *rows, struct erg_error *err)
+static int run_op(struct program_run *run, struct cursor *cursor, const struct erg_op_code *code,
+                  const struct erg_stage_rows *rows, struct erg_stream *stream,
+                  struct erg_error *err)
 {
-    struct cursor *cursor = &run->cursors[nanobatch];
-    const struct cursor before = *cursor;
+    const size_t before = cursor->next;
     const size_t layer = advance(run, cursor, code);
+    if (run->backward && !code->backward && run->stage->options.recompute != ERG_RECOMPUTE_FULL)
+        return 0; /* made again before what reads it */
     const struct erg_stage_place place =
         erg_stage_place_of(run->stage, run->pass, layer, run->ends);
     const bool last =
         rows->first_sequence + rows->sequences == (size_t)run->stage->options.sequences;
-    const bool moved = cursor->next != before.next;
-    /* Weights are first read by the first nanobatch, and last added to by the last one. */
+    const bool moved = cursor->next != before;
+    /* Matrices are first read by the first nanobatch, and last added to by the last one. */
     if (!run->backward && moved && rows->first_sequence == 0 && tell(run, layer, err))
         return -1;
-    if (code->backward
-            ? erg_stage_backward_op(run->stage, &place, code->parts, code->weights, rows,
-                                    run->stream, err)
-            : erg_stage_forward_op(run->stage, &place, code->parts, rows, run->stream, err))
+    if (code->backward ? erg_stage_backward_op(run->stage, &place, code->parts, code->weights, rows,
+                                               stream, err)
+                       : erg_stage_forward_op(run->stage, &place, code->parts, rows, stream, err))
         return -1;
     return run->backward && moved && last ? tell(run, layer, err) : 0;
 }
 
+/* ---- exchanges ---- */
+
+static int queue_exchange(struct program_run *run, const struct cursor *cursor, int part,
+                          const struct erg_stage_rows *rows, struct erg_error *err)
+{
+    const struct erg_stage_place place =
+        erg_stage_place_of(run->stage, run->pass, latest(run, cursor), run->ends);
+    return erg_stage_exchange_op(run->stage, &place, (enum erg_model_op_id)part, run->backward,
+                                 rows, run->stage->comm, err);
+}
+
+/* Norms within an exchange. The scratch beside it is taken, so theirs is where their results will
+ * be gathered. Whoever is told of a layer meanwhile is told of weights that these do not touch.
+ */
+static int queue_works(struct program_run *run, struct cursor *cursor, const struct erg_comm *comm,
+                       const struct erg_stage_rows *rows, struct erg_error *err)
+{
+    struct erg_stage *stage = run->stage;
+    int result = 0;
+    stage->beside = erg_stage_row(stage, stage->gathered, stage->hidden, rows);
+    stage->beside_bytes = rows->tokens * stage->hidden * stage->element;
+    for (int i = 0; i < comm->work_count && result == 0; i++)
+        result = run_op(run, cursor, &comm->works[i].code, rows, stage->comm, err);
+    stage->beside = NULL;
+    return result;
+}
+
 /* The exchange begins once what was computed before it is done. */
-static int start_exchange(struct program_run *run, const struct cursor *cursor,
+static int start_exchange(struct program_run *run, struct cursor *cursor,
                           const struct erg_step *step, const struct erg_stage_rows *rows,
                           struct erg_error *err)
 {
     struct erg_stage *stage = run->stage;
     struct erg_backend *backend = stage->options.backend;
-    const struct erg_stage_place place =
-        erg_stage_place_of(stage, run->pass, latest(run, cursor), run->ends);
-    const enum erg_model_op_id part = (enum erg_model_op_id)step->task.comm.part;
-    stage->exchange_sms = step->task.comm.library ? 0 : step->launch.sms;
-    if (!erg_stage_queues(stage))
-        return erg_stage_exchange_op(stage, &place, part, rows, NULL, err);
-    return erg_backend_follow(backend, stage->launched, stage->comm, run->stream, err) ||
-                   erg_stage_exchange_op(stage, &place, part, rows, stage->comm, err) ||
-                   backend->table->event_record(backend, stage->exchanged, stage->comm, err)
-               ? -1
+    const struct erg_comm *comm = &step->task.comm;
+    stage->exchange_sms = comm->library ? 0 : step->launch.sms;
+    if (erg_stage_queues(stage) &&
+        erg_backend_follow(backend, stage->launched, stage->comm, run->stream, err) != 0)
+        return -1;
+    if (queue_exchange(run, cursor, comm->part, rows, err) ||
+        (comm->kind == ERG_COMM_NORM_HIDDEN &&
+         (queue_works(run, cursor, comm, rows, err) ||
+          queue_exchange(run, cursor, comm->gather_part, rows, err))))
+        return -1;
+    return erg_stage_queues(stage)
+               ? backend->table->event_record(backend, stage->exchanged, stage->comm, err)
                : 0;
 }
 
@@ -120,6 +139,8 @@ static int await_exchange(const struct program_run *run, struct erg_error *err)
                : 0;
 }
 
+/* ---- steps ---- */
+
 static int run_step(struct program_run *run, const struct erg_step *step, size_t index,
                     struct erg_error *err)
 {
@@ -132,13 +153,14 @@ static int run_step(struct program_run *run, const struct erg_step *step, size_t
      * the other. */
     const bool whole = count == all;
     const size_t computes = whole ? 0 : index % 2, other = whole ? 0 : !computes;
-    const struct erg_stage_rows rows = rows_of(run->stage, computes * count, count);
-    const struct erg_stage_rows others = rows_of(run->stage, other * count, count);
+    const struct erg_stage_rows rows = erg_stage_rows_of(run->stage, computes * count, count);
+    const struct erg_stage_rows others = erg_stage_rows_of(run->stage, other * count, count);
     for (size_t i = 0; i <= task->op_count; i++) {
         if (exchanges && i == step->launch.slot &&
             start_exchange(run, &run->cursors[other], step, &others, err))
             return -1;
-        if (i < task->op_count && run_op(run, computes, &task->ops[i].code, &rows, err))
+        if (i < task->op_count &&
+            run_op(run, &run->cursors[computes], &task->ops[i].code, &rows, run->stream, err))
             return -1;
     }
     return exchanges ? await_exchange(run, err) : 0;
@@ -186,10 +208,15 @@ int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
 {
     struct erg_backend *backend = stage->options.backend;
     const size_t scratch = stage->scratch_bytes;
-    if (stage->options.sequence_parallel)
+    const bool whole_layers = stage->options.recompute == ERG_RECOMPUTE_FULL;
+    if (stage->buffers->pieces[ERG_STATIC_MOVED] > 0 ||
+        (whole_layers && stage->options.sequence_parallel))
         return erg_fail(err, ERG_INFEASIBLE,
-                        "key 'train.sequence_parallel': a plan runs nanobatches, which have no "
-                        "shares of tokens; expected false beside a plan");
+                        "a plan that overlaps runs nanobatches, and %s; expected %s beside it",
+                        whole_layers ? "sequence parallelism computes whole layers again for whole "
+                                       "microbatches"
+                                     : "offloading moves whole microbatches",
+                        whole_layers ? "another recompute than full" : "offload 0");
     int result = run_alone(stage, ERG_STAGE_MEASURES, chunk, backward, program, stream, err);
     assert(stage->scratch_bytes == scratch); /* less work needs no more of it */
     (void)scratch;

@@ -189,6 +189,10 @@ struct erg_backend_table {
     /* Memory, 256-byte aligned, not cleared. */
     int (*alloc)(struct erg_backend *backend, void **memory, size_t bytes, struct erg_error *err);
     void (*free)(struct erg_backend *backend, void *memory);
+    /* Memory of the host that copies reach without the CPU, where the device has such. */
+    int (*host_alloc)(struct erg_backend *backend, void **memory, size_t bytes,
+                      struct erg_error *err);
+    void (*host_free)(struct erg_backend *backend, void *memory);
     /* What could be had now, bytes. */
     int (*memory_free)(struct erg_backend *backend, size_t *bytes, struct erg_error *err);
     int (*copy)(struct erg_backend *backend, void *to, const void *from, size_t bytes,
@@ -249,6 +253,7 @@ struct erg_backend {
     size_t element_bytes;
     const char *name;   /* "host", or the GPU's */
     bool shares_memory; /* with the other ranks of its machine */
+    bool spoils_free;   /* for tests: memory that is free is filled with what is no number */
 };
 
 /* What is queued on `stream` from now on waits for what was queued on `other`; by an event of the

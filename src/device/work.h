@@ -47,7 +47,14 @@ enum erg_comm_kind {
     ERG_COMM_ALLREDUCE,
     ERG_COMM_ALLGATHER_KV,
     ERG_COMM_REDUCESCATTER_KV,
+    /* Sequence parallelism: of the hidden states of a tensor group, whose ranks have a share of the
+     * rows each. */
+    ERG_COMM_ALLGATHER_HIDDEN,
+    ERG_COMM_REDUCESCATTER_HIDDEN,
+    ERG_COMM_NORM_HIDDEN, /* a reduce-scatter, a norm of the rank's rows, an all-gather of them */
 };
+
+enum { ERG_COMM_WORKS = 2 }; /* that a communication holds at most */
 
 struct erg_comm {
     enum erg_comm_kind kind;
@@ -56,6 +63,12 @@ struct erg_comm {
     int part;          /* of enum erg_model_op_id: whose result travels */
     int sequences;     /* of the microbatch or nanobatch that it belongs to */
     bool library;      /* the vendor library's kernel instead of our own with its SM budget */
+    /* Of ERG_COMM_NORM_HIDDEN: what is computed in it, forward and backward apart, the wire bytes
+     * of the all-gather, and `part` of that. */
+    struct erg_op works[ERG_COMM_WORKS];
+    int work_count;
+    double gather_bytes;
+    int gather_part;
 };
 
 struct erg_task {

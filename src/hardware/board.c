@@ -84,3 +84,11 @@ const char *erg_gpu_catalogue_name(const char *driver_name, struct erg_arena *ar
     }
     return best;
 }
+
+bool erg_gpu_is_device(const struct erg_gpu *gpu, const char *device)
+{
+    for (unsigned i = 0; i < gpu->driver_names_count; i++)
+        if (strcasecmp(gpu->driver_names[i], device) == 0)
+            return true;
+    return strcasecmp(device, "host") != 0 && erg_gpu_is_board(gpu, device);
+}

@@ -111,11 +111,7 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
     erg_name_make_printable(&engine->name);
     if (erg_quantities_finish(engine, erg_engine_numbers, yaml, "", err) != 0)
         return -1;
-    if (engine->static_memory && engine->host_link_bandwidth > 0)
-        return erg_yaml_fail(yaml, "host_link_gb_s", err,
-                             "%.10g GB/s of copies to host memory, and ergon's training, which "
-                             "static_memory says this is, offloads nothing; expected 0",
-                             engine->host_link_bandwidth / 1e9);
+    engine->offload_least_bytes = 1 << 20;
     for (size_t i = 0; i < RELATIVES; i++)
         engine->followers |= erg_yaml_has(yaml, relatives[i].key) ? 0 : 1u << i;
     follow(engine);

@@ -51,6 +51,7 @@ struct erg_engine {
     bool sequence_parallel; /* norms and residuals on each rank's share of the tokens */
     bool static_memory; /* it is ergon's own training, whose buffers are all taken when it begins
                          * (layout/memory/static_memory.h) */
+    int64_t offload_least_bytes; /* of that: smaller tensors stay; a job's training may say it */
     /* Shares of the transfers that nothing hides; tensor_*_context: with context parallelism. */
     double tensor_forward, tensor_backward, tensor_forward_context, tensor_backward_context;
     /* Of the exchange of keys and values; grouped: with fewer of them than query heads. */

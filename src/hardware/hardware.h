@@ -193,6 +193,10 @@ void erg_stack_free(struct erg_stack *stack);
  */
 bool erg_gpu_is_board(const struct erg_gpu *gpu, const char *board);
 
+/* Whether this is the GPU that a run calls so, as CUDA names it. Of a run on the host's CPU, which
+ * calls it "host", only a GPU whose file has that among its driver names. */
+bool erg_gpu_is_device(const struct erg_gpu *gpu, const char *device);
+
 /* A number that changes with any constant: measurements on emulated devices are kept under it. */
 uint64_t erg_gpu_fingerprint(const struct erg_gpu *gpu);
 uint64_t erg_stack_fingerprint(const struct erg_stack *stack);

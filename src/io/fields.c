@@ -81,7 +81,7 @@ static bool is_unknown(const struct erg_field *field, const void *from)
     case ERG_FIELD_DOUBLE:
         return isnan(*(const double *)value);
     case ERG_FIELD_BOOL:
-        return false;
+        return !*(const bool *)value;
     case ERG_FIELD_OBJECT:
         return *(const size_t *)at(from, field->count_offset) == 0;
     }

@@ -4,8 +4,9 @@
  * A table lists the members of a struct: their keys, their types, where they lie and what values
  * they may have. erg_fields_json() writes by it, erg_fields_read() checks and reads by it, so that
  * the two cannot disagree. Keys that a table does not know are ignored. What is unknown is NaN for
- * numbers with a fraction, 0 for whole ones, NULL for text and lists: an optional member that is
- * unknown is not written, one that is missing or null in the file is read as unknown.
+ * numbers with a fraction, 0 for whole ones, false for truth, NULL for text and lists: an optional
+ * member that is unknown is not written, one that is missing or null in the file is read as
+ * unknown.
  */
 #ifndef ERG_IO_FIELDS_H
 #define ERG_IO_FIELDS_H

@@ -234,10 +234,17 @@ int erg_job_load(struct erg_job **job, const char *path, const struct erg_job_ov
     return result;
 }
 
+bool erg_job_splits_stream(const struct erg_job *job)
+{
+    return job->training && job->training->sequence_parallel && job->layout.tensor > 1;
+}
+
 void erg_job_apply_training(const struct erg_job *job, struct erg_engine *engine)
 {
-    if (engine->static_memory && job->training)
-        engine->sequence_parallel = job->training->sequence_parallel;
+    if (!engine->static_memory || !job->training)
+        return;
+    engine->sequence_parallel = job->training->sequence_parallel;
+    engine->offload_least_bytes = job->training->offload_least_bytes;
 }
 
 void erg_job_free(struct erg_job *job)

@@ -100,6 +100,9 @@ int erg_job_parse(struct erg_job **job, const char *name, const char *text, size
                   const struct erg_job_overrides *overrides, struct erg_error *err);
 void erg_job_free(struct erg_job *job);
 
+/* Whether tensor ranks have a share of the stream's rows each: sequence parallelism. */
+bool erg_job_splits_stream(const struct erg_job *job);
+
 /* An engine that is ergon's own training runs with the job's sequence parallelism, not its file's.
  */
 void erg_job_apply_training(const struct erg_job *job, struct erg_engine *engine);

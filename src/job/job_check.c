@@ -136,12 +136,23 @@ static bool has_engines(const struct erg_job *job, bool offloads)
     return all;
 }
 
-/* Copies to host memory cost what the engine says. */
-static int check_offload(const struct erg_job *job, const struct erg_yaml *yaml,
-                         struct erg_error *err)
+/* Whether all stages are trained by ergon, as far as the job says. */
+static bool trains_itself(const struct erg_job *job, const struct erg_job_file *file)
+{
+    bool all = true;
+    for (int s = 0; s < job->layout.pipeline; s++) {
+        const struct erg_engine *engine = job->kinds[job->stage_kind[s]].engine;
+        all &= engine ? engine->static_memory : file->train != NULL;
+    }
+    return all;
+}
+
+/* Copies to host memory cost what the engine says; where none is named nobody asks. */
+static int check_offload(const struct erg_job *job, const struct erg_job_file *file,
+                         const struct erg_yaml *yaml, struct erg_error *err)
 {
     const char *key = job->layout.stage_offload ? "stage_offload" : "offload";
-    if (!(job->layout.offload > 0))
+    if (!(job->layout.offload > 0) || trains_itself(job, file))
         return 0;
     if (job->layout.pipeline < 3)
         return erg_yaml_fail(yaml, key, err,
@@ -181,7 +192,7 @@ static int choose_stage_recompute(struct erg_job *job, const struct erg_job_file
     job->layout.recompute = differ ? ERG_RECOMPUTE_NONE : file->stage_recompute[0];
     if (!differ)
         return 0;
-    if (!has_engines(job, false))
+    if (!has_engines(job, false) && !trains_itself(job, file))
         return erg_yaml_fail(yaml, "stage_recompute", err,
                              "what stages that recompute differently cost is a matter of the "
                              "engine; expected the key 'engine', for example megatron-kwai-h800");
@@ -370,8 +381,8 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         choose_stage_offload(job, file, yaml, err) != 0 ||
         ((!any_layout || (overrides->own_degrees && job->placed)) &&
          check_degrees(job, yaml, err) != 0) ||
-        (!any_layout &&
-         (check_offload(job, yaml, err) != 0 || erg_job_check_engines(job, yaml, err) != 0)) ||
+        (!any_layout && (check_offload(job, file, yaml, err) != 0 ||
+                         erg_job_check_engines(job, yaml, err) != 0)) ||
         check_schedule(job, file, yaml, err) != 0 || split_layers(job, file, yaml, err) != 0 ||
         choose_goal(job, file, yaml, err) != 0 ||
         (file->train && erg_job_check_training(job, file->train, yaml, err) != 0))
@@ -387,11 +398,11 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     enum erg_log_level of_plans = job->training ? ERG_LOG_INFO : ERG_LOG_WARNING;
     if (job->layout.data > 1)
         erg_log(of_plans,
-                "%s:%zu: the reduction of gradients between the %ld copies is not modelled: times "
-                "and energies are those of one copy",
+                "%s:%zu: the reduction of gradients between the %ld copies is no part of an "
+                "iteration: its times and energies are those of one copy",
                 path, erg_yaml_line(yaml, "data"), job->layout.data);
-    if (job->layout.offload > 0)
-        erg_log(ERG_LOG_WARNING,
+    if (job->layout.offload > 0 && has_engines(job, true))
+        erg_log(of_plans,
                 "%s:%zu: copies to host memory slow compute as the engine %s says; waiting for the "
                 "first of them is not modelled",
                 path, erg_yaml_line(yaml, job->layout.stage_offload ? "stage_offload" : "offload"),

@@ -215,7 +215,7 @@ int erg_job_check_engines(const struct erg_job *job, const struct erg_yaml *yaml
         const struct erg_job_kind *kind = &job->kinds[job->stage_kind[s]];
         size_t index = job->stage_kind[s];
         struct erg_error inner = {0};
-        if (erg_engine_check_gpu(kind->engine, kind->gpu, &inner) != 0)
+        if (kind->engine && erg_engine_check_gpu(kind->engine, kind->gpu, &inner) != 0)
             return erg_yaml_fail(yaml, index ? node_key(key, index, "engine") : "engine", err,
                                  "%.900s", inner.message);
     }

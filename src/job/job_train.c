@@ -67,6 +67,7 @@ const cyaml_schema_field_t erg_training_fields[] = {
     CYAML_FIELD_BOOL("warmup_from_zero", OPTIONAL, TRAINING, warmup_from_zero),
     CYAML_FIELD_BOOL("deterministic", OPTIONAL, TRAINING, deterministic),
     CYAML_FIELD_BOOL("sequence_parallel", OPTIONAL, TRAINING, sequence_parallel),
+    CYAML_FIELD_INT("offload_least_bytes", OPTIONAL, TRAINING, offload_least_bytes),
     CYAML_FIELD_FLOAT("beta1", OPTIONAL, TRAINING, beta1),
     CYAML_FIELD_FLOAT("beta2", OPTIONAL, TRAINING, beta2),
     CYAML_FIELD_FLOAT("eps", OPTIONAL, TRAINING, eps),
@@ -100,6 +101,8 @@ static void apply_defaults(struct erg_training *training, const struct erg_yaml 
         training->shuffle = true;
     if (!erg_yaml_has(yaml, "train.eod"))
         training->eod = -1;
+    if (!erg_yaml_has(yaml, "train.offload_least_bytes"))
+        training->offload_least_bytes = 1 << 20;
     if (!erg_yaml_has(yaml, "train.log_every"))
         training->log_every = 10;
     if (!erg_yaml_has(yaml, "train.checkpoint.keep"))
@@ -132,6 +135,7 @@ static int check_ranges(const struct erg_training *training, const struct erg_ya
         {"train.eps", training->eps, 1e-30, 1},
         {"train.weight_decay", training->weight_decay, 0, 1e3},
         {"train.clip", training->clip, 0, 1e9},
+        {"train.offload_least_bytes", training->offload_least_bytes, 0, INT_MAX},
         {"train.log_every", training->log_every, 1, 1e9},
         {"train.trace_every", training->trace_every, 0, 1e9},
         {"train.checkpoint.every", training->checkpoint.every, 0, 1e9},

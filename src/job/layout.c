@@ -165,11 +165,6 @@ static int check_numbers(const struct erg_layout *layout, struct erg_error *err)
             return erg_fail(err, ERG_FAILED,
                             "expected an offload ratio from 0 to 1 for stage %ld, got %g", stage,
                             offload);
-        if (offload > 0 && layout->pipeline < 3)
-            return erg_fail(err, ERG_FAILED,
-                            "offloading hides its copies behind the microbatches of other stages "
-                            "and needs at least 3 pipeline stages, got %ld",
-                            layout->pipeline);
     }
     return 0;
 }

@@ -165,8 +165,7 @@ bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
 /*
  * Whether the model can be spread so: degrees at least 1 that divide heads, groups, widths and
  * sequence; layers enough for the chunks, equal where no split is given; interleaving needs as many
- * microbatches as stages, or a multiple; offloading needs at least 3 stages. The message names the
- * constraint.
+ * microbatches as stages, or a multiple. The message names the constraint.
  */
 int erg_layout_check(const struct erg_layout *layout, const struct erg_model *model,
                      struct erg_error *err);

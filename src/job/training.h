@@ -49,9 +49,10 @@ struct erg_training {
     uint64_t warmup, decay_steps;
     bool warmup_from_zero;
     double beta1, beta2, eps, weight_decay;
-    bool deterministic;     /* the same bits from run to run on GPUs, too */
-    bool sequence_parallel; /* norms and the stream on each tensor rank's share of the tokens */
-    double clip;            /* the norm that gradients are clipped to; 0: they are not */
+    bool deterministic;      /* the same bits from run to run on GPUs, too */
+    bool sequence_parallel;  /* norms and the stream on each tensor rank's share of the tokens */
+    int offload_least_bytes; /* where activations are offloaded, smaller tensors of them stay */
+    double clip;             /* the norm that gradients are clipped to; 0: they are not */
     int log_every;
     int trace_every; /* steps of which the timeline is kept; 0: none */
     struct erg_training_checkpoint {

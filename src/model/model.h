@@ -6,7 +6,8 @@
  * (heads, KV groups, FFN and vocabulary split), context degree c (sequence split, keys and values
  * gathered) and one microbatch or nanobatch of `sequences` sequences. In the formulas below T are
  * the local tokens (sequences x sequence / c), h the hidden size, Q = (heads + 2 KV groups) d / t,
- * R = (heads + KV groups) d / t, O = heads d / t, F = FFN / t, V the vocabulary.
+ * R = (heads + KV groups) d / t, O = heads d / t, F = FFN / t, V the vocabulary. Norms and residual
+ * adds have T tokens, under sequence parallelism T / t.
  *
  * Operation order, communication and partition groups: as published for Kareus. Byte and kernel
  * counts: the calibration of the emulated GPUs rests on exactly these, so a change here is a
@@ -105,6 +106,11 @@ struct erg_model_shape {
     /* Properties of the GPU; 0 stands for 128, 128 and 1. */
     long tile_m, tile_n;     /* GEMM output tile: 128 x 128 on Ampere, 128 x 256 on Hopper */
     double head_gemm_factor; /* FLOPs of the head's GEMMs count this much (erg_gpu) */
+    /* The stream and its norms are split over the rows of tensor ranks. Each gathers what a half of
+     * the layer begins with, and the sums of halves are scattered. With tensor 1 it changes
+     * nothing.
+     */
+    bool sequence_parallel;
     /* Memory-bound neighbours are one kernel (erg_stack): a norm with the residual add before it,
      * in backward with the sum of the two gradients; the rotary embedding in place with the
      * per-head norm; the loss in one pass over the logits. Else the counts of the published stack,
@@ -125,7 +131,8 @@ enum erg_model_op_id {
     ERG_MODEL_ATTENTION,
     ERG_MODEL_SCATTER_KV,
     ERG_MODEL_PROJ,
-    ERG_MODEL_REDUCE_A, /* AllReduce of the attention half (forward: output, backward: input) */
+    ERG_MODEL_REDUCE_A, /* AllReduce of the attention half (forward: output, backward: input), or
+                         * ReduceScatter under sequence parallelism */
     ERG_MODEL_BDA_A,    /* bias, dropout, residual add */
     ERG_MODEL_FORK_M,
     ERG_MODEL_NORM_M,
@@ -141,6 +148,13 @@ enum erg_model_op_id {
     ERG_MODEL_HEAD,
     ERG_MODEL_REDUCE_HEAD,
     ERG_MODEL_LOSS,
+    /* Sequence parallelism: AllGather of what a half of the layer begins with. Forward that is the
+     * norm's output, backward the gradient of the half's output and once more the norm's output,
+     * for the gradients of weights. */
+    ERG_MODEL_GATHER_A,
+    ERG_MODEL_GATHER_M,
+    ERG_MODEL_GATHER_EMBEDDING,
+    ERG_MODEL_GATHER_HEAD,
 };
 
 /* Neighbours of one group share a launch slot when they are memory-bound. */
@@ -162,7 +176,8 @@ struct erg_model_op {
     bool comm;
     struct erg_comm communication; /* when comm */
     struct erg_op work[2];         /* what the device runs; a linear's backward is two GEMMs: input
-                                      gradient,         then weight gradient */
+                                      gradient, then weight gradient, or the other way round where
+                                      its input is gathered into what the input gradient fills */
     int work_count;                /* 0 for communication and for the forward fork */
     double saved_bytes;            /* forward: activations kept for the backward pass */
     double params;                 /* on this GPU; the same in forward and backward */
@@ -175,7 +190,8 @@ struct erg_model_ops {
     size_t count;
 };
 
-/* One transformer layer, in execution order. AllReduce only if t > 1, KV exchange only if c > 1. */
+/* One transformer layer, in execution order. AllReduce only if t > 1, KV exchange only if c > 1.
+ * Under sequence parallelism a ReduceScatter and an AllGather instead of each AllReduce. */
 void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *model,
                              const struct erg_model_shape *shape);
 void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model *model,

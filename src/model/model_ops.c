@@ -8,12 +8,14 @@ struct sizes {
     const struct erg_model *model;
     double t, c;
     double T;         /* local tokens */
+    double rows;      /* of these in the stream */
     double S;         /* tokens of one whole sequence */
     double kv_tokens; /* tokens of the gathered keys and values: sequences x sequence */
     double h, Q, R, O, F, V;
     double heads; /* of queries on one GPU */
     double kv;    /* width of the keys (and of the values) on one GPU */
     double tile_m, tile_n, head_factor;
+    bool parts; /* the stream has a share of the tokens */
     bool fused, norms_again, activation_again;
 };
 
@@ -23,11 +25,13 @@ static struct sizes sizes_of(const struct erg_model *model, const struct erg_mod
     double tokens = (double)shape->sequences * (double)shape->sequence;
     double heads = (double)model->heads;
     double groups = t * (double)erg_model_local_kv_heads(model, shape->tensor);
+    bool parts = shape->sequence_parallel && shape->tensor > 1;
     return (struct sizes){
         .model = model,
         .t = t,
         .c = c,
         .T = tokens / c,
+        .rows = parts ? tokens / c / t : tokens / c,
         .S = (double)shape->sequence,
         .kv_tokens = tokens,
         .h = (double)model->hidden,
@@ -41,6 +45,7 @@ static struct sizes sizes_of(const struct erg_model *model, const struct erg_mod
         .tile_m = shape->tile_m ? (double)shape->tile_m : 128,
         .tile_n = shape->tile_n ? (double)shape->tile_n : 128,
         .head_factor = shape->head_gemm_factor > 0 ? shape->head_gemm_factor : 1,
+        .parts = parts,
         .fused = shape->fused_kernels,
         .norms_again = shape->norms_again,
         .activation_again = shape->activation_again,
@@ -87,24 +92,44 @@ static void add_linear(struct erg_model_ops *ops, const struct sizes *s, enum er
     if (!backward) {
         op->work[op->work_count++] = gemm(s, s->T, out, in);
     } else {
-        op->work[op->work_count++] = gemm(s, s->T, in, out);
-        op->work[op->work_count] = gemm(s, out, in, s->T);
-        op->work[op->work_count++].bytes += 8 * in * out; /* accumulated in fp32: read and write */
+        const bool of_stream = id == ERG_MODEL_QKV || id == ERG_MODEL_FC1;
+        const int weights = !(s->parts && of_stream);
+        op->work_count = 2;
+        op->work[1 - weights] = gemm(s, s->T, in, out);
+        op->work[weights] = gemm(s, out, in, s->T);
+        op->work[weights].bytes += 8 * in * out; /* accumulated in fp32: read and write */
+        op->work[weights].code.weights = true;
     }
     for (int i = 0; i < op->work_count; i++)
         op->work[i].flops *= factor;
 }
 
-/* A ring moves 2 (n-1)/n of the message per GPU and direction. */
+/* A ring moves 2 (n-1)/n of the message per GPU and direction, to scatter sums or to gather half of
+ * that. */
 static void add_reduce(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id)
 {
     if (s->t < 2)
         return;
-    struct erg_model_op *op = add(ops, id, "ar", ERG_GROUP_COMM);
+    struct erg_model_op *op = add(ops, id, s->parts ? "rs" : "ar", ERG_GROUP_COMM);
     op->comm = true;
     op->communication = (struct erg_comm){
-        .kind = ERG_COMM_ALLREDUCE,
-        .wire_bytes = 2 * (2 * s->T * s->h) * (s->t - 1) / s->t,
+        .kind = s->parts ? ERG_COMM_REDUCESCATTER_HIDDEN : ERG_COMM_ALLREDUCE,
+        .wire_bytes = (s->parts ? 1 : 2) * (2 * s->T * s->h) * (s->t - 1) / s->t,
+        .group = (int)s->t,
+    };
+}
+
+/* Rows of all tensor ranks, of so many tensors. */
+static void add_gather(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
+                       int tensors)
+{
+    if (!s->parts)
+        return;
+    struct erg_model_op *op = add(ops, id, "ag", ERG_GROUP_COMM);
+    op->comm = true;
+    op->communication = (struct erg_comm){
+        .kind = ERG_COMM_ALLGATHER_HIDDEN,
+        .wire_bytes = tensors * (2 * s->T * s->h) * (s->t - 1) / s->t,
         .group = (int)s->t,
     };
 }
@@ -178,20 +203,21 @@ static void add_residual(struct erg_model_ops *ops, const struct sizes *s, enum 
     double bytes = backward ? 5 : 7;
     if (s->fused)
         bytes = backward ? 0 : 4;
-    add_memory(ops, id, name, ERG_GROUP_NORM, bytes * s->T * s->h, s->fused ? 0 : 1);
+    add_memory(ops, id, name, ERG_GROUP_NORM, bytes * s->rows * s->h, s->fused ? 0 : 1);
 }
 
 static void add_norm(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
                      const char *name, bool backward)
 {
     double bytes = backward ? 6 : 4;
-    add_memory(ops, id, name, ERG_GROUP_NORM, bytes * s->T * s->h, s->fused && backward ? 2 : 1);
+    add_memory(ops, id, name, ERG_GROUP_NORM, bytes * s->rows * s->h, s->fused && backward ? 2 : 1);
 }
 
 static void add_fork(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id id,
                      const char *name)
 {
-    add_memory(ops, id, name, ERG_GROUP_NORM, (s->fused ? 2 : 6) * s->T * s->h, s->fused ? 0 : 1);
+    add_memory(ops, id, name, ERG_GROUP_NORM, (s->fused ? 2 : 6) * s->rows * s->h,
+               s->fused ? 0 : 1);
 }
 
 /* Fused: backward, a second kernel sums the weight's gradient. */
@@ -200,7 +226,7 @@ static void add_final_norm(struct erg_model_ops *ops, const struct sizes *s, boo
     double fused = backward ? 6 : 4;
     int kernels = backward ? 2 : 1;
     add_memory(ops, ERG_MODEL_NORM_FINAL, "norm_final", ERG_GROUP_NORM,
-               (s->fused ? fused : 12) * s->T * s->h, s->fused ? kernels : 3);
+               (s->fused ? fused : 12) * s->rows * s->h, s->fused ? kernels : 3);
 }
 
 static void add_activation(struct erg_model_ops *ops, const struct sizes *s, bool backward)
@@ -228,11 +254,11 @@ static void fill_state(struct erg_model_ops *ops, const struct sizes *s)
         case ERG_MODEL_NORM_A:
         case ERG_MODEL_NORM_M:
         case ERG_MODEL_NORM_FINAL:
-            op->saved_bytes = 2 * s->T * s->h; /* its input */
+            op->saved_bytes = 2 * s->rows * s->h; /* its input */
             op->params = norm_params;
             break;
         case ERG_MODEL_QKV:
-            op->saved_bytes = 2 * s->T * s->h;
+            op->saved_bytes = 2 * s->rows * s->h;
             op->params = s->h * s->Q + (model->qkv_bias ? s->Q : 0);
             break;
         case ERG_MODEL_QKV_POST:
@@ -247,10 +273,10 @@ static void fill_state(struct erg_model_ops *ops, const struct sizes *s)
             break;
         case ERG_MODEL_BDA_A:
         case ERG_MODEL_BDA_M:
-            op->saved_bytes = s->T * s->h;
+            op->saved_bytes = s->rows * s->h;
             break;
         case ERG_MODEL_FC1:
-            op->saved_bytes = 2 * s->T * s->h;
+            op->saved_bytes = 2 * s->rows * s->h;
             op->params = s->h * width + (model->mlp_bias ? width : 0);
             break;
         case ERG_MODEL_ACTIVATION:
@@ -266,7 +292,7 @@ static void fill_state(struct erg_model_ops *ops, const struct sizes *s)
                 s->V * s->h + (model->learned_positions ? (double)model->max_positions * s->h : 0);
             break;
         case ERG_MODEL_HEAD:
-            op->saved_bytes = 2 * s->T * s->h;
+            op->saved_bytes = 2 * s->rows * s->h;
             op->params = s->V * s->h;
             break;
         case ERG_MODEL_LOSS:
@@ -289,7 +315,7 @@ static void tag_work(struct erg_model_ops *ops, const struct erg_model_shape *sh
             op->work[k].code = (struct erg_op_code){
                 .parts = 1u << op->id,
                 .backward = backward,
-                .weights = k > 0,
+                .weights = op->work[k].code.weights,
                 .sequences = (int)shape->sequences,
             };
     }
@@ -303,6 +329,16 @@ static void add_again(struct erg_model_ops *ops, const struct sizes *s, enum erg
         add_activation(ops, s, false);
     else if (id != ERG_MODEL_ACTIVATION && s->norms_again)
         add_norm(ops, s, id, name, false);
+}
+
+/* What the backward pass of a half begins with, under sequence parallelism: the rows of the norm's
+ * output are made again before they are gathered. */
+static void add_start(struct erg_model_ops *ops, const struct sizes *s, enum erg_model_op_id norm,
+                      const char *name, enum erg_model_op_id gather)
+{
+    if (s->parts)
+        add_again(ops, s, norm, name);
+    add_gather(ops, s, gather, 2);
 }
 
 /* The first of each in a backward list is the forward operation, and holds no parameters of its
@@ -341,6 +377,7 @@ void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *
     ops->count = 0;
     add(ops, ERG_MODEL_FORK_A, "fork_a", ERG_GROUP_NORM);
     add_norm(ops, &s, ERG_MODEL_NORM_A, "norm_a", false);
+    add_gather(ops, &s, ERG_MODEL_GATHER_A, 1);
     add_linear(ops, &s, ERG_MODEL_QKV, "qkv", s.h, s.Q, false, 1);
     add_qkv_post(ops, &s, 1);
     add_rope(ops, &s, 1);
@@ -351,6 +388,7 @@ void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *
     add_residual(ops, &s, ERG_MODEL_BDA_A, "bda_a", false);
     add(ops, ERG_MODEL_FORK_M, "fork_m", ERG_GROUP_NORM);
     add_norm(ops, &s, ERG_MODEL_NORM_M, "norm_m", false);
+    add_gather(ops, &s, ERG_MODEL_GATHER_M, 1);
     add_linear(ops, &s, ERG_MODEL_FC1, "fc1", s.h, model->gated ? 2 * s.F : s.F, false, 1);
     add_activation(ops, &s, false);
     add_linear(ops, &s, ERG_MODEL_FC2, "fc2", s.F, s.h, false, 1);
@@ -366,22 +404,26 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
     const struct sizes s = sizes_of(model, shape);
     ops->count = 0;
     add_residual(ops, &s, ERG_MODEL_BDA_M, "bda_m", true);
+    add_start(ops, &s, ERG_MODEL_NORM_M, "norm_m", ERG_MODEL_GATHER_M);
     add_again(ops, &s, ERG_MODEL_ACTIVATION, NULL);
     add_linear(ops, &s, ERG_MODEL_FC2, "fc2", s.F, s.h, true, 1);
     add_activation(ops, &s, true);
-    add_again(ops, &s, ERG_MODEL_NORM_M, "norm_m");
+    if (!s.parts)
+        add_again(ops, &s, ERG_MODEL_NORM_M, "norm_m");
     add_linear(ops, &s, ERG_MODEL_FC1, "fc1", s.h, model->gated ? 2 * s.F : s.F, true, 1);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_M);
     add_norm(ops, &s, ERG_MODEL_NORM_M, "norm_m", true);
     add_fork(ops, &s, ERG_MODEL_FORK_M, "fork_m");
     add_residual(ops, &s, ERG_MODEL_BDA_A, "bda_a", true);
+    add_start(ops, &s, ERG_MODEL_NORM_A, "norm_a", ERG_MODEL_GATHER_A);
     add_linear(ops, &s, ERG_MODEL_PROJ, "proj", s.O, s.h, true, 1);
     add_exchange(ops, &s, ERG_MODEL_GATHER_KV);
     add_attention(ops, &s, true);
     add_exchange(ops, &s, ERG_MODEL_SCATTER_KV);
     add_rope(ops, &s, 1.25);
     add_qkv_post(ops, &s, 1.25);
-    add_again(ops, &s, ERG_MODEL_NORM_A, "norm_a");
+    if (!s.parts)
+        add_again(ops, &s, ERG_MODEL_NORM_A, "norm_a");
     add_linear(ops, &s, ERG_MODEL_QKV, "qkv", s.h, s.Q, true, 1);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_A);
     add_norm(ops, &s, ERG_MODEL_NORM_A, "norm_a", true);
@@ -396,10 +438,10 @@ void erg_model_embedding_forward(struct erg_model_ops *ops, const struct erg_mod
                                  const struct erg_model_shape *shape)
 {
     const struct sizes s = sizes_of(model, shape);
-    double per_token = model->learned_positions ? 8 : 4; /* adding positions: read and write */
+    double added = model->learned_positions ? 4 : 0; /* adding positions: read and write */
     ops->count = 0;
-    add_memory(ops, ERG_MODEL_EMBEDDING, "embedding", ERG_GROUP_EMBEDDING, per_token * s.T * s.h,
-               model->learned_positions ? 3 : 2);
+    add_memory(ops, ERG_MODEL_EMBEDDING, "embedding", ERG_GROUP_EMBEDDING,
+               (4 * s.T + added * s.rows) * s.h, model->learned_positions ? 3 : 2);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_EMBEDDING);
     fill_state(ops, &s);
     tag_work(ops, shape, false);
@@ -413,6 +455,7 @@ void erg_model_embedding_backward(struct erg_model_ops *ops, const struct erg_mo
      * looks at all tokens for it, which on 1, 2 and 4 H200 took as long as 2.5 of the 10 bytes. */
     double bytes = s.fused ? 2.5 + 7.5 / s.t : 6;
     ops->count = 0;
+    add_gather(ops, &s, ERG_MODEL_GATHER_EMBEDDING, 1);
     add_memory(ops, ERG_MODEL_EMBEDDING, "embedding", ERG_GROUP_EMBEDDING, bytes * s.T * s.h,
                s.fused ? 1 : 2);
     fill_state(ops, &s);
@@ -426,6 +469,7 @@ void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *m
     const struct sizes s = sizes_of(model, shape);
     ops->count = 0;
     add_final_norm(ops, &s, false);
+    add_gather(ops, &s, ERG_MODEL_GATHER_HEAD, 1);
     add_linear(ops, &s, ERG_MODEL_HEAD, "head", s.h, s.V, false, s.head_factor);
     /* Fused: the logits once, then their statistics to all ranks and together. */
     add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, (s.fused ? 2 : 10) * s.T * s.V, 3);
@@ -440,6 +484,7 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
     ops->count = 0;
     add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, (s.fused ? 4 : 6) * s.T * s.V,
                s.fused ? 1 : 2);
+    add_gather(ops, &s, ERG_MODEL_GATHER_HEAD, 1);
     add_linear(ops, &s, ERG_MODEL_HEAD, "head", s.h, s.V, true, s.head_factor);
     add_reduce(ops, &s, ERG_MODEL_REDUCE_HEAD);
     add_final_norm(ops, &s, true);

@@ -102,6 +102,22 @@ static uint64_t mix_double(uint64_t hash, double value)
     return erg_hash_u64(hash, bits);
 }
 
+static uint64_t hash_ops(uint64_t hash, const struct erg_op *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_op *op = &ops[i];
+        hash = erg_hash_u64(hash, (uint64_t)op->kind);
+        hash = erg_hash_u64(hash, (uint64_t)op->kernels);
+        hash = mix_double(hash, op->flops);
+        hash = mix_double(hash, op->bytes);
+        hash = mix_double(hash, op->k);
+        hash = mix_double(hash, op->tiles);
+        if (op->chunks > 1)
+            hash = mix_double(erg_hash_u64(hash, (uint64_t)op->chunks), op->heads);
+    }
+    return hash;
+}
+
 /* Everything about the steps that decides their time and energy. */
 static uint64_t hash_steps(uint64_t hash, const struct erg_step *steps, size_t count)
 {
@@ -109,21 +125,14 @@ static uint64_t hash_steps(uint64_t hash, const struct erg_step *steps, size_t c
         const struct erg_step *step = &steps[i];
         const struct erg_comm *comm = &step->task.comm;
         hash = erg_hash_u64(hash, step->task.op_count);
-        for (size_t k = 0; k < step->task.op_count; k++) {
-            const struct erg_op *op = &step->task.ops[k];
-            hash = erg_hash_u64(hash, (uint64_t)op->kind);
-            hash = erg_hash_u64(hash, (uint64_t)op->kernels);
-            hash = mix_double(hash, op->flops);
-            hash = mix_double(hash, op->bytes);
-            hash = mix_double(hash, op->k);
-            hash = mix_double(hash, op->tiles);
-            if (op->chunks > 1)
-                hash = mix_double(erg_hash_u64(hash, (uint64_t)op->chunks), op->heads);
-        }
+        hash = hash_ops(hash, step->task.ops, step->task.op_count);
         hash = erg_hash_u64(hash, (uint64_t)comm->kind);
         hash = mix_double(hash, comm->wire_bytes);
         hash = erg_hash_u64(hash, (uint64_t)comm->group);
         hash = erg_hash_u64(hash, comm->library);
+        if (comm->kind == ERG_COMM_NORM_HIDDEN)
+            hash = mix_double(hash_ops(hash, comm->works, (size_t)comm->work_count),
+                              comm->gather_bytes);
         if (comm->kind != ERG_COMM_NONE) {
             hash = erg_hash_u64(hash, step->launch.slot);
             hash = erg_hash_u64(hash, comm->library ? 0 : (uint64_t)step->launch.sms);

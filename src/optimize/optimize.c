@@ -33,6 +33,8 @@ static struct crossing crossing_of(const struct erg_job *job, const struct erg_j
     const struct erg_cluster *nodes = kind->nodes;
     double share = boundary_bytes / job->layout.tensor;
     double gather_s = (boundary_bytes - share) / kind->gpu->link_bandwidth;
+    if (erg_job_splits_stream(job)) /* each needs its own share alone */
+        gather_s = 0;
     double network = nodes->inter_node_bandwidth / nodes->gpus_per_node;
     struct crossing crossing = {.inside_s = share / kind->gpu->link_bandwidth + gather_s};
     if (nodes->shared_link_bandwidth > 0)
@@ -118,6 +120,11 @@ int erg_optimize_check_device(const struct erg_job *job, const struct erg_device
                         job->layout.offload > 0
                             ? "offloads activations"
                             : "recomputes norms or the activation alone, or by stages");
+    if (device && erg_job_splits_stream(job))
+        return erg_fail(err, ERG_USAGE,
+                        "the job %s trains with sequence parallelism, which is planned on emulated "
+                        "GPUs only; expected train.sequence_parallel false to measure on these",
+                        job->name);
     if (device && job->kind_count > 1)
         return erg_fail(err, ERG_USAGE,
                         "the job %s lies on GPUs of %zu kinds, which is planned on emulated GPUs "

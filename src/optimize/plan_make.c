@@ -37,7 +37,10 @@ static const char *comm_name(enum erg_comm_kind kind)
     static const char *const names[] = {[ERG_COMM_NONE] = "none",
                                         [ERG_COMM_ALLREDUCE] = "allreduce",
                                         [ERG_COMM_ALLGATHER_KV] = "allgather_kv",
-                                        [ERG_COMM_REDUCESCATTER_KV] = "reducescatter_kv"};
+                                        [ERG_COMM_REDUCESCATTER_KV] = "reducescatter_kv",
+                                        [ERG_COMM_ALLGATHER_HIDDEN] = "allgather_hidden",
+                                        [ERG_COMM_REDUCESCATTER_HIDDEN] = "reducescatter_hidden",
+                                        [ERG_COMM_NORM_HIDDEN] = "norm_hidden"};
     return names[kind];
 }
 
@@ -58,6 +61,7 @@ static void make_job(const struct maker *m)
     plan->name = copy(m, job->name);
     plan->model = copy(m, job->model->name);
     plan->stack = copy(m, job->stack->name);
+    plan->sequence_parallel = erg_job_splits_stream(job);
     plan->layout = erg_layout_copy(&job->layout, &plan->arena);
     plan->hop_latency_s = allocate(m, stages, sizeof *plan->hop_latency_s);
     memcpy(plan->hop_latency_s, m->o->hop_latency_s, stages * sizeof *plan->hop_latency_s);
@@ -217,6 +221,56 @@ static void make_kinds(const struct maker *m)
     for (size_t k = 0; k < plan->kind_count; k++)
         for (size_t i = 0; i < m->o->kinds[k].survey.partition_count; i++)
             plan->partitions[at++] = make_partition(m, k, i);
+}
+
+/* ---- beyond the iteration ---- */
+
+/* What trains on these GPUs: the job's engine, or the one that the catalogue has by the name of the
+ * software stack. One that was measured on other GPUs still says what is moved; how fast, the
+ * GPU's own file says then. */
+static int find_engine(struct erg_engine *own, const struct erg_job *job,
+                       const struct erg_job_kind *kind)
+{
+    struct erg_engine *loaded = NULL;
+    struct erg_error ignored;
+    if (!kind->engine && erg_engine_load(&loaded, job->stack->name, &ignored) != 0)
+        return -1;
+    const struct erg_engine *engine = kind->engine ? kind->engine : loaded;
+    const bool suits = erg_engine_check_gpu(engine, kind->gpu, &ignored) == 0;
+    const double stack_factor = job->stack->library_link_factor;
+    *own = *engine;
+    own->name = NULL; /* goes with what was loaded */
+    if (!suits) {
+        own->memory_efficiency = kind->gpu->memory_efficiency;
+        own->link_efficiency = own->network_efficiency =
+            stack_factor > 0 ? stack_factor : kind->gpu->library_link_factor;
+    }
+    if (loaded)
+        erg_engine_free(loaded);
+    return 0;
+}
+
+/* Not known where nothing says what trains. */
+static void make_step_ends(const struct maker *m)
+{
+    const struct erg_job *job = m->o->job;
+    const size_t stages = (size_t)job->layout.pipeline;
+    struct erg_engine *engines = erg_xcalloc(job->kind_count, sizeof *engines);
+    struct erg_step_end_kind *kinds = erg_xcalloc(job->kind_count, sizeof *kinds);
+    bool known = true;
+    for (size_t k = 0; k < job->kind_count && known; k++) {
+        const struct erg_job_kind *kind = &job->kinds[k];
+        known = find_engine(&engines[k], job, kind) == 0;
+        kinds[k] = (struct erg_step_end_kind){.engine = &engines[k], .gpu = kind->gpu};
+        erg_time_machine_init(&kinds[k].machine, kind->gpu, kind->nodes);
+    }
+    if (known) {
+        m->plan->step_end_count = stages;
+        m->plan->step_ends = allocate(m, stages, sizeof *m->plan->step_ends);
+        erg_step_ends_init(m->plan->step_ends, job->model, &job->layout, kinds, job->stage_kind);
+    }
+    free(engines);
+    free(kinds);
 }
 
 /* ---- options and points ---- */
@@ -458,6 +512,7 @@ int erg_optimization_make_plan(const struct erg_optimization *o, struct erg_plan
     make_job(m);
     make_kinds(m);
     make_stages(m);
+    make_step_ends(m);
     make_profile(m);
     count_measurements(m);
     if (erg_plan_complete(m->plan, err) || select_point(m, err) || make_pictures(m, err)) {

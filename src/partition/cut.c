@@ -44,9 +44,9 @@ static void add_compute(struct erg_segment *segment, const struct erg_model_op *
         bool merged_group = op->work[i].kind == ERG_OP_MEMORY && op->group != ERG_GROUP_EMBEDDING;
         struct erg_piece piece = {
             .op = op->work[i],
-            .name = i > 0          ? weight_gradient_name(op->id)
-                    : merged_group ? erg_model_group_name(op->group)
-                                   : op->name,
+            .name = op->work[i].code.weights ? weight_gradient_name(op->id)
+                    : merged_group           ? erg_model_group_name(op->group)
+                                             : op->name,
             .group = op->group,
             .starts_slot = i == 0,
         };
@@ -55,9 +55,42 @@ static void add_compute(struct erg_segment *segment, const struct erg_model_op *
     segment->parts |= 1u << op->id;
 }
 
+/* Whether nothing but norms of a tensor rank's rows lies between a reduce-scatter and the open
+ * segment's end: too little to hide either of the two exchanges around it. */
+static bool is_norm_between(const struct erg_segments *segments)
+{
+    if (segments->count < 2)
+        return false;
+    const struct erg_segment *before = &segments->items[segments->count - 2];
+    const struct erg_segment *open = &segments->items[segments->count - 1];
+    bool norms = before->comm.kind == ERG_COMM_REDUCESCATTER_HIDDEN &&
+                 open->comm.kind == ERG_COMM_NONE && open->count <= ERG_COMM_WORKS;
+    for (size_t i = 0; i < open->count; i++)
+        norms &= open->pieces[i].group == ERG_GROUP_NORM;
+    return norms;
+}
+
+/* The reduce-scatter, the open segment and `gather` become one communication. */
+static void join_around_norm(struct erg_segments *segments, const struct erg_comm *gather)
+{
+    struct erg_segment *open = &segments->items[--segments->count];
+    struct erg_comm *comm = &segments->items[segments->count - 1].comm;
+    comm->kind = ERG_COMM_NORM_HIDDEN;
+    comm->wire_bytes += gather->wire_bytes;
+    comm->gather_bytes = gather->wire_bytes;
+    comm->gather_part = gather->part;
+    for (size_t i = 0; i < open->count; i++)
+        comm->works[comm->work_count++] = open->pieces[i].op;
+    free(open->pieces);
+}
+
 static int add_comm(struct erg_segments *segments, const struct erg_comm *comm,
                     struct erg_error *err)
 {
+    if (comm->kind == ERG_COMM_ALLGATHER_HIDDEN && is_norm_between(segments)) {
+        join_around_norm(segments, comm);
+        return 0;
+    }
     struct erg_segment *last = segments->count ? &segments->items[segments->count - 1] : NULL;
     if (!last || last->comm.kind == ERG_COMM_NONE) {
         if (!last) { /* the list starts with a communication: nothing computes before it */
@@ -119,7 +152,11 @@ struct erg_task erg_segment_task(struct erg_arena *arena, const struct erg_segme
 
 int erg_task_kernels(const struct erg_task *task)
 {
-    int kernels = task->comm.kind != ERG_COMM_NONE;
+    const struct erg_comm *comm = &task->comm;
+    int kernels =
+        (comm->kind != ERG_COMM_NONE) + (comm->kind == ERG_COMM_NORM_HIDDEN); /* two exchanges */
+    for (int i = 0; i < comm->work_count; i++)
+        kernels += comm->works[i].kernels;
     for (size_t i = 0; i < task->op_count; i++)
         kernels += task->ops[i].kernels;
     return kernels;

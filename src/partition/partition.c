@@ -33,6 +33,7 @@ struct erg_model_shape erg_partition_shape(const struct erg_workload_request *re
         .tile_m = request->gpu->gemm_tile_m,
         .tile_n = request->gpu->gemm_tile_n,
         .head_gemm_factor = request->gpu->head_gemm_factor,
+        .sequence_parallel = request->sequence_parallel,
         .fused_kernels = request->stack->fused_kernels,
         .norms_again = request->norms_again,
         .activation_again = request->activation_again,
@@ -65,7 +66,7 @@ int erg_partition_cut_steady_layer(struct erg_segments *segments,
     for (size_t i = 0; i < segments->count; i++)
         cuts += segments->items[i].comm.kind != ERG_COMM_NONE;
     *count = cuts / 3;
-    *first = *count;
+    *first = cuts - 2 * *count; /* under sequence parallelism the first layer has one more */
     return 0;
 }
 
@@ -117,6 +118,10 @@ static const char *comm_suffix(enum erg_comm_kind kind)
         return "_ag";
     case ERG_COMM_REDUCESCATTER_KV:
         return "_rs";
+    case ERG_COMM_NORM_HIDDEN:
+        return "_norm";
+    case ERG_COMM_ALLGATHER_HIDDEN: /* of the ends of instructions alone */
+    case ERG_COMM_REDUCESCATTER_HIDDEN:
     case ERG_COMM_NONE:
         break;
     }

@@ -9,10 +9,15 @@
  * Each such pair is a partition. Partitions that run the same ops beside the same communication
  * are one type, and all of a type share one schedule in an instruction.
  *
+ * Under sequence parallelism tensor ranks scatter the sum of a half of the layer, normalise their
+ * rows and gather those of all. A norm of so few rows hides neither exchange, so that the three are
+ * one communication with work in it.
+ *
  * Everything here is derived from the op list (model/): types, their names, launch slots and
  * counts. Name: direction, the parts of the layer that compute ("attn" stands for qkv, attention
  * and output projection together; else "qkv", "ao", "o", "a", "mlp"), and the communication
- * ("ar", "ag", "rs") when the same compute runs beside different ones.
+ * ("ar", "ag", "rs", or "norm" for one with a norm in it) when the same compute runs beside
+ * different ones.
  *
  * Launch slots: consecutive memory-bound ops of one group are one slot, each compute-bound op is
  * one; a slot is named after its group and its number in the run ("linear_0"). The last slot of a
@@ -56,7 +61,8 @@ struct erg_partition {
 /* What one partition of an instruction runs; its ends differ from the steady state. */
 struct erg_stage_partition {
     int nanobatch; /* which computes: 0 or 1 */
-    int type;      /* index of the partition type, or -1 for a tail of compute after the last cut */
+    int type;      /* index of the partition type, or -1 for a tail of compute after the last cut,
+                    * and under sequence parallelism for the norms before the first */
     struct erg_task task;
 };
 
@@ -87,7 +93,11 @@ struct erg_workload_request {
     int sequence;                       /* tokens */
     bool recompute;                     /* the backward replays the forward, layer by layer */
     bool norms_again, activation_again; /* the backward makes their outputs again */
+    bool sequence_parallel;             /* the stream has a share of the rows on each tensor rank */
 };
+
+/* What its backward pass makes again. */
+void erg_workload_set_recompute(struct erg_workload_request *request, enum erg_recompute recompute);
 
 /* One layer of the job's model, spread as the job says, on one of its GPUs. */
 struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
@@ -118,6 +128,8 @@ struct erg_workload {
      * one); the tail's communication is launched at once on the fewest SMs that hide it, or on the
      * most where none do. Of the other
      * nanobatch, the first partition and the tail add up to one partition of its type.
+     * Under sequence parallelism both nanobatches begin with a norm alone and end with a tail:
+     * `ends` are these four and the first partition between them.
      * `nanobatch_single` is a whole instruction of one layer, ends included, with the library.
      */
     struct erg_steps ends[2], nanobatch_single[2];

@@ -11,6 +11,14 @@ static size_t compute_bound(const struct erg_op *ops, size_t count)
     return found;
 }
 
+/* Whether a partition with `comm` is of a type with `typical`: at its ends a pass exchanges hidden
+ * states one way alone. */
+static bool same_exchange(enum erg_comm_kind comm, enum erg_comm_kind typical)
+{
+    bool one_way = comm == ERG_COMM_ALLGATHER_HIDDEN || comm == ERG_COMM_REDUCESCATTER_HIDDEN;
+    return comm == ERG_COMM_NONE || comm == typical || (one_way && typical == ERG_COMM_NORM_HIDDEN);
+}
+
 /* The type that computes like a segment of these parts beside `task`'s communication; the ends of a
  * stage miss some memory-bound ops, so the compute-bound ones decide. -1: the ends, of which some
  * of those are missing. */
@@ -28,7 +36,7 @@ static int type_of(const struct erg_workload *workload, bool backward, unsigned 
                          (type->key[strlen(base)] == '\0' || type->key[strlen(base)] == '_');
         bool same_work = compute_bound(type->task.ops, type->task.op_count) ==
                          compute_bound(task->ops, task->op_count);
-        if (same_base && same_work && (comm == ERG_COMM_NONE || type->task.comm.kind == comm))
+        if (same_base && same_work && same_exchange(comm, type->task.comm.kind))
             return (int)i;
     }
     return -1;
@@ -59,6 +67,8 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
     size_t per_layer = replayed + cuts_per_layer(workload, backward);
     if (!per_layer)
         per_layer = 1;
+    /* Under sequence parallelism the first norm is a segment of its own. */
+    size_t lead = segments.items[0].comm.kind == ERG_COMM_ALLGATHER_HIDDEN;
     struct erg_stage_partition *entries =
         erg_arena_alloc(workload->arena, 2 * segments.count * sizeof *entries);
     *count = 0;
@@ -73,8 +83,9 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
                 erg_segment_task(workload->arena, &segments.items[k], comm, NULL);
             entries[(*count)++] = (struct erg_stage_partition){
                 .nanobatch = nanobatch,
-                .type = type_of(workload, backward && k % per_layer >= replayed,
-                                segments.items[k].parts, &task),
+                .type = k < lead ? -1
+                                 : type_of(workload, backward && (k - lead) % per_layer >= replayed,
+                                           segments.items[k].parts, &task),
                 .task = task,
             };
         }

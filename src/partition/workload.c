@@ -121,6 +121,29 @@ static void append_task(struct erg_workload *workload, struct erg_steps *steps,
     erg_partition_append(workload, steps, &step);
 }
 
+/*
+ * The ends of an instruction are its first partition and the tail beside the last communication.
+ * Under sequence parallelism, where the norms of both nanobatches come first, they are these, the
+ * first partition after them, and both tails.
+ */
+static bool is_end(const struct erg_stage_partition *list, size_t count, size_t index)
+{
+    if (list[1].task.comm.kind != ERG_COMM_ALLGATHER_HIDDEN)
+        return index == 0 || index == count - 2;
+    return index <= 2 || index >= count - 2;
+}
+
+static int append_end(struct erg_workload *workload, const struct erg_workload_request *request,
+                      int direction, const struct erg_stage_partition *end, struct erg_error *err)
+{
+    int sms = 0;
+    if (end->task.comm.kind != ERG_COMM_NONE &&
+        erg_partition_end_sms(request, &end->task, &sms, err))
+        return -1;
+    append_task(workload, &workload->ends[direction], end->task, sms);
+    return 0;
+}
+
 static int add_ends(struct erg_workload *workload, const struct erg_workload_request *request,
                     struct erg_error *err)
 {
@@ -134,22 +157,26 @@ static int add_ends(struct erg_workload *workload, const struct erg_workload_req
             task.comm.library = true;
             append_task(workload, &workload->nanobatch_single[direction], task, 0);
         }
-        append_task(workload, &workload->ends[direction], list[0].task, 0);
-        const struct erg_task *tail = &list[count - 2].task;
-        int sms;
-        if (erg_partition_end_sms(request, tail, &sms, err))
-            return -1;
-        append_task(workload, &workload->ends[direction], *tail, sms);
+        for (size_t i = 0; i < count; i++)
+            if (is_end(list, count, i) && append_end(workload, request, direction, &list[i], err))
+                return -1;
     }
     return 0;
 }
 
 /* ---- all of it ---- */
 
+void erg_workload_set_recompute(struct erg_workload_request *request, enum erg_recompute recompute)
+{
+    request->recompute = recompute == ERG_RECOMPUTE_FULL;
+    request->norms_again = erg_recompute_norms(recompute);
+    request->activation_again = erg_recompute_activation(recompute);
+}
+
 struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
                                                 const struct erg_gpu *gpu)
 {
-    return (struct erg_workload_request){
+    struct erg_workload_request request = {
         .model = job->model,
         .gpu = gpu,
         .stack = job->stack,
@@ -157,20 +184,34 @@ struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
         .context = job->layout.context,
         .microbatch_size = job->layout.microbatch,
         .sequence = job->layout.sequence,
-        .recompute = job->layout.recompute == ERG_RECOMPUTE_FULL,
-        .norms_again = job->layout.recompute == ERG_RECOMPUTE_NORMS ||
-                       job->layout.recompute == ERG_RECOMPUTE_BALANCED,
-        .activation_again = job->layout.recompute == ERG_RECOMPUTE_ACTIVATION ||
-                            job->layout.recompute == ERG_RECOMPUTE_BALANCED,
+        .sequence_parallel = erg_job_splits_stream(job),
     };
+    erg_workload_set_recompute(&request, job->layout.recompute);
+    return request;
 }
 
 enum { MAX_PARTITIONS = 32 };
+
+/* Under sequence parallelism tensor ranks have equal shares of the rows, of both nanobatches where
+ * there are two. */
+static int check_rows(const struct erg_workload_request *request, struct erg_error *err)
+{
+    const int split = request->microbatch_size % 2 == 0 ? 2 : 1;
+    const int rows = request->microbatch_size / split * request->sequence / request->context;
+    if (!request->sequence_parallel || rows % request->tensor == 0)
+        return 0;
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "key 'train.sequence_parallel': tensor %d cannot share the %d tokens of a %s; "
+                    "expected a number of tokens that the tensor degree divides",
+                    request->tensor, rows, split == 2 ? "nanobatch" : "microbatch");
+}
 
 int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,
                        struct erg_error *err)
 {
     *workload = (struct erg_workload){0};
+    if (check_rows(request, err) != 0)
+        return -1;
     workload->arena = erg_xcalloc(1, sizeof *workload->arena);
     workload->partitions =
         erg_arena_alloc(workload->arena, MAX_PARTITIONS * sizeof *workload->partitions);

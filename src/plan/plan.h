@@ -23,6 +23,7 @@
 #include "iteration/iteration.h"
 #include "job/job.h"
 #include "job/layout.h"
+#include "layout/energy/step_end.h"
 #include "microbatch/microbatch.h"
 #include "partition/partition.h"
 
@@ -244,7 +245,8 @@ struct erg_plan {
 
     const char *name, *model, *stack; /* of the job; NULL: not known */
     struct erg_layout layout;
-    double *hop_latency_s; /* [stages], as in struct erg_pipeline */
+    bool sequence_parallel; /* tensor ranks have a share of the stream's rows each */
+    double *hop_latency_s;  /* [stages], as in struct erg_pipeline */
     struct erg_scale scale;
     struct erg_plan_kind *kinds;
     size_t kind_count; /* at least 1 */
@@ -259,6 +261,10 @@ struct erg_plan {
     size_t partition_count;
     struct erg_plan_stage *stages; /* virtual stages in the order of the model */
     size_t stage_count;
+    /* [pipeline]: what a step costs each GPU of a stage beyond the iteration, with the data degree
+     * of the layout; NULL: not known. */
+    struct erg_step_end *step_ends;
+    size_t step_end_count;
     struct erg_schedule schedule; /* with the pipeline */
     struct erg_plan_method methods[ERG_METHOD_COUNT];
     struct erg_plan_selection {
@@ -345,6 +351,14 @@ int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
  */
 void erg_plan_evaluate(const struct erg_plan *plan, const struct erg_plan_point *point,
                        double *start_s, double *time_s, double *energy_j);
+
+/* What a step takes beyond an iteration until its last stage is done, and of all GPUs of the
+ * pipeline, those that wait for it included; NaN: not known. */
+struct erg_plan_beyond {
+    double time_s, energy_j;
+    double gradients_s, optimizer_s; /* time_s of the stage that takes longest */
+};
+void erg_plan_beyond(struct erg_plan_beyond *beyond, const struct erg_plan *plan);
 
 /*
  * Energy of an iteration that is held until `until_s` at least (another pipeline is late): every

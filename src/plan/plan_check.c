@@ -45,6 +45,9 @@ static int check_job(const struct checker *c)
     if (layout->stage_offload &&
         check_count(c, "job.stage_offload", plan->offload_count, stages, "entries"))
         return -1;
+    if (plan->step_ends &&
+        check_count(c, "step_ends", plan->step_end_count, stages, "entries, one for each stage"))
+        return -1;
     if (plan->kind != erg_layout_schedule(layout))
         return FAIL(c, "job.schedule", "%s with %ld virtual stages per stage is not possible",
                     plan->kind == ERG_SCHEDULE_1F1B ? "1f1b" : "interleaved",

@@ -74,6 +74,7 @@ TABLE(job, T,
     TEXT_OR_NONE("model", model),
     TEXT_OR_NONE("stack", stack),
     LONG("tensor", layout.tensor, COUNT(1)),
+    FIELD("sequence_parallel", ERG_FIELD_BOOL, sequence_parallel, .optional = true),
     LONG("context", layout.context, COUNT(1)),
     LONG("pipeline", layout.pipeline, COUNT(1)),
     LONG("data", layout.data, COUNT(1)),
@@ -191,6 +192,14 @@ TABLE(stage, T,
     OBJECT("backward", passes[ERG_BACKWARD], options));
 #undef T
 
+#define T struct erg_step_end
+TABLE(step_end, T,
+    DOUBLE("gradients_s", gradients_s, NOT_NEGATIVE),
+    DOUBLE("gradients_j", gradients_j, NOT_NEGATIVE),
+    DOUBLE("optimizer_s", optimizer_s, NOT_NEGATIVE),
+    DOUBLE("optimizer_j", optimizer_j, NOT_NEGATIVE));
+#undef T
+
 #define T struct erg_instruction
 TABLE(instruction, T,
     NAME("type", direction, directions),
@@ -306,6 +315,7 @@ TABLE(plan, T,
     OBJECT("search", search, search),
     LIST("partitions", partitions, partition_count, partition),
     LIST("stages", stages, stage_count, stage),
+    LIST_OR_NONE("step_ends", step_ends, step_end_count, step_end),
     LIST("schedule", order, order_count, order),
     GROUP("methods", method_table),
     OBJECT("selected", selected, selected),
@@ -367,6 +377,16 @@ static json_t *timelines_json(const struct erg_plan *plan)
     return timelines;
 }
 
+/* What follows from the stages' ends, for readers. */
+static json_t *beyond_json(const struct erg_plan *plan)
+{
+    struct erg_plan_beyond beyond;
+    erg_plan_beyond(&beyond, plan);
+    return erg_json_pack("{s:f, s:f, s:f, s:f}", "time_s", beyond.time_s, "energy_j",
+                         beyond.energy_j, "gradients_s", beyond.gradients_s, "optimizer_s",
+                         beyond.optimizer_s);
+}
+
 json_t *erg_plan_json(const struct erg_plan *plan)
 {
     json_t *root = erg_json_pack("{s:s, s:i}", "schema", "ergon.plan", "schema_version",
@@ -374,6 +394,8 @@ json_t *erg_plan_json(const struct erg_plan *plan)
     json_t *fields = erg_fields_json(&plan_fields, plan);
     json_object_update(root, fields);
     json_decref(fields);
+    if (plan->step_ends)
+        json_object_set_new(root, "beyond", beyond_json(plan));
     json_object_set_new(root, "timelines", timelines_json(plan));
     return root;
 }

@@ -36,6 +36,14 @@ static int check_text(const struct erg_job *job, const char *key, const char *pl
                     key, planned, own);
 }
 
+static int check_stream(const struct erg_plan *plan, const struct erg_job *job,
+                        struct erg_error *err)
+{
+    static const char *const values[] = {"false", "true"};
+    return check_text(job, "train.sequence_parallel", values[plan->sequence_parallel],
+                      values[erg_job_splits_stream(job)], err);
+}
+
 int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                        struct erg_error *err)
 {
@@ -53,7 +61,7 @@ int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                    check_number(job, "sequence", layout->sequence, own->sequence, err) ||
                    check_text(job, "recompute", erg_layout_recompute_name(layout),
                               erg_layout_recompute_name(own), err) ||
-                   check_layers(plan, job, err)
+                   check_stream(plan, job, err) || check_layers(plan, job, err)
                ? -1
                : 0;
 }

@@ -1,6 +1,7 @@
 /* What a plan is asked: its sums and its points. */
 #include "plan/plan_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 struct erg_plan_tables erg_plan_tables_new(const struct erg_plan *plan, const double *pace)
@@ -46,6 +47,27 @@ double erg_plan_held_energy(const struct erg_plan *plan, const struct erg_plan_p
     double waiting_w = erg_scale_waiting_w(&plan->scale);
     double held_s = until_s - point->time_s;
     return point->energy_j + (held_s > 0 ? waiting_w * held_s : 0);
+}
+
+void erg_plan_beyond(struct erg_plan_beyond *beyond, const struct erg_plan *plan)
+{
+    double work_j = 0, waiting_w = 0, waited_j = 0;
+    *beyond = (struct erg_plan_beyond){NAN, NAN, NAN, NAN};
+    for (size_t s = 0; s < plan->step_end_count; s++) {
+        const struct erg_step_end *end = &plan->step_ends[s];
+        const double own_s = end->gradients_s + end->optimizer_s;
+        const double blocking_w = erg_plan_stage_kind(plan, s)->blocking_power_w;
+        work_j += end->gradients_j + end->optimizer_j;
+        waiting_w += blocking_w;
+        waited_j += blocking_w * own_s;
+        if (s && own_s <= beyond->time_s)
+            continue;
+        beyond->time_s = own_s;
+        beyond->gradients_s = end->gradients_s;
+        beyond->optimizer_s = end->optimizer_s;
+    }
+    beyond->energy_j =
+        (work_j + waiting_w * beyond->time_s - waited_j) * plan->scale.gpus_per_stage;
 }
 
 int erg_plan_pick(const struct erg_plan *plan, enum erg_method name, const struct erg_goal *goal,

@@ -151,6 +151,8 @@ static void add_heading(struct erg_text *out, const json_t *plan)
                     microbatches, microbatches == 1 ? "" : "es");
     if (size && sequence)
         erg_text_printf(out, " of %ld x %ld tokens", size, sequence);
+    if (json_is_true(json_object_get(job, "sequence_parallel")))
+        erg_text_add(out, ", sequence parallel");
     erg_text_add(out, "\nmeasured on ");
     add_devices(out, plan);
     const char *search = erg_report_string(json_object_get(plan, "search"), "method", NULL);
@@ -176,6 +178,13 @@ static void add_selected(struct erg_text *out, const struct scale *scale, const 
     print_energy(energy, scale, point);
     erg_text_printf(out, "\nselected: %s, point %ld of %zu (%s): %s, %s\n", name, index + 1,
                     json_array_size(points), erg_report_string(selected, "rule", "?"), time,
+                    energy);
+    const json_t *beyond = json_object_get(plan, "beyond");
+    if (!beyond)
+        return;
+    print_time(time, scale, beyond);
+    print_energy(energy, scale, beyond);
+    erg_text_printf(out, "a step takes beyond it: %s, %s, for gradients and optimizer\n", time,
                     energy);
 }
 

@@ -113,6 +113,7 @@ sequence: 256
     plan.partition_timelines.forEach((picture, i) =>
       assert.match(partitions[i].textContent, new RegExp(`, at ${picture.clock_mhz} MHz[:,]`), "the clock that was set"));
     assert.match(page.byId("provenance-list").textContent, new RegExp(`plan format ${plan.schema_version}`));
+    assert.strictEqual(/a step beyond its iteration/.test(page.byId("provenance-list").textContent), "beyond" in plan);
   },
 
   "optimize: a plan is pointed at, kept by click and by key"() {

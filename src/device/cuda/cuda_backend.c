@@ -54,6 +54,19 @@ static void cuda_free(struct erg_backend *backend, void *memory)
     erg_cuda_free(memory);
 }
 
+static int cuda_host_alloc(struct erg_backend *backend, void **memory, size_t bytes,
+                           struct erg_error *err)
+{
+    (void)backend;
+    return erg_cuda_alloc_host(memory, bytes, err);
+}
+
+static void cuda_host_free(struct erg_backend *backend, void *memory)
+{
+    (void)backend;
+    erg_cuda_free_host(memory);
+}
+
 static int cuda_memory_free(struct erg_backend *backend, size_t *bytes, struct erg_error *err)
 {
     (void)backend;
@@ -482,6 +495,8 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
         .close = cuda_close,
         .alloc = cuda_alloc,
         .free = cuda_free,
+        .host_alloc = cuda_host_alloc,
+        .host_free = cuda_host_free,
         .memory_free = cuda_memory_free,
         .copy = cuda_copy,
         .fill = cuda_fill,
@@ -503,7 +518,7 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
     };
     struct cuda_backend *cuda = erg_xcalloc(1, sizeof *cuda);
     cuda->deterministic = deterministic;
-    cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU", false};
+    cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU", false, false};
     if (erg_cuda_init(&cuda->cuda, gpu, err) ||
         erg_cudnn_open(&cuda->cudnn, &cuda->cuda, NULL, err) || erg_gemm_open(&cuda->gemm, err) ||
         (rendezvous && erg_cuda_groups_open(&cuda->groups, rendezvous, err))) {

@@ -36,6 +36,9 @@ static int check_step(const struct erg_step *step, size_t index, struct erg_erro
                         "running step %zu: its communication moves %g bytes, expected a finite "
                         "number of at least 0",
                         index, comm->wire_bytes);
+    for (int i = 0; i < comm->work_count; i++)
+        if (check_op(&comm->works[i], index, (size_t)i, err) != 0)
+            return -1;
     if (comm->wire_bytes <= 0)
         return 0;
     if (step->launch.slot > step->task.op_count)

@@ -17,6 +17,18 @@ struct comm {
     double rate[2]; /* bytes/s [compute is queued]; < 0 = not computed yet */
 };
 
+/* Hidden states travel as keys and values do: what is scattered at one rate, what is gathered at
+ * the other, as a factor of a sum's. */
+static double hidden_rate(const struct erg_gpu *gpu, const struct erg_comm *asked)
+{
+    double gathered =
+        asked->kind == ERG_COMM_ALLGATHER_HIDDEN ? asked->wire_bytes : asked->gather_bytes;
+    if (asked->kind < ERG_COMM_ALLGATHER_HIDDEN || !(asked->wire_bytes > 0))
+        return 1;
+    return asked->wire_bytes /
+           (gathered / gpu->comm_gather + (asked->wire_bytes - gathered) / gpu->comm_scatter);
+}
+
 /*
  * Bytes/s that a block sends. It has a fixed amount on its way, of which a sum brings more from
  * other GPUs the more ranks there are; a sum goes both ways at once, an exchange one way.
@@ -30,7 +42,7 @@ static double sm_rate(const struct erg_gpu *gpu, const struct erg_comm *asked)
         rate *= gpu->comm_gather;
     if (asked->kind == ERG_COMM_REDUCESCATTER_KV)
         rate *= gpu->comm_scatter;
-    return rate;
+    return rate * hidden_rate(gpu, asked);
 }
 
 static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stack *stack,
@@ -250,6 +262,28 @@ static double op_duration(const struct erg_gpu *gpu, const struct comm *comm,
     return fmax(issue, wanted > 0 ? op->bytes / (wanted * granted) : 0);
 }
 
+/*
+ * Seconds of a communication in which nothing travels: it starts, and one with a norm in it starts
+ * to gather once its blocks have read and written the norm's tensors, or, of the library, a kernel
+ * on all SMs has.
+ */
+static double still_time(const struct erg_gpu *gpu, const struct erg_step *step,
+                         const struct comm *comm, double clock_mhz)
+{
+    const struct erg_comm *asked = &step->task.comm;
+    const struct compute_share share = {asked->library ? gpu->sms : comm->blocks, 0};
+    double time = gpu->comm_latency_s;
+    if (asked->kind == ERG_COMM_NORM_HIDDEN)
+        time += gpu->comm_latency_s;
+    for (int i = 0; i < asked->work_count; i++) {
+        const struct erg_op *work = &asked->works[i];
+        time += work->kernels * gpu->launch_gap_s +
+                fmax(issue_time(gpu, work, share, clock_mhz),
+                     work->bytes / (gpu->memory_efficiency * gpu->memory_bandwidth));
+    }
+    return time;
+}
+
 /* What a step does, whatever time it takes: its energy follows from that. */
 static void count_work(const struct erg_gpu *gpu, const struct erg_step *step, double wire_bytes,
                        struct erg_sim *sim)
@@ -258,6 +292,8 @@ static void count_work(const struct erg_gpu *gpu, const struct erg_step *step, d
         sim->flops += product_flops(gpu, &step->task.ops[k]);
         sim->hbm_bytes += step->task.ops[k].bytes;
     }
+    for (int k = 0; k < step->task.comm.work_count; k++)
+        sim->hbm_bytes += step->task.comm.works[k].bytes;
     sim->hbm_bytes += wire_bytes * gpu->comm_hbm_per_wire;
     sim->wire_bytes += wire_bytes;
 }
@@ -286,7 +322,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
                         ops[i].kind == ERG_OP_GEMM;
             if (!held) {
                 state = COMM_LATENCY;
-                latency = gpu->comm_latency_s;
+                latency = still_time(gpu, step, &comm, clock_mhz);
                 comm_start = now;
             }
         }

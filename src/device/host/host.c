@@ -366,6 +366,8 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
         .close = host_close,
         .alloc = host_alloc,
         .free = host_free,
+        .host_alloc = host_alloc,
+        .host_free = host_free,
         .memory_free = host_memory_free,
         .copy = host_copy,
         .fill = host_fill,
@@ -388,8 +390,9 @@ int erg_host_open(struct erg_backend **backend, const struct erg_host_options *o
     if (options->rendezvous && erg_peers_open(&peers, options->rendezvous, MEETING_S, err) != 0)
         return -1;
     struct host *host = erg_xcalloc(1, sizeof *host);
-    host->backend = (struct erg_backend){
-        &table, options->float32 ? sizeof(float) : sizeof(erg_bf16), "host", true};
+    host->backend =
+        (struct erg_backend){&table, options->float32 ? sizeof(float) : sizeof(erg_bf16), "host",
+                             true, options->spoils_free};
     host->random = options->seed != 0;
     host->peers = peers;
     erg_rng_seed(&host->rng, options->seed);

@@ -25,7 +25,7 @@ bool erg_memory_answer_is_mixed(const struct erg_memory_answer *answer)
 double erg_memory_answer_host_bytes(const struct erg_memory_answer *answer, long stage)
 {
     const struct erg_memory_stage *needs = &answer->result->stages[stage];
-    return needs->offload_bytes * (double)needs->groups * (double)answer->rooms[stage].node_gpus;
+    return needs->host_bytes * (double)answer->rooms[stage].node_gpus;
 }
 
 void erg_memory_answer_gpus(struct erg_text *out, const struct erg_memory_answer *answer)
@@ -181,16 +181,18 @@ static json_t *buffers_document(const struct erg_memory_request *request,
     struct erg_static_memory memory;
     json_t *buffers = json_array();
     erg_static_memory_of(&memory, request, sizes, index);
-    for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
-        const enum erg_static_buffer buffer = (enum erg_static_buffer)i;
-        const size_t count = memory.counts[erg_static_set_of(buffer)];
-        if (!count || !memory.bytes[i])
+    for (int i = 0; i < ERG_STATIC_SETS * ERG_STATIC_BUFFERS; i++) {
+        const enum erg_static_buffer buffer = (enum erg_static_buffer)(i % ERG_STATIC_BUFFERS);
+        const enum erg_static_set set = memory.sets[buffer];
+        const size_t count = memory.counts[set];
+        if ((int)set != i / ERG_STATIC_BUFFERS || !count || !memory.bytes[buffer])
             continue;
         json_array_append_new(
-            buffers, erg_json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", erg_static_name(buffer),
-                                   "item", erg_memory_item_name(erg_static_item(buffer)), "count",
-                                   (json_int_t)count, "bytes", (json_int_t)memory.bytes[i],
-                                   "offset", (json_int_t)erg_static_offset(&memory, buffer, 0)));
+            buffers,
+            erg_json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", erg_static_name(buffer), "item",
+                          erg_memory_item_name(erg_static_item(&memory, buffer)), "count",
+                          (json_int_t)count, "bytes", (json_int_t)memory.bytes[buffer], "offset",
+                          (json_int_t)erg_static_offset(&memory, buffer, 0)));
     }
     return buffers;
 }
@@ -218,6 +220,7 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     set(document, "recompute",
         erg_json_new_string(erg_recompute_name(erg_layout_recompute(layout, index))));
     set(document, "offload", erg_json_number(erg_layout_offload(layout, index)));
+    set(document, "offloaded", erg_json_number(stage->offload));
     set(document, "gpu", erg_json_new_string(erg_memory_answer_gpu(answer, index)->name));
     set(document, "budget_bytes", whole(answer->rooms[index].gpu_bytes));
     set(document, "peak_bytes", whole(stage->peak_bytes));
@@ -228,7 +231,7 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
         set(document, "buffers", buffers_document(request, &sizes, index));
     set(document, "groups", json_integer(stage->groups));
     set(document, "group_offload_bytes", whole(stage->offload_bytes));
-    set(document, "host_bytes", whole(stage->offload_bytes * (double)stage->groups));
+    set(document, "host_bytes", whole(stage->host_bytes));
     if (answer->traffic) {
         const struct erg_memory_stage_traffic *traffic = &answer->traffic->stages[index];
         set(document, "copy_wait_s", erg_json_number(traffic->copy_wait_s));

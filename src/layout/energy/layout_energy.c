@@ -96,10 +96,9 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
 
 /* ---- after the pipeline ---- */
 
-/* Parameters of a stage on one GPU. */
-static double stage_parameters(const struct erg_time_request *request,
-                               const struct erg_time_parts *parts, const struct erg_layout *layout,
-                               long stage)
+double erg_layout_stage_parameters(const struct erg_time_request *request,
+                                   const struct erg_time_parts *parts,
+                                   const struct erg_layout *layout, long stage)
 {
     long last = layout->pipeline - 1;
     double sum = parts->layer_parameters *
@@ -129,7 +128,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     double group = (double)(layout->context * layout->data), most = 0, sum = 0;
     for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
         next = next_stage(place, layout, stage);
-        double own = stage_parameters(time, parts, layout, stage);
+        double own = erg_layout_stage_parameters(time, parts, layout, stage);
         enum erg_recompute recompute = erg_layout_recompute(layout, stage);
         double copy_s = erg_layout_offload(layout, stage) * parts->copy_s[recompute];
         double backward_s =
@@ -239,4 +238,25 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
         energy->clock_mhz = fmin(energy->clock_mhz, fmin(passes[ERG_PASS_FORWARD].clock_mhz,
                                                          passes[ERG_PASS_BACKWARD].clock_mhz));
     }
+}
+
+void erg_layout_energy_whole(struct erg_layout_energy *energy,
+                             const struct erg_layout_energy_request *request,
+                             const struct erg_layout *layout)
+{
+    const struct erg_time_request *time = &request->time;
+    const long gpus = erg_layout_gpus(layout), group = layout->context * layout->data;
+    struct erg_time_parts parts;
+    struct erg_time_place place;
+    struct erg_layout_work work;
+    struct erg_layout_costs costs;
+    erg_time_parts_init(&parts, time, layout->tensor, layout->context, layout->microbatch,
+                        layout->sequence, gpus);
+    erg_time_place_init(&place, time, &parts, layout,
+                        erg_time_group_bandwidth(time, layout->tensor, group, gpus));
+    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
+                         layout->microbatch, layout->sequence, gpus);
+    erg_layout_costs_at(&costs, request, &work, 0);
+    const struct erg_layout_energy_place on = {request, &place, &costs};
+    erg_layout_energy_compose(energy, &on, 1, layout, 0);
 }

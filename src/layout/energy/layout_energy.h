@@ -136,6 +136,11 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
                                const struct erg_layout_energy_place *places, size_t count,
                                const struct erg_layout *layout, double uneven_s);
 
+/* The same of GPUs of one kind, at their highest clock, by the closed form alone. */
+void erg_layout_energy_whole(struct erg_layout_energy *energy,
+                             const struct erg_layout_energy_request *request,
+                             const struct erg_layout *layout);
+
 /* ---- pieces, for the frontier ---- */
 
 /* What one direction of one microbatch costs a GPU on a chunk of `layers` layers; with `head`, the
@@ -152,6 +157,11 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
                                           const struct erg_time_parts *parts,
                                           const struct erg_layout_costs *costs, long layers,
                                           enum erg_recompute recompute, double offload);
+
+/* Parameters of a stage on one GPU. */
+double erg_layout_stage_parameters(const struct erg_time_request *request,
+                                   const struct erg_time_parts *parts,
+                                   const struct erg_layout *layout, long stage);
 
 /* What follows the pipeline, over all GPUs: waits for copies, sums of gradients, the optimizer. */
 struct erg_layout_tail {

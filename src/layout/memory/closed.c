@@ -299,6 +299,8 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     stage->items[ERG_MEMORY_HEAD] = moments[worst].head;
     stage->items[ERG_MEMORY_PIPELINE] = moments[worst].pipeline;
     stage->offload_bytes = group.moved * (double)(flight.most / flight.unit);
+    stage->host_bytes = stage->offload_bytes * (double)stage->groups;
+    stage->offload = stage->offload_bytes > 0 ? erg_layout_offload(request->layout, index) : 0;
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         stage->peak_bytes += stage->items[i];
 }
@@ -313,6 +315,7 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
     struct erg_layout layout = *request->layout;
     struct erg_memory_request own = *request;
     struct erg_memory_stage constant = {0};
+    lines->ratio_count = 0;
     struct moment without[ERG_MEMORY_MOMENTS], with[ERG_MEMORY_MOMENTS];
     own.layout = &layout;
     own.accounting = ERG_MEMORY_ARENA;

@@ -37,9 +37,14 @@ struct erg_memory_copies {
     } passes;
 };
 
-/* The copies of all microbatches, with the layout's ratios. */
+/* The copies of all microbatches, with the layout's ratios. Of the static accounting they are those
+ * of erg_static_copies_init(). */
 void erg_memory_copies_init(struct erg_memory_copies *copies,
                             const struct erg_memory_request *request, long stage);
+/* Those that ergon's own training makes on a stage of a checked layout, layer by layer, where it
+ * moves so many bytes of each. 0: none. */
+void erg_static_copies_init(struct erg_memory_copies *copies, const struct erg_layout *layout,
+                            long layers, long stage, int64_t bytes);
 void erg_memory_copies_release(struct erg_memory_copies *copies);
 
 /* The position after the last layer. */

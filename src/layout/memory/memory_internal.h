@@ -14,7 +14,6 @@ enum {
     ERG_CACHE_UNSPLIT_BYTES = 21 << 20,  /* blocks from this size on are never split … */
     ERG_CACHE_OVERSIZE_BYTES = 20 << 20, /* … and serve requests that are less than this smaller */
     ERG_CACHE_ROUND_BYTES = 2 << 20,     /* new segments are a multiple of this */
-    ERG_OFFLOAD_LEAST_BYTES = 1 << 20,   /* smaller tensors are never moved */
     ERG_OFFLOAD_ROUND_BYTES = 1 << 20,   /* what is moved is a multiple of this */
 };
 

@@ -1,6 +1,7 @@
 /* The least offloading with which a layout fits. */
 #include "base/memory.h"
 #include "base/thread.h"
+#include "layout/memory/copies.h"
 #include "layout/memory/memory_simulation.h"
 
 #include <math.h>
@@ -88,11 +89,37 @@ static double arena_ratio(const struct ratio_search *work, long stage, enum erg_
     return fit;
 }
 
+/* The first of the ratios at which tensors move that fits. */
+static double static_ratio(const struct ratio_search *work, long stage,
+                           enum erg_recompute recompute, double from, struct least *least)
+{
+    struct erg_layout layout = *work->request->layout;
+    struct erg_memory_request request = *work->request;
+    struct erg_memory_lines lines;
+    layout.recompute = recompute;
+    layout.stage_recompute = NULL;
+    request.layout = &layout;
+    erg_memory_lines_init(&lines, &request, work->sizes, stage);
+    *least = (struct least){from, INFINITY};
+    for (size_t i = 0; i < lines.ratio_count; i++) {
+        const struct erg_memory_ratio *ratio = &lines.ratios[i];
+        if (i + 1 < lines.ratio_count && lines.ratios[i + 1].offload <= from)
+            continue;
+        if (ratio->bytes < least->bytes)
+            *least = (struct least){fmax(ratio->offload, from), ratio->bytes};
+        if (ratio->bytes <= work->budgets[stage])
+            return fmax(ratio->offload, from);
+    }
+    return 2;
+}
+
 /* The framework's allocator never needs less than its tensors, but rounds what is left of a split
  * tensor, so there the first ratio that fits is looked for, in small steps. */
 static double smallest_ratio(const struct ratio_search *work, long stage,
                              enum erg_recompute recompute, double from, struct least *least)
 {
+    if (work->request->accounting == ERG_MEMORY_STATIC)
+        return static_ratio(work, stage, recompute, from, least);
     if (work->request->accounting == ERG_MEMORY_ARENA)
         return arena_ratio(work, stage, recompute, from, least);
     struct erg_memory_request request = *work->request;
@@ -114,6 +141,24 @@ static double smallest_ratio(const struct ratio_search *work, long stage,
     return 2;
 }
 
+static double static_moved_bytes(const struct erg_memory_request *request,
+                                 const struct erg_layout *layout, long stage,
+                                 enum erg_recompute recompute)
+{
+    struct erg_layout own = *layout;
+    struct erg_memory_request asked = *request;
+    struct erg_memory_copies copies;
+    double sum = 0;
+    own.recompute = recompute;
+    own.stage_recompute = NULL;
+    asked.layout = &own;
+    erg_memory_copies_init(&copies, &asked, stage);
+    for (size_t i = 0; i < copies.count; i++)
+        sum += copies.items[i].in ? 0 : (double)copies.items[i].bytes;
+    erg_memory_copies_release(&copies);
+    return sum;
+}
+
 /* Copied out by one GPU of the stage in an iteration. */
 static double moved_bytes(const struct ratio_search *work, long stage, enum erg_recompute recompute,
                           double offload)
@@ -124,6 +169,8 @@ static double moved_bytes(const struct ratio_search *work, long stage, enum erg_
     double sum = 0;
     own.offload = offload;
     own.stage_offload = NULL;
+    if (request->accounting == ERG_MEMORY_STATIC)
+        return static_moved_bytes(request, &own, stage, recompute);
     if (!erg_memory_offloads(&own, stage))
         return 0;
     for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
@@ -213,10 +260,6 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
     const struct erg_layout *layout = request->layout;
     struct erg_memory_sizes sizes;
     *solution = (struct erg_memory_solution){0};
-    if (request->accounting == ERG_MEMORY_STATIC)
-        return erg_fail(err, ERG_FAILED,
-                        "how much to offload was asked, and ergon's training offloads nothing; "
-                        "expected another accounting than static");
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
     size_t count = (size_t)layout->pipeline;

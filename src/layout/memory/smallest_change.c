@@ -24,6 +24,13 @@ static bool takes(const struct erg_memory_room *room, double host_bytes)
     return room->host_bytes == 0 || host_bytes * (double)room->node_gpus <= room->host_bytes;
 }
 
+static bool can_offload(const struct change_search *search, const struct erg_layout *layout)
+{
+    struct erg_memory_request request = *search->request;
+    request.layout = layout;
+    return erg_memory_can_offload(&request);
+}
+
 /* Whether a simulated layout fits. */
 static bool has_room(const struct change_search *search, const struct erg_memory_result *result)
 {
@@ -31,8 +38,7 @@ static bool has_room(const struct change_search *search, const struct erg_memory
     for (long s = 0; s < result->count; s++) {
         const struct erg_memory_stage *stage = &result->stages[s];
         const struct erg_memory_room *room = room_of(search, s);
-        fits &= stage->peak_bytes <= room->gpu_bytes &&
-                takes(room, stage->offload_bytes * (double)stage->groups);
+        fits &= stage->peak_bytes <= room->gpu_bytes && takes(room, stage->host_bytes);
     }
     return fits;
 }
@@ -120,20 +126,18 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
     return 0;
 }
 
-/* Nothing is recomputed or offloaded there: more layers move, then more and smaller microbatches
- * are as many sequences. */
-static int try_static_changes(struct change_search *search, const struct erg_layout *layout,
-                              bool as_it_is, struct erg_error *err)
+/* More and smaller microbatches that are as many sequences, of ergon's own training. */
+static int try_microbatches(struct change_search *search, const struct erg_layout *layout,
+                            struct erg_error *err)
 {
     bool fits;
-    if (!search->change->found && !as_it_is && try_moves(search, layout, false, err) != 0)
-        return -1;
     for (long microbatch = layout->microbatch - 1; microbatch > 0 && !search->change->found;
          microbatch--) {
         struct erg_layout tried = *layout;
         tried.microbatch = microbatch;
         tried.microbatches = layout->microbatches * layout->microbatch / microbatch;
-        if (layout->microbatch % microbatch == 0 && !layout->chunk_layers &&
+        if (search->request->accounting == ERG_MEMORY_STATIC &&
+            layout->microbatch % microbatch == 0 && !layout->chunk_layers &&
             try_layout(search, &tried, &fits, err) != 0)
             return -1;
     }
@@ -155,21 +159,20 @@ static int try_changes(struct change_search *search, const struct erg_layout *la
         {ERG_RECOMPUTE_BALANCED, true},  {ERG_RECOMPUTE_FULL, false},
         {ERG_RECOMPUTE_FULL, true},
     };
-    enum { FULL = 7 }; /* the first with matrix products */
+    enum { COPIES = 3, FULL = 7 }; /* the first with copies, and with matrix products */
     enum erg_recompute now = layout->recompute;
     bool fits;
     if (as_it_is ? try_layout(search, layout, &fits, err) : try_moves(search, layout, true, err))
         return -1;
-    if (search->request->accounting == ERG_MEMORY_STATIC)
-        return try_static_changes(search, layout, as_it_is, err);
     for (size_t i = 0; i < sizeof tries / sizeof *tries && !search->change->found; i++) {
         struct erg_layout tried = *layout;
         bool more = tries[i].solve || tries[i].recompute != now;
         tried.recompute = tries[i].recompute;
-        if (i == FULL && !as_it_is && try_moves(search, layout, false, err) != 0)
+        if ((i == COPIES && try_microbatches(search, layout, err)) ||
+            (i == FULL && !as_it_is && try_moves(search, layout, false, err)))
             return -1;
         if (search->change->found || !more || !erg_recompute_is_within(now, tried.recompute) ||
-            (tries[i].solve && layout->pipeline < 3))
+            (tries[i].solve && !can_offload(search, layout)))
             continue;
         if ((tries[i].solve ? try_ratios(search, &tried, err)
                             : try_layout(search, &tried, &fits, err)) != 0)
@@ -194,8 +197,8 @@ static double least_excess(const struct change_search *search, const struct erg_
     request.accounting = fixed ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA;
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
-    for (int recompute = layout->recompute; recompute < (fixed ? 1 : ERG_RECOMPUTES); recompute++)
-        for (int offload = 0; offload < (layout->pipeline >= 3 && !fixed ? 2 : 1); offload++) {
+    for (int recompute = layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
+        for (int offload = 0; offload < (can_offload(search, layout) ? 2 : 1); offload++) {
             double excess = -INFINITY;
             bool hosts = true;
             least.recompute = (enum erg_recompute)recompute;
@@ -207,7 +210,7 @@ static double least_excess(const struct change_search *search, const struct erg_
                 struct erg_memory_stage stage;
                 erg_memory_closed(&stage, &request, &sizes, s);
                 excess = fmax(excess, stage.peak_bytes - room->gpu_bytes);
-                hosts &= takes(room, stage.offload_bytes * (double)stage.groups);
+                hosts &= takes(room, stage.host_bytes);
             }
             if (excess < found && hosts) {
                 found = excess;

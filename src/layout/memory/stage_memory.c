@@ -56,25 +56,18 @@ struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
         .layout = layout,
         .accounting = is_static ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA,
         .sequence_parallel = is_static && engine->sequence_parallel,
+        .least_moved = is_static ? engine->offload_least_bytes : ERG_OFFLOAD_LEAST_BYTES,
     };
 }
 
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err)
 {
     const struct erg_layout *layout = request->layout;
-    for (long stage = 0; stage < layout->pipeline && request->accounting == ERG_MEMORY_STATIC;
-         stage++) {
-        const enum erg_recompute recompute = erg_layout_recompute(layout, stage);
-        if (recompute != ERG_RECOMPUTE_NONE)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "stage %ld recomputes '%s', and ergon's training keeps all "
-                            "activations; expected recompute none",
-                            stage, erg_recompute_name(recompute));
+    for (long stage = 0; stage < layout->pipeline && !erg_memory_can_offload(request); stage++)
         if (erg_layout_offload(layout, stage) > 0)
-            return erg_fail(err, ERG_INFEASIBLE,
-                            "stage %ld offloads %.10g of its activations, and ergon's training "
-                            "offloads nothing; expected offload 0",
-                            stage, erg_layout_offload(layout, stage));
-    }
+            return erg_fail(err, ERG_FAILED,
+                            "offloading hides its copies behind the microbatches of other stages "
+                            "and needs at least 3 pipeline stages, got %ld",
+                            layout->pipeline);
     return 0;
 }

@@ -18,8 +18,9 @@
  * as two row ranges. In the framework a caching allocator serves requests from blocks that it
  * keeps, and a split tensor is put together again in fresh memory. The static one is of ergon's own
  * training, whose buffers are all taken when it begins (static_memory.h): without sequence
- * parallelism the residual stream is whole, and nothing is recomputed or offloaded. All sizes are
- * bytes on one GPU.
+ * parallelism the residual stream is whole, and what is offloaded is whole tensors, copied layer by
+ * layer (static_copies.c), also of the head's chunk and with one stage. All sizes are bytes on one
+ * GPU.
  *
  * Source: Megatron-Kwai (pipeline-aware offloading, balanced recomputation); PyTorch's caching
  * allocator (c10/cuda/CUDACachingAllocator.cpp); Megatron-LM's distributed optimizer.
@@ -131,7 +132,10 @@ struct erg_memory_request {
     /* Copy layer by layer instead of group by group: out while the next layer runs, in while the
      * layer above it does, through a ring of two slots that each hold what one layer moves. */
     bool layer_copies;
-    bool sequence_parallel; /* of the static accounting; in the others it always is */
+    /* Of the static accounting: in the others sequence parallelism always is, and the bytes below
+     * which a tensor is never moved are ERG_OFFLOAD_LEAST_BYTES. */
+    bool sequence_parallel;
+    int64_t least_moved;
 };
 
 /* Of a layout that an engine trains; NULL: none is named, and it is the arena. */
@@ -139,8 +143,14 @@ struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
                                                 const struct erg_layout *layout,
                                                 const struct erg_engine *engine);
 
-/* ERG_INFEASIBLE for what the accounting does not know: of the static one, recomputation and
- * offloading. */
+/* Whether its stages can offload: but in the static accounting copies hide behind the passes of
+ * other stages. */
+static inline bool erg_memory_can_offload(const struct erg_memory_request *request)
+{
+    return request->accounting == ERG_MEMORY_STATIC || request->layout->pipeline >= 3;
+}
+
+/* Whether stages offload that cannot. */
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err);
 
 /* One stage at its worst moment. */
@@ -150,6 +160,9 @@ struct erg_memory_stage {
     const char *moment;   /* "forward", "backward" or "head" */
     long groups;          /* in flight at once */
     double offload_bytes; /* of one group that is moved; 0 for a stage that moves nothing */
+    double host_bytes;    /* of all groups at once */
+    double offload;       /* the share of what could be moved that is: in the static accounting as
+                           * many whole tensors as the ratio allows */
 };
 
 /* Forwards before the first backward, and groups in flight at once. */
@@ -173,10 +186,16 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
  * less than its receive buffers take. Fast: with equal chunks some hundred nanoseconds, so that a
  * search can ask for the first and the last stage of every candidate.
  */
-enum { ERG_MEMORY_MOMENTS = 6 };
+enum { ERG_MEMORY_MOMENTS = 6, ERG_MEMORY_RATIOS = 16 };
 struct erg_memory_lines {
     double least[ERG_MEMORY_MOMENTS], slope[ERG_MEMORY_MOMENTS];
     double host_bytes; /* of all groups, when all is offloaded */
+    /* In the static accounting, of which whole tensors move, in place of the lines: the ratios at
+     * which one more does, from 0 on, and what is needed from there. Else a count of 0. */
+    struct erg_memory_ratio {
+        double offload, bytes, host_bytes;
+    } ratios[ERG_MEMORY_RATIOS];
+    size_t ratio_count;
 };
 void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memory_request *request,
                            const struct erg_memory_sizes *sizes, long index);
@@ -230,6 +249,9 @@ void erg_memory_result_release(struct erg_memory_result *result);
 #define ERG_MEMORY_USABLE_SHARE 0.9
 
 /* ---- how much to offload ---- */
+
+/* Tensors of fewer bytes are never moved, unless a job of ergon's own training says so. */
+enum { ERG_OFFLOAD_LEAST_BYTES = 1 << 20 };
 
 /* The model's own error, relative. A budget that somebody names, like the 64 GiB of the published
  * runs, may be missed by as much where all is offloaded that can be, since one of those runs does;

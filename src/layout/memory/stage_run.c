@@ -6,6 +6,7 @@
 #include "layout/memory/stage_run.h"
 
 #include "base/memory.h"
+#include "layout/memory/static_memory.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -321,6 +322,8 @@ void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory
         if (run.groups[k].moves && moved > result->offload_bytes)
             result->offload_bytes = moved;
     }
+    result->host_bytes = result->offload_bytes * (double)result->groups;
+    result->offload = result->offload_bytes > 0 ? erg_layout_offload(request->layout, stage) : 0;
     release(&run);
 }
 
@@ -333,6 +336,13 @@ void erg_memory_copies_init(struct erg_memory_copies *copies,
     *copies = (struct erg_memory_copies){0};
     erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
+    if (request->accounting == ERG_MEMORY_STATIC) {
+        struct erg_static_memory memory;
+        erg_static_memory_of(&memory, request, &sizes, stage);
+        erg_static_copies_init(copies, layout, request->model->layers, stage,
+                               (int64_t)memory.pieces[ERG_STATIC_MOVED]);
+        return;
+    }
     init(&run, request, &sizes, stage, 0, layout->microbatches);
     simulate(&run, NULL, copies);
     release(&run);

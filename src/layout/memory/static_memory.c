@@ -5,6 +5,7 @@
 #include "iteration/pass_order.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* ---- what there is ---- */
 
@@ -26,6 +27,8 @@ static const struct buffer_kind {
     [ERG_STATIC_D_FC1] = {"gradients of the MLP", ONCE(TRANSIENT)},
     [ERG_STATIC_D_ATTN] = {"gradients of attention", ONCE(TRANSIENT)},
     [ERG_STATIC_D_QKV] = {"gradients of attention", ONCE(TRANSIENT)},
+    [ERG_STATIC_NORM_AGAIN] = {"norm that is made again", ONCE(TRANSIENT)},
+    [ERG_STATIC_ACT_AGAIN] = {"activation that is made again", ONCE(TRANSIENT)},
     [ERG_STATIC_KV_OWN] = {"keys and values of a context rank", ONCE(GATHER)},
     [ERG_STATIC_KV_RANKS] = {"keys and values of context ranks", ONCE(GATHER)},
     [ERG_STATIC_KV] = {"keys and values of context ranks", ONCE(GATHER)},
@@ -50,6 +53,7 @@ static const struct buffer_kind {
     [ERG_STATIC_STATS_M] = {"statistics of norms", LAYER},
     [ERG_STATIC_STATS] = {"statistics of attention", LAYER},
 #undef LAYER
+    [ERG_STATIC_RETURNED] = {"activations that come back", ERG_MEMORY_OFFLOAD, ERG_STATIC_RETURNS},
 #define HEAD ERG_MEMORY_HEAD, ERG_STATIC_HEADS
     [ERG_STATIC_OUTPUT] = {"output", HEAD},
     [ERG_STATIC_N_FINAL] = {"final norm", HEAD},
@@ -77,14 +81,33 @@ const char *erg_static_name(enum erg_static_buffer buffer)
     return kinds[buffer].name;
 }
 
-enum erg_memory_item erg_static_item(enum erg_static_buffer buffer)
+enum erg_memory_item erg_static_item(const struct erg_static_memory *memory,
+                                     enum erg_static_buffer buffer)
 {
-    return kinds[buffer].item;
+    const bool again =
+        memory->sets[buffer] == ERG_STATIC_ONCE && kinds[buffer].set != ERG_STATIC_ONCE;
+    return again ? ERG_MEMORY_TRANSIENT : kinds[buffer].item;
 }
 
-enum erg_static_set erg_static_set_of(enum erg_static_buffer buffer)
+static bool moves(const struct erg_static_shape *shape, int buffer)
 {
-    return kinds[buffer].set;
+    return shape->moves >> buffer & 1;
+}
+
+/* Whether a buffer is of each layer in flight. */
+static bool is_of_layer(int buffer)
+{
+    return kinds[buffer].set == ERG_STATIC_LAYERS || kinds[buffer].set == ERG_STATIC_LAYER_INPUTS;
+}
+
+/* Of a layer that is computed again all but its input is there once. */
+static enum erg_static_set set_of(const struct erg_static_shape *shape, int buffer)
+{
+    return !is_of_layer(buffer)                     ? kinds[buffer].set
+           : moves(shape, buffer)                   ? ERG_STATIC_MOVED
+           : buffer == ERG_STATIC_X_A               ? ERG_STATIC_LAYER_INPUTS
+           : shape->recompute == ERG_RECOMPUTE_FULL ? ERG_STATIC_ONCE
+                                                    : ERG_STATIC_LAYERS;
 }
 
 /* ---- sizes ---- */
@@ -151,7 +174,7 @@ static void fill_once(size_t *bytes, const struct erg_static_shape *shape,
     }
     if (!shape->model->learned_positions)
         bytes[ERG_STATIC_ROPE_TABLE] = w->sequence * w->head_dim * sizeof(float);
-    else if (shape->context > 1 || w->positions < w->sequence)
+    else if (shape->context > 1 || shape->sequence_parallel)
         bytes[ERG_STATIC_PLACE_OF] = w->positions * sizeof(int32_t);
     bytes[ERG_STATIC_SCRATCH] = shape->scratch;
 }
@@ -173,6 +196,16 @@ static void fill_passes(size_t *bytes, const struct erg_static_shape *shape,
     bytes[ERG_STATIC_ACT] = tokens * w->ffn;
     bytes[ERG_STATIC_STATS_A] = bytes[ERG_STATIC_STATS_M] = norm;
     bytes[ERG_STATIC_STATS] = floats * w->heads;
+    if (erg_recompute_norms(shape->recompute)) {
+        bytes[ERG_STATIC_NORM_AGAIN] = stream;
+        bytes[ERG_STATIC_N_A] = bytes[ERG_STATIC_N_M] = 0;
+    }
+    if (erg_recompute_activation(shape->recompute)) {
+        bytes[ERG_STATIC_ACT_AGAIN] = bytes[ERG_STATIC_ACT];
+        bytes[ERG_STATIC_ACT] = 0;
+    }
+    if (moves(shape, ERG_STATIC_X_A))
+        bytes[ERG_STATIC_INPUT] = 0;
     bytes[ERG_STATIC_OUTPUT] = bytes[ERG_STATIC_N_FINAL] = stream;
     bytes[ERG_STATIC_STATS_FINAL] = norm;
     bytes[ERG_STATIC_LOGITS] = tokens * w->words;
@@ -203,20 +236,27 @@ void erg_static_memory_init(struct erg_static_memory *memory, const struct erg_s
                    [ERG_STATIC_INPUTS] = room->inputs,
                    [ERG_STATIC_LAYER_INPUTS] = room->layers,
                    [ERG_STATIC_LAYERS] = room->passes + room->layers,
+                   [ERG_STATIC_MOVED] = room->moved,
+                   [ERG_STATIC_RETURNS] = shape->moves ? ERG_STATIC_RING : 0,
                    [ERG_STATIC_HEADS] = shape->head ? room->heads : 0,
                    [ERG_STATIC_OUTPUTS] = shape->next ? 2 : 0,
                    [ERG_STATIC_SENT_GRADIENTS] = shape->previous ? 2 : 0,
                    [ERG_STATIC_RECEIVED_GRADIENTS] = shape->next,
                    [ERG_STATIC_ENGINE] = 1},
+        .offload = shape->offload,
     };
     fill_once(memory->bytes, shape, &widths);
     fill_passes(memory->bytes, shape, &widths);
     fill_engine(memory->bytes, shape, &widths);
     for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
-        size_t *piece = &memory->pieces[kinds[i].set];
+        memory->sets[i] = set_of(shape, i);
+        if (i == ERG_STATIC_RETURNED)
+            memory->bytes[i] = memory->pieces[ERG_STATIC_MOVED];
+        size_t *piece = &memory->pieces[memory->sets[i]];
         memory->within[i] = *piece;
         *piece += erg_static_place(memory, (enum erg_static_buffer)i);
     }
+    memory->host_bytes = room->hosted * memory->pieces[ERG_STATIC_MOVED];
     for (int set = 0; set < ERG_STATIC_SETS; set++) {
         memory->begins[set] = memory->total;
         memory->total += memory->counts[set] * memory->pieces[set];
@@ -227,7 +267,7 @@ void erg_static_memory_init(struct erg_static_memory *memory, const struct erg_s
 size_t erg_static_offset(const struct erg_static_memory *memory, enum erg_static_buffer buffer,
                          size_t index)
 {
-    const enum erg_static_set set = kinds[buffer].set;
+    const enum erg_static_set set = memory->sets[buffer];
     assert(index < memory->counts[set]);
     return memory->begins[set] + index * memory->pieces[set] + memory->within[buffer];
 }
@@ -236,13 +276,46 @@ void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_me
 {
     size_t sums[ERG_MEMORY_ITEMS] = {0}, all = 0;
     for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
-        size_t bytes = memory->counts[kinds[i].set] * memory->bytes[i];
-        sums[kinds[i].item] += bytes;
+        size_t bytes = memory->counts[memory->sets[i]] * memory->bytes[i];
+        sums[erg_static_item(memory, (enum erg_static_buffer)i)] += bytes;
         all += bytes;
     }
     sums[ERG_MEMORY_ROUNDING] = memory->total - all;
     for (int item = 0; item < ERG_MEMORY_ITEMS; item++)
         items[item] = (double)sums[item];
+}
+
+/* ---- what moves ---- */
+
+size_t erg_static_find_movable(size_t bytes[ERG_STATIC_BUFFERS],
+                               const struct erg_static_shape *shape, size_t least)
+{
+    struct erg_static_shape own = *shape;
+    const struct erg_stage_widths widths = erg_stage_widths_of(shape);
+    size_t sum = 0;
+    own.moves = 0;
+    memset(bytes, 0, ERG_STATIC_BUFFERS * sizeof *bytes);
+    fill_passes(bytes, &own, &widths);
+    for (int i = 0; i < ERG_STATIC_BUFFERS; i++) {
+        const bool kept = set_of(&own, i) == ERG_STATIC_LAYERS || i == ERG_STATIC_X_A;
+        bytes[i] = kept && bytes[i] >= least ? bytes[i] : 0;
+        sum += bytes[i];
+    }
+    return sum;
+}
+
+static void choose(struct erg_static_shape *shape, double offload, size_t least)
+{
+    size_t bytes[ERG_STATIC_BUFFERS], moved = 0;
+    const size_t movable = erg_static_find_movable(bytes, shape, least);
+    shape->moves = 0;
+    /* A ratio given in decimals is not exact. */
+    const double most = offload * (double)movable * (1 + 1e-12);
+    for (int i = 0; i < ERG_STATIC_BUFFERS && (double)(moved + bytes[i]) <= most; i++) {
+        shape->moves |= bytes[i] ? UINT64_C(1) << i : 0;
+        moved += bytes[i];
+    }
+    shape->offload = movable ? (double)moved / (double)movable : 0;
 }
 
 /* ---- a stage of a layout ---- */
@@ -299,6 +372,17 @@ struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long la
     return room;
 }
 
+void erg_static_move(struct erg_static_shape *shape, const struct erg_memory_request *request,
+                     long stage, double offload)
+{
+    choose(shape, offload, (size_t)request->least_moved);
+    erg_stage_room_move(&shape->room, request->layout, request->model->layers, stage, shape->moves);
+    if (shape->room.hosted == 0) { /* no layer has time to */
+        shape->moves = 0;
+        shape->offload = 0;
+    }
+}
+
 void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
                            const struct erg_static_tensors *tensors, long stage)
 {
@@ -323,7 +407,9 @@ void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memo
         .next = !head || ring,
         .microbatches = (size_t)layout->microbatches,
         .optimizer_scratch = ERG_STATIC_SQUARES_BYTES,
+        .recompute = erg_layout_recompute(layout, stage),
     };
     const struct erg_stage_widths widths = erg_stage_widths_of(shape);
     shape->scratch = erg_static_scratch(&widths, shape);
+    erg_static_move(shape, request, stage, erg_layout_offload(layout, stage));
 }

@@ -18,10 +18,21 @@ struct erg_stage_room {
     size_t layers; /* of those passes, but the first layer of each */
     size_t inputs; /* passes that are open */
     size_t heads;  /* passes of the last chunk */
+    /* Where parts of layers move to host memory, else 0: what of them is on the device, because it
+     * is being written or copied out or stays; what is in host memory. */
+    size_t moved, hosted;
 };
 
-/* Of a stage of a checked layout; `layers` of the model. Heads are of the last stage alone. */
+/* Of a stage of a checked layout, of which nothing moves; `layers` of the model. Heads are of the
+ * last stage alone. */
 struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long layers, long stage);
+
+/*
+ * Adds the room of what moves of layers, bits of erg_static_shape: of the copies of the layout
+ * (copies.h). Where a layer's input moves, that of a pass is received into such a part.
+ */
+void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *layout, long layers,
+                         long stage, uint64_t moves);
 
 /* What the sizes of a rank's buffers follow from. */
 struct erg_static_shape {
@@ -34,6 +45,9 @@ struct erg_static_shape {
     struct erg_static_weights weights;
     size_t element; /* bytes */
     size_t scratch; /* bytes: the most that a kernel of the passes needs */
+    enum erg_recompute recompute;
+    uint64_t moves; /* bits 1 << enum erg_static_buffer: what of layers moves to host memory … */
+    double offload; /* … and its share of what could move */
     /* Beside the stage. */
     bool previous, next;      /* there are stages that pass messages to it, and back */
     size_t microbatches;      /* of a step */
@@ -66,6 +80,8 @@ enum erg_static_buffer {
     ERG_STATIC_D_FC1,
     ERG_STATIC_D_ATTN,
     ERG_STATIC_D_QKV,
+    ERG_STATIC_NORM_AGAIN, /* of every layer, where it is not kept */
+    ERG_STATIC_ACT_AGAIN,
     ERG_STATIC_KV_OWN,
     ERG_STATIC_KV_RANKS,
     ERG_STATIC_KV,
@@ -77,7 +93,7 @@ enum erg_static_buffer {
     /* Of each open pass; of each layer in flight but the first of its pass. */
     ERG_STATIC_INPUT,
     ERG_STATIC_X_A,
-    /* Of each layer in flight. */
+    /* Of each layer in flight; of all layers once, where a layer is computed again. */
     ERG_STATIC_N_A,
     ERG_STATIC_QKV,
     ERG_STATIC_ROTATED,
@@ -89,6 +105,8 @@ enum erg_static_buffer {
     ERG_STATIC_STATS_A,
     ERG_STATIC_STATS_M,
     ERG_STATIC_STATS,
+    /* What moves of a layer, where it comes back. */
+    ERG_STATIC_RETURNED,
     /* Of each pass of the last chunk. */
     ERG_STATIC_OUTPUT,
     ERG_STATIC_N_FINAL,
@@ -114,6 +132,8 @@ enum erg_static_set {
     ERG_STATIC_INPUTS,
     ERG_STATIC_LAYER_INPUTS,
     ERG_STATIC_LAYERS,
+    ERG_STATIC_MOVED, /* what moves of layers */
+    ERG_STATIC_RETURNS,
     ERG_STATIC_HEADS,
     ERG_STATIC_OUTPUTS, /* the first beside the stage */
     ERG_STATIC_SENT_GRADIENTS,
@@ -124,24 +144,28 @@ enum erg_static_set {
 
 enum {
     ERG_STATIC_ALIGNMENT = 256,
+    ERG_STATIC_RING = 2,                 /* parts of layers that come back take turns */
     ERG_STATIC_SCALARS_BYTES = 256,      /* what kernels read from step to step: room for it */
     ERG_STATIC_SQUARES_BYTES = 16 << 10, /* no less than the scratch of the optimizer's kernels */
 };
 
 struct erg_static_memory {
+    enum erg_static_set sets[ERG_STATIC_BUFFERS];            /* in which each lies */
     size_t bytes[ERG_STATIC_BUFFERS];                        /* of one; 0: there is none */
     size_t within[ERG_STATIC_BUFFERS];                       /* its offset in its set */
     size_t counts[ERG_STATIC_SETS], pieces[ERG_STATIC_SETS]; /* pieces: bytes of one time */
     size_t begins[ERG_STATIC_SETS];
     size_t stage_bytes, total; /* of the stage alone, which lies first; of all */
+    size_t host_bytes;         /* beside it, of host memory */
+    double offload;            /* the share of what a layer can move that it moves */
 };
 
 /* Nothing is allocated: about a hundred nanoseconds. */
 void erg_static_memory_init(struct erg_static_memory *memory, const struct erg_static_shape *shape);
 
 const char *erg_static_name(enum erg_static_buffer buffer); /* "MLP's activation", … */
-enum erg_memory_item erg_static_item(enum erg_static_buffer buffer);
-enum erg_static_set erg_static_set_of(enum erg_static_buffer buffer);
+enum erg_memory_item erg_static_item(const struct erg_static_memory *memory,
+                                     enum erg_static_buffer buffer);
 
 /* Where the index-th of a buffer lies. */
 size_t erg_static_offset(const struct erg_static_memory *memory, enum erg_static_buffer buffer,
@@ -171,6 +195,18 @@ void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_me
  */
 void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
                            const struct erg_static_tensors *tensors, long stage);
+
+/*
+ * Makes it that of a stage that offloads at this ratio. Tensors move as a whole, those first that
+ * were made first, which would wait longest, and as many as are no more than that share of what can
+ * move: what the shape's mode keeps and has no less than the request's bytes.
+ */
+void erg_static_move(struct erg_static_shape *shape, const struct erg_memory_request *request,
+                     long stage, double offload);
+
+/* Bytes of each buffer that can move of a layer, 0 of others; the result is their sum. */
+size_t erg_static_find_movable(size_t bytes[ERG_STATIC_BUFFERS],
+                               const struct erg_static_shape *shape, size_t least);
 
 /* The table of a stage. `sizes` are of the layout's degrees. */
 void erg_static_memory_of(struct erg_static_memory *memory,

@@ -177,7 +177,7 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
         return erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than there are",
                         erg_layout_gib_up(excess));
     if (verdict == ERG_LAYOUT_TOO_LARGE) {
-        bool offloads = places->on[0].offload && layout->pipeline >= 3;
+        bool offloads = erg_layout_can_offload(&places->on[0], layout);
         erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
                  erg_layout_gib_up(search->per_stage ? excess
                                                      : erg_layout_memory_excess(layout, places)),
@@ -258,7 +258,9 @@ static int fill_batch(struct erg_layout_candidate *candidate,
     struct erg_layout checked = *own;
     if (chunks_differ)
         checked.pipeline = checked.virtual_stages = 1;
-    if (erg_layout_check(&checked, search->model, err) != 0) {
+    const struct erg_memory_request memory =
+        erg_memory_request_of(search->model, own, search->kinds[0].engine);
+    if (erg_layout_check(&checked, search->model, err) || erg_memory_check(&memory, err)) {
         if (err)
             err->status = ERG_INFEASIBLE;
         return -1;

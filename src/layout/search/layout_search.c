@@ -507,7 +507,7 @@ static bool is_group(const struct erg_layout_search *search, long tensor, long c
            search->sequence / context % tensor == 0;
 }
 
-/* Ergon's own training runs on all GPUs or none, and recomputes nothing. */
+/* Ergon's own training runs on all GPUs or none. */
 static int check_accountings(const struct erg_layout_search *search, struct erg_error *err)
 {
     const bool own = search->kinds[0].engine->static_memory;
@@ -518,11 +518,6 @@ static int check_accountings(const struct erg_layout_search *search, struct erg_
                             "makes no pipeline with another's; expected one of them for all nodes",
                             search->kinds[0].engine->name, search->kinds[0].name,
                             search->kinds[k].engine->name, search->kinds[k].name);
-    if (own && search->recomputes != 1u << ERG_RECOMPUTE_NONE)
-        return erg_fail(err, ERG_FAILED,
-                        "the engine %s keeps all activations, and recomputation was asked for; "
-                        "expected none",
-                        search->kinds[0].engine->name);
     return 0;
 }
 

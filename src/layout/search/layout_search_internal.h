@@ -115,6 +115,8 @@ enum erg_layout_verdict { ERG_LAYOUT_FITS, ERG_LAYOUT_TOO_LARGE, ERG_LAYOUT_HOST
 void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
                             const struct erg_layout *layout, long stage);
 double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offload);
+/* Whether stages there may offload, and can. */
+bool erg_layout_can_offload(const struct erg_layout_on *on, const struct erg_layout *layout);
 
 /* Whether a stage fits with this ratio of offloading, into its GPUs and its share of a node. */
 bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memory_lines *lines,

@@ -21,8 +21,26 @@ static double at(const struct erg_memory_lines *lines, int moment, double offloa
     return lines->least[moment] + offload * lines->slope[moment];
 }
 
+/* Of whole tensors, as many as the ratio allows. */
+static const struct erg_memory_ratio *ratio_at(const struct erg_memory_lines *lines, double offload)
+{
+    size_t i = 0;
+    while (i + 1 < lines->ratio_count && lines->ratios[i + 1].offload <= offload)
+        i++;
+    return &lines->ratios[i];
+}
+
+bool erg_layout_can_offload(const struct erg_layout_on *on, const struct erg_layout *layout)
+{
+    const struct erg_memory_request request =
+        erg_memory_request_of(on->search->model, layout, on->kind->engine);
+    return on->offload && erg_memory_can_offload(&request);
+}
+
 double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offload)
 {
+    if (lines->ratio_count)
+        return ratio_at(lines, offload)->bytes;
     double peak = at(lines, 0, offload);
     for (int i = 1; i < ERG_MEMORY_MOMENTS; i++)
         peak = at(lines, i, offload) > peak ? at(lines, i, offload) : peak;
@@ -47,11 +65,16 @@ static double host_excess(const struct erg_layout_kind *kind, double host_bytes)
     return kind->host_bytes > 0 ? needed - kind->host_bytes : 0;
 }
 
+static double host_bytes_at(const struct erg_memory_lines *lines, double offload)
+{
+    return lines->ratio_count ? ratio_at(lines, offload)->host_bytes : offload * lines->host_bytes;
+}
+
 bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
                            double offload)
 {
     return erg_layout_stage_peak(lines, offload) <= budget_of(on, offload) &&
-           host_excess(on->kind, offload * lines->host_bytes) <= 0;
+           host_excess(on->kind, host_bytes_at(lines, offload)) <= 0;
 }
 
 /* The smallest ratio from `offload` on with which no line that falls is above the budget; where
@@ -59,7 +82,10 @@ bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memo
 static double least_ratio(const struct erg_memory_lines *lines, double offload, double budget)
 {
     double ratio = offload;
-    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
+    for (size_t i = 0; i < lines->ratio_count; i++)
+        if (lines->ratios[i].offload >= offload && lines->ratios[i].bytes <= budget)
+            return lines->ratios[i].offload;
+    for (int i = 0; i < ERG_MEMORY_MOMENTS && !lines->ratio_count; i++)
         if (at(lines, i, offload) > budget && lines->slope[i] < 0)
             ratio = fmax(ratio, (budget - lines->least[i]) / lines->slope[i]);
     return ratio <= 1 && erg_layout_stage_peak(lines, ratio) <= budget * (1 + rounding) ? ratio
@@ -112,7 +138,7 @@ static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidat
             return ERG_LAYOUT_TOO_LARGE;
         candidate->peak_bytes =
             fmax(candidate->peak_bytes, erg_layout_stage_peak(&lines, layout->offload));
-        host = fmax(host, host_excess(on->kind, layout->offload * lines.host_bytes));
+        host = fmax(host, host_excess(on->kind, host_bytes_at(&lines, layout->offload)));
     }
     if (host <= 0)
         return ERG_LAYOUT_FITS;
@@ -143,7 +169,7 @@ bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_
         erg_memory_request_of(on->search->model, layout, on->kind->engine);
     struct erg_memory_floor needs;
     erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
-    const double moved = layout->pipeline >= 3 ? offload * needs.movable_bytes : 0;
+    const double moved = erg_memory_can_offload(&request) ? offload * needs.movable_bytes : 0;
     const double flying = needs.flying * layers + needs.beyond;
     return needs.fixed_bytes + needs.layer_bytes * layers + flying * (needs.kept_bytes - moved) <=
            budget_of(on, offload) * (1 + rounding);
@@ -156,7 +182,7 @@ static double most_layers(const struct erg_layout_on *on, const struct erg_layou
 {
     const struct erg_memory_request request =
         erg_memory_request_of(on->search->model, layout, on->kind->engine);
-    const bool offload = on->offload && layout->pipeline >= 3;
+    const bool offload = on->offload && erg_memory_can_offload(&request);
     struct erg_memory_floor needs;
     erg_memory_floor_init(&needs, &request, &on->pieces->sizes, stage);
     double left = budget * (1 + slack_at(on->search, offload ? 1 : 0)) - needs.fixed_bytes;
@@ -248,9 +274,9 @@ double erg_layout_memory_excess(const struct erg_layout *layout,
     struct looked_at stages = {.lines = erg_xcalloc(most, sizeof *stages.lines),
                                .budgets = erg_xcalloc(most, sizeof *stages.budgets),
                                .slack = places->on[0].search->memory_slack};
-    bool offload = layout->pipeline >= 3;
+    bool offload = true;
     for (size_t i = 0; i < places->count; i++)
-        offload &= places->on[i].offload;
+        offload &= erg_layout_can_offload(&places->on[i], layout);
     for (long stage = 0; stage < layout->pipeline; stage = next_stage(places, layout, stage)) {
         const struct erg_layout_on *on = &places->on[erg_layout_place_of(places, stage)];
         erg_layout_stage_lines(&stages.lines[stages.count], on, layout, stage);

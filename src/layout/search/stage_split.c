@@ -218,7 +218,7 @@ static double ratio_for(const struct split_problem *at, long stage, long layers,
 static double next_ratio(const struct split_problem *at, long stage, double offload)
 {
     const struct erg_layout_room *room = &at->splitter->rooms[stage];
-    if (room->layers >= room->useful || !on(at, stage)->offload || at->layout->pipeline < 3)
+    if (room->layers >= room->useful || !erg_layout_can_offload(on(at, stage), at->layout))
         return INFINITY;
     return ratio_for(at, stage, room->layers + 1, offload);
 }

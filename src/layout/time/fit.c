@@ -8,11 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct erg_engine erg_fit_row_engine(const struct erg_fit_row *row, const struct erg_engine *engine)
+{
+    struct erg_engine own = *engine;
+    if (row->sequence_parallel != ERG_FIT_AS_ENGINE)
+        own.sequence_parallel = row->sequence_parallel == ERG_FIT_PARALLEL;
+    return own;
+}
+
 void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t count,
                      const struct erg_engine *engine, const struct erg_time_machine *machine)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct erg_time_request request = {rows[i].model, engine, machine};
+        const struct erg_engine own = erg_fit_row_engine(&rows[i], engine);
+        const struct erg_time_request request = {rows[i].model, &own, machine};
         struct erg_time time;
         erg_time_layout(&time, &request, &rows[i].layout);
         time_s[i] = time.total;
@@ -131,13 +140,29 @@ static int residuals(void *context, const double *logs, double *out, struct erg_
 
 /* ---- folds ---- */
 
+/* What the stages and chunks of two layouts of the same degrees hold and do. */
+static bool are_stages_alike(const struct erg_layout *x, const struct erg_layout *y, long layers)
+{
+    for (long stage = 0; stage < x->pipeline; stage++) {
+        if (erg_layout_recompute(x, stage) != erg_layout_recompute(y, stage) ||
+            erg_layout_offload(x, stage) != erg_layout_offload(y, stage))
+            return false;
+        for (long chunk = 0; chunk < x->virtual_stages; chunk++)
+            if (erg_layout_chunk_layers(x, layers, stage, chunk) !=
+                erg_layout_chunk_layers(y, layers, stage, chunk))
+                return false;
+    }
+    return true;
+}
+
 static bool is_repeated(const struct erg_fit_row *a, const struct erg_fit_row *b)
 {
     const struct erg_layout *x = &a->layout, *y = &b->layout;
     return a->model == b->model && a->batch == b->batch && x->tensor == y->tensor &&
            x->context == y->context && x->pipeline == y->pipeline && x->data == y->data &&
            x->virtual_stages == y->virtual_stages && x->microbatch == y->microbatch &&
-           x->sequence == y->sequence && x->recompute == y->recompute && x->offload == y->offload;
+           x->sequence == y->sequence && a->sequence_parallel == b->sequence_parallel &&
+           are_stages_alike(x, y, a->model->layers);
 }
 
 /*
@@ -160,12 +185,12 @@ static size_t *cut_folds(const struct erg_fit_request *request)
 
 /* ---- checks ---- */
 
-/* Where a row stands: "rows.csv:12", or its number where it is of no file. */
-static char *place_of(const struct erg_fit_request *request, size_t row, struct erg_arena *arena)
+/* Where a row stands, or its number. */
+static const char *place_of(const struct erg_fit_request *request, size_t row,
+                            struct erg_arena *arena)
 {
-    if (!request->path)
-        return erg_arena_printf(arena, "row %zu", row + 1);
-    return erg_arena_printf(arena, "%s:%zu", request->path, request->rows[row].line);
+    return request->path ? erg_fit_row_place(&request->rows[row], arena)
+                         : erg_arena_printf(arena, "row %zu", row + 1);
 }
 
 /* Times that are no numbers would leave the constants where they were, as if those fitted. */

@@ -17,23 +17,47 @@
 /* More constants than that explain noise. */
 enum { ERG_FIT_MOST_CONSTANTS = 8, ERG_FIT_MOST_FOLDS = 20 };
 
+/* What a run of ergon's own training says beside its time. Not known is NaN. */
+struct erg_fit_run {
+    long steps;    /* that the time is the median of, in windows */
+    double spread; /* half of what lies between the quartiles of the windows, over the median */
+    double memory_bytes;  /* of the rank with most */
+    double energy_j;      /* of a step, all ranks together */
+    size_t lines;         /* of its log that count */
+    size_t lines_damaged; /* left out: no line of a log */
+    size_t lines_other;   /* left out: of another layout, device or model */
+    const char *model;    /* its name */
+    const char *type;     /* of weights in use */
+};
+
+enum erg_fit_sequence_parallel {
+    ERG_FIT_AS_ENGINE, /* as the engine's file says */
+    ERG_FIT_WHOLE,
+    ERG_FIT_PARALLEL,
+};
+
 struct erg_fit_row {
     const struct erg_model *model;
     struct erg_layout layout;
-    long batch;    /* sequences of an iteration */
-    double time_s; /* measured */
-    double weight; /* relative to other rows; 1 where nothing else is known */
-    size_t line;   /* of the table; 0: of none */
+    long batch;         /* sequences of an iteration */
+    double time_s;      /* measured */
+    double weight;      /* relative to other rows; 1 where nothing else is known */
+    size_t line;        /* of the table; 0: of none */
+    const char *path;   /* of the table, or the folder of the run */
+    const char *device; /* that it was measured on, as CUDA names it, or "host"; NULL: not known */
+    enum erg_fit_sequence_parallel sequence_parallel;
+    const struct erg_fit_run *run; /* NULL: of a table */
 };
 
 struct erg_fit_rows {
     struct erg_fit_row *items;
     size_t count, capacity;
-    bool of_tokens; /* the table has tokens_per_s in place of time_s */
+    struct erg_arena arena; /* of what the rows point to */
+    bool of_tokens;         /* the table has tokens_per_s in place of time_s */
     struct {
         struct erg_fit_model {
             struct erg_model *model;
-            char *name; /* as the file has it */
+            char *name; /* as the file has it, or all that makes a run's */
         } * items;
         size_t count, capacity;
     } models;
@@ -42,18 +66,23 @@ struct erg_fit_rows {
 /*
  * Reads a table: model (a name of the catalogue or a path), sequence, gpus, batch, t, c, p, and
  * time_s or tokens_per_s (of all GPUs together); where they matter l (layers of a chunk) or v
- * (chunks of a stage), microbatch, recompute (none, norms, activation, balanced, full) and offload.
- * Every layout is checked. The rows are to be released, also after a failure.
+ * (chunks of a stage), microbatch, recompute (none, norms, activation, balanced, full), offload
+ * and device. Every layout is checked. The rows are to be released, also after a failure.
  */
 int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_error *err);
 /* Whether the machine says what a time of each row takes: what joins its nodes, where a row was
  * measured on several. The message names file, line and the cluster's key. */
-int erg_fit_rows_check(const struct erg_fit_rows *rows, const char *path,
-                       const struct erg_time_machine *machine, struct erg_error *err);
-/* Whether no row is slower than 5 % of the engine's peak, as tokens per second of one GPU would be,
- * taken for those of all. */
-int erg_fit_rows_check_times(const struct erg_fit_rows *rows, const char *path,
-                             const struct erg_engine *engine, struct erg_error *err);
+int erg_fit_rows_check(const struct erg_fit_rows *rows, const struct erg_time_machine *machine,
+                       struct erg_error *err);
+/* Whether all rows that say what they were measured on were on this GPU, and in one type. */
+int erg_fit_rows_check_devices(const struct erg_fit_rows *rows, const struct erg_gpu *gpu,
+                               struct erg_error *err);
+/* Whether no row of a table is slower than 5 % of the engine's peak, as tokens per second of one
+ * GPU would be, taken for those of all. */
+int erg_fit_rows_check_times(const struct erg_fit_rows *rows, const struct erg_engine *engine,
+                             struct erg_error *err);
+/* Where a row stands: "rows.csv:12", or a run's folder. */
+const char *erg_fit_row_place(const struct erg_fit_row *row, struct erg_arena *arena);
 void erg_fit_rows_release(struct erg_fit_rows *rows);
 
 struct erg_fit_request {
@@ -63,7 +92,7 @@ struct erg_fit_request {
     const struct erg_engine *start;
     const char *const *keys; /* of the constants to fit, as in the engine's file; NULL ends them */
     size_t folds;            /* 2 to ERG_FIT_MOST_FOLDS */
-    const char *path;        /* of the rows' table, for messages; NULL: of none */
+    const char *path;        /* what the rows are of, for messages; NULL: they have numbers */
 };
 
 struct erg_fit_errors {
@@ -88,6 +117,10 @@ struct erg_fit {
  * constant comes out beyond what an engine's file may have. */
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
                    struct erg_error *err);
+
+/* The engine as it runs a row. */
+struct erg_engine erg_fit_row_engine(const struct erg_fit_row *row,
+                                     const struct erg_engine *engine);
 
 /* Predicted seconds of each row, and what they are off. */
 void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t count,

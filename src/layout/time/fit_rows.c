@@ -12,7 +12,7 @@ static const double LEAST_UTILISATION = 0.05;
 /* Columns of the table; those that it need not have are -1 where it has not. */
 struct fit_columns {
     size_t model, sequence, gpus, batch, t, c, p;
-    ptrdiff_t time, tokens, l, v, microbatch, recompute, offload;
+    ptrdiff_t time, tokens, l, v, microbatch, recompute, offload, device;
 };
 
 static int find_columns(struct fit_columns *columns, const struct erg_csv *csv, const char *path,
@@ -32,6 +32,7 @@ static int find_columns(struct fit_columns *columns, const struct erg_csv *csv, 
     columns->microbatch = erg_csv_find(csv, "microbatch");
     columns->recompute = erg_csv_find(csv, "recompute");
     columns->offload = erg_csv_find(csv, "offload");
+    columns->device = erg_csv_find(csv, "device");
     if ((columns->time < 0) == (columns->tokens < 0))
         return erg_fail(err, ERG_FAILED,
                         "%s:1: expected one of the columns 'time_s' and 'tokens_per_s'", path);
@@ -109,7 +110,7 @@ static int read_time(struct erg_fit_row *out, const struct erg_csv *csv, size_t 
 static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t row,
                     const struct fit_columns *columns, const char *path, struct erg_error *err)
 {
-    struct erg_fit_row out = {.weight = 1, .line = erg_csv_line(csv, row)};
+    struct erg_fit_row out = {.weight = 1, .line = erg_csv_line(csv, row), .path = path};
     struct erg_layout *layout = &out.layout;
     const char *name = erg_csv_text(csv, row, columns->model);
     long gpus, layers;
@@ -141,6 +142,8 @@ static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t
              erg_layout_check(layout, out.model, err);
     if (status)
         return erg_fail_context(err, "%s:%zu", path, out.line);
+    const char *device = columns->device < 0 ? "" : erg_csv_text(csv, row, (size_t)columns->device);
+    out.device = *device ? erg_arena_strdup(&rows->arena, device) : NULL;
     ERG_PUSH(rows, items, out);
     return 0;
 }
@@ -154,29 +157,85 @@ int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_er
         return -1;
     int status = find_columns(&columns, csv, path, err);
     rows->of_tokens = columns.tokens >= 0;
+    const char *kept = erg_arena_strdup(&rows->arena, path);
     for (size_t row = 0; row < erg_csv_rows(csv) && !status; row++)
-        status = read_row(rows, csv, row, &columns, path, err);
+        status = read_row(rows, csv, row, &columns, kept, err);
     erg_csv_free(csv);
     return status;
 }
 
-int erg_fit_rows_check(const struct erg_fit_rows *rows, const char *path,
-                       const struct erg_time_machine *machine, struct erg_error *err)
+const char *erg_fit_row_place(const struct erg_fit_row *row, struct erg_arena *arena)
 {
-    for (size_t i = 0; i < rows->count && !(machine->network_bandwidth > 0); i++) {
-        long gpus = erg_layout_gpus(&rows->items[i].layout);
-        if (gpus > machine->node_gpus)
-            return erg_fail(err, ERG_FAILED,
-                            "%s:%zu: %ld GPUs are more than a node of %ld, and the cluster does "
-                            "not say what joins its nodes; expected its key "
-                            "inter_node_bandwidth_gb_s",
-                            path, rows->items[i].line, gpus, machine->node_gpus);
-    }
+    return row->line ? erg_arena_printf(arena, "%s:%zu", row->path, row->line) : row->path;
+}
+
+/* "PLACE: MESSAGE" */
+static int fail_at(const struct erg_fit_row *row, struct erg_error *err)
+{
+    struct erg_arena arena = {0};
+    erg_fail_context(err, "%s", erg_fit_row_place(row, &arena));
+    erg_arena_release(&arena);
+    return -1;
+}
+
+int erg_fit_rows_check(const struct erg_fit_rows *rows, const struct erg_time_machine *machine,
+                       struct erg_error *err)
+{
+    for (size_t i = 0; i < rows->count; i++)
+        if (erg_time_machine_check(machine, erg_layout_gpus(&rows->items[i].layout), err) != 0)
+            return fail_at(&rows->items[i], err);
     return 0;
 }
 
-int erg_fit_rows_check_times(const struct erg_fit_rows *rows, const char *path,
-                             const struct erg_engine *engine, struct erg_error *err)
+/* What a device is called in a sentence. */
+static const char *device_words(const char *device)
+{
+    return strcmp(device, "host") == 0 ? "the host's CPU" : device;
+}
+
+/* Whether two rows cannot be fitted together: constants are those of one device and type. */
+static int check_pair(const struct erg_fit_row *a, const struct erg_fit_row *b,
+                      struct erg_error *err)
+{
+    struct erg_arena arena = {0};
+    int status = 0;
+    const char *place = erg_fit_row_place(a, &arena);
+    if (strcmp(a->device, b->device) != 0)
+        status = erg_fail(err, ERG_FAILED,
+                          "it was measured on %s, and %s on %s; expected rows of one kind of "
+                          "device, since an engine's constants are those of one",
+                          device_words(b->device), place, device_words(a->device));
+    else if (a->run && b->run && strcmp(a->run->type, b->run->type) != 0)
+        status = erg_fail(err, ERG_FAILED,
+                          "it was trained in %s, and %s in %s; expected rows of one type",
+                          b->run->type, place, a->run->type);
+    erg_arena_release(&arena);
+    return status;
+}
+
+int erg_fit_rows_check_devices(const struct erg_fit_rows *rows, const struct erg_gpu *gpu,
+                               struct erg_error *err)
+{
+    const struct erg_fit_row *first = NULL;
+    for (size_t i = 0; i < rows->count; i++) {
+        const struct erg_fit_row *row = &rows->items[i];
+        if (!row->device)
+            continue;
+        if (first && check_pair(first, row, err) != 0)
+            return fail_at(row, err);
+        first = first && first->run ? first : row;
+    }
+    if (!first || erg_gpu_is_device(gpu, first->device))
+        return 0;
+    erg_fail(err, ERG_FAILED,
+             "it was measured on %s, and the cluster's GPU is %s; expected rows of that GPU, or "
+             "--cluster FILE with a GPU whose file has \"%s\" among its driver_names",
+             device_words(first->device), gpu->name, first->device);
+    return fail_at(first, err);
+}
+
+int erg_fit_rows_check_times(const struct erg_fit_rows *rows, const struct erg_engine *engine,
+                             struct erg_error *err)
 {
     for (size_t i = 0; i < rows->count; i++) {
         const struct erg_fit_row *row = &rows->items[i];
@@ -184,7 +243,8 @@ int erg_fit_rows_check_times(const struct erg_fit_rows *rows, const char *path,
         const double tokens_per_s = (double)row->batch * (double)row->layout.sequence / row->time_s;
         const double share = erg_time_mfu(row->model, row->layout.sequence,
                                           tokens_per_s / (double)gpus, engine->peak_flops);
-        if (share >= LEAST_UTILISATION)
+        const char *path = row->path;
+        if (share >= LEAST_UTILISATION || row->run)
             continue;
         if (rows->of_tokens)
             return erg_fail(err, ERG_FAILED,
@@ -211,4 +271,5 @@ void erg_fit_rows_release(struct erg_fit_rows *rows)
     }
     free(rows->models.items);
     free(rows->items);
+    erg_arena_release(&rows->arena);
 }

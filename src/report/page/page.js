@@ -27,7 +27,7 @@ function headline() {
     `${job.model || "A model"} on ${gpus ? plural(gpus, "GPU") : "GPUs"}` +
       `${job.data > 1 ? ` in each of ${job.data} copies` : ""} (${devices || "unknown device"}): ` +
       `${plural(job.pipeline || 1, "pipeline stage")}` + (layers.length ? ` of ${new Set(layers).size === 1 ? plural(layers[0], "layer") : `${layers.join(", ")} layers`}` : "") +
-      `, tensor degree ${job.tensor || 1}` + (job.context > 1 ? `, context degree ${job.context}` : "") +
+      `, tensor degree ${job.tensor || 1}` + (job.sequence_parallel ? " with sequence parallelism" : "") + (job.context > 1 ? `, context degree ${job.context}` : "") +
       (job.virtual_stages > 1 ? `, ${job.virtual_stages} virtual stages` : "") + ".",
     `One iteration trains on ${job.microbatches || "?"} ${job.microbatches === 1 ? "microbatch" : "microbatches"} of ${job.microbatch_size || "?"} × ${job.sequence || "?"} tokens.`,
   ].join(" ");
@@ -135,6 +135,8 @@ function provenance() {
     ["device time", isNumber(m.device_seconds) && `${Math.round(m.device_seconds)} s${(KINDS_OF_GPUS[0] || {}).emulated ? " (emulated)" : ""}`],
     ["parallelism", job.schedule && `${job.schedule}, tensor ${job.tensor}, context ${job.context}, pipeline ${job.pipeline}` +
       `${job.data ? `, data ${job.data}` : ""}, recomputation ${job.recompute}`],
+    ["a step beyond its iteration", plan.beyond && isNumber(plan.beyond.time_s) && `${time(plan.beyond.time_s)} and ${energy(plan.beyond.energy_j)} ` +
+      `of all GPUs of the pipeline: ${time(plan.beyond.gradients_s)} sum gradients and gather weights, ${time(plan.beyond.optimizer_s)} optimize`],
     ["software stack", job.stack], ["selected plan", (plan.selected || {}).rule], ["seed", isNumber(plan.seed) && String(plan.seed)],
     ["made", `ergon ${plan.ergon_version || "?"}, plan format ${plan.schema_version}, ${plan.created_utc || "?"}`]];
   byId("provenance-list").append(h("dl", {}, rows.filter(([, text]) => text).flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])));

@@ -72,7 +72,8 @@ int erg_pass_plan_init(struct erg_pass_plan *passes, const struct erg_plan *plan
                        const struct erg_job *job, long stage, struct erg_error *err)
 {
     const struct erg_job_kind *kind = &job->kinds[job->stage_kind[stage]];
-    const struct erg_workload_request request = erg_workload_of_job(job, kind->gpu);
+    struct erg_workload_request request = erg_workload_of_job(job, kind->gpu);
+    erg_workload_set_recompute(&request, erg_layout_recompute(&job->layout, stage));
     *passes = (struct erg_pass_plan){
         .plan = plan, .stage = (size_t)stage, .count = plan->schedule.per_stage};
     if (erg_workload_build(&passes->workload, &request, err) != 0)

@@ -131,7 +131,7 @@ static void place_buffers(struct erg_passes *passes, struct channel_end *end,
 {
     const struct erg_passes_options *options = &passes->options;
     const struct erg_static_memory *buffers = options->buffers;
-    assert(!end->group || buffers->counts[erg_static_set_of(kind)] == count);
+    assert(!end->group || buffers->counts[buffers->sets[kind]] == count);
     assert(buffers->bytes[kind] == passes->message * options->backend->element_bytes);
     for (size_t i = 0; i < count && end->group; i++)
         end->buffers[i] = erg_static_at(buffers, options->memory, kind, i);
@@ -413,6 +413,7 @@ int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tok
 {
     const struct erg_pass_list *list = passes->options.list;
     const uint64_t begun = __atomic_load_n(passes->options.finished, __ATOMIC_RELAXED);
+    erg_offload_begin(passes->options.offload, false);
     if (receive_ahead(passes, 0, err) || receive_gradient(passes, 0, err))
         return -1;
     for (size_t i = 0; i < list->count; i++)
@@ -429,6 +430,7 @@ int erg_passes_forward(struct erg_passes *passes, const struct erg_stage_tokens 
                        const struct erg_stage_listener *reads, struct erg_error *err)
 {
     const struct erg_pass_list *list = passes->options.list;
+    erg_offload_begin(passes->options.offload, true);
     if (receive_ahead(passes, 0, err) != 0)
         return -1;
     for (size_t i = 0; i < list->count; i++) {

@@ -13,6 +13,7 @@
 #include "decoder/decoder_stage.h"
 #include "iteration/iteration.h"
 #include "train/engine/clock_controller.h"
+#include "train/engine/layer_offload.h"
 #include "train/engine/pass_plan.h"
 #include "train/engine/ranks.h"
 #include "train/engine/step_timeline.h"
@@ -40,6 +41,7 @@ struct erg_passes_options {
     const struct erg_static_memory *buffers; /* of the rank; where they lie */
     void *memory;
     struct erg_timeline *timeline;
+    struct erg_offload *offload;         /* NULL: nothing moves to host memory */
     const struct erg_pass_plan *plan;    /* of the stage; NULL: all are sequential */
     struct erg_clock_controller *clocks; /* of the plan; NULL: GPUs keep their own */
     uint64_t *finished; /* counts instructions that were finished, where the device says so */

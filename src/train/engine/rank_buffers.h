@@ -7,10 +7,11 @@
 
 #include "decoder/decoder_stage.h"
 
-/* Of a stage of the layout with these options, whose backend is asked for elements and scratch
- * alone; groups are not looked at. *bound, unless NULL: the scratch that `ergon memory` counts. */
+/* Of a stage of the layout, of which tensors below `least_moved` bytes are not offloaded, with
+ * these options, whose backend is asked for elements and scratch alone; groups are not looked at.
+ * *bound, unless NULL: the scratch that `ergon memory` counts. */
 int erg_rank_buffers_init(struct erg_static_memory *buffers, size_t *bound,
                           const struct erg_stage_options *options, const struct erg_layout *layout,
-                          long stage, struct erg_error *err);
+                          long stage, int64_t least_moved, struct erg_error *err);
 
 #endif

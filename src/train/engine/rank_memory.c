@@ -60,7 +60,7 @@ static void add_buffers(struct erg_rank_memory *memory, const struct erg_static_
             const enum erg_static_buffer buffer = (enum erg_static_buffer)i;
             if (item_of(buffer) == (enum erg_rank_item)item)
                 add(memory, (enum erg_rank_item)item, erg_static_name(buffer),
-                    table->counts[erg_static_set_of(buffer)] * erg_static_place(table, buffer));
+                    table->counts[table->sets[buffer]] * erg_static_place(table, buffer));
         }
     assert(memory->bytes == table->total);
 }
@@ -74,9 +74,11 @@ int erg_rank_memory_init(struct erg_rank_memory *memory, const struct erg_job *j
     *memory = (struct erg_rank_memory){0};
     erg_ranks_place(&ranks, &job->layout, rank);
     const struct erg_stage_options options = erg_rank_share(&chunks, job, &ranks, backend);
-    int result = erg_rank_buffers_init(&table, NULL, &options, &job->layout, ranks.stage, err);
+    int result = erg_rank_buffers_init(&table, NULL, &options, &job->layout, ranks.stage,
+                                       job->training->offload_least_bytes, err);
     if (result == 0)
         add_buffers(memory, &table);
+    memory->host_bytes = result == 0 ? table.host_bytes : 0;
     free(chunks);
     return result;
 }

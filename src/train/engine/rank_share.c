@@ -39,8 +39,9 @@ struct erg_stage_options erg_rank_share(struct erg_layer_range **chunks, const s
         .sequence = layout->sequence,
         .context = layout->context,
         .context_place = ranks->context,
-        .sequence_parallel = job->training->sequence_parallel && layout->tensor > 1,
+        .sequence_parallel = erg_job_splits_stream(job),
         .room = erg_stage_room_of(layout, job->model->layers, ranks->stage),
+        .recompute = erg_layout_recompute(layout, ranks->stage),
         .tensor_group = ranks->groups.tensor,
         .context_group = ranks->groups.context,
     };

@@ -9,16 +9,21 @@
 
 const char *erg_lane_name(enum erg_lane lane)
 {
-    static const char *const names[ERG_LANES] = {"compute",          "receive activations",
-                                                 "send activations", "receive gradients",
-                                                 "send gradients",   "weights"};
+    static const char *const names[ERG_LANES] = {"compute",
+                                                 "receive activations",
+                                                 "send activations",
+                                                 "receive gradients",
+                                                 "send gradients",
+                                                 "weights",
+                                                 "copies to host memory",
+                                                 "copies from host memory"};
     return names[lane];
 }
 
 const char *erg_span_name(enum erg_span_kind kind)
 {
-    static const char *const names[] = {"forward", "backward",         "update",
-                                        "message", "sum of gradients", "gather weights"};
+    static const char *const names[] = {"forward",          "backward",       "update", "message",
+                                        "sum of gradients", "gather weights", "copy"};
     return names[kind];
 }
 

@@ -16,6 +16,8 @@ enum erg_lane {
     ERG_LANE_D_OUTPUT, /* gradients that come from the next stage */
     ERG_LANE_D_INPUT,  /* and go to the one before */
     ERG_LANE_WEIGHTS,  /* sums of gradients, and weights that are gathered */
+    ERG_LANE_COPY_OUT, /* activations to host memory */
+    ERG_LANE_COPY_IN,  /* and back */
     ERG_LANES,
 };
 const char *erg_lane_name(enum erg_lane lane);
@@ -27,6 +29,7 @@ enum erg_span_kind {
     ERG_SPAN_MESSAGE,
     ERG_SPAN_SUM,
     ERG_SPAN_GATHER,
+    ERG_SPAN_COPY,
 };
 const char *erg_span_name(enum erg_span_kind kind);
 

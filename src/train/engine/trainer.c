@@ -14,6 +14,38 @@
 
 /* ---- opening ---- */
 
+/* Whether tensor ranks share the rows of each half of a microbatch, since a plan may split it. */
+static bool shares_halves(const struct erg_trainer_options *options)
+{
+    return erg_job_splits_stream(options->job) && options->plan &&
+           options->job->layout.microbatch % 2 == 0;
+}
+
+static int check_shares(const struct erg_trainer_options *options, struct erg_error *err)
+{
+    const struct erg_job *job = options->job;
+    const struct erg_layout *layout = &job->layout;
+    const bool halves = shares_halves(options);
+    const long sequences = halves ? layout->microbatch / 2 : layout->microbatch;
+    const long tokens = sequences * layout->sequence / layout->context;
+    const char *what = halves ? "half a microbatch" : "a microbatch";
+    if (!erg_job_splits_stream(job))
+        return 0;
+    if (tokens % layout->tensor != 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "%s: key 'train.sequence_parallel': %ld tensor ranks cannot share the %ld "
+                        "tokens of %s; expected a number that the tensor degree divides",
+                        job->path, layout->tensor, tokens, what);
+    if (halves && job->model->learned_positions && sequences > layout->tensor &&
+        sequences % layout->tensor != 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "%s: key 'train.sequence_parallel': %ld sequences of half a microbatch and "
+                        "%ld tensor ranks; expected a plan of no more sequences, or of as many for "
+                        "each rank, where positions are learned",
+                        job->path, sequences, layout->tensor);
+    return 0;
+}
+
 static int check_layout(const struct erg_trainer_options *options, struct erg_error *err)
 {
     const struct erg_job *job = options->job;
@@ -30,20 +62,7 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
                         "ergon train\" starts them",
                         job->path, erg_layout_gpus(layout), layout->tensor, layout->context,
                         layout->pipeline, layout->data, options->world, erg_layout_gpus(layout));
-    const struct erg_memory_request memory = {
-        .model = job->model, .layout = layout, .accounting = ERG_MEMORY_STATIC};
-    if (erg_memory_check(&memory, err) != 0)
-        return erg_fail_context(err, "%s: key '%s'", job->path,
-                                layout->recompute || layout->stage_recompute ? "recompute"
-                                                                             : "offload");
-    if (job->training->sequence_parallel && job->model->learned_positions &&
-        layout->microbatch % layout->tensor != 0 && layout->tensor % layout->microbatch != 0)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "%s: key 'train.sequence_parallel': %ld sequences of a microbatch and %ld "
-                        "tensor ranks; expected that one divides the other where positions are "
-                        "learned",
-                        job->path, layout->microbatch, layout->tensor);
-    return erg_stage_check(job->model, err) ||
+    return check_shares(options, err) || erg_stage_check(job->model, err) ||
                    (options->plan && erg_plan_check_job(options->plan, job, err))
                ? -1
                : 0;
@@ -180,7 +199,7 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
     struct erg_backend *backend = trainer->options.backend;
     size_t bound;
     if (erg_rank_buffers_init(&trainer->buffers, &bound, options, &trainer->job->layout,
-                              trainer->ranks.stage, err))
+                              trainer->ranks.stage, trainer->training->offload_least_bytes, err))
         return -1;
     warn_of_scratch(&trainer->buffers, bound);
     if (take_memory(trainer, err) ||
@@ -189,17 +208,24 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
     place_inputs(trainer);
     trainer->weights = erg_stage_weights(trainer->stage);
     erg_weight_spans_init(&trainer->spans, trainer->weights, &trainer->request);
-    struct erg_passes_options passes = {backend,
-                                        trainer->stage,
-                                        &trainer->list,
-                                        &trainer->ranks.groups,
-                                        trainer->stream,
-                                        &trainer->buffers,
-                                        trainer->memory,
-                                        &trainer->timeline,
-                                        trainer->options.plan ? &trainer->plan : NULL,
-                                        trainer->clocks,
-                                        erg_watchdog_finished(trainer->watchdog)};
+    const struct erg_offload_options offload = {.backend = backend,
+                                                .stage = trainer->stage,
+                                                .layout = &trainer->job->layout,
+                                                .layers = trainer->job->model->layers,
+                                                .index = trainer->ranks.stage,
+                                                .stream = trainer->stream,
+                                                .buffers = &trainer->buffers,
+                                                .memory = trainer->memory,
+                                                .timeline = &trainer->timeline};
+    if (erg_offload_open(&trainer->offload, &offload, err) != 0)
+        return -1;
+    struct erg_passes_options passes = {
+        backend,          trainer->stage,
+        &trainer->list,   &trainer->ranks.groups,
+        trainer->stream,  &trainer->buffers,
+        trainer->memory,  &trainer->timeline,
+        trainer->offload, trainer->options.plan ? &trainer->plan : NULL,
+        trainer->clocks,  erg_watchdog_finished(trainer->watchdog)};
     struct erg_optimizer_options optimizer = {backend,
                                               trainer->stage,
                                               &trainer->spans,
@@ -282,6 +308,7 @@ static int choose_own(const struct erg_trainer *trainer, const struct erg_stage_
 {
     struct erg_stage_options half = *options;
     half.sequences /= 2;
+    half.halves = false;
     return erg_stage_choose(options, err) ||
                    (trainer->options.plan && half.sequences > 0 && erg_stage_choose(&half, err))
                ? -1
@@ -353,8 +380,9 @@ static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options
 /* World call: all that this rank has of the model and its data. */
 static int open_share(struct erg_trainer *trainer, struct erg_error *err)
 {
-    const struct erg_stage_options options =
+    struct erg_stage_options options =
         erg_rank_share(&trainer->chunks, trainer->job, &trainer->ranks, trainer->options.backend);
+    options.halves = shares_halves(&trainer->options);
     if (choose_products(trainer, &options, err) != 0)
         return -1;
     return erg_rendezvous_agree(trainer->options.rendezvous, open_rank(trainer, &options, err),
@@ -424,6 +452,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     erg_watchdog_close(trainer->watchdog);
     erg_optimizer_close(trainer->optimizer);
     erg_passes_close(trainer->passes);
+    erg_offload_close(trainer->offload);
     erg_batches_release(&trainer->batches);
     erg_batches_release(&trainer->validation);
     erg_weight_spans_release(&trainer->spans);

@@ -40,6 +40,7 @@ struct erg_trainer {
     struct erg_stage *stage;
     const struct erg_weights *weights; /* the stage's */
     struct erg_weight_spans spans;
+    struct erg_offload *offload; /* NULL: nothing moves */
     struct erg_passes *passes;
     struct erg_optimizer *optimizer;
     struct erg_batches batches;

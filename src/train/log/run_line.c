@@ -96,6 +96,8 @@ void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
         .shortest_s = log->shortest_s,
         .longest_s = log->longest_s,
         .window_steps = log->in_window,
+        .undisturbed_steps = log->undisturbed,
+        .undisturbed_s = log->undisturbed_s / (double)log->undisturbed,
         .tokens = entry->step->tokens - log->last_tokens,
     };
     for (size_t i = 0; i < line->ranks; i++)
@@ -181,17 +183,19 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_
     const struct erg_job *job = about->job;
     const struct erg_train_step *step = line->entry->step;
     json_t *object = erg_json_pack(
-        "{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b, s:b, s:I, s:{s:f, s:f, s:f}}",
+        "{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b, s:b, s:I, s:{s:f, s:f, s:f}, "
+        "s:{s:I, s:f}}",
         "schema_version", 1, "step", (json_int_t)step->step, "updates", (json_int_t)step->updates,
         "samples", (json_int_t)(step->tokens / (uint64_t)job->layout.sequence), "tokens",
         (json_int_t)step->tokens, "targets", (json_int_t)step->targets, "time_unix_s",
         line->time_unix_s, "loss", step->loss, "gradient_norm", step->gradient_norm,
         "learning_rate", step->learning_rate, "clipped", step->clipped, "skipped", step->skipped,
         "window_steps", (json_int_t)line->window_steps, "step_ms", "mean", 1e3 * line->step_s,
-        "min", 1e3 * line->shortest_s, "max", 1e3 * line->longest_s);
+        "min", 1e3 * line->shortest_s, "max", 1e3 * line->longest_s, "undisturbed", "steps",
+        (json_int_t)line->undisturbed_steps, "ms", 1e3 * line->undisturbed_s);
     json_t *rest = erg_json_pack(
         "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:f, s:o, s:f, s:f, "
-        "s:f, s:o}",
+        "s:f, s:f, s:f, s:o}",
         "tokens_per_s", line->tokens_per_s, "tokens_per_s_gpu", line->tokens_per_s_gpu, "mfu",
         line->mfu, "hfu", line->hfu, "memory_bytes", whole(line->memory_bytes),
         "memory_outside_bytes", whole(line->memory_outside_bytes), "power_w",
@@ -202,7 +206,8 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_
         line->uncertainty_j, "j_per_token", line->j_per_token, "j_per_token_uncertainty",
         line->j_per_token_uncertainty, "exposed_ms", exposed(line), "bubble_ms",
         1e3 * line->bubble_s, "planned_ms", 1e3 * about->expected.time_s, "planned_j",
-        about->expected.energy_j, "clocks", clocks_of(line));
+        about->expected.energy_j, "planned_step_ms", 1e3 * about->expected.step_s, "planned_step_j",
+        about->expected.step_j, "clocks", clocks_of(line));
     json_object_update(object, rest);
     json_decref(rest);
     if (line->entry->validation_loss)

@@ -15,6 +15,8 @@ struct erg_run_line {
     double time_unix_s;
     double step_s, shortest_s, longest_s; /* of the steps in the window */
     uint64_t window_steps, tokens;        /* of the window */
+    uint64_t undisturbed_steps;           /* of these: nothing but training took their time */
+    double undisturbed_s;                 /* their mean; NaN of none */
     double tokens_per_s, tokens_per_s_gpu;
     double mfu, hfu; /* shares of the peak of all GPUs; hfu with what is computed again */
     double memory_bytes, memory_outside_bytes; /* of the rank with most */

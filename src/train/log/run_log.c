@@ -11,6 +11,7 @@
 #include "io/json.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/log/run_line.h"
+#include "train/log/run_session.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -136,7 +137,8 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
     log->path = path.data;
     if (claim_folder(log, about->folder, about->job, anew, &same, err) != 0)
         return -1;
-    if (same && cut_off(log, about->step, err) != 0)
+    if ((same && cut_off(log, about->step, err) != 0) ||
+        erg_run_session_add(about, unix_now(), err) != 0)
         return -1;
     log->metrics = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->metrics < 0)
@@ -195,6 +197,10 @@ void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *e
     log->longest_s = log->in_window ? fmax(log->longest_s, entry->step_s) : entry->step_s;
     log->spent_s += entry->step_s;
     log->in_window++;
+    if (!entry->disturbed) {
+        log->undisturbed_s += entry->step_s;
+        log->undisturbed++;
+    }
     if (!entry->ranks)
         return;
     erg_run_line_make(&line, log, entry, unix_now());
@@ -203,8 +209,8 @@ void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *e
     log->j_per_token = line.j_per_token;
     log->j_per_token_uncertainty = line.j_per_token_uncertainty;
     log->last_tokens = entry->step->tokens;
-    log->spent_s = 0;
-    log->in_window = 0;
+    log->spent_s = log->undisturbed_s = 0;
+    log->in_window = log->undisturbed = 0;
     erg_run_line_text(text, &line, log->about.steps);
     if (log->metrics >= 0)
         keep_line(log, &line);

@@ -1,6 +1,7 @@
 /*
  * The log of a run, which its first rank writes: a line for people; RUN/metrics.jsonl with a JSON
- * object for each such line; an event file for TensorBoard; and the document of RUN/report.html.
+ * object for each such line; RUN/sessions.jsonl (run_session.h); an event file for TensorBoard; and
+ * the document of RUN/report.html.
  */
 #ifndef ERG_TRAIN_LOG_RUN_LOG_H
 #define ERG_TRAIN_LOG_RUN_LOG_H
@@ -15,12 +16,13 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* What a plan expects of a step without its optimizer, all GPUs together; NaN: not known. */
+/* What a plan expects, all GPUs together; NaN: not known. */
 struct erg_run_expected {
     const char *plan;          /* the file; NULL: there is no plan */
     const char *method, *rule; /* of the point, and how it was chosen */
     size_t point, points;      /* from 1; of the frontier */
-    double time_s, energy_j;
+    double time_s, energy_j;   /* of a step without sums of gradients and optimizer */
+    double step_s, step_j;     /* with them */
 };
 
 /* What runs, on what. All that it points to outlives the log. */
@@ -50,7 +52,8 @@ struct erg_run_log {
     double j_per_token, j_per_token_uncertainty;
     uint64_t last_tokens;                  /* of the step that a line was written of last */
     double spent_s, shortest_s, longest_s; /* of the steps in the window */
-    uint64_t in_window;
+    double undisturbed_s;                  /* of those that nothing but training took time of */
+    uint64_t in_window, undisturbed;
 };
 
 /*
@@ -69,7 +72,8 @@ bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool la
 
 struct erg_run_log_entry {
     const struct erg_train_step *step;
-    double step_s; /* that it took */
+    double step_s;  /* that it took */
+    bool disturbed; /* something else took time of it: a start, a trace, a checkpoint, … */
     const struct erg_rank_numbers
         *ranks;                    /* [about.ranks] of the window; NULL: the step is not due */
     const double *validation_loss; /* NULL: none was made at this step */

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "train/engine/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 /* What ranks tell each other. */
 struct rank_need {
     size_t items[ERG_RANK_ITEMS];
-    size_t bytes, free_bytes;
+    size_t bytes, free_bytes, host_bytes;
     int rank;
     char machine[ERG_LAUNCH_MACHINE_BYTES];
 };
@@ -23,6 +24,7 @@ static int find_need(struct rank_need *need, const struct erg_run_memory_request
     int result = erg_rank_memory_init(&memory, request->job, backend, request->rank, err);
     memcpy(need->items, memory.items, sizeof need->items);
     need->bytes = memory.bytes;
+    need->host_bytes = memory.host_bytes;
     need->rank = request->rank;
     erg_rank_memory_release(&memory);
     erg_launch_machine(need->machine);
@@ -41,8 +43,29 @@ static size_t bytes_with(const struct erg_run_memory_request *request,
 {
     size_t bytes = 0;
     for (int i = 0; i < request->world; i++)
-        bytes += shares(request, rank, &needs[i]) ? needs[i].bytes : 0;
+        bytes += shares(request, rank, &needs[i])
+                     ? needs[i].bytes + (request->backend->shares_memory ? needs[i].host_bytes : 0)
+                     : 0;
     return bytes;
+}
+
+/* What the ranks of a machine offload together. */
+static double offloaded_with(const struct erg_run_memory_request *request,
+                             const struct rank_need *needs, const struct rank_need *rank)
+{
+    double bytes = 0;
+    for (int i = 0; i < request->world; i++)
+        bytes += strcmp(needs[i].machine, rank->machine) == 0 ? (double)needs[i].host_bytes : 0;
+    return bytes;
+}
+
+/* Of a node that the rank's stage lies on, as the job says; 0: it does not. */
+static double host_memory_of(const struct erg_run_memory_request *request, int rank)
+{
+    const struct erg_job *job = request->job;
+    struct erg_ranks ranks;
+    erg_ranks_place(&ranks, &job->layout, rank);
+    return job->kinds[job->stage_kind[ranks.stage]].nodes->host_memory_bytes;
 }
 
 /* The largest that a rank takes of a job whose layout has been changed; 0: it cannot be. */
@@ -66,15 +89,36 @@ static size_t bytes_of_change(const struct erg_run_memory_request *request,
     return most;
 }
 
-/* Adds the smallest change with which each rank takes no more than `room`: the largest microbatch
- * that the step's sequences divide into, then twice, four times, ... as many ranks for a part of
- * the weights each. */
+/* The mode that needs no product, and with which it fits if it does not now; NULL: none. */
+static const char *recompute_that_fits(const struct erg_run_memory_request *request,
+                                       const struct erg_layout *layout, size_t room)
+{
+    for (int mode = ERG_RECOMPUTE_NORMS; mode < ERG_RECOMPUTE_FULL; mode++) {
+        if (layout->stage_recompute || layout->recompute != ERG_RECOMPUTE_NONE)
+            return NULL;
+        struct erg_layout tried = *layout;
+        tried.recompute = (enum erg_recompute)mode;
+        const size_t bytes = bytes_of_change(request, &tried);
+        if (bytes > 0 && bytes <= room)
+            return erg_recompute_name(tried.recompute);
+    }
+    return NULL;
+}
+
+/* Adds the smallest change with which each rank takes no more than `room`: recomputation without
+ * products, the largest microbatch that the step's sequences divide into, then twice, four times,
+ * ... as many ranks for a part of the weights each. */
 static void add_change(struct erg_text *text, const struct erg_run_memory_request *request,
                        size_t room)
 {
     const struct erg_layout *own = &request->job->layout;
     const long sequences = own->microbatch * own->microbatches;
     struct erg_layout layout = *own;
+    const char *mode = recompute_that_fits(request, own, room);
+    if (mode) {
+        erg_text_printf(text, "; with recompute %s it would fit", mode);
+        return;
+    }
     for (long b = own->microbatch - 1; b >= 1; b--) {
         if (sequences % b != 0)
             continue;
@@ -147,6 +191,20 @@ static int refuse(const struct erg_run_memory_request *request, const struct ran
     return result;
 }
 
+static int refuse_host(const struct erg_run_memory_request *request, const struct rank_need *needs,
+                       const struct rank_need *rank, struct erg_error *err)
+{
+    int ranks = 0;
+    for (int i = 0; i < request->world; i++)
+        ranks += strcmp(needs[i].machine, rank->machine) == 0;
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "%s: rank %d offloads %.3g GiB, and with the %d ranks of its machine %.3g GiB "
+                    "of a host memory of %.3g GiB; expected less offloading, or more recomputation",
+                    request->job->path, rank->rank, (double)rank->host_bytes / 0x1p30, ranks,
+                    offloaded_with(request, needs, rank) / 0x1p30,
+                    host_memory_of(request, rank->rank) / 0x1p30);
+}
+
 int erg_run_memory_check(const struct erg_run_memory_request *request, size_t most[ERG_RANK_ITEMS],
                          struct erg_error *err)
 {
@@ -156,16 +214,22 @@ int erg_run_memory_check(const struct erg_run_memory_request *request, size_t mo
     if (result == 0)
         result = erg_rendezvous_all_gather(request->rendezvous, &own, sizeof own, needs,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
-    const struct rank_need *largest = needs, *short_of = NULL;
+    const struct rank_need *largest = needs, *short_of = NULL, *host_short = NULL;
     for (int i = 0; i < request->world && result == 0; i++) {
         largest = needs[i].bytes > largest->bytes ? &needs[i] : largest;
         if (!short_of && bytes_with(request, needs, &needs[i]) > needs[i].free_bytes)
             short_of = &needs[i];
+        const double host = host_memory_of(request, i);
+        if (!host_short && host > 0 && offloaded_with(request, needs, &needs[i]) > host)
+            host_short = &needs[i];
     }
     memcpy(most, largest->items, sizeof largest->items);
     if (short_of) /* every rank knows: rank 0 says it for all */
         result =
             erg_rendezvous_agree(request->rendezvous, refuse(request, needs, short_of, err), err);
+    else if (host_short)
+        result = erg_rendezvous_agree(request->rendezvous,
+                                      refuse_host(request, needs, host_short, err), err);
     free(needs);
     return result;
 }

@@ -62,9 +62,12 @@ static const struct erg_plan_point *selected_point(const struct erg_plan *plan)
 void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_plan *plan,
                          const char *file, const struct erg_job *job)
 {
-    *expected = (struct erg_run_expected){.time_s = NAN, .energy_j = NAN};
+    struct erg_plan_beyond beyond;
+    *expected =
+        (struct erg_run_expected){.time_s = NAN, .energy_j = NAN, .step_s = NAN, .step_j = NAN};
     if (!plan)
         return;
+    erg_plan_beyond(&beyond, plan);
     *expected = (struct erg_run_expected){
         .plan = file,
         .method = erg_method_name(plan->selected.method),
@@ -73,7 +76,13 @@ void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_pla
         .points = plan->methods[plan->selected.method].point_count,
         .time_s = selected_point(plan)->time_s,
         .energy_j = selected_point(plan)->energy_j * (double)job->layout.data,
+        .step_s = NAN,
+        .step_j = NAN,
     };
+    if (plan->layout.data != job->layout.data)
+        return; /* among other ranks gradients are summed in another time */
+    expected->step_s = expected->time_s + beyond.time_s;
+    expected->step_j = expected->energy_j + beyond.energy_j * (double)job->layout.data;
 }
 
 void erg_run_plan_modes(struct erg_run_plan_modes *modes, const struct erg_plan *plan, size_t stage)

@@ -42,6 +42,8 @@ static int evaluate(struct erg_run_preview *preview, struct erg_error *err)
     erg_layout_candidate_energy(&energy, &search, &found);
     preview->step_s = found.time.total;
     preview->step_j = energy.total_j;
+    preview->gradients_s = found.time.items[ERG_TIME_GRADIENTS];
+    preview->optimizer_s = found.time.items[ERG_TIME_OPTIMIZER];
     erg_layout_candidate_release(&found);
     return 0;
 }
@@ -49,7 +51,7 @@ static int evaluate(struct erg_run_preview *preview, struct erg_error *err)
 static void expect(struct erg_run_preview *preview)
 {
     struct erg_error why;
-    preview->step_s = preview->step_j = NAN;
+    preview->step_s = preview->step_j = preview->gradients_s = preview->optimizer_s = NAN;
     if (evaluate(preview, &why) != 0)
         snprintf(preview->unexpected, sizeof preview->unexpected, "%s", why.message);
 }
@@ -111,10 +113,11 @@ static json_t *stage_document(const struct erg_run_preview *preview, long stage)
     for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
         json_array_append_new(chunks, json_integer(erg_layout_chunk_layers(
                                           layout, preview->job->model->layers, stage, chunk)));
-    return erg_json_pack("{s:I, s:I, s:I, s:o, s:I, s:o, s:o}", "stage", (json_int_t)stage,
+    return erg_json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o}", "stage", (json_int_t)stage,
                          "first_rank", (json_int_t)(stage * ranks), "ranks", (json_int_t)ranks,
                          "chunk_layers", chunks, "memory_bytes", (json_int_t)memory->bytes,
-                         "memory_items", items, "buffers", buffers);
+                         "host_bytes", (json_int_t)memory->host_bytes, "memory_items", items,
+                         "buffers", buffers);
 }
 
 /* null: there is no plan. */
@@ -137,10 +140,11 @@ static json_t *plan_document(const struct erg_run_preview *preview)
         json_object_set_new(object, "most_mhz", json_integer(modes.most_mhz));
         json_array_append_new(stages, object);
     }
-    return erg_json_pack("{s:s, s:s, s:I, s:s, s:f, s:f, s:o}", "file", planned->plan, "method",
-                         planned->method, "point", (json_int_t)planned->point, "rule",
+    return erg_json_pack("{s:s, s:s, s:I, s:s, s:f, s:f, s:f, s:f, s:o}", "file", planned->plan,
+                         "method", planned->method, "point", (json_int_t)planned->point, "rule",
                          planned->rule, "time_s", planned->time_s, "energy_j", planned->energy_j,
-                         "instructions", stages);
+                         "step_s", planned->step_s, "step_j", planned->step_j, "instructions",
+                         stages);
 }
 
 json_t *erg_run_preview_document(const struct erg_run_preview *preview)
@@ -152,7 +156,7 @@ json_t *erg_run_preview_document(const struct erg_run_preview *preview)
         json_array_append_new(stages, stage_document(preview, stage));
     return erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:o, s:o}",
+        "s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o}",
         "schema", "ergon.training_preview", "schema_version", 1, "job", job->name, "model",
         job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
         preview->device, "type", preview->type, "ranks", (json_int_t)preview->ranks, "steps",
@@ -162,5 +166,6 @@ json_t *erg_run_preview_document(const struct erg_run_preview *preview)
         (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
         (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data, "memory_free_bytes",
         (json_int_t)preview->free_bytes, "step_s", preview->step_s, "step_j", preview->step_j,
-        "stages", stages, "plan", plan_document(preview));
+        "gradients_s", preview->gradients_s, "optimizer_s", preview->optimizer_s, "stages", stages,
+        "plan", plan_document(preview));
 }

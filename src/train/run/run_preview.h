@@ -22,7 +22,8 @@ struct erg_run_preview {
     /* A step at the highest clock of the cluster's GPUs, all ranks together, as the job's engine
      * expects it; NaN: it does not. */
     double step_s, step_j;
-    char unexpected[256]; /* then why */
+    double gradients_s, optimizer_s; /* of step_s */
+    char unexpected[256];            /* then why */
     /* The caller's: the plan that the run is trained by, NULL: none, and what it expects. */
     const struct erg_plan *plan;
     struct erg_run_expected planned;

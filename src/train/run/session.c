@@ -273,8 +273,19 @@ static void write_line(struct erg_train *train, const struct erg_run_log_entry *
                         train->log.history.energy_j);
 }
 
+/* Whether something else takes time of the next step, which then says nothing of a layout's speed:
+ * the first ones warm up, and a trace, a checkpoint that is written and what a validation leaves in
+ * caches slow down. */
+static bool is_disturbed(const struct erg_train *train, bool traces)
+{
+    enum { WARM_UP_STEPS = 3 };
+    return traces || train->made < WARM_UP_STEPS || train->writing ||
+           !isnan(train->stats.validation_loss);
+}
+
 /* Validation and a line of the log, where they are due. */
-static int report(struct erg_train *train, const struct erg_train_step *step, struct erg_error *err)
+static int report(struct erg_train *train, const struct erg_train_step *step, bool disturbed,
+                  struct erg_error *err)
 {
     const struct erg_training *training = train->job->training;
     const struct erg_training_validation *validation = &training->validation;
@@ -288,6 +299,7 @@ static int report(struct erg_train *train, const struct erg_train_step *step, st
     int result = validates ? validate(train, err) : 0;
     const struct erg_run_log_entry entry = {.step = step,
                                             .step_s = train->stats.step_s,
+                                            .disturbed = disturbed,
                                             .ranks = ranks,
                                             .validation_loss =
                                                 validates ? &train->stats.validation_loss : NULL};
@@ -330,6 +342,7 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     if (begin(train, err) != 0)
         return -1;
     bool traces = erg_train_traces(train, erg_trainer_steps(train->trainer) + 1);
+    bool disturbed = is_disturbed(train, traces);
     if (traces && erg_trainer_trace_begin(train->trainer, err) != 0)
         return erg_train_explain(train, err);
     int64_t start_ns = erg_now_ns();
@@ -339,7 +352,8 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     erg_train_note_written(train);
     train->stats.step_s = erg_train_seconds_since(start_ns);
     note(train, &step);
-    if (report(train, &step, err) != 0)
+    train->made++;
+    if (report(train, &step, disturbed, err) != 0)
         return erg_train_explain(train, err);
     erg_time_limit_add_step(&train->limit, erg_train_seconds_since(start_ns));
     if (train->stats.end || step.signal == ERG_TRAINER_SAVE || (every && step.step % every == 0))

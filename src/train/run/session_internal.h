@@ -32,6 +32,7 @@ struct erg_train {
     volatile sig_atomic_t stop; /* the number of a signal */
     volatile sig_atomic_t save_soon;
     struct erg_job_report report; /* at rank 0 */
+    uint64_t made;                /* steps of this process */
     uint64_t writing;             /* the step whose checkpoint is being written, 0: none */
     int64_t writing_ns;           /* since when */
 

@@ -1,0 +1,29 @@
+/*
+ * Run rows: what a run of ergon's own training has measured, as a row that engines are fitted to
+ * (layout/time/fit.h). A run's folder gives one row: of the layout with which it made most steps
+ * that nothing disturbed.
+ */
+#ifndef ERG_TRAIN_LOG_RUN_ROW_H
+#define ERG_TRAIN_LOG_RUN_ROW_H
+
+#include "layout/time/fit.h"
+#include "train/log/run_session.h"
+
+/* Fewer undisturbed steps do not tell a speed. */
+enum { ERG_RUN_ROW_LEAST_STEPS = 5 };
+
+/*
+ * Adds the row of RUN, from its sessions.jsonl and metrics.jsonl. Lines that are none, and those of
+ * another layout, are left out, and a warning says how many. The time is the median over the
+ * windows of the log, each of which counts as many times as it has undisturbed steps.
+ *
+ * `cluster`, whose strings lie in the rows' arena, becomes that of the run; NULL: nobody asks.
+ */
+int erg_run_row_add(struct erg_fit_rows *rows, const char *folder, struct erg_cluster *cluster,
+                    struct erg_error *err);
+
+/* The same from texts: `name` stands for the folder. */
+int erg_run_row_parse(struct erg_fit_rows *rows, const char *name, const char *sessions,
+                      const char *metrics, struct erg_cluster *cluster, struct erg_error *err);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * Run sessions: RUN/sessions.jsonl, a line for each start of a run. It says what a run's log does
+ * not repeat in every line: the device, the model, the layout and the machine. A run that goes on
+ * may be spread otherwise than before.
+ *
+ * A line holds for the steps behind its `behind`, up to where a later line takes over.
+ */
+#ifndef ERG_TRAIN_LOG_RUN_SESSION_H
+#define ERG_TRAIN_LOG_RUN_SESSION_H
+
+#include "base/memory.h"
+#include "ergon/error.h"
+#include "hardware/hardware.h"
+#include "job/layout.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct erg_run_about;
+
+extern const char erg_run_sessions_name[]; /* of the file */
+
+/* What is unknown is NULL. */
+struct erg_run_session {
+    long behind; /* the step that it goes on behind; 0: none */
+    double time_unix_s;
+    const char *ergon_version, *host;
+    const char *device; /* the GPU's name as CUDA says it, or "host" */
+    const char *type;   /* of weights in use: "bfloat16" */
+    long ranks;
+    bool sequence_parallel;
+    const char *plan_method; /* of the plan that it is trained by; NULL: none */
+    long plan_point;         /* from 1; 0: none */
+    struct erg_layout layout;
+    long kinds; /* of GPUs that the job's cluster has; what follows is of the first */
+    struct {
+        long nodes, gpus_per_node;
+        const char *gpu; /* a name of the catalogue, or the path of a file */
+        /* bytes/s as in struct erg_cluster */
+        double intra_node_bandwidth, inter_node_bandwidth, host_memory_bandwidth,
+            shared_link_bandwidth;
+    } cluster;
+    const char *model;  /* its name */
+    const char *config; /* its config.json, with what the job says otherwise: */
+    bool tied;
+    long vocabulary, words;
+    size_t layer_count, recompute_count, offload_count; /* private: of the layout's lists */
+};
+
+struct erg_run_sessions {
+    struct erg_run_session *items;
+    size_t count, capacity;
+    size_t left_out; /* lines that are none */
+    struct erg_arena arena;
+};
+
+/* Adds the line of the run that `about` describes; where it begins anew, those before go. */
+int erg_run_session_add(const struct erg_run_about *about, double time_unix_s,
+                        struct erg_error *err);
+
+/*
+ * The sessions in a text; `name` stands for the file in messages. A line that is none, such as half
+ * a line that a killed run left, is left out. Fails where no line is one. To be released, also
+ * after a failure.
+ */
+int erg_run_sessions_parse(struct erg_run_sessions *sessions, const char *name, const char *text,
+                           struct erg_error *err);
+void erg_run_sessions_release(struct erg_run_sessions *sessions);
+
+/* The index of the session that made a step, or `count` where none did. */
+size_t erg_run_sessions_find(const struct erg_run_sessions *sessions, double step);
+
+/* Whether two were spread and measured alike, so that their steps take equally long. */
+bool erg_run_sessions_are_alike(const struct erg_run_session *a, const struct erg_run_session *b);
+
+#endif
