@@ -82,7 +82,8 @@ static bool receive(struct erg_daemon_client *client, struct erg_wire_head *head
         if (ready <= 0)
             return false;
         ssize_t count = recv(client->socket, client->in, sizeof client->in, 0);
-        if (count < 0 && errno == EINTR)
+        /* A daemon that does not let us in has closed before it read, but after it said why. */
+        if (count < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;
         client->broken |= count <= 0;
         if (count > 0 && erg_wire_read_head(head, body, client->in, (size_t)count))
@@ -117,9 +118,8 @@ static int exchange(struct erg_daemon_client *client, struct erg_wire_request *r
     struct erg_wire_reader rest;
     request->sequence = ++client->sequence;
     erg_wire_write_request(&client->out, request);
-    if (client->broken ||
-        send(client->socket, client->out.bytes, client->out.count, MSG_NOSIGNAL) < 0)
-        client->broken = true;
+    if (!client->broken) /* where it fails, what was said before is still there to be read */
+        (void)!send(client->socket, client->out.bytes, client->out.count, MSG_NOSIGNAL);
     if (client->broken || !await_answer(client, request->sequence, &head, &rest))
         return erg_fail(
             err, ERG_NO_DEVICE,
