@@ -4,8 +4,6 @@
 #include "telemetry/claim.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 static const int64_t hang_ns = 1000000000;

@@ -4,9 +4,6 @@
 #include "daemon/daemon_internal.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { TRIES = 100, GPU_LOST = 15 };
 static const int64_t try_ns = 100000000;
