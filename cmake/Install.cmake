@@ -7,10 +7,15 @@ install(TARGETS ergon_guardian DESTINATION libexec/ergon)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ergon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN *.h)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ergon)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        USE_SOURCE_PERMISSIONS)
 install(FILES ${PROJECT_SOURCE_DIR}/docs/plan-format.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
         FILES_MATCHING PATTERN *.1)
+
+# The daemon's units, which nobody enables but the administrator. They name no path of the prefix.
+install(FILES ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.service ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.socket
+        DESTINATION lib/systemd/system)
 
 # Paths relative to the folder of ergon.pc.
 file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)

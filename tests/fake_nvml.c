@@ -2,57 +2,44 @@
  * The fake NVML's entry points (fake_nvml.h). Built with FAKE_NVML_OLD it is a library of years
  * ago: older names, no field values, no newer queries.
  */
-#include "fake_nvml.h"
-#include "telemetry/nvml_internal.h"
+#include "fake_nvml_calls.h"
 
-#include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Defines an exported function, with the prototype that the warnings ask for. */
-#define ENTRY(name, ...)                                                                           \
-    __attribute__((visibility("default"))) int name(__VA_ARGS__);                                  \
-    int name(__VA_ARGS__)
-#ifdef FAKE_NVML_OLD
-#define VERSIONED(new_name, old_name) old_name
-#else
-#define VERSIONED(new_name, old_name) new_name
-#endif
-
 /* ---- what happens at every call ---- */
 
 enum { CALLS = 64 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what changes behind the script */
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     char name[48];
     unsigned count;
 } calls[CALLS];
 
-static void count_call(const char *call)
+void fake_count_call(const char *call)
 {
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     int i = 0;
     while (i < CALLS - 1 && calls[i].count && strcmp(calls[i].name, call) != 0)
         i++;
     snprintf(calls[i].name, sizeof calls[i].name, "%s", call);
     calls[i].count++;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
 }
 
 __attribute__((visibility("default"))) unsigned fake_nvml_calls(const char *call)
 {
     unsigned count = 0;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     for (int i = 0; i < CALLS; i++)
         if (strcmp(calls[i].name, call) == 0)
             count = calls[i].count;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     return count;
 }
 
@@ -64,7 +51,7 @@ static void sleep_s(double duration_s)
 }
 
 /* Delays and failures that the script asks for; `call` may be a field too. */
-static int obey(struct fake_gpu *gpu, const char *call)
+int fake_obey(struct fake_gpu *gpu, const char *call)
 {
     double at_s = fake_now_s();
     for (size_t i = 0; i < gpu->rule_count; i++) {
@@ -75,10 +62,10 @@ static int obey(struct fake_gpu *gpu, const char *call)
             return rule->result;
         bool hangs = false;
         if (rule->kind == FAKE_HANG && at_s >= rule->from_s) {
-            pthread_mutex_lock(&lock);
+            pthread_mutex_lock(&fake_lock);
             hangs = !gpu->hung[i];
             gpu->hung[i] = true;
-            pthread_mutex_unlock(&lock);
+            pthread_mutex_unlock(&fake_lock);
         }
         for (double end_s = fake_now_s() + rule->duration_s;
              hangs && fake_now_s() < end_s && !atomic_load(&fake_released);)
@@ -88,18 +75,6 @@ static int obey(struct fake_gpu *gpu, const char *call)
     }
     return fake_now_s() >= gpu->lost_s ? NVML_GPU_IS_LOST : NVML_SUCCESS;
 }
-
-static struct fake_gpu *gpu_of(nvml_device device)
-{
-    return (struct fake_gpu *)(void *)device;
-}
-
-#define BEGIN(device, call)                                                                        \
-    struct fake_gpu *gpu = gpu_of(device);                                                         \
-    count_call(call);                                                                              \
-    int begin_result = obey(gpu, call);                                                            \
-    if (begin_result != NVML_SUCCESS)                                                              \
-    return begin_result
 
 /* ---- library and list ---- */
 
@@ -116,6 +91,14 @@ ENTRY(VERSIONED(nvmlInit_v2, nvmlInit), void)
     fclose(file);
     return fake_nvml_script(text) ? NVML_SUCCESS : NVML_DRIVER_NOT_LOADED;
 }
+
+#ifndef FAKE_NVML_OLD
+ENTRY(nvmlInitWithFlags, uint32_t flags)
+{
+    (void)flags;
+    return nvmlInit_v2();
+}
+#endif
 
 ENTRY(nvmlShutdown, void)
 {
@@ -146,7 +129,7 @@ ENTRY(VERSIONED(nvmlDeviceGetHandleByIndex_v2, nvmlDeviceGetHandleByIndex), uint
     if (index >= fake_world.count)
         return NVML_INVALID_ARGUMENT;
     *device = (nvml_device)(void *)&fake_world.gpus[index];
-    return obey(&fake_world.gpus[index], "GetHandleByIndex");
+    return fake_obey(&fake_world.gpus[index], "GetHandleByIndex");
 }
 
 ENTRY(nvmlDeviceGetUUID, nvml_device device, char *text, uint32_t capacity)
@@ -235,33 +218,12 @@ ENTRY(nvmlDeviceGetTemperatureThreshold, nvml_device device, int threshold, uint
     return NVML_SUCCESS;
 }
 
-/* The SM clock as the locks leave it; locks in the log are those of all processes. */
-static unsigned locked_clock(struct fake_gpu *gpu)
-{
-    unsigned low = gpu->locked_min_mhz, high = gpu->locked_max_mhz;
-    FILE *log = fake_world.log[0] ? fopen(fake_world.log, "r") : NULL;
-    char line[128], what[16];
-    while (log && fgets(line, sizeof line, log)) {
-        unsigned index, a = 0, b = 0;
-        if (sscanf(line, "%*d %15s %u %u %u", what, &index, &a, &b) < 2 || index != gpu->index)
-            continue;
-        low = a;
-        high = b;
-    }
-    if (log)
-        fclose(log);
-    double clock = gpu->clock_mhz;
-    if (gpu->stuck)
-        return (unsigned)clock;
-    return (unsigned)(high && clock > high ? high : clock < low ? low : clock);
-}
-
 ENTRY(nvmlDeviceGetClockInfo, nvml_device device, int type, uint32_t *clock_mhz)
 {
     BEGIN(device, "GetClockInfo");
-    pthread_mutex_lock(&lock);
-    *clock_mhz = type == NVML_CLOCK_MEMORY ? 3201 : locked_clock(gpu);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&fake_lock);
+    *clock_mhz = type == NVML_CLOCK_MEMORY ? 3201 : fake_locked_clock(gpu);
+    pthread_mutex_unlock(&fake_lock);
     return NVML_SUCCESS;
 }
 
@@ -294,7 +256,7 @@ ENTRY(nvmlDeviceGetViolationStatus, nvml_device device, int policy,
 ENTRY(nvmlDeviceGetEnforcedPowerLimit, nvml_device device, uint32_t *limit_mw)
 {
     BEGIN(device, "GetEnforcedPowerLimit");
-    *limit_mw = (uint32_t)(gpu->limit_w * 1e3);
+    *limit_mw = fake_limit_mw(gpu);
     return NVML_SUCCESS;
 }
 
@@ -327,10 +289,10 @@ ENTRY(VERSIONED(nvmlEventSetWait_v2, nvmlEventSetWait), nvml_events events,
 {
     struct fake_gpu *gpu = *(struct fake_gpu **)(void *)events;
     (void)timeout_ms;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&fake_lock);
     bool news = !gpu->xid_told && fake_now_s() >= gpu->xid_s;
     gpu->xid_told |= news;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&fake_lock);
     if (!news)
         return NVML_TIMEOUT;
     *event = (struct nvml_event){.type = NVML_EVENT_XID, .data = (unsigned)gpu->xid};
@@ -418,14 +380,14 @@ static int set_field(struct fake_gpu *gpu, struct nvml_field *field)
                      field->scope == NVML_SCOPE_MEMORY ? 0 : 1e3 * mean_power_w(gpu, step_s, 1));
         return part || field->scope == NVML_SCOPE_MEMORY ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
     case NVML_FIELD_POWER_LIMIT_MIN:
-        set_unsigned(field, 200e3);
+        set_unsigned(field, 1e3 * gpu->limits_w[0]);
         return NVML_SUCCESS;
     case NVML_FIELD_POWER_LIMIT_MAX:
     case NVML_FIELD_POWER_LIMIT_DEFAULT:
-        set_unsigned(field, 700e3);
+        set_unsigned(field, 1e3 * gpu->limits_w[field->id == NVML_FIELD_POWER_LIMIT_MAX ? 1 : 2]);
         return NVML_SUCCESS;
     case NVML_FIELD_POWER_LIMIT_REQUESTED:
-        set_unsigned(field, 1e3 * gpu->limit_w);
+        set_unsigned(field, fake_limit_mw(gpu));
         return NVML_SUCCESS;
     case NVML_FIELD_PCIE_TX:
     case NVML_FIELD_PCIE_RX:
@@ -470,8 +432,8 @@ ENTRY(nvmlDeviceGetFieldValues, nvml_device device, int count, struct nvml_field
     for (int i = 0; i < count; i++) {
         char name[48];
         snprintf(name, sizeof name, "field%u", (unsigned)fields[i].id);
-        count_call(name);
-        fields[i].result = obey(gpu, name);
+        fake_count_call(name);
+        fields[i].result = fake_obey(gpu, name);
         if (fields[i].result == NVML_SUCCESS)
             fields[i].result = set_field(gpu, &fields[i]);
         set_type(gpu, name, &fields[i]);
@@ -479,35 +441,7 @@ ENTRY(nvmlDeviceGetFieldValues, nvml_device device, int count, struct nvml_field
     return NVML_SUCCESS;
 }
 
-/* ---- clock locks ---- */
-
-static int note_lock(struct fake_gpu *gpu, const char *what, unsigned low, unsigned high)
-{
-    if (gpu->nolocks)
-        return NVML_NO_PERMISSION;
-    pthread_mutex_lock(&lock);
-    gpu->locked_min_mhz = low;
-    gpu->locked_max_mhz = high;
-    int log = fake_world.log[0] ? open(fake_world.log, O_WRONLY | O_CREAT | O_APPEND, 0666) : -1;
-    if (log >= 0) {
-        dprintf(log, "%ld %s %u %u %u\n", (long)getpid(), what, gpu->index, low, high);
-        close(log);
-    }
-    pthread_mutex_unlock(&lock);
-    return NVML_SUCCESS;
-}
-
-ENTRY(nvmlDeviceSetGpuLockedClocks, nvml_device device, uint32_t low, uint32_t high)
-{
-    BEGIN(device, "SetGpuLockedClocks");
-    return low > high ? NVML_INVALID_ARGUMENT : note_lock(gpu, "set", low, high);
-}
-
-ENTRY(nvmlDeviceResetGpuLockedClocks, nvml_device device)
-{
-    BEGIN(device, "ResetGpuLockedClocks");
-    return note_lock(gpu, "reset", 0, 0);
-}
+/* ---- supported clocks ---- */
 
 static int list_clocks(uint32_t *count, uint32_t *clocks, unsigned from, unsigned to, unsigned step)
 {

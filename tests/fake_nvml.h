@@ -7,7 +7,10 @@
  *
  *   gpus N                      first line; 1 to 8
  *   tail TEXT                   end of all UUIDs, for GPUs that no other test has
- *   log FILE                    clock locks are appended here and shared between processes
+ *   log FILE                    settings are appended here and shared between processes, a line
+ *                               each: PROCESS WHAT GPU LOW HIGH TIME, the time being that of
+ *                               CLOCK_MONOTONIC in ns; WHAT is set or reset (the SM clock, MHz),
+ *                               limit (mW), memset, memreset (memory clock) or persist (0 or 1)
  *   gpu I|* COMMAND ...         to one GPU or to all:
  *     power T=W T=W ...         watts, linear between points, two of equal T are a step
  *     cycle S                   the course of power repeats
@@ -27,6 +30,9 @@
  *     nvlink TX RX LINKS WAY    bytes per second; WAY is together, each, bytes or none
  *     narrow                    byte counters have 32 bits
  *     limit W                   enforced power limit
+ *     limits MIN MAX DEFAULT    W; the limit can be set within them (= 200, 700, 700)
+ *     settle UP DOWN            a new lock shows after UP or DOWN seconds (= 0)
+ *     arbitrate MHZ             the SM clock never shows more, whatever it is locked to
  *     module                    power is known of the whole module only
  *     type CALL TYPE              a field comes as this NVML type; beyond 6 as one of tomorrow
  *     fail CALL RESULT FROM TO  the call gives this NVML result
@@ -34,7 +40,7 @@
  *     hang CALL AT S            the first such call after AT takes S
  *     lost AT                   falls off the bus
  *     xid NUMBER AT             a critical error
- *     nolocks                   refuses clock locks (no permission)
+ *     nolocks                   refuses clock locks and limits (no permission)
  *     stuck                     takes clock locks, but its clock stays as it is
  *
  * CALL is an entry point without "nvmlDevice", or "field ID" written field186.
@@ -86,6 +92,7 @@ struct fake_gpu {
     double cycle_s;
     double period_s, phase_s, jitter_s, gain, window_s;
     double temperature_c, memory_temperature_c, clock_mhz, limit_w;
+    double limits_w[3], settle_s[2], arbitrate_mhz;
     double place[3];
     char name[160], uuid[160]; /* uuid "": the usual one */
     double pcie[2], nvlink[2];
@@ -97,7 +104,10 @@ struct fake_gpu {
     struct fake_rule rules[FAKE_RULES];
     size_t rule_count;
     bool hung[FAKE_RULES], xid_told;
-    unsigned locked_min_mhz, locked_max_mhz; /* 0 = not locked */
+    /* As the log says it, or without one this process: what is set, and what was before. */
+    unsigned locked_min_mhz, locked_max_mhz, before_min_mhz, before_max_mhz; /* 0 = not locked */
+    unsigned memory_mhz, set_limit_mw, persistence;
+    int64_t locked_ns;
 };
 
 struct fake_world {
@@ -105,6 +115,7 @@ struct fake_world {
     unsigned count;
     char log[512], tail[16];
     int64_t start_ns;
+    long log_read; /* bytes of the log that the GPUs below know */
 };
 
 extern struct fake_world fake_world;

@@ -209,6 +209,8 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
         {"clock", &gpu->clock_mhz, NULL},
         {"pcie", &gpu->pcie[0], &gpu->pcie[1]},
         {"limit", &gpu->limit_w, NULL},
+        {"settle", &gpu->settle_s[0], &gpu->settle_s[1]},
+        {"arbitrate", &gpu->arbitrate_mhz, NULL},
         {"lost", &gpu->lost_s, NULL},
         {"cycle", &gpu->cycle_s, NULL},
         {"restart", &gpu->restart_s, NULL},
@@ -225,9 +227,9 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
         return set_power(gpu, words, count);
     if (strcmp(name, "nvlink") == 0)
         return set_nvlink(gpu, words, count);
-    if (strcmp(name, "place") == 0) {
+    if (strcmp(name, "place") == 0 || strcmp(name, "limits") == 0) {
         for (size_t i = 0; i < 3; i++)
-            gpu->place[i] = number(words, count, i + 1, 0);
+            (name[0] == 'p' ? gpu->place : gpu->limits_w)[i] = number(words, count, i + 1, 0);
         return true;
     }
     if (strcmp(name, "xid") == 0) {
@@ -311,6 +313,8 @@ EXPORT bool fake_nvml_script(const char *text)
             .memory_temperature_c = 50,
             .clock_mhz = 1980,
             .limit_w = 700,
+            .limits_w = {200, 700, 700},
+            .arbitrate_mhz = INFINITY,
             .links = FAKE_LINKS,
             .lost_s = INFINITY,
             .xid_s = INFINITY,

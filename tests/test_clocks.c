@@ -249,8 +249,7 @@ static void test_claims(void **state)
     assert_int_equal(chmod(path, 0755) + chmod(other, 0644), 0); /* as they once were made */
     assert_ok(erg_claim_take(path, "GPU-2", 0, 1, &second, &err), &err);
     close(second);
-    assert_private(path);
-    assert_private(other);
+    assert_private(other); /* the folder may be looked into: a daemon's socket can lie there */
     close(claim);
     assert_ok(erg_claim_take(path, "GPU-1", 0, 12, &claim, &err), &err); /* given up with its end */
     close(claim);

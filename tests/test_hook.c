@@ -101,9 +101,9 @@ static void wrong_options_are_named(void **state)
     REFUSED(options.method = "ergon", "to ask for its clocks only");
     REFUSED(options.method = "sequentia", "sequential");
     REFUSED(options.mode = 5, "there is no mode 5");
-    REFUSED(options.mode = ERG_HOOK_PROFILE, "profiling through hooks is not there yet");
+    REFUSED(options.mode = ERG_HOOK_PROFILE, "hooks do not profile");
     REFUSED(options.markers = 3, "there are no markers 3");
-    REFUSED(options.daemon = "/run/x", "clocks by a daemon ('/run/x') are not there yet");
+    REFUSED(options.daemon = "/run/x", "the option daemon is '/run/x', expected NULL");
     REFUSED(options.dwell_s = (double)NAN, "expected none below 0");
     REFUSED(options.gpu = "0,1", "names 2 GPUs, expected one");
 #undef REFUSED

@@ -58,6 +58,7 @@ static const char *const rooms[] = {
     "cluster/sweep",
     "optimize",
     "observe",
+    "daemon",
     "cli",
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };

@@ -50,7 +50,7 @@ struct erg_hook; /* one rank that follows a plan */
 enum erg_hook_mode {
     ERG_HOOK_OBSERVE = 0, /* times steps and passes; with a plan it checks their order, too */
     ERG_HOOK_FOLLOW = 1,  /* sets the plan's clocks as well */
-    ERG_HOOK_PROFILE = 2  /* not there yet: refused */
+    ERG_HOOK_PROFILE = 2  /* refused */
 };
 
 /* What a pass is, beside ERG_FORWARD and ERG_BACKWARD. */
@@ -78,7 +78,7 @@ struct erg_hook_options {
     int32_t stage, replica;  /* pipeline rank; which pipeline (data rank) */
     int32_t mode;            /* enum erg_hook_mode */
     const char *gpu;         /* index or UUID; NULL: the only visible one, else by the local rank */
-    const char *daemon;      /* socket of a daemon that sets clocks: not there yet, refused */
+    const char *daemon;      /* NULL: as $ERGON_DAEMON says; else refused */
     double dwell_s;          /* a clock is kept so long at least; 0: 0.05 */
     double least_change_mhz; /* smaller changes are left out; 0: 30 */
     int32_t markers;         /* enum erg_hook_markers */
@@ -170,7 +170,7 @@ void erg_hook_defaults(struct erg_hook_options *options);
 /*
  * Reads and checks the plan, works out the clocks of this rank, and in mode FOLLOW takes the right
  * to set them: ERG_NO_DEVICE where the GPU or the permission is missing. ERG_USAGE for options that
- * do not fit the plan, and for what is not there yet.
+ * do not fit the plan, and for what hooks do not do.
  */
 int erg_hook_open(struct erg_hook **hook, const struct erg_hook_options *options,
                   struct erg_error *err);

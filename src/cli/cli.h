@@ -34,6 +34,7 @@ extern const struct erg_command erg_cmd_monitor;
 extern const struct erg_command erg_cmd_record;
 extern const struct erg_command erg_cmd_export;
 extern const struct erg_command erg_cmd_serve;
+extern const struct erg_command erg_cmd_daemon;
 
 /* All commands, ends with NULL. */
 extern const struct erg_command *const erg_commands[];

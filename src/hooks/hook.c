@@ -83,19 +83,18 @@ static int check_numbers(const struct erg_hook_options *options, struct erg_erro
     return 0;
 }
 
-/* Says what is not there yet, so that nobody believes to have it. */
+/* What a hook does not do. */
 static int check_there(const struct erg_hook_options *options, struct erg_error *err)
 {
-    const char *daemon = options->daemon ? options->daemon : getenv("ERGON_DAEMON");
     if (options->mode == ERG_HOOK_PROFILE)
         return erg_fail(err, ERG_USAGE,
-                        "opening a hook: profiling through hooks is not there yet, expected mode "
-                        "ERG_HOOK_FOLLOW or ERG_HOOK_OBSERVE");
-    if (options->mode == ERG_HOOK_FOLLOW && daemon && *daemon && strcmp(daemon, "none") != 0)
+                        "opening a hook: hooks do not profile, expected mode ERG_HOOK_FOLLOW or "
+                        "ERG_HOOK_OBSERVE");
+    if (options->daemon)
         return erg_fail(err, ERG_USAGE,
-                        "opening a hook: clocks by a daemon ('%s') are not there yet, expected "
-                        "$ERGON_DAEMON to be unset",
-                        daemon);
+                        "opening a hook: the option daemon is '%s', expected NULL; $ERGON_DAEMON "
+                        "names the socket of a daemon",
+                        options->daemon);
     return 0;
 }
 

@@ -54,7 +54,8 @@ static int open_folder(const char *folder, int *opened, struct erg_error *err)
     *opened = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*opened < 0)
         return fail_unsafe(err, folder, "is no folder, or a link");
-    if (fstat(*opened, &info) == 0 && make_own(*opened, &info))
+    if (fstat(*opened, &info) == 0 && info.st_uid == geteuid() &&
+        !(info.st_mode & (S_IWGRP | S_IWOTH)))
         return 0;
     close(*opened);
     return fail_unsafe(err, folder, "belongs to somebody else, or others may write to it");

@@ -3,9 +3,13 @@
  *
  * Root's are in /run/ergon. Another user's are in $XDG_RUNTIME_DIR, /run/user/UID or, where neither
  * is there, $HOME/.ergon: two users do not see each other's claims. Nor do containers, unless they
- * share that folder. Nobody else can make or hold these files: folder and files are open to their
- * user only, since whoever may open a file, be it for reading, may lock it. The kernel gives a
- * claim up however its process ends.
+ * share that folder. Nobody else can make or hold these files: the folder is its user's only to
+ * write to, and the files are open to their user only, since whoever may open a file, be it for
+ * reading, may lock it. The kernel gives a claim up however its process ends.
+ *
+ * Guardians (telemetry/guardian.h) and the daemon (daemon/daemon.h) take the same claims, so that a
+ * direct lock and a lease never meet on one GPU. A user other than root goes through the daemon
+ * where there is one (telemetry/clocks.h).
  */
 #ifndef ERG_TELEMETRY_CLAIM_H
 #define ERG_TELEMETRY_CLAIM_H

@@ -1,4 +1,8 @@
-/* Locking SM clocks and giving them back, also where the guardian ends first. */
+/*
+ * Locking SM clocks and giving them back, also where the guardian ends first; by the driver itself
+ * or by the daemon's leases.
+ */
+#define _GNU_SOURCE /* secure_getenv */
 #include "telemetry/clocks.h"
 
 #include "base/clock.h"
@@ -6,8 +10,10 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "telemetry/daemon_wire.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/guardian.h"
+#include "telemetry/leased_clocks.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -27,7 +33,9 @@ enum { BESIDE_MHZ = 5 };
 
 struct erg_clocks {
     struct erg_gpus *gpus;
-    struct erg_guardian *guardian;
+    struct erg_guardian *guardian;    /* NULL with leases */
+    struct erg_leased_clocks *leased; /* NULL: the driver is asked directly */
+    bool only_direct;                 /* no daemon is meant to be asked */
     struct clock_state {
         struct erg_clock_list list; /* empty until it is asked for */
         bool locked, watched;       /* by the guardian, as far as is known */
@@ -63,7 +71,8 @@ void erg_clock_list_release(struct erg_clock_list *list)
 static int unlock(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 {
     if (clocks->items[gpu].locked &&
-        clocks->gpus->vendor->clocks->unlock(&clocks->gpus->items[gpu], err) != 0)
+        (clocks->leased ? erg_leased_reset(clocks->leased, gpu, err)
+                        : clocks->gpus->vendor->clocks->unlock(&clocks->gpus->items[gpu], err)))
         return -1;
     clocks->items[gpu].locked = false;
     return 0;
@@ -85,10 +94,22 @@ static void release(struct erg_clocks *clocks)
 static void *look_out(void *context)
 {
     struct erg_clocks *clocks = context;
-    if (!erg_guardian_await_end(clocks->guardian, clocks->stop))
+    if (clocks->leased ? !erg_leased_await_end(clocks->leased, clocks->stop)
+                       : !erg_guardian_await_end(clocks->guardian, clocks->stop))
         return NULL;
     pthread_mutex_lock(&clocks->lock);
     __atomic_store_n(&clocks->unguarded, true, __ATOMIC_RELAXED);
+    if (clocks->leased) {
+        /* What a lease has ended of the daemon has taken back; the rest goes with it. */
+        for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++) {
+            unlock(clocks, i, NULL);
+            clocks->items[i].locked = false;
+        }
+        pthread_mutex_unlock(&clocks->lock);
+        erg_log(ERG_LOG_WARNING, "the daemon of clocks has ended or has taken a lease back: all "
+                                 "clocks are unlocked, and none is locked any more");
+        return NULL;
+    }
     size_t left = 0, count = erg_gpus_count(clocks->gpus);
     for (size_t i = 0; i < count; i++)
         left += unlock(clocks, i, NULL) != 0;
@@ -104,20 +125,45 @@ static void *look_out(void *context)
     return NULL;
 }
 
+static void dismiss(struct erg_clocks *clocks)
+{
+    if (clocks->guardian)
+        erg_guardian_dismiss(clocks->guardian);
+    if (clocks->leased)
+        erg_leased_close(clocks->leased);
+}
+
+/*
+ * Who sets the clocks. Users other than root ask the daemon where there is one, even if the driver
+ * lets them: the claims of their own would not be seen by it.
+ */
+static int choose(struct erg_clocks *clocks, struct erg_error *err)
+{
+    const char *daemon = secure_getenv("ERGON_DAEMON");
+    clocks->only_direct = daemon && strcmp(daemon, "none") == 0;
+    if (daemon && !clocks->only_direct)
+        return erg_leased_open(&clocks->leased, daemon, clocks->gpus, err);
+    if (!clocks->only_direct && geteuid() != 0 &&
+        erg_leased_open(&clocks->leased, ERG_WIRE_DEFAULT_SOCKET, clocks->gpus, NULL) == 0)
+        return 0;
+    clocks->leased = NULL;
+    return erg_guardian_start(&clocks->guardian, err);
+}
+
 int erg_clocks_open(struct erg_clocks **out, struct erg_gpus *gpus, struct erg_error *err)
 {
-    struct erg_guardian *guardian;
-    if (erg_guardian_start(&guardian, err) != 0)
-        return -1;
     struct erg_clocks *clocks = erg_xcalloc(1, sizeof *clocks);
-    clocks->guardian = guardian;
     pthread_mutex_init(&clocks->lock, NULL);
     clocks->gpus = erg_gpus_retain(gpus);
     clocks->items = erg_xcalloc(erg_gpus_count(gpus), sizeof *clocks->items);
     clocks->stop = eventfd(0, EFD_CLOEXEC);
+    if (choose(clocks, err) != 0) {
+        release(clocks);
+        return -1;
+    }
     int code = clocks->stop < 0 ? errno : pthread_create(&clocks->lookout, NULL, look_out, clocks);
     if (code) {
-        erg_guardian_dismiss(guardian);
+        dismiss(clocks);
         release(clocks);
         return erg_fail(err, ERG_FAILED, "preparing to lock clocks: no thread (%s)",
                         strerror(code));
@@ -196,19 +242,41 @@ static int apply(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_
     const struct erg_open_gpu *item = &clocks->gpus->items[gpu];
     /* Before it is: a lock that fails halfway is undone as well. */
     clocks->items[gpu].locked = true;
-    if (clocks->gpus->vendor->clocks->lock(item, clock_mhz, err) == 0 &&
+    if ((clocks->leased ? erg_leased_set(clocks->leased, gpu, clock_mhz, err)
+                        : clocks->gpus->vendor->clocks->lock(item, clock_mhz, err)) == 0 &&
         (!seen || verify(clocks, gpu, clock_mhz, seen, err) == 0))
         return 0;
     unlock(clocks, gpu, NULL);
     return -1;
 }
 
+/* The lock held: somebody unlocks the GPU after the end of this process. */
+static int watch(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
+{
+    bool refused = false;
+    struct erg_error direct, leased;
+    struct erg_leased_clocks *found;
+    if (clocks->leased)
+        return erg_leased_take(clocks->leased, gpu, err);
+    if (erg_guardian_watch(clocks->guardian, clocks->gpus->items[gpu].info.uuid, &refused,
+                           &direct) == 0)
+        return 0;
+    if (!refused || clocks->only_direct)
+        return erg_fail(err, direct.status, "%s", direct.message);
+    /* The driver refuses, and a daemon was not there or not asked for. */
+    if (erg_leased_open(&found, ERG_WIRE_DEFAULT_SOCKET, clocks->gpus, &leased) != 0)
+        return erg_fail(err, ERG_NO_DEVICE, "%s; %s", direct.message, leased.message);
+    erg_leased_close(found);
+    return erg_fail(err, ERG_NO_DEVICE,
+                    "%s; a daemon listens at '%s', which is asked where ERGON_DAEMON names it",
+                    direct.message, ERG_WIRE_DEFAULT_SOCKET);
+}
+
 /* The lock held. */
 static int lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
                 struct erg_error *err)
 {
-    if (prepare(clocks, gpu, clock_mhz, err) != 0 ||
-        erg_guardian_watch(clocks->guardian, clocks->gpus->items[gpu].info.uuid, err) != 0)
+    if (prepare(clocks, gpu, clock_mhz, err) != 0 || watch(clocks, gpu, err) != 0)
         return -1;
     clocks->items[gpu].watched = true;
     return apply(clocks, gpu, clock_mhz, seen, err);
@@ -246,8 +314,8 @@ static int set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_
     assert(clocks->items[gpu].watched);
     if (clocks->unguarded)
         return erg_fail(err, ERG_NO_DEVICE,
-                        "locking the SM clock of GPU %d at %d MHz: the guardian of the clocks has "
-                        "ended, expected it to live as long as this process",
+                        "locking the SM clock of GPU %d at %d MHz: the guardian of the clocks, or "
+                        "the lease of them, has ended, expected it to live as long as this process",
                         clocks->gpus->items[gpu].info.index, clock_mhz);
     return prepare(clocks, gpu, clock_mhz, err) || apply(clocks, gpu, clock_mhz, NULL, err) ? -1
                                                                                             : 0;
@@ -280,17 +348,21 @@ int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err)
         return 0;
     bool unlocked = true;
     int status = 0;
-    if (erg_guardian_is_mine(clocks->guardian)) { /* threads are not inherited by a child */
+    bool mine = clocks->leased ? erg_leased_is_mine(clocks->leased)
+                               : erg_guardian_is_mine(clocks->guardian);
+    if (mine) { /* threads are not inherited by a child */
         erg_thread_wake(clocks->stop);
         pthread_join(clocks->lookout, NULL);
         for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++)
             if (unlock(clocks, i, err) != 0)
                 unlocked = false;
     }
-    if (unlocked)
-        erg_guardian_dismiss(clocks->guardian);
+    if (unlocked || clocks->leased) /* the daemon tries on */
+        dismiss(clocks);
     else
         status = erg_guardian_release(clocks->guardian, err);
+    if (!unlocked && clocks->leased)
+        status = -1;
     release(clocks);
     return status;
 }

@@ -1,8 +1,14 @@
 /*
  * Clocks: locks the SM clock of GPUs, whatever the vendor, and gives it back.
  *
- * Nothing in ergon changes a clock but through erg_clocks_open(), which callers use only when they
- * were asked to by name. A lock belongs to the driver and outlives the process that made it; so
+ * No program of ergon but the daemon (daemon/daemon.h) changes a clock otherwise than through
+ * erg_clocks_open(), which callers use only when they were asked to by name. Who sets the clocks is
+ * chosen there: $ERGON_DAEMON names the socket of a daemon, which then lends them; "none" means
+ * never a daemon. Where it is not set, root asks the driver directly; others ask the daemon at
+ * /run/ergon/ergond.sock, and the driver where there is none. A lease ends with its process, and
+ * the daemon unlocks. What follows is about direct locks.
+ *
+ * A lock belongs to the driver and outlives the process that made it; so
  * a process of its own, the guardian (telemetry/guardian.h), unlocks the GPUs within a second of
  * the end of the owner, however that ends: return, exit(), a signal, a crash, kill -9, the end of
  * its process group. Only killing both at once leaves a lock behind. Should the guardian end first,
@@ -43,7 +49,8 @@ void erg_clock_list_release(struct erg_clock_list *list);
  */
 struct erg_clocks;
 
-/* Starts the guardian; changes no clock. Keeps the list open as long as it needs it. */
+/* Starts the guardian or connects to the daemon; changes no clock. Keeps the list open as long as
+ * it needs it. */
 int erg_clocks_open(struct erg_clocks **clocks, struct erg_gpus *gpus, struct erg_error *err);
 
 enum erg_clock_seen {
@@ -69,8 +76,9 @@ int erg_clocks_try(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
  */
 int erg_clocks_set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err);
 
-/* Whether the guardian was still there when it was last looked at; waits for nothing, and may be
- * asked by any thread. False once, false for good: the log has said so, and no lock succeeds. */
+/* Whether the guardian or the lease was still there when it was last looked at; waits for nothing,
+ * and may be asked by any thread. False once, false for good: the log has said so, and no lock
+ * succeeds. */
 bool erg_clocks_guarded(const struct erg_clocks *clocks);
 
 /* Unlocks a GPU. One that was not locked here is left alone. */

@@ -47,10 +47,23 @@ struct erg_clock_methods {
     int (*read)(const struct erg_open_gpu *gpu, int *clock_mhz, struct erg_error *err);
 };
 
+/* Of one GPU, with the driver's own result. Used by telemetry/knobs.c only. */
+struct erg_knob_methods {
+    int (*bounds)(const struct erg_open_gpu *gpu, int knob, int64_t *least, int64_t *most);
+    int (*limit_default)(const struct erg_open_gpu *gpu, int64_t *limit_mw);
+    int (*set)(const struct erg_open_gpu *gpu, int knob, int64_t low, int64_t high);
+    int (*reset)(const struct erg_open_gpu *gpu, int knob);
+    int (*read)(const struct erg_open_gpu *gpu, int knob, int64_t *value);
+    int (*persistence)(const struct erg_open_gpu *gpu, bool *on);
+    int (*set_persistence)(const struct erg_open_gpu *gpu, bool on);
+    const char *(*reason)(int result); /* what a result that is not 0 means */
+};
+
 enum { ERG_CUDA_UUID_BYTES = 44 };
 
 struct erg_vendor {
     const struct erg_clock_methods *clocks; /* NULL: cannot be locked */
+    const struct erg_knob_methods *knobs;   /* NULL: cannot be set */
     /* Environment variables that say which GPUs a program sees, NULL ends; each chooses among those
      * that the ones before it left. */
     const char *const *visible;

@@ -113,7 +113,8 @@ static bool await(struct erg_guardian *guardian, int timeout_s)
     return false;
 }
 
-static int take_answer(struct erg_guardian *guardian, int timeout_s, struct erg_error *err)
+static int take_answer(struct erg_guardian *guardian, int timeout_s, bool *refused,
+                       struct erg_error *err)
 {
     struct erg_guardian_answer answer;
     /* After an answer that did not come, a late one would be taken for the next. */
@@ -132,6 +133,7 @@ static int take_answer(struct erg_guardian *guardian, int timeout_s, struct erg_
                         "asking the guardian of the clocks: it speaks version %d, expected %d, "
                         "that of the same installation",
                         (int)answer.version, ERG_GUARDIAN_VERSION);
+    *refused = answer.refused != 0;
     if (!answer.failed)
         return 0;
     return erg_fail(err, answer.error.status, "%s", answer.error.message);
@@ -141,6 +143,7 @@ int erg_guardian_start(struct erg_guardian **out, struct erg_error *err)
 {
     struct erg_text path = {0};
     int sockets[2];
+    bool refused;
     if (find_program(&path, err) != 0)
         return -1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
@@ -160,7 +163,7 @@ int erg_guardian_start(struct erg_guardian **out, struct erg_error *err)
                  path.data, strerror(failure));
         close(guardian->socket);
         free(guardian);
-    } else if ((failure = take_answer(guardian, start_timeout_s, err)) != 0) {
+    } else if ((failure = take_answer(guardian, start_timeout_s, &refused, err)) != 0) {
         erg_guardian_dismiss(guardian);
     }
     erg_text_release(&path);
@@ -177,13 +180,15 @@ bool erg_guardian_is_mine(const struct erg_guardian *guardian)
     return guardian->owner == getpid();
 }
 
-int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, struct erg_error *err)
+int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, bool *refused,
+                       struct erg_error *err)
 {
     struct erg_guardian_request request = {.task = ERG_GUARDIAN_WATCH};
     snprintf(request.uuid, sizeof request.uuid, "%s", uuid);
     /* Where it has ended, the answer is an end of file. */
     send(guardian->socket, &request, sizeof request, MSG_NOSIGNAL);
-    return take_answer(guardian, answer_timeout_s, err);
+    *refused = false;
+    return take_answer(guardian, answer_timeout_s, refused, err);
 }
 
 bool erg_guardian_await_end(const struct erg_guardian *guardian, int stop)

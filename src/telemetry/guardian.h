@@ -33,9 +33,10 @@ int erg_guardian_start(struct erg_guardian **guardian, struct erg_error *err);
 
 /*
  * Answers 0 when the GPU is unlocked as soon as the owner ends. Naming a GPU again only asks
- * whether the guardian is still there.
+ * whether the guardian is still there. `refused` is set where it was the driver that refused.
  */
-int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, struct erg_error *err);
+int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, bool *refused,
+                       struct erg_error *err);
 
 /* False in a child that the owner forked. */
 bool erg_guardian_is_mine(const struct erg_guardian *guardian);
@@ -63,7 +64,7 @@ int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err);
 /* ---- what they say to each other, in packets ---- */
 
 /* Both are of one build: a stale guardian is found by its version. */
-enum { ERG_GUARDIAN_VERSION = 1 };
+enum { ERG_GUARDIAN_VERSION = 2 };
 
 enum erg_guardian_task {
     ERG_GUARDIAN_WATCH, /* answered */
@@ -79,6 +80,7 @@ struct erg_guardian_request {
 struct erg_guardian_answer {
     int32_t version;
     int32_t failed;
+    int32_t refused; /* by the driver */
     struct erg_error error;
 };
 

@@ -24,12 +24,13 @@ struct watch {
     struct erg_error *errors; /* of unlocking, per GPU */
 };
 
-static void answer(int socket, int failed, const struct erg_error *error)
+static void answer(int socket, int failed, bool refused, const struct erg_error *error)
 {
     struct erg_guardian_answer answer;
     memset(&answer, 0, sizeof answer);
     answer.version = ERG_GUARDIAN_VERSION;
     answer.failed = failed;
+    answer.refused = refused;
     answer.error = *error;
     send(socket, &answer, sizeof answer, MSG_NOSIGNAL); /* an owner that ended is found by recv */
 }
@@ -47,7 +48,7 @@ static int unlock(const struct erg_open_gpu *gpu, const struct erg_gpus *gpus,
 }
 
 static int start_watch(const struct erg_open_gpu *gpu, const struct watch *watch, int *held,
-                       struct erg_error *err)
+                       bool *refused, struct erg_error *err)
 {
     char folder[256];
     erg_claim_folder(folder, sizeof folder);
@@ -57,18 +58,20 @@ static int start_watch(const struct erg_open_gpu *gpu, const struct watch *watch
     }
     if (unlock(gpu, watch->gpus, err) == 0)
         return 0;
+    *refused = true;
     close(*held);
     *held = 0;
     return -1;
 }
 
-static int add_watch(const struct watch *watch, const char *uuid, struct erg_error *err)
+static int add_watch(const struct watch *watch, const char *uuid, bool *refused,
+                     struct erg_error *err)
 {
     for (size_t i = 0; i < watch->gpus->count; i++) {
         const struct erg_open_gpu *gpu = &watch->gpus->items[i];
         if (strcmp(gpu->info.uuid, uuid) != 0)
             continue;
-        return watch->claims[i] ? 0 : start_watch(gpu, watch, &watch->claims[i], err);
+        return watch->claims[i] ? 0 : start_watch(gpu, watch, &watch->claims[i], refused, err);
     }
     return erg_fail(err, ERG_NO_DEVICE,
                     "preparing to lock clocks: the guardian does not see GPU %s, expected the "
@@ -96,8 +99,9 @@ static bool serve(const struct watch *watch, int socket, pid_t owner)
         if (request.task == ERG_GUARDIAN_END)
             return true;
         request.uuid[sizeof request.uuid - 1] = '\0';
-        int failed = add_watch(watch, request.uuid, &error);
-        answer(socket, failed, &error);
+        bool refused = false;
+        int failed = add_watch(watch, request.uuid, &refused, &error);
+        answer(socket, failed, refused, &error);
     }
 }
 
@@ -132,7 +136,7 @@ int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err)
     struct erg_error error = {0};
     struct watch watch = {0};
     int failed = erg_gpus_open(&watch.gpus, "all", &error);
-    answer(socket, failed, &error);
+    answer(socket, failed, false, &error);
     if (failed)
         return 0; /* the owner says why */
     watch.claims = erg_xcalloc(watch.gpus->count, sizeof *watch.claims);

@@ -55,6 +55,14 @@ static const struct entry_point {
     {CALL(supported_clocks), false, {"nvmlDeviceGetSupportedGraphicsClocks"}},
     {CALL(lock_clocks), false, {"nvmlDeviceSetGpuLockedClocks"}},
     {CALL(unlock_clocks), false, {"nvmlDeviceResetGpuLockedClocks"}},
+    {CALL(lock_memory), false, {"nvmlDeviceSetMemoryLockedClocks"}},
+    {CALL(unlock_memory), false, {"nvmlDeviceResetMemoryLockedClocks"}},
+    {CALL(power_limit), false, {"nvmlDeviceGetPowerManagementLimit"}},
+    {CALL(power_limit_default), false, {"nvmlDeviceGetPowerManagementDefaultLimit"}},
+    {CALL(power_limit_bounds), false, {"nvmlDeviceGetPowerManagementLimitConstraints"}},
+    {CALL(set_power_limit), false, {"nvmlDeviceSetPowerManagementLimit"}},
+    {CALL(persistence), false, {"nvmlDeviceGetPersistenceMode"}},
+    {CALL(set_persistence), false, {"nvmlDeviceSetPersistenceMode"}},
 };
 
 static int load(struct nvml_library *library, const char *path, struct erg_error *err)
@@ -98,6 +106,7 @@ static void nvml_close(struct erg_gpus *gpus)
 
 static const char *const visible[] = {"CUDA_VISIBLE_DEVICES", NULL};
 static const struct erg_vendor nvidia = {.clocks = &erg_nvml_clock_methods,
+                                         .knobs = &erg_nvml_knob_methods,
                                          .visible = visible,
                                          .order = erg_cuda_order,
                                          .read = erg_nvml_read,

@@ -160,6 +160,14 @@ struct nvml_calls {
                             uint32_t *clocks_mhz);
     int (*lock_clocks)(nvml_device device, uint32_t min_mhz, uint32_t max_mhz);
     int (*unlock_clocks)(nvml_device device);
+    int (*lock_memory)(nvml_device device, uint32_t min_mhz, uint32_t max_mhz);
+    int (*unlock_memory)(nvml_device device);
+    int (*power_limit)(nvml_device device, uint32_t *limit_mw);
+    int (*power_limit_default)(nvml_device device, uint32_t *limit_mw);
+    int (*power_limit_bounds)(nvml_device device, uint32_t *least_mw, uint32_t *most_mw);
+    int (*set_power_limit)(nvml_device device, uint32_t limit_mw);
+    int (*persistence)(nvml_device device, int *on);
+    int (*set_persistence)(nvml_device device, int on);
 };
 
 struct nvml_library {
@@ -224,6 +232,9 @@ void erg_nvml_read(const struct erg_gpu_query *at);
 
 /* The methods `clocks` of the vendor (nvml_clocks.c). */
 extern const struct erg_clock_methods erg_nvml_clock_methods;
+
+/* The methods `knobs` of the vendor (nvml_knobs.c). */
+extern const struct erg_knob_methods erg_nvml_knob_methods;
 
 /* What a result means for a value that is missing; a literal. */
 const char *erg_nvml_reason(int result);

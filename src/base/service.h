@@ -1,0 +1,20 @@
+/*
+ * What a service manager and a program say to each other, by the environment that systemd documents
+ * in sd_listen_fds(3), sd_notify(3) and sd_watchdog_enabled(3). Where there is no service manager
+ * none of it does anything.
+ */
+#ifndef ERG_BASE_SERVICE_H
+#define ERG_BASE_SERVICE_H
+
+#include <stdint.h>
+
+/* The listening local socket of packets that was passed, the only one; -1: none. */
+int erg_service_socket(void);
+
+/* Tells that the program is ready ("READY=1") and the like. */
+void erg_service_notify(const char *state);
+
+/* How often the program should tell that it lives ("WATCHDOG=1"), ns; 0: not. */
+int64_t erg_service_watchdog_ns(void);
+
+#endif

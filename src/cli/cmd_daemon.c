@@ -1,0 +1,149 @@
+/* ergon daemon: lends clocks and power limits of GPUs to programs that have no right to set them.
+ */
+#include "cli/cli.h"
+
+#include "base/memory.h"
+#include "daemon/daemon.h"
+#include "telemetry/daemon_client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct daemon_values {
+    const char *config, *folder, *socket, *gpus;
+    bool restore;
+    long job, uid;
+};
+
+#define AT(member) offsetof(struct daemon_values, member)
+static const struct erg_option options[] = {
+    {"config", 'c', ERG_OPTION_FILE, "FILE", AT(config), .default_text = "/etc/ergon/ergond.yaml",
+     .help = "the rules: who may set what, on which GPUs, within which bounds"},
+    {"folder", 'f', ERG_OPTION_FILE, "FOLDER", AT(folder), .default_text = "/run/ergon",
+     .help = "of the socket and of what outlives a daemon that is killed"},
+    {"socket", 's', ERG_OPTION_FILE, "PATH", AT(socket),
+     .help = "where to listen, or to ask; FOLDER/ergond.sock unless given"},
+    {"restore", 'r', ERG_OPTION_FLAG, NULL, AT(restore),
+     .help = "take back what a daemon that was killed had lent, and end"},
+    {"job", 'j', ERG_OPTION_LONG, "JOB", AT(job), 1, UINT32_MAX, .help = "of a grant: Slurm's job"},
+    {"uid", 'u', ERG_OPTION_LONG, "UID", AT(uid), 0, UINT32_MAX, .help = "of a grant: its user"},
+    {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
+     .help = "of a grant: \"all\", or indices with commas, as SLURM_JOB_GPUS has them"},
+    {0},
+};
+
+/* ---- asking a daemon ---- */
+
+static int parse_gpus(const char *list, uint32_t count, uint64_t *gpus, struct erg_error *err)
+{
+    char *copy = erg_xstrdup(list), *rest = copy, *word;
+    int result = 0;
+    *gpus = strcmp(list, "all") == 0 ? (count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX) : 0;
+    for (bool all = *gpus != 0; !all && (word = strtok_r(rest, ", ", &rest)) != NULL;) {
+        long index;
+        if (erg_parse_long(word, &index) && index >= 0 && index < (long)count)
+            *gpus |= UINT64_C(1) << index;
+        else
+            result = erg_fail(err, ERG_USAGE,
+                              "The option --gpus got \"%s\", but must be \"all\" or indices below "
+                              "%u with commas.",
+                              list, (unsigned)count);
+    }
+    free(copy);
+    return result;
+}
+
+static int change_grant(struct erg_daemon_client *client, const struct daemon_values *values,
+                        bool grants, uint32_t count, struct erg_error *err)
+{
+    struct erg_wire_request request = {.type = grants ? ERG_WIRE_GRANT : ERG_WIRE_REVOKE,
+                                       .job = (uint32_t)values->job,
+                                       .uid = (uint32_t)values->uid};
+    if (values->job == ERG_NOT_GIVEN || (grants && (values->uid == ERG_NOT_GIVEN || !values->gpus)))
+        return erg_fail(err, ERG_USAGE, "\"ergon daemon %s\" needs %s.",
+                        grants ? "grant" : "revoke", grants ? "--job, --uid and --gpus" : "--job");
+    if (grants && parse_gpus(values->gpus, count, &request.gpus, err) != 0)
+        return -1;
+    return erg_daemon_exchange(client, &request, NULL, err);
+}
+
+static void show_knob(const struct erg_wire_gpu *gpu, enum erg_knob knob)
+{
+    double unit = knob == ERG_KNOB_POWER ? 1e-3 : 1;
+    printf("  %-6s %6.0f to %6.0f %s  %s", erg_knob_name(knob), unit * gpu->least[knob],
+           unit * gpu->most[knob], knob == ERG_KNOB_POWER ? "W  " : "MHz",
+           gpu->rights >> knob & 1 ? "allowed" : "not allowed");
+    if (gpu->holders[knob] >= 0)
+        printf(", held by user %lld", (long long)gpu->holders[knob]);
+    putchar('\n');
+}
+
+static int show(struct erg_daemon_client *client, const struct erg_wire_hello *hello,
+                struct erg_error *err)
+{
+    for (uint32_t i = 0; i < hello->gpus; i++) {
+        struct erg_wire_gpu gpu;
+        if (erg_daemon_ask_gpu(client, i, &gpu, err) != 0)
+            return -1;
+        printf("GPU %u  %s  %s\n", (unsigned)i, gpu.uuid, gpu.name);
+        for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++)
+            show_knob(&gpu, knob);
+    }
+    return 0;
+}
+
+static int ask(const char *what, const struct daemon_values *values, struct erg_error *err)
+{
+    char path[4096];
+    struct erg_daemon_client *client;
+    struct erg_wire_hello hello;
+    bool grants = strcmp(what, "grant") == 0;
+    if (!grants && strcmp(what, "revoke") != 0 && strcmp(what, "show") != 0)
+        return erg_fail(err, ERG_USAGE,
+                        "\"ergon daemon\" got \"%s\", but does only grant, revoke or show.", what);
+    snprintf(path, sizeof path, "%s%s", values->socket ? values->socket : values->folder,
+             values->socket ? "" : "/ergond.sock");
+    if (erg_daemon_connect(&client, path, &hello, err) != 0)
+        return -1;
+    int result = strcmp(what, "show") == 0 ? show(client, &hello, err)
+                                           : change_grant(client, values, grants, hello.gpus, err);
+    erg_daemon_disconnect(client);
+    return result;
+}
+
+static int run(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct daemon_values *values = call->values;
+    struct erg_daemon_options daemon = {.config = values->config,
+                                        .folder = values->folder,
+                                        .socket = values->socket,
+                                        .proc = "/proc"};
+    if (call->argument_count)
+        return ask(call->arguments[0], values, err);
+    return values->restore ? erg_daemon_restore(&daemon, err) : erg_daemon_run(&daemon, err);
+}
+
+static const char *const tasks[] = {"grant", "revoke", "show", NULL};
+
+const struct erg_command erg_cmd_daemon = {
+    .name = "daemon",
+    .summary = "lend clocks and power limits of GPUs to programs without root's rights",
+    .arguments = "[grant|revoke|show]",
+    .argument_choices = tasks,
+    .most_arguments = 1,
+    .common = ERG_COMMON_FEW,
+    .values_bytes = sizeof(struct daemon_values),
+    .options = options,
+    .details =
+        "Runs in the foreground, as root, until SIGTERM; SIGHUP reads the rules again. Whatever "
+        "a program\nhas set goes back when it ends, in whatever way. \"grant\" and \"revoke\", "
+        "for the prolog and the\nepilog of Slurm, say which GPUs a job has; \"show\" says what is "
+        "there and what you may do.",
+    .examples = "  ergon daemon --config /etc/ergon/ergond.yaml\n"
+                "  ergon daemon grant --job $SLURM_JOB_ID --uid $SLURM_JOB_UID --gpus "
+                "$SLURM_JOB_GPUS\n"
+                "  ergon daemon revoke --job $SLURM_JOB_ID\n"
+                "  ergon daemon show\n",
+    .run = run,
+};

@@ -1,0 +1,181 @@
+/* The audit: a ring of lines and the thread that writes them. */
+#include "daemon/daemon_audit.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINES = 512, LINE = 1024 };
+
+struct erg_daemon_audit {
+    pthread_t thread;
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t news;
+    char path[4096]; /* "": none */
+    bool reopen, stop, told;
+    int file; /* of the thread */
+    unsigned long lost;
+    size_t first, count;
+    char lines[LINES][LINE];
+};
+
+const char *erg_daemon_audit_escape(char *out, size_t capacity, const char *text)
+{
+    size_t at = 0;
+    for (; *text && at + 7 < capacity; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte < 0x20 || byte == 0x7f)
+            at += (size_t)snprintf(out + at, capacity - at, "\\u%04x", byte);
+        else if (byte == '"' || byte == '\\')
+            at += (size_t)snprintf(out + at, capacity - at, "\\%c", byte);
+        else
+            out[at++] = *text;
+    }
+    while (at > 0 && *text && ((unsigned char)*text & 0xc0) == 0x80) /* not within a character */
+        text--, at--;
+    out[at] = '\0';
+    return out;
+}
+
+static int open_file(const char *path)
+{
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
+}
+
+/* The lock held, which is given up while the file is written to. */
+static void write_lines(struct erg_daemon_audit *audit)
+{
+    char line[LINE];
+    while (audit->count > 0 && !audit->reopen) {
+        memcpy(line, audit->lines[audit->first], sizeof line);
+        audit->first = (audit->first + 1) % LINES;
+        audit->count--;
+        int file = audit->file;
+        pthread_mutex_unlock(&audit->lock);
+        size_t length = strlen(line);
+        bool failed = file >= 0 && write(file, line, length) != (ssize_t)length;
+        pthread_mutex_lock(&audit->lock);
+        if (failed && !audit->told) {
+            audit->told = true;
+            erg_log(ERG_LOG_WARNING, "writing the audit '%s' failed: %s", audit->path,
+                    strerror(errno));
+        }
+    }
+}
+
+/* The lock held. */
+static void open_again(struct erg_daemon_audit *audit)
+{
+    audit->reopen = audit->told = false;
+    if (audit->file >= 0)
+        close(audit->file);
+    audit->file = audit->path[0] ? open_file(audit->path) : -1;
+    if (audit->path[0] && audit->file < 0)
+        erg_log(ERG_LOG_WARNING, "opening the audit '%s' failed: %s", audit->path, strerror(errno));
+}
+
+static void *run(void *context)
+{
+    struct erg_daemon_audit *audit = context;
+    pthread_mutex_lock(&audit->lock);
+    for (;;) {
+        if (audit->reopen) /* first: what is told of it belongs into the new file */
+            open_again(audit);
+        else if (audit->count > 0)
+            write_lines(audit);
+        else if (audit->stop)
+            break;
+        else
+            pthread_cond_wait(&audit->news, &audit->lock);
+    }
+    pthread_mutex_unlock(&audit->lock);
+    return NULL;
+}
+
+int erg_daemon_audit_open(struct erg_daemon_audit **out, const char *path, struct erg_error *err)
+{
+    int file = path ? open_file(path) : -1;
+    if (path && file < 0)
+        return erg_fail(err, ERG_FAILED,
+                        "opening the audit '%s': %s; expected a file that can be appended to", path,
+                        strerror(errno));
+    struct erg_daemon_audit *audit = erg_xcalloc(1, sizeof *audit);
+    audit->file = file;
+    snprintf(audit->path, sizeof audit->path, "%s", path ? path : "");
+    pthread_mutex_init(&audit->lock, NULL);
+    pthread_cond_init(&audit->news, NULL);
+    int code = erg_thread_start(&audit->thread, run, audit);
+    if (code) {
+        if (file >= 0)
+            close(file);
+        free(audit);
+        return erg_fail(err, ERG_FAILED, "starting the audit: no thread (%s)", strerror(code));
+    }
+    *out = audit;
+    return 0;
+}
+
+void erg_daemon_audit_reopen(struct erg_daemon_audit *audit, const char *path)
+{
+    pthread_mutex_lock(&audit->lock);
+    snprintf(audit->path, sizeof audit->path, "%s", path ? path : "");
+    audit->reopen = true;
+    pthread_cond_signal(&audit->news);
+    pthread_mutex_unlock(&audit->lock);
+}
+
+void erg_daemon_audit_line(struct erg_daemon_audit *audit, const char *event, const char *format,
+                           ...)
+{
+    struct timespec now;
+    struct tm date;
+    char stamp[32], *line;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &date);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &date);
+    pthread_mutex_lock(&audit->lock);
+    if (audit->count == LINES) {
+        audit->lost++;
+        pthread_mutex_unlock(&audit->lock);
+        return;
+    }
+    line = audit->lines[(audit->first + audit->count++) % LINES];
+    int at = snprintf(line, LINE, "{\"time\":\"%s.%03ldZ\",\"event\":\"%s\"", stamp,
+                      now.tv_nsec / 1000000, event);
+    if (audit->lost)
+        at += snprintf(line + at, LINE - (size_t)at, ",\"lost\":%lu", audit->lost);
+    audit->lost = 0;
+    va_list values;
+    va_start(values, format);
+    int more = vsnprintf(line + at, LINE - 3 - (size_t)at, format, values);
+    va_end(values);
+    at = at + more > LINE - 4 ? LINE - 4 : at + more; /* texts are short enough; never beyond */
+    snprintf(line + at, LINE - (size_t)at, "}\n");
+    pthread_cond_signal(&audit->news);
+    pthread_mutex_unlock(&audit->lock);
+}
+
+void erg_daemon_audit_close(struct erg_daemon_audit *audit)
+{
+    if (!audit)
+        return;
+    pthread_mutex_lock(&audit->lock);
+    audit->stop = true;
+    pthread_cond_signal(&audit->news);
+    pthread_mutex_unlock(&audit->lock);
+    pthread_join(audit->thread, NULL);
+    if (audit->file >= 0)
+        close(audit->file);
+    pthread_mutex_destroy(&audit->lock);
+    pthread_cond_destroy(&audit->news);
+    free(audit);
+}

@@ -1,0 +1,33 @@
+/*
+ * The audit: lines of JSON about who had what, written by a thread of its own behind a ring, so
+ * that a slow disk delays nobody. Lines that find the ring full are counted, and told of in the
+ * next one ("lost").
+ */
+#ifndef ERG_DAEMON_AUDIT_H
+#define ERG_DAEMON_AUDIT_H
+
+#include "ergon/error.h"
+
+#include <stddef.h>
+
+struct erg_daemon_audit;
+
+/* Appends to the file, which is made with mode 0640. `path` NULL: lines go nowhere. */
+int erg_daemon_audit_open(struct erg_daemon_audit **audit, const char *path, struct erg_error *err);
+
+/* Opens the file of that name from now on: after it was renamed, or where the rules name another.
+ */
+void erg_daemon_audit_reopen(struct erg_daemon_audit *audit, const char *path);
+
+/* A line: {"time":"…","event":"EVENT" and what `format` makes, which begins with a comma}. */
+void erg_daemon_audit_line(struct erg_daemon_audit *audit, const char *event, const char *format,
+                           ...) ERG_PRINTF(3, 4);
+
+/* A text as it may stand between quotes in such a line: quotes, backslashes and control characters
+ * escaped, and cut off where it does not fit. */
+const char *erg_daemon_audit_escape(char *out, size_t capacity, const char *text);
+
+/* Writes what is left, and ends. */
+void erg_daemon_audit_close(struct erg_daemon_audit *audit);
+
+#endif

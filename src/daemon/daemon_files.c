@@ -1,0 +1,139 @@
+/*
+ * What outlives a daemon that is killed: a lock, its leases and its grants, in its folder. Lines
+ * are "GPU-UUID KNOB BEFORE_MW" and "JOB UID GPU-BITS", the bits in hexadecimal.
+ */
+#define _GNU_SOURCE /* flock */
+#include "daemon/daemon_internal.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH = 600 };
+
+static int check_folder(const char *folder, struct erg_error *err)
+{
+    struct stat info;
+    if (mkdir(folder, 0755) != 0 && errno != EEXIST)
+        return erg_fail(err, ERG_FAILED, "making the folder '%s': %s", folder, strerror(errno));
+    if (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
+        info.st_mode & (S_IWGRP | S_IWOTH))
+        return erg_fail(err, ERG_FAILED,
+                        "using the folder '%s': expected a folder of this user's that nobody else "
+                        "may write to",
+                        folder);
+    /* Others must come through to the socket. */
+    if (chmod(folder, (info.st_mode & 07777) | S_IXGRP | S_IXOTH) != 0)
+        return erg_fail(err, ERG_FAILED, "using the folder '%s': %s", folder, strerror(errno));
+    return 0;
+}
+
+int erg_daemon_files_lock(struct erg_daemon *daemon, struct erg_error *err)
+{
+    char path[PATH];
+    if (check_folder(daemon->options->folder, err) != 0)
+        return -1;
+    snprintf(path, sizeof path, "%s/lock", daemon->options->folder);
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0)
+        return erg_fail(err, ERG_FAILED, "opening '%s': %s", path, strerror(errno));
+    if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+        int code = errno;
+        close(file);
+        return erg_fail(err, ERG_FAILED,
+                        "locking '%s': %s; expected no other daemon with this folder", path,
+                        code == EWOULDBLOCK ? "a daemon has it already" : strerror(code));
+    }
+    daemon->lock = file;
+    return 0;
+}
+
+/* Gives the new file its name; false, and a warning, where that failed. */
+static bool commit(FILE *file, const char *path, const char *temporary)
+{
+    bool written = file && fflush(file) == 0 && !ferror(file);
+    if (file)
+        written = fclose(file) == 0 && written;
+    if (written && rename(temporary, path) == 0)
+        return true;
+    erg_log(ERG_LOG_ERROR, "writing '%s' failed: %s", path, strerror(errno));
+    return false;
+}
+
+static FILE *begin(const struct erg_daemon *daemon, const char *name, char *path, char *temporary)
+{
+    snprintf(path, PATH, "%s/%s", daemon->options->folder, name);
+    snprintf(temporary, PATH, "%s/%s.new", daemon->options->folder, name);
+    unlink(temporary);
+    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return file < 0 ? NULL : fdopen(file, "w");
+}
+
+bool erg_daemon_files_write_leases(const struct erg_daemon *daemon)
+{
+    char path[PATH], temporary[PATH];
+    FILE *file = begin(daemon, "leases", path, temporary);
+    for (size_t i = 0; file && i < daemon->count; i++)
+        for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++) {
+            const struct erg_daemon_lease *lease = &daemon->items[i].leases[knob];
+            if (lease->state == ERG_LEASE_HELD || lease->state == ERG_LEASE_ENDS ||
+                lease->left_behind)
+                fprintf(file, "%s %s %" PRId64 "\n", erg_gpus_info(daemon->gpus, i)->uuid,
+                        erg_knob_name(knob), lease->before_mw);
+        }
+    return commit(file, path, temporary);
+}
+
+bool erg_daemon_files_write_grants(const struct erg_daemon *daemon)
+{
+    char path[PATH], temporary[PATH];
+    FILE *file = begin(daemon, "grants", path, temporary);
+    for (size_t i = 0; file && i < ERG_DAEMON_GRANTS; i++) {
+        const struct erg_daemon_grant *grant = &daemon->grants[i];
+        if (grant->job)
+            fprintf(file, "%" PRIu32 " %" PRIu32 " %" PRIx64 "\n", grant->job, grant->uid,
+                    grant->gpus);
+    }
+    return commit(file, path, temporary);
+}
+
+static void read_lease(struct erg_daemon *daemon, const char *line)
+{
+    char uuid[96], name[16];
+    int64_t before_mw;
+    if (sscanf(line, "%95s %15s %" SCNd64, uuid, name, &before_mw) != 3)
+        return;
+    for (size_t i = 0; i < daemon->count; i++)
+        for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++)
+            if (strcmp(erg_gpus_info(daemon->gpus, i)->uuid, uuid) == 0 &&
+                strcmp(erg_knob_name(knob), name) == 0)
+                erg_daemon_lease_restore(daemon, i, knob, before_mw);
+}
+
+void erg_daemon_files_read(struct erg_daemon *daemon)
+{
+    static const char *const names[] = {"leases", "grants"};
+    size_t grants = 0;
+    for (int which = 0; which < 2; which++) {
+        char path[PATH], line[256];
+        snprintf(path, sizeof path, "%s/%s", daemon->options->folder, names[which]);
+        FILE *file = fopen(path, "re");
+        while (file && fgets(line, sizeof line, file)) {
+            struct erg_daemon_grant grant;
+            if (which == 0)
+                read_lease(daemon, line);
+            else if (grants < ERG_DAEMON_GRANTS && sscanf(line, "%" SCNu32 " %" SCNu32 " %" SCNx64,
+                                                          &grant.job, &grant.uid, &grant.gpus) == 3)
+                daemon->grants[grants++] = grant;
+        }
+        if (file)
+            fclose(file);
+    }
+}

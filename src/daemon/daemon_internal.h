@@ -1,0 +1,179 @@
+/*
+ * What the parts of the daemon share. All of it belongs to the thread that speaks with clients,
+ * but for what says otherwise. Private to the room.
+ */
+#ifndef ERG_DAEMON_INTERNAL_H
+#define ERG_DAEMON_INTERNAL_H
+
+#include "daemon/daemon.h"
+#include "daemon/daemon_audit.h"
+#include "daemon/daemon_rules.h"
+#include "daemon/daemon_worker.h"
+#include "telemetry/sampler.h"
+
+#include <pthread.h>
+
+enum {
+    ERG_DAEMON_CONNECTIONS = 256,
+    ERG_DAEMON_FOR_ROOT = 16, /* of them, so that a prolog always gets in */
+    ERG_DAEMON_PER_USER = 16,
+};
+
+struct erg_daemon_connection {
+    int fd, pidfd; /* fd -1: free */
+    uint32_t generation;
+    bool doomed; /* closed when what is being done is done */
+    struct erg_daemon_peer peer;
+    int64_t heard_ns;
+    uint64_t metrics; /* subscribed to, 0: none */
+    int64_t period_ns, next_ns;
+    uint32_t lost;
+};
+
+/* Somebody who waits for the answer to a LEASE. */
+struct erg_daemon_asker {
+    int connection; /* -1: nobody */
+    uint32_t generation, sequence;
+    int64_t ttl_ns;
+};
+
+struct erg_daemon_lease {
+    enum erg_lease_state {
+        ERG_LEASE_FREE,
+        ERG_LEASE_BEGINS, /* the worker looks what there was before */
+        ERG_LEASE_HELD,
+        ERG_LEASE_ENDS, /* the worker takes it back */
+    } state;
+    uint64_t id;
+    struct erg_daemon_asker owner, waiter;
+    struct erg_daemon_peer peer;
+    int64_t least, most, begin_ns, ttl_ns, before_mw;
+    bool touched, left_behind; /* asked of the driver; still to be taken back by somebody */
+    int tries;
+    const char *reason; /* of its end; a literal */
+    uint64_t changes, superseded, limited;
+    int64_t low, high; /* of all changes */
+    double sum;
+    int64_t rate_ns;
+};
+
+struct erg_daemon_gpu {
+    struct erg_daemon_worker *worker;
+    struct erg_daemon_lease leases[ERG_KNOBS];
+    int claim; /* telemetry/claim.h, -1: not held */
+    bool lost;
+    int64_t told_ns; /* pace of the audit of changes */
+};
+
+struct erg_daemon {
+    const struct erg_daemon_options *options;
+    struct erg_daemon_config config;
+    struct erg_daemon_audit *audit;
+    struct erg_gpus *gpus;
+    struct erg_sampler *sampler;
+    struct erg_daemon_gpu *items; /* per GPU */
+    size_t count;
+    struct erg_daemon_grant grants[ERG_DAEMON_GRANTS];
+    struct erg_daemon_connection connections[ERG_DAEMON_CONNECTIONS];
+    size_t used; /* of those, at least: all behind are free */
+    int epoll, news, signals, listener, lock;
+    bool activated, restoring, stop;
+    unsigned char id[16];
+    uint64_t next_lease;
+    int64_t rate_ns, refusals_ns, looked_ns; /* looked: for lost GPUs */
+    struct erg_wire_writer writer;           /* for the answer that is being made */
+    pthread_mutex_t readings_lock;
+    struct erg_gpu_sample *readings; /* latest by GPU; written by the sampler, under the lock */
+};
+
+/* ---- daemon_run.c: connections ---- */
+
+/* Sends the writer's packet; who does not read answers is doomed, but loses samples only. */
+bool erg_daemon_send(struct erg_daemon *daemon, struct erg_daemon_connection *to, bool sample);
+
+/* The connection that an asker had, or NULL. */
+struct erg_daemon_connection *erg_daemon_asker_of(struct erg_daemon *daemon,
+                                                  const struct erg_daemon_asker *asker);
+
+/* ---- daemon_requests.c ---- */
+
+void erg_daemon_answer(struct erg_daemon *daemon, struct erg_daemon_connection *to,
+                       const struct erg_wire_request *request, enum erg_wire_status status,
+                       int driver, const char *format, ...) ERG_PRINTF(6, 7);
+void erg_daemon_request(struct erg_daemon *daemon, struct erg_daemon_connection *from,
+                        const void *bytes, size_t count, int64_t received_ns);
+
+/* ---- daemon_readings.c ---- */
+
+int erg_daemon_readings_start(struct erg_daemon *daemon, struct erg_error *err);
+void erg_daemon_readings_stop(struct erg_daemon *daemon);
+void erg_daemon_read(struct erg_daemon *daemon, struct erg_daemon_connection *from,
+                     const struct erg_wire_request *request);
+void erg_daemon_subscribe(struct erg_daemon *daemon, struct erg_daemon_connection *from,
+                          const struct erg_wire_request *request);
+/* Sends what is due, and gives when the next one is. */
+int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns);
+
+/* ---- daemon_lease_begin.c and daemon_leases.c ---- */
+
+/* When the next of events may happen that come every `interval_ns` on average, and `burst` at once
+ * (the generic cell rate algorithm, ITU-T I.371); takes that place. */
+int64_t erg_daemon_reserve(int64_t *rate_ns, int64_t now_ns, double per_s, long burst);
+
+/* A refusal in the audit, at most 20 a second. */
+void erg_daemon_audit_refusal(struct erg_daemon *daemon, const struct erg_daemon_peer *peer,
+                              size_t gpu, enum erg_knob knob, const char *reason);
+/* Gives a free knob to an asker, if he is still there. */
+void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob,
+                            const struct erg_daemon_asker *asker);
+/* What PREPARE has found. */
+void erg_daemon_lease_begun(struct erg_daemon *daemon, size_t gpu,
+                            const struct erg_daemon_outcome *outcome);
+/* Gives the GPU's claim up where nothing of it is lent. */
+void erg_daemon_release_claim(struct erg_daemon_gpu *item);
+/* The bounds of a rule that the GPU can keep; false where there are none. */
+bool erg_daemon_bounds_of(const struct erg_daemon_rule *rule, const struct erg_knob_bounds *bounds,
+                          enum erg_knob knob, int64_t *least, int64_t *most);
+
+void erg_daemon_lease_ask(struct erg_daemon *daemon, struct erg_daemon_connection *from,
+                          const struct erg_wire_request *request);
+/* CLOCK and POWER. */
+void erg_daemon_lease_set(struct erg_daemon *daemon, struct erg_daemon_connection *from,
+                          const struct erg_wire_request *request, int64_t received_ns);
+void erg_daemon_lease_reset(struct erg_daemon *daemon, struct erg_daemon_connection *from,
+                            const struct erg_wire_request *request, int64_t received_ns);
+
+/* The lease of that number that a connection holds, or NULL after it was refused. */
+struct erg_daemon_lease *erg_daemon_lease_of(struct erg_daemon *daemon,
+                                             struct erg_daemon_connection *from,
+                                             const struct erg_wire_request *request, size_t *gpu,
+                                             enum erg_knob *knob);
+
+/* Ends a lease; `event` (enum erg_wire_reason, 0: none) is told to its holder. */
+void erg_daemon_lease_end(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob, unsigned event,
+                          const char *reason);
+void erg_daemon_leases_end_of(struct erg_daemon *daemon, const struct erg_daemon_connection *owner,
+                              const char *reason);
+/* Ends the leases that no rule allows any more. */
+void erg_daemon_leases_judge(struct erg_daemon *daemon, const char *reason);
+/* Ends those whose time is over, and gives when the next one's is. */
+int64_t erg_daemon_leases_expire(struct erg_daemon *daemon, int64_t now_ns);
+/* What workers have done since. */
+void erg_daemon_leases_outcomes(struct erg_daemon *daemon);
+/* Whether nothing is lent or being taken back. */
+bool erg_daemon_leases_are_free(const struct erg_daemon *daemon);
+/* Takes a knob back that a daemon before this one had lent. */
+void erg_daemon_lease_restore(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob,
+                              int64_t before_mw);
+
+/* ---- daemon_files.c: what outlives a daemon that is killed ---- */
+
+/* A lock that only one daemon has; makes the folder where it is missing. */
+int erg_daemon_files_lock(struct erg_daemon *daemon, struct erg_error *err);
+/* Writes FOLDER/leases or FOLDER/grants anew, in one step. */
+bool erg_daemon_files_write_leases(const struct erg_daemon *daemon);
+bool erg_daemon_files_write_grants(const struct erg_daemon *daemon);
+/* Reads them; of leases each GPU that is here starts to be taken back. */
+void erg_daemon_files_read(struct erg_daemon *daemon);
+
+#endif

@@ -1,0 +1,173 @@
+/* Who is at the other end of a local socket. */
+#define _GNU_SOURCE /* struct ucred */
+#include "daemon/daemon_peer.h"
+
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5; the same on all machines that have GPUs of these kinds */
+#endif
+
+/* Reads PROC/PID/name; false where it is not there or too long. */
+static bool read_proc(const char *proc, pid_t pid, const char *name, char *text, size_t capacity)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%ld/%s", proc, (long)pid, name);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    size_t count = 0;
+    ssize_t got = 1;
+    while (got > 0 && count < capacity - 1) {
+        got = read(file, text + count, capacity - 1 - count);
+        count += got > 0 ? (size_t)got : 0;
+    }
+    close(file);
+    text[count] = '\0';
+    return got == 0;
+}
+
+bool erg_daemon_had_begun(const char *stat, double at_s)
+{
+    /* Behind the name, which may hold anything, comes the third field; start is the 22nd. */
+    const char *at = strrchr(stat, ')');
+    unsigned long long ticks;
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at && sscanf(at, " %llu", &ticks) == 1 &&
+           (double)ticks / (double)sysconf(_SC_CLK_TCK) <= at_s;
+}
+
+/* Of a kernel that does not say it by the socket: the number may be another process's by now. */
+static int open_by_number(pid_t pid, const char *proc)
+{
+    char stat[2048];
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd >= 0 &&
+        (!read_proc(proc, pid, "stat", stat, sizeof stat) ||
+         !erg_daemon_had_begun(stat, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec))) {
+        close(pidfd);
+        pidfd = -1;
+    }
+    return pidfd;
+}
+
+static bool has_ended(int pidfd)
+{
+    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
+    return poll(&wait, 1, 0) != 0;
+}
+
+/* The number at the end of `name`N, which must be all that is there; 0 else. */
+static uint32_t number_behind(const char *text, size_t length, const char *name)
+{
+    size_t before = strlen(name);
+    unsigned long long number = 0;
+    if (length <= before || length > before + 10 || strncmp(text, name, before) != 0)
+        return 0;
+    for (size_t i = before; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return 0;
+        number = 10 * number + (unsigned)(text[i] - '0');
+    }
+    return number <= UINT32_MAX ? (uint32_t)number : 0;
+}
+
+static bool ends_with(const char *text, size_t length, const char *end)
+{
+    size_t behind = strlen(end);
+    return length >= behind && strncmp(text + length - behind, end, behind) == 0;
+}
+
+/* Of one path of a control group. */
+static uint32_t job_of_path(const char *path, bool second_version)
+{
+    bool after_scope = false;
+    for (int depth = 0; *path; depth++) {
+        path += strspn(path, "/");
+        size_t length = strcspn(path, "/");
+        uint32_t job = number_behind(path, length, "job_");
+        if (second_version) {
+            if (after_scope && job)
+                return job;
+            if (strncmp(path, "user", 4) == 0 || ends_with(path, length, ".service"))
+                return 0;
+            after_scope = ends_with(path, length, "slurmstepd.scope");
+        } else if (depth == 0 ? strncmp(path, "slurm", 5) != 0
+                              : depth == 1 && strncmp(path, "uid_", 4) != 0) {
+            return 0;
+        } else if (depth == 2) {
+            return job;
+        }
+        path += length;
+    }
+    return 0;
+}
+
+uint32_t erg_daemon_job_of(const char *cgroup)
+{
+    char line[4096];
+    while (*cgroup) {
+        size_t length = strcspn(cgroup, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)length, cgroup);
+        const char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
+        if (second && length < sizeof line) {
+            uint32_t job = job_of_path(second + 1, second == first + 1);
+            if (job)
+                return job;
+        }
+        cgroup += length + (cgroup[length] == '\n');
+    }
+    return 0;
+}
+
+uint32_t erg_daemon_job_of_process(const char *proc, pid_t pid)
+{
+    char text[8192];
+    return read_proc(proc, pid, "cgroup", text, sizeof text) ? erg_daemon_job_of(text) : 0;
+}
+
+bool erg_daemon_peer_of(int socket, const char *proc, struct erg_daemon_peer *peer, int *pidfd)
+{
+    struct ucred said;
+    socklen_t size = sizeof said, pidfd_size = sizeof *pidfd;
+    memset(peer, 0, sizeof *peer);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &said, &size) != 0 || said.pid <= 0)
+        return false;
+    *pidfd = -1;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, pidfd, &pidfd_size) != 0)
+        *pidfd = errno == ENOPROTOOPT ? open_by_number(said.pid, proc) : -1;
+    if (*pidfd < 0)
+        return false;
+    if (has_ended(*pidfd)) {
+        close(*pidfd);
+        return false;
+    }
+    peer->pid = said.pid;
+    peer->uid = said.uid;
+    peer->groups[0] = said.gid;
+    peer->group_count = 1;
+    /* Who is in more groups than fit has the primary one only. */
+    size = (socklen_t)(sizeof peer->groups - sizeof *peer->groups);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, peer->groups + 1, &size) == 0)
+        peer->group_count += size / sizeof *peer->groups;
+    peer->job = erg_daemon_job_of_process(proc, peer->pid);
+    if (!read_proc(proc, peer->pid, "comm", peer->comm, sizeof peer->comm))
+        peer->comm[0] = '\0';
+    peer->comm[strcspn(peer->comm, "\n")] = '\0';
+    erg_utf8_repair(peer->comm, sizeof peer->comm);
+    return true;
+}

@@ -1,0 +1,59 @@
+/*
+ * What the file of the daemon says (examples/daemon/ergond.yaml explains every key), and what
+ * follows from its rules for a process and a GPU: the first rule that fits both wins; where none
+ * does, the process may only read.
+ */
+#ifndef ERG_DAEMON_RULES_H
+#define ERG_DAEMON_RULES_H
+
+#include "daemon/daemon_peer.h"
+#include "telemetry/knobs.h"
+
+struct erg_daemon_rule {
+    enum erg_daemon_who { ERG_WHO_USER, ERG_WHO_GROUP, ERG_WHO_JOB } who;
+    uint32_t id;   /* of the user or group */
+    uint32_t may;  /* bits 1 << knob */
+    bool of_job;   /* only GPUs that were granted to the job of the process */
+    uint64_t gpus; /* bits, else */
+    int64_t least[ERG_KNOBS], most[ERG_KNOBS]; /* MHz and mW */
+};
+
+enum erg_daemon_standing { ERG_STANDING_BEFORE, ERG_STANDING_DEFAULT, ERG_STANDING_VALUE };
+
+struct erg_daemon_config {
+    struct erg_daemon_rule *rules;
+    size_t rule_count;
+    bool members_only; /* telemetry is for those whom a rule fits */
+    int64_t period_ns; /* of telemetry */
+    enum erg_daemon_standing standing_power;
+    int64_t standing_mw, standing_mhz; /* 0: no lock */
+    bool persistence;
+    int64_t ttl_ns, longest_ns;
+    double changes_per_s, node_changes_per_s;
+    long burst;
+    char *audit;      /* NULL: none */
+    bool audit_every; /* each change too */
+};
+
+/* Jobs that root has granted GPUs to. */
+struct erg_daemon_grant {
+    uint32_t job, uid; /* job 0: free */
+    uint64_t gpus;
+};
+enum { ERG_DAEMON_GRANTS = 512 };
+
+/* The file must belong to root or to this user and be nobody else's to write. */
+int erg_daemon_config_load(struct erg_daemon_config *config, const char *path,
+                           const struct erg_gpus *gpus, struct erg_error *err);
+void erg_daemon_config_release(struct erg_daemon_config *config);
+
+/* The rule that holds for a process and a GPU, or NULL. */
+const struct erg_daemon_rule *erg_daemon_rule_of(const struct erg_daemon_config *config,
+                                                 const struct erg_daemon_grant *grants,
+                                                 const struct erg_daemon_peer *peer, size_t gpu);
+
+/* GPUs "all", or a list with commas of indices and UUIDs or beginnings of UUIDs; as bits. */
+int erg_daemon_gpu_bits(const char *list, const struct erg_gpus *gpus, uint64_t *bits,
+                        struct erg_error *err);
+
+#endif

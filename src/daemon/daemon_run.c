@@ -1,0 +1,437 @@
+/* The daemon's thread that speaks with clients: connections, signals, time; its begin and end. */
+#define _GNU_SOURCE /* accept4, getrandom */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/service.h"
+#include "base/thread.h"
+#include "daemon/daemon_internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* What an event of epoll is of; connections and processes have index and generation beside it. */
+enum source { OF_LISTENER, OF_NEWS, OF_SIGNALS, OF_CONNECTION, OF_PROCESS };
+enum { EVENTS = 64, PACKETS_AT_ONCE = 8, ACCEPTED_AT_ONCE = 16 };
+static const int64_t patience_ns = 10000000000;
+
+static uint64_t mark(enum source source, size_t index, uint32_t generation)
+{
+    return (uint64_t)generation << 32 | index << 8 | (uint64_t)source;
+}
+
+static bool watch(const struct erg_daemon *daemon, int fd, uint64_t data)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = data};
+    return epoll_ctl(daemon->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* ---- connections ---- */
+
+struct erg_daemon_connection *erg_daemon_asker_of(struct erg_daemon *daemon,
+                                                  const struct erg_daemon_asker *asker)
+{
+    if (asker->connection < 0)
+        return NULL;
+    struct erg_daemon_connection *found = &daemon->connections[asker->connection];
+    return found->fd >= 0 && found->generation == asker->generation ? found : NULL;
+}
+
+bool erg_daemon_send(struct erg_daemon *daemon, struct erg_daemon_connection *to, bool sample)
+{
+    struct erg_wire_writer *writer = &daemon->writer;
+    erg_wire_end(writer);
+    if (to->doomed)
+        return false;
+    ssize_t sent;
+    do
+        sent = send(to->fd, writer->bytes, writer->count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0 && !(sample && (errno == EAGAIN || errno == EWOULDBLOCK)))
+        to->doomed = true;
+    return sent >= 0;
+}
+
+static void close_connection(struct erg_daemon *daemon, struct erg_daemon_connection *gone,
+                             const char *reason)
+{
+    gone->doomed = true;
+    erg_daemon_leases_end_of(daemon, gone, reason);
+    close(gone->pidfd);
+    close(gone->fd);
+    gone->fd = -1;
+    gone->generation++;
+    while (daemon->used > 0 && daemon->connections[daemon->used - 1].fd < 0)
+        daemon->used--;
+}
+
+/* A packet for somebody who is not let in. */
+static void turn_away(struct erg_daemon *daemon, int fd, const char *why)
+{
+    erg_wire_begin_answer(&daemon->writer, 0, 0, ERG_WIRE_BUSY, 0, why);
+    erg_wire_end(&daemon->writer);
+    (void)!send(fd, daemon->writer.bytes, daemon->writer.count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    close(fd);
+}
+
+/* A free place for a user, or NULL. */
+static struct erg_daemon_connection *place_for(struct erg_daemon *daemon, uid_t uid)
+{
+    int own = 0, all = 0;
+    int most = daemon->options->per_user ? daemon->options->per_user : ERG_DAEMON_PER_USER;
+    struct erg_daemon_connection *found = NULL;
+    for (int i = 0; i < ERG_DAEMON_CONNECTIONS; i++) {
+        struct erg_daemon_connection *at = &daemon->connections[i];
+        all += at->fd >= 0;
+        own += at->fd >= 0 && at->peer.uid == uid;
+        if (at->fd < 0 && !found)
+            found = at;
+    }
+    return uid == 0 || (own < most && all < ERG_DAEMON_CONNECTIONS - ERG_DAEMON_FOR_ROOT) ? found
+                                                                                          : NULL;
+}
+
+static void let_in(struct erg_daemon *daemon, int fd)
+{
+    struct erg_daemon_peer peer;
+    int pidfd;
+    if (!erg_daemon_peer_of(fd, daemon->options->proc, &peer, &pidfd)) {
+        turn_away(daemon, fd, "the process that connected is not there any more");
+        return;
+    }
+    struct erg_daemon_connection *place = place_for(daemon, peer.uid);
+    if (!place) {
+        turn_away(daemon, fd, "there are too many connections already");
+        close(pidfd);
+        return;
+    }
+    size_t index = (size_t)(place - daemon->connections);
+    uint32_t generation = place->generation;
+    *place = (struct erg_daemon_connection){
+        .fd = fd, .pidfd = pidfd, .generation = generation, .peer = peer, .heard_ns = erg_now_ns()};
+    daemon->used = daemon->used > index ? daemon->used : index + 1;
+    if (!watch(daemon, fd, mark(OF_CONNECTION, index, generation)) ||
+        !watch(daemon, pidfd, mark(OF_PROCESS, index, generation)))
+        place->doomed = true;
+}
+
+static void accept_some(struct erg_daemon *daemon)
+{
+    for (int i = 0; i < ACCEPTED_AT_ONCE; i++) {
+        int fd = accept4(daemon->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        let_in(daemon, fd);
+    }
+}
+
+static void receive_some(struct erg_daemon *daemon, struct erg_daemon_connection *from)
+{
+    static unsigned char bytes[ERG_WIRE_MOST]; /* of this thread alone */
+    for (int i = 0; i < PACKETS_AT_ONCE && !from->doomed; i++) {
+        ssize_t count = recv(from->fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC);
+        if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+            return;
+        if (count <= 0)
+            from->doomed = true;
+        else /* a longer one than there is room for: its header says another length, or lies */
+            erg_daemon_request(daemon, from, bytes, count > ERG_WIRE_MOST ? 0 : (size_t)count,
+                               erg_now_ns());
+    }
+}
+
+/* ---- signals ---- */
+
+static void read_rules_again(struct erg_daemon *daemon)
+{
+    struct erg_daemon_config config;
+    struct erg_error error;
+    if (erg_daemon_config_load(&config, daemon->options->config, daemon->gpus, &error) != 0) {
+        char why[1200];
+        erg_log(ERG_LOG_ERROR, "the rules stay as they were: %s", error.message);
+        erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":false,\"reason\":\"%s\"",
+                              erg_daemon_audit_escape(why, 600, error.message));
+        return;
+    }
+    config.period_ns = daemon->config.period_ns; /* of a sampler that runs */
+    erg_daemon_config_release(&daemon->config);
+    daemon->config = config;
+    erg_daemon_audit_reopen(daemon->audit, config.audit);
+    erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":true,\"rules\":%zu",
+                          config.rule_count);
+    erg_daemon_leases_judge(daemon, "the rules have changed");
+}
+
+static void take_signals(struct erg_daemon *daemon)
+{
+    struct signalfd_siginfo info;
+    while (read(daemon->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGHUP)
+            read_rules_again(daemon);
+        else
+            daemon->stop = true;
+    }
+}
+
+/* ---- the loop ---- */
+
+static void take_event(struct erg_daemon *daemon, uint64_t data)
+{
+    enum source source = data & 0xff;
+    uint64_t count;
+    if (source == OF_LISTENER) {
+        accept_some(daemon);
+    } else if (source == OF_SIGNALS) {
+        take_signals(daemon);
+    } else if (source == OF_NEWS) {
+        (void)!read(daemon->news, &count, sizeof count);
+        erg_daemon_leases_outcomes(daemon);
+    } else {
+        struct erg_daemon_asker asker = {.connection = (int)(data >> 8 & 0xffffff),
+                                         .generation = (uint32_t)(data >> 32)};
+        struct erg_daemon_connection *at = erg_daemon_asker_of(daemon, &asker);
+        if (at && source == OF_PROCESS)
+            close_connection(daemon, at, "its process has ended");
+        else if (at)
+            receive_some(daemon, at);
+    }
+}
+
+static void bury(struct erg_daemon *daemon)
+{
+    for (size_t i = daemon->used; i-- > 0;)
+        if (daemon->connections[i].fd >= 0 && daemon->connections[i].doomed)
+            close_connection(daemon, &daemon->connections[i], "its connection has ended");
+}
+
+static void loop(struct erg_daemon *daemon)
+{
+    struct epoll_event events[EVENTS];
+    int64_t watchdog_ns = erg_service_watchdog_ns(), alive_ns = 0;
+    while (!daemon->stop) {
+        int64_t now_ns = erg_now_ns(), next_ns = erg_daemon_publish(daemon, now_ns);
+        int64_t expire_ns = erg_daemon_leases_expire(daemon, now_ns);
+        if (watchdog_ns && alive_ns <= now_ns) {
+            erg_service_notify("WATCHDOG=1");
+            alive_ns = now_ns + watchdog_ns;
+        }
+        next_ns = expire_ns < next_ns ? expire_ns : next_ns;
+        next_ns = watchdog_ns && alive_ns < next_ns ? alive_ns : next_ns;
+        bury(daemon);
+        int64_t left_ms = (next_ns - now_ns + 999999) / 1000000;
+        int count = epoll_wait(daemon->epoll, events, EVENTS, left_ms > 0 ? (int)left_ms : 0);
+        for (int i = 0; i < count; i++)
+            take_event(daemon, events[i].data.u64);
+        bury(daemon);
+    }
+}
+
+/* Takes back all that is lent, as far as drivers answer. */
+static void wait_until_free(struct erg_daemon *daemon, int64_t wait_ns)
+{
+    int64_t end_ns = erg_now_ns() + wait_ns, now_ns;
+    uint64_t count;
+    erg_daemon_leases_outcomes(daemon);
+    while (!erg_daemon_leases_are_free(daemon) && (now_ns = erg_now_ns()) < end_ns) {
+        struct pollfd wait = {.fd = daemon->news, .events = POLLIN};
+        if (poll(&wait, 1, (int)((end_ns - now_ns) / 1000000) + 1) > 0)
+            (void)!read(daemon->news, &count, sizeof count);
+        erg_daemon_leases_outcomes(daemon);
+    }
+}
+
+static void end_all(struct erg_daemon *daemon)
+{
+    for (size_t i = 0; i < daemon->count; i++)
+        for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++)
+            erg_daemon_lease_end(daemon, i, knob, ERG_WIRE_DAEMON_ENDS, "the daemon ends");
+    wait_until_free(daemon, patience_ns);
+}
+
+/* ---- beginning ---- */
+
+static int listen_at(struct erg_daemon *daemon, struct erg_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char path[600];
+    snprintf(path, sizeof path, "%s%s",
+             daemon->options->socket ? daemon->options->socket : daemon->options->folder,
+             daemon->options->socket ? "" : "/ergond.sock");
+    if (daemon->activated)
+        return 0;
+    if (strlen(path) >= sizeof address.sun_path)
+        return erg_fail(err, ERG_FAILED, "listening at '%s': expected a path of at most %zu bytes",
+                        path, sizeof address.sun_path - 1);
+    memcpy(address.sun_path, path, strlen(path));
+    unlink(path); /* of a daemon that is gone: ours is the lock */
+    daemon->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (daemon->listener < 0 ||
+        bind(daemon->listener, (struct sockaddr *)&address, sizeof address) != 0 ||
+        chmod(path, 0666) != 0 || listen(daemon->listener, SOMAXCONN) != 0)
+        return erg_fail(err, ERG_FAILED, "listening at '%s': %s", path, strerror(errno));
+    return 0;
+}
+
+/* A thread of its own waits for each GPU's bounds; one that hangs is not waited for. */
+static void await_bounds(const struct erg_daemon *daemon)
+{
+    int64_t end_ns = erg_now_ns() + patience_ns / 10;
+    for (size_t i = 0; i < daemon->count; i++)
+        while (!erg_daemon_worker_bounds(daemon->items[i].worker) && erg_now_ns() < end_ns)
+            erg_sleep_ns(1000000);
+}
+
+static int start_workers(struct erg_daemon *daemon, struct erg_error *err)
+{
+    daemon->count = erg_gpus_count(daemon->gpus);
+    if (daemon->count > ERG_WIRE_GPUS)
+        daemon->count = ERG_WIRE_GPUS;
+    daemon->items = erg_xcalloc(daemon->count, sizeof *daemon->items);
+    for (size_t i = 0; i < daemon->count; i++) {
+        struct erg_daemon_gpu *item = &daemon->items[i];
+        item->claim = -1;
+        for (int knob = 0; knob < ERG_KNOBS; knob++)
+            item->leases[knob].owner.connection = item->leases[knob].waiter.connection = -1;
+        item->worker =
+            erg_daemon_worker_start(daemon->gpus, i, daemon->news, daemon->config.persistence);
+        if (!item->worker) {
+            daemon->count = i;
+            return erg_fail(err, ERG_FAILED, "starting the worker of GPU %zu: no thread", i);
+        }
+    }
+    await_bounds(daemon);
+    return 0;
+}
+
+static int open_files(struct erg_daemon *daemon, struct erg_error *err)
+{
+    sigset_t caught;
+    struct rlimit files;
+    sigemptyset(&caught);
+    sigaddset(&caught, SIGTERM);
+    sigaddset(&caught, SIGINT);
+    sigaddset(&caught, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &caught, NULL);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 1024) {
+        files.rlim_cur = files.rlim_max < 1024 ? files.rlim_max : 1024;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    daemon->epoll = epoll_create1(EPOLL_CLOEXEC);
+    daemon->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    daemon->signals = signalfd(-1, &caught, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (daemon->epoll < 0 || daemon->news < 0 || daemon->signals < 0 ||
+        getrandom(daemon->id, sizeof daemon->id, 0) != (ssize_t)sizeof daemon->id)
+        return erg_fail(err, ERG_FAILED, "starting the daemon: %s", strerror(errno));
+    return 0;
+}
+
+/* To take back what was lent needs no rule: a file that is wrong must not be in its way. */
+static int load_rules(struct erg_daemon *daemon, struct erg_error *err)
+{
+    int result =
+        erg_daemon_config_load(&daemon->config, daemon->options->config, daemon->gpus, err);
+    return daemon->restoring ? 0 : result;
+}
+
+static int begin(struct erg_daemon *daemon, struct erg_error *err)
+{
+    daemon->listener = daemon->restoring ? -1 : erg_service_socket();
+    daemon->activated = daemon->listener >= 0;
+    if (open_files(daemon, err) != 0 || erg_daemon_files_lock(daemon, err) != 0 ||
+        erg_gpus_open(&daemon->gpus, "all", err) != 0 || load_rules(daemon, err) != 0 ||
+        erg_daemon_audit_open(&daemon->audit, daemon->config.audit, err) != 0 ||
+        start_workers(daemon, err) != 0)
+        return -1;
+    erg_daemon_audit_line(daemon->audit, "start", ",\"pid\":%ld,\"gpus\":%zu,\"rules\":%zu",
+                          (long)getpid(), daemon->count, daemon->config.rule_count);
+    /* What a daemon before this one had lent comes back before anybody is let in. */
+    erg_daemon_files_read(daemon);
+    wait_until_free(daemon, patience_ns);
+    return 0;
+}
+
+static int serve(struct erg_daemon *daemon, struct erg_error *err)
+{
+    if (begin(daemon, err) != 0 || erg_daemon_readings_start(daemon, err) != 0 ||
+        listen_at(daemon, err) != 0)
+        return -1;
+    if (!watch(daemon, daemon->listener, mark(OF_LISTENER, 0, 0)) ||
+        !watch(daemon, daemon->news, mark(OF_NEWS, 0, 0)) ||
+        !watch(daemon, daemon->signals, mark(OF_SIGNALS, 0, 0)))
+        return erg_fail(err, ERG_FAILED, "starting the daemon: %s", strerror(errno));
+    erg_service_notify("READY=1");
+    erg_log(ERG_LOG_INFO, "%zu GPUs, %zu rules", daemon->count, daemon->config.rule_count);
+    loop(daemon);
+    erg_service_notify("STOPPING=1");
+    end_all(daemon);
+    return 0;
+}
+
+static void release(struct erg_daemon *daemon)
+{
+    for (int i = 0; i < ERG_DAEMON_CONNECTIONS; i++)
+        if (daemon->connections[i].fd >= 0) {
+            close(daemon->connections[i].fd);
+            close(daemon->connections[i].pidfd);
+        }
+    for (size_t i = 0; i < daemon->count; i++) {
+        erg_daemon_worker_stop(daemon->items[i].worker);
+        if (daemon->items[i].claim >= 0)
+            close(daemon->items[i].claim);
+    }
+    erg_daemon_readings_stop(daemon);
+    erg_daemon_audit_close(daemon->audit);
+    erg_daemon_config_release(&daemon->config);
+    if (daemon->gpus)
+        erg_gpus_close(daemon->gpus);
+    int files[] = {daemon->epoll, daemon->news, daemon->signals, daemon->listener, daemon->lock};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] >= 0)
+            close(files[i]);
+    free(daemon->items);
+    free(daemon);
+}
+
+static struct erg_daemon *new_daemon(const struct erg_daemon_options *options)
+{
+    struct erg_daemon *daemon = erg_xcalloc(1, sizeof *daemon);
+    daemon->options = options;
+    daemon->epoll = daemon->news = daemon->signals = daemon->listener = daemon->lock = -1;
+    for (int i = 0; i < ERG_DAEMON_CONNECTIONS; i++)
+        daemon->connections[i].fd = -1;
+    return daemon;
+}
+
+int erg_daemon_run(const struct erg_daemon_options *options, struct erg_error *err)
+{
+    struct erg_daemon *daemon = new_daemon(options);
+    int result = serve(daemon, err);
+    release(daemon);
+    return result;
+}
+
+int erg_daemon_restore(const struct erg_daemon_options *options, struct erg_error *err)
+{
+    struct erg_daemon *daemon = new_daemon(options);
+    daemon->restoring = true;
+    int result = begin(daemon, err);
+    if (result == 0 && !erg_daemon_leases_are_free(daemon))
+        result = erg_fail(err, ERG_NO_DEVICE,
+                          "taking back what a daemon had lent: a GPU may still be locked or "
+                          "limited, expected drivers that answer");
+    release(daemon);
+    return result;
+}

@@ -1,0 +1,54 @@
+/*
+ * Knobs: what can be set on a GPU, asked of its driver directly. A setting belongs to the driver
+ * and outlives the process that made it. So these calls are for those who can promise to take it
+ * back: the daemon (daemon/daemon.h), which others ask for clocks and limits. Programs use
+ * telemetry/clocks.h.
+ *
+ * Values are MHz for clocks and mW for the power limit. A call may hang with the driver: make it
+ * from a thread that can wait. One thread at a time per GPU, beside threads that read it. A refusal
+ * of the driver has status ERG_NO_DEVICE, and `driver` is what it answered (NVML's number).
+ *
+ * Facts of the interface: NVIDIA's NVML API reference, "Device Commands" and "Device Queries".
+ */
+#ifndef ERG_TELEMETRY_KNOBS_H
+#define ERG_TELEMETRY_KNOBS_H
+
+#include "telemetry/gpu.h"
+
+enum erg_knob {
+    ERG_KNOB_CLOCK = 1, /* range of the SM clock */
+    ERG_KNOB_POWER,     /* power limit; the lower end of a range is not looked at */
+    ERG_KNOB_MEMORY,    /* range of the memory clock */
+    ERG_KNOBS,          /* one more than the last */
+};
+
+const char *erg_knob_name(enum erg_knob knob); /* "clock", "power", "memory" */
+
+/* What a GPU can be set to. A knob that it does not have is 0 at both ends. */
+struct erg_knob_bounds {
+    int64_t least[ERG_KNOBS], most[ERG_KNOBS];
+    int64_t limit_default_mw;
+    int *clocks_mhz; /* the SM clocks, rising */
+    size_t clock_count;
+};
+
+/* Changes nothing. Release the bounds. */
+void erg_knob_bounds_read(struct erg_gpus *gpus, size_t gpu, struct erg_knob_bounds *bounds);
+void erg_knob_bounds_release(struct erg_knob_bounds *bounds);
+
+int erg_knob_set(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int64_t low, int64_t high,
+                 int *driver, struct erg_error *err);
+
+/* Clocks only: takes a range back. Done as well when the GPU has fallen off the bus. */
+int erg_knob_reset(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int *driver,
+                   struct erg_error *err);
+
+/* What a knob is at: a clock as it runs now, the limit as it is set. */
+int erg_knob_read(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int64_t *value,
+                  struct erg_error *err);
+
+/* Persistence mode: the driver keeps its settings while no program uses the GPU. */
+int erg_persistence_read(struct erg_gpus *gpus, size_t gpu, bool *on, struct erg_error *err);
+int erg_persistence_set(struct erg_gpus *gpus, size_t gpu, bool on, struct erg_error *err);
+
+#endif
