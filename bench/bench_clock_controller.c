@@ -6,6 +6,7 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "fake_gpu.h"
 #include "train/engine/clock_controller.h"
 
 #include <inttypes.h>
@@ -103,22 +104,5 @@ static int bench(struct erg_error *err)
 
 int main(void)
 {
-    char folder[] = "/tmp/ergon-bench-XXXXXX", script[64];
-    struct erg_error err;
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(script, sizeof script, "%s/script", folder);
-    FILE *file = fopen(script, "w");
-    if (!file)
-        return 1;
-    fprintf(file, "gpus 1\ntail %s\n", folder + strlen(folder) - 6); /* nobody else's GPU */
-    fclose(file);
-    setenv("ERGON_FAKE_NVML", script, 1);
-    setenv("ERGON_NVML", ERGON_BENCH_FAKE_NVML, 1);
-    int result = bench(&err);
-    if (result != 0)
-        fprintf(stderr, "bench_clock_controller: %s\n", err.message);
-    unlink(script);
-    rmdir(folder);
-    return result != 0;
+    return run_on_fake_gpu("bench_clock_controller", bench);
 }

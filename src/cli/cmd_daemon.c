@@ -23,7 +23,7 @@ static const struct erg_option options[] = {
     {"folder", 'f', ERG_OPTION_FILE, "FOLDER", AT(folder), .default_text = "/run/ergon",
      .help = "of the socket and of what outlives a daemon that is killed"},
     {"socket", 's', ERG_OPTION_FILE, "PATH", AT(socket),
-     .help = "where to listen, or to ask; FOLDER/ergond.sock unless given"},
+     .help = "where to listen, or to ask (default: FOLDER/ergond.sock)"},
     {"restore", 'r', ERG_OPTION_FLAG, NULL, AT(restore),
      .help = "take back what a daemon that was killed had lent, and end"},
     {"job", 'j', ERG_OPTION_LONG, "JOB", AT(job), 1, UINT32_MAX, .help = "of a grant: Slurm's job"},

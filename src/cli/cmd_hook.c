@@ -21,14 +21,15 @@ static const struct erg_option options[] = {
     {"stage", 's', ERG_OPTION_LONG, "N", AT(stage), 0, 1e6, .default_text = "0",
      .help = "the pipeline rank, from 0"},
     {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
-     .help = "of the plan; sequential+clocks unless given"},
+     .help = "of the plan (default: sequential+clocks)"},
     {"point", 'p', ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
-     .help = "the point of this number; 1 is the fastest. The plan's selected one unless given, if "
-             "it is of that method"},
+     .help =
+         "the point of this number; 1 is the fastest (default: the plan's selected one, if it is "
+         "of that method)"},
     {"dwell", 'd', ERG_OPTION_DOUBLE, "SECONDS", AT(dwell_s), 0, 1e6,
-     .help = "keep a clock so long at least; 0.05 unless given"},
+     .help = "keep a clock for at least this time (default: 0.05)"},
     {"least-change", 0, ERG_OPTION_DOUBLE, "MHZ", AT(least_change_mhz), 0, 1e5,
-     .help = "leave out smaller changes; 30 unless given"},
+     .help = "leave out smaller changes (default: 30)"},
     {"clocks-only", 0, ERG_OPTION_FLAG, NULL, AT(clocks_only),
      .help = "take the clocks of a method that only ergon's own training can run"},
     {0},
