@@ -118,6 +118,13 @@ static void not_known_is_no_lateness(void **state)
     ranks[WORLD - 1].worked_s = NAN;
     assert_ok(erg_straggler_point(&point, plan, &layout, ranks, 0, &err), &err);
     assert_int_equal(point, 3);
+    /* Nor is it where the pipeline's own first rank does not know. */
+    fill(ranks, &p);
+    ranks[0].worked_s = NAN;
+    assert_ok(erg_straggler_point(&point, plan, &layout, ranks, 0, &err), &err);
+    assert_int_equal(point, 3);
+    assert_ok(erg_straggler_point(&point, plan, &layout, ranks, 1, &err), &err);
+    assert_int_equal(point, 0);
 }
 
 int main(void)

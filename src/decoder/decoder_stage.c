@@ -339,12 +339,12 @@ float *erg_stage_gradients(const struct erg_stage *stage)
     return stage->all_gradients;
 }
 
-int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool backward,
-                         bool done, struct erg_error *err)
+int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool done,
+                         struct erg_error *err)
 {
     const struct erg_stage_mover *mover = &stage->mover;
     return mover->call && stage->mode == ERG_STAGE_RUNS
-               ? mover->call(mover->context, pass, layer, backward, done, err)
+               ? mover->call(mover->context, pass, layer, done, err)
                : 0;
 }
 

@@ -90,8 +90,7 @@ void erg_stage_return_moved(struct erg_stage *stage, size_t pass, size_t layer, 
 /* Who moves it: is called before the operations of a layer are queued, and when they are (`done`).
  */
 struct erg_stage_mover {
-    int (*call)(void *context, size_t pass, size_t layer, bool backward, bool done,
-                struct erg_error *err);
+    int (*call)(void *context, size_t pass, size_t layer, bool done, struct erg_error *err);
     void *context;
 };
 void erg_stage_set_mover(struct erg_stage *stage, const struct erg_stage_mover *mover);

@@ -334,11 +334,11 @@ static int backward_layers(struct erg_stage *stage, size_t index, const struct e
     const struct erg_stage_pass *pass = &stage->passes[index];
     const struct erg_layer_range *range = &stage->chunks[pass->chunk];
     for (size_t i = (size_t)range->count; i > 0; i--) {
-        if (erg_stage_tell_layer(stage, index, i - 1, true, false, err) != 0)
+        if (erg_stage_tell_layer(stage, index, i - 1, false, err) != 0)
             return -1;
         const struct erg_stage_place place = erg_stage_place_of(stage, pass, i - 1, ends);
         if (backward_layer(stage, &place, stream, err) ||
-            erg_stage_tell_layer(stage, index, i - 1, true, true, err) ||
+            erg_stage_tell_layer(stage, index, i - 1, true, err) ||
             erg_stage_tell(stage, adds, ERG_BUCKET_LAYER, range->first + (long)i - 1, err))
             return -1;
     }

@@ -348,9 +348,9 @@ static int forward_layers(struct erg_stage *stage, size_t index, const struct er
         erg_stage_take_moved(stage, index, i);
         const struct erg_stage_place place = erg_stage_place_of(stage, pass, i, ends);
         if (erg_stage_tell(stage, reads, ERG_BUCKET_LAYER, range->first + (long)i, err) ||
-            erg_stage_tell_layer(stage, index, i, false, false, err) ||
+            erg_stage_tell_layer(stage, index, i, false, err) ||
             forward_layer(stage, &place, false, stream, err) ||
-            erg_stage_tell_layer(stage, index, i, false, true, err))
+            erg_stage_tell_layer(stage, index, i, true, err))
             return -1;
     }
     return 0;

@@ -217,8 +217,8 @@ struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
 /* A layer's forward begins: it gets room for what moves of it. */
 void erg_stage_take_moved(struct erg_stage *stage, size_t pass, size_t layer);
 /* Tells the mover. */
-int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool backward,
-                         bool done, struct erg_error *err);
+int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool done,
+                         struct erg_error *err);
 
 /* Tells of the buckets of a kind, or of a layer's; a listener of NULL is fine. */
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,

@@ -28,6 +28,7 @@ enum erg_mode {
     ERG_MODE_SEQUENTIAL, /* one microbatch, communication after compute */
     ERG_MODE_NANOBATCH,  /* two nanobatches, communication launched at once by the library */
 };
+enum { ERG_MODES = ERG_MODE_NANOBATCH + 1 };
 
 const char *erg_mode_name(enum erg_mode mode); /* "overlap", "sequential", "nanobatch" */
 extern const char *const erg_mode_names[];     /* ends with NULL */

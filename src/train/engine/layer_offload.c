@@ -57,8 +57,7 @@ static void close_lane(struct erg_offload *offload, struct offload_lane *lane)
     backend->table->stream_free(backend, lane->stream);
 }
 
-static int move(void *context, size_t pass, size_t layer, bool backward, bool done,
-                struct erg_error *err);
+static int move(void *context, size_t pass, size_t layer, bool done, struct erg_error *err);
 
 /* What nobody has written yet is no number, for tests. */
 static int spoil(struct erg_offload *offload, void *memory, size_t bytes, struct erg_error *err)
@@ -263,11 +262,9 @@ static int forget(struct erg_offload *offload, struct erg_error *err)
     return reads ? spoil(offload, reads, offload->bytes, err) : 0;
 }
 
-static int move(void *context, size_t pass, size_t layer, bool backward, bool done,
-                struct erg_error *err)
+static int move(void *context, size_t pass, size_t layer, bool done, struct erg_error *err)
 {
     struct erg_offload *offload = context;
-    (void)backward;
     if (offload->forward_alone) {
         /* The layer has read what the one before it handed on. */
         if (done && layer > 0)

@@ -52,18 +52,20 @@ static int add_program(struct erg_pass_plan *passes, const struct erg_job *job,
     return 0;
 }
 
-/* The programs of all options of this stage. */
+/* The programs of this stage's instructions at all points of the selected method, the only ones
+ * that may run. */
 static int add_programs(struct erg_pass_plan *passes, const struct erg_job *job,
                         const struct erg_workload_request *request, struct erg_error *err)
 {
     const struct erg_plan *plan = passes->plan;
-    for (size_t x = passes->stage; x < plan->stage_count; x += (size_t)job->layout.pipeline)
-        for (int direction = ERG_FORWARD; direction <= ERG_BACKWARD; direction++) {
-            const struct erg_plan_options *options = &plan->stages[x].passes[direction];
-            for (size_t i = 0; i < options->count; i++)
-                if (add_program(passes, job, request, x / (size_t)job->layout.pipeline,
-                                (enum erg_direction)direction, &options->items[i], err) != 0)
-                    return -1;
+    const struct erg_plan_method *method = &plan->methods[plan->selected.method];
+    const size_t first = passes->stage * passes->count;
+    for (size_t k = 0; k < method->point_count + method->slower_count; k++)
+        for (size_t i = first; i < first + passes->count; i++) {
+            const struct erg_instruction *instruction = &plan->schedule.instructions[i];
+            if (add_program(passes, job, request, instruction->chunk, instruction->direction,
+                            erg_plan_option(plan, &method->points[k], i), err) != 0)
+                return -1;
         }
     return 0;
 }

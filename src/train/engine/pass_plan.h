@@ -32,7 +32,7 @@ struct erg_pass_plan {
     struct {
         struct erg_pass_program *items;
         size_t count, capacity;
-    } programs;                   /* of all options of the stage that overlap, each once */
+    } programs;                   /* of all that may run of the stage and overlap, each once */
     struct erg_workload workload; /* owns the steps */
 };
 
@@ -42,7 +42,7 @@ int erg_pass_plan_init(struct erg_pass_plan *passes, const struct erg_plan *plan
                        const struct erg_job *job, long stage, struct erg_error *err);
 void erg_pass_plan_release(struct erg_pass_plan *passes);
 
-/* From now on instructions run as at this point of any method of the plan. */
+/* From now on instructions run as at this point of the selected method. */
 void erg_pass_plan_choose(struct erg_pass_plan *passes, const struct erg_plan_point *point);
 
 #endif

@@ -137,12 +137,12 @@ static void place_buffers(struct erg_passes *passes, struct channel_end *end,
         end->buffers[i] = erg_static_at(buffers, options->memory, kind, i);
 }
 
-/* Events around each instruction, where clocks are set by how long they take. */
+/* Events around each instruction. */
 static int open_worked(struct erg_passes *passes, struct erg_error *err)
 {
     struct erg_backend *backend = passes->options.backend;
     const size_t count = 2 * passes->options.list->count;
-    if (!passes->options.clocks)
+    if (!passes->options.times_work)
         return 0;
     passes->worked = erg_xcalloc(count, sizeof *passes->worked);
     for (size_t i = 0; i < count; i++)

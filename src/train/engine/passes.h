@@ -44,6 +44,7 @@ struct erg_passes_options {
     struct erg_offload *offload;         /* NULL: nothing moves to host memory */
     const struct erg_pass_plan *plan;    /* of the stage; NULL: all are sequential */
     struct erg_clock_controller *clocks; /* of the plan; NULL: GPUs keep their own */
+    bool times_work;                     /* erg_passes_worked() is asked */
     uint64_t *finished; /* counts instructions that were finished, where the device says so */
 };
 
@@ -67,7 +68,7 @@ void erg_pass_list_describe(const struct erg_pass_list *list, size_t stage, size
                             char *text, size_t capacity);
 
 /* Seconds that this rank worked in the passes of the last step, after it has been waited for; NaN
- * where no clocks are set. */
+ * where it is not to be asked. */
 int erg_passes_worked(struct erg_passes *passes, double *seconds, struct erg_error *err);
 
 /* Waits until all messages have left. */

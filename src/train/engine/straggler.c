@@ -7,12 +7,14 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Seconds that each stage of a pipeline worked, [stages]: the slowest of its ranks; and the point
  * that it ran. False: a rank does not know. */
 static bool stage_seconds(double *seconds, size_t *point, const struct erg_layout *layout,
                           const struct erg_rank_pace *ranks, long data)
 {
+    bool known = true;
     for (long s = 0; s < layout->pipeline; s++)
         seconds[s] = 0;
     for (int rank = 0; rank < (int)erg_layout_gpus(layout); rank++) {
@@ -20,12 +22,11 @@ static bool stage_seconds(double *seconds, size_t *point, const struct erg_layou
         erg_ranks_place(&place, layout, rank);
         if (place.data != data)
             continue;
-        if (isnan(ranks[rank].worked_s))
-            return false;
-        seconds[place.stage] = fmax(seconds[place.stage], ranks[rank].worked_s);
         *point = (size_t)ranks[rank].point;
+        known &= !isnan(ranks[rank].worked_s);
+        seconds[place.stage] = fmax(seconds[place.stage], ranks[rank].worked_s);
     }
-    return true;
+    return known;
 }
 
 /* The same as times of what was planned at the point that it ran, and the largest of them. */
@@ -46,19 +47,21 @@ static double paces_of(double *paces, const struct erg_plan *plan, const struct 
     return known ? largest : (double)NAN;
 }
 
-/* The pipeline that is slowest compared with the plan; -1: not known. */
-static long find_slowest(double *paces, const struct erg_plan *plan,
+/* The pipeline that is slowest compared with the plan, and its paces; -1: not known. `scratch` is
+ * as large. */
+static long find_slowest(double *paces, double *scratch, const struct erg_plan *plan,
                          const struct erg_layout *layout, const struct erg_rank_pace *ranks)
 {
     double slowest = 0;
     long found = -1;
     for (long data = 0; data < layout->data; data++) {
-        double pace = paces_of(paces, plan, layout, ranks, data);
+        double pace = paces_of(scratch, plan, layout, ranks, data);
         if (isnan(pace))
             return -1;
         if (pace > slowest) {
             slowest = pace;
             found = data;
+            memcpy(paces, scratch, (size_t)layout->pipeline * sizeof *paces);
         }
     }
     return found;
@@ -77,10 +80,9 @@ int erg_straggler_point(size_t *point, const struct erg_plan *plan, const struct
                                          .own_s = own_s};
     int result = 0;
     bool known = stage_seconds(own_s, &lateness.running, layout, ranks, data);
-    const long late = known ? find_slowest(slowest_s, plan, layout, ranks) : -1;
+    const long late = known ? find_slowest(slowest_s, planned, plan, layout, ranks) : -1;
     *point = late == data ? plan->selected.point : lateness.running;
     if (late >= 0 && late != data) {
-        (void)paces_of(slowest_s, plan, layout, ranks, late);
         erg_plan_stage_seconds(plan, &method->points[plan->selected.point], planned);
         for (size_t s = 0; s < stages; s++)
             slowest_s[s] *= planned[s];

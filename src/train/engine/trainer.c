@@ -219,13 +219,21 @@ static int place(struct erg_trainer *trainer, const struct erg_stage_options *op
                                                 .timeline = &trainer->timeline};
     if (erg_offload_open(&trainer->offload, &offload, err) != 0)
         return -1;
-    struct erg_passes_options passes = {
-        backend,          trainer->stage,
-        &trainer->list,   &trainer->ranks.groups,
-        trainer->stream,  &trainer->buffers,
-        trainer->memory,  &trainer->timeline,
-        trainer->offload, trainer->options.plan ? &trainer->plan : NULL,
-        trainer->clocks,  erg_watchdog_finished(trainer->watchdog)};
+    const struct erg_passes_options passes = {
+        .backend = backend,
+        .stage = trainer->stage,
+        .list = &trainer->list,
+        .groups = &trainer->ranks.groups,
+        .stream = trainer->stream,
+        .buffers = &trainer->buffers,
+        .memory = trainer->memory,
+        .timeline = &trainer->timeline,
+        .offload = trainer->offload,
+        .plan = trainer->options.plan ? &trainer->plan : NULL,
+        .clocks = trainer->clocks,
+        .times_work = trainer->paces != NULL,
+        .finished = erg_watchdog_finished(trainer->watchdog),
+    };
     struct erg_optimizer_options optimizer = {backend,
                                               trainer->stage,
                                               &trainer->spans,

@@ -51,7 +51,8 @@ struct erg_trainer_options {
 /* Whether the job can be trained, and its files are there; reads no token and no weight. */
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
 
-/* World call. ERG_INFEASIBLE for what is not trained: recomputation, offloading. */
+/* World call. ERG_INFEASIBLE for what is not trained: models of erg_stage_check(), and beside a
+ * plan that overlaps offloading, or full recomputation under sequence parallelism. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
                      struct erg_error *err);
 void erg_trainer_close(struct erg_trainer *trainer);

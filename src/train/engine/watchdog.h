@@ -4,8 +4,8 @@
  * ranks. Rank 0 speaks first, since it hears how far each rank is: its sentence says who is
  * furthest behind. That of another rank says where that rank itself is.
  *
- * The host counts every instruction that it finishes (`count` of device/backend.h). A GPU counts
- * whole steps, so its limit is one for the step, and nobody knows where in a step it is.
+ * Devices count every instruction that they finish (`count` of device/backend.h). One that does not
+ * counts whole steps, so its limit is one for the step, and nobody knows where in a step it is.
  *
  * The limit is the larger of 60 s and 20 times the median of the last 33 steps. It is 600 s in the
  * first step of a process, before which no step was measured. Only steps are watched: validation

@@ -21,7 +21,7 @@ void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_pla
 
 /* How the instructions of a stage run at the selected point. */
 struct erg_run_plan_modes {
-    size_t modes[3];         /* how many, by enum erg_mode */
+    size_t modes[ERG_MODES]; /* how many, by enum erg_mode */
     int least_mhz, most_mhz; /* of their clocks */
     bool own_clocks;         /* the GPUs chose them when they were measured */
 };
