@@ -157,7 +157,7 @@ static int preview(const struct erg_invocation *call, const struct erg_train_opt
     uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
     struct erg_run_preview preview;
     struct erg_plan *plan;
-    if (erg_run_plan_open(&plan, NULL, asked, job, backend->name, err) != 0)
+    if (erg_run_plan_open(&plan, NULL, asked, job, backend->name, 0, err) != 0)
         return -1;
     int result = erg_run_preview_init(&preview, job, backend, values->init,
                                       erg_train_type_names[values->type],

@@ -10,18 +10,16 @@
 /* What was measured on other GPUs says nothing of these; what was emulated is for a kind of them.
  * The host runs any plan, to rehearse it. */
 static int check_gpus(const struct erg_plan *plan, const struct erg_train_options *options,
-                      const char *device, struct erg_error *err)
+                      const char *device, long stage, struct erg_error *err)
 {
     if (strcmp(device, "host") == 0 || options->force_plan)
         return 0;
-    for (size_t i = 0; i < plan->kind_count; i++) {
-        const struct erg_plan_kind *kind = &plan->kinds[i];
-        if (!kind->emulated && kind->device && !strstr(kind->device, device))
-            return erg_fail(err, ERG_USAGE,
-                            "it was measured on %s, but a %s trains; expected a plan for this "
-                            "GPU, or --force",
-                            kind->device, device);
-    }
+    const struct erg_plan_kind *kind = erg_plan_stage_kind(plan, (size_t)stage);
+    if (!kind->emulated && kind->device && !strstr(kind->device, device))
+        return erg_fail(err, ERG_USAGE,
+                        "it was measured on %s, but a %s trains; expected a plan for this GPU, or "
+                        "--force",
+                        kind->device, device);
     return 0;
 }
 
@@ -40,7 +38,8 @@ static int select_point(struct erg_plan *plan, const struct erg_train_options *o
 }
 
 int erg_run_plan_open(struct erg_plan **out, char **text, const struct erg_train_options *options,
-                      const struct erg_job *job, const char *device, struct erg_error *err)
+                      const struct erg_job *job, const char *device, long stage,
+                      struct erg_error *err)
 {
     struct erg_plan *plan = NULL;
     char *read;
@@ -59,7 +58,7 @@ int erg_run_plan_open(struct erg_plan **out, char **text, const struct erg_train
         free(read);
     if (result != 0)
         return -1;
-    if (erg_plan_check_job(plan, job, err) || check_gpus(plan, options, device, err) ||
+    if (erg_plan_check_job(plan, job, err) || check_gpus(plan, options, device, stage, err) ||
         select_point(plan, options, err)) {
         erg_plan_free(plan);
         return erg_fail_context(err, "%s", options->plan);

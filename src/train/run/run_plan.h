@@ -10,10 +10,11 @@
 #include "train/log/run_log.h"
 
 /* *plan: of the options' file with the wanted point selected, or NULL where they name none; *text,
- * which may be NULL: what the file has, to be freed. `device`: the name of a backend. ERG_USAGE for
- * a plan of another job, or that was measured on other GPUs. */
+ * which may be NULL: what the file has, to be freed. `device`: the name of the backend of a rank of
+ * this stage. ERG_USAGE for a plan of another job, or that was measured on other GPUs. */
 int erg_run_plan_open(struct erg_plan **plan, char **text, const struct erg_train_options *options,
-                      const struct erg_job *job, const char *device, struct erg_error *err);
+                      const struct erg_job *job, const char *device, long stage,
+                      struct erg_error *err);
 
 /* What the plan, NULL: none, expects of a step. */
 void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_plan *plan,

@@ -53,12 +53,12 @@ static int find_gpu(struct erg_train *train, size_t *gpu, struct erg_error *err)
 
 /* Whose clocks are set; clocks->gpus stays NULL where none are. A plan of GPUs that chose their
  * clocks themselves has none to set. */
-static int find_clocks(struct erg_train *train, struct erg_clock_controller_options *clocks,
-                       struct erg_error *err)
+static int find_clocks(struct erg_train *train, long stage,
+                       struct erg_clock_controller_options *clocks, struct erg_error *err)
 {
     *clocks = (struct erg_clock_controller_options){.required = train->options.require_clocks};
     if (!train->plan || !train->options.lock_clocks ||
-        !isnan(erg_plan_stage_kind(train->plan, 0)->mean_clock_mhz))
+        !isnan(erg_plan_stage_kind(train->plan, (size_t)stage)->mean_clock_mhz))
         return 0;
     if (find_gpu(train, &clocks->gpu, err) == 0)
         clocks->gpus = train->gpus;
@@ -72,9 +72,12 @@ static int find_clocks(struct erg_train *train, struct erg_clock_controller_opti
 static int open_plan(struct erg_train *train, struct erg_clock_controller_options *clocks,
                      struct erg_error *err)
 {
+    struct erg_ranks place = {0};
+    if (train->env.rank < erg_layout_gpus(&train->job->layout)) /* else the trainer refuses it */
+        erg_ranks_place(&place, &train->job->layout, train->env.rank);
     return erg_run_plan_open(&train->plan, &train->plan_text, &train->options, train->job,
-                             train->backend->name, err) ||
-                   find_clocks(train, clocks, err)
+                             train->backend->name, place.stage, err) ||
+                   find_clocks(train, place.stage, clocks, err)
                ? -1
                : 0;
 }
