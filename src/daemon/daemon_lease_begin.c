@@ -54,7 +54,7 @@ static void refuse(struct erg_daemon *daemon, const struct erg_daemon_asker *ask
 void erg_daemon_release_claim(struct erg_daemon_gpu *item)
 {
     for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++)
-        if (item->leases[knob].state != ERG_LEASE_FREE)
+        if (item->leases[knob].state != ERG_LEASE_FREE || item->leases[knob].left_behind)
             return;
     if (item->claim >= 0)
         close(item->claim);
@@ -90,7 +90,13 @@ void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob
                                      .waiter = {.connection = -1},
                                      .peer = from->peer,
                                      .begin_ns = erg_now_ns(),
-                                     .ttl_ns = asker->ttl_ns};
+                                     .ttl_ns = asker->ttl_ns,
+                                     /* The knob's pace, and what could not be taken back of it,
+                                      * outlive the lease. */
+                                     .rate_ns = lease->rate_ns,
+                                     .before_mw = lease->before_mw,
+                                     .left_behind = lease->left_behind,
+                                     .touched = lease->left_behind};
     if (!rule || !(rule->may >> knob & 1)) {
         refuse(daemon, asker, ERG_WIRE_DENIED, 0, "no rule allows that any more");
     } else if (!bounds || !erg_daemon_bounds_of(rule, bounds, knob, &begun.least, &begun.most)) {
@@ -116,7 +122,8 @@ void erg_daemon_lease_begun(struct erg_daemon *daemon, size_t gpu,
         outcome->superseded)
         return;
     struct erg_daemon_connection *to = erg_daemon_asker_of(daemon, &lease->owner);
-    lease->before_mw = outcome->seen;
+    if (!lease->left_behind)
+        lease->before_mw = outcome->seen;
     lease->state = ERG_LEASE_HELD;
     bool written = to && !outcome->failed && erg_daemon_files_write_leases(daemon);
     if (!written) {

@@ -38,6 +38,17 @@ static bool is_supported(const struct erg_knob_bounds *bounds, int64_t clock_mhz
     return false;
 }
 
+/* The same, but nobody's debt is longer than a second: whoever lets targets be superseded, or ends
+ * leases with targets that wait, cannot push the turns of others away. */
+static int64_t reserve_soon(int64_t *rate_ns, int64_t now_ns, double per_s, long burst)
+{
+    const int64_t before_ns = *rate_ns;
+    int64_t at_ns = erg_daemon_reserve(rate_ns, now_ns, per_s, burst);
+    if (at_ns > now_ns + 1000000000)
+        *rate_ns = before_ns;
+    return at_ns;
+}
+
 /* Gives a target to the worker when the pace allows it, and answers what need not wait for that. */
 static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, size_t gpu,
                  enum erg_knob knob, const struct erg_wire_request *request,
@@ -55,9 +66,9 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
     } else {
         const struct erg_daemon_config *config = &daemon->config;
         int64_t own_ns =
-            erg_daemon_reserve(&lease->rate_ns, now_ns, config->changes_per_s, config->burst);
+            reserve_soon(&lease->rate_ns, now_ns, config->changes_per_s, config->burst);
         int64_t node_ns =
-            erg_daemon_reserve(&daemon->rate_ns, now_ns, config->node_changes_per_s, config->burst);
+            reserve_soon(&daemon->rate_ns, now_ns, config->node_changes_per_s, config->burst);
         target->due_ns = own_ns > node_ns ? own_ns : node_ns;
     }
     bool limited = target->due_ns > now_ns;
@@ -335,7 +346,8 @@ bool erg_daemon_leases_are_free(const struct erg_daemon *daemon)
 {
     for (size_t i = 0; i < daemon->count; i++)
         for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++)
-            if (daemon->items[i].leases[knob].state != ERG_LEASE_FREE)
+            if (daemon->items[i].leases[knob].state != ERG_LEASE_FREE ||
+                daemon->items[i].leases[knob].left_behind)
                 return false;
     return true;
 }
