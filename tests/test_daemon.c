@@ -187,6 +187,31 @@ static void test_the_pace(void **state)
     daemon_world_end(&world);
 }
 
+/* Who begins and ends leases over and over delays nobody else by more than a second. */
+static void test_the_pace_of_others(void **state)
+{
+    (void)state;
+    struct daemon_world world =
+        daemon_world_begin("", "rules:\n  - {user: '@me', may: [clock, power], gpus: all}\n"
+                               "rate: {changes_per_s: 20, node_changes_per_s: 20, burst: 2}\n");
+    struct erg_error err;
+    start_daemon(&world);
+    struct erg_daemon_client *busy = connect_client(&world), *other = connect_client(&world);
+    for (unsigned i = 0; i < 1200; i++) { /* a minute's worth of changes */
+        uint64_t lease = take_lease(busy, 0, ERG_KNOB_CLOCK);
+        assert_ok(change_knob(busy, lease, ERG_WIRE_CLOCK, 1200, 1200, NULL, &err), &err);
+        assert_int_equal(ask_for(busy, ERG_WIRE_RELEASE, lease, &err), 0);
+    }
+    uint64_t lease = take_lease(other, 1, ERG_KNOB_CLOCK);
+    assert_ok(change_knob(other, lease, ERG_WIRE_CLOCK, 1305, 1305, NULL, &err), &err);
+    await_setting(&world, 1, 's', 1305); /* which gives up long before a minute */
+    erg_daemon_disconnect(busy);
+    erg_daemon_disconnect(other);
+    await_setting(&world, 1, 's', 0);
+    stop_daemon(&world);
+    daemon_world_end(&world);
+}
+
 /* What waits in the driver's queue is replaced by what is newer, and its asker told. */
 static void test_newest_wins(void **state)
 {
@@ -464,6 +489,7 @@ int main(void)
         cmocka_unit_test(test_busy_and_release),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_the_pace),
+        cmocka_unit_test(test_the_pace_of_others),
         cmocka_unit_test(test_newest_wins),
         cmocka_unit_test(test_time_to_live),
         cmocka_unit_test(test_rules_are_read_again),

@@ -6,6 +6,8 @@
 #include "daemon/daemon_internal.h"
 
 #include "base/log.h"
+#include "base/text.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +23,7 @@ enum { PATH = 600 };
 static int check_folder(const char *folder, struct erg_error *err)
 {
     struct stat info;
-    if (mkdir(folder, 0755) != 0 && errno != EEXIST)
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return erg_fail(err, ERG_FAILED, "making the folder '%s': %s", folder, strerror(errno));
     if (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
         info.st_mode & (S_IWGRP | S_IWOTH))
@@ -38,6 +40,7 @@ static int check_folder(const char *folder, struct erg_error *err)
 int erg_daemon_files_lock(struct erg_daemon *daemon, struct erg_error *err)
 {
     char path[PATH];
+    umask(077); /* leases and grants are nobody else's to read */
     if (check_folder(daemon->options->folder, err) != 0)
         return -1;
     snprintf(path, sizeof path, "%s/lock", daemon->options->folder);
@@ -55,53 +58,43 @@ int erg_daemon_files_lock(struct erg_daemon *daemon, struct erg_error *err)
     return 0;
 }
 
-/* Gives the new file its name; false, and a warning, where that failed. */
-static bool commit(FILE *file, const char *path, const char *temporary)
+/* Writes FOLDER/name; false, and an error in the log, where that failed. */
+static bool write_text(const struct erg_daemon *daemon, const char *name, struct erg_text *text)
 {
-    bool written = file && fflush(file) == 0 && !ferror(file);
-    if (file)
-        written = fclose(file) == 0 && written;
-    if (written && rename(temporary, path) == 0)
-        return true;
-    erg_log(ERG_LOG_ERROR, "writing '%s' failed: %s", path, strerror(errno));
-    return false;
-}
-
-static FILE *begin(const struct erg_daemon *daemon, const char *name, char *path, char *temporary)
-{
-    snprintf(path, PATH, "%s/%s", daemon->options->folder, name);
-    snprintf(temporary, PATH, "%s/%s.new", daemon->options->folder, name);
-    unlink(temporary);
-    int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    return file < 0 ? NULL : fdopen(file, "w");
+    char path[PATH];
+    struct erg_error err;
+    snprintf(path, sizeof path, "%s/%s", daemon->options->folder, name);
+    bool written = erg_file_write(path, text->data ? text->data : "", text->count, &err) == 0;
+    if (!written)
+        erg_log(ERG_LOG_ERROR, "%s", err.message);
+    erg_text_release(text);
+    return written;
 }
 
 bool erg_daemon_files_write_leases(const struct erg_daemon *daemon)
 {
-    char path[PATH], temporary[PATH];
-    FILE *file = begin(daemon, "leases", path, temporary);
-    for (size_t i = 0; file && i < daemon->count; i++)
+    struct erg_text text = {0};
+    for (size_t i = 0; i < daemon->count; i++)
         for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++) {
             const struct erg_daemon_lease *lease = &daemon->items[i].leases[knob];
             if (lease->state == ERG_LEASE_HELD || lease->state == ERG_LEASE_ENDS ||
                 lease->left_behind)
-                fprintf(file, "%s %s %" PRId64 "\n", erg_gpus_info(daemon->gpus, i)->uuid,
-                        erg_knob_name(knob), lease->before_mw);
+                erg_text_printf(&text, "%s %s %" PRId64 "\n", erg_gpus_info(daemon->gpus, i)->uuid,
+                                erg_knob_name(knob), lease->before_mw);
         }
-    return commit(file, path, temporary);
+    return write_text(daemon, "leases", &text);
 }
 
 bool erg_daemon_files_write_grants(const struct erg_daemon *daemon)
 {
-    char path[PATH], temporary[PATH];
-    FILE *file = begin(daemon, "grants", path, temporary);
-    for (size_t i = 0; file && i < ERG_DAEMON_GRANTS; i++) {
+    struct erg_text text = {0};
+    for (size_t i = 0; i < ERG_DAEMON_GRANTS; i++) {
         const struct erg_daemon_grant *grant = &daemon->grants[i];
         if (grant->job)
-            fprintf(file, "%" PRIu32 " %" PRIu32 " %" PRIx64 "\n", grant->job, grant->uid,
-                    grant->gpus);
+            erg_text_printf(&text, "%" PRIu32 " %" PRIu32 " %" PRIx64 "\n", grant->job, grant->uid,
+                            grant->gpus);
     }
-    return commit(file, path, temporary);
+    return write_text(daemon, "grants", &text);
 }
 
 static void read_lease(struct erg_daemon *daemon, const char *line)

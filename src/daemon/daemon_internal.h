@@ -117,8 +117,10 @@ int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns);
 /* ---- daemon_lease_begin.c and daemon_leases.c ---- */
 
 /* When the next of events may happen that come every `interval_ns` on average, and `burst` at once
- * (the generic cell rate algorithm, ITU-T I.371); takes that place. */
-int64_t erg_daemon_reserve(int64_t *rate_ns, int64_t now_ns, double per_s, long burst);
+ * (the generic cell rate algorithm, ITU-T I.371); takes that place if it is at most `most_ns` away,
+ * so that no more debt than that is made. */
+int64_t erg_daemon_reserve(int64_t *rate_ns, int64_t now_ns, double per_s, long burst,
+                           int64_t most_ns);
 
 /* A refusal in the audit, at most 20 a second. */
 void erg_daemon_audit_refusal(struct erg_daemon *daemon, const struct erg_daemon_peer *peer,

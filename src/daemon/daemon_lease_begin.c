@@ -8,12 +8,14 @@
 
 static const int64_t hang_ns = 1000000000;
 
-int64_t erg_daemon_reserve(int64_t *rate_ns, int64_t now_ns, double per_s, long burst)
+int64_t erg_daemon_reserve(int64_t *rate_ns, int64_t now_ns, double per_s, long burst,
+                           int64_t most_ns)
 {
     double interval_ns = 1e9 / per_s;
     int64_t earliest_ns = *rate_ns - (int64_t)(interval_ns * (double)(burst - 1));
     int64_t at_ns = now_ns > earliest_ns ? now_ns : earliest_ns;
-    *rate_ns = (*rate_ns > at_ns ? *rate_ns : at_ns) + (int64_t)interval_ns;
+    if (at_ns <= now_ns + most_ns)
+        *rate_ns = (*rate_ns > at_ns ? *rate_ns : at_ns) + (int64_t)interval_ns;
     return at_ns;
 }
 
@@ -21,11 +23,9 @@ void erg_daemon_audit_refusal(struct erg_daemon *daemon, const struct erg_daemon
                               size_t gpu, enum erg_knob knob, const char *reason)
 {
     char comm[200], why[600];
-    int64_t now_ns = erg_now_ns(), before_ns = daemon->refusals_ns;
-    if (erg_daemon_reserve(&daemon->refusals_ns, now_ns, 20, 20) > now_ns) {
-        daemon->refusals_ns = before_ns;
+    int64_t now_ns = erg_now_ns();
+    if (erg_daemon_reserve(&daemon->refusals_ns, now_ns, 20, 20, 0) > now_ns)
         return;
-    }
     erg_daemon_audit_line(daemon->audit, "refused",
                           ",\"uid\":%lu,\"pid\":%ld,\"comm\":\"%s\",\"job\":%" PRIu32
                           ",\"index\":%zu,\"what\":\"%s\",\"reason\":\"%s\"",

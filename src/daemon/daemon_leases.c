@@ -7,6 +7,7 @@
 
 enum { TRIES = 100, GPU_LOST = 15 };
 static const int64_t try_ns = 100000000;
+static const int64_t most_ns = 1000000000; /* that targets of one client push others back */
 
 /* ---- changes ---- */
 
@@ -38,17 +39,6 @@ static bool is_supported(const struct erg_knob_bounds *bounds, int64_t clock_mhz
     return false;
 }
 
-/* The same, but nobody's debt is longer than a second: whoever lets targets be superseded, or ends
- * leases with targets that wait, cannot push the turns of others away. */
-static int64_t reserve_soon(int64_t *rate_ns, int64_t now_ns, double per_s, long burst)
-{
-    const int64_t before_ns = *rate_ns;
-    int64_t at_ns = erg_daemon_reserve(rate_ns, now_ns, per_s, burst);
-    if (at_ns > now_ns + 1000000000)
-        *rate_ns = before_ns;
-    return at_ns;
-}
-
 /* Gives a target to the worker when the pace allows it, and answers what need not wait for that. */
 static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, size_t gpu,
                  enum erg_knob knob, const struct erg_wire_request *request,
@@ -65,10 +55,10 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
         target->due_ns = waiting.due_ns; /* takes its place */
     } else {
         const struct erg_daemon_config *config = &daemon->config;
-        int64_t own_ns =
-            reserve_soon(&lease->rate_ns, now_ns, config->changes_per_s, config->burst);
-        int64_t node_ns =
-            reserve_soon(&daemon->rate_ns, now_ns, config->node_changes_per_s, config->burst);
+        int64_t own_ns = erg_daemon_reserve(&lease->rate_ns, now_ns, config->changes_per_s,
+                                            config->burst, most_ns);
+        int64_t node_ns = erg_daemon_reserve(&daemon->rate_ns, now_ns, config->node_changes_per_s,
+                                             config->burst, most_ns);
         target->due_ns = own_ns > node_ns ? own_ns : node_ns;
     }
     bool limited = target->due_ns > now_ns;
@@ -388,13 +378,10 @@ static void audit_change(struct erg_daemon *daemon, size_t gpu,
                          const struct erg_daemon_outcome *outcome)
 {
     struct erg_daemon_gpu *item = &daemon->items[gpu];
-    int64_t now_ns = erg_now_ns(), before_ns = item->told_ns;
-    if (!daemon->config.audit_every)
+    int64_t now_ns = erg_now_ns();
+    if (!daemon->config.audit_every ||
+        erg_daemon_reserve(&item->told_ns, now_ns, 20, 20, 0) > now_ns)
         return;
-    if (erg_daemon_reserve(&item->told_ns, now_ns, 20, 20) > now_ns) {
-        item->told_ns = before_ns;
-        return;
-    }
     erg_daemon_audit_line(daemon->audit, "change",
                           ",\"index\":%zu,\"what\":\"%s\",\"low\":%" PRId64 ",\"high\":%" PRId64
                           ",\"driver\":%d,\"ms\":%.3f",
