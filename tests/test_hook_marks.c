@@ -251,6 +251,41 @@ static void a_long_queue_is_no_matter(void **state)
 }
 
 /* Without clocks the trainer's own calls look. */
+/* Without the clock thread the trainer's own finds out how far the GPU is. */
+static void a_forgiven_mistake_ends_clocks_alone(void **state)
+{
+    (void)state;
+    struct world world = world_begin("");
+    void *stream = cuda.stream();
+    struct erg_hook_options options;
+    struct erg_error err = {0};
+    struct erg_hook *hook;
+    erg_hook_defaults(&options);
+    options.plan = SAMPLE;
+    options.gpu = "1";
+    options.markers = ERG_MARK_EVENTS;
+    options.mode = ERG_HOOK_FOLLOW;
+    options.strict = 0;
+    assert_ok(erg_hook_open(&hook, &options, &err), &err);
+    assert_ok(erg_hook_step_begin(hook, &err), &err);
+    assert_ok(erg_hook_begin(hook, ERG_BACKWARD, 0, 0, stream, &err), &err); /* forward first */
+    assert_ok(erg_hook_end(hook, stream, &err), &err);
+    assert_ok(erg_hook_step_end(hook, &err), &err);
+    assert_int_equal(lock_of(&world, 1), 0);
+    enum { STEPS = 40 }; /* more marks than there is room for */
+    const int64_t before = count_done(hook), passes = (int64_t)plan->schedule.per_stage;
+    for (int step = 0; step < STEPS; step++) {
+        const int64_t done_ns = queue_step(hook, stream);
+        while (erg_now_ns() < done_ns)
+            pause_s(0.001);
+    }
+    assert_true(count_done(hook) - before >= (STEPS - 2) * passes);
+    struct erg_hook_stats stats = stats_of(hook);
+    assert_int_equal(stats.order_errors, 1);
+    assert_ok(erg_hook_close(hook, &err), &err);
+    world_end(&world);
+}
+
 static void an_observer_measures_the_stream(void **state)
 {
     (void)state;
@@ -312,6 +347,7 @@ int main(void)
         cmocka_unit_test(events_follow_the_stream),
         cmocka_unit_test(words_follow_the_stream),
         cmocka_unit_test(a_long_queue_is_no_matter),
+        cmocka_unit_test(a_forgiven_mistake_ends_clocks_alone),
         cmocka_unit_test(an_observer_measures_the_stream),
         cmocka_unit_test(a_captured_stream_goes_by_the_host),
         cmocka_unit_test(no_driver_is_no_device),

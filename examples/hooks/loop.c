@@ -4,7 +4,7 @@
  *     ergon frontier profile.csv -m 4 -p 80 --plan plan.json
  *     cc loop.c $(pkg-config --cflags --libs ergon) -o loop && ./loop plan.json 4 3
  *
- * It is C++ as well. Setting clocks takes root; ./loop plan.json 4 3 observe only measures.
+ * It is C++ as well. Clocks take root or a daemon; ./loop plan.json 4 3 observe only measures.
  */
 #include <ergon/ergon.h>
 #include <stdio.h>

@@ -19,9 +19,11 @@
  * have to come in the order of the plan's schedule, 1F1B or interleaved: a trainer that does
  * something else than what was planned is told so, and its GPU is unlocked before it hears of it.
  *
- * There is one hook for each process and GPU, used by one thread at a time. From step_begin to
- * step_end no call allocates memory, does file I/O or waits for another thread. Locks end with the
- * process, however it ends. In a child of fork() a hook is dead: its calls fail there.
+ * There is one hook for each process and GPU, used by one thread at a time. From step_begin to the
+ * last end of a pass no call allocates memory, does file I/O or waits for another thread, unless
+ * the order is wrong: then the GPU is unlocked first. Ranks that agree may work out another
+ * programme in step_end. Locks end with the process, however it ends. In a child of fork() a hook
+ * is dead: its calls fail there.
  *
  * Structs begin with their size, which the caller sets; a shorter struct of an older header means
  * the defaults for the rest, and is filled as far as it goes. Values that are not known are NaN.
@@ -118,7 +120,7 @@ struct erg_hook_below {
 
 enum erg_hook_lease {
     ERG_HOOK_LEASE_NONE = 0,   /* clocks are not set by this hook */
-    ERG_HOOK_LEASE_DIRECT = 1, /* they are, and a guardian unlocks the GPU at the end */
+    ERG_HOOK_LEASE_DIRECT = 1, /* they are; a guardian, or the daemon, unlocks at the end */
     ERG_HOOK_LEASE_ENDED = 2   /* they were: `trouble` says why not any more */
 };
 

@@ -124,22 +124,23 @@ void erg_daemon_read(struct erg_daemon *daemon, struct erg_daemon_connection *fr
     erg_daemon_send(daemon, from, false);
 }
 
-static bool holds_a_lease(struct erg_daemon *daemon, const struct erg_daemon_connection *who)
+/* The shortest period a subscriber may ask for: shorter while it holds a lease. */
+static int64_t least_period_ns(struct erg_daemon *daemon, const struct erg_daemon_connection *who)
 {
     for (size_t i = 0; i < daemon->count; i++)
         for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++) {
             const struct erg_daemon_lease *lease = &daemon->items[i].leases[knob];
             if (lease->state == ERG_LEASE_HELD && erg_daemon_asker_of(daemon, &lease->owner) == who)
-                return true;
+                return fastest_ns;
         }
-    return false;
+    return daemon->config.period_ns;
 }
 
 void erg_daemon_subscribe(struct erg_daemon *daemon, struct erg_daemon_connection *from,
                           const struct erg_wire_request *request)
 {
     int64_t period_ns = (int64_t)request->period_ms * 1000000;
-    int64_t least_ns = holds_a_lease(daemon, from) ? fastest_ns : daemon->config.period_ns;
+    int64_t least_ns = least_period_ns(daemon, from);
     if (request->period_ms && period_ns < least_ns) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_BOUNDS, 0,
                           "every %u ms: expected %.0f ms or more", (unsigned)request->period_ms,
@@ -159,6 +160,8 @@ int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns)
         struct erg_daemon_connection *to = &daemon->connections[i];
         if (to->fd < 0 || to->doomed || !to->metrics)
             continue;
+        if (to->period_ns < least_period_ns(daemon, to))
+            to->period_ns = daemon->config.period_ns; /* the lease that allowed less has ended */
         if (to->period_ns < daemon->config.period_ns)
             erg_sampler_look_closely(daemon->sampler, now_ns + 2 * to->period_ns);
         if (to->next_ns <= now_ns) {

@@ -284,12 +284,10 @@ int erg_hook_open(struct erg_hook **out, const struct erg_hook_options *options,
 
 void erg_hook_end_clocks(struct erg_hook *hook, const char *why)
 {
-    const struct hook_where off = {.phase = HOOK_OFF, .position = -1};
-    if (!hook->trouble[0])
-        snprintf(hook->trouble, sizeof hook->trouble, "%s", why);
-    hook_place_write(&hook->place, &off);
     if (hook->clock.thread)
         erg_clock_thread_stop(hook->clock.thread, NULL); /* the guardian unlocks at the end */
+    if (!hook->trouble[0])
+        snprintf(hook->trouble, sizeof hook->trouble, "%s", why);
 }
 
 int erg_hook_close(struct erg_hook *hook, struct erg_error *err)

@@ -102,7 +102,6 @@ static struct turn turn_due(const struct hook_clock *clock, const struct hook_wh
     case HOOK_HIGH:
         return (struct turn){where->programme->highest_mhz, clock->due_serial};
     case HOOK_IDLE:
-    case HOOK_OFF:
         break;
     }
     return (struct turn){0, clock->due_serial};

@@ -142,6 +142,12 @@ static inline const struct erg_programme *hook_programme(const struct erg_hook *
     return hook->plan ? &hook->points[hook->running].programme : NULL;
 }
 
+/* Whether the clock thread runs; else what it does for the trainer the trainer's own does. */
+static inline bool hook_sets_clocks(const struct erg_hook *hook)
+{
+    return hook->clock.thread && !hook->trouble[0];
+}
+
 /* Whether the hook can be used: it is there, in its process, and not lost. */
 int erg_hook_check(const struct erg_hook *hook, const char *what, struct erg_error *err);
 

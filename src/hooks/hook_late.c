@@ -121,7 +121,7 @@ static struct hook_message make_message(struct erg_hook *hook)
         .step_s = erg_hook_median_of_steps(hook, hook->step_s, HOOK_STEPS),
         .busy_s = erg_hook_median_of_steps(hook, hook->step_busy_s, HOOK_STEPS),
         .reasons = (int64_t)atomic_exchange(&hook->clock.reasons, 0),
-        .lease = hook->clock.thread ? ERG_HOOK_LEASE_DIRECT : ERG_HOOK_LEASE_NONE,
+        .lease = hook_sets_clocks(hook) ? ERG_HOOK_LEASE_DIRECT : ERG_HOOK_LEASE_NONE,
     };
 }
 

@@ -19,7 +19,7 @@ static struct hook_mark *next_mark(struct hook_marks *marks, uint64_t left)
 static void add_mark(struct erg_hook *hook)
 {
     hook->marks.added++;
-    if (!hook->clock.thread)
+    if (!hook_sets_clocks(hook))
         erg_hook_drain(hook, erg_now_ns());
 }
 

@@ -14,7 +14,6 @@ enum hook_phase {
     HOOK_STEP,    /* in a step: at `position`, or before the first pass */
     HOOK_BETWEEN, /* two steps */
     HOOK_HIGH,    /* paused, or in work that is no pass */
-    HOOK_OFF,     /* no clock is set any more */
 };
 
 struct hook_where {

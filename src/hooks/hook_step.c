@@ -30,11 +30,6 @@ size_t erg_hook_find_class(struct erg_hook *hook, int kind, int chunk, int clock
 
 /* ---- where the trainer is ---- */
 
-static bool sets_clocks(const struct erg_hook *hook)
-{
-    return hook->clock.thread && !hook->trouble[0];
-}
-
 static struct hook_where where_of(const struct erg_hook *hook, enum hook_phase phase)
 {
     return (struct hook_where){
@@ -53,7 +48,7 @@ static void tell_place(struct erg_hook *hook, enum hook_phase phase, int64_t beg
                        int64_t ended_ns)
 {
     struct hook_where where = where_of(hook, phase);
-    if (!sets_clocks(hook))
+    if (!hook_sets_clocks(hook))
         return;
     where.begun_ns = begun_ns;
     where.ended_ns = ended_ns;
@@ -68,7 +63,7 @@ static void tell_rest(struct erg_hook *hook, enum hook_phase phase)
         erg_hook_mark_phase(hook, &where);
     else
         tell_place(hook, phase, 0, 0);
-    if (sets_clocks(hook))
+    if (hook_sets_clocks(hook))
         erg_clock_thread_wake(hook->clock.thread);
 }
 
@@ -82,7 +77,7 @@ static void hear_clocks(struct erg_hook *hook)
 {
     struct erg_error why;
     char sentence[sizeof hook->trouble];
-    if (!sets_clocks(hook))
+    if (!hook_sets_clocks(hook))
         return;
     if (erg_clock_thread_refused(hook->clock.thread, &why))
         snprintf(sentence, sizeof sentence, "%.200s; the GPU has its own clocks", why.message);
@@ -245,7 +240,7 @@ static void tell_begin(struct erg_hook *hook, void *stream)
     const struct hook_where where = where_of(hook, other ? HOOK_HIGH : HOOK_STEP);
     if (hook->marks.gpu) {
         erg_hook_mark_begin(hook, &where, stream);
-        if (sets_clocks(hook) && !hook->in_step)
+        if (hook_sets_clocks(hook) && !hook->in_step)
             erg_clock_thread_wake(hook->clock.thread);
     } else if (other && !hook->in_step) {
         tell_rest(hook, HOOK_HIGH);

@@ -28,8 +28,7 @@ struct erg_clock_thread {
     pthread_t thread;
     int bell; /* eventfd */
     atomic_bool asleep, closing;
-    pthread_mutex_t driver; /* held from looking at `stopped` to the end of the driver's call */
-    bool stopped;
+    bool ended; /* the thread */
     _Atomic uint64_t set;
     struct tally calls, lates;
     /* The refusal is written once, before `refused`, by whoever finds it first. */
@@ -64,20 +63,11 @@ static void set_clock(struct erg_clock_thread *thread, const struct erg_clock_du
 {
     const struct erg_clock_thread_options *options = &thread->options;
     struct erg_error err;
-    pthread_mutex_lock(&thread->driver);
-    if (thread->stopped) {
-        pthread_mutex_unlock(&thread->driver);
-        return;
-    }
     int64_t begin_ns = erg_now_ns();
     int result = erg_clocks_set(thread->clocks, options->gpu, due->clock_mhz, &err);
     int64_t end_ns = erg_now_ns();
-    if (result != 0) { /* the clock before may still hold */
-        erg_clocks_reset(thread->clocks, options->gpu, NULL);
-        thread->stopped = true;
-    }
-    pthread_mutex_unlock(&thread->driver);
     if (result != 0) {
+        erg_clocks_reset(thread->clocks, options->gpu, NULL); /* the clock before may still hold */
         refuse(thread, &err);
         return;
     }
@@ -147,7 +137,6 @@ static struct erg_clock_thread *new_thread(const struct erg_clock_thread_options
     thread->options = *options;
     thread->bell = -1;
     atomic_flag_clear(&thread->refusing);
-    pthread_mutex_init(&thread->driver, NULL);
     return thread;
 }
 
@@ -183,19 +172,26 @@ int erg_clock_thread_refuse(struct erg_clock_thread **out,
     return end_refused(out, new_thread(options), why, err);
 }
 
+/* Waits for a call of the driver that is under way. */
+static void end_thread(struct erg_clock_thread *thread)
+{
+    if (thread->ended)
+        return;
+    atomic_store(&thread->closing, true);
+    erg_thread_wake(thread->bell);
+    pthread_join(thread->thread, NULL);
+    thread->ended = true;
+}
+
 int erg_clock_thread_close(struct erg_clock_thread *thread, struct erg_error *err)
 {
     if (!thread)
         return 0;
-    if (thread->clocks) {
-        atomic_store(&thread->closing, true);
-        erg_thread_wake(thread->bell);
-        pthread_join(thread->thread, NULL);
-    }
+    if (thread->clocks)
+        end_thread(thread);
     int result = erg_clocks_close(thread->clocks, err);
     if (thread->bell >= 0)
         close(thread->bell);
-    pthread_mutex_destroy(&thread->driver);
     free(thread);
     return result;
 }
@@ -208,13 +204,10 @@ void erg_clock_thread_wake(struct erg_clock_thread *thread)
 
 int erg_clock_thread_stop(struct erg_clock_thread *thread, struct erg_error *err)
 {
-    if (!thread->clocks)
+    if (!thread->clocks || thread->ended)
         return 0;
-    pthread_mutex_lock(&thread->driver);
-    thread->stopped = true;
-    int result = erg_clocks_reset(thread->clocks, thread->options.gpu, err);
-    pthread_mutex_unlock(&thread->driver);
-    return result;
+    end_thread(thread);
+    return erg_clocks_reset(thread->clocks, thread->options.gpu, err);
 }
 
 bool erg_clock_thread_refused(struct erg_clock_thread *thread, struct erg_error *why)

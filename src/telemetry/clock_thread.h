@@ -55,7 +55,8 @@ int erg_clock_thread_close(struct erg_clock_thread *thread, struct erg_error *er
 /* The answer of `due` has changed. By any thread; no system call while the thread is awake. */
 void erg_clock_thread_wake(struct erg_clock_thread *thread);
 
-/* Waits for a call of the driver that is under way, unlocks the GPU, and sets nothing any more. */
+/* Waits for a call of the driver that is under way, ends the thread, and unlocks the GPU: `due` is
+ * not called any more. */
 int erg_clock_thread_stop(struct erg_clock_thread *thread, struct erg_error *err);
 
 /* Whether clocks are refused; then `why`, if not NULL, has the sentence, ERG_NO_DEVICE. The
