@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Trains the same models by ergon and by peer_torch.py, one after the other on one GPU, and prints
-tokens/s, J/token and their ratios. Clocks stay as they are; the first steps are not counted.
+"""Trains the same models by ergon and by peer_torch.py, one after the other on the same GPUs, and
+prints tokens/s, J/token (over all GPUs) and their ratios. Clocks stay as they are; the first steps
+are not counted. Cases that need more GPUs than there are here are left out, which is said.
 
-usage: train_bench.py ERGON FOLDER [MODEL ...]     (FOLDER: for jobs and tokens, made if need be)
+usage: train_bench.py ERGON FOLDER [CASE ...]     (FOLDER: for jobs and tokens, made if need be)
 """
 
 import json
@@ -11,21 +12,21 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 import numpy
 import pynvml
 
 SEQUENCE, STEPS, WARM = 4096, 30, 10
-MICROBATCHES = {"llama-3.2-1b": 8, "qwen3-1.7b": 4}
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = os.path.join(HERE, "..", "..", "data", "models")
 JOB = """\
-model: {model}
-cluster: {{nodes: 1, gpus_per_node: 1, gpu: h100-sxm}}
+model: .
+cluster: {{nodes: 1, gpus_per_node: {gpus}, gpu: h100-sxm}}
 microbatch_size: {microbatch}
-microbatches: 1
+microbatches: {microbatches}
 sequence: {sequence}
-train:
+{keys}train:
   data:
     - file: tokens.bin
       type: uint32
@@ -37,67 +38,121 @@ train:
 """
 
 
-def write_job(folder, name, microbatch):
-    model = os.path.join(folder, name)
-    os.makedirs(model, exist_ok=True)
-    with open(os.path.join(MODELS, name, "config.json"), encoding="utf-8") as file:
+@dataclass
+class Case:
+    """A model, and how ergon and the peer train it."""
+
+    model: str
+    microbatch: int
+    microbatches: int = 1
+    gpus: int = 1
+    keys: str = ""  # of ergon's job
+    how: str = "one"  # the peer
+    peer_microbatch: int = 0  # default: ergon's
+
+    def tokens(self):
+        """Of a step."""
+        pipelines = self.gpus if "data" in self.keys else 1
+        return pipelines * self.microbatches * self.microbatch * SEQUENCE
+
+
+CASES = {
+    "llama-3.2-1b": Case("llama-3.2-1b", 8),
+    "qwen3-1.7b": Case("qwen3-1.7b", 4),
+    "llama-3.2-3b": Case("llama-3.2-3b", 2, 2, keys="recompute: norms\n"),
+    "data-2": Case("llama-3.2-3b", 4, gpus=2, keys="data: 2\nrecompute: activation\n", how="fsdp"),
+    "tensor-2": Case("llama-3.2-3b", 4, gpus=2, keys="tensor: 2\n", how="tensor"),
+    "pipeline-2": Case("llama-3.2-3b", 1, 8, gpus=2, keys="pipeline: 2\nlayers: [16, 12]\n", how="pipeline"),
+}
+
+
+def write_job(folder, name, case):
+    home = os.path.join(folder, name)
+    os.makedirs(home, exist_ok=True)
+    with open(os.path.join(MODELS, case.model, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
-    with open(os.path.join(model, "config.json"), "w", encoding="utf-8") as file:
+    with open(os.path.join(home, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
-    count = (STEPS + 1) * microbatch * SEQUENCE
     random = numpy.random.default_rng(0)
+    count = (STEPS + 1) * case.tokens()
     random.integers(0, config["vocab_size"], count, dtype=numpy.uint32).tofile(
-        os.path.join(model, "tokens.bin")
+        os.path.join(home, "tokens.bin")
     )
-    job = os.path.join(model, "job.yaml")
+    job = os.path.join(home, "job.yaml")
     with open(job, "w", encoding="utf-8") as file:
-        file.write(JOB.format(model=".", microbatch=microbatch, sequence=SEQUENCE))
-    return job, model
+        file.write(
+            JOB.format(
+                gpus=case.gpus,
+                microbatch=case.microbatch,
+                microbatches=case.microbatches,
+                sequence=SEQUENCE,
+                keys=case.keys,
+            )
+        )
+    return job, home
 
 
-def run_ergon(ergon, job, microbatch, gpu):
+def joules(gpus):
+    return sum(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) for gpu in gpus) / 1e3
+
+
+def run_ergon(ergon, job, case, gpus):
     """Reads clock and energy when the lines of steps come, which is when steps end."""
     marks = {}
     command = [ergon, "train", job, "--device", "cuda", "--steps", str(STEPS)]
+    if case.gpus > 1:
+        command = [ergon, "run", "-n", str(case.gpus), "--", *command]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=sys.stderr, text=True) as run:
         for line in run.stderr:
             found = re.match(r"step (\d+)/", line)
             if found:
-                joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3
-                marks[int(found[1])] = (time.monotonic(), joules)
+                marks[int(found[1])] = (time.monotonic(), joules(gpus))
             else:
                 sys.stderr.write(line)
     if run.returncode != 0 or STEPS not in marks:
-        sys.exit(f"{job}: ergon has not trained {STEPS} steps (status {run.returncode})")
+        print(f"{job}: ergon has not trained {STEPS} steps (status {run.returncode})")
+        return None
     (begin, begin_j), (end, end_j) = marks[WARM], marks[STEPS]
-    tokens = (STEPS - WARM) * microbatch * SEQUENCE
+    tokens = (STEPS - WARM) * case.tokens()
     return tokens / (end - begin), (end_j - begin_j) / tokens
 
 
-def run_peer(model, microbatch):
-    command = [sys.executable, os.path.join(HERE, "peer_torch.py"), model]
-    command += ["--microbatch", str(microbatch), "--sequence", str(SEQUENCE)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def run_peer(home, case):
+    command = [os.path.join(HERE, "peer_torch.py"), home, "--how", case.how]
+    command += ["--microbatch", str(case.peer_microbatch or case.microbatch)]
+    command += ["--microbatches", str(case.microbatches), "--sequence", str(SEQUENCE)]
+    if case.gpus > 1:
+        command = ["-m", "torch.distributed.run", "--nproc-per-node", str(case.gpus), *command]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"{model}: the peer has failed:\n{done.stderr}")
+        print(f"{home}: the peer has failed:\n{done.stderr[-2000:]}")
+        return None
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main():
     ergon, folder = sys.argv[1:3]
     pynvml.nvmlInit()
-    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    count = pynvml.nvmlDeviceGetCount()
     print(f"{'':24}{'tokens/s':>12}{'J/token':>12}", flush=True)
-    for name in sys.argv[3:] or MICROBATCHES:
-        microbatch = MICROBATCHES[name]
-        job, model = write_job(folder, name, microbatch)
-        speed, energy = run_ergon(ergon, job, microbatch, gpu)
-        peer = run_peer(model, microbatch)
-        print(f"{name}, {microbatch} x {SEQUENCE}, {peer['card']}, PyTorch {peer['torch']}")
-        print(f"{'  ergon':24}{speed:12.0f}{energy:12.5f}")
-        print(f"{'  PyTorch':24}{peer['tokens_per_s']:12.0f}{peer['j_per_token']:12.5f}")
-        ratios = (speed / peer["tokens_per_s"], energy / peer["j_per_token"])
-        print(f"{'  ratio':24}{ratios[0]:11.3f}x{ratios[1]:11.3f}x", flush=True)
+    for name in sys.argv[3:] or CASES:
+        case = CASES[name]
+        if case.gpus > count:
+            print(f"{name}: left out, since it needs {case.gpus} GPUs and there are {count}")
+            continue
+        job, home = write_job(folder, name, case)
+        gpus = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(case.gpus)]
+        own, peer = run_ergon(ergon, job, case, gpus), run_peer(home, case)
+        shape = f"{case.microbatches} x {case.microbatch} x {SEQUENCE}"
+        if peer:
+            print(f"{name}, {shape}, {case.gpus} x {peer['card']}, PyTorch {peer['torch']}")
+        if own:
+            print(f"{'  ergon':24}{own[0]:12.0f}{own[1]:12.5f}")
+        if peer:
+            print(f"{'  PyTorch':24}{peer['tokens_per_s']:12.0f}{peer['j_per_token']:12.5f}")
+        if own and peer:
+            ratios = (own[0] / peer["tokens_per_s"], own[1] / peer["j_per_token"])
+            print(f"{'  ratio':24}{ratios[0]:11.3f}x{ratios[1]:11.3f}x", flush=True)
 
 
 if __name__ == "__main__":
