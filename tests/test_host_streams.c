@@ -14,8 +14,8 @@ static char copied(uint64_t seed, bool waits)
     struct erg_stream *writer, *reader;
     struct erg_event *written;
     void *memory;
-    assert_ok(table->stream_new(host, &writer, &err), &err);
-    assert_ok(table->stream_new(host, &reader, &err), &err);
+    assert_ok(table->stream_new(host, &writer, false, &err), &err);
+    assert_ok(table->stream_new(host, &reader, false, &err), &err);
     assert_ok(table->event_new(host, &written, false, &err), &err);
     assert_ok(table->alloc(host, &memory, 2, &err), &err);
     char *bytes = memory;

@@ -48,7 +48,7 @@ static void fill_exchange(const struct bench *b, size_t count, struct erg_collec
 static void call(struct bench *b, enum what what, size_t bytes, int sms)
 {
     size_t count = bytes / 2;
-    struct erg_collective_part whole = {&b->buffers[0], 0, count};
+    struct erg_collective_part whole = {&b->buffers[0], 0, count, 0};
     struct erg_collective_shards parts[4];
     fill_exchange(b, count, parts);
     if (what == ALL_REDUCE)

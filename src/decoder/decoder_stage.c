@@ -129,7 +129,7 @@ static void find_weights(struct erg_stage *stage)
 static int open_streams(struct erg_stage *stage, struct erg_error *err)
 {
     struct erg_backend *backend = stage->options.backend;
-    return backend->table->stream_new(backend, &stage->comm, err) ||
+    return backend->table->stream_new(backend, &stage->comm, true, err) ||
                    backend->table->event_new(backend, &stage->launched, false, err) ||
                    backend->table->event_new(backend, &stage->exchanged, false, err)
                ? -1
@@ -225,7 +225,7 @@ struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
                                           const struct erg_stage_ends *ends)
 {
     const size_t count = (size_t)stage->chunks[pass->chunk].count, above = count - 1 - index;
-    const struct erg_stage_layer *layers = &stage->layer[stage->chunk_first[pass->chunk]];
+    struct erg_stage_layer *layers = &stage->layer[stage->chunk_first[pass->chunk]];
     return (struct erg_stage_place){
         .layer = &layers[index],
         .before = index ? &layers[index - 1] : NULL,
@@ -246,7 +246,7 @@ static int copy_in(struct erg_stage *stage, void *to, const void *from, size_t b
 {
     struct erg_backend *backend = stage->options.backend;
     struct erg_stream *stream;
-    if (backend->table->stream_new(backend, &stream, err) != 0)
+    if (backend->table->stream_new(backend, &stream, false, err) != 0)
         return -1;
     int result = erg_backend_copy_now(backend, to, from, bytes, stream, err);
     backend->table->stream_free(backend, stream);
@@ -337,6 +337,39 @@ void *erg_stage_values(const struct erg_stage *stage)
 float *erg_stage_gradients(const struct erg_stage *stage)
 {
     return stage->all_gradients;
+}
+
+/* Whether a pass writes a weight's gradient before another one adds to it. */
+static bool is_written(const struct erg_stage *stage, const struct erg_weight *weight)
+{
+    switch (weight->tensor) {
+    case ERG_TENSOR_QKV:
+    case ERG_TENSOR_PROJ:
+    case ERG_TENSOR_FC1:
+    case ERG_TENSOR_FC2:
+        return true;
+    default: /* a tied head writes the embedding's */
+        return stage->options.weights.head &&
+               stage->all_gradients + weight->offset == stage->d_head;
+    }
+}
+
+int erg_stage_clear_gradients(struct erg_stage *stage, struct erg_stream *stream,
+                              struct erg_error *err)
+{
+    struct erg_backend *backend = stage->options.backend;
+    int result = 0;
+    for (size_t i = 0; i < stage->layers; i++)
+        memset(stage->layer[i].written, 0, sizeof stage->layer[i].written);
+    stage->head_written = false;
+    for (size_t i = 0; i < stage->weights.count && result == 0; i++) {
+        const struct erg_weight *weight = &stage->weights.items[i];
+        if (!is_written(stage, weight))
+            result =
+                backend->table->fill(backend, stage->all_gradients + weight->offset, 0,
+                                     weight->rows * weight->columns * sizeof(float), stream, err);
+    }
+    return result;
 }
 
 int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool done,

@@ -132,6 +132,13 @@ int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
                           const struct erg_stage_program *program, struct erg_stream *stream,
                           struct erg_error *err);
 
+/*
+ * A step begins: gradients are 0, which those of products become when the first pass writes them.
+ * What lies between weights stays as it is; the caller has filled all with 0 once.
+ */
+int erg_stage_clear_gradients(struct erg_stage *stage, struct erg_stream *stream,
+                              struct erg_error *err);
+
 /* What is called when a bucket of weights is about to be read for the first time in a forward pass,
  * or when all that a backward pass adds to its gradients has been queued. */
 struct erg_stage_listener {

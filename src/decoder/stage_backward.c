@@ -10,6 +10,7 @@ struct linear {
     size_t inputs, outputs;
     void *x, *weight, *d_y, *d_x;
     float *d_weight;
+    bool *written; /* whether d_weight is added to */
 };
 
 static int input_gradient(struct erg_stage *stage, const struct linear *l,
@@ -31,7 +32,8 @@ static int weight_gradient(struct erg_stage *stage, const struct linear *l,
     struct erg_kernel kernel = {
         ERG_KERNEL_LINEAR_WEIGHT_GRADIENT,
         .linear = {rows->tokens, l->inputs, l->outputs, erg_stage_row(stage, l->x, l->inputs, rows),
-                   erg_stage_row(stage, l->d_y, l->outputs, rows), NULL, l->d_weight}};
+                   erg_stage_row(stage, l->d_y, l->outputs, rows), NULL, l->d_weight, *l->written}};
+    *l->written |= stage->mode == ERG_STAGE_RUNS;
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
@@ -106,6 +108,7 @@ static struct linear linear_of(const struct erg_stage *stage, const struct erg_s
 {
     void *const *w = place->layer->values;
     float *const *d = place->layer->gradients;
+    bool *written = place->layer->written;
     const struct erg_stage_activations *act = place->act;
     const size_t h = stage->hidden;
     switch (parts) {
@@ -116,7 +119,8 @@ static struct linear linear_of(const struct erg_stage *stage, const struct erg_s
                                w[ERG_TENSOR_QKV],
                                stage->d_qkv,
                                stage->partial,
-                               d[ERG_TENSOR_QKV]};
+                               d[ERG_TENSOR_QKV],
+                               &written[ERG_TENSOR_QKV]};
     case PART(PROJ):
         return (struct linear){stage->attn_row,
                                h,
@@ -124,7 +128,8 @@ static struct linear linear_of(const struct erg_stage *stage, const struct erg_s
                                w[ERG_TENSOR_PROJ],
                                erg_stage_gathered(stage, stage->d_mid, stage->gathered),
                                stage->d_attn,
-                               d[ERG_TENSOR_PROJ]};
+                               d[ERG_TENSOR_PROJ],
+                               &written[ERG_TENSOR_PROJ]};
     case PART(FC1):
         return (struct linear){h,
                                stage->fc1_width,
@@ -132,7 +137,8 @@ static struct linear linear_of(const struct erg_stage *stage, const struct erg_s
                                w[ERG_TENSOR_FC1],
                                stage->d_fc1,
                                stage->partial,
-                               d[ERG_TENSOR_FC1]};
+                               d[ERG_TENSOR_FC1],
+                               &written[ERG_TENSOR_FC1]};
     default:
         return (struct linear){stage->ffn,
                                h,
@@ -140,7 +146,8 @@ static struct linear linear_of(const struct erg_stage *stage, const struct erg_s
                                w[ERG_TENSOR_FC2],
                                erg_stage_gathered(stage, place->d_out, stage->gathered),
                                stage->d_act,
-                               d[ERG_TENSOR_FC2]};
+                               d[ERG_TENSOR_FC2],
+                               &written[ERG_TENSOR_FC2]};
     }
 }
 
@@ -236,8 +243,9 @@ static int head_gradient(struct erg_stage *stage, const struct erg_stage_head *h
 {
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
     void *x = erg_stage_gathered(stage, head->n_final, stage->gathered);
-    const struct linear l = {stage->hidden,  stage->words, x, stage->head, head->logits,
-                             stage->partial, stage->d_head};
+    const struct linear l = {stage->hidden, stage->words,        x,
+                             stage->head,   head->logits,        stage->partial,
+                             stage->d_head, &stage->head_written};
     return erg_stage_gather(stage, head->n_final, stage->gathered, &all, stream, err) ||
                    weight_gradient(stage, &l, &all, stream, err) ||
                    input_gradient(stage, &l, &all, stream, err) ||

@@ -63,6 +63,7 @@ struct erg_stage_pass {
 struct erg_stage_layer {
     void *values[ERG_LAYER_TENSORS]; /* NULL: the model has none */
     float *gradients[ERG_LAYER_TENSORS];
+    bool written[ERG_LAYER_TENSORS]; /* gradients of products, since they were cleared */
 };
 
 struct erg_stage {
@@ -90,6 +91,7 @@ struct erg_stage {
     struct erg_stage_pass *passes; /* [room.inputs] */
     void *embedding, *positions, *norm_final, *norm_final_bias, *head;
     float *d_embedding, *d_positions, *d_norm_final, *d_norm_final_bias, *d_head;
+    bool head_written; /* the gradient of the head, since gradients were cleared */
 
     /* Shared by all passes. */
     void *reduce;   /* [R, h] what a half of a layer adds */
@@ -129,7 +131,7 @@ struct erg_stage_rows {
 
 /* A layer within a pass: what its operations read and write besides what all passes share. */
 struct erg_stage_place {
-    const struct erg_stage_layer *layer, *before; /* before: in the chunk; NULL: none */
+    struct erg_stage_layer *layer, *before; /* before: in the chunk; NULL: none */
     const struct erg_stage_activations *act;
     void *x_m_before;   /* the stream before the MLP of the layer before */
     void *output;       /* of the chunk, where the layer is its last; else NULL */

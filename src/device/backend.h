@@ -94,6 +94,7 @@ struct erg_kernel {
             size_t tokens, inputs, outputs;
             const void *a, *b, *bias; /* x, weight; d_y, weight; x, d_y */
             void *c;                  /* y; d_x; d_weight, float */
+            bool adds;                /* to d_weight, which else is written */
         } linear;
         struct {
             size_t tokens, width;
@@ -166,9 +167,10 @@ enum erg_exchange_kind {
 };
 
 /*
- * One exchange of a group's ranks. On the host sums are made in float, in the order of ranks, and
- * rounded once; on GPUs as NCCL does it. Every rank gets the same bits. `to` may be `from`; of a
- * reduce-scatter or an all-gather also this rank's part of the larger one.
+ * One exchange of a group's ranks. Sums are made in float, in the order of ranks, and rounded once;
+ * between GPUs that do not reach each other's memory as NCCL does it. Every rank gets the same
+ * bits. `to` may be `from`; of a reduce-scatter or an all-gather also this rank's part of the
+ * larger one.
  */
 struct erg_exchange {
     enum erg_exchange_kind kind;
@@ -199,7 +201,8 @@ struct erg_backend_table {
                 struct erg_stream *stream, struct erg_error *err);
     int (*fill)(struct erg_backend *backend, void *memory, int byte, size_t bytes,
                 struct erg_stream *stream, struct erg_error *err);
-    int (*stream_new)(struct erg_backend *backend, struct erg_stream **stream,
+    /* `urgent`: where both could, its kernels begin before those of a stream that is not. */
+    int (*stream_new)(struct erg_backend *backend, struct erg_stream **stream, bool urgent,
                       struct erg_error *err);
     void (*stream_free)(struct erg_backend *backend, struct erg_stream *stream);
     /* Waits until the stream has done all that was queued. */
@@ -237,7 +240,19 @@ struct erg_backend_table {
      */
     int (*group_new)(struct erg_backend *backend, struct erg_group **group, const int *ranks,
                      size_t count, struct erg_error *err);
+    /* Before connect(): what this group exchanges is a piece of memory that begins at `first` on
+     * this rank, and elsewhere on the others. NULL: devices do not ask. */
+    void (*group_window)(struct erg_backend *backend, struct erg_group *group, const void *first);
     void (*group_free)(struct erg_backend *backend, struct erg_group *group);
+    /*
+     * World calls, after the last group was made and before the first is freed; both NULL where
+     * groups need none. From then on groups exchange what lies in `memory`, which alloc() gave.
+     * `layout` is the same on two ranks if memory lies alike there, as it must between all that
+     * exchange anything but messages, or have a window. After disconnect() it may be freed.
+     */
+    int (*connect)(struct erg_backend *backend, void *memory, size_t bytes, uint64_t layout,
+                   struct erg_error *err);
+    void (*disconnect)(struct erg_backend *backend);
     /* All ranks of a group make the same exchanges in the same order, on one stream each. */
     int (*exchange)(struct erg_backend *backend, struct erg_group *group,
                     const struct erg_exchange *exchange, struct erg_stream *stream,

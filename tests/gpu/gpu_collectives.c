@@ -116,7 +116,7 @@ static void finish(struct bench *b)
 static void check_all_reduce(struct bench *b, enum erg_collective_type type, size_t offset,
                              size_t count, int sms)
 {
-    struct erg_collective_part part = {&b->buffers[0], offset, count};
+    struct erg_collective_part part = {&b->buffers[0], offset, count, 0};
     b->seed++;
     fill(b, 0, type, offset, count, 0, count);
     void *expected = expected_sum(b, type, offset, count);
@@ -211,7 +211,7 @@ static void free_stash(struct stash *stash)
  * and none does after. */
 static void again(struct bench *b, const struct stash *stash, int buffer, int sms)
 {
-    struct erg_collective_part part = {&b->buffers[buffer], 0, stash->count};
+    struct erg_collective_part part = {&b->buffers[buffer], 0, stash->count, 0};
     gpu_ok(erg_cuda_copy(b->buffers[buffer].memory, stash->values, stash->bytes, b->stream,
                          &gpu_error));
     gpu_ok(erg_collective_all_reduce(b->collective, ERG_COLLECTIVE_BF16, &part, sms, b->stream,
@@ -370,7 +370,7 @@ static void check_library(struct gpu_world *world)
     }
     erg_collective_close(collective);
     struct bench b = open_bench(world, 0, world->env.world, ERG_COLLECTIVE_LIBRARY);
-    struct erg_collective_part part = {&b.buffers[0], 0, COUNT};
+    struct erg_collective_part part = {&b.buffers[0], 0, COUNT, 0};
     float *expected = expected_sum(&b, ERG_COLLECTIVE_FLOAT, 0, COUNT);
     fill(&b, 0, ERG_COLLECTIVE_FLOAT, 0, COUNT, 0, COUNT);
     gpu_ok(erg_collective_prepare(b.collective, 4, &gpu_error));
@@ -388,7 +388,7 @@ static void check_absence(struct gpu_world *world)
     struct bench b = open_bench(world, 0, world->env.world, ERG_COLLECTIVE_PEER);
     struct erg_collective *impatient =
         gpu_connect(world, 0, world->env.world, ERG_COLLECTIVE_PEER, 0.5);
-    struct erg_collective_part part = {&b.buffers[0], 0, 1000};
+    struct erg_collective_part part = {&b.buffers[0], 0, 1000, 0};
     if (b.rank < b.ranks - 1) {
         gpu_ok(erg_collective_all_reduce(impatient, ERG_COLLECTIVE_BF16, &part, 4, b.stream,
                                          &gpu_error));
@@ -407,7 +407,7 @@ static void check_absence(struct gpu_world *world)
 static void die(struct gpu_world *world)
 {
     struct bench b = open_bench(world, 0, world->env.world, ERG_COLLECTIVE_PEER);
-    struct erg_collective_part part = {&b.buffers[0], 0, 1000};
+    struct erg_collective_part part = {&b.buffers[0], 0, 1000, 0};
     signal(SIGTERM, SIG_IGN); /* to say what was seen before being ended */
     if (b.rank == b.ranks - 1)
         raise(SIGKILL);

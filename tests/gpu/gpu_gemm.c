@@ -46,8 +46,8 @@ static void check_against_twin(struct erg_gemm *gemm, struct erg_rng *rng, void 
              biased ? " with bias" : "", s->tokens, s->inputs, s->outputs);
     /* Twice: gradients of weights add up. */
     for (int twice = 0; twice < 2; twice++) {
-        gpu_ok(erg_gemm_run(gemm, s, on_a, on_b, biased ? on_bias : NULL, on_c, twice ? 64 : 0,
-                            workspace, NULL, &gpu_error));
+        gpu_ok(erg_gemm_run(gemm, s, on_a, on_b, biased ? on_bias : NULL, on_c, true,
+                            twice ? 64 : 0, workspace, NULL, &gpu_error));
         if (s->kind == ERG_GEMM_FORWARD)
             erg_ops_linear_forward(s->tokens, s->inputs, s->outputs, a, b, biased ? bias : NULL, c);
         else if (s->kind == ERG_GEMM_INPUT_GRADIENT)
@@ -58,7 +58,8 @@ static void check_against_twin(struct erg_gemm *gemm, struct erg_rng *rng, void 
     if (biased) {
         gpu_near_bf16(name, on_c, c, sizes.c, 1e-4 * sqrt((double)s->inputs));
         bias += s->outputs, on_bias += s->outputs;
-        gpu_ok(erg_gemm_run(gemm, s, on_a, on_b, on_bias, on_c, 0, workspace, NULL, &gpu_error));
+        gpu_ok(
+            erg_gemm_run(gemm, s, on_a, on_b, on_bias, on_c, true, 0, workspace, NULL, &gpu_error));
         erg_ops_linear_forward(s->tokens, s->inputs, s->outputs, a, b, bias, c);
     }
     if (s->kind == ERG_GEMM_WEIGHT_GRADIENT)
@@ -91,7 +92,8 @@ static void check_bounds(struct erg_gemm *gemm, struct erg_rng *rng, void *works
     void *c = gpu_alloc(sizes.c_bytes);
     for (int left = 0; left <= 36; left += 4) {
         gpu_ok(erg_cuda_fill(c, 0, sizes.c_bytes, NULL, &gpu_error));
-        gpu_ok(erg_gemm_run(gemm, s, a, b, NULL, c, all_sms - left, workspace, NULL, &gpu_error));
+        gpu_ok(erg_gemm_run(gemm, s, a, b, NULL, c, true, all_sms - left, workspace, NULL,
+                            &gpu_error));
         void *result = gpu_download(c, sizes.c_bytes);
         if (!first) {
             first = result;
@@ -174,7 +176,7 @@ static void *choose_and_run(const struct erg_cuda *cuda, const char *folder,
     if (folder)
         gpu_ok(erg_gemm_choose(gemm, cuda, folder, s, &gpu_error));
     gpu_ok(erg_cuda_fill(c, 0, c_bytes, NULL, &gpu_error));
-    gpu_ok(erg_gemm_run(gemm, s, a, b, NULL, c, 0, workspace, NULL, &gpu_error));
+    gpu_ok(erg_gemm_run(gemm, s, a, b, NULL, c, true, 0, workspace, NULL, &gpu_error));
     void *result = gpu_download(c, c_bytes);
     erg_gemm_close(gemm);
     return result;

@@ -19,6 +19,8 @@ static int check_group(struct erg_collective *c, const struct erg_collective_opt
                        struct erg_error *err)
 {
     c->rank = -1;
+    if (c->count == 0)
+        return 0;
     for (int r = 0; r < c->count; r++) {
         if (c->ranks[r] < 0 || c->ranks[r] >= c->world || (r > 0 && c->ranks[r] <= c->ranks[r - 1]))
             return erg_fail(err, ERG_FAILED,
@@ -54,7 +56,10 @@ static int make_state(struct erg_collective *c, struct erg_error *err)
 
 static int open_peers(struct erg_collective *c, struct erg_error *err)
 {
-    if (erg_collective_buffer_init(&c->signals, c, ERG_SIGNAL_BYTES, err) ||
+    struct erg_error why = {0};
+    int failed = c->count ? erg_collective_load(c->count, &why) || erg_message_load(&why) : 0;
+    if (erg_collective_agree(c, failed, &why, err) ||
+        erg_collective_buffer_init(&c->signals, c, ERG_SIGNAL_BYTES, err) ||
         erg_cuda_fill(c->signals.memory, 0, ERG_SIGNAL_BYTES, NULL, err) ||
         erg_cuda_stream_sync(NULL, err))
         return -1;
@@ -108,10 +113,12 @@ int erg_collective_open(struct erg_collective **collective,
                                  .method = options->method,
                                  .world = options->env->world,
                                  .world_rank = options->env->rank,
-                                 .ranks = erg_xmalloc(bytes),
+                                 .ranks =
+                                     erg_xcalloc((size_t)options->rank_count + 1, sizeof *c->ranks),
                                  .count = options->rank_count,
                                  .timeout_ns = (uint64_t)(options->timeout_s * 1e9)};
-    memcpy(c->ranks, options->ranks, bytes);
+    if (bytes)
+        memcpy(c->ranks, options->ranks, bytes);
     struct erg_error why = {0};
     int failed = check_group(c, options, &why) || make_state(c, &why) ? -1 : 0;
     if (!failed && c->method == ERG_COLLECTIVE_LIBRARY)
@@ -209,7 +216,7 @@ static int check_pieces(const struct erg_collective_shards *part, size_t width,
 
 static void fill_work(struct erg_collective_work *work, const struct erg_collective *c,
                       enum erg_collective_operation what, const struct erg_collective_shards *part,
-                      size_t element_bytes)
+                      ptrdiff_t shift, size_t element_bytes)
 {
     size_t width = VECTOR_BYTES / element_bytes;
     int place = part->descending ? c->count - 1 - c->rank : c->rank;
@@ -217,6 +224,7 @@ static void fill_work(struct erg_collective_work *work, const struct erg_collect
     work->share = what == ERG_ALL_REDUCE
                       ? erg_collective_own(part->offset, part->count, c->rank, c->count, width)
                       : erg_collective_split(begin, begin + part->count, width);
+    work->shift = shift * (ptrdiff_t)element_bytes;
     if (what == ERG_ALL_REDUCE)
         work->next = erg_collective_own(part->offset, part->count, (c->rank + 1) % c->count,
                                         c->count, width);
@@ -232,9 +240,19 @@ static void fill_work(struct erg_collective_work *work, const struct erg_collect
     };
 }
 
+static struct erg_collective_call call_of(const struct erg_collective *c)
+{
+    struct erg_collective_call kernel = {
+        .rank = c->rank, .state = c->state, .status = c->status, .timeout_ns = c->timeout_ns};
+    for (int r = 0; r < c->count; r++)
+        kernel.signals[r] = c->signals.peers[r];
+    return kernel;
+}
+
 static int call(struct erg_collective *c, enum erg_collective_operation what,
                 enum erg_collective_type type, const struct erg_collective_shards *parts,
-                size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err)
+                size_t part_count, ptrdiff_t shift, int sms, struct CUstream_st *stream,
+                struct erg_error *err)
 {
     size_t element_bytes = type == ERG_COLLECTIVE_BF16 ? 2 : 4;
     struct erg_collective_shards checked[ERG_COLLECTIVE_MOST_PARTS];
@@ -253,19 +271,13 @@ static int call(struct erg_collective *c, enum erg_collective_operation what,
             return -1;
     }
     if (c->method == ERG_COLLECTIVE_LIBRARY)
-        return erg_nccl_call(c->nccl, what, type, checked, part_count,
+        return erg_nccl_call(c->nccl, what, type, checked, part_count, shift,
                              c->stands_in && !erg_nccl_prepared(c->nccl, sms) ? 0 : sms, stream,
                              err);
-
-    struct erg_collective_call kernel = {.parts = (int)part_count,
-                                         .rank = c->rank,
-                                         .state = c->state,
-                                         .status = c->status,
-                                         .timeout_ns = c->timeout_ns};
-    for (int r = 0; r < c->count; r++)
-        kernel.signals[r] = c->signals.peers[r];
+    struct erg_collective_call kernel = call_of(c);
+    kernel.parts = (int)part_count;
     for (size_t i = 0; i < part_count; i++)
-        fill_work(&kernel.work[i], c, what, &checked[i], element_bytes);
+        fill_work(&kernel.work[i], c, what, &checked[i], shift, element_bytes);
     return erg_collective_launch(what, type, c->count, &kernel, sms, stream, err);
 }
 
@@ -275,21 +287,77 @@ int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collec
 {
     struct erg_collective_shards whole = {
         .buffer = part->buffer, .offset = part->offset, .count = part->count};
-    return call(collective, ERG_ALL_REDUCE, type, &whole, 1, sms, stream, err);
+    const size_t width = VECTOR_BYTES / (type == ERG_COLLECTIVE_BF16 ? 2 : 4);
+    const size_t distance = (size_t)(part->shift < 0 ? -part->shift : part->shift);
+    if (distance % width || (distance && distance < part->count))
+        return erg_fail(err, ERG_FAILED,
+                        "a sum of %zu elements lies %zu from its parts, expected a multiple of 16 "
+                        "bytes beyond them",
+                        part->count, distance);
+    return call(collective, ERG_ALL_REDUCE, type, &whole, 1, part->shift, sms, stream, err);
 }
 
 int erg_collective_all_gather(struct erg_collective *collective, enum erg_collective_type type,
                               const struct erg_collective_shards *parts, size_t part_count, int sms,
                               struct CUstream_st *stream, struct erg_error *err)
 {
-    return call(collective, ERG_ALL_GATHER, type, parts, part_count, sms, stream, err);
+    return call(collective, ERG_ALL_GATHER, type, parts, part_count, 0, sms, stream, err);
 }
 
 int erg_collective_reduce_scatter(struct erg_collective *collective, enum erg_collective_type type,
                                   const struct erg_collective_shards *parts, size_t part_count,
                                   int sms, struct CUstream_st *stream, struct erg_error *err)
 {
-    return call(collective, ERG_REDUCE_SCATTER, type, parts, part_count, sms, stream, err);
+    return call(collective, ERG_REDUCE_SCATTER, type, parts, part_count, 0, sms, stream, err);
+}
+
+/* ---- messages ---- */
+
+static int begin_message(struct erg_message_call *message, const struct erg_collective *c,
+                         const struct erg_collective_buffer *buffer, size_t bytes,
+                         struct erg_error *err)
+{
+    if (c->method != ERG_COLLECTIVE_PEER || c->count != 2)
+        return erg_fail(err, ERG_FAILED,
+                        "a message in a group of %d, expected two ranks that reach each other's "
+                        "memory",
+                        c->count);
+    if (bytes % VECTOR_BYTES)
+        return erg_fail(err, ERG_FAILED, "a message of %zu bytes, expected a multiple of %d", bytes,
+                        VECTOR_BYTES);
+    *message = (struct erg_message_call){.group = call_of(c), .peer = !c->rank, .bytes = bytes};
+    message->from = buffer->peers[message->peer];
+    return 0;
+}
+
+int erg_collective_send(struct erg_collective *c, const struct erg_collective_buffer *buffer,
+                        size_t offset, size_t bytes, struct CUstream_st *stream,
+                        struct erg_error *err)
+{
+    struct erg_message_call message;
+    if (begin_message(&message, c, buffer, bytes, err))
+        return -1;
+    if (offset % VECTOR_BYTES || offset > buffer->bytes || bytes > buffer->bytes - offset)
+        return erg_fail(err, ERG_FAILED,
+                        "a message of %zu bytes at %zu of a buffer of %zu, expected one that lies "
+                        "in it, at a multiple of %d",
+                        bytes, offset, buffer->bytes, VECTOR_BYTES);
+    message.offset = offset;
+    return erg_message_launch_send(&message, stream, err);
+}
+
+int erg_collective_receive(struct erg_collective *c, const struct erg_collective_buffer *buffer,
+                           void *to, size_t bytes, int sms, struct CUstream_st *stream,
+                           struct erg_error *err)
+{
+    struct erg_message_call message;
+    if (check_budget(c, sms, err) || begin_message(&message, c, buffer, bytes, err))
+        return -1;
+    if ((uintptr_t)to % VECTOR_BYTES)
+        return erg_fail(err, ERG_FAILED, "a message to %p, expected a multiple of %d", to,
+                        VECTOR_BYTES);
+    message.to = to;
+    return erg_message_launch_receive(&message, sms, stream, err);
 }
 
 /* ---- watching ---- */

@@ -43,11 +43,10 @@ __device__ inline void give_up(const erg_collective_call &call, uint32_t peer, u
     status->failed = 1;
 }
 
-/* Whether the peer's block has come to `step`, waited for. */
-__device__ inline bool await(const erg_collective_call &call, int peer, uint32_t step)
+/* Whether a peer's signal has come to `step`, waited for; `number` is the call's. */
+__device__ inline bool await_signal(const erg_collective_call &call, const uint32_t *signal,
+                                    uint32_t step, int peer, uint32_t number)
 {
-    const uint32_t *signal =
-        call.signals[call.rank] + blockIdx.x * ERG_SIGNAL_STRIDE + (unsigned)peer;
     volatile uint32_t *broken = &call.state->broken;
     const volatile uint32_t *abort = &call.status->abort;
     uint64_t start = 0;
@@ -60,11 +59,19 @@ __device__ inline bool await(const erg_collective_call &call, int peer, uint32_t
         if (*broken)
             return false;
         if (*abort || now_ns() - start > call.timeout_ns) {
-            give_up(call, (uint32_t)peer, (step - 1) / 2);
+            give_up(call, (uint32_t)peer, number);
             return false;
         }
     }
     return true;
+}
+
+/* Whether the peer's block has come to `step`. */
+__device__ inline bool await(const erg_collective_call &call, int peer, uint32_t step)
+{
+    const uint32_t *signal =
+        call.signals[call.rank] + blockIdx.x * ERG_SIGNAL_STRIDE + (unsigned)peer;
+    return await_signal(call, signal, step, peer, (step - 1) / 2);
 }
 
 /*
@@ -209,7 +216,7 @@ __device__ inline void do_singles(const erg_collective_call &call, const erg_col
 #pragma unroll
         for (int r = 0; r < RANKS; r++)
             if (goes_to<OPERATION>(r, call.rank))
-                reinterpret_cast<storage *>(work.base[r])[i] = value;
+                reinterpret_cast<storage *>(work.base[r] + work.shift)[i] = value;
     }
 }
 

@@ -1,5 +1,6 @@
 /*
- * Collectives: sums and copies between the GPUs of one machine, each with an SM budget of its own.
+ * Collectives: sums, copies and messages between the GPUs of one machine, each with an SM budget of
+ * its own.
  *
  * The ranks of a group (2, 4 or 8 GPUs) map each other's buffers (CUDA IPC, no multicast) and meet
  * in kernels of ours, whose grid is the budget: one block an SM. For a sum, each rank loads its
@@ -42,7 +43,8 @@ struct erg_collective_options {
     const struct erg_launch_environment *env;
     struct erg_rendezvous *rendezvous; /* outlives the collective */
     const int *ranks;                  /* of the group, ascending, this one among them */
-    int rank_count;                    /* any number for the library */
+    /* Any number for the library; 0: this rank is in no group, and only makes the world calls. */
+    int rank_count;
     enum erg_collective_method method;
     /* A kernel that waited this long for a peer gives up, and erg_collective_check() says so. */
     double timeout_s;
@@ -64,27 +66,37 @@ void erg_collective_close(struct erg_collective *collective);
  */
 int erg_collective_prepare(struct erg_collective *collective, int sms, struct erg_error *err);
 
-/* Memory of the same size on every rank of the group, which all of them can reach. */
+/* Memory of every rank of the group, which all of them can reach. */
 struct erg_collective_buffer {
     void *memory; /* this rank's; 256-byte aligned, not cleared */
     size_t bytes;
     void *peers[ERG_COLLECTIVE_MOST_RANKS]; /* by place in the group, own one included */
+    bool adopted;                           /* the caller's memory */
 };
 
 /* World calls. Free after the last use by any rank. */
 int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
                                struct erg_collective *collective, size_t bytes,
                                struct erg_error *err);
+/* Of memory that erg_cuda_alloc() gave, which outlives the buffer; sizes may differ. Collectives
+ * want the same offsets on all ranks. */
+int erg_collective_buffer_adopt(struct erg_collective_buffer *buffer,
+                                struct erg_collective *collective, void *memory, size_t bytes,
+                                struct erg_error *err);
 int erg_collective_buffer_release(struct erg_collective_buffer *buffer,
                                   struct erg_collective *collective, struct erg_error *err);
 
-/* `count` elements from element `offset` of a buffer on: any numbers, no alignment needed. */
+/* `count` elements from element `offset` of a buffer on: any numbers, no alignment needed. Their
+ * sum lies `shift` elements further, a multiple of 16 bytes, and does not overlap them; 0: in
+ * place.
+ */
 struct erg_collective_part {
     const struct erg_collective_buffer *buffer;
     size_t offset, count;
+    ptrdiff_t shift;
 };
 
-/* The part becomes the sum of the parts of all ranks, in place. */
+/* The sum of the parts of all ranks, on every rank. */
 int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collective_type type,
                               const struct erg_collective_part *part, int sms,
                               struct CUstream_st *stream, struct erg_error *err);
@@ -126,6 +138,19 @@ int erg_collective_all_gather(struct erg_collective *collective, enum erg_collec
 int erg_collective_reduce_scatter(struct erg_collective *collective, enum erg_collective_type type,
                                   const struct erg_collective_shards *parts, size_t part_count,
                                   int sms, struct CUstream_st *stream, struct erg_error *err);
+
+/*
+ * A message in a group of two, of ERG_COLLECTIVE_PEER: as many bytes, a multiple of 16, from
+ * `offset` of the sender's buffer to the receiver's memory `to`. The receiver copies. Send ends
+ * when it has. Messages of one direction are in order; each direction has a stream of its own on
+ * both ranks, and collectives of the group are not beside them.
+ */
+int erg_collective_send(struct erg_collective *collective,
+                        const struct erg_collective_buffer *buffer, size_t offset, size_t bytes,
+                        struct CUstream_st *stream, struct erg_error *err);
+int erg_collective_receive(struct erg_collective *collective,
+                           const struct erg_collective_buffer *buffer, void *to, size_t bytes,
+                           int sms, struct CUstream_st *stream, struct erg_error *err);
 
 /*
  * 0 while all is well; else names the rank that did not come or was lost, and what has been queued

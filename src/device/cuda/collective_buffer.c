@@ -1,4 +1,4 @@
-/* Memory that the ranks of a group reach: made by each, mapped by all others. */
+/* Memory that the ranks of a group reach: made or lent by each, mapped by all others. */
 #include "base/memory.h"
 #include "device/cuda/collective_internal.h"
 #include "device/cuda/cuda_internal.h"
@@ -21,9 +21,9 @@ static int make_memory(struct erg_collective_buffer *buffer, const struct erg_co
     /* The driver hands out small allocations from shared ones; a mapped one is to stand alone. */
     const size_t granule = 2 << 20;
     size_t bytes = (buffer->bytes + granule - 1) / granule * granule;
-    if (erg_cuda_alloc(&buffer->memory, bytes ? bytes : granule, err))
+    if (!buffer->adopted && erg_cuda_alloc(&buffer->memory, bytes ? bytes : granule, err))
         return -1;
-    if (c->method == ERG_COLLECTIVE_LIBRARY)
+    if (c->method == ERG_COLLECTIVE_LIBRARY || c->count == 0)
         return 0;
     return erg_cuda_check(cudaIpcGetMemHandle(&mine->handle, buffer->memory), err,
                           "making GPU memory known to other processes");
@@ -32,7 +32,8 @@ static int make_memory(struct erg_collective_buffer *buffer, const struct erg_co
 static int map_peers(struct erg_collective_buffer *buffer, const struct erg_collective *c,
                      const struct offer *offers, struct erg_error *err)
 {
-    buffer->peers[c->rank] = buffer->memory;
+    if (c->count)
+        buffer->peers[c->rank] = buffer->memory;
     for (int r = 0; r < c->count; r++) {
         const struct offer *offer = &offers[c->ranks[r]];
         if (r == c->rank)
@@ -84,12 +85,11 @@ static void unmap_peers(struct erg_collective_buffer *buffer)
     }
 }
 
-int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
-                               struct erg_collective *collective, size_t bytes,
-                               struct erg_error *err)
+/* World call: `buffer` has its size, and memory where that is the caller's. */
+static int open_buffer(struct erg_collective_buffer *buffer, struct erg_collective *collective,
+                       struct erg_error *err)
 {
     const struct erg_collective *c = collective;
-    *buffer = (struct erg_collective_buffer){.bytes = bytes};
     struct offer *offers = erg_xcalloc((size_t)c->world + 1, sizeof *offers);
     struct offer *mine = &offers[c->world];
     struct erg_error why = {0};
@@ -102,10 +102,27 @@ int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
     }
     free(offers);
     if (result) {
+        const size_t bytes = buffer->bytes;
         erg_collective_buffer_release(buffer, collective, NULL);
         return erg_fail_context(err, "making a buffer of %zu bytes for collectives", bytes);
     }
     return 0;
+}
+
+int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
+                               struct erg_collective *collective, size_t bytes,
+                               struct erg_error *err)
+{
+    *buffer = (struct erg_collective_buffer){.bytes = bytes};
+    return open_buffer(buffer, collective, err);
+}
+
+int erg_collective_buffer_adopt(struct erg_collective_buffer *buffer,
+                                struct erg_collective *collective, void *memory, size_t bytes,
+                                struct erg_error *err)
+{
+    *buffer = (struct erg_collective_buffer){.memory = memory, .bytes = bytes, .adopted = true};
+    return open_buffer(buffer, collective, err);
 }
 
 int erg_collective_buffer_release(struct erg_collective_buffer *buffer,
@@ -114,7 +131,8 @@ int erg_collective_buffer_release(struct erg_collective_buffer *buffer,
     unmap_peers(buffer);
     /* Memory that another process has mapped must not be freed. */
     int result = erg_rendezvous_barrier(collective->rendezvous, ERG_COLLECTIVE_WORLD_S, err);
-    erg_cuda_free(buffer->memory);
+    if (!buffer->adopted)
+        erg_cuda_free(buffer->memory);
     *buffer = (struct erg_collective_buffer){0};
     return result;
 }

@@ -17,8 +17,17 @@ enum {
     /* Words of one block's signals: one for each peer, in a 128-byte line of its own. */
     ERG_SIGNAL_STRIDE = 32,
     ERG_SIGNAL_WORDS = ERG_COLLECTIVE_MOST_SMS * ERG_SIGNAL_STRIDE,
-    /* After them, in a line of its own, how many chunks of this rank's share have been drawn. */
-    ERG_SIGNAL_BYTES = (ERG_SIGNAL_WORDS + ERG_SIGNAL_STRIDE) * 4,
+    /* After them, in lines of their own: how many chunks of this rank's share have been drawn; the
+     * message that it is offered; the message that was taken of those it offered. */
+    ERG_SIGNAL_OFFER = ERG_SIGNAL_WORDS + ERG_SIGNAL_STRIDE,
+    ERG_SIGNAL_TAKEN = ERG_SIGNAL_OFFER + ERG_SIGNAL_STRIDE,
+    ERG_SIGNAL_BYTES = (ERG_SIGNAL_TAKEN + ERG_SIGNAL_STRIDE) * 4,
+};
+
+/* What the line of an offer holds. */
+struct erg_message_offer {
+    uint64_t offset, bytes;
+    uint32_t number; /* counts from 1; written after the others */
 };
 
 enum erg_collective_operation { ERG_ALL_REDUCE, ERG_ALL_GATHER, ERG_REDUCE_SCATTER };
@@ -35,6 +44,8 @@ struct erg_collective_state {
     uint32_t calls[ERG_COLLECTIVE_MOST_SMS]; /* that each block has taken part in */
     uint32_t ended;                          /* blocks of a sum; zero between calls */
     uint32_t broken;                         /* somebody did not come: nobody waits any more */
+    uint32_t sent, received;                 /* messages */
+    uint32_t copied;                         /* blocks of a message; zero between calls */
 };
 
 /* One part, for the kernel; sums for all have a single part of a single piece. */
@@ -42,6 +53,7 @@ struct erg_collective_work {
     unsigned char *base[ERG_COLLECTIVE_MOST_RANKS]; /* the buffer on every rank */
     struct erg_collective_share share;              /* what this rank does of it */
     struct erg_collective_share next; /* sums: what the next rank does, first of all */
+    ptrdiff_t shift;                  /* sums: bytes from the parts to their sum */
     /* Gather and scatter: the same for each piece; bytes from one to the next. */
     size_t pieces, stride;
     struct erg_collective_local local;
@@ -59,10 +71,29 @@ struct erg_collective_call {
     uint64_t timeout_ns;
 };
 
-/* `ranks` is 2, 4 or 8. */
+/*
+ * `ranks` is 2, 4 or 8. The device may wait for all that runs when it loads a kernel, which is when
+ * it is first launched: kernels that wait for other ranks are loaded before any of them runs.
+ */
+int erg_collective_load(int ranks, struct erg_error *err);
 int erg_collective_launch(enum erg_collective_operation operation, enum erg_collective_type type,
                           int ranks, const struct erg_collective_call *call, int sms,
                           struct CUstream_st *stream, struct erg_error *err);
+
+/* A message, for its kernels. */
+struct erg_message_call {
+    struct erg_collective_call group; /* without work */
+    int peer;                         /* its place in the group */
+    uint64_t offset, bytes;           /* in the sender's buffer */
+    const unsigned char *from;        /* the receiver's: the sender's buffer */
+    unsigned char *to;
+};
+
+int erg_message_load(struct erg_error *err);
+int erg_message_launch_send(const struct erg_message_call *call, struct CUstream_st *stream,
+                            struct erg_error *err);
+int erg_message_launch_receive(const struct erg_message_call *call, int sms,
+                               struct CUstream_st *stream, struct erg_error *err);
 
 /* ---- the host side ---- */
 
@@ -110,7 +141,8 @@ bool erg_nccl_prepared(const struct erg_nccl *nccl, int sms);
 
 int erg_nccl_call(struct erg_nccl *nccl, enum erg_collective_operation operation,
                   enum erg_collective_type type, const struct erg_collective_shards *parts,
-                  size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err);
+                  size_t part_count, ptrdiff_t shift, int sms, struct CUstream_st *stream,
+                  struct erg_error *err);
 
 #ifdef __cplusplus
 }

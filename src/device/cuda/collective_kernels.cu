@@ -108,7 +108,8 @@ __device__ void sum_vectors(const erg_collective_call &call, const erg_collectiv
                 vector sum = sum_of<TYPE>(in[u]);
 #pragma unroll
                 for (int r = 0; r < RANKS; r++)
-                    store_streaming(work.base[r] + (place.at + skip + u * WARP) * 16, sum);
+                    store_streaming(work.base[r] + work.shift + (place.at + skip + u * WARP) * 16,
+                                    sum);
             }
     };
     half one = {}, other = {};
@@ -264,39 +265,48 @@ __global__ void __launch_bounds__(THREADS, 1)
     meet<RANKS>(call, true);
 }
 
-template <class TYPE, int RANKS>
-static void launch(erg_collective_operation operation, const erg_collective_call &call, int sms,
-                   cudaStream_t stream)
+typedef void (*kernel)(const erg_collective_call);
+
+template <class TYPE, int RANKS> static kernel kernel_of(erg_collective_operation operation)
 {
-    if (operation == ERG_ALL_REDUCE)
-        sum_kernel<TYPE, RANKS><<<sms, THREADS, 0, stream>>>(call);
-    else if (operation == ERG_ALL_GATHER)
-        move_kernel<TYPE, RANKS, ERG_ALL_GATHER><<<sms, THREADS, 0, stream>>>(call);
-    else
-        move_kernel<TYPE, RANKS, ERG_REDUCE_SCATTER><<<sms, THREADS, 0, stream>>>(call);
+    return operation == ERG_ALL_REDUCE   ? sum_kernel<TYPE, RANKS>
+           : operation == ERG_ALL_GATHER ? move_kernel<TYPE, RANKS, ERG_ALL_GATHER>
+                                         : move_kernel<TYPE, RANKS, ERG_REDUCE_SCATTER>;
 }
 
-template <class TYPE>
-static void launch(int ranks, erg_collective_operation operation, const erg_collective_call &call,
-                   int sms, cudaStream_t stream)
+template <class TYPE> static kernel kernel_of(int ranks, erg_collective_operation operation)
 {
-    if (ranks == 2)
-        launch<TYPE, 2>(operation, call, sms, stream);
-    else if (ranks == 4)
-        launch<TYPE, 4>(operation, call, sms, stream);
-    else
-        launch<TYPE, 8>(operation, call, sms, stream);
+    return ranks == 2   ? kernel_of<TYPE, 2>(operation)
+           : ranks == 4 ? kernel_of<TYPE, 4>(operation)
+                        : kernel_of<TYPE, 8>(operation);
+}
+
+static kernel kernel_of(enum erg_collective_type type, int ranks,
+                        erg_collective_operation operation)
+{
+    return type == ERG_COLLECTIVE_BF16 ? kernel_of<bf16_type>(ranks, operation)
+                                       : kernel_of<float_type>(ranks, operation);
 }
 
 } // namespace erg
+
+int erg_collective_load(int ranks, struct erg_error *err)
+{
+    cudaFuncAttributes ignored;
+    for (int type = ERG_COLLECTIVE_BF16; type <= ERG_COLLECTIVE_FLOAT; type++)
+        for (int what = ERG_ALL_REDUCE; what <= ERG_REDUCE_SCATTER; what++)
+            if (erg_cuda_check(cudaFuncGetAttributes(
+                                   &ignored, erg::kernel_of((enum erg_collective_type)type, ranks,
+                                                            (enum erg_collective_operation)what)),
+                               err, "loading collectives"))
+                return -1;
+    return 0;
+}
 
 int erg_collective_launch(enum erg_collective_operation operation, enum erg_collective_type type,
                           int ranks, const struct erg_collective_call *call, int sms,
                           struct CUstream_st *stream, struct erg_error *err)
 {
-    if (type == ERG_COLLECTIVE_BF16)
-        erg::launch<erg::bf16_type>(ranks, operation, *call, sms, stream);
-    else
-        erg::launch<erg::float_type>(ranks, operation, *call, sms, stream);
+    erg::kernel_of(type, ranks, operation)<<<sms, erg::THREADS, 0, stream>>>(*call);
     return erg_cuda_check_launch("a collective", err);
 }

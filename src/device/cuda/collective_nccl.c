@@ -122,14 +122,15 @@ static int copy_local(const struct erg_nccl *nccl, const struct erg_collective_s
 
 static ncclResult_t one_piece(const struct erg_nccl *nccl, enum erg_collective_operation operation,
                               bool bf16, const struct erg_collective_shards *part, size_t piece,
-                              ncclComm_t comm, cudaStream_t stream)
+                              ptrdiff_t shift, ncclComm_t comm, cudaStream_t stream)
 {
     size_t bytes = bf16 ? 2 : 4, at = piece * part->stride * bytes;
     ncclDataType_t type = bf16 ? ncclBfloat16 : ncclFloat32;
     char *all = (char *)part->buffer->memory + part->offset * bytes + at;
     char *own = own_shard(nccl, part, bytes) + at;
     if (operation == ERG_ALL_REDUCE)
-        return nccl->library.all_reduce(all, all, part->count, type, ncclSum, comm, stream);
+        return nccl->library.all_reduce(all, all + shift * (ptrdiff_t)bytes, part->count, type,
+                                        ncclSum, comm, stream);
     if (operation == ERG_ALL_GATHER)
         return nccl->library.all_gather(own, all, part->count, type, comm, stream);
     return nccl->library.reduce_scatter(all, own, part->count, type, ncclSum, comm, stream);
@@ -138,13 +139,14 @@ static ncclResult_t one_piece(const struct erg_nccl *nccl, enum erg_collective_o
 /* The parts of one order of ranks, fused. */
 static int one_order(const struct erg_nccl *nccl, enum erg_collective_operation operation,
                      bool bf16, const struct erg_collective_shards *parts, size_t part_count,
-                     int order, ncclComm_t comm, cudaStream_t stream, struct erg_error *err)
+                     ptrdiff_t shift, int order, ncclComm_t comm, cudaStream_t stream,
+                     struct erg_error *err)
 {
     ncclResult_t result = nccl->library.group_start();
     for (size_t i = 0; i < part_count; i++)
         for (size_t piece = 0; piece < parts[i].pieces && result == ncclSuccess; piece++)
             if (parts[i].descending == (order == ERG_NCCL_DESCENDING))
-                result = one_piece(nccl, operation, bf16, &parts[i], piece, comm, stream);
+                result = one_piece(nccl, operation, bf16, &parts[i], piece, shift, comm, stream);
     ncclResult_t ended = nccl->library.group_end();
     return erg_nccl_check(&nccl->library, result == ncclSuccess ? ended : result, "a collective",
                           err);
@@ -152,7 +154,8 @@ static int one_order(const struct erg_nccl *nccl, enum erg_collective_operation 
 
 int erg_nccl_call(struct erg_nccl *nccl, enum erg_collective_operation operation,
                   enum erg_collective_type type, const struct erg_collective_shards *parts,
-                  size_t part_count, int sms, struct CUstream_st *stream, struct erg_error *err)
+                  size_t part_count, ptrdiff_t shift, int sms, struct CUstream_st *stream,
+                  struct erg_error *err)
 {
     if (!erg_nccl_prepared(nccl, sms))
         return erg_fail(err, ERG_FAILED,
@@ -164,8 +167,8 @@ int erg_nccl_call(struct erg_nccl *nccl, enum erg_collective_operation operation
         if (copy_local(nccl, &parts[i], bytes, true, stream, err))
             return -1;
     for (int order = 0; order < ERG_NCCL_ORDERS; order++)
-        if (one_order(nccl, operation, bf16, parts, part_count, order, nccl->by_sms[sms][order],
-                      stream, err))
+        if (one_order(nccl, operation, bf16, parts, part_count, shift, order,
+                      nccl->by_sms[sms][order], stream, err))
             return -1;
     for (size_t i = 0; i < part_count && operation == ERG_REDUCE_SCATTER; i++)
         if (copy_local(nccl, &parts[i], bytes, false, stream, err))

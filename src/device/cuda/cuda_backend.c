@@ -87,12 +87,12 @@ static int cuda_fill(struct erg_backend *backend, void *memory, int byte, size_t
     return erg_cuda_fill(memory, byte, bytes, stream_of(stream), err);
 }
 
-static int cuda_stream_new(struct erg_backend *backend, struct erg_stream **stream,
+static int cuda_stream_new(struct erg_backend *backend, struct erg_stream **stream, bool urgent,
                            struct erg_error *err)
 {
     (void)backend;
     struct CUstream_st *made;
-    if (erg_cuda_stream_new(&made, false, err) != 0)
+    if (erg_cuda_stream_new(&made, urgent, err) != 0)
         return -1;
     *stream = (struct erg_stream *)made;
     return 0;
@@ -192,8 +192,8 @@ static int run_linear(struct cuda_backend *cuda, const struct erg_kernel *kernel
 {
     const __typeof__(kernel->linear) *a = &kernel->linear;
     const struct erg_gemm_shape shape = product_of(kernel);
-    return erg_gemm_run(cuda->gemm, &shape, a->a, a->b, a->bias, a->c, sms_of(cuda, kernel),
-                        scratch, stream, err);
+    return erg_gemm_run(cuda->gemm, &shape, a->a, a->b, a->bias, a->c, a->adds,
+                        sms_of(cuda, kernel), scratch, stream, err);
 }
 
 static bool same_attention(const struct erg_ops_attention *a, const struct erg_ops_attention *b)
@@ -448,14 +448,36 @@ static int cuda_scratch_bytes(struct erg_backend *backend, const struct erg_kern
 static int cuda_group_new(struct erg_backend *backend, struct erg_group **group, const int *ranks,
                           size_t count, struct erg_error *err)
 {
-    return erg_cuda_group_new(cuda_of(backend)->groups, (struct erg_cuda_group **)group, ranks,
-                              count, err);
+    (void)err;
+    erg_cuda_group_new(cuda_of(backend)->groups, (struct erg_cuda_group **)group, ranks, count);
+    return 0;
 }
 
+static void cuda_group_window(struct erg_backend *backend, struct erg_group *group,
+                              const void *first)
+{
+    (void)backend;
+    erg_cuda_group_window((struct erg_cuda_group *)group, first);
+}
+
+/* Groups are freed with the backend: they are connected in the order of the calls that made them.
+ */
 static void cuda_group_free(struct erg_backend *backend, struct erg_group *group)
 {
-    if (group)
-        erg_cuda_group_free(cuda_of(backend)->groups, (struct erg_cuda_group *)group);
+    (void)backend;
+    (void)group;
+}
+
+static int cuda_connect(struct erg_backend *backend, void *memory, size_t bytes, uint64_t layout,
+                        struct erg_error *err)
+{
+    return erg_cuda_groups_connect(cuda_of(backend)->groups, memory, bytes, layout, err);
+}
+
+static void cuda_disconnect(struct erg_backend *backend)
+{
+    if (cuda_of(backend)->groups)
+        erg_cuda_groups_disconnect(cuda_of(backend)->groups);
 }
 
 static int cuda_exchange(struct erg_backend *backend, struct erg_group *group,
@@ -481,7 +503,7 @@ static void cuda_close(struct erg_backend *backend)
     for (size_t i = 0; i < cuda->attentions.count; i++)
         erg_attention_free(cuda->attentions.items[i].plan);
     free(cuda->attentions.items);
-    erg_cuda_groups_close(cuda->groups);
+    erg_cuda_groups_free(cuda->groups);
     erg_gemm_close(cuda->gemm);
     erg_cudnn_close(cuda->cudnn);
     free(cuda->plan_folder);
@@ -512,7 +534,10 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
         .choose = cuda_choose,
         .launch = cuda_launch,
         .group_new = cuda_group_new,
+        .group_window = cuda_group_window,
         .group_free = cuda_group_free,
+        .connect = cuda_connect,
+        .disconnect = cuda_disconnect,
         .exchange = cuda_exchange,
         .count = cuda_count,
     };
@@ -520,11 +545,12 @@ int erg_cuda_backend_open(struct erg_backend **out, int gpu, bool deterministic,
     cuda->deterministic = deterministic;
     cuda->backend = (struct erg_backend){&table, sizeof(erg_bf16), "GPU", false, false};
     if (erg_cuda_init(&cuda->cuda, gpu, err) ||
-        erg_cudnn_open(&cuda->cudnn, &cuda->cuda, NULL, err) || erg_gemm_open(&cuda->gemm, err) ||
-        (rendezvous && erg_cuda_groups_open(&cuda->groups, rendezvous, err))) {
+        erg_cudnn_open(&cuda->cudnn, &cuda->cuda, NULL, err) || erg_gemm_open(&cuda->gemm, err)) {
         cuda_close(&cuda->backend);
         return -1;
     }
+    if (rendezvous)
+        cuda->groups = erg_cuda_groups_new(rendezvous);
     cuda->plan_folder = erg_cuda_plan_folder();
     cuda->backend.name = cuda->cuda.name;
     *out = &cuda->backend;

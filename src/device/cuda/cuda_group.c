@@ -1,10 +1,12 @@
-/* Exchanges between the GPUs of ranks, by NCCL. */
+/* Exchanges between the GPUs of ranks, over peers' memory or by NCCL. */
 #define _DEFAULT_SOURCE /* setenv */
 
 #include "device/cuda/cuda_group.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "device/cuda/collective.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_internal.h"
 #include "device/cuda/nccl_library.h"
@@ -12,56 +14,224 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    /* SMs of an exchange that has no budget: as many as reach NVLink's rate, and of a message. */
+    EXCHANGE_SMS = 16,
+    MESSAGE_SMS = 8,
+};
+
+/* There is one for each call that makes groups, also where this rank is in none: connecting them is
+ * a world call. */
 struct erg_cuda_group {
+    int *ranks; /* [count], ascending */
+    int count, place;
+    const char *window; /* NULL: offsets count from the memory's begin */
+    bool alike;         /* the ranks' memory or windows lie alike */
+    struct erg_collective *peers;
+    struct erg_collective_buffer memory, view; /* as it is mapped; from the window on */
     ncclComm_t comm;
-    int place;
-    struct erg_cuda_group *next; /* of all */
+    struct erg_cuda_group *next;
 };
 
 struct erg_cuda_groups {
     struct erg_rendezvous *rendezvous;
-    struct erg_cuda_group *first;
+    struct erg_cuda_group *first, **last; /* in the order in which they were made */
+    char *memory;
+    size_t bytes;
     struct erg_nccl_library nccl;
+    bool has_nccl;
 };
 
-int erg_cuda_groups_open(struct erg_cuda_groups **out, struct erg_rendezvous *rendezvous,
-                         struct erg_error *err)
+struct erg_cuda_groups *erg_cuda_groups_new(struct erg_rendezvous *rendezvous)
 {
     struct erg_cuda_groups *groups = erg_xcalloc(1, sizeof *groups);
-    /* Connections are made with their communicator: a first call that waits for its peer to make
-     * them would let stages wait for each other. */
-    setenv("NCCL_RUNTIME_CONNECT", "0", 1);
     groups->rendezvous = rendezvous;
-    if (erg_nccl_library_open(&groups->nccl, err)) {
-        free(groups);
-        return -1;
-    }
-    *out = groups;
-    return 0;
+    groups->last = &groups->first;
+    return groups;
 }
 
-void erg_cuda_groups_close(struct erg_cuda_groups *groups)
+void erg_cuda_groups_free(struct erg_cuda_groups *groups)
 {
     if (!groups)
         return;
     while (groups->first) {
         struct erg_cuda_group *group = groups->first;
         groups->first = group->next;
-        if (group->comm)
-            groups->nccl.abort(group->comm);
+        free(group->ranks);
         free(group);
     }
     free(groups);
 }
 
-/* The rank that names a group is its first one. */
-static int exchange_names(struct erg_cuda_groups *groups, bool names, ncclUniqueId *all,
-                          struct erg_error *err)
+void erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **out,
+                        const int *ranks, size_t count)
+{
+    struct erg_cuda_group *group = erg_xcalloc(1, sizeof *group);
+    group->ranks = erg_xcalloc(count + 1, sizeof *group->ranks);
+    group->count = (int)count;
+    for (int i = 0; i < group->count; i++) {
+        group->ranks[i] = ranks[i];
+        if (ranks[i] == erg_rendezvous_rank(groups->rendezvous))
+            group->place = i;
+    }
+    *groups->last = group;
+    groups->last = &group->next;
+    *out = count ? group : NULL;
+}
+
+void erg_cuda_group_window(struct erg_cuda_group *group, const void *first)
+{
+    group->window = first;
+}
+
+/* ---- over peers' memory ---- */
+
+/* What each rank says of its memory. */
+struct memory_place {
+    char machine[ERG_LAUNCH_MACHINE_BYTES];
+    uint64_t layout;
+};
+
+/* What each rank says of one of its groups. */
+struct group_place {
+    int reaches;     /* whether peers' memory serves it */
+    uint64_t window; /* bytes from the begin of this rank's memory */
+};
+
+static bool reaches_all(struct erg_cuda_group *group, const struct memory_place *places)
+{
+    const struct memory_place *first = &places[group->ranks[0]];
+    group->alike = group->window != NULL;
+    if (group->count == 0)
+        return true;
+    bool one_machine = true, one_layout = true;
+    for (int i = 0; i < group->count; i++) {
+        const struct memory_place *place = &places[group->ranks[i]];
+        one_machine &= strncmp(place->machine, first->machine, sizeof first->machine) == 0;
+        one_layout &= place->layout == first->layout;
+    }
+    group->alike |= one_layout;
+    /* Two ranks whose memory differs send each other messages. */
+    return one_machine && (group->count == 2 || group->count == 4 || group->count == 8) &&
+           (group->alike || group->count == 2);
+}
+
+static void close_peers(struct erg_cuda_group *group)
+{
+    if (!group->peers)
+        return;
+    struct erg_error ignored;
+    if (group->memory.memory)
+        (void)erg_collective_buffer_release(&group->memory, group->peers, &ignored);
+    erg_collective_close(group->peers);
+    group->peers = NULL;
+}
+
+/* World call. */
+static int open_peers(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
+                      const struct group_place *places, struct erg_error *err)
+{
+    const double never_s = 1e9; /* the host ends what waits for a rank that has died */
+    const struct erg_launch_environment env = {
+        .rank = erg_rendezvous_rank(groups->rendezvous),
+        .world = erg_rendezvous_world(groups->rendezvous),
+    };
+    const struct erg_collective_options options = {.env = &env,
+                                                   .rendezvous = groups->rendezvous,
+                                                   .ranks = group->ranks,
+                                                   .rank_count = group->count,
+                                                   .method = ERG_COLLECTIVE_PEER,
+                                                   .timeout_s = never_s};
+    if (erg_collective_open(&group->peers, &options, err) != 0) {
+        group->peers = NULL;
+        return -1;
+    }
+    if (erg_collective_buffer_adopt(&group->memory, group->peers, groups->memory, groups->bytes,
+                                    err) != 0) {
+        close_peers(group);
+        return -1;
+    }
+    group->view = group->memory;
+    for (int i = 0; i < group->count; i++)
+        group->view.peers[i] = (char *)group->memory.peers[i] + places[group->ranks[i]].window;
+    if (group->count) {
+        const uint64_t own = places[group->ranks[group->place]].window;
+        group->view.memory = groups->memory + own;
+        group->view.bytes -= own;
+    }
+    return 0;
+}
+
+static struct erg_collective_shards shards_of(const struct erg_cuda_group *group, const void *all,
+                                              size_t count, size_t element, const void *own)
+{
+    struct erg_collective_shards shards = {
+        .buffer = &group->view,
+        .offset = (size_t)((const char *)all - (const char *)group->view.memory) / element,
+        .count = count,
+    };
+    if ((const char *)all + (size_t)group->place * count * element != own) {
+        shards.local = (struct erg_collective_rows){(void *)(uintptr_t)own, count, count};
+        shards.local_rows = 1;
+    }
+    return shards;
+}
+
+static int exchange_by_peers(const struct erg_cuda_group *group, const struct erg_exchange *e,
+                             struct CUstream_st *stream, struct erg_error *err)
+{
+    const enum erg_collective_type type = e->floats ? ERG_COLLECTIVE_FLOAT : ERG_COLLECTIVE_BF16;
+    const size_t element = e->floats ? 4 : 2;
+    const int sms = e->sms ? e->sms : EXCHANGE_SMS;
+    const char *from = e->from, *to = e->to, *first = group->view.memory;
+    struct erg_collective_shards shards;
+    struct erg_collective_part part;
+    const bool message = e->kind == ERG_EXCHANGE_SEND || e->kind == ERG_EXCHANGE_RECEIVE;
+    if (!message && !group->alike)
+        return erg_fail(err, ERG_FAILED,
+                        "an exchange of ranks whose memory does not lie alike; expected a message");
+    switch (e->kind) {
+    case ERG_EXCHANGE_ALL_REDUCE:
+        part = (struct erg_collective_part){&group->view, (size_t)(from - first) / element,
+                                            e->count, (to - from) / (ptrdiff_t)element};
+        return erg_collective_all_reduce(group->peers, type, &part, sms, stream, err);
+    case ERG_EXCHANGE_REDUCE_SCATTER:
+        shards = shards_of(group, from, e->count, element, to);
+        return erg_collective_reduce_scatter(group->peers, type, &shards, 1, sms, stream, err);
+    case ERG_EXCHANGE_ALL_GATHER:
+        shards = shards_of(group, to, e->count, element, from);
+        return erg_collective_all_gather(group->peers, type, &shards, 1, sms, stream, err);
+    case ERG_EXCHANGE_SEND:
+        return erg_collective_send(group->peers, &group->view, (size_t)(from - first),
+                                   e->count * element, stream, err);
+    default:
+        return erg_collective_receive(group->peers, &group->view, e->to, e->count * element,
+                                      e->sms ? e->sms : MESSAGE_SMS, stream, err);
+    }
+}
+
+/* ---- by NCCL ---- */
+
+static int open_library(struct erg_cuda_groups *groups, struct erg_error *err)
+{
+    /* Connections are made with their communicator: a first call that waits for its peer to make
+     * them would let stages wait for each other. */
+    setenv("NCCL_RUNTIME_CONNECT", "0", 1);
+    if (!groups->has_nccl && erg_nccl_library_open(&groups->nccl, err) != 0)
+        return -1;
+    groups->has_nccl = true;
+    return 0;
+}
+
+/* World call. The rank that names a group is its first one. */
+static int exchange_names(struct erg_cuda_groups *groups, const struct erg_cuda_group *group,
+                          ncclUniqueId *all, struct erg_error *err)
 {
     ncclUniqueId own = {{0}};
-    int result = names ? erg_nccl_check(&groups->nccl, groups->nccl.unique_id(&own),
-                                        "naming a communicator", err)
-                       : 0;
+    int result = open_library(groups, err);
+    if (result == 0 && group->count && group->place == 0)
+        result = erg_nccl_check(&groups->nccl, groups->nccl.unique_id(&own),
+                                "naming a communicator", err);
     if (erg_rendezvous_agree(groups->rendezvous, result, err) != 0)
         return -1;
     return erg_rendezvous_all_gather(groups->rendezvous, &own, sizeof own, all,
@@ -99,26 +269,20 @@ static int connect_pair(struct erg_cuda_groups *groups, const struct erg_cuda_gr
     return result;
 }
 
-int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **out,
-                       const int *ranks, size_t count, struct erg_error *err)
+/* World call. */
+static int open_communicator(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
+                             struct erg_error *err)
 {
-    int rank = erg_rendezvous_rank(groups->rendezvous);
     ncclUniqueId *names =
         erg_xcalloc((size_t)erg_rendezvous_world(groups->rendezvous), sizeof *names);
-    int result = exchange_names(groups, count && ranks[0] == rank, names, err);
-    *out = NULL;
-    if (result == 0 && count) {
-        struct erg_cuda_group *group = erg_xcalloc(1, sizeof *group);
+    int result = exchange_names(groups, group, names, err);
+    if (result == 0 && group->count) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        while (ranks[group->place] != rank)
-            group->place++;
-        result = erg_nccl_check(
-            &groups->nccl,
-            groups->nccl.init(&group->comm, (int)count, names[ranks[0]], group->place, &config),
-            "making a communicator", err);
-        group->next = groups->first;
-        groups->first = *out = group;
-        if (result == 0 && count == 2)
+        result = erg_nccl_check(&groups->nccl,
+                                groups->nccl.init(&group->comm, group->count,
+                                                  names[group->ranks[0]], group->place, &config),
+                                "making a communicator", err);
+        if (result == 0 && group->count == 2)
             result = connect_pair(groups, group, err);
     }
     free(names);
@@ -127,24 +291,11 @@ int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **o
     return erg_rendezvous_agree(groups->rendezvous, result, err);
 }
 
-void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_cuda_group *group)
-{
-    struct erg_cuda_group **at = &groups->first;
-    while (*at != group)
-        at = &(*at)->next;
-    *at = group->next;
-    /* After a failure others may be waited for that do not come any more. */
-    bool failed = erg_rendezvous_check(groups->rendezvous, NULL) != 0;
-    if (group->comm)
-        (failed ? groups->nccl.abort : groups->nccl.destroy)(group->comm);
-    free(group);
-}
-
-int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
+static int exchange_by_nccl(struct erg_cuda_groups *groups, const struct erg_cuda_group *group,
                             const struct erg_exchange *e, struct CUstream_st *stream,
                             struct erg_error *err)
 {
-    ncclDataType_t type = e->floats ? ncclFloat32 : ncclBfloat16;
+    const ncclDataType_t type = e->floats ? ncclFloat32 : ncclBfloat16;
     switch (e->kind) {
     case ERG_EXCHANGE_ALL_REDUCE:
         return erg_nccl_check(
@@ -174,13 +325,96 @@ int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_cuda_grou
     }
 }
 
+/* ---- both ---- */
+
+/* World call. Where peers' memory cannot be reached, as between GPUs that are not linked, NCCL
+ * knows other ways. */
+static int connect_group(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
+                         const struct memory_place *memories, struct erg_error *err)
+{
+    const int world = erg_rendezvous_world(groups->rendezvous);
+    const struct group_place own = {
+        .reaches = reaches_all(group, memories),
+        .window = group->window ? (uint64_t)(group->window - groups->memory) : 0,
+    };
+    struct group_place *places = erg_xcalloc((size_t)world, sizeof *places);
+    int result = erg_rendezvous_all_gather(groups->rendezvous, &own, sizeof own, places,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
+    bool reach = result == 0;
+    for (int i = 0; i < world && reach; i++)
+        reach = places[i].reaches;
+    if (reach && (result = open_peers(groups, group, places, err)) != 0 &&
+        erg_rendezvous_check(groups->rendezvous, NULL) == 0) {
+        erg_log(ERG_LOG_INFO, "NCCL connects ranks that cannot reach each other's memory (%s)",
+                err->message);
+        reach = false;
+        result = 0;
+    }
+    free(places);
+    return result == 0 && !reach ? open_communicator(groups, group, err) : result;
+}
+
+int erg_cuda_groups_connect(struct erg_cuda_groups *groups, void *memory, size_t bytes,
+                            uint64_t layout, struct erg_error *err)
+{
+    const int world = erg_rendezvous_world(groups->rendezvous);
+    struct memory_place own = {.layout = layout};
+    struct memory_place *places = erg_xcalloc((size_t)world, sizeof *places);
+    groups->memory = memory;
+    groups->bytes = bytes;
+    erg_launch_machine(own.machine);
+    int result = erg_rendezvous_all_gather(groups->rendezvous, &own, sizeof own, places,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
+    for (struct erg_cuda_group *group = groups->first; group && result == 0; group = group->next)
+        result = connect_group(groups, group, places, err);
+    free(places);
+    return result;
+}
+
+/* Kernels that wait for a missing rank end. */
 static void abort_all(struct erg_cuda_groups *groups)
 {
+    struct erg_error ignored;
     for (struct erg_cuda_group *group = groups->first; group; group = group->next) {
         if (group->comm)
             groups->nccl.abort(group->comm);
         group->comm = NULL;
+        if (group->peers)
+            (void)erg_collective_check(group->peers, &ignored);
     }
+}
+
+void erg_cuda_groups_disconnect(struct erg_cuda_groups *groups)
+{
+    const bool failed = erg_rendezvous_check(groups->rendezvous, NULL) != 0;
+    if (failed) {
+        abort_all(groups);
+        (void)cudaDeviceSynchronize();
+    }
+    for (struct erg_cuda_group *group = groups->first; group; group = group->next) {
+        if (group->comm)
+            groups->nccl.destroy(group->comm);
+        group->comm = NULL;
+        close_peers(group);
+    }
+}
+
+int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
+                            const struct erg_exchange *exchange, struct CUstream_st *stream,
+                            struct erg_error *err)
+{
+    return group->peers ? exchange_by_peers(group, exchange, stream, err)
+                        : exchange_by_nccl(groups, group, exchange, stream, err);
+}
+
+static int check_all(struct erg_cuda_groups *groups, struct erg_error *err)
+{
+    if (erg_rendezvous_check(groups->rendezvous, err) != 0)
+        return -1;
+    for (struct erg_cuda_group *group = groups->first; group; group = group->next)
+        if (group->peers && erg_collective_check(group->peers, err) != 0)
+            return -1;
+    return 0;
 }
 
 int erg_cuda_groups_wait(struct erg_cuda_groups *groups, struct CUstream_st *stream,
@@ -193,8 +427,8 @@ int erg_cuda_groups_wait(struct erg_cuda_groups *groups, struct CUstream_st *str
         erg_sleep_ns(PAUSE_NS);
         if (erg_now_ns() < next_ns)
             continue;
-        if (erg_rendezvous_check(groups->rendezvous, err) != 0) {
-            abort_all(groups); /* kernels that wait for the missing rank end */
+        if (check_all(groups, err) != 0) {
+            abort_all(groups);
             return -1;
         }
         next_ns = erg_now_ns() + CHECK_NS;

@@ -1,5 +1,7 @@
 /*
- * Groups of GPUs for the backend: exchanges by NCCL, one communicator a group.
+ * Groups of GPUs for the backend. The ranks of a group of 2, 4 or 8 GPUs of one machine reach each
+ * other's memory and exchange by kernels of ours (collective.h), with an SM budget; other groups
+ * exchange by NCCL, which takes the SMs that it likes.
  */
 #ifndef ERG_CUDA_GROUP_H
 #define ERG_CUDA_GROUP_H
@@ -16,17 +18,18 @@ struct CUstream_st;
 struct erg_cuda_groups;
 struct erg_cuda_group; /* the erg_group of the backend */
 
-/* Opens NCCL. The rendezvous outlives it. */
-int erg_cuda_groups_open(struct erg_cuda_groups **groups, struct erg_rendezvous *rendezvous,
-                         struct erg_error *err);
-/* Groups that are left end at once. NULL is fine. */
-void erg_cuda_groups_close(struct erg_cuda_groups *groups);
+/* The rendezvous outlives them. */
+struct erg_cuda_groups *erg_cuda_groups_new(struct erg_rendezvous *rendezvous);
+/* After erg_cuda_groups_disconnect(). NULL is fine. */
+void erg_cuda_groups_free(struct erg_cuda_groups *groups);
 
-/* World call, as group_new() of the backend. */
-int erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **group,
-                       const int *ranks, size_t count, struct erg_error *err);
-void erg_cuda_group_free(struct erg_cuda_groups *groups, struct erg_cuda_group *group);
-
+/* As the backend's functions of these names. Groups are freed with all others. */
+void erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **group,
+                        const int *ranks, size_t count);
+void erg_cuda_group_window(struct erg_cuda_group *group, const void *first);
+int erg_cuda_groups_connect(struct erg_cuda_groups *groups, void *memory, size_t bytes,
+                            uint64_t layout, struct erg_error *err);
+void erg_cuda_groups_disconnect(struct erg_cuda_groups *groups);
 int erg_cuda_group_exchange(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
                             const struct erg_exchange *exchange, struct CUstream_st *stream,
                             struct erg_error *err);

@@ -61,7 +61,7 @@ int erg_decoder_product(struct erg_decoder *decoder, enum erg_gemm_kind kind,
                         struct erg_error *err)
 {
     struct erg_gemm_shape shape = {kind, rows.count, inputs, outputs};
-    return erg_gemm_run(decoder->options.gemm, &shape, a, b, NULL, c, launch->sms,
+    return erg_gemm_run(decoder->options.gemm, &shape, a, b, NULL, c, true, launch->sms,
                         decoder->gemm_workspace, launch->stream, err);
 }
 

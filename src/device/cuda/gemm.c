@@ -288,7 +288,7 @@ int erg_gemm_enqueue(const struct erg_gemm *gemm, const struct erg_gemm_product 
 {
     const struct erg_cublaslt *library = &gemm->library;
     const bool weight_gradient = product->shape.kind == ERG_GEMM_WEIGHT_GRADIENT;
-    const float one = 1, keep = weight_gradient ? 1 : 0;
+    const float one = 1, keep = weight_gradient && !o->writes ? 1 : 0;
     const void *left = weight_gradient ? o->a : o->b;
     const void *right = weight_gradient ? o->b : o->a;
     const int32_t target = sms;
@@ -305,10 +305,10 @@ int erg_gemm_enqueue(const struct erg_gemm *gemm, const struct erg_gemm_product 
 }
 
 int erg_gemm_run(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
-                 const void *b, const void *bias, void *c, int sms, void *workspace,
+                 const void *b, const void *bias, void *c, bool adds, int sms, void *workspace,
                  struct CUstream_st *stream, struct erg_error *err)
 {
-    const struct erg_gemm_operands operands = {a, b, bias, c};
+    const struct erg_gemm_operands operands = {a, b, bias, c, !adds};
     struct erg_gemm_product *product;
     if (erg_gemm_find(gemm, &product, shape, &operands, sms > 0, err))
         return -1;

@@ -31,7 +31,7 @@ struct erg_gemm;
 enum erg_gemm_kind {
     ERG_GEMM_FORWARD,         /* a = x, b = weight: c = y */
     ERG_GEMM_INPUT_GRADIENT,  /* a = d_y, b = weight: c = d_x */
-    ERG_GEMM_WEIGHT_GRADIENT, /* a = x, b = d_y: c = d_weight, float, added to */
+    ERG_GEMM_WEIGHT_GRADIENT, /* a = x, b = d_y: c = d_weight, float */
 };
 
 /* Rows without gaps: x [tokens, inputs], weight [outputs, inputs], y [tokens, outputs]. */
@@ -49,11 +49,11 @@ void erg_gemm_close(struct erg_gemm *gemm);
 
 /*
  * Enqueues a product. `bias` [outputs], of a forward product alone, is added before y is rounded;
- * NULL: none. `sms`: at most so many SMs, 0 for all. The pointers are multiples of 16 bytes, inputs
- * and outputs of 8; any number of tokens.
+ * NULL: none. `adds`: a weight gradient is added to c. `sms`: the most SMs it takes, 0 for all. The
+ * pointers are multiples of 16 bytes, inputs and outputs of 8; any number of tokens.
  */
 int erg_gemm_run(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
-                 const void *b, const void *bias, void *c, int sms, void *workspace,
+                 const void *b, const void *bias, void *c, bool adds, int sms, void *workspace,
                  struct CUstream_st *stream, struct erg_error *err);
 
 /* What tuning found, milliseconds. */

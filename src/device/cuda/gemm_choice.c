@@ -136,7 +136,7 @@ static int make_operands(struct search *s, const struct erg_gemm_shape *shape,
     if (erg_cuda_alloc(&s->memory, sizes[0] + sizes[1] + sizes[2] + ERG_GEMM_WORKSPACE_BYTES, err))
         return -1;
     char *on_a = s->memory, *on_b = on_a + sizes[0], *on_c = on_b + sizes[1];
-    s->trial.operands = (struct erg_gemm_operands){on_a, on_b, NULL, on_c};
+    s->trial.operands = (struct erg_gemm_operands){on_a, on_b, NULL, on_c, false};
     s->trial.workspace = on_c + sizes[2];
     return erg_cuda_random_normal(a, 0, 1, 1, (erg_bf16 *)on_a, s->trial.stream, err) ||
                    erg_cuda_random_normal(b, 0, 0.02F, 2, (erg_bf16 *)on_b, s->trial.stream, err)

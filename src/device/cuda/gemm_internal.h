@@ -71,6 +71,7 @@ struct erg_gemm {
 struct erg_gemm_operands {
     const void *a, *b, *bias;
     void *c;
+    bool writes; /* a weight gradient is not added to c */
 };
 
 const char *erg_gemm_kind_name(enum erg_gemm_kind kind);

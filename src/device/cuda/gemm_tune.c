@@ -84,7 +84,7 @@ int erg_gemm_tune(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, con
                   struct CUstream_st *stream, struct erg_gemm_timing *timing, struct erg_error *err)
 {
     struct erg_gemm_trial trial = {.gemm = gemm,
-                                   .operands = {a, b, bias, c},
+                                   .operands = {a, b, bias, c, false},
                                    .workspace = workspace,
                                    .sms = sms,
                                    .stream = stream};

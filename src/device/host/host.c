@@ -213,9 +213,10 @@ static int host_fill(struct erg_backend *backend, void *memory, int byte, size_t
     return 0;
 }
 
-static int host_stream_new(struct erg_backend *backend, struct erg_stream **stream,
+static int host_stream_new(struct erg_backend *backend, struct erg_stream **stream, bool urgent,
                            struct erg_error *err)
 {
+    (void)urgent;
     (void)err;
     struct host *host = host_of(backend);
     *stream = erg_xcalloc(1, sizeof **stream);

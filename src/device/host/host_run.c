@@ -40,8 +40,11 @@ static void run_linear(bool float32, const struct erg_kernel *kernel)
         RUN_OPS(linear_forward, a->tokens, a->inputs, a->outputs, a->a, a->b, a->bias, a->c);
     else if (kernel->kind == ERG_KERNEL_LINEAR_INPUT_GRADIENT)
         RUN_OPS(linear_input_gradient, a->tokens, a->inputs, a->outputs, a->a, a->b, a->c);
-    else
+    else {
+        if (!a->adds)
+            memset(a->c, 0, a->inputs * a->outputs * sizeof(float));
         RUN_OPS(linear_weight_gradient, a->tokens, a->inputs, a->outputs, a->a, a->b, a->c);
+    }
 }
 
 static void run_attention(bool float32, const struct erg_kernel *kernel)

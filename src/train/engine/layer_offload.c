@@ -40,7 +40,7 @@ static int open_lane(struct erg_offload *offload, struct offload_lane *lane, enu
 {
     struct erg_backend *backend = offload->options.backend;
     lane->lane = kind;
-    return backend->table->stream_new(backend, &lane->stream, err) ||
+    return backend->table->stream_new(backend, &lane->stream, false, err) ||
                    backend->table->event_new(backend, &lane->reached, false, err) ||
                    backend->table->event_new(backend, &lane->moved, false, err)
                ? -1

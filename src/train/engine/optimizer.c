@@ -109,7 +109,7 @@ int erg_optimizer_open(struct erg_optimizer **out, const struct erg_optimizer_op
     optimizer->gathered = erg_xcalloc(buckets, sizeof *optimizer->gathered);
     list_counted(&optimizer->counted, optimizer->weights, options->spans);
     place_memory(optimizer);
-    int result = backend->table->stream_new(backend, &optimizer->stream, err) ||
+    int result = backend->table->stream_new(backend, &optimizer->stream, true, err) ||
                          backend->table->event_new(backend, &optimizer->reached, false, err)
                      ? -1
                      : 0;
@@ -220,6 +220,17 @@ static int sum_over_tensor(struct erg_optimizer *optimizer, const struct erg_wei
                     : 0;
 }
 
+static const struct erg_weight_bucket *tied_bucket(const struct erg_optimizer *optimizer)
+{
+    const struct erg_weight *head = erg_weights_find(optimizer->weights, -1, ERG_TENSOR_HEAD);
+    return &optimizer->weights->buckets.items[head->bucket];
+}
+
+float *erg_optimizer_tied(struct erg_optimizer *optimizer)
+{
+    return erg_stage_gradients(optimizer->options.stage) + tied_bucket(optimizer)->share;
+}
+
 /*
  * Embedding and head of a tied model lie alike on their stages: each share is summed over the two.
  * Both stages do that behind all other sums, since the first is the last to end: behind the
@@ -229,13 +240,12 @@ static int sum_tied(struct erg_optimizer *optimizer, const struct erg_weight_buc
                     struct erg_error *err)
 {
     struct erg_group *tied = optimizer->options.groups->tied;
-    const struct erg_weight *head = erg_weights_find(optimizer->weights, -1, ERG_TENSOR_HEAD);
     if (!tied)
         return 0;
-    const struct erg_weight_bucket *bucket = &optimizer->weights->buckets.items[head->bucket];
+    const struct erg_weight_bucket *bucket = tied_bucket(optimizer);
     enum erg_bucket_kind last =
         bucket->kind == ERG_BUCKET_EMBEDDING ? ERG_BUCKET_EMBEDDING : ERG_BUCKET_VECTORS;
-    float *share = erg_stage_gradients(optimizer->options.stage) + bucket->share;
+    float *share = erg_optimizer_tied(optimizer);
     return told->kind == last
                ? sum(optimizer, tied, ERG_EXCHANGE_ALL_REDUCE, share, share, bucket->part, err)
                : 0;

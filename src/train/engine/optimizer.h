@@ -42,6 +42,10 @@ void erg_optimizer_close(struct erg_optimizer *optimizer);
 /* Masters and moments of the device, [weights->state] each, one behind the other. */
 float *erg_optimizer_state(struct erg_optimizer *optimizer);
 
+/* Of a stage with a group of tied weights: this rank's share of their gradients, which lies
+ * elsewhere on the other stage. */
+float *erg_optimizer_tied(struct erg_optimizer *optimizer);
+
 /* Rounds the weights in use from the masters, gathers them, and waits. */
 int erg_optimizer_round(struct erg_optimizer *optimizer, struct erg_error *err);
 

@@ -109,7 +109,7 @@ static int open_end(struct erg_passes *passes, struct channel_end *end, enum erg
     end->group = group;
     if (!group)
         return 0;
-    return backend->table->stream_new(backend, &end->stream, err) ||
+    return backend->table->stream_new(backend, &end->stream, true, err) ||
                    backend->table->event_new(backend, &end->moved[0], false, err) ||
                    backend->table->event_new(backend, &end->moved[1], false, err)
                ? -1

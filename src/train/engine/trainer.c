@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "train/engine/initialize.h"
 #include "train/engine/rank_buffers.h"
 #include "train/engine/rank_share.h"
@@ -142,7 +143,11 @@ static int warm_up(struct erg_trainer *trainer, struct erg_error *err)
                    backend->table->fill(backend, trainer->scalars, 0, sizeof *trainer->scalars,
                                         trainer->stream, err) ||
                    erg_stage_warm_up(trainer->stage, trainer->microbatches, trainer->stream, err) ||
-                   try_programs(trainer, err)
+                   try_programs(trainer, err) ||
+                   backend->table->fill(backend, erg_stage_gradients(trainer->stage), 0,
+                                        trainer->weights->elements * sizeof(float), trainer->stream,
+                                        err) ||
+                   erg_trainer_wait(trainer, err)
                ? -1
                : 0;
 }
@@ -377,11 +382,37 @@ static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options
         erg_pass_plan_init(&trainer->plan, plan, trainer->job, trainer->ranks.stage, err) != 0)
         return -1;
     trainer->point = plan ? plan->selected.point : 0;
-    if (backend->table->stream_new(backend, &trainer->stream, err) || open_watchdog(trainer, err) ||
-        open_clocks(trainer, err) || place(trainer, options, err) || open_data(trainer, err))
+    if (backend->table->stream_new(backend, &trainer->stream, false, err) ||
+        open_watchdog(trainer, err) || open_clocks(trainer, err) || place(trainer, options, err) ||
+        open_data(trainer, err))
         return -1;
     trainer->data = erg_batches_describe(&trainer->batches);
     return set_weights(trainer, err) || warm_up(trainer, err) ? -1 : 0;
+}
+
+/* Ranks whose buffers have the same sizes and places have the same number. */
+static uint64_t layout_of(const struct erg_static_memory *buffers)
+{
+    uint64_t layout = buffers->total;
+    for (int i = 0; i < ERG_STATIC_BUFFERS; i++)
+        layout = erg_hash_u64(layout, buffers->bytes[i]);
+    for (int i = 0; i < ERG_STATIC_SETS; i++)
+        layout = erg_hash_u64(layout, buffers->begins[i]);
+    return layout;
+}
+
+/* World call: from now on ranks exchange what lies in their memory. */
+static int connect(struct erg_trainer *trainer, struct erg_error *err)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    struct erg_group *tied = trainer->ranks.groups.tied;
+    if (trainer->ranks.world == 1 || !backend->table->connect)
+        return 0;
+    if (tied)
+        backend->table->group_window(backend, tied, erg_optimizer_tied(trainer->optimizer));
+    trainer->connected = true;
+    return backend->table->connect(backend, trainer->memory, trainer->buffers.total,
+                                   layout_of(&trainer->buffers), err);
 }
 
 /* World call: all that this rank has of the model and its data. */
@@ -393,7 +424,10 @@ static int open_share(struct erg_trainer *trainer, struct erg_error *err)
     if (choose_products(trainer, &options, err) != 0)
         return -1;
     return erg_rendezvous_agree(trainer->options.rendezvous, open_rank(trainer, &options, err),
-                                err);
+                                err) ||
+                   connect(trainer, err)
+               ? -1
+               : 0;
 }
 
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err)
@@ -445,6 +479,8 @@ static void settle(struct erg_trainer *trainer)
     struct erg_error ignored;
     if (trainer->optimizer && !trainer->in_step && erg_trainer_wait(trainer, &ignored) == 0)
         (void)erg_optimizer_wait(trainer->optimizer, &ignored);
+    if (trainer->connected)
+        trainer->options.backend->table->disconnect(trainer->options.backend);
     erg_ranks_release(&trainer->ranks, trainer->options.backend);
 }
 

@@ -52,7 +52,8 @@ struct erg_trainer {
     struct erg_timeline timeline;
     struct erg_learning_rate rate;
     uint64_t steps, updates, samples, tokens;
-    bool in_step; /* or one has failed on its way */
+    bool connected; /* ranks reach each other's memory, or have tried to */
+    bool in_step;   /* or one has failed on its way */
     struct erg_watchdog *watchdog;
     int skips; /* steps in a row whose gradients were not finite */
 

@@ -97,11 +97,9 @@ int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err)
 
 static int run_passes(struct erg_trainer *trainer, double *squares, struct erg_error *err)
 {
-    struct erg_backend *backend = trainer->options.backend;
     struct erg_stage_listener reads = erg_optimizer_reads(trainer->optimizer);
     struct erg_stage_listener adds = erg_optimizer_adds(trainer->optimizer);
-    if (backend->table->fill(backend, erg_stage_gradients(trainer->stage), 0,
-                             trainer->weights->elements * sizeof(float), trainer->stream, err) ||
+    if (erg_stage_clear_gradients(trainer->stage, trainer->stream, err) ||
         erg_passes_run(trainer->passes, trainer->microbatches, &reads, &adds, err))
         return -1;
     return erg_trainer_read_scalars(trainer, err) ||
