@@ -8,6 +8,7 @@
 #   make research  builds the replays of published evaluations (research/README.md)
 #   make gpu-check runs the tests and benches that need a GPU; the log is build/gpu-check.log
 #   make install   into PREFIX (and below DESTDIR)
+#   make deb       writes Debian packages into build/release/packages
 #
 # All of them first install the Debian packages that are missing. PRESET chooses a build:
 # release, debug, asan or tsan.
@@ -15,7 +16,7 @@ PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 
-.PHONY: all packages check demo train-demo train-bench bench research gpu-check install clean
+.PHONY: all packages check demo train-demo train-bench bench research gpu-check install deb clean
 
 all: packages
 	@log=$$(cmake --preset $(PRESET) 2>&1) || { echo "$$log"; false; }
@@ -54,6 +55,9 @@ gpu-check: all
 
 install: all
 	cmake --install $(BUILD) --prefix "$(PREFIX)"
+
+deb: all
+	cd $(BUILD) && cpack
 
 clean:
 	rm -rf build

@@ -2,33 +2,40 @@
 # DESTDIR, or moved later, works: the program finds its data, and pkg-config the library, from
 # where they themselves lie. There is no static library: it would show what libergon.so hides (every
 # erg_ symbol of every room), and look for its guardian beside whatever program it is part of.
-install(TARGETS ergon ergon_cli)
-install(TARGETS ergon_guardian DESTINATION libexec/ergon)
+# A component is a Debian package of cmake/Packages.cmake.
+install(TARGETS ergon LIBRARY COMPONENT library NAMELINK_COMPONENT development)
+install(TARGETS ergon_cli COMPONENT program)
+install(TARGETS ergon_guardian DESTINATION libexec/ergon COMPONENT library)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ergon DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN *.h)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ergon)
+        COMPONENT development FILES_MATCHING PATTERN *.h)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ergon
+        COMPONENT library)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
-        USE_SOURCE_PERMISSIONS)
-install(FILES ${PROJECT_SOURCE_DIR}/docs/plan-format.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+        USE_SOURCE_PERMISSIONS COMPONENT program)
+install(FILES ${PROJECT_SOURCE_DIR}/docs/plan-format.md ${PROJECT_SOURCE_DIR}/LICENSE
+        DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
-        FILES_MATCHING PATTERN *.1)
+        COMPONENT program FILES_MATCHING PATTERN *.1 PATTERN ergon-daemon.1 EXCLUDE)
+install(FILES ${PROJECT_SOURCE_DIR}/man/ergon-daemon.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+        COMPONENT daemon)
 
 # The daemon's units, which nobody enables but the administrator. They name no path of the prefix.
 install(FILES ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.service ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.socket
-        DESTINATION lib/systemd/system)
+        DESTINATION lib/systemd/system COMPONENT daemon)
 
 # Paths relative to the folder of ergon.pc.
 file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" ERGON_PC_PREFIX "${up}")
 configure_file(cmake/ergon.pc.in ergon.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/ergon.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/ergon.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT development)
 
 # Shell completions, printed by the program itself.
 function(ergon_completion shell file destination)
   set(output ${PROJECT_BINARY_DIR}/completions/${file})
   add_custom_command(OUTPUT ${output} COMMAND ergon_cli completion ${shell} > ${output}
                      DEPENDS ergon_cli VERBATIM)
-  install(FILES ${output} DESTINATION ${CMAKE_INSTALL_DATADIR}/${destination})
+  install(FILES ${output} DESTINATION ${CMAKE_INSTALL_DATADIR}/${destination} COMPONENT program)
   set_property(GLOBAL APPEND PROPERTY ergon_completions ${output})
 endfunction()
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/completions)
