@@ -240,15 +240,17 @@ struct erg_backend_table {
      */
     int (*group_new)(struct erg_backend *backend, struct erg_group **group, const int *ranks,
                      size_t count, struct erg_error *err);
-    /* Before connect(): what this group exchanges is a piece of memory that begins at `first` on
-     * this rank, and elsewhere on the others. NULL: devices do not ask. */
-    void (*group_window)(struct erg_backend *backend, struct erg_group *group, const void *first);
+    /* Before connect(): what this group exchanges begins at `first` on this rank, and elsewhere on
+     * others; the messages that it sends lie there and `stride` bytes further, by turns. */
+    void (*group_window)(struct erg_backend *backend, struct erg_group *group, const void *first,
+                         size_t stride);
     void (*group_free)(struct erg_backend *backend, struct erg_group *group);
     /*
-     * World calls, after the last group was made and before the first is freed; both NULL where
-     * groups need none. From then on groups exchange what lies in `memory`, which alloc() gave.
-     * `layout` is the same on two ranks if memory lies alike there, as it must between all that
-     * exchange anything but messages, or have a window. After disconnect() it may be freed.
+     * World calls, after the last group was made and before the first is freed; these and
+     * group_window() are NULL where groups need none. From then on groups exchange what lies in
+     * `memory`, which alloc() gave. `layout` is the same on two ranks if memory lies alike there,
+     * as it must between all that exchange anything but messages, or have a window. After
+     * disconnect() it may be freed.
      */
     int (*connect)(struct erg_backend *backend, void *memory, size_t bytes, uint64_t layout,
                    struct erg_error *err);

@@ -13,6 +13,7 @@ enum {
     COUNT = 4096 + 64, /* elements of a rank's part */
     AREAS = 4,         /* of all ranks' parts, in a rank's memory */
     ROUNDS = 40,
+    STRIDE = (COUNT * 2 + 255) / 256 * 256, /* bytes from one buffer of messages to the other */
 };
 
 struct bench {
@@ -133,19 +134,19 @@ static void check_window(struct bench *b)
 }
 
 /* Each of two ranks sends on one stream and receives on another; the buffers take turns. */
-static void check_messages(struct bench *b)
+static void check_messages(struct bench *b, size_t turn)
 {
     erg_bf16 *expected = erg_xmalloc(COUNT * sizeof *expected);
     const size_t count = 8 * (1 + erg_hash_u64(b->seed, 3) % (COUNT / 8));
     b->seed++;
     for (size_t i = 0; i < count; i++)
         expected[i] = erg_bf16_round(value_of(b, !b->rank, i));
-    char *from = (char *)area(b, 0) + (b->seed % 2 + b->rank) * COUNT * 2;
+    char *from = window_of(b) + turn % 2 * STRIDE;
     fill(b, from, count, 0, false);
     struct erg_exchange send = {ERG_EXCHANGE_SEND, false, count, from, NULL, 0};
-    gpu_ok(erg_cuda_group_exchange(b->groups, b->all, &send, b->other, &gpu_error));
+    gpu_ok(erg_cuda_group_exchange(b->groups, b->apart, &send, b->other, &gpu_error));
     struct erg_exchange receive = {ERG_EXCHANGE_RECEIVE, false, count, NULL, area(b, 1), 0};
-    gpu_ok(erg_cuda_group_exchange(b->groups, b->all, &receive, b->stream, &gpu_error));
+    gpu_ok(erg_cuda_group_exchange(b->groups, b->apart, &receive, b->stream, &gpu_error));
     compare(b, "message", area(b, 1), expected, count * sizeof *expected);
     gpu_ok(erg_cuda_groups_wait(b->groups, b->other, &gpu_error));
     free(expected);
@@ -163,7 +164,7 @@ static void open_bench(struct bench *b)
     /* The first two ranks are in none of this call. */
     erg_cuda_group_new(b->groups, &none, b->world->ranks + 2, b->rank > 1 ? b->ranks - 2 : 0);
     erg_cuda_group_new(b->groups, &b->apart, b->world->ranks, b->ranks);
-    erg_cuda_group_window(b->apart, window_of(b));
+    erg_cuda_group_window(b->apart, window_of(b), STRIDE);
     gpu_ok(erg_cuda_groups_connect(b->groups, b->memory, b->bytes, 7, &gpu_error));
 }
 
@@ -186,8 +187,8 @@ int main(void)
     for (int i = 0; i < 8; i++)
         check_collectives(&b, i & 1, i & 2, i & 4 ? 3 : 0);
     check_window(&b);
-    for (int i = 0; i < ROUNDS && b.ranks == 2; i++)
-        check_messages(&b);
+    for (size_t i = 0; i < ROUNDS && b.ranks == 2; i++)
+        check_messages(&b, i);
     printf("%s groups of %zu ranks\n", gpu_failures ? "FAILED" : "ok    ", b.ranks);
     erg_cuda_groups_disconnect(b.groups);
     erg_cuda_groups_free(b.groups);

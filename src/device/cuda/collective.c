@@ -57,7 +57,9 @@ static int make_state(struct erg_collective *c, struct erg_error *err)
 static int open_peers(struct erg_collective *c, struct erg_error *err)
 {
     struct erg_error why = {0};
-    int failed = c->count ? erg_collective_load(c->count, &why) || erg_message_load(&why) : 0;
+    int failed = c->count ? erg_collective_load(c->count, &why) ||
+                                erg_message_library_open(&c->messages, &why)
+                          : 0;
     if (erg_collective_agree(c, failed, &why, err) ||
         erg_collective_buffer_init(&c->signals, c, ERG_SIGNAL_BYTES, err) ||
         erg_cuda_fill(c->signals.memory, 0, ERG_SIGNAL_BYTES, NULL, err) ||
@@ -311,55 +313,6 @@ int erg_collective_reduce_scatter(struct erg_collective *collective, enum erg_co
     return call(collective, ERG_REDUCE_SCATTER, type, parts, part_count, 0, sms, stream, err);
 }
 
-/* ---- messages ---- */
-
-static int begin_message(struct erg_message_call *message, const struct erg_collective *c,
-                         const struct erg_collective_buffer *buffer, size_t bytes,
-                         struct erg_error *err)
-{
-    if (c->method != ERG_COLLECTIVE_PEER || c->count != 2)
-        return erg_fail(err, ERG_FAILED,
-                        "a message in a group of %d, expected two ranks that reach each other's "
-                        "memory",
-                        c->count);
-    if (bytes % VECTOR_BYTES)
-        return erg_fail(err, ERG_FAILED, "a message of %zu bytes, expected a multiple of %d", bytes,
-                        VECTOR_BYTES);
-    *message = (struct erg_message_call){.group = call_of(c), .peer = !c->rank, .bytes = bytes};
-    message->from = buffer->peers[message->peer];
-    return 0;
-}
-
-int erg_collective_send(struct erg_collective *c, const struct erg_collective_buffer *buffer,
-                        size_t offset, size_t bytes, struct CUstream_st *stream,
-                        struct erg_error *err)
-{
-    struct erg_message_call message;
-    if (begin_message(&message, c, buffer, bytes, err))
-        return -1;
-    if (offset % VECTOR_BYTES || offset > buffer->bytes || bytes > buffer->bytes - offset)
-        return erg_fail(err, ERG_FAILED,
-                        "a message of %zu bytes at %zu of a buffer of %zu, expected one that lies "
-                        "in it, at a multiple of %d",
-                        bytes, offset, buffer->bytes, VECTOR_BYTES);
-    message.offset = offset;
-    return erg_message_launch_send(&message, stream, err);
-}
-
-int erg_collective_receive(struct erg_collective *c, const struct erg_collective_buffer *buffer,
-                           void *to, size_t bytes, int sms, struct CUstream_st *stream,
-                           struct erg_error *err)
-{
-    struct erg_message_call message;
-    if (check_budget(c, sms, err) || begin_message(&message, c, buffer, bytes, err))
-        return -1;
-    if ((uintptr_t)to % VECTOR_BYTES)
-        return erg_fail(err, ERG_FAILED, "a message to %p, expected a multiple of %d", to,
-                        VECTOR_BYTES);
-    message.to = to;
-    return erg_message_launch_receive(&message, sms, stream, err);
-}
-
 /* ---- watching ---- */
 
 int erg_collective_check(struct erg_collective *c, struct erg_error *err)
@@ -367,6 +320,7 @@ int erg_collective_check(struct erg_collective *c, struct erg_error *err)
     volatile struct erg_collective_status *status = c->status;
     if (erg_rendezvous_check(c->rendezvous, err)) {
         status->abort = 1;
+        erg_collective_end_messages(c);
         if (c->nccl)
             erg_nccl_abort(c->nccl);
         return -1;

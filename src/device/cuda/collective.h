@@ -140,17 +140,15 @@ int erg_collective_reduce_scatter(struct erg_collective *collective, enum erg_co
                                   int sms, struct CUstream_st *stream, struct erg_error *err);
 
 /*
- * A message in a group of two, of ERG_COLLECTIVE_PEER: as many bytes, a multiple of 16, from
- * `offset` of the sender's buffer to the receiver's memory `to`. The receiver copies. Send ends
- * when it has. Messages of one direction are in order; each direction has a stream of its own on
- * both ranks, and collectives of the group are not beside them.
+ * Messages in a group of two, of ERG_COLLECTIVE_PEER, which take no SM. Send: this rank's next
+ * message lies ready; the stream goes on when the peer has copied it. Receive: copies the peer's
+ * next message from where it lies in a buffer's `peers`. Messages of one direction are in order, on
+ * one stream of each rank. They are not captured into graphs.
  */
-int erg_collective_send(struct erg_collective *collective,
-                        const struct erg_collective_buffer *buffer, size_t offset, size_t bytes,
-                        struct CUstream_st *stream, struct erg_error *err);
-int erg_collective_receive(struct erg_collective *collective,
-                           const struct erg_collective_buffer *buffer, void *to, size_t bytes,
-                           int sms, struct CUstream_st *stream, struct erg_error *err);
+int erg_collective_send(struct erg_collective *collective, struct CUstream_st *stream,
+                        struct erg_error *err);
+int erg_collective_receive(struct erg_collective *collective, const void *from, void *to,
+                           size_t bytes, struct CUstream_st *stream, struct erg_error *err);
 
 /*
  * 0 while all is well; else names the rank that did not come or was lost, and what has been queued

@@ -7,6 +7,7 @@
 #include "device/cuda/collective.h"
 #include "device/cuda/collective_index.h"
 
+#include <cuda.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -17,17 +18,11 @@ enum {
     /* Words of one block's signals: one for each peer, in a 128-byte line of its own. */
     ERG_SIGNAL_STRIDE = 32,
     ERG_SIGNAL_WORDS = ERG_COLLECTIVE_MOST_SMS * ERG_SIGNAL_STRIDE,
-    /* After them, in lines of their own: how many chunks of this rank's share have been drawn; the
-     * message that it is offered; the message that was taken of those it offered. */
-    ERG_SIGNAL_OFFER = ERG_SIGNAL_WORDS + ERG_SIGNAL_STRIDE,
-    ERG_SIGNAL_TAKEN = ERG_SIGNAL_OFFER + ERG_SIGNAL_STRIDE,
+    /* After them, in lines of their own: how many chunks of this rank's share have been drawn;
+     * messages that the peer has offered to it; messages of its own that the peer has taken. */
+    ERG_SIGNAL_OFFERED = ERG_SIGNAL_WORDS + ERG_SIGNAL_STRIDE,
+    ERG_SIGNAL_TAKEN = ERG_SIGNAL_OFFERED + ERG_SIGNAL_STRIDE,
     ERG_SIGNAL_BYTES = (ERG_SIGNAL_TAKEN + ERG_SIGNAL_STRIDE) * 4,
-};
-
-/* What the line of an offer holds. */
-struct erg_message_offer {
-    uint64_t offset, bytes;
-    uint32_t number; /* counts from 1; written after the others */
 };
 
 enum erg_collective_operation { ERG_ALL_REDUCE, ERG_ALL_GATHER, ERG_REDUCE_SCATTER };
@@ -44,8 +39,6 @@ struct erg_collective_state {
     uint32_t calls[ERG_COLLECTIVE_MOST_SMS]; /* that each block has taken part in */
     uint32_t ended;                          /* blocks of a sum; zero between calls */
     uint32_t broken;                         /* somebody did not come: nobody waits any more */
-    uint32_t sent, received;                 /* messages */
-    uint32_t copied;                         /* blocks of a message; zero between calls */
 };
 
 /* One part, for the kernel; sums for all have a single part of a single piece. */
@@ -80,24 +73,16 @@ int erg_collective_launch(enum erg_collective_operation operation, enum erg_coll
                           int ranks, const struct erg_collective_call *call, int sms,
                           struct CUstream_st *stream, struct erg_error *err);
 
-/* A message, for its kernels. */
-struct erg_message_call {
-    struct erg_collective_call group; /* without work */
-    int peer;                         /* its place in the group */
-    uint64_t offset, bytes;           /* in the sender's buffer */
-    const unsigned char *from;        /* the receiver's: the sender's buffer */
-    unsigned char *to;
-};
-
-int erg_message_load(struct erg_error *err);
-int erg_message_launch_send(const struct erg_message_call *call, struct CUstream_st *stream,
-                            struct erg_error *err);
-int erg_message_launch_receive(const struct erg_message_call *call, int sms,
-                               struct CUstream_st *stream, struct erg_error *err);
-
 /* ---- the host side ---- */
 
 enum { ERG_COLLECTIVE_WORLD_S = 120 }; /* how long ranks wait for each other in world calls */
+
+/* Of CUDA's driver. */
+struct erg_message_library {
+    CUresult (*wait)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+    CUresult (*write)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+};
+int erg_message_library_open(struct erg_message_library *library, struct erg_error *err);
 
 struct erg_collective {
     struct erg_rendezvous *rendezvous;
@@ -111,7 +96,12 @@ struct erg_collective {
     struct erg_collective_state *state;   /* on the GPU */
     struct erg_collective_status *status; /* on the host */
     uint64_t timeout_ns;
+    struct erg_message_library messages;
+    uint32_t sent, received; /* messages that were queued */
 };
+
+/* What waits for a message ends. */
+void erg_collective_end_messages(struct erg_collective *collective);
 
 /* World call: all ranks learn whether all have succeeded, so that none waits for one that gave up;
  * `why` says what failed here. */

@@ -1,4 +1,6 @@
 /* CUDA runtime: devices, memory, streams and events, with errors as sentences; other libraries. */
+#define _DEFAULT_SOURCE /* setenv */
+
 #include "device/cuda/cuda.h"
 
 #include "base/text.h"
@@ -33,14 +35,19 @@ int erg_cuda_check_launch(const char *kernel, struct erg_error *err)
 
 int erg_cuda_count(int *count, struct erg_error *err)
 {
+    /* Before the first call of CUDA: streams that wait for other ranks hold up what shares their
+     * queue, so each stream gets one of its own. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     return erg_cuda_check(cudaGetDeviceCount(count), err, "looking for CUDA GPUs");
 }
 
 int erg_cuda_init(struct erg_cuda *cuda, int gpu, struct erg_error *err)
 {
     struct cudaDeviceProp properties;
+    int count;
     *cuda = (struct erg_cuda){.gpu = gpu};
-    if (erg_cuda_check(cudaGetDeviceProperties(&properties, gpu), err,
+    if (erg_cuda_count(&count, err) ||
+        erg_cuda_check(cudaGetDeviceProperties(&properties, gpu), err,
                        "reading the properties of CUDA GPU %d", gpu) ||
         erg_cuda_check(cudaDeviceGetPCIBusId(cuda->bus, sizeof cuda->bus, gpu), err,
                        "reading the PCI address of CUDA GPU %d", gpu) ||

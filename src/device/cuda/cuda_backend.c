@@ -454,10 +454,10 @@ static int cuda_group_new(struct erg_backend *backend, struct erg_group **group,
 }
 
 static void cuda_group_window(struct erg_backend *backend, struct erg_group *group,
-                              const void *first)
+                              const void *first, size_t stride)
 {
     (void)backend;
-    erg_cuda_group_window((struct erg_cuda_group *)group, first);
+    erg_cuda_group_window((struct erg_cuda_group *)group, first, stride);
 }
 
 /* Groups are freed with the backend: they are connected in the order of the calls that made them.

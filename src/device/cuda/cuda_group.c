@@ -14,10 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    /* SMs of an exchange that has no budget: as many as reach NVLink's rate, and of a message. */
-    EXCHANGE_SMS = 16,
-    MESSAGE_SMS = 8,
+/* SMs of an exchange that has no budget: as many as reach NVLink's rate. */
+enum { EXCHANGE_SMS = 16 };
+
+/* Where a group's exchanges lie in a rank's memory, and its messages by turns. */
+struct exchange_window {
+    uint64_t begin, stride; /* bytes */
 };
 
 /* There is one for each call that makes groups, also where this rank is in none: connecting them is
@@ -25,10 +27,13 @@ enum {
 struct erg_cuda_group {
     int *ranks; /* [count], ascending */
     int count, place;
-    const char *window; /* NULL: offsets count from the memory's begin */
-    bool alike;         /* the ranks' memory or windows lie alike */
+    const char *first; /* of its window; NULL: offsets count from the memory's begin */
+    size_t stride;
+    bool alike; /* the ranks' memory or windows lie alike */
     struct erg_collective *peers;
-    struct erg_collective_buffer memory, view; /* as it is mapped; from the window on */
+    struct erg_collective_buffer memory, view;  /* as it is mapped; from the windows on */
+    struct exchange_window window, peer_window; /* of two ranks */
+    uint64_t sent, received;                    /* messages */
     ncclComm_t comm;
     struct erg_cuda_group *next;
 };
@@ -79,9 +84,10 @@ void erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **
     *out = count ? group : NULL;
 }
 
-void erg_cuda_group_window(struct erg_cuda_group *group, const void *first)
+void erg_cuda_group_window(struct erg_cuda_group *group, const void *first, size_t stride)
 {
-    group->window = first;
+    group->first = first;
+    group->stride = stride;
 }
 
 /* ---- over peers' memory ---- */
@@ -94,14 +100,14 @@ struct memory_place {
 
 /* What each rank says of one of its groups. */
 struct group_place {
-    int reaches;     /* whether peers' memory serves it */
-    uint64_t window; /* bytes from the begin of this rank's memory */
+    int reaches; /* whether peers' memory serves it */
+    struct exchange_window window;
 };
 
 static bool reaches_all(struct erg_cuda_group *group, const struct memory_place *places)
 {
     const struct memory_place *first = &places[group->ranks[0]];
-    group->alike = group->window != NULL;
+    group->alike = group->first != NULL;
     if (group->count == 0)
         return true;
     bool one_machine = true, one_layout = true;
@@ -153,12 +159,15 @@ static int open_peers(struct erg_cuda_groups *groups, struct erg_cuda_group *gro
     }
     group->view = group->memory;
     for (int i = 0; i < group->count; i++)
-        group->view.peers[i] = (char *)group->memory.peers[i] + places[group->ranks[i]].window;
+        group->view.peers[i] =
+            (char *)group->memory.peers[i] + places[group->ranks[i]].window.begin;
     if (group->count) {
-        const uint64_t own = places[group->ranks[group->place]].window;
-        group->view.memory = groups->memory + own;
-        group->view.bytes -= own;
+        group->window = places[group->ranks[group->place]].window;
+        group->view.memory = groups->memory + group->window.begin;
+        group->view.bytes -= group->window.begin;
     }
+    if (group->count == 2)
+        group->peer_window = places[group->ranks[!group->place]].window;
     return 0;
 }
 
@@ -177,7 +186,29 @@ static struct erg_collective_shards shards_of(const struct erg_cuda_group *group
     return shards;
 }
 
-static int exchange_by_peers(const struct erg_cuda_group *group, const struct erg_exchange *e,
+/* Messages lie at the two places of the sender's window by turns. */
+static int send_message(struct erg_cuda_group *group, const void *from, struct CUstream_st *stream,
+                        struct erg_error *err)
+{
+    const char *expected = (char *)group->view.memory + group->sent % 2 * group->window.stride;
+    if (from != expected)
+        return erg_fail(err, ERG_FAILED,
+                        "message %llu lies at %p, expected %p, since two buffers take turns",
+                        (unsigned long long)group->sent, from, (const void *)expected);
+    group->sent++;
+    return erg_collective_send(group->peers, stream, err);
+}
+
+static int receive_message(struct erg_cuda_group *group, void *to, size_t bytes,
+                           struct CUstream_st *stream, struct erg_error *err)
+{
+    const char *from = (const char *)group->view.peers[!group->place] +
+                       group->received % 2 * group->peer_window.stride;
+    group->received++;
+    return erg_collective_receive(group->peers, from, to, bytes, stream, err);
+}
+
+static int exchange_by_peers(struct erg_cuda_group *group, const struct erg_exchange *e,
                              struct CUstream_st *stream, struct erg_error *err)
 {
     const enum erg_collective_type type = e->floats ? ERG_COLLECTIVE_FLOAT : ERG_COLLECTIVE_BF16;
@@ -186,8 +217,7 @@ static int exchange_by_peers(const struct erg_cuda_group *group, const struct er
     const char *from = e->from, *to = e->to, *first = group->view.memory;
     struct erg_collective_shards shards;
     struct erg_collective_part part;
-    const bool message = e->kind == ERG_EXCHANGE_SEND || e->kind == ERG_EXCHANGE_RECEIVE;
-    if (!message && !group->alike)
+    if (!group->alike && e->kind != ERG_EXCHANGE_SEND && e->kind != ERG_EXCHANGE_RECEIVE)
         return erg_fail(err, ERG_FAILED,
                         "an exchange of ranks whose memory does not lie alike; expected a message");
     switch (e->kind) {
@@ -202,11 +232,9 @@ static int exchange_by_peers(const struct erg_cuda_group *group, const struct er
         shards = shards_of(group, to, e->count, element, from);
         return erg_collective_all_gather(group->peers, type, &shards, 1, sms, stream, err);
     case ERG_EXCHANGE_SEND:
-        return erg_collective_send(group->peers, &group->view, (size_t)(from - first),
-                                   e->count * element, stream, err);
+        return send_message(group, e->from, stream, err);
     default:
-        return erg_collective_receive(group->peers, &group->view, e->to, e->count * element,
-                                      e->sms ? e->sms : MESSAGE_SMS, stream, err);
+        return receive_message(group, e->to, e->count * element, stream, err);
     }
 }
 
@@ -335,7 +363,7 @@ static int connect_group(struct erg_cuda_groups *groups, struct erg_cuda_group *
     const int world = erg_rendezvous_world(groups->rendezvous);
     const struct group_place own = {
         .reaches = reaches_all(group, memories),
-        .window = group->window ? (uint64_t)(group->window - groups->memory) : 0,
+        .window = {group->first ? (uint64_t)(group->first - groups->memory) : 0, group->stride},
     };
     struct group_place *places = erg_xcalloc((size_t)world, sizeof *places);
     int result = erg_rendezvous_all_gather(groups->rendezvous, &own, sizeof own, places,

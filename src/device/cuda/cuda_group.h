@@ -26,7 +26,7 @@ void erg_cuda_groups_free(struct erg_cuda_groups *groups);
 /* As the backend's functions of these names. Groups are freed with all others. */
 void erg_cuda_group_new(struct erg_cuda_groups *groups, struct erg_cuda_group **group,
                         const int *ranks, size_t count);
-void erg_cuda_group_window(struct erg_cuda_group *group, const void *first);
+void erg_cuda_group_window(struct erg_cuda_group *group, const void *first, size_t stride);
 int erg_cuda_groups_connect(struct erg_cuda_groups *groups, void *memory, size_t bytes,
                             uint64_t layout, struct erg_error *err);
 void erg_cuda_groups_disconnect(struct erg_cuda_groups *groups);

@@ -107,6 +107,7 @@ static int open_end(struct erg_passes *passes, struct channel_end *end, enum erg
     struct erg_backend *backend = passes->options.backend;
     end->lane = lane;
     end->group = group;
+    end->turn = 1; /* the first message goes from the first buffer */
     if (!group)
         return 0;
     return backend->table->stream_new(backend, &end->stream, true, err) ||

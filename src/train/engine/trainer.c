@@ -401,15 +401,30 @@ static uint64_t layout_of(const struct erg_static_memory *buffers)
     return layout;
 }
 
+/* Two buffers of messages take turns (passes.c). */
+static void place_messages(struct erg_trainer *trainer, struct erg_group *group,
+                           enum erg_static_buffer kind)
+{
+    struct erg_backend *backend = trainer->options.backend;
+    if (!group)
+        return;
+    const char *first = erg_static_at(&trainer->buffers, trainer->memory, kind, 0);
+    const char *second = erg_static_at(&trainer->buffers, trainer->memory, kind, 1);
+    backend->table->group_window(backend, group, first, (size_t)(second - first));
+}
+
 /* World call: from now on ranks exchange what lies in their memory. */
 static int connect(struct erg_trainer *trainer, struct erg_error *err)
 {
     struct erg_backend *backend = trainer->options.backend;
-    struct erg_group *tied = trainer->ranks.groups.tied;
+    const struct erg_rank_groups *groups = &trainer->ranks.groups;
     if (trainer->ranks.world == 1 || !backend->table->connect)
         return 0;
-    if (tied)
-        backend->table->group_window(backend, tied, erg_optimizer_tied(trainer->optimizer));
+    if (groups->tied)
+        backend->table->group_window(backend, groups->tied, erg_optimizer_tied(trainer->optimizer),
+                                     0);
+    place_messages(trainer, groups->forward_to, ERG_STATIC_SENT_OUTPUT);
+    place_messages(trainer, groups->backward_to, ERG_STATIC_SENT_GRADIENT);
     trainer->connected = true;
     return backend->table->connect(backend, trainer->memory, trainer->buffers.total,
                                    layout_of(&trainer->buffers), err);
