@@ -1,5 +1,5 @@
-/* What ergon plan says behind a refusal: the smallest change that would help. */
-#include "cli/plan_answer.h"
+/* What is said behind a refusal: the smallest change that would help. */
+#include "api/layout_query.h"
 
 #include "layout/search/nearest.h"
 
@@ -16,8 +16,8 @@ static long chunks_of(const struct erg_layout *layout)
     return layout->pipeline * layout->virtual_stages;
 }
 
-int erg_plan_say_change(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
-                        const struct erg_layout *layout, struct erg_error *err)
+int erg_layout_say_change(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
+                          const struct erg_layout *layout, struct erg_error *err)
 {
     struct erg_layout_change change;
     struct erg_text parts = {0}, hint = {0};
@@ -65,8 +65,8 @@ static const char *joined(const struct erg_text *hints)
     return hints->count ? ", or " : "";
 }
 
-int erg_plan_say_needed(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
-                        struct erg_error *err)
+int erg_layout_say_needed(struct erg_layout_remedy *remedy, const struct erg_layout_search *search,
+                          struct erg_error *err)
 {
     enum { MOST_NODES = 512, MOST_BATCH = 64 };
     const struct erg_error refused = *err;

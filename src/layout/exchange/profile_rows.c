@@ -1,5 +1,5 @@
 /* Rows of the profiles that ergon simulate reads. */
-#include "cli/plan_profile.h"
+#include "layout/exchange/profile_rows.h"
 
 #include "io/csv.h"
 
@@ -24,7 +24,7 @@ static const char *model_name(const struct erg_model *model)
     return slash ? slash + 1 : model->name;
 }
 
-void erg_plan_profile_size(const struct erg_model *model, char size[32])
+void erg_profile_rows_size(const struct erg_model *model, char size[32])
 {
     double parameters = erg_model_parameters(model);
     if (parameters >= 1e9)
@@ -33,17 +33,17 @@ void erg_plan_profile_size(const struct erg_model *model, char size[32])
         snprintf(size, 32, "%.3gM", parameters / 1e6);
 }
 
-void erg_plan_profile_header(struct erg_text *out)
+void erg_profile_rows_header(struct erg_text *out)
 {
     erg_text_add(out, "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s,"
                       "gpu_power_w\n");
 }
 
-void erg_plan_profile_row(struct erg_text *out, const struct plan_profile_shape *shape,
+void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *shape,
                           double time_s, double power_w)
 {
     char size[32];
-    erg_plan_profile_size(shape->model, size);
+    erg_profile_rows_size(shape->model, size);
     erg_csv_add(out, model_name(shape->model));
     erg_csv_add(out, size);
     erg_csv_add_long(out, shape->batch);
@@ -65,7 +65,7 @@ static size_t next_point(const struct erg_frontier *frontier, size_t at)
     return next;
 }
 
-static void add_frontier(struct erg_text *out, const struct plan_profile_shape *shape,
+static void add_frontier(struct erg_text *out, const struct erg_profile_shape *shape,
                          const struct erg_frontier *frontier)
 {
     double gpus = (double)(shape->nodes * shape->node_gpus), before_s = 0, before_w = INFINITY;
@@ -75,21 +75,21 @@ static void add_frontier(struct erg_text *out, const struct plan_profile_shape *
         double power_w = rounded(point->energy_j / point->time_s / gpus);
         if (time_s <= before_s || power_w >= before_w)
             continue; /* so near that its digits are the same */
-        erg_plan_profile_row(out, shape, time_s, power_w);
+        erg_profile_rows_row(out, shape, time_s, power_w);
         before_s = time_s;
         before_w = power_w;
     }
 }
 
-int erg_plan_profile(struct erg_text *out, const struct erg_layout_choice_request *request,
+int erg_profile_rows(struct erg_text *out, const struct erg_layout_choice_request *request,
                      const char *gpu, int gpus_per_node, struct erg_error *err)
 {
-    erg_plan_profile_header(out);
+    erg_profile_rows_header(out);
     for (size_t i = 0; i < request->search_count; i++) {
         const struct erg_layout_search *search = &request->searches[i];
         struct erg_layout_choice_request one = *request;
         struct erg_layout_choice choice = {0};
-        struct plan_profile_shape shape = {
+        struct erg_profile_shape shape = {
             .model = search->model,
             .gpu = gpu,
             .batch = search->batch_least,
@@ -105,7 +105,7 @@ int erg_plan_profile(struct erg_text *out, const struct erg_layout_choice_reques
             add_frontier(out, &shape, &frontier);
             erg_frontier_release(&frontier);
         } else if (err->status == ERG_INFEASIBLE) {
-            erg_plan_profile_row(out, &shape, -1, NAN);
+            erg_profile_rows_row(out, &shape, -1, NAN);
         }
         erg_layout_choice_release(&choice);
         if (status != 0 && err->status != ERG_INFEASIBLE)

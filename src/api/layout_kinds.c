@@ -1,9 +1,9 @@
-/* Which GPUs ergon plan is asked about: a search for each number of them and each set of kinds. */
-#include "cli/plan_answer.h"
+/* Which GPUs are asked about: a search for each number of them and each set of kinds. */
+#define _DEFAULT_SOURCE /* strsep */
+#include "api/layout_query.h"
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/cli.h"
 #include "layout/memory/stage_memory.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static void add_mixed_range(struct numbers *numbers, long from, long to,
 }
 
 static int add_part(struct numbers *numbers, char *part, const struct erg_cluster *cluster,
-                    long all, struct erg_error *err)
+                    const char *option, long all, struct erg_error *err)
 {
     enum { MOST = 10000000, RANGE = 4096 };
     const long node = cluster->gpus_per_node;
@@ -80,14 +80,14 @@ static int add_part(struct numbers *numbers, char *part, const struct erg_cluste
         to = from;
     if (!right || from < 1 || to < from || to > MOST || (to - from) / node > RANGE)
         return erg_fail(err, ERG_USAGE,
-                        "--gpus: '%s%s%s' is not understood; expected numbers from 1 to ten "
+                        "%s: '%s%s%s' is not understood; expected numbers from 1 to ten "
                         "million like 64, ranges of at most %d nodes like 64-1024, or any",
-                        part, dash ? "-" : "", dash ? dash + 1 : "", RANGE);
+                        option, part, dash ? "-" : "", dash ? dash + 1 : "", RANGE);
     if (cluster->more_count > 0 && to > all)
         return erg_fail(err, ERG_USAGE,
-                        "--gpus: %ld are more than the %ld of all kinds that the cluster has; "
+                        "%s: %ld are more than the %ld of all kinds that the cluster has; "
                         "expected no more, since it is not said of which kind others would be",
-                        to, all);
+                        option, to, all);
     if (range && cluster->more_count > 0)
         add_mixed_range(numbers, from, to, cluster);
     else if (range)
@@ -112,9 +112,10 @@ static long gpus_of(const struct erg_cluster *cluster)
  * nodes of several kinds a number is that of all kinds together, and no more than there are. NULL:
  * all of the cluster.
  */
-static int list_numbers(struct numbers *numbers, const char *text,
+static int list_numbers(struct numbers *numbers, const struct erg_layout_wish *wish,
                         const struct erg_cluster *cluster, struct erg_error *err)
 {
+    const char *text = wish->gpus, *option = wish->dashes ? "--gpus" : "gpus";
     const long all = gpus_of(cluster);
     if (!text) {
         ERG_PUSH(numbers, items, all);
@@ -123,12 +124,12 @@ static int list_numbers(struct numbers *numbers, const char *text,
     char *copy = erg_xstrdup(text), *rest = copy, *part;
     int status = 0;
     while (!status && (part = strsep(&rest, ",")))
-        status = add_part(numbers, part, cluster, all, err);
+        status = add_part(numbers, part, cluster, option, all, err);
     free(copy);
     if (!status && !numbers->count)
-        status = erg_fail(err, ERG_USAGE,
-                          "--gpus: '%s' holds no whole nodes of %d GPUs; say the numbers", text,
-                          cluster->gpus_per_node);
+        status =
+            erg_fail(err, ERG_USAGE, "%s: '%s' holds no whole nodes of %d GPUs; say the numbers",
+                     option, text, cluster->gpus_per_node);
     if (status)
         return -1;
     qsort(numbers->items, numbers->count, sizeof *numbers->items, compare_longs);
@@ -142,12 +143,12 @@ static int list_numbers(struct numbers *numbers, const char *text,
 
 /* ---- kinds ---- */
 
-static int load_kind(struct plan_call *at, struct erg_layout_search *search, size_t index,
+static int load_kind(struct erg_layout_query *at, struct erg_layout_search *search, size_t index,
                      const struct erg_cluster *nodes, struct erg_error *err)
 {
-    const struct plan_values *values = at->values;
+    const struct erg_layout_wish *wish = at->wish;
     const struct erg_job_kind *own = at->cluster ? NULL : &at->job->kinds[index];
-    const char *engine = index == 0 ? values->engine : own ? NULL : nodes->engine;
+    const char *engine = index == 0 ? wish->engine : own ? NULL : nodes->engine;
     struct erg_layout_kind *kind = &search->kinds[index];
     if ((!own && erg_gpu_load(&at->gpus[index], nodes->gpu, err) != 0) ||
         (engine && erg_engine_load(&at->engines[index], engine, err) != 0))
@@ -160,14 +161,14 @@ static int load_kind(struct plan_call *at, struct erg_layout_search *search, siz
     if (!used && index == 0)
         return erg_fail(err, ERG_USAGE,
                         "%s does not say what trains it; expected the key 'engine' there or "
-                        "--engine NAME, for example megatron-a100 (data/engines)",
-                        at->job->path);
+                        "%sengine NAME, for example megatron-a100 (data/engines)",
+                        at->job->path, wish->dashes ? "--" : "");
     if (erg_layout_kind_init(kind, nodes, own ? own->gpu : at->gpus[index], used, err) != 0)
         return -1;
-    if (!isnan(values->memory_bytes))
-        kind->memory_bytes = values->memory_bytes;
-    if (!isnan(values->host_bytes))
-        kind->host_bytes = values->host_bytes;
+    if (!isnan(wish->memory_bytes))
+        kind->memory_bytes = wish->memory_bytes;
+    if (!isnan(wish->host_bytes))
+        kind->host_bytes = wish->host_bytes;
     /* A job's stages name their kind by its GPU. */
     for (size_t i = 0; i < index; i++)
         if (strcasecmp(search->kinds[i].name, kind->name) == 0)
@@ -180,27 +181,27 @@ static int load_kind(struct plan_call *at, struct erg_layout_search *search, siz
 }
 
 /* What all searches ask: only the GPUs are missing. */
-static int fill_search(struct plan_call *at, struct erg_layout_search *search,
+static int fill_search(struct erg_layout_query *at, struct erg_layout_search *search,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
     enum { LEAST_TOP = 64 };
-    const struct plan_values *values = at->values;
+    const struct erg_layout_wish *wish = at->wish;
     const struct erg_layout *layout = &at->job->layout;
     const double batch =
-        values->batch != ERG_NOT_GIVEN ? (double)values->batch : (double)erg_layout_batch(layout);
+        wish->batch != ERG_NOT_GIVEN ? (double)wish->batch : (double)erg_layout_batch(layout);
     *search = (struct erg_layout_search){
         .model = at->job->model,
         .kind_count = 1 + cluster->more_count,
         .sequence = layout->sequence,
-        .batch_least = (long)ceil(batch * (1 - values->slack)),
-        .batch_most = (long)floor(batch * (1 + values->slack)),
-        .memory_slack = isnan(values->memory_bytes) ? 0 : ERG_MEMORY_ERROR,
-        .recomputes = values->recompute >= 0 ? 1u << values->recompute : ERG_RECOMPUTE_ALL,
+        .batch_least = (long)ceil(batch * (1 - wish->slack)),
+        .batch_most = (long)floor(batch * (1 + wish->slack)),
+        .memory_slack = isnan(wish->memory_bytes) ? 0 : ERG_MEMORY_ERROR,
+        .recomputes = wish->recompute >= 0 ? 1u << wish->recompute : ERG_RECOMPUTE_ALL,
         .offload = true,
-        .per_stage = values->per_stage,
+        .per_stage = wish->per_stage,
         /* A search refines the splits of those that it keeps, so with fewer the first ones might
          * depend on how many are shown. */
-        .top = (size_t)(values->top > LEAST_TOP ? values->top : LEAST_TOP),
+        .top = (size_t)(wish->top > LEAST_TOP ? wish->top : LEAST_TOP),
     };
     if (search->kind_count > ERG_LAYOUT_MOST_KINDS)
         return erg_fail(err, ERG_FAILED, "expected nodes of at most %d kinds, got %zu",
@@ -226,7 +227,7 @@ static bool may_be_used(const struct erg_layout_search *search, unsigned used, l
 /* Of one kind one for each number of GPUs. Of several kinds one of any number unless numbers were
  * given; of one number, whatever kinds it is of; of each of several on every kind alone and on all
  * sets of them. */
-static void list_searches(struct plan_call *at, const struct erg_layout_search *search,
+static void list_searches(struct erg_layout_query *at, const struct erg_layout_search *search,
                           const struct numbers *numbers)
 {
     const bool mixed = search->kind_count > 1, sets = mixed && numbers->count > 1;
@@ -240,20 +241,20 @@ static void list_searches(struct plan_call *at, const struct erg_layout_search *
                 continue;
             *own = *search;
             own->used = used;
-            own->gpus = mixed && !at->values->gpus ? 0 : gpus;
+            own->gpus = mixed && !at->wish->gpus ? 0 : gpus;
             if (!mixed)
                 own->kinds[0].gpus = gpus;
             at->search_count++;
         }
 }
 
-int erg_plan_prepare_searches(struct plan_call *at, const struct erg_cluster *cluster,
-                              struct erg_error *err)
+int erg_layout_list_searches(struct erg_layout_query *at, const struct erg_cluster *cluster,
+                             struct erg_error *err)
 {
     struct erg_layout_search search;
     struct numbers numbers = {0};
     int status = fill_search(at, &search, cluster, err) ||
-                         list_numbers(&numbers, at->values->gpus, cluster, err) ||
+                         list_numbers(&numbers, at->wish, cluster, err) ||
                          erg_time_machine_check(&search.kinds[0].machine,
                                                 numbers.items[numbers.count - 1], err)
                      ? -1
