@@ -372,6 +372,62 @@ static void points_expand(void **state)
     erg_plan_free(plan);
 }
 
+/* ---- clusters ---- */
+
+static void clusters_are_simulated(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_simulations *simulations;
+    struct erg_simulations_options options = {
+        .size = sizeof options,
+        .cluster = ERGON_TEST_SOURCE_DIR "/examples/cluster/cluster.yaml",
+        .trace = ERGON_TEST_SOURCE_DIR "/examples/cluster/trace.csv",
+        .profiles = ERGON_TEST_SOURCE_DIR "/examples/cluster/profiles",
+        .policies = "fcfs,ergon",
+        .until_s = 12 * 3600,
+    };
+    struct erg_simulations_result results[2];
+    assert_ok(erg_simulations_run(&simulations, &options, &err), &err);
+    assert_int_equal(erg_simulations_count(simulations), 2);
+    for (size_t i = 0; i < 2; i++) {
+        results[i].size = sizeof results[i];
+        assert_ok(erg_simulations_result(simulations, i, &results[i], &err), &err);
+        assert_true(results[i].submitted_jobs > results[i].finished_jobs);
+        assert_true(results[i].utilization > 0 && results[i].utilization <= 1);
+        assert_true(results[i].energy_j > 0);
+        assert_true(isnan(results[i].cost_usd)); /* there is no tariff */
+    }
+    assert_string_equal(results[0].policy, "fcfs");
+    assert_true(results[1].finished_jobs > results[0].finished_jobs);
+    assert_int_equal(results[0].submitted_jobs, results[1].submitted_jobs);
+    assert_non_null(strstr(erg_simulations_json(simulations), "\"ergon.simulations\""));
+    assert_fails(erg_simulations_write_page(simulations, in_folder("c.html"), &err), &err,
+                 "`page`");
+    assert_fails(erg_simulations_result(simulations, 2, &results[0], &err), &err,
+                 "expected one below 2");
+    erg_simulations_free(simulations);
+    options.page = 1;
+    options.policies = "fcfs";
+    assert_ok(erg_simulations_run(&simulations, &options, &err), &err);
+    assert_ok(erg_simulations_write_page(simulations, in_folder("c.html"), &err), &err);
+    erg_simulations_free(simulations);
+    erg_simulations_free(NULL);
+
+    options.policies = "fcfs,fcfs";
+    assert_fails(erg_simulations_run(&simulations, &options, &err), &err,
+                 "policies: 'fcfs' is named twice");
+    options.policies = "fifo";
+    assert_fails(erg_simulations_run(&simulations, &options, &err), &err, "fifo");
+    options.policies = "fcfs";
+    options.repair_s = 5;
+    assert_fails(erg_simulations_run(&simulations, &options, &err), &err,
+                 "repair_s needs failure_s");
+    options = (struct erg_simulations_options){.size = sizeof options};
+    assert_fails(erg_simulations_run(&simulations, &options, &err), &err,
+                 "a simulation needs cluster");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +440,7 @@ int main(void)
         cmocka_unit_test(the_main_job_makes_a_plan),
         cmocka_unit_test(goals_choose_points),
         cmocka_unit_test(points_expand),
+        cmocka_unit_test(clusters_are_simulated),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

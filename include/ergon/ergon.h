@@ -13,6 +13,7 @@
 #include "ergon/model.h"
 #include "ergon/optimize.h"
 #include "ergon/plan.h"
+#include "ergon/simulate.h"
 #include "ergon/telemetry.h"
 #include "ergon/train.h"
 #include "ergon/watch.h"
