@@ -53,6 +53,7 @@ struct erg_plan_info {
     double time_s, energy_j;
     double static_energy_j;            /* of that */
     double step_time_s, step_energy_j; /* with the sums of gradients and the optimizer */
+    int64_t points;                    /* of the frontier of that method */
 };
 int erg_plan_info(const struct erg_plan *plan, struct erg_plan_info *info, struct erg_error *err);
 

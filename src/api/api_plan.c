@@ -72,6 +72,7 @@ int erg_plan_info(const struct erg_plan *plan, struct erg_plan_info *info, struc
         .static_energy_j = point->static_energy_j,
         .step_time_s = point->time_s + beyond.time_s,
         .step_energy_j = point->energy_j + beyond.energy_j,
+        .points = (int64_t)plan->methods[plan->selected.method].point_count,
     };
     return erg_sized_give(info, &own, sizeof own, "erg_plan_info", err);
 }

@@ -1,9 +1,9 @@
 /*
  * Measures what this program's GPUs use in two seconds, on all GPUs that CUDA would see.
  *
- *     cc window.c $(pkg-config --cflags --libs ergon) -o window && ./window
+ *     cc telemetry.c $(pkg-config --cflags --libs ergon) -o telemetry && ./telemetry
  *
- * It is C++ as well: c++ -x c++ window.c ...
+ * It is C++ as well: c++ -x c++ telemetry.c ...
  */
 #include <ergon/ergon.h>
 #include <stdio.h>

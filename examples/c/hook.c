@@ -2,9 +2,9 @@
  * A trainer that follows a plan: one rank of a pipeline with one stage, its passes are sleeps.
  *
  *     ergon frontier profile.csv -m 4 -p 80 --plan plan.json
- *     cc loop.c $(pkg-config --cflags --libs ergon) -o loop && ./loop plan.json 4 3
+ *     cc hook.c $(pkg-config --cflags --libs ergon) -o hook && ./hook plan.json 4 3
  *
- * It is C++ as well. Clocks take root or a daemon; ./loop plan.json 4 3 observe only measures.
+ * It is C++ as well. Clocks take root or a daemon; ./hook plan.json 4 3 observe only measures.
  */
 #include <ergon/ergon.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     struct erg_hook_stats stats;
     struct erg_error err;
     if (argc < 4) {
-        fprintf(stderr, "usage: loop PLAN.json MICROBATCHES STEPS [observe]\n");
+        fprintf(stderr, "usage: hook PLAN.json MICROBATCHES STEPS [observe]\n");
         return 2;
     }
     erg_hook_defaults(&options);

@@ -2,9 +2,9 @@
  * Trains a job for some steps and prints the loss of each: ergon train in a program of your own.
  *
  *     ergon tokenize bytes BOOK.txt -o tokens
- *     cc loop.c $(pkg-config --cflags --libs ergon) -o loop && ./loop tiny.yaml 20
+ *     cc train.c $(pkg-config --cflags --libs ergon) -o train && ./train tiny.yaml 20
  *
- * Where the job is of several ranks: ergon run -n 2 -- ./loop job.yaml 20. It is C++ as well.
+ * Where the job is of several ranks: ergon run -n 2 -- ./train job.yaml 20. It is C++ as well.
  */
 #include <ergon/ergon.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     struct erg_train_stats stats;
     struct erg_train_options options = {0};
     if (argc < 3 || argc > 4) {
-        fprintf(stderr, "usage: loop JOB.yaml STEPS [RUN]\n");
+        fprintf(stderr, "usage: train JOB.yaml STEPS [RUN]\n");
         return 2;
     }
     options.steps = strtoull(argv[2], NULL, 10);
