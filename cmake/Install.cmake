@@ -16,6 +16,17 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/ergon DESTINATION lib/python3/dis
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
         FILES_MATCHING PATTERN *.1)
 
+# Pages of section 3, made from the public headers.
+file(GLOB manual_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/ergon/*.h
+     ${PROJECT_SOURCE_DIR}/examples/c/*.c)
+add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man3/ergon_plan.3
+  COMMAND sh ${PROJECT_SOURCE_DIR}/scripts/header-man.sh ${PROJECT_SOURCE_DIR}
+          ${PROJECT_BINARY_DIR}/man3 ${PROJECT_VERSION}
+  DEPENDS ${manual_sources} ${PROJECT_SOURCE_DIR}/scripts/header-man.sh
+          ${PROJECT_SOURCE_DIR}/scripts/header-man.awk VERBATIM)
+add_custom_target(manual ALL DEPENDS ${PROJECT_BINARY_DIR}/man3/ergon_plan.3)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+
 # The daemon's units, which nobody enables but the administrator. They name no path of the prefix.
 install(FILES ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.service ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.socket
         DESTINATION lib/systemd/system)

@@ -163,7 +163,7 @@ for file in plan.json report.html trace.json profile.csv measurements.csv profil
 done
 
 for file in bash-completion/completions/ergon zsh/site-functions/_ergon \
-    fish/vendor_completions.d/ergon.fish man/man1/ergon-optimize.1 doc/ergon/LICENSE \
-    doc/ergon/plan-format.md; do
+    fish/vendor_completions.d/ergon.fish man/man1/ergon-optimize.1 man/man3/ergon_plan.3 \
+    man/man3/erg_plan_open.3 doc/ergon/LICENSE doc/ergon/plan-format.md; do
     [ -s "$prefix/share/$file" ] || { echo "share/$file is missing"; exit 1; }
 done
