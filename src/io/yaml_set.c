@@ -125,6 +125,15 @@ static void add_pair(struct erg_text *out, const char *key, const char *value)
         erg_text_add(out, "}");
 }
 
+/* The end of a line of which nothing is left but a comment. */
+static size_t line_end(const struct erg_yaml *yaml, size_t at)
+{
+    size_t end = at + strspn(yaml->text + at, " \t\r");
+    if (yaml->text[end] == '#')
+        end += strcspn(yaml->text + end, "\n");
+    return yaml->text[end] == '\n' || yaml->text[end] == '\0' ? end : at;
+}
+
 static void insert(struct erg_text *out, const struct erg_yaml *yaml, const yaml_node_t *object,
                    const char *key, const char *value)
 {
@@ -137,18 +146,36 @@ static void insert(struct erg_text *out, const struct erg_yaml *yaml, const yaml
         erg_text_add_bytes(out, yaml->text + start, yaml->length - start);
         return;
     }
-    size_t end = end_of(yaml, object);
-    if (object->start_mark.column == 0) /* behind all there is */
-        end = yaml->length;
+    struct erg_yaml copy = *yaml;
+    const yaml_node_t *first =
+        yaml_document_get_node(&copy.document, object->data.mapping.pairs.start->key);
+    const size_t end = line_end(yaml, end_of(yaml, object));
     erg_text_add_bytes(out, yaml->text, end);
     if (end > 0 && yaml->text[end - 1] != '\n')
         erg_text_add(out, "\n");
-    for (size_t i = 0; i < object->start_mark.column; i++)
+    for (size_t i = 0; i < first->start_mark.column; i++)
         erg_text_add(out, " ");
     add_pair(out, key, value);
     if (end == yaml->length || yaml->text[end - 1] == '\n')
         erg_text_add(out, "\n");
     erg_text_add_bytes(out, yaml->text + end, yaml->length - end);
+}
+
+/* What is written in a way that this file does not know, such as with anchors, is left alone. */
+static int check_key(const struct erg_yaml *yaml, const char *key, const struct erg_text *changed,
+                     struct erg_error *err)
+{
+    struct erg_yaml *again;
+    bool there = false;
+    if (erg_yaml_open_text(&again, yaml->name, changed->data, changed->count, NULL) == 0) {
+        there = erg_yaml_has(again, key);
+        erg_yaml_close(again);
+    }
+    return there ? 0
+                 : erg_fail(err, ERG_FAILED,
+                            "%s: key '%s' cannot be set in this text; expected plain YAML, or the "
+                            "key there already",
+                            yaml->name, key);
 }
 
 int erg_yaml_set(struct erg_text *out, const struct erg_yaml *yaml, const char *key,
@@ -173,5 +200,5 @@ int erg_yaml_set(struct erg_text *out, const struct erg_yaml *yaml, const char *
         status = erg_fail(err, ERG_USAGE, "%s: '%.*s' is no object, so it has no key '%s'",
                           yaml->name, (int)(rest - key - 1), key, rest);
     erg_text_release(&text);
-    return status;
+    return status == 0 ? check_key(yaml, key, out, err) : -1;
 }
