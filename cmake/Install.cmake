@@ -14,10 +14,25 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOC
         USE_SOURCE_PERMISSIONS COMPONENT program)
 install(FILES ${PROJECT_SOURCE_DIR}/docs/plan-format.md ${PROJECT_SOURCE_DIR}/LICENSE
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+# Where Python 3 of Debian looks when the prefix is /usr; the package finds the library above itself.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/ergon DESTINATION lib/python3/dist-packages
+        COMPONENT python FILES_MATCHING PATTERN *.py PATTERN py.typed)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
         COMPONENT program FILES_MATCHING PATTERN *.1 PATTERN ergon-daemon.1 EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/man/ergon-daemon.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
         COMPONENT daemon)
+
+# Pages of section 3, made from the public headers.
+file(GLOB manual_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/ergon/*.h
+     ${PROJECT_SOURCE_DIR}/examples/c/*.c)
+add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man3/ergon_plan.3
+  COMMAND sh ${PROJECT_SOURCE_DIR}/scripts/header-man.sh ${PROJECT_SOURCE_DIR}
+          ${PROJECT_BINARY_DIR}/man3 ${PROJECT_VERSION}
+  DEPENDS ${manual_sources} ${PROJECT_SOURCE_DIR}/scripts/header-man.sh
+          ${PROJECT_SOURCE_DIR}/scripts/header-man.awk VERBATIM)
+add_custom_target(manual ALL DEPENDS ${PROJECT_BINARY_DIR}/man3/ergon_plan.3)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
+        COMPONENT development)
 
 # The daemon's units, which nobody enables but the administrator. They name no path of the prefix.
 install(FILES ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.service ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.socket

@@ -28,6 +28,7 @@ set(same "(= ${PROJECT_VERSION})")
 ergon_package(program ergon science "${PROJECT_DESCRIPTION}" "libergon ${same}")
 ergon_package(library libergon libs "Library of ergon, with its data and the guardian of clocks")
 ergon_package(development libergon-dev libdevel "Headers of libergon" "libergon ${same}")
+ergon_package(python python3-ergon python "Python package of ergon" "libergon ${same}" "python3")
 ergon_package(daemon ergond admin "Daemon of GPU clocks and power limits, for systemd"
               "ergon ${same}")
 

@@ -53,7 +53,7 @@ fi
 # The examples of the public interface to telemetry, on the fake NVML of the tests.
 printf 'gpus 2\ngpu * power 0=500\n' >gpus
 export ERGON_NVML="$build/tests/fake_nvml.so" ERGON_FAKE_NVML=gpus
-examples="$prefix/share/doc/ergon/examples/telemetry"
+examples="$prefix/share/doc/ergon/examples"
 # Two GPUs of 500 W for two seconds, longer on a busy machine, which also reads late: numbers are
 # held against twice the uncertainty that is stated, and that against what would tell nothing.
 measure() {
@@ -72,19 +72,19 @@ measure() {
     exit 1
 }
 eval "${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror \
-    '$examples/window.c' -o window $flags"
+    '$examples/c/telemetry.c' -o window $flags"
 measure ./window
 if command -v c++ >/dev/null; then
-    eval "c++ -std=c++17 -Wall -Wextra -Werror -x c++ '$examples/window.c' -x none -o window $flags"
+    eval "c++ -std=c++17 -Wall -Wextra -Werror -x c++ '$examples/c/telemetry.c' -x none -o window $flags"
     measure ./window
 fi
-if command -v python3 >/dev/null; then
-    measure python3 "$examples/window.py"
+if command -v python3 >/dev/null; then # which finds the library beside its folder
+    measure env -u LD_LIBRARY_PATH PYTHONPATH="$prefix/lib/python3/dist-packages" \
+        python3 -B "$examples/python/telemetry.py"
 fi
 
 # The example of the public interface to training: the loss falls, and a second call goes on.
-examples="$prefix/share/doc/ergon/examples/train"
-cp -r "$examples/tiny.yaml" "$examples/tiny-llama" .
+cp -r "$examples/train/tiny.yaml" "$examples/train/tiny-llama" .
 "$prefix/bin/ergon" tokenize bytes "$prefix"/share/doc/ergon/*.md -o tokens >log
 learn() {
     env -u ERGON_DATA LD_LIBRARY_PATH="$prefix/lib" ./loop tiny.yaml "$1" "$2" >said
@@ -97,12 +97,12 @@ learn() {
     echo "expected steps from $3 to $1, with a lower loss"
     exit 1
 }
-eval "${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror '$examples/loop.c' -o loop $flags"
+eval "${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror '$examples/c/train.c' -o loop $flags"
 learn 6 looped 1
 learn 12 looped 7
 if command -v c++ >/dev/null; then
     eval "c++ -std=c++17 -Wall -Wextra -Werror -Wno-missing-field-initializers \
-        -x c++ '$examples/loop.c' -x none -o loop $flags"
+        -x c++ '$examples/c/train.c' -x none -o loop $flags"
     learn 3 looped-c++ 1
 fi
 
@@ -111,7 +111,6 @@ fi
 printf 'stage,instruction,frequency,time,energy\n%s\n%s\n%s\n%s\n' 0,forward,1410,0.010,4 \
     0,forward,1200,0.012,3 0,backward,1410,0.020,8 0,backward,1200,0.024,6 >profile.csv
 "$prefix/bin/ergon" frontier profile.csv -m 4 -p 80 --plan hooked.json --quiet >log
-examples="$prefix/share/doc/ergon/examples/hooks"
 follow() {
     LD_LIBRARY_PATH="$prefix/lib" "$@" >said &&
         awk '/^step [0-9]*: [0-9.]* s, planned [0-9.]* s, [0-9]* changes/ { steps++ }
@@ -122,7 +121,7 @@ follow() {
     exit 1
 }
 eval "${CC:-cc} -std=c17 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wpedantic -Werror \
-    '$examples/loop.c' -o hooked $flags"
+    '$examples/c/hook.c' -o hooked $flags"
 follow ./hooked hooked.json 4 3
 follow ./hooked hooked.json 4 3 observe
 if LD_LIBRARY_PATH="$prefix/lib" ./hooked hooked.json 5 3 >said 2>&1 ||
@@ -132,7 +131,7 @@ if LD_LIBRARY_PATH="$prefix/lib" ./hooked hooked.json 5 3 >said 2>&1 ||
     exit 1
 fi
 if command -v c++ >/dev/null; then
-    eval "c++ -std=c++17 -Wall -Wextra -Werror -x c++ '$examples/loop.c' -x none -o hooked $flags"
+    eval "c++ -std=c++17 -Wall -Wextra -Werror -x c++ '$examples/c/hook.c' -x none -o hooked $flags"
     follow ./hooked hooked.json 4 3
 fi
 libraries=$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --libs ergon)
@@ -164,7 +163,7 @@ for file in plan.json report.html trace.json profile.csv measurements.csv profil
 done
 
 for file in bash-completion/completions/ergon zsh/site-functions/_ergon \
-    fish/vendor_completions.d/ergon.fish man/man1/ergon-optimize.1 doc/ergon/LICENSE \
-    doc/ergon/plan-format.md; do
+    fish/vendor_completions.d/ergon.fish man/man1/ergon-optimize.1 man/man3/ergon_plan.3 \
+    man/man3/erg_plan_open.3 doc/ergon/LICENSE doc/ergon/plan-format.md; do
     [ -s "$prefix/share/$file" ] || { echo "share/$file is missing"; exit 1; }
 done

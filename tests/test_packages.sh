@@ -27,7 +27,7 @@ command -v dpkg-shlibdeps >/dev/null || {
     exit 1
 }
 cd "$work/packages"
-names="ergon ergond libergon libergon-dev"
+names="ergon ergond libergon libergon-dev python3-ergon"
 for name in $names; do
     package=$(echo "${name}"_*.deb)
     [ -f "$package" ] || fail "there is no package $name"
@@ -76,6 +76,10 @@ rm "$root"/root/*.deb
 inside ergon memory /usr/share/doc/ergon/examples/quickstart.yaml >"$work/log" 2>&1 || {
     cat "$work/log"
     fail "the installed program does not find its data"
+}
+inside python3 -c 'import ergon; print(ergon.version())' >"$work/log" 2>&1 || {
+    cat "$work/log"
+    fail "Python does not import the installed package"
 }
 inside sh -c 'ldconfig -p | grep -q libergon.so.0' || fail "the loader does not know the library"
 inside sh -c 'ls /etc/systemd/system/*/ergond* 2>/dev/null' && fail "ergond is enabled"

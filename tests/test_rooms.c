@@ -59,6 +59,7 @@ static const char *const rooms[] = {
     "optimize",
     "observe",
     "daemon",
+    "api",
     "cli",
 };
 enum { ROOMS = sizeof rooms / sizeof *rooms };

@@ -7,8 +7,16 @@
 #include "ergon/error.h"
 #include "ergon/frontier.h"
 #include "ergon/hook.h"
+#include "ergon/job.h"
+#include "ergon/layout.h"
+#include "ergon/memory.h"
+#include "ergon/model.h"
+#include "ergon/optimize.h"
+#include "ergon/plan.h"
+#include "ergon/simulate.h"
 #include "ergon/telemetry.h"
 #include "ergon/train.h"
+#include "ergon/watch.h"
 
 #define ERG_VERSION "0.1.0"
 #define ERG_VERSION_MAJOR 0

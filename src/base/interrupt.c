@@ -1,6 +1,8 @@
 /* Signals that end a run: noticed, and asked for between its steps. */
 #include "base/interrupt.h"
 
+#include "base/call.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -66,7 +68,7 @@ int erg_interrupt_signal(void)
 
 bool erg_interrupted(void)
 {
-    return erg_interrupt_signal() != 0;
+    return erg_interrupt_signal() != 0 || erg_call_is_cancelled();
 }
 
 int erg_interrupt_check(struct erg_error *err)

@@ -1,5 +1,8 @@
-/* Log and progress: hands messages to the sink that the command line has set. */
+/* Log and progress: hands messages to the watch of the call at hand, else to the sink that the
+ * command line has set. */
 #include "base/log.h"
+
+#include "base/call.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,18 +17,19 @@ void erg_log_set_sink(const struct erg_log_sink *new_sink)
 
 void erg_log(enum erg_log_level level, const char *format, ...)
 {
-    if (!sink.message)
+    if (!sink.message && !erg_call_current())
         return;
     char text[1024];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    sink.message(sink.context, level, text);
+    if (!erg_call_log((int)level, text) && sink.message)
+        sink.message(sink.context, level, text);
 }
 
 void erg_progress(const char *task, size_t done, size_t total)
 {
-    if (sink.progress)
+    if (!erg_call_progress(task, done, total) && sink.progress)
         sink.progress(sink.context, task, done, total);
 }

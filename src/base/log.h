@@ -2,14 +2,15 @@
  * Log and progress: what a long computation tells the person who waits.
  *
  * Rooms below the command line never print; they call these, and the command line decides
- * where it goes (stderr, a bar on a terminal, nowhere with -q). Safe to call from any thread
- * once the sink is set.
+ * where it goes (stderr, a bar on a terminal, nowhere with -q). What belongs to a call with a watch
+ * of its own (base/call.h) goes there instead. Safe to call from any thread once the sink is set.
  */
 #ifndef ERG_BASE_LOG_H
 #define ERG_BASE_LOG_H
 
 #include <stddef.h>
 
+/* As enum erg_watch_level numbers them. */
 enum erg_log_level { ERG_LOG_ERROR, ERG_LOG_WARNING, ERG_LOG_INFO, ERG_LOG_DEBUG };
 
 struct erg_log_sink {

@@ -1,6 +1,8 @@
 /* Checked allocation and arenas. */
 #include "base/memory.h"
 
+#include "base/call.h"
+
 #include <stdalign.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -18,6 +20,7 @@ void erg_memory_set_handler(erg_memory_handler *to)
 
 static void out_of_memory(size_t count, size_t bytes)
 {
+    erg_call_run_out(count, bytes);
     if (handler)
         handler(count, bytes);
     fprintf(stderr, "ergon: out of memory: could not allocate %zu x %zu bytes\n", count, bytes);

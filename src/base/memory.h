@@ -1,8 +1,9 @@
 /*
  * Memory: checked allocation, growable arrays and arenas.
  *
- * Running out of memory is fatal: the erg_x* functions abort with a message instead of
- * returning NULL, because no caller of a planner can do anything better with it.
+ * Where memory runs out the erg_x* functions do not return: they end the call of the library that
+ * they work for, which then fails (base/call.h), and outside of such a call the process, with a
+ * message.
  */
 #ifndef ERG_BASE_MEMORY_H
 #define ERG_BASE_MEMORY_H
@@ -10,8 +11,8 @@
 #include <stddef.h>
 
 /*
- * What happens then instead, called by the thread whose `count` x `bytes` were refused: it ends the
- * process, or returns to the message and abort(). NULL is the default.
+ * What happens outside of a call instead, called by the thread whose `count` x `bytes` were
+ * refused: it ends the process, or returns to the message and abort(). NULL is the default.
  */
 typedef void erg_memory_handler(size_t count, size_t bytes);
 void erg_memory_set_handler(erg_memory_handler *to);

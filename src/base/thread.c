@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/thread.h"
 
+#include "base/call.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -132,21 +133,23 @@ struct parallel {
     size_t next, count;
     int (*task)(void *context, size_t i, struct erg_error *err);
     void *context;
+    struct erg_call *call; /* for which all threads work */
+    pthread_t *handles;    /* of those that were started beside the caller */
+    size_t started;
     bool failed;
     size_t failed_at;
     struct erg_error error;
 };
 
-static void *worker(void *argument)
+static void work_on(struct parallel *work)
 {
-    struct parallel *work = argument;
     for (;;) {
         pthread_mutex_lock(&work->lock);
-        bool stop = work->failed || work->next >= work->count;
+        bool stop = work->failed || work->next >= work->count || erg_call_is_lost();
         size_t i = stop ? 0 : work->next++;
         pthread_mutex_unlock(&work->lock);
         if (stop)
-            return NULL;
+            return;
         struct erg_error error = {0};
         bool outer = within_task;
         within_task = true;
@@ -164,24 +167,43 @@ static void *worker(void *argument)
     }
 }
 
+static void *worker(void *argument)
+{
+    struct parallel *work = argument;
+    erg_call_enter(work->call);
+    work_on(work);
+    return NULL;
+}
+
+/* Also where the caller's own piece ends this thread. */
+static void join(void *argument)
+{
+    struct parallel *work = argument;
+    for (size_t i = 0; i < work->started; i++)
+        pthread_join(work->handles[i], NULL);
+    free(work->handles);
+    pthread_mutex_destroy(&work->lock);
+}
+
 int erg_parallel_for(size_t count, size_t threads,
                      int (*task)(void *context, size_t i, struct erg_error *err), void *context,
                      struct erg_error *err)
 {
-    struct parallel work = {.count = count, .task = task, .context = context};
-    pthread_mutex_init(&work.lock, NULL);
+    struct parallel work = {
+        .count = count, .task = task, .context = context, .call = erg_call_current()};
     size_t wanted = threads ? threads : within_task ? 1 : erg_thread_count();
     if (wanted > count)
         wanted = count;
-    pthread_t *handles = erg_xcalloc(wanted, sizeof *handles);
-    size_t started = 0;
-    while (started + 1 < wanted && !pthread_create(&handles[started], NULL, worker, &work))
-        started++;
-    worker(&work); /* the caller works too, so a refused thread only costs speed */
-    for (size_t i = 0; i < started; i++)
-        pthread_join(handles[i], NULL);
-    free(handles);
-    pthread_mutex_destroy(&work.lock);
+    work.handles = erg_xcalloc(wanted, sizeof *work.handles);
+    pthread_mutex_init(&work.lock, NULL);
+    pthread_cleanup_push(join, &work);
+    while (work.started + 1 < wanted &&
+           !pthread_create(&work.handles[work.started], NULL, worker, &work))
+        work.started++;
+    work_on(&work); /* the caller works too, so a refused thread only costs speed */
+    pthread_cleanup_pop(1);
+    if (erg_call_is_lost())
+        erg_call_leave();
     if (work.failed && err)
         *err = work.error;
     return work.failed ? -1 : 0;

@@ -1,17 +1,11 @@
 /* ergon optimize JOB.yaml: the frontier of a training iteration, the plan and the report. */
+#include "api/optimizing.h"
 #include "cli/cli.h"
 #include "cli/print.h"
 
 #include "base/interrupt.h"
-#include "base/log.h"
-#include "base/memory.h"
-#include "device/real.h"
-#include "io/csv.h"
-#include "io/file.h"
 #include "io/json.h"
-#include "io/store.h"
 #include "job/job.h"
-#include "layout/memory/stage_memory.h"
 #include "optimize/optimize.h"
 #include "report/report.h"
 
@@ -61,24 +55,6 @@ static const struct erg_option options[] = {
     {0},
 };
 
-static int parse_methods(const char *list, bool *methods, struct erg_error *err)
-{
-    for (int i = 0; i < ERG_METHOD_COUNT; i++)
-        methods[i] = !list;
-    if (!list)
-        return 0;
-    char *copy = erg_xstrdup(list), *rest = copy, *name;
-    int status = 0;
-    while (!status && (name = strsep(&rest, ","))) {
-        enum erg_method method;
-        status = erg_method_parse(name, &method, err);
-        if (!status)
-            methods[method] = true;
-    }
-    free(copy);
-    return status;
-}
-
 static int load_job(const struct erg_invocation *call, struct erg_job **job, struct erg_error *err)
 {
     const struct optimize_values *values = call->values;
@@ -106,60 +82,6 @@ static int load_job(const struct erg_invocation *call, struct erg_job **job, str
     return 0;
 }
 
-/* The plan's stage profile as the table that `ergon frontier` and other planners read. */
-static int write_profile(const char *folder, const struct erg_plan *plan, struct erg_error *err)
-{
-    struct erg_text path = {0}, table = {0};
-    erg_text_add(&table, "stage,instruction,frequency,time,energy\n");
-    for (size_t i = 0; i < plan->profile_count; i++) {
-        const struct erg_plan_row *row = &plan->profile[i];
-        erg_csv_add_long(&table, (long)row->stage);
-        erg_csv_add(&table, row->direction == ERG_FORWARD ? "forward" : "backward");
-        erg_csv_add_long(&table, row->clock_mhz);
-        erg_csv_add_double(&table, row->time_s);
-        erg_csv_add_double(&table, row->energy_j);
-        erg_csv_end_row(&table);
-    }
-    erg_text_printf(&path, "%s/profile.csv", folder);
-    int status = erg_file_write(path.data, table.data, table.count, err);
-    erg_text_release(&path);
-    erg_text_release(&table);
-    return status;
-}
-
-/* Everything in the store as a table. */
-static int write_measurements(const char *folder, const char *store_path, struct erg_error *err)
-{
-    struct erg_text path = {0};
-    struct erg_store *store;
-    erg_text_printf(&path, "%s/measurements.csv", folder);
-    int status = erg_store_open(&store, store_path, err);
-    if (!status) {
-        status = erg_store_export_csv(store, path.data, err);
-        erg_store_close(store);
-    }
-    erg_text_release(&path);
-    return status;
-}
-
-static int write_files(const char *folder, const json_t *document, const struct erg_plan *plan,
-                       struct erg_error *err)
-{
-    struct erg_text path = {0};
-    int status = 0;
-    erg_text_printf(&path, "%s/plan.json", folder);
-    status = erg_json_write(path.data, document, err);
-    path.count = 0;
-    erg_text_printf(&path, "%s/report.html", folder);
-    status = status || erg_report_write(path.data, document, err);
-    path.count = 0;
-    erg_text_printf(&path, "%s/trace.json", folder);
-    status = status || erg_report_trace(path.data, document, err);
-    status = status || write_profile(folder, plan, err);
-    erg_text_release(&path);
-    return status ? -1 : 0;
-}
-
 static int print_result(const struct erg_invocation *call, const char *folder, json_t *plan,
                         struct erg_error *err)
 {
@@ -176,106 +98,28 @@ static int print_result(const struct erg_invocation *call, const char *folder, j
     return status;
 }
 
-static int open_gpus(const struct erg_job *job, bool lock_clocks, struct erg_real **real,
-                     struct erg_error *err)
-{
-    struct erg_real_request request = {
-        .model = job->model,
-        .tensor = job->layout.tensor,
-        .context = job->layout.context,
-        .layers = 1,
-        .sequences = job->layout.microbatch,
-        .sequence = job->layout.sequence,
-        .seed = job->search.seed,
-        .lock_clocks = lock_clocks,
-    };
-    return erg_real_open(real, &request, err);
-}
-
-/* ---- whether the stages fit into memory ---- */
-
-static const struct erg_gpu *gpu_of_stage(const struct erg_job *job, long stage)
-{
-    return job->kind_count == 1 ? job->gpu : job->kinds[job->stage_kind[stage]].gpu;
-}
-
-static double usable_bytes(const struct erg_gpu *gpu)
-{
-    return ERG_MEMORY_USABLE_SHARE * gpu->memory_bytes;
-}
-
-static void warn_of_excess(const struct erg_job *job, const char *path,
-                           const struct erg_memory_result *result)
-{
-    double most = 0;
-    long worst = -1;
-    for (long s = 0; s < result->count; s++) {
-        double excess = result->stages[s].peak_bytes - usable_bytes(gpu_of_stage(job, s));
-        if (excess > most) {
-            most = excess;
-            worst = s;
-        }
-    }
-    if (worst < 0)
-        return;
-    const struct erg_gpu *gpu = gpu_of_stage(job, worst);
-    erg_log(ERG_LOG_WARNING,
-            "this will not fit into memory: stage %ld needs %.2f GiB, and a %s has %.2f GiB for "
-            "it; \"ergon memory %s\" says what would help",
-            worst, result->stages[worst].peak_bytes / 0x1p30, gpu->name, usable_bytes(gpu) / 0x1p30,
-            path);
-}
-
-static void warn_of_memory(const struct erg_job *job, const char *path)
-{
-    struct erg_memory_result result = {0};
-    struct erg_error err = {0};
-    const struct erg_memory_request request =
-        erg_memory_request_of(job->model, &job->layout, job->engine);
-    /* A layout that the memory model does not know is planned all the same. */
-    if (erg_layout_check(&job->layout, job->model, &err) == 0 &&
-        erg_memory_check(&request, &err) == 0 && erg_memory_simulate(&result, &request, &err) == 0)
-        warn_of_excess(job, path, &result);
-    else
-        erg_log(ERG_LOG_INFO, "whether this fits into memory is not known: %s", err.message);
-    erg_memory_result_release(&result);
-}
-
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct optimize_values *values = call->values;
-    struct erg_optimize_request request = {0};
+    struct erg_optimizing at = {.folder = values->folder,
+                                .hint = call->arguments[0],
+                                .cuda = values->device == DEVICE_CUDA,
+                                .lock_clocks = values->lock_clocks};
     struct erg_job *job = NULL;
-    struct erg_text store = {0};
-    struct erg_real *real = NULL;
-    struct erg_plan *plan = NULL;
-    json_t *document = NULL;
-    int status = parse_methods(values->methods, request.methods, err) || load_job(call, &job, err);
-    if (!status && values->device == DEVICE_CUDA)
-        status = open_gpus(job, values->lock_clocks, &real, err);
-    else if (!status && values->lock_clocks)
+    int status = erg_optimizing_methods(&at, values->methods, err) || load_job(call, &job, err);
+    at.job = job;
+    if (!status && values->lock_clocks && !at.cuda)
         status = erg_fail(err, ERG_USAGE,
                           "--lock-clocks: an emulated GPU has no clocks to lock; expected --device "
                           "cuda beside it");
-    bool leads = !status && erg_terminal_leads(real);
-    if (leads) {
-        erg_text_printf(&store, "%s/profile.db", values->folder);
-        request.job = job;
-        request.store_path = store.data;
-        request.device = real ? erg_real_device(real) : NULL;
-        warn_of_memory(job, call->arguments[0]);
-        status = erg_dir_make(values->folder, err) || erg_optimize(&request, &plan, err);
-        document = status ? NULL : erg_plan_json(plan);
-        status = status || write_files(values->folder, document, plan, err) ||
-                 write_measurements(values->folder, store.data, err);
-    }
+    status = status || erg_optimizing_open(&at, err);
+    bool leads = !status && erg_terminal_leads(at.real);
+    if (leads)
+        status = erg_optimizing_run(&at, err);
     erg_terminal_finish();
     if (!status && leads)
-        status = print_result(call, values->folder, document, err);
-    erg_real_close(real);
-    json_decref(document);
-    erg_plan_free(plan);
-    erg_text_release(&store);
+        status = print_result(call, values->folder, at.document, err);
+    erg_optimizing_release(&at);
     erg_job_free(job);
     if (status)
         erg_interrupt_explain(err);

@@ -3,7 +3,6 @@
 #include "cli/plan_answer.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static const char *const exports[] = {"megatron", "torchtitan", "profile", "job", NULL};
 static const char *const planners[] = {"ergon", "arena", NULL};
@@ -13,40 +12,42 @@ static const char *const objectives[] = {"fastest", "least_energy", NULL};
 
 #define AT(member) offsetof(struct plan_values, member)
 static const struct erg_option options[] = {
-    {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(gpus),
+    {"gpus", 'n', ERG_OPTION_TEXT, "N|A-B|any", AT(wish.gpus),
      .help = "GPUs in all; several numbers and ranges of whole nodes, with commas, ask how many to "
              "use, of several kinds also which; any: up to the cluster's, which are used unless "
              "given"},
-    {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(cluster),
+    {"cluster", 'c', ERG_OPTION_FILE, "FILE", AT(wish.cluster),
      .help = "another cluster than the job's"},
-    {"batch", 'b', ERG_OPTION_LONG, "B", AT(batch), 1, ERG_JOB_MOST_BATCH,
+    {"batch", 'b', ERG_OPTION_LONG, "B", AT(wish.batch), 1, ERG_JOB_MOST_BATCH,
      .help = "sequences of an iteration; the job's unless given"},
-    {"batch-slack", 'B', ERG_OPTION_DOUBLE, "RATIO", AT(slack), 0, 0.5, .default_text = "0",
+    {"batch-slack", 'B', ERG_OPTION_DOUBLE, "RATIO", AT(wish.slack), 0, 0.5, .default_text = "0",
      .help = "how far a layout's batch may be from that"},
-    {"sequence", 's', ERG_OPTION_LONG, "S", AT(sequence), 1, 1e9, .help = "tokens of a sequence"},
-    {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(engine),
+    {"sequence", 's', ERG_OPTION_LONG, "S", AT(wish.sequence), 1, 1e9,
+     .help = "tokens of a sequence"},
+    {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(wish.engine),
      .help = "what trains: a name of the catalogue (data/engines) or a file; the job's unless "
              "given"},
-    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(recompute), .choices = erg_recompute_names,
+    {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(wish.recompute),
+     .choices = erg_recompute_names,
      .help = "only layouts that compute this again; all are tried unless given"},
-    {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(per_stage),
+    {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(wish.per_stage),
      .help = "each stage recomputes and offloads what is best for it, in place of all the same"},
-    {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(objective), .choices = objectives,
+    {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(wish.objective), .choices = objectives,
      .help = "what is best, over the GPUs' clocks too; with --deadline least_energy unless given, "
              "else fastest"},
-    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-6, 1e9,
+    {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(wish.deadline_s), 1e-6, 1e9,
      .help = "of an iteration"},
-    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(energy_j), 1e-6, 1e18,
+    {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(wish.energy_j), 1e-6, 1e18,
      .help = "of an iteration, all GPUs together"},
-    {"power-budget", 'P', ERG_OPTION_DOUBLE, "WATTS", AT(power_w), 1e-6, 1e15,
+    {"power-budget", 'P', ERG_OPTION_DOUBLE, "WATTS", AT(wish.power_w), 1e-6, 1e15,
      .help = "mean over an iteration, all GPUs together"},
-    {"memory-budget", 'm', ERG_OPTION_BYTES, "BYTES", AT(memory_bytes), 1, 1e18,
+    {"memory-budget", 'm', ERG_OPTION_BYTES, "BYTES", AT(wish.memory_bytes), 1, 1e18,
      .help = "what a GPU has for tensors; 90 % of its memory unless given"},
-    {"host-memory", 'H', ERG_OPTION_BYTES, "BYTES", AT(host_bytes), 1, 1e18,
+    {"host-memory", 'H', ERG_OPTION_BYTES, "BYTES", AT(wish.host_bytes), 1, 1e18,
      .help = "what a node has for offloaded activations; the cluster's unless given"},
-    {"top", 't', ERG_OPTION_LONG, "K", AT(top), 1, 1000, .default_text = "10",
+    {"top", 't', ERG_OPTION_LONG, "K", AT(wish.top), 1, 1000, .default_text = "10",
      .help = "how many are shown"},
-    {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(layout),
+    {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(wish.layout),
      .help = "only this one, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a "
              "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
@@ -80,77 +81,53 @@ static int check_kinds(const struct plan_values *values, const struct erg_cluste
                     "the cluster has nodes of several kinds; %s is for those of one", option);
 }
 
-static int prepare(struct plan_call *at, const char *path, struct erg_error *err)
+/* The question, as the options put it. */
+static int open_query(struct plan_call *call, const char *path, struct erg_error *err)
 {
-    const struct plan_values *values = at->values;
-    const struct erg_job_overrides overrides = {
-        .sequence = values->sequence != ERG_NOT_GIVEN ? values->sequence : 0, .any_layout = true};
-    if (erg_job_load(&at->job, path, &overrides, err) != 0 ||
-        (values->cluster && erg_cluster_load(&at->cluster, values->cluster, err) != 0) ||
-        check_kinds(values, erg_plan_cluster(at), err) != 0 ||
-        erg_plan_prepare_searches(at, erg_plan_cluster(at), err) != 0)
-        return -1;
-    const struct erg_layout_kind *kind = at->searches->kinds;
-    at->energy = (struct erg_layout_energy_request){
-        .time = {at->job->model, kind->engine, &kind->machine}, .gpu = kind->gpu};
-    at->query = (struct erg_goal){
-        .objective = values->objective >= 0       ? (enum erg_objective)values->objective
-                     : !isnan(values->deadline_s) ? ERG_LEAST_ENERGY
-                                                  : ERG_FASTEST,
-        .deadline_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
-        .energy_j = isnan(values->energy_j) ? 0 : values->energy_j,
-        .power_w = isnan(values->power_w) ? 0 : values->power_w,
-    };
-    return 0;
-}
-
-static void release(struct plan_call *at)
-{
-    if (at->counts)
-        erg_layout_counts_release(at->counts, at->search_count);
-    free(at->counts);
-    erg_layout_choice_release(&at->choice);
-    erg_layout_candidate_release(&at->remedy.layout);
-    erg_layout_results_release(&at->found);
-    free(at->points.items);
-    free(at->searches);
-    for (size_t k = 0; k < ERG_LAYOUT_MOST_KINDS; k++) {
-        erg_gpu_free(at->gpus[k]);
-        erg_engine_free(at->engines[k]);
-    }
-    erg_cluster_free(at->cluster);
-    erg_job_free(at->job);
+    const struct plan_values *values = call->values;
+    struct erg_layout_query *query = &call->query;
+    call->wish = values->wish;
+    call->wish.path = path;
+    call->wish.dashes = true;
+    call->wish.draws = values->output != NULL;
+    call->wish.plain = values->export >= 0;
+    return erg_layout_query_open(query, &call->wish, err) != 0 ||
+                   check_kinds(values, erg_layout_query_cluster(query), err) != 0 ||
+                   erg_layout_query_prepare(query, err) != 0
+               ? -1
+               : 0;
 }
 
 /* Options that would have no effect beside others. */
 static int check_options(const struct plan_values *values, bool json, struct erg_error *err)
 {
-    const bool one = values->layout || values->why;
-    if (values->layout && values->why)
+    const struct erg_layout_wish *wish = &values->wish;
+    const bool one = wish->layout || values->why;
+    if (wish->layout && values->why)
         return erg_fail(err, ERG_USAGE, "--layout and --why were both given; expected one of them");
     if (json && values->export >= 0)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
     if (values->planner == PLANNER_ARENA &&
-        (one || values->output || values->slack > 0 || values->objective >= 0 ||
-         values->recompute >= 0 || values->per_stage || !isnan(values->host_bytes) ||
-         !isnan(values->deadline_s) || !isnan(values->energy_j) || !isnan(values->power_w) ||
+        (one || values->output || wish->slack > 0 || wish->objective >= 0 || wish->recompute >= 0 ||
+         wish->per_stage || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
+         !isnan(wish->energy_j) || !isnan(wish->power_w) ||
          (values->export >= 0 && values->export != PLAN_EXPORT_PROFILE)))
         return erg_fail(err, ERG_USAGE,
                         "--planner arena plans time and memory at the highest clock, and all "
                         "layers are recomputed; it goes with --gpus, --cluster, --batch, "
                         "--sequence, --engine, --memory-budget, --json and --export profile");
     if (values->export == PLAN_EXPORT_PROFILE &&
-        (one || values->output || values->slack > 0 || values->objective >= 0 ||
-         !isnan(values->deadline_s) || !isnan(values->energy_j) || !isnan(values->power_w)))
+        (one || values->output || wish->slack > 0 || wish->objective >= 0 ||
+         !isnan(wish->deadline_s) || !isnan(wish->energy_j) || !isnan(wish->power_w)))
         return erg_fail(err, ERG_USAGE,
                         "--export profile prints whole frontiers of one batch; --layout, --why, "
                         "--output, --batch-slack, objectives and bounds do not go with it");
     if (values->why && (json || values->export >= 0))
         return erg_fail(err, ERG_USAGE,
                         "--why is text for people; --json and --export go with --layout");
-    if (values->why && (values->objective >= 0 || !isnan(values->deadline_s) ||
-                        !isnan(values->energy_j) || !isnan(values->power_w)))
+    if (values->why && (wish->objective >= 0 || !isnan(wish->deadline_s) ||
+                        !isnan(wish->energy_j) || !isnan(wish->power_w)))
         return erg_fail(err, ERG_USAGE,
                         "--why compares layouts at the highest clock; objectives and budgets go "
                         "with --layout");
@@ -161,24 +138,29 @@ static int check_options(const struct plan_values *values, bool json, struct erg
     return 0;
 }
 
+static int answer(struct plan_call *call, bool json, struct erg_error *err)
+{
+    const struct plan_values *values = call->values;
+    if (call->query.search_count > 1 && (values->wish.layout || values->why))
+        return erg_fail(err, ERG_USAGE,
+                        "--gpus gives %zu numbers of GPUs; --layout and --why need one",
+                        call->query.search_count);
+    return values->planner == PLANNER_ARENA        ? erg_plan_arena(call, json, err)
+           : values->why                           ? erg_plan_explain(call, err)
+           : values->export == PLAN_EXPORT_PROFILE ? erg_plan_print_profile(call, err)
+                                                   : erg_plan_answer(call, json, err);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     struct plan_call at = {.values = call->values};
     const bool json = call->common.json;
     int status = check_options(at.values, json, err);
     if (!status)
-        status = prepare(&at, call->arguments[0], err);
-    if (!status && at.search_count > 1 && (at.values->layout || at.values->why))
-        status = erg_fail(err, ERG_USAGE,
-                          "--gpus gives %zu numbers of GPUs; --layout and --why need one",
-                          at.search_count);
-    if (!status && at.values->planner == PLANNER_ARENA)
-        status = erg_plan_arena(&at, json, err);
-    else if (!status)
-        status = at.values->why                             ? erg_plan_explain(&at, err)
-                 : at.values->export == PLAN_EXPORT_PROFILE ? erg_plan_print_profile(&at, err)
-                                                            : erg_plan_answer(&at, json, err);
-    release(&at);
+        status = open_query(&at, call->arguments[0], err);
+    if (!status)
+        status = answer(&at, json, err);
+    erg_layout_query_release(&at.query);
     return status;
 }
 

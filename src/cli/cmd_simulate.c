@@ -1,18 +1,11 @@
 /* ergon simulate CLUSTER.yaml TRACE.csv --policy P --profiles DIR: jobs on a shared cluster. */
+#include "api/simulating.h"
 #include "cli/cli.h"
 #include "cli/print.h"
 #include "cli/simulate_sweep.h"
 
-#include "base/log.h"
-#include "base/memory.h"
 #include "base/table.h"
-#include "cluster/simulate/comparison.h"
-#include "cluster/simulate/outages.h"
-#include "cluster/simulate/results.h"
 #include "cluster/traces/generate.h"
-#include "io/file.h"
-#include "io/json.h"
-#include "report/report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,22 +56,6 @@ static const struct erg_option options[] = {
     {"slurm", 0, ERG_OPTION_LONG, "N", AT(slurm), 1, 9999,
      .help = "print a script that runs the sweep as N tasks under Slurm"},
     {0},
-};
-
-struct simulate_call {
-    const struct simulate_values *values;
-    struct erg_simulation simulation; /* of the policy that is simulated now */
-    struct erg_fleet *fleet;
-    struct erg_job_trace *trace;
-    struct erg_speeds *speeds;
-    struct erg_outages outages;
-    struct erg_tariff tariff;
-    struct {
-        const struct erg_policy **items;
-        size_t count, capacity;
-    } policies;
-    json_t *documents;  /* summaries, for --json */
-    json_t *comparison; /* for the page */
 };
 
 /* Without --seed that of 0. */
@@ -162,81 +139,6 @@ static int check_given(const struct erg_invocation *call, struct erg_error *err)
     return 0;
 }
 
-static int check_options(const struct simulate_values *values, struct erg_error *err)
-{
-    if (values->until_empty && values->rounds != ERG_NOT_GIVEN)
-        return erg_fail(err, ERG_USAGE, "--until-empty and --rounds exclude each other");
-    if (values->outages && !isnan(values->failures_h))
-        return erg_fail(err, ERG_USAGE, "--outages and --mean-failure exclude each other");
-    if (!isnan(values->repair_h) && isnan(values->failures_h))
-        return erg_fail(err, ERG_USAGE, "--repair needs --mean-failure, whose failures it ends");
-    if (!isnan(values->failures_h) && values->rounds == ERG_NOT_GIVEN)
-        return erg_fail(err, ERG_USAGE,
-                        "--mean-failure needs --rounds, to know for how long failures are drawn");
-    return 0;
-}
-
-static int add_policy(struct simulate_call *at, const char *name, struct erg_error *err)
-{
-    const struct erg_policy *policy;
-    if (erg_policy_find(&policy, name, err) != 0)
-        return -1;
-    for (size_t i = 0; i < at->policies.count; i++)
-        if (at->policies.items[i] == policy)
-            return erg_fail(err, ERG_USAGE, "--policy: '%s' is named twice", name);
-    ERG_PUSH(&at->policies, items, policy);
-    return 0;
-}
-
-static int parse_policies(struct simulate_call *at, struct erg_error *err)
-{
-    char *names = erg_xstrdup(at->values->policies), *rest = names, *name;
-    int status = 0;
-    while (status == 0 && (name = strsep(&rest, ",")))
-        status = add_policy(at, name, err);
-    free(names);
-    return status;
-}
-
-static int prepare(struct simulate_call *at, const struct erg_invocation *call,
-                   struct erg_error *err)
-{
-    const struct simulate_values *values = at->values;
-    struct erg_simulation *simulation = &at->simulation;
-    if (parse_policies(at, err) != 0 || erg_fleet_load(&at->fleet, call->arguments[0], err) != 0 ||
-        erg_job_trace_load(&at->trace, call->arguments[1], at->fleet, err) != 0 ||
-        erg_speeds_load(&at->speeds, values->profiles, at->fleet, at->trace, err) != 0)
-        return -1;
-    simulation->work = values->work;
-    simulation->until_s =
-        values->rounds == ERG_NOT_GIVEN ? INFINITY : ROUND_S * (double)values->rounds;
-    if (values->tariff && erg_tariff_load(&at->tariff, values->tariff, err) != 0)
-        return -1;
-    if (values->outages && erg_outages_load(&at->outages, values->outages, at->fleet, err) != 0)
-        return -1;
-    if (!isnan(values->failures_h))
-        erg_outages_draw(&at->outages, at->fleet, 3600 * values->failures_h,
-                         3600 * (isnan(values->repair_h) ? 4 : values->repair_h),
-                         simulation->until_s, seed_of(call));
-    if (at->trace->inversions > 0)
-        erg_log(ERG_LOG_WARNING,
-                "%s:%zu: job '%s' was submitted before the one above it, as %s %zu job%s in all; "
-                "they are taken by their times",
-                at->trace->path, at->trace->jobs[at->trace->first_inversion].line,
-                at->trace->jobs[at->trace->first_inversion].id,
-                at->trace->inversions == 1 ? "was" : "were", at->trace->inversions,
-                erg_plural(at->trace->inversions));
-    simulation->fleet = at->fleet;
-    simulation->trace = at->trace;
-    simulation->speeds = at->speeds;
-    simulation->power_cap_w = isnan(values->power_cap_w) ? INFINITY : values->power_cap_w;
-    simulation->tariff = values->tariff ? &at->tariff : NULL;
-    simulation->outages = at->outages.items;
-    simulation->outages_count = at->outages.count;
-    simulation->keep_events = simulation->keep_samples = values->output != NULL;
-    return 0;
-}
-
 static void add_hours(struct erg_table *table, const char *what, double seconds)
 {
     erg_table_add(table, "%s", what);
@@ -255,7 +157,7 @@ static void add_share(struct erg_table *table, const char *what, double share)
     erg_table_add(table, isfinite(share) ? "%.1f %%" : "-", 100 * share);
 }
 
-static void print(const struct simulate_call *at, const struct erg_simulated *result)
+static void print(const struct erg_simulating *at, const struct erg_simulated *result)
 {
     const struct erg_summary *summary = &result->summary;
     struct erg_table table = {.columns = 2};
@@ -312,75 +214,39 @@ static void print(const struct simulate_call *at, const struct erg_simulated *re
     erg_table_release(&table);
 }
 
-static void warn_of_unserved(const struct simulate_call *at, const struct erg_simulated *result)
+static void print_each(void *context, const struct erg_simulating *at,
+                       const struct erg_simulated *result)
 {
-    struct erg_text message = {0};
-    for (size_t i = 0; i < result->unserved_count; i++) {
-        message.count = 0;
-        erg_unserved_text(&message, &result->unserved[i], at->trace, at->fleet,
-                          at->simulation.policy->name);
-        erg_log(ERG_LOG_WARNING, "%s", message.data);
-    }
-    erg_text_release(&message);
+    (void)context;
+    print(at, result);
 }
 
-static int simulate(struct simulate_call *at, const struct erg_policy *policy, bool prints,
-                    struct erg_error *err)
+/* The options as what is wished. */
+static int make_wish(struct erg_simulating_wish *wish, const struct erg_invocation *call,
+                     struct erg_error *err)
 {
-    struct erg_simulated result;
-    at->simulation.policy = policy;
-    if (erg_simulate(&result, &at->simulation, err) != 0)
-        return -1;
-    int status = 0;
-    erg_log(ERG_LOG_INFO, "%s: simulated in %.3f CPU s", policy->name, result.summary.cpu_s);
-    warn_of_unserved(at, &result);
-    if (at->values->output) {
-        struct erg_text folder = {0};
-        erg_text_add(&folder, at->values->output);
-        if (at->policies.count > 1)
-            erg_text_printf(&folder, "/%s", policy->name);
-        status = erg_simulated_write(&result, &at->simulation, folder.data, err);
-        erg_text_release(&folder);
-        if (!at->comparison)
-            at->comparison = erg_comparison_new(&at->simulation);
-        erg_comparison_add(at->comparison, &result, &at->simulation);
-    }
-    json_array_append_new(at->documents, erg_simulated_document(&result, &at->simulation));
-    if (status == 0 && prints)
-        print(at, &result);
-    erg_simulated_release(&result);
-    return status;
-}
-
-static int write_page(const struct simulate_call *at, struct erg_error *err)
-{
-    struct erg_text path = {0};
-    erg_text_printf(&path, "%s/report.html", at->values->output);
-    int status = erg_report_cluster_write(path.data, at->comparison, err);
-    erg_text_release(&path);
-    return status;
-}
-
-/* One summary, or those of several policies. */
-static void print_json(const struct simulate_call *at)
-{
-    json_t *document = at->policies.count == 1
-                           ? json_incref(json_array_get(at->documents, 0))
-                           : erg_json_pack("{s:s, s:i, s:O}", "schema", "ergon.simulations",
-                                           "schema_version", 1, "policies", at->documents);
-    erg_print_json(document);
-}
-
-static void release(struct simulate_call *at)
-{
-    json_decref(at->comparison);
-    json_decref(at->documents);
-    free(at->policies.items);
-    erg_outages_release(&at->outages);
-    erg_tariff_release(&at->tariff);
-    erg_speeds_free(at->speeds);
-    erg_job_trace_free(at->trace);
-    erg_fleet_free(at->fleet);
+    const struct simulate_values *values = call->values;
+    const bool bounded = values->rounds != ERG_NOT_GIVEN;
+    if (values->until_empty && bounded)
+        return erg_fail(err, ERG_USAGE, "--until-empty and --rounds exclude each other");
+    *wish = (struct erg_simulating_wish){
+        .dashes = true,
+        .cluster = call->arguments[0],
+        .trace = call->arguments[1],
+        .policies = values->policies,
+        .profiles = values->profiles,
+        .tariff = values->tariff,
+        .outages = values->outages,
+        .folder = values->output,
+        .until_s = bounded ? ROUND_S * (double)values->rounds : INFINITY,
+        .work = values->work,
+        .power_cap_w = isnan(values->power_cap_w) ? INFINITY : values->power_cap_w,
+        .failure_s = 3600 * values->failures_h,
+        .repair_s = 3600 * values->repair_h,
+        .seed = seed_of(call),
+        .each = call->common.json ? NULL : print_each,
+    };
+    return 0;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
@@ -393,21 +259,14 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     }
     if (values->generate)
         return generate(call, err);
-    struct simulate_call at = {.values = values, .documents = json_array()};
-    int status = check_given(call, err);
-    if (status == 0)
-        status = check_options(at.values, err);
-    if (status == 0)
-        status = prepare(&at, call, err);
-    if (status == 0 && at.values->output)
-        status = erg_dir_make(at.values->output, err);
-    for (size_t i = 0; i < at.policies.count && status == 0; i++)
-        status = simulate(&at, at.policies.items[i], !call->common.json, err);
-    if (status == 0 && at.values->output)
-        status = write_page(&at, err);
+    struct erg_simulating_wish wish;
+    if (check_given(call, err) != 0 || make_wish(&wish, call, err) != 0)
+        return -1;
+    struct erg_simulating at;
+    int status = erg_simulating_run(&at, &wish, err);
     if (status == 0 && call->common.json)
-        print_json(&at);
-    release(&at);
+        erg_print_json(erg_simulating_document(&at));
+    erg_simulating_release(&at);
     return status;
 }
 

@@ -9,6 +9,7 @@
 #ifndef ERG_CLI_OPTIONS_H
 #define ERG_CLI_OPTIONS_H
 
+#include "base/given.h"
 #include "base/text.h"
 #include "ergon/error.h"
 
@@ -16,10 +17,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* The value of an integer option that was not given and has no default; doubles are NaN then,
- * texts and files NULL, choices -1, flags false. */
-#define ERG_NOT_GIVEN LONG_MIN
 
 enum erg_option_type {
     ERG_OPTION_FLAG,   /* bool */

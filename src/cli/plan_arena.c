@@ -1,11 +1,11 @@
 /* ergon plan --planner arena: what the published planner makes of a job's grids. */
 #include "cli/plan_answer.h"
 #include "cli/plan_print.h"
-#include "cli/plan_profile.h"
 #include "cli/print.h"
 
 #include "base/log.h"
 #include "io/json.h"
+#include "layout/exchange/profile_rows.h"
 #include "layout/grid/estimate.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 
 /* What the planner needs of a call: all but the allocation is the same for all numbers of GPUs. */
 struct query {
-    const struct plan_call *at;
+    const struct erg_layout_query *at;
     struct erg_grid_ops ops;
     struct erg_grid_links links;
     struct erg_estimate_request request;
@@ -22,7 +22,7 @@ struct query {
     struct erg_text name;
 };
 
-static int query_init(struct query *query, const struct plan_call *at, struct erg_error *err)
+static int query_init(struct query *query, const struct erg_layout_query *at, struct erg_error *err)
 {
     enum { OPS_OF_A_LAYER = 10 }; /* layout/grid/grid_model.c */
     const struct erg_layout_search *search = at->searches;
@@ -35,7 +35,7 @@ static int query_init(struct query *query, const struct plan_call *at, struct er
                         ERG_GRID_MICROBATCHES, ERG_GRID_MICROBATCHES, search->batch_least);
     query->at = at;
     char size[32];
-    erg_plan_profile_size(model, size);
+    erg_profile_rows_size(model, size);
     erg_text_printf(&query->name, "%s %s", model->name, size);
     erg_grid_ops_init(&query->ops, model, search->sequence);
     query->sequence = search->sequence;
@@ -183,7 +183,7 @@ static int print_profile(const struct query *query, struct erg_error *err)
 {
     struct erg_text text = {0}, left_out = {0};
     int status = 0;
-    erg_plan_profile_header(&text);
+    erg_profile_rows_header(&text);
     for (size_t i = 0; i < query->at->search_count && !status; i++) {
         const long gpus = query->at->searches[i].gpus;
         if (!is_planned(gpus)) {
@@ -195,13 +195,13 @@ static int print_profile(const struct query *query, struct erg_error *err)
         if ((status = set(&setting, query, gpus, err)) != 0)
             break;
         const struct erg_allocation *allocation = &setting.request.allocation;
-        const struct plan_profile_shape shape = {query->at->energy.time.model, allocation->gpu_type,
-                                                 query->request.batch, allocation->nodes,
-                                                 allocation->gpus_per_node};
+        const struct erg_profile_shape shape = {query->at->energy.time.model, allocation->gpu_type,
+                                                query->request.batch, allocation->nodes,
+                                                allocation->gpus_per_node};
         if (erg_estimate_proxy(&setting, &proxy, err) == 0)
-            erg_plan_profile_row(&text, &shape, proxy.time.total_s, NAN);
+            erg_profile_rows_row(&text, &shape, proxy.time.total_s, NAN);
         else if (err->status == ERG_INFEASIBLE)
-            erg_plan_profile_row(&text, &shape, -1, NAN);
+            erg_profile_rows_row(&text, &shape, -1, NAN);
         else
             status = -1;
     }
@@ -215,9 +215,10 @@ static int print_profile(const struct query *query, struct erg_error *err)
     return status;
 }
 
-static int answer(const struct query *query, bool json, struct erg_error *err)
+static int answer(const struct query *query, const struct plan_values *values, bool json,
+                  struct erg_error *err)
 {
-    if (query->at->values->export == PLAN_EXPORT_PROFILE)
+    if (values->export == PLAN_EXPORT_PROFILE)
         return print_profile(query, err);
     if (query->at->search_count > 1)
         return erg_fail(err, ERG_USAGE,
@@ -227,10 +228,11 @@ static int answer(const struct query *query, bool json, struct erg_error *err)
     return show_grids(query, json, err);
 }
 
-int erg_plan_arena(const struct plan_call *at, bool json, struct erg_error *err)
+int erg_plan_arena(const struct plan_call *call, bool json, struct erg_error *err)
 {
     struct query query = {0};
-    int status = query_init(&query, at, err) || answer(&query, json, err) ? -1 : 0;
+    int status =
+        query_init(&query, &call->query, err) || answer(&query, call->values, json, err) ? -1 : 0;
     free(query.ops.items);
     erg_text_release(&query.name);
     return status;

@@ -1,38 +1,51 @@
 /* The data folder: finds catalogue files by name, and suggests the closest name. */
+#define _GNU_SOURCE /* dladdr */
 #include "base/text.h"
 #include "io/file.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
+/* share/ergon of the tree whose bin/, lib/ or lib/<machine>/ `file` lies in; empty: none is there.
+ */
+static void installed_folder(const char *file, struct erg_text *out)
+{
+    static const char *const ways[] = {"/..", "/../.."};
+    char whole[PATH_MAX];
+    char *slash = realpath(file, whole) ? strrchr(whole, '/') : NULL;
+    for (size_t i = 0; slash && i < sizeof ways / sizeof *ways; i++) {
+        *slash = '\0';
+        out->count = 0;
+        erg_text_printf(out, "%s%s/share/ergon", whole, ways[i]);
+        if (access(out->data, R_OK) == 0)
+            return;
+    }
+    out->count = 0;
+    erg_text_add(out, "");
+}
+
 /* The data folder number `index` into `out`; false after the last. An absent one is empty text. */
 static bool data_folder(size_t index, struct erg_text *out)
 {
+    static const char here; /* an address in the library, or the program */
+    const char *given = getenv("ERGON_DATA");
+    Dl_info info;
     out->count = 0;
     erg_text_add(out, "");
-    if (index == 0) {
-        const char *given = getenv("ERGON_DATA");
+    if (index == 0)
         erg_text_add(out, given ? given : "");
-        return true;
-    }
-    if (index == 1) {
-        char path[4096];
-        ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-        if (length <= 0)
-            return true;
-        path[length] = '\0';
-        char *slash = strrchr(path, '/');
-        if (slash) {
-            *slash = '\0';
-            erg_text_printf(out, "%s/../share/ergon", path);
-        }
-        return true;
-    }
-    erg_text_add(out, index == 2 ? ERGON_SOURCE_DATA_DIR : "");
-    return index == 2;
+    else if (index == 1)
+        installed_folder("/proc/self/exe", out);
+    else if (index == 2 && dladdr(&here, &info) != 0)
+        installed_folder(info.dli_fname, out);
+    else if (index == 3)
+        erg_text_add(out, ERGON_SOURCE_DATA_DIR);
+    return index <= 3;
 }
 
 /* Length of a file name without ".yaml" or ".json". */

@@ -74,8 +74,9 @@ int erg_dir_refuse_files(const char *folder, const char *const *names, const cha
                          struct erg_error *err);
 
 /*
- * Data files live in DATA/kind/, where DATA is each of: $ERGON_DATA, ../share/ergon beside the
- * folder of the executable, and the data folder of the source tree the library was built from.
+ * Data files live in DATA/kind/, where DATA is each of: $ERGON_DATA, share/ergon of the tree in
+ * which the executable lies, or else the library, in bin/, lib/ or a folder of lib/, and the data
+ * folder of the source tree the library was built from.
  *
  * The path of the entry `name` of a kind ("gpus", "stacks", "models"), to be freed by the caller,
  * or NULL. Upper and lower case do not matter, nor does a missing ".yaml" or ".json"; an entry may

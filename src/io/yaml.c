@@ -323,10 +323,14 @@ static size_t add_quoted(struct erg_text *out, const unsigned char *at)
 
 void erg_yaml_add_string(struct erg_text *out, const char *value)
 {
-    if (is_plain(value)) {
+    if (is_plain(value))
         erg_text_add(out, value);
-        return;
-    }
+    else
+        erg_yaml_add_quoted(out, value);
+}
+
+void erg_yaml_add_quoted(struct erg_text *out, const char *value)
+{
     erg_text_add(out, "\"");
     for (const unsigned char *at = (const unsigned char *)value; *at;)
         at += add_quoted(out, at);

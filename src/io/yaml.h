@@ -52,6 +52,14 @@ int erg_yaml_fail(const struct erg_yaml *yaml, const char *key, struct erg_error
  */
 void erg_yaml_add_string(struct erg_text *out, const char *value);
 
+/*
+ * The document's text with `value`, one YAML value on one line, for a key, which need not be there
+ * yet, nor the objects around it. Lines stay where they are, but for one more where a key joins an
+ * object with others below it.
+ */
+int erg_yaml_set(struct erg_text *out, const struct erg_yaml *yaml, const char *key,
+                 const char *value, struct erg_error *err);
+
 /* Fails unless min <= value <= max ("expected a number from 1 to 8, got 9"). */
 int erg_yaml_check_range(const struct erg_yaml *yaml, const char *key, double value, double min,
                          double max, struct erg_error *err);

@@ -1,4 +1,5 @@
-/* A parsed YAML document, and its check against a schema (yaml_check.c). */
+/* A parsed YAML document, its check against a schema (yaml_check.c), and its text with another value
+ * (yaml_set.c). */
 #ifndef ERG_IO_YAML_INTERNAL_H
 #define ERG_IO_YAML_INTERNAL_H
 
@@ -17,5 +18,8 @@ struct erg_yaml {
 /* Everything libcyaml would refuse, and what it lets pass although it is wrong. */
 int erg_yaml_check_schema(const struct erg_yaml *yaml, const cyaml_schema_value_t *schema,
                           struct erg_error *err);
+
+/* A text in double quotes, whatever it is. */
+void erg_yaml_add_quoted(struct erg_text *out, const char *value);
 
 #endif

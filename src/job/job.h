@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "ergon/error.h"
+#include "ergon/job.h"
 #include "frontier/goal.h"
 #include "hardware/engine.h"
 #include "hardware/hardware.h"
@@ -100,7 +101,6 @@ int erg_job_load(struct erg_job **job, const char *path, const struct erg_job_ov
                  struct erg_error *err);
 int erg_job_parse(struct erg_job **job, const char *name, const char *text, size_t length,
                   const struct erg_job_overrides *overrides, struct erg_error *err);
-void erg_job_free(struct erg_job *job);
 
 /* Whether tensor ranks have a share of the stream's rows each: sequence parallelism. */
 bool erg_job_splits_stream(const struct erg_job *job);

@@ -19,6 +19,7 @@
 
 #include "device/work.h"
 #include "ergon/error.h"
+#include "ergon/model.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -85,7 +86,6 @@ static inline long erg_model_words(const struct erg_model *model)
 int erg_model_load(struct erg_model **model, const char *name, struct erg_error *err);
 int erg_model_parse(struct erg_model **model, const char *name, const char *text, size_t length,
                     struct erg_error *err);
-void erg_model_free(struct erg_model *model);
 
 /* Where two models differ in what they compute of a sequence, beside sizes. */
 struct erg_model_difference {

@@ -20,6 +20,7 @@
 
 #include "base/memory.h"
 #include "ergon/error.h"
+#include "ergon/plan.h"
 #include "iteration/iteration.h"
 #include "job/job.h"
 #include "job/layout.h"
@@ -296,7 +297,6 @@ void erg_plan_list_points(struct erg_frontier *out, const struct erg_plan_point 
                           size_t count);
 
 struct erg_plan *erg_plan_new(void);
-void erg_plan_free(struct erg_plan *plan);
 
 /*
  * Completes a plan whose layout, kinds, stages with all their options, scale (but for its stages

@@ -1,0 +1,76 @@
+/*
+ * Models: what a Hugging Face config.json says of a transformer, its parameters and its FLOPs.
+ *
+ *     struct erg_model *model;
+ *     struct erg_model_info info = {.size = sizeof info};
+ *     if (erg_model_open(&model, "llama-3.2-3b", &err) || erg_model_info(model, &info, &err)) ...
+ *     erg_model_free(model);
+ *
+ * Dense decoder-only models are known: Llama, Mistral, Qwen 2 and 3, Phi-3, GPT-2 and what computes
+ * the same; of models that also see or hear, the part that reads and writes text. A model does not
+ * change, so that several threads may ask it at once.
+ */
+#ifndef ERGON_MODEL_H
+#define ERGON_MODEL_H
+
+#include "ergon/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+struct erg_model;
+
+/*
+ * The path of a config.json, of a folder that holds one, or a name of the catalogue (data/models).
+ * erg_model_open_text(): from memory; `name` stands for the file in messages. ERG_FAILED says what
+ * the config has that is not known, or lacks.
+ */
+int erg_model_open(struct erg_model **model, const char *name, struct erg_error *err);
+int erg_model_open_text(struct erg_model **model, const char *name, const char *text, size_t length,
+                        struct erg_error *err);
+void erg_model_free(struct erg_model *model); /* NULL is fine */
+
+/* Texts live as long as the model. */
+struct erg_model_info {
+    size_t size;
+    const char *name, *architecture; /* as the config says: "LlamaForCausalLM" */
+    int64_t layers, hidden, heads, kv_heads, head_dim, ffn;
+    int64_t vocabulary;        /* rows of the embedding, padding included if the config has it */
+    int64_t most_positions;    /* tokens of a sequence; 0: no bound */
+    int64_t window;            /* of attention, tokens; 0: every token sees all before it */
+    double parameters;         /* a head that shares the embedding's weights counts once */
+    double trained_parameters; /* without rows of padding */
+    int32_t tied;              /* 1: the head shares the embedding's weights */
+    int32_t gated;             /* 1: SwiGLU, else GELU */
+};
+int erg_model_info(const struct erg_model *model, struct erg_model_info *info,
+                   struct erg_error *err);
+
+/*
+ * FLOPs of one pass over `tokens` tokens in sequences of `sequence` tokens, all GPUs together.
+ * Attention is counted without the causal mask. Training costs three times the forward pass, with
+ * full recomputation the linear layers and attention once more.
+ */
+struct erg_model_work {
+    size_t size;
+    double linear_flops, head_flops, attention_flops; /* of the forward pass */
+    double training_flops, recomputing_flops;         /* of an iteration; with full recomputation */
+};
+int erg_model_work(const struct erg_model *model, double tokens, double sequence,
+                   struct erg_model_work *work, struct erg_error *err);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,132 @@
+/*
+ * Plans: the points of time and energy at which an iteration can run, one of them selected, and
+ * what every instruction of it does.
+ *
+ *     struct erg_plan *plan;
+ *     struct erg_plan_goal goal = {.size = sizeof goal, .deadline_s = 5.2};
+ *     struct erg_plan_info info = {.size = sizeof info};
+ *     if (erg_plan_open(&plan, "plan.json", &err) || erg_plan_choose(plan, &goal, &err) ||
+ *         erg_plan_info(plan, &info, &err)) ...
+ *     erg_plan_free(plan);
+ *
+ * erg_optimize_job() and erg_layouts_plan() make plans; docs/plan-format.md has their format. A
+ * plan is checked completely when it is read. Times and energies of points are of one iteration of
+ * all GPUs of a pipeline, those of instructions of one GPU. What is not known is NaN.
+ */
+#ifndef ERGON_PLAN_H
+#define ERGON_PLAN_H
+
+#include "ergon/error.h"
+#include "ergon/passes.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+struct erg_plan;
+
+/* A plan.json, or its text; `name` stands for the file in messages. ERG_FAILED says what is wrong
+ * with it, and where. */
+int erg_plan_open(struct erg_plan **plan, const char *path, struct erg_error *err);
+int erg_plan_open_text(struct erg_plan **plan, const char *name, const char *text, size_t length,
+                       struct erg_error *err);
+void erg_plan_free(struct erg_plan *plan); /* NULL is fine */
+
+/* Texts live as long as the plan. */
+struct erg_plan_info {
+    size_t size;
+    const char *name, *model; /* of the job; NULL: not known */
+    const char *gpu;          /* of the first kind */
+    int64_t kinds;            /* of GPUs */
+    int64_t tensor, context, pipeline, data, virtual_stages;
+    int64_t microbatch_size, microbatches, sequence;
+    int64_t passes; /* instructions of each stage in an iteration */
+    /* The selected point, counted from 0, and how it was chosen. */
+    const char *method, *rule;
+    int64_t point;
+    double time_s, energy_j;
+    double static_energy_j;            /* of that */
+    double step_time_s, step_energy_j; /* with the sums of gradients and the optimizer */
+    int64_t points;                    /* of the frontier of that method */
+};
+int erg_plan_info(const struct erg_plan *plan, struct erg_plan_info *info, struct erg_error *err);
+
+/* A method ("sequential", "sequential+clocks", "nanobatching", "nanobatching+clocks", "ergon") and
+ * its points; 0 points: the plan does not have it. Index from 0; ERG_USAGE beyond the last. */
+struct erg_plan_method_info {
+    size_t size;
+    const char *name, *label; /* the label is the system known for it; NULL: none */
+    int64_t points;           /* of its frontier: time up, energy down */
+    int64_t slower;           /* behind them, which pay only while waiting for another pipeline */
+};
+int erg_plan_method(const struct erg_plan *plan, size_t index, struct erg_plan_method_info *info,
+                    struct erg_error *err);
+
+struct erg_plan_point_info {
+    size_t size;
+    double time_s, energy_j, power_w; /* power: the mean of all GPUs of the pipeline */
+    double static_energy_j;           /* of energy_j */
+};
+
+/* A point of a method (NULL: the selected one), from 0 on, those that are slower included. */
+int erg_plan_point(const struct erg_plan *plan, const char *method, size_t index,
+                   struct erg_plan_point_info *info, struct erg_error *err);
+
+/* What is wanted of an iteration; all-zero but for the size: the selected point of the selected
+ * method, the fastest of another. */
+struct erg_plan_goal {
+    size_t size;
+    const char *method; /* NULL: the selected one */
+    int64_t point;      /* this one, from 1 on; 0: by what follows */
+    const char *pick;   /* "fastest", "least_energy" or "knee"; NULL: by the bounds, least energy
+                         * with a deadline or a straggler, else the fastest */
+    double deadline_s, energy_j, power_w; /* bounds; 0: none */
+    double straggler_s; /* the pipeline waits until then whatever it does; 0: it does not */
+};
+
+/* Selects the point that reaches the goal. ERG_INFEASIBLE has the bound that binds and what the
+ * nearest point needs; then, as for any failure, the selection stays. */
+int erg_plan_choose(struct erg_plan *plan, const struct erg_plan_goal *goal, struct erg_error *err);
+
+/* One pass of a microbatch at the selected point, on one GPU. */
+struct erg_plan_pass {
+    size_t size;
+    int64_t microbatch, chunk;
+    int32_t direction; /* enum erg_direction */
+    int32_t clock_mhz; /* 0: the GPU's own choice */
+    double start_s, time_s, energy_j;
+    const char *mode; /* "sequential", "nanobatch" or "overlap" */
+};
+
+/*
+ * Expands the selected point: the passes of a stage in their order. Fills at most `capacity` of
+ * passes[], of which the first one's size is that of all; *count is how many there are. NULL with a
+ * capacity of 0: only counts.
+ */
+int erg_plan_passes(const struct erg_plan *plan, size_t stage, struct erg_plan_pass *passes,
+                    size_t capacity, size_t *count, struct erg_error *err);
+
+/*
+ * The selected point as JSON, with the launch slot and SMs of every communication: what ergon
+ * show(1) prints with --json. Each call makes a text that lives as long as the plan.
+ */
+const char *erg_plan_chosen_json(struct erg_plan *plan);
+
+/* The whole plan as a file that erg_plan_open() reads, and as a page. */
+int erg_plan_save(const struct erg_plan *plan, const char *path, struct erg_error *err);
+int erg_plan_write_page(const struct erg_plan *plan, const char *path, struct erg_error *err);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
+
+#endif

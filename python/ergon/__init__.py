@@ -1,0 +1,33 @@
+"""ergon: train large models within a budget of time, energy, power and memory.
+
+>>> import ergon
+>>> job = ergon.Job("job.yaml", microbatches=16)
+>>> frontier = job.optimize()                      # the ways to run an iteration
+>>> frontier.select(deadline=5.2)                  # one of them
+>>> frontier.plan.save("plan.json")
+>>> layouts = ergon.Job("job.yaml", engine="megatron-a100").plan(gpus=64)
+
+In a notebook, frontiers, plans, layouts, memory and simulations show the pages that the command
+line writes. Times are seconds, energies joules, powers watts and sizes bytes; what is not known is
+NaN or None. What the library refuses is raised as Error, with one sentence that says what is wrong
+and what was expected. Warnings go to the logger "ergon".
+"""
+
+from ._library import Error, version
+from .clusters import SimulationResult, Simulations, simulate
+from .hook import Hook, HookChoice, HookClass, HookStats
+from .jobs import (Job, JobInfo, Layout, Layouts, Memory, MemoryInfo, Model, ModelInfo, ModelWork,
+                   StageMemory)
+from .meter import Measurement, Meter, MeterGpu, Window, WindowGpu, WindowResult, ZeusMonitor
+from .plans import METHODS, Frontier, Pass, Plan, PlanInfo, Point, combine
+from .train import Train, TrainStats
+
+__version__ = version()
+
+__all__ = [
+    "METHODS", "Error", "Frontier", "Hook", "HookChoice", "HookClass", "HookStats", "Job",
+    "JobInfo", "Layout", "Layouts", "Measurement", "Memory", "MemoryInfo", "Meter", "MeterGpu",
+    "Model", "ModelInfo", "ModelWork", "Pass", "Plan", "PlanInfo", "Point", "SimulationResult",
+    "Simulations", "StageMemory", "Train", "TrainStats", "Window", "WindowGpu", "WindowResult",
+    "ZeusMonitor", "combine", "simulate", "version",
+]

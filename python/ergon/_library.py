@@ -1,0 +1,237 @@
+"""The shared library: where it is, how it is called, and how its errors are raised."""
+
+from __future__ import annotations
+
+import ctypes as c
+import dataclasses
+import html
+import logging
+import math
+import os
+import pathlib
+import tempfile
+import threading
+from typing import Any, Callable, TypeVar
+
+from . import _abi
+
+_T = TypeVar("_T")
+_Progress = Callable[[str, int, int], None]
+_LEVELS = {
+    _abi.ERG_WATCH_ERROR: logging.ERROR,
+    _abi.ERG_WATCH_WARNING: logging.WARNING,
+    _abi.ERG_WATCH_INFO: logging.INFO,
+    _abi.ERG_WATCH_DEBUG: logging.DEBUG,
+}
+_STATUS = {
+    _abi.ERG_FAILED: "failed",
+    _abi.ERG_USAGE: "usage",
+    _abi.ERG_INFEASIBLE: "infeasible",
+    _abi.ERG_NO_DEVICE: "no device",
+    _abi.ERG_RESUMABLE: "resumable",
+    _abi.ERG_SUPERSEDED: "superseded",
+    _abi.ERG_INTERRUPTED: "interrupted",
+}
+
+
+class Error(Exception):
+    """What the library refuses, in its own sentence.
+
+    status: "failed", "usage", "infeasible", "no device", "resumable", "superseded" or
+    "interrupted", as include/ergon/error.h explains them.
+    """
+
+    def __init__(self, message: str, status: str = "usage") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+# ---- the library ----
+
+
+def _candidates() -> list[str]:
+    here = pathlib.Path(__file__).resolve().parent
+    given = os.environ.get("ERGON_LIBRARY")
+    if given:
+        return [given]
+    beside = here / "lib" / "libergon.so.0"  # of a wheel
+    installed = here.parents[2] / "libergon.so.0"  # lib/ of lib/python3/dist-packages/ergon
+    return [str(path) for path in (beside, installed) if path.exists()] + ["libergon.so.0"]
+
+
+def _load() -> c.CDLL:
+    names = _candidates()
+    for name in names:
+        try:
+            return c.CDLL(name)
+        except OSError as problem:
+            last = problem
+    raise ImportError(
+        f"the library of ergon cannot be loaded ({last}); expected libergon.so.0 beside this "
+        "package, where the loader looks, or its path in ERGON_LIBRARY"
+    )
+
+
+library = _load()
+for _name, (_result, _arguments) in _abi.FUNCTIONS.items():
+    try:
+        _function = getattr(library, _name)
+    except AttributeError:
+        raise ImportError(
+            f"the library of ergon that was found ({library._name}) has no {_name}; expected one "
+            "as new as this package"
+        ) from None
+    _function.restype, _function.argtypes = _result, _arguments
+
+
+def version() -> str:
+    """The version of the library that runs."""
+    return library.erg_version().decode()
+
+
+# ---- calls ----
+
+
+def failure(err: _abi.erg_error) -> Error:
+    return Error(err.message.decode("utf-8", "replace"), _STATUS.get(err.status, "failed"))
+
+
+def call(name: str, *arguments: Any) -> None:
+    """A fallible function, whose last argument, the error, is left out here."""
+    err = _abi.erg_error()
+    if getattr(library, name)(*arguments, c.byref(err)) != 0:
+        raise failure(err)
+
+
+def text(value: Any) -> bytes | None:
+    """A text as the library takes it: UTF-8, paths with their own bytes."""
+    return None if value is None else os.fsencode(os.fspath(value))
+
+
+def sized(struct: type[_T], **values: Any) -> _T:
+    """A struct with its size, and what was given in it."""
+    return struct(size=c.sizeof(struct), **values)  # type: ignore[arg-type]
+
+
+def take(cls: type[_T], struct: Any, **more: Any) -> _T:
+    """A dataclass with the values of the struct that have its fields' names."""
+    values = dict(more)
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if field.name in more:
+            continue
+        value = getattr(struct, field.name)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        values[field.name] = bool(value) if field.type == "bool" else value
+    return cls(**values)
+
+
+class Handle:
+    """Something of the library's that is freed when nobody holds it any more."""
+
+    _free: str
+
+    def __init__(self, pointer: c.c_void_p) -> None:
+        self._pointer = pointer
+
+    def __del__(self) -> None:
+        pointer, self._pointer = getattr(self, "_pointer", None), None
+        if pointer:
+            getattr(library, self._free)(pointer)
+
+
+def opened(name: str, *arguments: Any) -> c.c_void_p:
+    """A function that makes a handle, which is its first argument."""
+    pointer = c.c_void_p()
+    call(name, c.byref(pointer), *arguments)
+    return pointer
+
+
+# ---- long calls ----
+
+
+class _Listener:
+    """Who waits for a long call: its log, its progress, and whether it is to end."""
+
+    def __init__(self, progress: _Progress | None) -> None:
+        self.stop = False
+        self.problem: BaseException | None = None
+        self._progress = progress
+        self.watch = sized(
+            _abi.erg_watch,
+            log=dict(_abi.erg_watch._fields_)["log"](self._on_log),
+            progress=dict(_abi.erg_watch._fields_)["progress"](self._on_progress),
+            cancel=dict(_abi.erg_watch._fields_)["cancel"](lambda context: int(self.stop)),
+        )
+
+    def _on_log(self, context: int, level: int, line: bytes) -> None:
+        logging.getLogger("ergon").log(_LEVELS[level], "%s", line.decode("utf-8", "replace"))
+
+    def _on_progress(self, context: int, task: bytes, done: int, total: int) -> None:
+        if not self._progress or self.stop:
+            return
+        try:
+            self._progress(task.decode(), done, total)
+        except BaseException as problem:  # raised where the call was made
+            self.problem, self.stop = problem, True
+
+
+def long_call(name: str, *arguments: Any, options: Any, progress: _Progress | None) -> c.c_void_p:
+    """As opened(), with the watch of the options set, which are the last argument. An interrupt
+    (KeyboardInterrupt), or an exception of `progress`, ends it between two of its steps."""
+    listener = _Listener(progress)
+    options.watch = c.addressof(listener.watch)
+    made: list[c.c_void_p] = []
+    problems: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(opened(name, *arguments, c.byref(options)))
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while thread.is_alive():
+        try:
+            thread.join(0.2)
+        except BaseException as problem:
+            listener.problem, listener.stop = problem, True
+    if listener.problem:
+        raise listener.problem
+    if problems:
+        raise problems[0]
+    return made[0]
+
+
+# ---- pages ----
+
+
+class Page:
+    """What can be seen as one HTML page: by write_page(), and in a notebook."""
+
+    def write_page(self, path: str | os.PathLike[str]) -> None:
+        """Writes the page, one file that needs nothing else."""
+        raise NotImplementedError
+
+    def html(self) -> str:
+        """The page as text."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "page.html"
+            self.write_page(path)
+            return path.read_text(encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.html(), quote=True)
+        style = "width: 100%; height: 800px; border: 0"
+        return f'<iframe srcdoc="{page}" style="{style}"></iframe>'
+
+
+def number(value: float | None) -> float:
+    """An option that need not be given; the library takes 0 for that."""
+    return 0.0 if value is None else float(value)
+
+
+def known(value: float) -> float | None:
+    """None in place of NaN."""
+    return None if math.isnan(value) else value

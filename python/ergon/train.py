@@ -1,0 +1,132 @@
+"""Training a job on the rank that this process is."""
+
+from __future__ import annotations
+
+import ctypes as c
+import dataclasses
+import os
+from typing import Any, Callable, Iterator
+
+from . import _abi
+from ._library import Error, call, library, number, opened, take, text
+
+DEVICES = {"any": _abi.ERG_TRAIN_ANY, "gpu": _abi.ERG_TRAIN_GPU, "host": _abi.ERG_TRAIN_HOST}
+TYPES = {"bfloat16": _abi.ERG_TRAIN_BFLOAT16, "float32": _abi.ERG_TRAIN_FLOAT32}
+ENDS = {_abi.ERG_TRAIN_GOES_ON: None, _abi.ERG_TRAIN_DONE: "done",
+        _abi.ERG_TRAIN_STOPPED: "stopped", _abi.ERG_TRAIN_TIME_UP: "time up"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainStats:
+    """Of the latest step; NaN: not known."""
+
+    step: int
+    steps: int
+    updates: int
+    tokens: int
+    loss: float
+    validation_loss: float
+    gradient_norm: float
+    learning_rate: float
+    step_s: float
+    j_per_token: float
+    j_per_token_uncertainty: float
+    memory_bytes: int
+    clipped: bool
+    skipped: bool
+    saved: bool
+    rank: int
+    ranks: int
+    end: str | None  #: why no further step is made; None: one is
+    resumed: str | None  #: the checkpoint that the run went on from
+
+
+class Train:
+    """A run of a job file: ergon/train.h. All ranks make the same calls in the same order.
+
+    >>> for stats in ergon.Train("job.yaml", folder="run", steps=100):
+    ...     print(stats.step, stats.loss)
+    """
+
+    def __init__(self, job: str | os.PathLike[str], *,
+                 folder: str | os.PathLike[str] | None = None, init: str | None = None,
+                 device: str = "any", type: str = "bfloat16", fresh: bool = False,
+                 plan: str | os.PathLike[str] | None = None, method: str | None = None,
+                 point: int | None = None, deadline: float | None = None,
+                 energy: float | None = None, lock_clocks: bool = False, steps: int = 0,
+                 time_s: float | None = None, line: Callable[[str], None] | None = None) -> None:
+        """point: of the plan, from 0 on. line: called at rank 0 with each line of the log."""
+        if device not in DEVICES or type not in TYPES:
+            raise Error(f"device '{device}' and type '{type}'; expected one of "
+                        f"{', '.join(DEVICES)} and of {', '.join(TYPES)}")
+        options = _abi.erg_train_options(
+            folder=text(folder), init=text(init), device=DEVICES[device], type=TYPES[type],
+            fresh=fresh, plan=text(plan), method=text(method),
+            point=0 if point is None else point + 1, deadline_s=number(deadline),
+            energy_budget_j=number(energy), lock_clocks=lock_clocks, steps=steps,
+            time_s=number(time_s))
+        self._line: Any = None
+        if line:
+            kind = dict(_abi.erg_train_options._fields_)["line"]
+            self._line = kind(lambda context, said: line(said.decode("utf-8", "replace")))
+            options.line = self._line
+        self._pointer: c.c_void_p | None = opened("erg_train_open", text(job), c.byref(options))
+
+    def resume(self, checkpoint: str | os.PathLike[str] | None = None) -> None:
+        """Before the first step: goes on from a checkpoint; None: the newest of the run's folder,
+        if there is one."""
+        call("erg_train_resume", self._open(), text(checkpoint))
+
+    def step(self) -> TrainStats:
+        """One step, and what is due after it."""
+        call("erg_train_step", self._open())
+        return self.stats
+
+    @property
+    def stats(self) -> TrainStats:
+        stats = _abi.erg_train_stats()
+        library.erg_train_stats(self._open(), c.byref(stats))
+        return take(TrainStats, stats, end=ENDS[stats.end])
+
+    def __iter__(self) -> Iterator[TrainStats]:
+        """The steps that are left, from the newest checkpoint on; then the run is closed."""
+        try:
+            self.resume()
+            while not self.stats.end:
+                yield self.step()
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """Asks for an end after the next step, with a checkpoint; from any thread."""
+        library.erg_train_stop(self._open(), 1)
+
+    def checkpoint(self) -> None:
+        """Writes one of the latest step, and waits until it is there."""
+        call("erg_train_checkpoint", self._open())
+
+    def export(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the model as Hugging Face keeps it."""
+        call("erg_train_export", self._open(), text(folder))
+
+    def _open(self) -> c.c_void_p:
+        if not self._pointer:
+            raise Error("the run is closed")
+        return self._pointer
+
+    def close(self) -> None:
+        """Finishes the log."""
+        pointer, self._pointer = self._pointer, None
+        if pointer:
+            call("erg_train_close", pointer)
+
+    def __enter__(self) -> Train:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        pointer, self._pointer = getattr(self, "_pointer", None), None
+        if pointer:
+            library.erg_train_close(pointer, None)

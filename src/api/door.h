@@ -1,0 +1,24 @@
+/* Shared by the doors of api/: words of options, texts that live as long as an answer. */
+#ifndef ERG_API_DOOR_H
+#define ERG_API_DOOR_H
+
+#include "base/given.h"
+#include "ergon/error.h"
+
+#include <jansson.h>
+#include <stdint.h>
+
+/* The index of a word among `choices`, which end with NULL; NULL: -1. ERG_USAGE lists them. */
+int erg_door_choice(int *index, const char *option, const char *word, const char *const *choices,
+                    struct erg_error *err);
+
+/* An integer option of which 0 means that it is not given, else from 1 to `most`. */
+int erg_door_number(long *number, const char *option, int64_t given, long most,
+                    struct erg_error *err);
+/* Likewise; not given is NAN. */
+int erg_door_amount(double *amount, const char *option, double given, struct erg_error *err);
+
+/* The text of a document, which is released. To be freed. */
+char *erg_door_json(json_t *document);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * What is asked about the memory of a job: a layout, the GPUs that its stages lie on, what they
+ * have; and the answer.
+ */
+#ifndef ERG_API_MEMORY_QUERY_H
+#define ERG_API_MEMORY_QUERY_H
+
+#include "base/given.h"
+#include "base/memory.h"
+#include "job/job.h"
+#include "layout/copies/traffic.h"
+#include "layout/document/memory_document.h"
+#include "layout/memory/smallest_change.h"
+#include "layout/search/layout_search.h"
+
+/* What is wished; base/given.h has what stands for nothing. */
+struct erg_memory_wish {
+    const char *path, *text; /* the job's; text NULL: read the file */
+    size_t length;
+    bool dashes; /* messages name what was wished as options of the command line */
+    long gpus, batch, sequence;
+    const char *layout, *engine;
+    const char *solve; /* bytes, or "gpu": the ratio of offloading is to be found */
+    int recompute, accounting, copies;
+    double offload;
+    bool per_stage;
+};
+
+struct erg_memory_query {
+    const struct erg_memory_wish *wish;
+    double solve_bytes; /* of `solve`; NAN: what each GPU has, or the option is not there */
+    struct erg_job *job;
+    struct erg_engine *engine;     /* of the wish, NULL: not given */
+    struct erg_layout_kind *kinds; /* [kind_count] of the job, NULL until they are asked for */
+    struct erg_arena arena;
+    struct erg_layout layout;
+    struct erg_memory_request request; /* of that layout */
+    const size_t *stage_kind;          /* [pipeline]: of the job's kinds of GPUs */
+    struct erg_memory_room *rooms;     /* [pipeline] */
+    bool own_layers; /* they are the job's, so that its key layers could give others */
+};
+
+/* A wish's question, and its answer, which points into it. */
+struct erg_memory_asked {
+    struct erg_memory_query query;
+    struct erg_memory_answer answer;
+    /* Private: what the answer points to. */
+    struct erg_memory_traffic traffic;
+    struct erg_memory_solution solution;
+    struct erg_memory_result result;
+    struct erg_memory_change change;
+};
+
+/* Fails where the question is wrong; a layout that does not fit is an answer. To be released,
+ * whatever becomes of it. The wish has to outlive it. */
+int erg_memory_ask(struct erg_memory_asked *asked, const struct erg_memory_wish *wish,
+                   struct erg_error *err);
+void erg_memory_asked_release(struct erg_memory_asked *asked);
+
+/* ERG_INFEASIBLE where GPUs or hosts are too small, with what would help; 0: it fits. `dashes`: it
+ * is named as options of the command line. */
+int erg_memory_say_unfit(const struct erg_memory_answer *answer, bool dashes,
+                         struct erg_error *err);
+
+#endif

@@ -1,0 +1,32 @@
+/* A job's frontiers over layouts as rows of the profiles that simulations read. */
+#ifndef ERG_LAYOUT_PROFILE_ROWS_H
+#define ERG_LAYOUT_PROFILE_ROWS_H
+
+#include "base/text.h"
+#include "layout/energy/choice.h"
+
+/* What all rows about a number of GPUs begin with. */
+struct erg_profile_shape {
+    const struct erg_model *model;
+    const char *gpu; /* the type's name */
+    long batch, nodes, node_gpus;
+};
+
+/* The model's size in such rows: "6.74B". */
+void erg_profile_rows_size(const struct erg_model *model, char size[32]);
+
+void erg_profile_rows_header(struct erg_text *out);
+/* -1 s: nothing fits; NAN W: not known. */
+void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *shape,
+                          double time_s, double power_w);
+
+/*
+ * Appends rows of prof_optimal.csv (cluster/speed_table.h) with their header: for each number of
+ * GPUs of the request's searches the frontier over layouts and clocks, at most six points from the
+ * fastest to the least energy, or a row that says that nothing fits. `gpu` is the type's name,
+ * `gpus_per_node` that of its nodes. All searches must ask for the same batch.
+ */
+int erg_profile_rows(struct erg_text *out, const struct erg_layout_choice_request *request,
+                     const char *gpu, int gpus_per_node, struct erg_error *err);
+
+#endif

@@ -1,0 +1,405 @@
+"""The Python package, with Python alone: test_python.py SOURCE_DIR LIBRARY ERGON FAKE_NVML"""
+import ctypes
+import dataclasses
+import json
+import logging
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+SOURCE, LIBRARY, ERGON, FAKE_NVML = sys.argv[1:5]
+FOLDER = tempfile.TemporaryDirectory()
+WORK = pathlib.Path(FOLDER.name)
+(WORK / "gpus").write_text("gpus 2\ngpu 0 power 0=500\ngpu 1 power 0=300\n")
+os.environ["ERGON_LIBRARY"] = LIBRARY
+os.environ["ERGON_NVML"] = FAKE_NVML
+os.environ["ERGON_FAKE_NVML"] = str(WORK / "gpus")
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+sys.path.insert(0, SOURCE + "/python")
+
+import ergon  # noqa: E402
+from ergon import _abi  # noqa: E402
+
+EXAMPLES = pathlib.Path(SOURCE) / "examples"
+KEYS = {"model": "llama-3.2-3b", "tensor": 8, "pipeline": 2, "microbatch_size": 8,
+        "microbatches": 4, "sequence": 4096, "search": {"method": "random", "seed": 1},
+        "cluster": {"nodes": 2, "gpus_per_node": 8, "gpu": "A100-SXM4-40GB",
+                    "inter_node_bandwidth_gb_s": 50, "inter_node_latency_us": 20}}
+PLAN = str(WORK / "plan.json")
+
+
+class Abi(unittest.TestCase):
+    def test_structs_are_those_of_the_headers(self):
+        status = subprocess.run([sys.executable, "-B", SOURCE + "/python/make_abi.py", "--check"],
+                                stdout=subprocess.PIPE, text=True)
+        self.assertEqual(status.returncode, 0, status.stdout)
+        self.assertGreater(len(_abi.SIZES), 25)
+        for struct, size in _abi.SIZES.items():
+            self.assertEqual(ctypes.sizeof(struct), size, struct)
+            self.assertEqual({name for name, *_ in struct._fields_}, set(_abi.OFFSETS[struct]))
+            for name, offset in _abi.OFFSETS[struct].items():
+                self.assertEqual(getattr(struct, name).offset, offset, (struct, name))
+
+    def test_the_package_and_the_library_are_of_one_version(self):
+        said = subprocess.run([ERGON, "--version"], stdout=subprocess.PIPE, text=True).stdout
+        self.assertIn(ergon.__version__, said)
+
+    def test_a_library_that_is_not_there(self):
+        said = subprocess.run([sys.executable, "-c", "import ergon"], stderr=subprocess.PIPE,
+                              env=dict(os.environ, ERGON_LIBRARY="/nonexistent/libergon.so",
+                                       PYTHONPATH=SOURCE + "/python"), text=True)
+        self.assertIn("ImportError: the library of ergon cannot be loaded", said.stderr)
+
+
+class Jobs(unittest.TestCase):
+    def test_models(self):
+        model = ergon.Model("llama-3.2-3b")
+        self.assertEqual(model.info.parameters, 3212749824)
+        self.assertIs(model.info.tied, True)
+        with self.assertRaises(dataclasses.FrozenInstanceError):
+            model.info.layers = 3
+        with self.assertRaisesRegex(ergon.Error, "llama-3.2-3b"):
+            ergon.Model("llama-3.2-3c")
+
+    def test_jobs_by_keys_and_by_file(self):
+        job = ergon.Job(**KEYS)
+        job.check()
+        self.assertEqual(job.info.batch, 32)
+        self.assertIsNone(job.info.engine)
+        self.assertEqual(ergon.Job.parse(job.text).info, job.info)
+        other = ergon.Job(EXAMPLES / "quickstart.yaml", microbatches=4)
+        other.set("search.method", "random").set("cluster.nodes", 2)
+        self.assertEqual(other.info.microbatches, 4)
+        self.assertIn("method: \"random\"", other.text)
+        before = other.text
+        with self.assertRaisesRegex(ergon.Error, r"quickstart.yaml:47: key 'microbatches'") as said:
+            other.set("microbatches", "many")
+        self.assertEqual(said.exception.status, "failed")
+        self.assertEqual(other.text, before)
+        with self.assertRaisesRegex(ergon.Error, "did you mean 'microbatches'"):
+            ergon.Job(**dict(KEYS, micro_batches=3))
+        other.set("name", "with: signs, [and] \"quotes\" \u20ac")
+        self.assertEqual(other.info.name, "with: signs, [and] \"quotes\" \u20ac")
+        other.set("tensor", 4)
+        with self.assertRaises(ergon.Error):
+            other.check()
+
+    def test_memory(self):
+        job = ergon.Job(EXAMPLES / "kwai" / "llama-65b.yaml")
+        memory = job.memory()
+        self.assertIs(memory.fits, True)
+        self.assertEqual(memory.info.change, "")
+        self.assertEqual(len(memory.stages), memory.info.pipeline)
+        for stage in memory.stages:
+            parts = (stage.weights_bytes + stage.gradients_bytes + stage.optimizer_bytes +
+                     stage.activations_bytes + stage.other_bytes)
+            self.assertAlmostEqual(parts / stage.peak_bytes, 1, 9)
+        command = json.loads(subprocess.run([ERGON, "memory", "--json", "-q",
+                                             EXAMPLES / "kwai" / "llama-65b.yaml"],
+                                            stdout=subprocess.PIPE).stdout)
+        self.assertEqual(memory.document(), command)
+        self.assertTrue(memory._repr_html_().startswith("<iframe srcdoc="))
+        job.set("recompute", "none").set("offload", 0)
+        memory = job.memory(batch=64)
+        self.assertIs(memory.fits, False)
+        self.assertIn("GiB more than", memory.info.change)
+        with self.assertRaisesRegex(ergon.Error, "accounting got 'x'") as said:
+            job.memory(accounting="x")
+        self.assertEqual(said.exception.status, "usage")
+
+    def test_layouts(self):
+        job = ergon.Job(EXAMPLES / "kwai" / "llama2-7b.yaml")
+        layouts = job.plan(gpus=8, top=3)
+        self.assertEqual([len(layouts), len(list(layouts))], [3, 3])
+        self.assertEqual([one.gpus for one in layouts], [8, 8, 8])
+        self.assertEqual(sorted(one.time_s for one in layouts), [one.time_s for one in layouts])
+        self.assertIn(layouts[0].name, layouts._repr_html_())
+        made = layouts.job(1)
+        made.check()
+        self.assertEqual(made.info.tensor, layouts[1].tensor)
+        with self.assertRaisesRegex(ergon.Error, "are no plan"):
+            layouts.plan()
+        best = job.plan(gpus=8, layout=layouts[0].name, objective="least_energy")
+        self.assertLess(best[0].energy_j, layouts[0].energy_j)
+        self.assertEqual(best.plan().info.tensor, layouts[0].tensor)
+        with self.assertRaises(ergon.Error) as said:
+            job.plan(gpus=8, memory_bytes=2**30)
+        self.assertEqual(said.exception.status, "infeasible")
+
+
+class Plans(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.steps = []
+        cls.frontier = ergon.Job(**KEYS).optimize(folder=WORK / "out",
+                                                  progress=lambda *step: cls.steps.append(step))
+        cls.frontier.plan.save(PLAN)
+
+    def test_frontiers(self):
+        frontier = self.frontier
+        self.assertGreater(len(self.steps), 10)
+        self.assertEqual(frontier.method, "ergon")
+        self.assertEqual(frontier.plan.methods, list(ergon.METHODS))
+        times = memoryview(frontier.times_s)  # the buffer protocol, as numpy takes it
+        self.assertEqual((times.format, len(times)), ("d", len(frontier)))
+        self.assertEqual(list(times), sorted(point.time_s for point in frontier))
+        self.assertEqual(list(frontier.energies_j), [point.energy_j for point in frontier])
+        self.assertEqual(ergon.Plan(PLAN).frontier().points, frontier.points)
+        self.assertEqual(ergon.Plan.parse(pathlib.Path(PLAN).read_text()).frontier().points,
+                         frontier.points)
+        self.assertTrue((WORK / "out" / "report.html").exists())
+        self.assertIn("<iframe", frontier._repr_html_())
+        self.assertIn("<html", frontier.html())
+        with self.assertRaisesRegex(ergon.Error, "expected one of"):
+            frontier.plan.frontier("ergo")
+
+    def test_selection(self):
+        plan = ergon.Plan(PLAN)
+        frontier = plan.frontier("ergon")
+        last = frontier[-1]
+        self.assertEqual(frontier.select(deadline=last.time_s), last)
+        self.assertEqual(frontier.select(pick="fastest"), frontier[0])
+        self.assertEqual(frontier.select(point=2), frontier[2])
+        self.assertEqual(plan.info.point, 2)
+        middle = frontier[len(frontier) // 2]
+        self.assertEqual(frontier.select(energy=middle.energy_j), middle)
+        self.assertEqual(frontier.select(power=middle.power_w), middle)
+        with self.assertRaisesRegex(ergon.Error, "deadline") as said:
+            frontier.select(deadline=0.01)
+        self.assertEqual(said.exception.status, "infeasible")
+        self.assertEqual(plan.info.point, middle.index)
+        self.assertGreaterEqual(plan.select(straggler=10).time_s, last.time_s)
+
+    def test_passes(self):
+        plan = ergon.Plan(PLAN)
+        passes = plan.passes(1)
+        self.assertEqual([one.direction for one in passes], ["forward", "backward"] * 4)
+        self.assertEqual([one.microbatch for one in passes], [0, 0, 1, 1, 2, 2, 3, 3])
+        said = plan.expand()["chosen"]["stages"][1]["instructions"]
+        self.assertEqual([one["clock_mhz"] for one in said], [one.clock_mhz for one in passes])
+        self.assertEqual([one["start_s"] for one in said], [one.start_s for one in passes])
+        with self.assertRaisesRegex(ergon.Error, "expected one below 2"):
+            plan.passes(2)
+
+    def test_combining(self):
+        self.assertEqual(ergon.combine([(1, 5), (2, 5), (3, 1)]), [(1, 5, (0,)), (3, 1, (2,))])
+        both = ergon.combine([(1, 5), (3, 1)], [(1, 4), (2, 2)], [(1, 1)])
+        self.assertEqual(both, [(3, 10, (0, 0, 0)), (4, 8, (0, 1, 0)), (5, 6, (1, 0, 0)),
+                                (6, 4, (1, 1, 0))])
+
+    def test_exceptions_of_callbacks_end_calls(self):
+        def refuse(task, done, total):
+            raise ZeroDivisionError(task)
+
+        job = ergon.Job(**KEYS)
+        with self.assertRaises(ZeroDivisionError):
+            job.optimize(progress=refuse)
+
+    def test_interrupts_end_calls(self):
+        def interrupt(task, done, total):
+            if len(steps) == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            steps.append(task)
+            time.sleep(0.01)
+
+        steps = []
+        with self.assertRaises(KeyboardInterrupt):
+            ergon.Job(**KEYS).optimize(progress=interrupt)
+        self.assertGreater(len(steps), 3)
+
+    def test_warnings_are_logged(self):
+        with self.assertLogs("ergon", logging.WARNING) as logs:
+            ergon.Job(**dict(KEYS, microbatch_size=2000)).optimize(methods=["sequential"])
+        self.assertIn("will not fit into memory", logs.output[0])
+
+    def test_calls_from_several_threads(self):
+        def work(index):
+            found[index] = ergon.Job(**KEYS).optimize().points
+
+        found = {}
+        threads = [threading.Thread(target=work, args=[i]) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([found[i] == self.frontier.points for i in range(3)], [True] * 3)
+
+
+class Clusters(unittest.TestCase):
+    def test_policies_side_by_side(self):
+        folder = EXAMPLES / "cluster"
+        results = ergon.simulate(folder / "cluster.yaml", folder / "trace.csv",
+                                 folder / "profiles", ["fcfs", "ergon"], until_s=6 * 3600,
+                                 folder=WORK / "cluster")
+        self.assertEqual([one.policy for one in results], ["fcfs", "ergon"])
+        self.assertTrue(math.isnan(results[0].cost_usd))
+        self.assertEqual(len(results.document()["policies"]), 2)
+        self.assertIn("<iframe", results._repr_html_())
+        self.assertTrue((WORK / "cluster" / "report.html").exists())
+        with self.assertRaisesRegex(ergon.Error, "fifo"):
+            ergon.simulate(folder / "cluster.yaml", folder / "trace.csv", folder / "profiles",
+                           "fifo")
+
+
+class Meters(unittest.TestCase):
+    def near(self, gpu, expected_w, result):
+        # Twice the stated uncertainty, which must say something.
+        self.assertLess(gpu.uncertainty_j, 0.5 * gpu.energy_j)
+        self.assertAlmostEqual(gpu.energy_j, expected_w * result.time_s,
+                               delta=2 * gpu.uncertainty_j + 0.1)
+
+    def test_windows(self):
+        with ergon.Meter() as meter:
+            self.assertEqual([gpu.index for gpu in meter.gpus], [0, 1])
+            with meter.window("outer") as outer:
+                with meter.window("inner") as inner:
+                    time.sleep(0.8)
+                    self.assertGreater(inner.look().time_s, 0.7)
+            dropped = meter.window("dropped").begin()
+            dropped.cancel()
+            with self.assertRaisesRegex(ergon.Error, "'dropped' has not begun"):
+                dropped.end()
+            with self.assertRaises(ZeroDivisionError):
+                with meter.window() as failed:
+                    1 / 0
+            self.assertIsNone(failed.result)
+            left = meter.window("left").begin()
+        for window in (outer, inner):
+            self.near(window.result.gpus[0], 500, window.result)
+            self.near(window.result.gpus[1], 300, window.result)
+            self.assertEqual(window.result.energy_gpus, 2)
+        self.assertGreater(outer.result.time_s, inner.result.time_s)
+        with self.assertRaisesRegex(ergon.Error, "the meter is closed"):
+            left.end()
+
+    def test_some_gpus(self):
+        with ergon.Meter("1") as meter, meter.window() as window:
+            time.sleep(0.8)
+        self.assertEqual(len(window.result.gpus), 1)
+        self.near(window.result.gpus[0], 300, window.result)
+        with self.assertRaises(ergon.Error) as said:
+            ergon.Meter("7")
+        self.assertIn(said.exception.status, ("no device", "usage", "failed"))
+
+    def test_the_calls_of_zeus(self):
+        log = WORK / "zeus.csv"
+        monitor = ergon.ZeusMonitor(gpu_indices=[1], log_file=log)
+        monitor.begin_window("step")
+        with self.assertRaisesRegex(ValueError, "'step' already exists"):
+            monitor.begin_window("step")
+        time.sleep(0.8)
+        measured = monitor.end_window("step")
+        self.assertEqual(list(measured.gpu_energy), [1])
+        self.assertEqual(measured.total_energy, measured.gpu_energy[1])
+        self.near(measured.result.gpus[1], 300, measured.result)
+        with self.assertRaisesRegex(ValueError, "'step' does not exist"):
+            monitor.end_window("step")
+        monitor.begin_window("none", sync_execution=True)  # there is no torch: nothing to wait for
+        self.assertEqual(monitor.end_window("none", cancel=True).total_energy, 0)
+        monitor.close()
+        lines = log.read_text().splitlines()
+        self.assertEqual(lines[0], "start_time,window_name,elapsed_time,gpu1_energy")
+        self.assertEqual(lines[1].split(",")[1:], ["step", repr(measured.time),
+                                                   repr(measured.total_energy)])
+        with self.assertRaisesRegex(ergon.Error, "GPU 2 of 2"):
+            ergon.ZeusMonitor(gpu_indices=[2])
+
+
+class Hooks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        profile = WORK / "profile.csv"
+        profile.write_text("stage,instruction,frequency,time,energy\n"
+                           "0,forward,1410,0.010,4\n0,forward,1200,0.012,3\n"
+                           "0,backward,1410,0.020,8\n0,backward,1200,0.024,6\n")
+        cls.plan = WORK / "hooked.json"
+        subprocess.run([ERGON, "frontier", profile, "-m", "2", "-p", "80", "--plan", cls.plan,
+                        "-q"], stdout=subprocess.DEVNULL, check=True)
+
+    def test_steps(self):
+        with ergon.Hook(self.plan, mode="observe", gpu="0") as hook:
+            for _ in range(3):
+                with hook.step():
+                    for i in range(2):
+                        with hook.instruction("forward", chunk=0, microbatch=i):
+                            pass
+                        with hook.instruction("backward"):
+                            pass
+            with hook.paused():
+                hook.begin(3)  # ignored
+            self.assertEqual(hook.stats.steps, 3)
+            self.assertEqual(hook.stats.passes, 12)
+            self.assertEqual(hook.stats.trouble, "")
+            self.assertEqual({one.kind for one in hook.classes}, {"forward", "backward"})
+            self.assertEqual(sum(one.count for one in hook.classes), 12)
+            self.assertEqual(hook.late(1.2).cause, "asked")
+            self.assertIsNone(hook.agreed())
+            with self.assertRaisesRegex(ergon.Error, "nothing is paused"):
+                hook.resume()
+        with self.assertRaisesRegex(ergon.Error, "the hook is closed"):
+            hook.step_begin()
+
+    def test_the_functions_of_a_trainer(self):
+        calls = []
+        with ergon.Hook(self.plan, mode="follow", gpu="0") as hook:
+            def forward(index):
+                calls.append(("forward", index))
+                return index
+
+            forward = hook.around(forward, "forward", microbatch=lambda args, kwargs: args[0])
+            backward = hook.around(lambda index: calls.append(("backward", index)), "backward")
+
+            def train(evaluate=False):
+                for i in range(2):
+                    forward(i)
+                    if not evaluate:
+                        backward(i)
+                return "done"
+
+            train = hook.step_of(train, paused=lambda args, kwargs: kwargs.get("evaluate", False))
+            self.assertEqual(train(), "done")
+            self.assertEqual(train(evaluate=True), "done")
+            self.assertEqual(hook.stats.steps, 1)
+            self.assertEqual(hook.stats.lease, "direct")
+            self.assertEqual(len(calls), 6)
+
+    def test_wrong_orders(self):
+        hook = ergon.Hook(self.plan, mode="observe", gpu="0")
+        with self.assertRaisesRegex(ergon.Error, "backward") as said:
+            with hook.step():
+                with hook.instruction("backward"):
+                    pass
+        self.assertEqual(said.exception.status, "failed")
+        hook.close()
+        with self.assertRaisesRegex(ergon.Error, "expected one of observe, follow"):
+            ergon.Hook(self.plan, mode="both")
+        with self.assertRaises(ergon.Error):
+            ergon.Hook(self.plan, stage=5, mode="observe")
+
+    def test_agreement(self):
+        def exchange(mine):
+            asked.append(len(mine))
+            return [mine]
+
+        asked = []
+        with ergon.Hook(self.plan, mode="observe", gpu="0") as hook:
+            hook.agree(exchange, ranks=1)
+            for _ in range(17):
+                with hook.step():
+                    for _ in range(2):
+                        for kind in ("forward", "backward"):
+                            with hook.instruction(kind):
+                                pass
+            self.assertEqual(asked, [64])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
