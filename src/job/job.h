@@ -36,12 +36,12 @@ struct erg_job_kind {
     struct erg_engine *engine;       /* what trains whole layers, for ergon plan; NULL: not named */
 };
 
-/* What the file does not say of the layout, and whoever looks for one may choose; lists of stages
- * say it of what they are about, and how many stages there are. */
+/* What the file does not say of the layout, and whoever looks for one may choose. */
 struct erg_job_open {
     bool tensor, context, pipeline, data, virtual_stages;
     bool microbatch, microbatches; /* with any_layout only; then the key `train.batch` is there */
     bool recompute, offload;
+    bool stages; /* no list says how each stage or chunk is */
 };
 
 struct erg_job {

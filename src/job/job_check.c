@@ -64,10 +64,12 @@ static void find_open(struct erg_job *job, const struct erg_job_file *file,
         .microbatches = !erg_yaml_has(yaml, "microbatches"),
         .recompute = !erg_yaml_has(yaml, "recompute") && !file->stage_recompute,
         .offload = !erg_yaml_has(yaml, "offload") && !file->stage_offload,
+        .stages = !of_stages,
     };
 }
 
-/* Microbatches that are left open are as large and as many as make up the batch. */
+/* Of any layout, microbatches and data ranks that are left open are as large and as many as make up
+ * the batch. */
 static int fill_microbatches(struct erg_job *job, const struct erg_job_file *file,
                              const struct erg_yaml *yaml, bool any_layout, struct erg_error *err)
 {
@@ -75,8 +77,11 @@ static int fill_microbatches(struct erg_job *job, const struct erg_job_file *fil
     struct erg_layout *layout = &job->layout;
     const char *key = open->microbatch ? "microbatch_size" : "microbatches";
     const long batch = file->train ? file->train->batch : 0;
-    if (!open->microbatch && !open->microbatches)
+    if (!open->microbatch && !open->microbatches) {
+        if (any_layout && open->data && batch > layout->microbatch * layout->microbatches)
+            layout->data = batch / (layout->microbatch * layout->microbatches);
         return 0;
+    }
     if (!any_layout)
         return erg_yaml_fail(yaml, key, err,
                              "the key is missing; expected a number, which only ergon train --auto "

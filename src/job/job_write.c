@@ -143,8 +143,7 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change)
 {
     const struct erg_job_file *file = job->file;
-    if (file->name)
-        add_string(out, "name", file->name);
+    add_string(out, "name", file->name ? file->name : job->name);
     add_path(out, "model", file->model, erg_job_model_path(job->path, file->model));
     erg_text_printf(out, "tie_embeddings: %s\nvocabulary: %ld\n",
                     job->model->tied ? "true" : "false", change->vocabulary);
