@@ -279,6 +279,24 @@ static void another_way_becomes_the_best(void **state)
     assert_near(saved.time, 0.1, 0.02);
 }
 
+/* Also of trials that had no time for more than a round. */
+static void short_trials_can_be_mended(void **state)
+{
+    (void)state;
+    struct device device = {.step_s = {1.3, 0.8}, .noise = 0.01};
+    struct erg_trials trials = begin(2, 0.01, none);
+    enum erg_trials_event event;
+    erg_rng_seed(&device.rng, 5);
+    assert_int_equal(run(&trials, &device, 10, &event), 2);
+    assert_int_equal(trials.best, 1);
+    device.step_s[1] = 10;
+    device.step_s[0] = 1;
+    run(&trials, &device, 1000, &event);
+    assert_int_equal(event, ERG_TRIALS_BEGAN);
+    assert_int_equal(run(&trials, &device, 100, &event), 2 * ERG_TRIALS_ROUNDS);
+    assert_int_equal(trials.best, 0);
+}
+
 /* A change that meets all ways alike changes the numbers and no way, once. */
 static void heat_moves_nothing_back_and_forth(void **state)
 {
@@ -376,6 +394,7 @@ int main(void)
         cmocka_unit_test(disturbed_blocks_say_nothing),
         cmocka_unit_test(noise_is_no_change),
         cmocka_unit_test(another_way_becomes_the_best),
+        cmocka_unit_test(short_trials_can_be_mended),
         cmocka_unit_test(heat_moves_nothing_back_and_forth),
         cmocka_unit_test(a_cap_is_seen_in_power),
         cmocka_unit_test(hiccups_are_borne),

@@ -293,8 +293,10 @@ enum erg_trials_event erg_trials_add(struct erg_trials *trials, const struct erg
     trials->rounds++;
     if (trials->rounds >= ERG_TRIALS_ROUNDS)
         drop_ways(trials);
-    const bool over =
-        trials->spent_s >= trials->budget_s || trials->rounds == ERG_TRIALS_MOST_ROUNDS;
+    /* Of later series nothing is believed that is not shown, which one round shows nothing of. */
+    const size_t least = trials->series > 0 ? ERG_TRIALS_ROUNDS : 1;
+    const bool over = (trials->rounds >= least && trials->spent_s >= trials->budget_s) ||
+                      trials->rounds == ERG_TRIALS_MOST_ROUNDS;
     return over || (trials->rounds >= ERG_TRIALS_ROUNDS && is_settled(trials)) ? end_series(trials)
                                                                                : ERG_TRIALS_GO_ON;
 }

@@ -4,8 +4,9 @@
  * A block is some steps in a row in one way. While ways are tried they take turns: a round has a
  * block of each, the first way being the reference. So what changes slowly, such as heat, meets all
  * alike, and two ways are compared round by round. From the third round on a way drops out that is
- * shown to be no answer. The trials end with their budget, or where more rounds would change
- * nothing.
+ * shown to be no answer. The trials end with the round in which their budget does, or where more
+ * rounds would change nothing; later ones, which begin when conditions change, not before the
+ * third.
  *
  * Then the best way runs, and each of its blocks is compared with what it was tried at. Where its
  * time, or its power where that is known, has been beyond what blocks vary by, and beyond
