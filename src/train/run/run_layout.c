@@ -162,7 +162,7 @@ static int search_once(struct choosing *choosing, struct erg_error *err)
 }
 
 /* Where the number of microbatches stands, each data degree has one size of them. */
-static int search_all(struct choosing *choosing, struct erg_error *err)
+static int search_degrees(struct choosing *choosing, struct erg_error *err)
 {
     const struct erg_job *job = choosing->job;
     const long microbatches = job->layout.microbatches, world = choosing->request->world;
@@ -194,6 +194,24 @@ static int search_all(struct choosing *choosing, struct erg_error *err)
         microbatches, choosing->batch);
 }
 
+/* What a search counts of memory is a GPU's. Elsewhere it leaves memory alone, and of each
+ * recomputation the fastest layouts are asked exactly. */
+static int search_all(struct choosing *choosing, struct erg_error *err)
+{
+    struct erg_layout_search *search = &choosing->search;
+    const unsigned recomputes = search->recomputes;
+    if (!choosing->request->backend->shares_memory)
+        return search_degrees(choosing, err);
+    search->kinds[0].memory_bytes = INFINITY;
+    search->offload = false;
+    for (int mode = 0; mode < ERG_RECOMPUTES; mode++) {
+        search->recomputes = recomputes & 1u << mode;
+        if (search->recomputes && search_degrees(choosing, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* ---- the answer ---- */
 
 static void add_layout(struct erg_text *out, const struct erg_layout *layout)
@@ -209,18 +227,25 @@ static void add_layout(struct erg_text *out, const struct erg_layout *layout)
         erg_text_printf(out, ", offload %.3g", layout->offload);
 }
 
+static void add_room(struct erg_text *out, const struct choosing *choosing)
+{
+    const double bytes = choosing->request->room_bytes;
+    erg_text_printf(out, "%.3g %s", bytes / (bytes < 0x1p30 ? 0x1p20 : 0x1p30),
+                    bytes < 0x1p30 ? "MiB" : "GiB");
+}
+
 static void say_fastest(struct erg_text *out, const struct choosing *choosing, size_t best)
 {
     const struct erg_layout_candidate *first = &choosing->items[best];
-    erg_text_printf(out,
-                    ": of %llu layouts the fastest that fits into %.3g GiB of each rank, %.3g s a "
-                    "step by the engine %s on %s",
-                    (unsigned long long)choosing->tried, choosing->request->room_bytes / 0x1p30,
-                    first->time.total, choosing->search.kinds[0].engine->name,
-                    choosing->job->gpu->name);
+    erg_text_printf(out, ": of %llu layouts the fastest that fits into ",
+                    (unsigned long long)choosing->tried);
+    add_room(out, choosing);
+    erg_text_printf(out, " of each rank, %.3g s a step by the engine %s on %s", first->time.total,
+                    choosing->search.kinds[0].engine->name, choosing->job->gpu->name);
     for (size_t i = 0; i < choosing->count; i++) {
         const struct erg_layout_candidate *next = &choosing->items[i];
-        if (next->time.total <= (1 + alike) * first->time.total)
+        if (next->time.total <= (1 + alike) * first->time.total ||
+            !may_run(choosing, &next->layout))
             continue;
         erg_text_printf(out, "; the next, %.1f %% slower, is ",
                         100 * (next->time.total / first->time.total - 1));
@@ -269,12 +294,17 @@ static int search_layout(struct erg_run_layout *chosen, struct choosing *choosin
         return -1;
     qsort(choosing->items, choosing->count, sizeof *choosing->items, compare_candidates);
     const size_t best = find_first(choosing);
-    if (best == choosing->count)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "none of the %zu fastest layouts on %d ranks fits into %.3g GiB of each as "
-                        "the engine takes it; expected more ranks, or a smaller batch",
-                        choosing->count, choosing->request->world,
-                        choosing->request->room_bytes / 0x1p30);
+    if (best == choosing->count) {
+        struct erg_text room = {0};
+        add_room(&room, choosing);
+        erg_fail(err, ERG_INFEASIBLE,
+                 "none of the %zu fastest layouts on %d rank%s fits into %s of each as the engine "
+                 "takes it; expected more ranks, or a smaller batch",
+                 choosing->count, choosing->request->world,
+                 erg_plural((size_t)choosing->request->world), room.data);
+        erg_text_release(&room);
+        return -1;
+    }
     const struct erg_layout *layout = &choosing->items[best].layout;
     add_layout(&chosen->why, layout);
     say_fastest(&chosen->why, choosing, best);

@@ -90,7 +90,10 @@ static struct erg_run_way way_of(const struct erg_plan *plan, size_t method, siz
 size_t erg_run_ways_list(struct erg_run_way ways[ERG_TRIALS_WAYS], const struct erg_plan *plan,
                          bool clocks, const struct erg_goal *goal)
 {
+    static const struct erg_goal fastest = {.objective = ERG_FASTEST};
     size_t count = 1;
+    if (!clocks) /* then no energy is as it was planned */
+        goal = &fastest;
     ways[0] = way_of(plan, ERG_METHOD_SEQUENTIAL, 0);
     for (size_t method = 0; method < ERG_METHOD_COUNT; method++)
         for (size_t point = 0; point < plan->methods[method].point_count; point++) {
@@ -164,7 +167,7 @@ static void add_share(struct erg_text *out, const json_t *saved, const char *key
 {
     const json_t *value = json_object_get(saved, key), *half = json_object_get(saved, uncertainty);
     if (!json_is_number(value) || !json_is_number(half))
-        erg_text_add(out, "- %");
+        erg_text_add(out, "-");
     else
         erg_text_printf(out, "%.1f ± %.1f %%", 100 * json_number_value(value),
                         100 * json_number_value(half));

@@ -20,8 +20,8 @@ struct erg_run_way {
 extern const char erg_run_ways_rule[];
 
 /*
- * The ways of a plan that has sequential execution; how many. The most promising are those that
- * come first: by time, or by the goal's objective where they are planned to keep its bound.
+ * The ways of a plan that has sequential execution; how many. The most promising come first: by
+ * time, or where clocks are set, by the goal's objective if they are planned to keep its bound.
  */
 size_t erg_run_ways_list(struct erg_run_way ways[ERG_TRIALS_WAYS], const struct erg_plan *plan,
                          bool clocks, const struct erg_goal *goal);
