@@ -106,7 +106,7 @@ static int open_trainer(struct erg_train *train, struct erg_error *err)
                                                 .commit_context = &train->report,
                                                 .plan = train->plan,
                                                 .plan_text = train->plan_text,
-                                                .chooses = train->tuning.on,
+                                                .chooses = train->tuning.on && train->plan,
                                                 .clocks = clocks.gpus ? &clocks : NULL,
                                                 .stuck = train->options.stuck};
     const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,

@@ -240,6 +240,15 @@ int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *e
         select_way(train, 0, "to be tried");
     tuning->trials.options.ways = count;
     tuning->trials.best = way;
+    tuning->kept = kept && count >= 2;
+    if (count >= 2)
+        return 0;
+    /* Then nothing depends on the plan, and the run is a plain one, to the bit. */
+    erg_plan_free(train->plan);
+    free(train->plan_text);
+    train->plan = NULL;
+    train->plan_text = NULL;
+    train->options.plan = NULL;
     return 0;
 }
 
@@ -284,9 +293,8 @@ void erg_train_tune_begin(struct erg_train *train)
                                                .steps =
                                                    train->end - erg_trainer_steps(train->trainer),
                                                .goal = tuning->asked.goal};
-    const bool kept = strcmp(train->plan->selected.rule, erg_run_ways_rule) == 0;
     erg_trials_init(&tuning->trials, &options);
-    if (kept)
+    if (tuning->kept)
         erg_trials_keep(&tuning->trials, best);
     else if (options.ways >= 2)
         erg_trainer_choose(train->trainer, false, train->plan_text);

@@ -20,6 +20,7 @@ struct erg_train_tuning {
     bool on; /* it does */
     struct erg_train_auto asked;
     bool clocks; /* ways differ in clocks, too */
+    bool kept;   /* the best is that which an earlier start of the run has found */
     char *layout;
     struct erg_run_way ways[ERG_TRIALS_WAYS];
     struct erg_trials trials; /* of no ways: there is nothing to be tried */
