@@ -346,6 +346,12 @@ static void clocks_are_ways_where_asked_for(void **state)
     for (int gpu = 0; gpu < 2; gpu++)
         assert_int_equal(lock_of(&world, gpu), 0);
     world_end(&world);
+    /* Where they are refused they are no ways. */
+    setenv("ERGON_NVML", "/nonexistent", 1);
+    check_ranks(2, 0, "auto: tries sequential, nanobatching for",
+                "@/tensor.yaml -o @/refused --auto=0.1 --lock-clocks");
+    check_ranks(2, 4, "clocks of the plan",
+                "@/tensor.yaml -o @/required --auto=0.1 --require-clocks");
 }
 
 static int make_jobs(void **state)

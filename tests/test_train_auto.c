@@ -84,7 +84,7 @@ static void run_rank(void)
         .folder = in_folder("run"), .device = ERG_TRAIN_HOST, .type = ERG_TRAIN_FLOAT32};
     const struct erg_train_auto asked = {.budget_s = 0.01, .plan = plan_job};
     assert_ok(erg_train_open_auto(&train, in_folder("auto.yaml"), &options, &asked, &err), &err);
-    assert_int_equal(train->tuning.trials.options.ways, 2);
+    assert_int_equal(train->tuning.count, 2);
     /* By the model nanobatches are slower. */
     assert_true(train->tuning.ways[1].time_s > train->tuning.ways[0].time_s);
     slow_down(0);

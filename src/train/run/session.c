@@ -240,9 +240,9 @@ static int begin(struct erg_train *train, struct erg_error *err)
     int result = erg_train_tells(train) ? erg_run_log_open(&train->log, &about, err) : 0;
     erg_rank_meter_open(&train->meter, on_host ? NULL : about.device, train->env.local_rank);
     erg_job_report_state(&train->report, ERG_JOB_TRAINING);
-    if (train->tuning.on)
-        erg_train_tune_begin(train);
-    return erg_rendezvous_agree(train->rendezvous, result, err);
+    if (erg_rendezvous_agree(train->rendezvous, result, err) != 0)
+        return -1;
+    return train->tuning.on ? erg_train_tune_begin(train, err) : 0;
 }
 
 /* What this rank wants after the next step; rank 0 sees to the clock for all. */

@@ -208,6 +208,23 @@ static void select_way(struct erg_train *train, size_t way, const char *rule)
     train->plan->selected = (struct erg_plan_selection){chosen->method, chosen->point, rule};
 }
 
+/* Fills the ways of the plan, of which one that an earlier start has found is the best: it may have
+ * been found for another goal, and is then added. */
+static void list_ways(struct erg_train *train, bool clocks)
+{
+    struct erg_train_tuning *tuning = &train->tuning;
+    const struct erg_plan *plan = train->plan;
+    tuning->count = erg_run_ways_list(tuning->ways, plan, clocks, &tuning->asked.goal);
+    tuning->best = tuning->kept ? erg_run_ways_find(tuning->ways, tuning->count, plan, clocks) : 0;
+    if (tuning->best == tuning->count && tuning->count < ERG_TRIALS_WAYS)
+        tuning->count++;
+    if (tuning->best == ERG_TRIALS_WAYS)
+        tuning->best--;
+    if (tuning->kept)
+        tuning->ways[tuning->best] =
+            (struct erg_run_way){plan->selected.method, plan->selected.point, NAN, NAN};
+}
+
 int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *err)
 {
     struct erg_train_tuning *tuning = &train->tuning;
@@ -223,25 +240,12 @@ int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *e
     if (erg_run_plan_parse(&train->plan, path, text, strlen(text), &train->options, train->job,
                            train->backend->name, stage, err) != 0)
         return -1;
-    const struct erg_plan *plan = train->plan;
-    const struct erg_plan_kind *kind = erg_plan_stage_kind(plan, (size_t)stage);
-    const bool kept = strcmp(plan->selected.rule, erg_run_ways_rule) == 0;
-    tuning->clocks = train->options.lock_clocks && isnan(kind->mean_clock_mhz);
-    size_t count = erg_run_ways_list(tuning->ways, plan, tuning->clocks, &tuning->asked.goal);
-    size_t way = kept ? erg_run_ways_find(tuning->ways, count, plan, tuning->clocks) : 0;
-    if (way == count && count < ERG_TRIALS_WAYS)
-        count++;
-    if (way == ERG_TRIALS_WAYS)
-        way--;
-    if (kept) /* it may have been found for another goal */
-        tuning->ways[way] =
-            (struct erg_run_way){plan->selected.method, plan->selected.point, NAN, NAN};
-    else
+    const struct erg_plan_kind *kind = erg_plan_stage_kind(train->plan, (size_t)stage);
+    tuning->kept = strcmp(train->plan->selected.rule, erg_run_ways_rule) == 0;
+    list_ways(train, train->options.lock_clocks && isnan(kind->mean_clock_mhz));
+    if (!tuning->kept)
         select_way(train, 0, "to be tried");
-    tuning->trials.options.ways = count;
-    tuning->trials.best = way;
-    tuning->kept = kept && count >= 2;
-    if (count >= 2)
+    if (tuning->count >= 2)
         return 0;
     /* Then nothing depends on the plan, and the run is a plain one, to the bit. */
     erg_plan_free(train->plan);
@@ -264,7 +268,7 @@ static void tell_ways(const struct erg_train *train)
     const struct erg_trials *trials = &train->tuning.trials;
     const char *why = erg_train_auto_sequential(train->job);
     struct erg_text text = {0};
-    if (trials->options.ways < 2) {
+    if (train->tuning.count < 2) {
         erg_text_printf(&text, "auto: the job's passes run sequentially, as %s",
                         why ? why : "its plan has no other way");
     } else if (!trials->trying) {
@@ -284,21 +288,42 @@ static void tell_ways(const struct erg_train *train)
     erg_text_release(&text);
 }
 
-void erg_train_tune_begin(struct erg_train *train)
+/* World call: whether every rank sets clocks. */
+static int agree_on_clocks(const struct erg_train *train, bool *set, struct erg_error *err)
+{
+    struct erg_clock_numbers numbers;
+    const int32_t own = erg_trainer_clocks(train->trainer, &numbers) && !numbers.refused;
+    int32_t *all = erg_xcalloc((size_t)train->env.world, sizeof *all);
+    int result = erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, all,
+                                           ERG_RENDEZVOUS_PATIENCE_S, err);
+    *set = true;
+    for (int i = 0; i < train->env.world; i++)
+        *set &= all[i] != 0;
+    free(all);
+    return result;
+}
+
+int erg_train_tune_begin(struct erg_train *train, struct erg_error *err)
 {
     struct erg_train_tuning *tuning = &train->tuning;
-    const size_t best = tuning->trials.best;
-    const struct erg_trials_options options = {.ways = tuning->trials.options.ways,
+    bool clocks;
+    if (train->plan) {
+        if (agree_on_clocks(train, &clocks, err) != 0)
+            return -1;
+        list_ways(train, clocks);
+    }
+    const struct erg_trials_options options = {.ways = tuning->count,
                                                .budget_s = tuning->asked.budget_s,
                                                .steps =
                                                    train->end - erg_trainer_steps(train->trainer),
                                                .goal = tuning->asked.goal};
     erg_trials_init(&tuning->trials, &options);
     if (tuning->kept)
-        erg_trials_keep(&tuning->trials, best);
-    else if (options.ways >= 2)
+        erg_trials_keep(&tuning->trials, tuning->best);
+    else if (tuning->count >= 2)
         erg_trainer_choose(train->trainer, false, train->plan_text);
     tell_ways(train);
+    return 0;
 }
 
 /* The selected point becomes what runs, and what is expected of a step. */
@@ -427,7 +452,7 @@ static int end_block(struct erg_train *train, struct erg_error *err)
 int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_error *err)
 {
     struct erg_train_tuning *tuning = &train->tuning;
-    if (tuning->trials.options.ways < 2 || (tuning->done == 0 && disturbed))
+    if (tuning->count < 2 || (tuning->done == 0 && disturbed))
         return 0;
     if (tuning->done == 0) { /* this step has settled what is to be measured from now on */
         tuning->sum_s = 0;

@@ -19,11 +19,11 @@
 struct erg_train_tuning {
     bool on; /* it does */
     struct erg_train_auto asked;
-    bool clocks; /* ways differ in clocks, too */
-    bool kept;   /* the best is that which an earlier start of the run has found */
+    bool kept; /* the best is that which an earlier start of the run has found */
     char *layout;
     struct erg_run_way ways[ERG_TRIALS_WAYS];
-    struct erg_trials trials; /* of no ways: there is nothing to be tried */
+    size_t count, best; /* of them, one: nothing is tried; the best at the start */
+    struct erg_trials trials;
     /* The block that runs. */
     uint64_t done; /* of its steps */
     double sum_s;  /* of those that count */
@@ -97,13 +97,13 @@ bool erg_train_traces(const struct erg_train *train, uint64_t step);
 int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err);
 
 /*
- * session_auto.c. Before the trainer opens, world calls: rank 0 chooses the layout, makes the plan
- * and writes both; all read them. When it begins, which ways there are. After a step, a world call
- * where a block of steps ends. At the end, what there is.
+ * session_auto.c, world calls. Before the trainer opens rank 0 chooses the layout, makes the plan
+ * and writes both; all read them. When the first step begins: which ways there are. After a step,
+ * where a block of steps ends: what it took. At the end: releases what there is.
  */
 int erg_train_tune_layout(struct erg_train *train, const char *job, struct erg_error *err);
 int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *err);
-void erg_train_tune_begin(struct erg_train *train);
+int erg_train_tune_begin(struct erg_train *train, struct erg_error *err);
 int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_error *err);
 void erg_train_tune_release(struct erg_train *train);
 
