@@ -142,6 +142,36 @@ static void the_fastest_that_was_measured_runs(void **state)
     json_decref(line);
 }
 
+/* On four ranks, two stages or two pipelines, whose points follow each other where clocks are set.
+ */
+static void four_ranks_find_their_way(void **state)
+{
+    (void)state;
+    static const char *const degrees[] = {"pipeline: 2\n", "data: 2\n"};
+    struct world world = world_of(4, "");
+    for (size_t i = 0; i < 2; i++) {
+        struct erg_text text = {0};
+        const char *at = strstr(tensor_job, "gpus_per_node: 2");
+        erg_text_printf(&text, "%s", degrees[i]);
+        erg_text_add_bytes(&text, tensor_job, (size_t)(at - tensor_job));
+        erg_text_printf(&text, "gpus_per_node: 4%s", at + strlen("gpus_per_node: 2"));
+        write_text("four.yaml", text.data);
+        erg_text_release(&text);
+        shell("rm -rf @/four @/four-plain");
+        check_ranks(4, 0, " ways ",
+                    i ? "@/four.yaml -o @/four --auto=0.1 --require-clocks -n 50"
+                      : "@/four.yaml -o @/four --auto=0.1 -n 50");
+        check_ranks(4, 0, "trained 50 steps", "@/four.yaml -o @/four-plain -q -n 50");
+        assert_true(fabs(last_loss("four") - last_loss("four-plain")) < 1e-3);
+        json_t *line = line_with("four", "trials");
+        assert_non_null(line);
+        json_decref(line);
+    }
+    for (int gpu = 0; gpu < 4; gpu++)
+        assert_int_equal(lock_of(&world, gpu), 0);
+    world_end(&world);
+}
+
 static void choices_survive_a_stop(void **state)
 {
     (void)state;
@@ -367,6 +397,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_fastest_that_was_measured_runs),
+        cmocka_unit_test(four_ranks_find_their_way),
         cmocka_unit_test(choices_survive_a_stop),
         cmocka_unit_test(bits_are_those_of_a_plain_run),
         cmocka_unit_test(what_the_job_says_stays),
