@@ -299,6 +299,13 @@ static void what_cannot_be_chosen_is_named(void **state)
     /* The folder of another run is left as it is. */
     check_ranks(1, 0, "trained 1 step", "@/job.yaml -o @/other -n 1 -q");
     check_ranks(1, 1, "of another run", "@/open.yaml -o @/other --auto");
+    shell("mkdir @/mine && cp @/open.yaml @/mine/job.yaml && cp @/tokens.* @/mine && cp -r @/model "
+          "@/mine");
+    check_ranks(1, 1, "/mine/job.yaml': this file is there already, not of a run with --auto",
+                "@/mine/job.yaml -o @/mine --auto");
+    shell("cmp @/open.yaml @/mine/job.yaml && rm @/mine/job.yaml && touch @/mine/plan.json");
+    check_ranks(1, 1, "/mine/plan.json': this file is there already",
+                "@/open.yaml -o @/mine --auto");
     shell("test ! -e @/other/job.yaml && test ! -e @/other/plan.json && test ! -e @/three");
 }
 

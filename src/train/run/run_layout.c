@@ -9,6 +9,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+const char erg_run_layout_head[] =
+    "# The job with the layout that ergon train --auto has chosen.\n";
+
 enum { KEPT = 64 }; /* of each search: the fastest ones, which are then asked exactly */
 
 /* Layouts this close are alike as far as the model knows. Of these larger microbatches are better:
@@ -282,7 +285,7 @@ static void write_job(struct erg_run_layout *chosen, const struct erg_job *job,
                                           .vocabulary =
                                               erg_layout_vocabulary(job->model, layout->tensor),
                                           .stage_kind = kinds};
-    erg_text_add(&chosen->job, "# The job with the layout that ergon train --auto has chosen.\n");
+    erg_text_add(&chosen->job, erg_run_layout_head);
     erg_job_write(&chosen->job, job, &change);
     free(kinds);
 }

@@ -10,6 +10,9 @@
 #include "device/backend.h"
 #include "job/job.h"
 
+/* What the file of a job with a chosen layout begins with, and no other. */
+extern const char erg_run_layout_head[];
+
 struct erg_run_layout_request {
     const struct erg_job *job;    /* of any layout, with a key `train` */
     struct erg_backend *backend;  /* is asked for sizes alone */

@@ -79,20 +79,33 @@ static int find_room(const struct erg_train *train, double *room_bytes, struct e
     return result;
 }
 
-/* The job that the run's folder has; NULL: none. */
-static struct erg_job *find_before(const struct erg_train *train, const char *path)
+/* *before: the job that a run before has left in the folder, NULL: none. Fails where another one is
+ * there, or a plan without one: they are somebody's. */
+static int find_before(struct erg_job **before, const struct erg_train *train, const char *path,
+                       struct erg_error *err)
 {
-    struct erg_job *job = NULL;
-    if (train->options.fresh || erg_job_load(&job, path, NULL, NULL) != 0)
-        return NULL;
-    return job;
+    static const char *const kept[] = {"job.yaml", "plan.json", NULL};
+    const size_t head = strlen(erg_run_layout_head);
+    char *text = NULL;
+    *before = NULL;
+    const bool own = erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, NULL, NULL) == 0 &&
+                     strncmp(text, erg_run_layout_head, head) == 0;
+    if (own && !train->options.fresh)
+        (void)erg_job_parse(before, path, text, strlen(text), NULL, NULL);
+    free(text);
+    return own ? 0
+               : erg_dir_refuse_files(train->options.folder, kept,
+                                      "not of a run with --auto; expected a folder without it",
+                                      err);
 }
 
 /* At rank 0: chooses, and writes the job with the layout into the run's folder. */
 static int choose_layout(struct erg_train *train, const char *path, double room_bytes, char **text,
                          struct erg_error *err)
 {
-    struct erg_job *before = find_before(train, path), *job = NULL;
+    struct erg_job *before, *job = NULL;
+    if (find_before(&before, train, path, err) != 0)
+        return -1;
     const struct erg_run_layout_request request = {.job = train->job,
                                                    .backend = train->backend,
                                                    .init = train->options.init,
