@@ -11,8 +11,8 @@
  * Then the best way runs, and each of its blocks is compared with what it was tried at. Where its
  * time, or its power where that is known, has been beyond what blocks vary by, and beyond
  * ERG_FOLLOW_NOISE, for ERG_TRIALS_PATIENCE blocks in a row and on one side, conditions have
- * changed: all ways are tried again. That comes no sooner than trials have become
- * ERG_TRIALS_SHARE of the time, and a way keeps running unless another one is shown to be better.
+ * changed: all ways are tried again, but not before the latest trials are ERG_TRIALS_SHARE of the
+ * time or less. A way then keeps running unless another one is shown to be better.
  *
  * "Shown" is at 95 %, by Student's t over rounds. Nothing here asks a clock or a rank: equal blocks
  * give equal decisions on all ranks.
