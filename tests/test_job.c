@@ -514,6 +514,112 @@ static void written_names_are_read_again(void **state)
     }
 }
 
+#define BARE                                                                                       \
+    "model: llama-3.2-1b\ncluster: {nodes: 1, gpus_per_node: 4, gpu: H100-SXM}\nsequence: 4096\n"
+
+/* What a file leaves open is known, and microbatches may be, where the batch is said. */
+static void keys_are_left_open(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_job *job;
+    const struct erg_job_overrides any = {.any_layout = true};
+    static const char some[] = BARE "tensor: 2\nmicrobatch_size: 2\nrecompute: none\n"
+                                    "train: {data: [{file: x}], updates: 9, learning_rate: 0.1, "
+                                    "batch: 12}\n";
+    assert_ok(erg_job_parse(&job, "job.yaml", some, strlen(some), &any, &err), &err);
+    const struct erg_job_open *open = &job->open;
+    assert_false(open->tensor || open->microbatch || open->recompute);
+    assert_true(open->context && open->pipeline && open->data && open->virtual_stages);
+    assert_true(open->microbatches && open->offload);
+    assert_int_equal(job->layout.microbatches, 6);
+    assert_int_equal(erg_layout_batch(&job->layout), 12);
+    erg_job_free(job);
+    assert_fails(
+        erg_job_parse(&job, "job.yaml", some, strlen(some), NULL, &err), &err,
+        "job.yaml:1: key 'microbatches': the key is missing; expected a number, which only "
+        "ergon train --auto");
+    static const char none[] = BARE;
+    assert_fails(erg_job_parse(&job, "job.yaml", none, strlen(none), &any, &err), &err,
+                 "key 'microbatch_size': the key is missing; expected a number, or the key "
+                 "'train.batch'");
+    static const char uneven[] =
+        BARE "microbatches: 5\n"
+             "train: {data: [{file: x}], updates: 9, learning_rate: 0.1, batch: 12}\n";
+    assert_fails(erg_job_parse(&job, "job.yaml", uneven, strlen(uneven), &any, &err), &err,
+                 "key 'train.batch': expected the 10 sequences");
+    static const char lists[] =
+        BARE "microbatch_size: 1\nmicrobatches: 4\npipeline: 2\nschedule: 1f1b\n"
+             "layers: [9, 7]\n";
+    assert_ok(erg_job_parse(&job, "job.yaml", lists, strlen(lists), &any, &err), &err);
+    assert_false(job->open.pipeline || job->open.virtual_stages || job->open.microbatches);
+    assert_true(job->open.recompute && job->open.tensor);
+    erg_job_free(job);
+}
+
+/* All keys below `train` are written; files are found from any folder. */
+static void training_is_written(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_job *job, *again;
+    static const char text[] =
+        BARE "microbatch_size: 2\nmicrobatches: 8\ndata: 4\n"
+             "train:\n"
+             "  data: [{file: 'a*.bin', type: uint16, weight: 3}, {file: /b.bin}]\n"
+             "  shuffle: false\n  mask: eod\n  eod: 7\n  seed: 18446744073709551\n"
+             "  init: weights\n"
+             "  updates: 900\n  batch: 64\n  schedule: wsd_sqrt\n  learning_rate: 3e-4\n"
+             "  lowest: 1e-5\n  warmup: 30\n  decay_steps: 100\n  warmup_from_zero: true\n"
+             "  deterministic: true\n  sequence_parallel: true\n  offload_least_bytes: 0\n"
+             "  beta1: 0.8\n  beta2: 0.9\n  eps: 1e-9\n  weight_decay: 0\n  clip: 0\n"
+             "  log_every: 3\n  trace_every: 50\n"
+             "  checkpoint: {every: 5, minutes: 2.5, keep: 7}\n"
+             "  validation: {data: [{file: held.bin}], every: 9, batches: 4}\n";
+    static const size_t kinds[] = {0};
+    assert_ok(erg_job_parse(&job, "job.yaml", text, strlen(text), NULL, &err), &err);
+    const struct erg_job_change change = {
+        .layout = &job->layout, .vocabulary = 128256, .stage_kind = kinds};
+    struct erg_text written = {0}, twice = {0};
+    erg_job_write(&written, job, &change);
+    assert_ok(erg_job_parse(&again, "/far/again.yaml", written.data, written.count, NULL, &err),
+              &err);
+    erg_job_write(&twice, again, &change);
+    assert_string_equal(twice.data, written.data);
+    const struct erg_training *a = job->training, *b = again->training;
+    assert_int_equal(b->data_count, 2);
+    assert_int_equal(b->data[0].type, ERG_TOKENS_UINT16);
+    assert_int_equal(b->data[1].type, ERG_TOKENS_OF_FILE);
+    assert_near(b->data[0].weight, 0.75, 0);
+    assert_string_equal(b->data[1].file, "/b.bin");
+    assert_true(b->data[0].file[0] == '/' && strstr(b->data[0].file, "/a*.bin"));
+    assert_true(b->init[0] == '/' && strstr(b->init, "/weights"));
+    assert_int_equal(b->seed, a->seed);
+    assert_int_equal(b->updates, 900);
+    assert_int_equal(b->mask, ERG_MASK_EOD);
+    assert_int_equal(b->eod, 7);
+    assert_int_equal(b->schedule, ERG_RATE_WSD_SQRT);
+    assert_true(b->learning_rate == a->learning_rate && b->lowest == 1e-5);
+    assert_int_equal(b->warmup, 30);
+    assert_int_equal(b->decay_steps, 100);
+    assert_true(b->warmup_from_zero && b->deterministic && b->sequence_parallel && !b->shuffle);
+    assert_true(b->beta1 == 0.8 && b->beta2 == 0.9 && b->eps == 1e-9);
+    assert_true(b->weight_decay == 0 && b->clip == 0 && b->offload_least_bytes == 0);
+    assert_int_equal(b->log_every, 3);
+    assert_int_equal(b->trace_every, 50);
+    assert_int_equal(b->checkpoint.every, 5);
+    assert_int_equal(b->checkpoint.keep, 7);
+    assert_near(b->checkpoint.minutes, 2.5, 0);
+    assert_int_equal(b->validation.every, 9);
+    assert_int_equal(b->validation.batches, 4);
+    assert_non_null(strstr(b->validation.data[0].file, "/held.bin"));
+    assert_int_equal(erg_layout_batch(&again->layout), 64);
+    erg_job_free(job);
+    erg_job_free(again);
+    erg_text_release(&written);
+    erg_text_release(&twice);
+}
+
 static void context_needs_a_sequence_in_chunks(void **state)
 {
     (void)state;
@@ -670,6 +776,8 @@ int main(void)
         cmocka_unit_test(some_gpus_may_stay_free),
         cmocka_unit_test(layouts_are_written_with_their_kinds),
         cmocka_unit_test(written_names_are_read_again),
+        cmocka_unit_test(keys_are_left_open),
+        cmocka_unit_test(training_is_written),
         cmocka_unit_test(context_needs_a_sequence_in_chunks),
         cmocka_unit_test(layers_are_shared_out_evenly),
         cmocka_unit_test(goals_and_overrides),

@@ -8,7 +8,10 @@
 #include "cli/train_preview.h"
 #include "device/backend.h"
 #include "launch/launch.h"
+#include "layout/memory/stage_memory.h"
+#include "optimize/optimize.h"
 #include "train/files/model_file.h"
+#include "train/run/run_layout.h"
 #include "train/run/run_memory.h"
 #include "train/run/session.h"
 
@@ -22,6 +25,7 @@
 
 struct train_values {
     const char *output, *resume, *init, *export, *until;
+    double auto_s; /* 0: without a value; NaN: not given */
     const char *plan, *method;
     long point;
     double deadline_s, budget_j;
@@ -65,15 +69,20 @@ static const struct erg_option options[] = {
     {"point", 0, ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
      .help = "the plan's point of this number; 1 is the fastest"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
-     .help = "the plan's point of least energy within this time of an iteration"},
+     .help = "the plan's point of least energy within this time of an iteration; with --auto the "
+             "way of least energy within this time of a step"},
     {"energy-budget", 'E', ERG_OPTION_DOUBLE, "JOULES", AT(budget_j), 1e-9, 1e18,
-     .help = "the plan's fastest point within this energy of an iteration"},
+     .help = "the plan's fastest point within this energy of an iteration; with --auto the fastest "
+             "way within this energy of a step"},
     {"lock-clocks", 0, ERG_OPTION_FLAG, NULL, AT(lock_clocks),
      .help = "set the plan's clocks (default: GPUs keep their own); needs permission"},
     {"require-clocks", 0, ERG_OPTION_FLAG, NULL, AT(require_clocks),
      .help = "the same, and end where they cannot be set"},
     {"force", 0, ERG_OPTION_FLAG, NULL, AT(force),
      .help = "take a plan that was measured on other GPUs"},
+    {"auto", 0, ERG_OPTION_DOUBLE, "SECONDS", AT(auto_s), 0, 1e9, .bare_text = "0",
+     .help = "choose what the job leaves open, try the ways to run its passes on steps of the run "
+             "for so long (5 % of it), and go on with the best"},
     {"dry-run", 0, ERG_OPTION_FLAG, NULL, AT(dry_run),
      .help = "check the job, say what would run and what it takes, train nothing"},
     {0},
@@ -98,6 +107,16 @@ static void add_plan(struct erg_text *text, const struct erg_run_expected *expec
                         expected->step_s, expected->step_j);
 }
 
+/* How the run is spread, or by which plan it trains. */
+static void add_choice(struct erg_text *text, const struct erg_train *train)
+{
+    const char *layout = erg_train_auto_layout(train);
+    if (layout)
+        erg_text_printf(text, "%s\n", layout);
+    else
+        add_plan(text, erg_train_expected(train));
+}
+
 static void print_run(const struct erg_train *train, const struct erg_train_stats *stats, int type)
 {
     const struct erg_job *job = erg_train_job(train);
@@ -111,7 +130,7 @@ static void print_run(const struct erg_train *train, const struct erg_train_stat
                     erg_train_type_names[type], strcmp(device, "host") ? device : "the host",
                     (double)stats->memory_bytes / 0x1p30, stats->steps, erg_plural(stats->steps),
                     erg_layout_batch(layout), layout->sequence, layout->microbatch);
-    add_plan(&text, erg_train_expected(train));
+    add_choice(&text, train);
     erg_terminal_print(stdout, text.data);
     erg_text_release(&text);
     fflush(stdout); /* before the lines of steps */
@@ -125,15 +144,41 @@ static void print_resumed(const struct erg_train_stats *stats)
     erg_text_release(&text);
 }
 
-static void print_end(const struct erg_train_stats *stats)
+static void print_end(const struct erg_train *train, const struct erg_train_stats *stats)
 {
-    struct erg_text text = {0};
+    struct erg_text text = {0}, found = {0};
+    erg_train_auto_found(&found, train);
     erg_text_printf(&text, "trained %" PRIu64 " step%s", stats->step, erg_plural(stats->step));
     if (isfinite(stats->loss))
         erg_text_printf(&text, ", loss %.4f", stats->loss);
     erg_text_add(&text, "\n");
+    if (found.count)
+        erg_text_printf(&text, "%s\n", found.data);
     erg_terminal_print(stdout, text.data);
     erg_text_release(&text);
+    erg_text_release(&found);
+}
+
+/* ---- plans of runs that look for the best way ---- */
+
+/* On an emulated GPU: what it says orders the ways to be tried. */
+static int plan_job(void *context, const struct erg_job *job, bool sequential,
+                    struct erg_plan **plan, struct erg_error *err)
+{
+    struct erg_optimize_request request = {.job = job, .store_path = ":memory:"};
+    (void)context;
+    for (int method = 0; method < ERG_METHOD_COUNT; method++)
+        request.methods[method] = !sequential || method == ERG_METHOD_SEQUENTIAL ||
+                                  method == ERG_METHOD_SEQUENTIAL_CLOCKS;
+    return erg_optimize(&request, plan, err);
+}
+
+static struct erg_goal goal_of(const struct train_values *values)
+{
+    return (struct erg_goal){.objective =
+                                 isnan(values->deadline_s) ? ERG_FASTEST : ERG_LEAST_ENERGY,
+                             .deadline_s = isnan(values->deadline_s) ? 0 : values->deadline_s,
+                             .energy_j = isnan(values->budget_j) ? 0 : values->budget_j};
 }
 
 /* ---- what would run ---- */
@@ -149,20 +194,56 @@ static int check_memory(const struct erg_run_preview *preview, struct erg_backen
     return erg_run_memory_check(&request, most, err);
 }
 
+/* What a run would choose on so many ranks that are all like this one. */
+static int choose_layout(struct erg_run_layout *chosen, const struct train_values *values,
+                         const struct erg_job *job, int world, struct erg_backend *backend,
+                         struct erg_error *err)
+{
+    size_t free_bytes;
+    *chosen = (struct erg_run_layout){0};
+    if (backend->table->memory_free(backend, &free_bytes, err) != 0)
+        return -1;
+    const int sharing = backend->shares_memory ? world : 1;
+    const struct erg_run_layout_request request = {.job = job,
+                                                   .backend = backend,
+                                                   .init = values->init,
+                                                   .world = world,
+                                                   .room_bytes = ERG_MEMORY_USABLE_SHARE *
+                                                                 (double)free_bytes / sharing};
+    return erg_run_layout_choose(chosen, &request, err);
+}
+
+/* The plan that a run would train by, or whose ways it would try. */
+static int open_plan(struct erg_plan **plan, struct erg_run_preview *preview,
+                     const struct train_values *values, const struct erg_train_options *asked,
+                     const struct erg_job *job, struct erg_backend *backend, struct erg_error *err)
+{
+    const struct erg_goal goal = goal_of(values);
+    if (isnan(values->auto_s))
+        return erg_run_plan_open(plan, NULL, asked, job, backend->name, 0, err);
+    preview->sequential = erg_train_auto_sequential(job);
+    if (plan_job(NULL, job, preview->sequential != NULL, plan, err) != 0)
+        return -1;
+    preview->way_count = erg_run_ways_list(preview->ways, *plan, asked->lock_clocks, &goal);
+    return 0;
+}
+
 static int preview(const struct erg_invocation *call, const struct erg_train_options *asked,
-                   const struct erg_job *job, struct erg_backend *backend, struct erg_error *err)
+                   const struct erg_job *job, const char *layout, struct erg_backend *backend,
+                   struct erg_error *err)
 {
     const struct train_values *values = call->values;
     const uint64_t updates = job->training ? job->training->updates : 0;
     uint64_t steps = values->steps == ERG_NOT_GIVEN ? updates : (uint64_t)values->steps;
     struct erg_run_preview preview;
-    struct erg_plan *plan;
-    if (erg_run_plan_open(&plan, NULL, asked, job, backend->name, 0, err) != 0)
-        return -1;
+    struct erg_plan *plan = NULL;
     int result = erg_run_preview_init(&preview, job, backend, values->init,
                                       erg_train_type_names[values->type],
                                       steps < updates ? steps : updates, err);
+    if (result == 0)
+        result = open_plan(&plan, &preview, values, asked, job, backend, err);
     preview.plan = plan;
+    preview.layout = layout;
     erg_run_plan_expect(&preview.planned, plan, asked->plan, job);
     if (result == 0 && call->common.json)
         erg_print_json(erg_run_preview_document(&preview));
@@ -172,6 +253,29 @@ static int preview(const struct erg_invocation *call, const struct erg_train_opt
         result = check_memory(&preview, backend, err);
     erg_run_preview_release(&preview);
     erg_plan_free(plan);
+    return result;
+}
+
+/* Of any layout: that which a run would choose. Ranks that nobody has started are as many as GPUs
+ * of the cluster. */
+static int preview_choice(const struct erg_invocation *call, const struct erg_train_options *asked,
+                          const struct erg_job *job, int world, struct erg_backend *backend,
+                          struct erg_error *err)
+{
+    struct erg_run_layout chosen;
+    struct erg_job *own = NULL;
+    if (!job->training)
+        return erg_fail(err, ERG_FAILED, "%s: key 'train': the key is missing", job->path);
+    if (world == 1)
+        world = (int)erg_cluster_gpus(&job->cluster);
+    int result = choose_layout(&chosen, call->values, job, world, backend, err);
+    if (result == 0)
+        result = erg_job_parse(&own, job->path, chosen.job.data, chosen.job.count, NULL, err) ||
+                         preview(call, asked, own, chosen.why.data, backend, err)
+                     ? -1
+                     : 0;
+    erg_run_layout_release(&chosen);
+    erg_job_free(own);
     return result;
 }
 
@@ -187,7 +291,8 @@ static int run_dry(const struct erg_invocation *call, const struct erg_train_opt
         return -1;
     if (env.rank != 0)
         return 0;
-    if (erg_job_load(&job, call->arguments[0], NULL, err) != 0)
+    const struct erg_job_overrides any = {.any_layout = !isnan(values->auto_s)};
+    if (erg_job_load(&job, call->arguments[0], &any, err) != 0)
         return -1;
     const struct erg_backend_options wanted = {
         .kind = (enum erg_backend_kind)values->device,
@@ -197,7 +302,8 @@ static int run_dry(const struct erg_invocation *call, const struct erg_train_opt
     };
     int result = erg_backend_open(&backend, &wanted, err);
     if (result == 0) {
-        result = preview(call, asked, job, backend, err);
+        result = any.any_layout ? preview_choice(call, asked, job, env.world, backend, err)
+                                : preview(call, asked, job, NULL, backend, err);
         backend->table->close(backend);
     }
     erg_job_free(job);
@@ -292,7 +398,7 @@ static int train_model(struct erg_train *train, const struct train_values *value
     if (run_steps(train, &stats, err) != 0 || explain_end(&stats, values->output, err) != 0)
         return -1;
     if (stats.rank == 0)
-        print_end(&stats);
+        print_end(train, &stats);
     return values->export ? erg_train_export(train, values->export, err) : 0;
 }
 
@@ -306,12 +412,30 @@ static int check_plan_options(const struct train_values *values, struct erg_erro
                        : values->force          ? "--force"
                        : points                 ? "--point, --deadline or --energy-budget"
                                                 : NULL;
+    if (!isnan(values->auto_s)) {
+        const char *both = values->plan                     ? "--plan"
+                           : values->method                 ? "--method"
+                           : values->point != ERG_NOT_GIVEN ? "--point"
+                           : values->force                  ? "--force"
+                                                            : NULL;
+        if (both)
+            return erg_fail(err, ERG_USAGE,
+                            "--auto and %s exclude each other: --auto makes a plan and finds its "
+                            "best point",
+                            both);
+        if (!values->output && !values->dry_run)
+            return erg_fail(err, ERG_USAGE,
+                            "--auto needs --output, the folder of the run, which keeps what it "
+                            "chooses");
+        lone = NULL;
+    }
     if (points > 1)
         return erg_fail(err, ERG_USAGE,
                         "--point, --deadline and --energy-budget exclude each other: each chooses "
                         "one point");
     if (!values->plan && lone)
-        return erg_fail(err, ERG_USAGE, "%s needs --plan, the plan that it is about", lone);
+        return erg_fail(err, ERG_USAGE, "%s needs --plan, the plan that it is about, or --auto",
+                        lone);
     return 0;
 }
 
@@ -355,7 +479,12 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     }
     if (values->dry_run)
         return run_dry(call, &train_options, err);
-    if (erg_train_open(&train, call->arguments[0], &train_options, err) != 0)
+    const struct erg_train_auto asked = {
+        .budget_s = values->auto_s, .goal = goal_of(values), .plan = plan_job};
+    if (!isnan(values->auto_s)) /* of a step, as it is measured */
+        train_options.deadline_s = train_options.energy_budget_j = 0;
+    if (erg_train_open_auto(&train, call->arguments[0], &train_options,
+                            isnan(values->auto_s) ? NULL : &asked, err) != 0)
         return explain_early_signal(err);
     int result = train_model(train, values, err);
     return erg_train_close(train, result ? NULL : err) != 0 ? -1 : result;

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+/* Whether the next word is its value. */
 static bool takes_value(const struct erg_option *option)
 {
-    return option->type != ERG_OPTION_FLAG && option->type != ERG_OPTION_COUNT;
+    return !option->bare_text && option->type != ERG_OPTION_FLAG &&
+           option->type != ERG_OPTION_COUNT;
 }
 
 static bool takes_file(const struct erg_option *option)

@@ -165,7 +165,9 @@ static bool takes_value(const struct erg_option *option)
 static void add_form(struct erg_text *out, const struct erg_option *option)
 {
     erg_text_printf(out, "--%s", option->name);
-    if (takes_value(option) && option->type != ERG_OPTION_CHOICE)
+    if (option->bare_text)
+        erg_text_printf(out, "[=%s]", option->argument);
+    else if (takes_value(option) && option->type != ERG_OPTION_CHOICE)
         erg_text_printf(out, " %s", option->argument);
     for (size_t i = 0; option->type == ERG_OPTION_CHOICE && option->choices[i]; i++)
         erg_text_printf(out, "%s%s", i ? "|" : " ", option->choices[i]);
@@ -205,7 +207,7 @@ struct parser {
 static int take(struct parser *parser, const struct erg_option *option, bool common,
                 const char *inline_value, struct erg_error *err)
 {
-    const char *text = inline_value;
+    const char *text = inline_value ? inline_value : option->bare_text;
     if (takes_value(option) && !text) {
         if (parser->next >= parser->argc)
             return erg_fail(err, ERG_USAGE, "The option --%s needs a value (%s).", option->name,

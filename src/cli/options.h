@@ -4,7 +4,8 @@
  *
  * A command's option values live in one plain struct; each table row says at which offset.
  * Accepted forms: --name VALUE, --name=VALUE, -n VALUE, flags joined (-vv); "--" ends the
- * options; options and arguments may be mixed.
+ * options; options and arguments may be mixed. An option whose value may be left out has the forms
+ * --name and --name=VALUE alone.
  */
 #ifndef ERG_CLI_OPTIONS_H
 #define ERG_CLI_OPTIONS_H
@@ -44,6 +45,7 @@ struct erg_option {
     double least, most;         /* bounds of numbers; least == most means none */
     const char *const *choices; /* ends with NULL */
     const char *default_text;   /* parsed like a value; NULL = none */
+    const char *bare_text;      /* likewise, of the option without a value; NULL = it has one */
     bool required;
     const char *help;
 };

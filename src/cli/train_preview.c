@@ -95,7 +95,7 @@ static void print_plan(const struct erg_run_preview *preview)
     struct erg_table table = {.columns = 6};
     static const char *const heads[] = {"stage",      "sequential", "nanobatched",
                                         "overlapped", "MHz",        ""};
-    if (!preview->plan)
+    if (!preview->plan || preview->layout)
         return;
     printf("\nby %s: %s, point %zu of %zu (%s), %.4g s and %.4g J an iteration\n", planned->plan,
            planned->method, planned->point, planned->points, planned->rule, planned->time_s,
@@ -108,7 +108,8 @@ static void print_plan(const struct erg_run_preview *preview)
         erg_table_add(&table, "%s", heads[i]);
     for (long stage = 0; stage < preview->job->layout.pipeline; stage++) {
         struct erg_run_plan_modes modes;
-        erg_run_plan_modes(&modes, preview->plan, (size_t)stage);
+        erg_run_plan_modes(&modes, preview->plan, erg_run_plan_selected(preview->plan),
+                           (size_t)stage);
         erg_table_add(&table, "%ld", stage);
         erg_table_add(&table, "%zu", modes.modes[ERG_MODE_SEQUENTIAL]);
         erg_table_add(&table, "%zu", modes.modes[ERG_MODE_NANOBATCH]);
@@ -118,6 +119,49 @@ static void print_plan(const struct erg_run_preview *preview)
         else
             erg_table_add(&table, "%d-%d", modes.least_mhz, modes.most_mhz);
         erg_table_add(&table, "%s", "");
+    }
+    erg_print_table(&table, "  ");
+}
+
+/* The ways that would be tried, the most promising first but for the reference. */
+static void print_ways(const struct erg_run_preview *preview)
+{
+    const struct erg_plan *plan = preview->plan;
+    struct erg_table table = {.columns = 7};
+    static const char *const heads[] = {"way",         "planned s",  "planned J", "sequential",
+                                        "nanobatched", "overlapped", ""};
+    if (!preview->layout)
+        return;
+    printf("\nlayout: %s\n", preview->layout);
+    if (preview->way_count < 2) {
+        printf("the job's passes run sequentially, as %s\n",
+               preview->sequential ? preview->sequential : "its plan has no other way");
+        return;
+    }
+    puts("would try on steps of the run, all ranks of a pipeline and an iteration as planned on an "
+         "emulated GPU:");
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        erg_table_add(&table, "%s", heads[i]);
+    for (size_t i = 0; i < preview->way_count; i++) {
+        const struct erg_run_way *way = &preview->ways[i];
+        const struct erg_plan_point *point = &plan->methods[way->method].points[way->point];
+        struct erg_text name = {0};
+        size_t modes[ERG_MODES] = {0};
+        for (size_t stage = 0; stage < plan->schedule.pipeline.stages; stage++) {
+            struct erg_run_plan_modes own;
+            erg_run_plan_modes(&own, plan, point, stage);
+            for (int mode = 0; mode < ERG_MODES; mode++)
+                modes[mode] += own.modes[mode];
+        }
+        erg_run_way_name(&name, way, plan);
+        erg_table_add(&table, "%s", name.data);
+        erg_table_add_number(&table, 4, way->time_s);
+        erg_table_add_number(&table, 4, way->energy_j);
+        erg_table_add(&table, "%zu", modes[ERG_MODE_SEQUENTIAL]);
+        erg_table_add(&table, "%zu", modes[ERG_MODE_NANOBATCH]);
+        erg_table_add(&table, "%zu", modes[ERG_MODE_OVERLAP]);
+        erg_table_add(&table, "%s", "");
+        erg_text_release(&name);
     }
     erg_print_table(&table, "  ");
 }
@@ -144,4 +188,5 @@ void erg_train_preview_print(const struct erg_run_preview *preview)
            free_unit.name, strcmp(preview->device, "host") ? preview->device : "this machine");
     print_expectation(preview);
     print_plan(preview);
+    print_ways(preview);
 }

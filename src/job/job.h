@@ -37,6 +37,14 @@ struct erg_job_kind {
     struct erg_engine *engine;       /* what trains whole layers, for ergon plan; NULL: not named */
 };
 
+/* What the file does not say of the layout, and whoever looks for one may choose. */
+struct erg_job_open {
+    bool tensor, context, pipeline, data, virtual_stages;
+    bool microbatch, microbatches; /* with any_layout only; then the key `train.batch` is there */
+    bool recompute, offload;
+    bool stages; /* no list says how each stage or chunk is */
+};
+
 struct erg_job {
     const char *name; /* the key "name", else the name of the file without folder and suffix;
                        * control characters are written out */
@@ -54,8 +62,9 @@ struct erg_job {
      * on it need. Where stages recompute differently, `recompute` is none, and what they recompute
      * costs what the engine says; `offload` is the most of any. */
     struct erg_layout layout;
-    size_t offload_line;  /* in the file; 0: it does not say */
-    size_t *stage_kind;   /* [pipeline]: the kind of GPUs that each stage lies on ... */
+    struct erg_job_open open; /* of it */
+    size_t offload_line;      /* in the file; 0: it does not say */
+    size_t *stage_kind;       /* [pipeline]: the kind of GPUs that each stage lies on ... */
     bool placed;          /* ... as the file says, or there is one; else the first, of any layout */
     bool even_microbatch; /* it can be split in two equal halves */
     struct erg_job_search {
@@ -130,9 +139,9 @@ struct erg_job_change {
 };
 
 /*
- * The job's file with another layout, on as many GPUs as that has: what says how schedules are
- * searched and chosen is left to the defaults. Relative paths become absolute; those of another
- * cluster or engine are from the current folder.
+ * The job's file with another layout, on as many GPUs as that has, and with its key `train`: what
+ * says how schedules are searched and chosen is left to the defaults. Relative paths become
+ * absolute; those of another cluster or engine are from the current folder.
  */
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change);

@@ -47,6 +47,61 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
     return 0;
 }
 
+/* What the file leaves open of the layout. */
+static void find_open(struct erg_job *job, const struct erg_job_file *file,
+                      const struct erg_yaml *yaml)
+{
+    const bool of_stages =
+        file->layers || file->stage_recompute || file->stage_offload || file->stage_gpus;
+    job->open = (struct erg_job_open){
+        .tensor = !erg_yaml_has(yaml, "tensor"),
+        .context = !erg_yaml_has(yaml, "context"),
+        .pipeline = !erg_yaml_has(yaml, "pipeline") && !of_stages,
+        .data = !erg_yaml_has(yaml, "data"),
+        .virtual_stages = !erg_yaml_has(yaml, "virtual_stages") &&
+                          !erg_yaml_has(yaml, "schedule") && !file->layers,
+        .microbatch = !erg_yaml_has(yaml, "microbatch_size"),
+        .microbatches = !erg_yaml_has(yaml, "microbatches"),
+        .recompute = !erg_yaml_has(yaml, "recompute") && !file->stage_recompute,
+        .offload = !erg_yaml_has(yaml, "offload") && !file->stage_offload,
+        .stages = !of_stages,
+    };
+}
+
+/* Of any layout, microbatches and data ranks that are left open are as large and as many as make up
+ * the batch. */
+static int fill_microbatches(struct erg_job *job, const struct erg_job_file *file,
+                             const struct erg_yaml *yaml, bool any_layout, struct erg_error *err)
+{
+    const struct erg_job_open *open = &job->open;
+    struct erg_layout *layout = &job->layout;
+    const char *key = open->microbatch ? "microbatch_size" : "microbatches";
+    const long batch = file->train ? file->train->batch : 0;
+    if (!open->microbatch && !open->microbatches) {
+        if (any_layout && open->data && batch > layout->microbatch * layout->microbatches)
+            layout->data = batch / (layout->microbatch * layout->microbatches);
+        return 0;
+    }
+    if (!any_layout)
+        return erg_yaml_fail(yaml, key, err,
+                             "the key is missing; expected a number, which only ergon train --auto "
+                             "and ergon plan choose");
+    if (batch < 1)
+        return erg_yaml_fail(yaml, key, err,
+                             "the key is missing; expected a number, or the key 'train.batch', the "
+                             "sequences of a step, to choose it by");
+    if (open->microbatch)
+        layout->microbatch = 1;
+    if (!open->microbatches) {
+        layout->microbatch = batch / layout->microbatches / layout->data;
+        layout->microbatch += layout->microbatch < 1;
+    } else {
+        layout->microbatches = batch / layout->microbatch / layout->data;
+        layout->microbatches += layout->microbatches < 1;
+    }
+    return 0; /* the batch is checked with the key `train` */
+}
+
 /* Sequences of an iteration, on all copies. */
 static int check_batch(const struct erg_job *job, const struct erg_yaml *yaml,
                        struct erg_error *err)
@@ -371,7 +426,9 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
         erg_cluster_finish(&file->cluster, yaml, "cluster", err) != 0)
         return -1;
     copy_plain(job, file, yaml);
-    if (check_batch(job, yaml, err) != 0)
+    find_open(job, file, yaml);
+    if (fill_microbatches(job, file, yaml, any_layout && !overrides->own_degrees, err) != 0 ||
+        check_batch(job, yaml, err) != 0)
         return -1;
     job->path = erg_xstrdup(path);
     choose_name(job, file, path);

@@ -32,6 +32,9 @@ struct erg_job_file {
 extern const cyaml_schema_field_t erg_training_fields[];
 int erg_job_check_training(const struct erg_job *job, struct erg_training *training,
                            const struct erg_yaml *yaml, struct erg_error *err);
+/* The same keys as a part of a file, with absolute paths; the batch is that of the layout beside
+ * them. */
+void erg_job_write_training(struct erg_text *out, const struct erg_job *job);
 
 /*
  * Fills and checks `job` from `file`, whose cluster it converts to base units; relative names are
@@ -52,6 +55,10 @@ int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
 /* Whether the engines by which stages offload or recompute were measured on their GPUs. */
 int erg_job_check_engines(const struct erg_job *job, const struct erg_yaml *yaml,
                           struct erg_error *err);
+
+/* job_write.c: with as many digits as say it exactly, so that what was planned with it is what is
+ * read. */
+void erg_job_write_number(struct erg_text *out, double value);
 
 /* job_names.c: whether a name is a path, else of a catalogue's entry; a name that is a relative
  * path is one from the job's folder; to be freed. A model is also a folder's bare name there, which

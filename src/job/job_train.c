@@ -1,4 +1,7 @@
-/* The key `train` of a job file: its schema, defaults, and the rules between its keys. */
+/* The key `train` of a job file: its schema, defaults, the rules between its keys, and writing it.
+ */
+#define _XOPEN_SOURCE 700 /* realpath */
+
 #include "job/job_internal.h"
 
 #include "base/memory.h"
@@ -204,4 +207,112 @@ int erg_job_check_training(const struct erg_job *job, struct erg_training *train
         return erg_yaml_fail(yaml, "train.decay_steps", err,
                              "only the schedules wsd_linear and wsd_sqrt have it");
     return 0;
+}
+
+/* ---- writing ---- */
+
+static const char *word_of(const cyaml_strval_t *names, size_t count, int64_t value)
+{
+    for (size_t i = 0; i < count; i++)
+        if (names[i].val == value)
+            return names[i].str;
+    return NULL;
+}
+
+/* A file or a pattern of files, which need not be there. */
+static void add_file(struct erg_text *out, const struct erg_job *job, const char *name)
+{
+    const char *slash = strrchr(job->path, '/');
+    struct erg_text folder = {0}, whole = {0};
+    erg_text_add_bytes(&folder, job->path, slash ? (size_t)(slash - job->path) + 1 : 0);
+    erg_text_add(&folder, slash ? "" : ".");
+    char *absolute = *name == '/' ? NULL : realpath(folder.data, NULL);
+    if (absolute)
+        erg_text_printf(&whole, "%s/", absolute);
+    erg_text_add(&whole, name);
+    erg_yaml_add_string(out, whole.data);
+    free(absolute);
+    erg_text_release(&folder);
+    erg_text_release(&whole);
+}
+
+static void add_sets(struct erg_text *out, const struct erg_job *job, const char *indent,
+                     const struct erg_training_set *sets, unsigned count)
+{
+    erg_text_printf(out, "%sdata:\n", indent);
+    for (unsigned i = 0; i < count; i++) {
+        const char *type = word_of(token_types, COUNT(token_types), sets[i].type);
+        erg_text_printf(out, "%s  - file: ", indent);
+        add_file(out, job, sets[i].file);
+        erg_text_add(out, "\n");
+        if (type)
+            erg_text_printf(out, "%s    type: %s\n", indent, type);
+        if (count == 1)
+            continue;
+        erg_text_printf(out, "%s    weight: ", indent);
+        erg_job_write_number(out, sets[i].weight);
+        erg_text_add(out, "\n");
+    }
+}
+
+static void add_long(struct erg_text *out, const char *key, long long value, long long absent)
+{
+    if (value != absent)
+        erg_text_printf(out, "  %s: %lld\n", key, value);
+}
+
+static void add_double(struct erg_text *out, const char *key, double value)
+{
+    erg_text_printf(out, "  %s: ", key);
+    erg_job_write_number(out, value);
+    erg_text_add(out, "\n");
+}
+
+static void add_bool(struct erg_text *out, const char *key, bool value)
+{
+    erg_text_printf(out, "  %s: %s\n", key, value ? "true" : "false");
+}
+
+void erg_job_write_training(struct erg_text *out, const struct erg_job *job)
+{
+    const struct erg_training *training = job->training;
+    const struct erg_training_checkpoint *checkpoint = &training->checkpoint;
+    const struct erg_training_validation *validation = &training->validation;
+    erg_text_add(out, "train:\n");
+    add_sets(out, job, "  ", training->data, training->data_count);
+    add_bool(out, "shuffle", training->shuffle);
+    erg_text_printf(out, "  mask: %s\n", word_of(mask_names, COUNT(mask_names), training->mask));
+    add_long(out, "eod", training->eod, -1);
+    erg_text_printf(out, "  seed: %llu\n", (unsigned long long)training->seed);
+    if (training->init) {
+        erg_text_add(out, "  init: ");
+        add_file(out, job, training->init);
+        erg_text_add(out, "\n");
+    }
+    erg_text_printf(out, "  updates: %llu\n  schedule: %s\n", (unsigned long long)training->updates,
+                    word_of(schedule_names, COUNT(schedule_names), training->schedule));
+    add_double(out, "learning_rate", training->learning_rate);
+    add_double(out, "lowest", training->lowest);
+    add_long(out, "warmup", (long long)training->warmup, 0);
+    add_long(out, "decay_steps", (long long)training->decay_steps, 0);
+    add_bool(out, "warmup_from_zero", training->warmup_from_zero);
+    add_double(out, "beta1", training->beta1);
+    add_double(out, "beta2", training->beta2);
+    add_double(out, "eps", training->eps);
+    add_double(out, "weight_decay", training->weight_decay);
+    add_double(out, "clip", training->clip);
+    add_bool(out, "deterministic", training->deterministic);
+    add_bool(out, "sequence_parallel", training->sequence_parallel);
+    add_long(out, "offload_least_bytes", training->offload_least_bytes, -1);
+    add_long(out, "log_every", training->log_every, 0);
+    add_long(out, "trace_every", training->trace_every, 0);
+    erg_text_printf(out, "  checkpoint: {every: %d, minutes: %.17g, keep: %d}\n", checkpoint->every,
+                    checkpoint->minutes, checkpoint->keep);
+    if (!validation->data)
+        return;
+    erg_text_add(out, "  validation:\n");
+    add_sets(out, job, "    ", validation->data, validation->data_count);
+    erg_text_printf(out, "    every: %d\n", validation->every);
+    if (validation->batches)
+        erg_text_printf(out, "    batches: %d\n", validation->batches);
 }

@@ -91,13 +91,12 @@ static void add_cluster(struct erg_text *out, const struct erg_job *job,
     }
 }
 
-/* With as many digits as say it exactly, so that what was planned with it is what is read. */
-static void add_ratio(struct erg_text *out, double ratio)
+void erg_job_write_number(struct erg_text *out, double value)
 {
     char text[32];
     double read = NAN;
-    for (int digits = 4; digits <= 17 && read != ratio; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, ratio);
+    for (int digits = 4; digits <= 17 && read != value; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
         erg_parse_double(text, &read);
     }
     erg_text_add(out, text);
@@ -110,10 +109,10 @@ static void add_offload(struct erg_text *out, const struct erg_layout *layout)
     erg_text_add(out, layout->stage_offload ? "stage_offload: [" : "offload: ");
     for (long i = 0; layout->stage_offload && i < layout->pipeline; i++) {
         erg_text_add(out, i ? ", " : "");
-        add_ratio(out, layout->stage_offload[i]);
+        erg_job_write_number(out, layout->stage_offload[i]);
     }
     if (!layout->stage_offload)
-        add_ratio(out, layout->offload);
+        erg_job_write_number(out, layout->offload);
     erg_text_add(out, layout->stage_offload ? "]\n" : "\n");
 }
 
@@ -144,11 +143,12 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change)
 {
     const struct erg_job_file *file = job->file;
-    if (file->name)
-        add_string(out, "name", file->name);
+    add_string(out, "name", file->name ? file->name : job->name);
     add_path(out, "model", file->model, erg_job_model_path(job->path, file->model));
     erg_text_printf(out, "tie_embeddings: %s\nvocabulary: %ld\n",
                     job->model->tied ? "true" : "false", change->vocabulary);
     add_cluster(out, job, change);
     add_layout(out, change->layout);
+    if (job->training)
+        erg_job_write_training(out, job);
 }

@@ -99,7 +99,9 @@ static int check_methods(const struct erg_optimization *o, struct erg_error *err
             "%s, so nothing but sequential execution is possible",
             o->job->name, o->job->layout.microbatch, o->job->layout.tensor, o->job->layout.context,
             reason);
-    if (o->job->even_microbatch) /* else the job has warned already */
+    const bool others = methods[ERG_METHOD_NANOBATCHING] ||
+                        methods[ERG_METHOD_NANOBATCHING_CLOCKS] || methods[ERG_METHOD_ERGON];
+    if (others && o->job->even_microbatch) /* else the job has warned already */
         erg_log(ERG_LOG_WARNING,
                 "tensor %ld x context %ld has no communication to hide: only sequential execution "
                 "is planned",

@@ -21,8 +21,8 @@
 struct erg_optimize_request {
     const struct erg_job *job;
     bool methods[ERG_METHOD_COUNT]; /* which to report */
-    const char *store_path;
-    struct erg_device *device; /* real GPUs to measure on; NULL: the job's GPU, emulated */
+    const char *store_path;         /* ":memory:": nothing is kept */
+    struct erg_device *device;      /* real GPUs to measure on; NULL: the job's GPU, emulated */
 };
 
 /*

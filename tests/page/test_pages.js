@@ -349,6 +349,27 @@ sequence: 256
     checkWhole(page);
   },
 
+  "train: what ways to run a step save"() {
+    const html = fs.readFileSync(inFolder("trained/report.html"), "utf8"), start = html.indexOf('id="plan">') + 10;
+    const end = html.indexOf("</script>", start), plan = JSON.parse(html.slice(start, end));
+    const way = (name, ms, half, joules, rounds = 4) => ({ way: name, method: name, point: 1, rounds, steps: 5 * rounds,
+      step_ms: ms, step_ms_uncertainty: half, step_j: joules, step_j_uncertainty: joules ? 2.5 : null });
+    plan.trials = { best: "ergon point 2", reference: "sequential", changed: "power", unmet: false, series: 2, rounds: 4,
+      saved: { time: 0.1234, time_uncertainty: 0.0041, energy: 0.098, energy_uncertainty: null },
+      ways: [way("sequential", 100, 0.5, 71), way("nanobatching", 95, null, null, 1), way("ergon point 2", 87.66, 0.4, 64), way("ergon point 1", null, null, null, 0)] };
+    const write = () => fs.writeFileSync(inFolder("trials.html"), html.slice(0, start) + JSON.stringify(plan) + html.slice(end));
+    write();
+    const page = openPage(inFolder("trials.html"), []);
+    checkWhole(page);
+    assert.match(page.byId("trials-text").textContent, /^ergon point 2 saves 12\.3 ± 0\.4\u00a0% of the time and - of the energy of a step against sequential/);
+    assert.match(page.byId("trials-text").textContent, /series 2, since the power of a step had changed\.$/);
+    same(rowsOf(page, "trials-table").map(cellsOf), [["sequential", "100.0 ± 0.5\u00a0ms", "71 ± 3\u00a0J", "20 in 4 rounds"],
+      ["nanobatching", "95.0\u00a0ms", "-", "5 in 1 round"], ["ergon point 2", "87.7 ± 0.4\u00a0ms", "64 ± 3\u00a0J", "20 in 4 rounds"]]);
+    plan.trials = { ...plan.trials, best: "sequential", changed: null, unmet: true };
+    write();
+    assert.match(openPage(inFolder("trials.html"), []).byId("trials-text").textContent, /^sequential is the best of the ways .* No way .* asked for\.$/);
+  },
+
   "train: GPUs with energy and a validation loss"() {
     const html = fs.readFileSync(inFolder("trained/report.html"), "utf8"), start = html.indexOf('id="plan">') + 10;
     const end = html.indexOf("</script>", start), plan = JSON.parse(html.slice(start, end));
@@ -372,6 +393,7 @@ sequence: 256
     checkOrder([2.6, 2.35, 2.267, 2.225], marks.map(mark => number(mark, "cy")), -1, "validation losses");
     const band = page.byId("speed-charts").all("svg")[1].all("path")[0].getAttribute("d");
     assert.strictEqual(band.split("L").length, 2 * (count - 1));
+    assert.strictEqual(page.byId("trials-table").all("table").length, 0);
     page.byId("speed-charts").all("svg")[1].fire("keydown", { key: "ArrowLeft" });
     assert.match(page.byId("tip").textContent, /\n21\.0\u00a0mJ ± 0\.1\u00a0mJ a token$/);
   },

@@ -192,6 +192,33 @@ function memory() {
       onpointermove: event => showTip(`${text(item)}\n${percent((100 * item[1]) / all)}`, event.clientX, event.clientY), onpointerleave: hideTip }))));
 }
 
+/* What was tried on steps of the run, the way that runs in bold. */
+function trials() {
+  const found = plan.trials, saved = found && found.saved;
+  byId("trials-title").parentNode.hidden = !found;
+  if (!found) return;
+  /* A value and its uncertainty to the first digit of the latter; what is not known is "-". */
+  const within = (value, half, unit) => {
+    if (!isNumber(value)) return "-";
+    if (!isNumber(half)) return `${digits(value)}\u00a0${unit}`;
+    const places = Math.min(6, Math.max(0, half > 0 ? -Math.floor(Math.log10(half)) : 3));
+    return minus(`${value.toFixed(places)} ± ${half.toFixed(places)}\u00a0${unit}`);
+  };
+  const share = key => (isNumber(saved[`${key}_uncertainty`]) ? within(100 * saved[key], 100 * saved[`${key}_uncertainty`], "%") : "-");
+  byId("trials-text").textContent = (found.best === found.reference
+    ? `${found.best} is the best of the ways that were tried on steps of this run.`
+    : `${found.best} saves ${share("time")} of the time and ${share("energy")} of the energy of a step against ${found.reference} execution, measured round by round on steps of this run.`) +
+    (found.changed ? ` These are the numbers of series ${found.series}, since the ${found.changed} of a step had changed.` : "") +
+    (found.unmet ? " No way that was tried is within what was asked for." : "");
+  byId("trials-table").append(h("table", {},
+    h("thead", {}, h("tr", {}, ["way", "a step takes", "needs", "steps measured"].map(text => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, list(found.ways).filter(way => way.rounds > 0).map(way => h("tr", {},
+      h("th", { scope: "row" }, way.way === found.best ? h("b", {}, way.way) : way.way),
+      h("td", {}, within(way.step_ms, way.step_ms_uncertainty, "ms")),
+      h("td", {}, within(way.step_j, way.step_j_uncertainty, "J")),
+      h("td", {}, `${way.steps} in ${plural(way.rounds, "round")}`))))));
+}
+
 function provenance() {
   const degrees = [["tensor", plan.tensor], ["context", plan.context], ["pipeline", plan.pipeline], ["virtual stages", plan.virtual_stages], ["data", plan.data]];
   const item = (name, text) => [h("dt", {}, name), h("dd", {}, text)];
@@ -215,5 +242,6 @@ if (rows) {
   byId("headline").textContent = "No step has been logged yet.";
   for (const id of ["loss-title", "speed-title", "optimizer-title"]) byId(id).parentNode.hidden = true;
 }
+trials();
 memory();
 provenance();

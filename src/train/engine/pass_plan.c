@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether two options launch alike: at whatever clocks. */
-static bool launches_alike(const struct erg_plan_option *a, const struct erg_plan_option *b)
+bool erg_pass_options_are_alike(const struct erg_plan_option *a, const struct erg_plan_option *b)
 {
     if (a->mode != b->mode || a->configuration_count != b->configuration_count)
         return false;
@@ -28,7 +27,7 @@ static const struct erg_pass_program *find(const struct erg_pass_plan *passes, s
     for (size_t i = 0; i < passes->programs.count; i++) {
         const struct erg_pass_program *program = &passes->programs.items[i];
         if (program->chunk == chunk && program->direction == direction &&
-            launches_alike(program->option, option))
+            erg_pass_options_are_alike(program->option, option))
             return program;
     }
     return NULL;
@@ -52,13 +51,12 @@ static int add_program(struct erg_pass_plan *passes, const struct erg_job *job,
     return 0;
 }
 
-/* The programs of this stage's instructions at all points of the selected method, the only ones
- * that may run. */
-static int add_programs(struct erg_pass_plan *passes, const struct erg_job *job,
-                        const struct erg_workload_request *request, struct erg_error *err)
+/* The programs of this stage's instructions at all points of a method. */
+static int add_programs(struct erg_pass_plan *passes, const struct erg_plan_method *method,
+                        const struct erg_job *job, const struct erg_workload_request *request,
+                        struct erg_error *err)
 {
     const struct erg_plan *plan = passes->plan;
-    const struct erg_plan_method *method = &plan->methods[plan->selected.method];
     const size_t first = passes->stage * passes->count;
     for (size_t k = 0; k < method->point_count + method->slower_count; k++)
         for (size_t i = first; i < first + passes->count; i++) {
@@ -70,7 +68,7 @@ static int add_programs(struct erg_pass_plan *passes, const struct erg_job *job,
     return 0;
 }
 
-int erg_pass_plan_init(struct erg_pass_plan *passes, const struct erg_plan *plan,
+int erg_pass_plan_init(struct erg_pass_plan *passes, const struct erg_plan *plan, bool all,
                        const struct erg_job *job, long stage, struct erg_error *err)
 {
     const struct erg_job_kind *kind = &job->kinds[job->stage_kind[stage]];
@@ -81,10 +79,12 @@ int erg_pass_plan_init(struct erg_pass_plan *passes, const struct erg_plan *plan
     if (erg_workload_build(&passes->workload, &request, err) != 0)
         return -1;
     passes->ways = erg_xcalloc(passes->count, sizeof *passes->ways);
-    if (add_programs(passes, job, &request, err) != 0) {
-        erg_pass_plan_release(passes);
-        return -1;
-    }
+    for (size_t i = 0; i < ERG_METHOD_COUNT; i++)
+        if ((all || i == plan->selected.method) &&
+            add_programs(passes, &plan->methods[i], job, &request, err) != 0) {
+            erg_pass_plan_release(passes);
+            return -1;
+        }
     const struct erg_plan_method *method = &plan->methods[plan->selected.method];
     erg_pass_plan_choose(passes, &method->points[plan->selected.point]);
     return 0;

@@ -3,7 +3,8 @@
  * option, and for nanobatches the program of the stage (decoder/decoder_stage.h) that the option
  * stands for, down to where each exchange begins and how many SMs it gets.
  *
- * All points of the plan's selected method are at hand: another one is chosen between two steps.
+ * All points of the plan's selected method are at hand, or those of all its methods: another one is
+ * chosen between two steps.
  */
 #ifndef ERG_TRAIN_ENGINE_PASS_PLAN_H
 #define ERG_TRAIN_ENGINE_PASS_PLAN_H
@@ -36,13 +37,16 @@ struct erg_pass_plan {
     struct erg_workload workload; /* owns the steps */
 };
 
+/* Whether two options launch alike: at whatever clocks. */
+bool erg_pass_options_are_alike(const struct erg_plan_option *a, const struct erg_plan_option *b);
+
 /* The plan is of this job (erg_plan_check_job()), and outlives the pass plan, as the job does. The
- * selected point is in force. */
-int erg_pass_plan_init(struct erg_pass_plan *passes, const struct erg_plan *plan,
+ * selected point is in force. `all`: of every method, else of the selected one. */
+int erg_pass_plan_init(struct erg_pass_plan *passes, const struct erg_plan *plan, bool all,
                        const struct erg_job *job, long stage, struct erg_error *err);
 void erg_pass_plan_release(struct erg_pass_plan *passes);
 
-/* From now on instructions run as at this point of the selected method. */
+/* From now on instructions run as at this point of one of these methods. */
 void erg_pass_plan_choose(struct erg_pass_plan *passes, const struct erg_plan_point *point);
 
 #endif

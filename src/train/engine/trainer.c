@@ -378,8 +378,8 @@ static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options
     const struct erg_plan *plan = trainer->options.plan;
     trainer->request = options->weights;
     erg_timeline_init(&trainer->timeline, backend);
-    if (plan &&
-        erg_pass_plan_init(&trainer->plan, plan, trainer->job, trainer->ranks.stage, err) != 0)
+    if (plan && erg_pass_plan_init(&trainer->plan, plan, trainer->options.chooses, trainer->job,
+                                   trainer->ranks.stage, err) != 0)
         return -1;
     trainer->point = plan ? plan->selected.point : 0;
     if (backend->table->stream_new(backend, &trainer->stream, false, err) ||

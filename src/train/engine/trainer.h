@@ -38,6 +38,7 @@ struct erg_trainer_options {
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
     const struct erg_plan *plan; /* of the job, to train by at its selected point; NULL: none */
     const char *plan_text;       /* of its file, which checkpoints keep */
+    bool chooses;                /* another point may be selected later: erg_trainer_choose() */
     /* To set the plan's clocks; `finished` is the trainer's. NULL: GPUs keep their own. */
     const struct erg_clock_controller_options *clocks;
     /* Of checkpoint/checkpoint.h; may be NULL. */
@@ -87,6 +88,13 @@ enum erg_trainer_wish {
 enum { ERG_TRAINER_MOST_SKIPS = 10 };
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,
                      struct erg_error *err);
+
+/*
+ * World call: from the next step on instructions run as at the point that the owner of the plan has
+ * selected since. `follows`: pipelines may run other points of its method while one is late
+ * (engine/straggler.h), as they may before the first call. `plan_text` as in the options.
+ */
+void erg_trainer_choose(struct erg_trainer *trainer, bool follows, const char *plan_text);
 
 /*
  * World calls: the next step notes when its pieces run (engine/step_timeline.h); and what they

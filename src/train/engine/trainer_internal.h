@@ -35,6 +35,7 @@ struct erg_trainer {
     struct erg_pass_plan plan; /* with the options' plan */
     struct erg_clock_controller *clocks;
     size_t point;                /* of the plan, that runs */
+    bool holds;                  /* to it, whoever is late */
     struct erg_rank_pace *paces; /* [world], of the last step; NULL: nobody may be late */
     struct erg_layer_range *chunks;
     struct erg_weights_request request; /* of the chunks */

@@ -206,7 +206,7 @@ static int follow_straggler(struct erg_trainer *trainer, struct erg_error *err)
     const struct erg_plan *plan = trainer->options.plan;
     const struct erg_layout *layout = &trainer->job->layout;
     size_t point;
-    if (!trainer->paces)
+    if (!trainer->paces || trainer->holds)
         return 0;
     if (erg_straggler_point(&point, plan, layout, trainer->paces, trainer->ranks.data, err) != 0)
         return -1;
@@ -219,6 +219,16 @@ static int follow_straggler(struct erg_trainer *trainer, struct erg_error *err)
     trainer->point = point;
     erg_pass_plan_choose(&trainer->plan, &plan->methods[plan->selected.method].points[point]);
     return 0;
+}
+
+void erg_trainer_choose(struct erg_trainer *trainer, bool follows, const char *plan_text)
+{
+    const struct erg_plan *plan = trainer->options.plan;
+    trainer->options.plan_text = plan_text;
+    trainer->holds = !follows;
+    trainer->point = plan->selected.point;
+    erg_pass_plan_choose(&trainer->plan,
+                         &plan->methods[plan->selected.method].points[trainer->point]);
 }
 
 int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err)

@@ -61,10 +61,8 @@ static double peak_of(const char *name)
     return peak_flops;
 }
 
-static void add_mark(struct erg_rank_meter *meter)
+void erg_rank_meter_begin(struct erg_rank_meter *meter, struct erg_rank_mark *mark)
 {
-    assert(meter->count < ERG_RANK_MARKS);
-    struct erg_rank_mark *mark = &meter->marks[meter->count++];
     *mark = (struct erg_rank_mark){.time_ns = erg_now_ns()};
     if (meter->meter) {
         mark->window = erg_window_begin(meter->meter);
@@ -72,6 +70,12 @@ static void add_mark(struct erg_rank_meter *meter)
         erg_rapl_read(meter->rapl, &mark->cpu);
         mark->time_ns = mark->cpu.end_ns;
     }
+}
+
+static void add_mark(struct erg_rank_meter *meter)
+{
+    assert(meter->count < ERG_RANK_MARKS);
+    erg_rank_meter_begin(meter, &meter->marks[meter->count++]);
 }
 
 static void drop_marks(struct erg_rank_meter *meter, size_t count)
@@ -145,12 +149,12 @@ static size_t mark_to_measure_from(const struct erg_rank_meter *meter, int64_t n
     return found;
 }
 
-void erg_rank_meter_take(struct erg_rank_meter *meter, struct erg_rank_numbers *numbers)
+/* What is measured since a mark. */
+static void look(struct erg_rank_meter *meter, const struct erg_rank_mark *from,
+                 struct erg_rank_numbers *numbers)
 {
-    int64_t now_ns = erg_now_ns();
-    size_t from = mark_to_measure_from(meter, now_ns);
     *numbers = (struct erg_rank_numbers){
-        .window_s = 1e-9 * (double)(now_ns - meter->last_ns),
+        .window_s = NAN,
         .energy_j = NAN,
         .uncertainty_j = NAN,
         .measured_s = NAN,
@@ -168,12 +172,28 @@ void erg_rank_meter_take(struct erg_rank_meter *meter, struct erg_rank_numbers *
     for (size_t i = 0; i < ERG_EXPOSED_KINDS; i++)
         numbers->exposed_s[i] = NAN;
     if (meter->meter)
-        take_gpu(numbers, &meter->marks[from]);
+        take_gpu(numbers, from);
     else if (meter->rapl)
-        take_host(numbers, &meter->marks[from], meter->rapl);
+        take_host(numbers, from, meter->rapl);
     numbers->energy = meter->elsewhere              ? ERG_RANK_ENERGY_ELSEWHERE
                       : isfinite(numbers->energy_j) ? ERG_RANK_ENERGY_OWN
                                                     : ERG_RANK_ENERGY_UNKNOWN;
+}
+
+void erg_rank_meter_end(struct erg_rank_meter *meter, struct erg_rank_mark *mark,
+                        struct erg_rank_numbers *numbers)
+{
+    look(meter, mark, numbers);
+    erg_window_cancel(mark->window);
+    *mark = (struct erg_rank_mark){0};
+}
+
+void erg_rank_meter_take(struct erg_rank_meter *meter, struct erg_rank_numbers *numbers)
+{
+    int64_t now_ns = erg_now_ns();
+    size_t from = mark_to_measure_from(meter, now_ns);
+    look(meter, &meter->marks[from], numbers);
+    numbers->window_s = 1e-9 * (double)(now_ns - meter->last_ns);
     double share = numbers->window_s / numbers->measured_s; /* NaN where nothing was measured */
     numbers->energy_j *= share;
     numbers->uncertainty_j *= share;

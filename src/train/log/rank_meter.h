@@ -87,6 +87,14 @@ void erg_rank_meter_open(struct erg_rank_meter *meter, const char *gpu, int loca
 void erg_rank_meter_close(struct erg_rank_meter *meter);
 
 /*
+ * A time of its own, beside the windows and exact however short: from erg_rank_meter_begin() on.
+ * The end fills what the windows have but for window_s, and gives the mark back.
+ */
+void erg_rank_meter_begin(struct erg_rank_meter *meter, struct erg_rank_mark *mark);
+void erg_rank_meter_end(struct erg_rank_meter *meter, struct erg_rank_mark *mark,
+                        struct erg_rank_numbers *numbers);
+
+/*
  * Ends the window and begins the next one. Does not wait for the counter. What only the engine
  * knows (exposed_s, bubble_s and the memory) is NaN.
  */

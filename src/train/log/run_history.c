@@ -78,6 +78,11 @@ void erg_run_history_add(struct erg_run_history *history, const json_t *line)
     history->stride = history->stride ? history->stride : 1;
     history->last = row_of(line, before_s);
     history->energy_j += number_or_nan(json_object_get(line, "energy_j"));
+    json_t *trials = json_object_get(line, "trials");
+    if (trials) {
+        json_decref(history->trials);
+        history->trials = json_incref(trials);
+    }
     if (history->seen++ % history->stride != 0 && !is_validated(&history->last))
         return;
     if (history->count == MOST_ROWS)
@@ -105,5 +110,6 @@ json_t *erg_run_history_columns(const struct erg_run_history *history)
 void erg_run_history_release(struct erg_run_history *history)
 {
     free(history->items);
+    json_decref(history->trials);
     *history = (struct erg_run_history){0};
 }

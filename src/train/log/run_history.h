@@ -38,6 +38,7 @@ struct erg_run_history {
     size_t stride, seen; /* every stride-th line of those seen is kept */
     struct erg_run_row last;
     double energy_j; /* of all lines; NaN where one does not know its own */
+    json_t *trials;  /* the latest that a line has; NULL: none has */
 };
 
 /* Adds a line of metrics.jsonl. */

@@ -213,6 +213,8 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_
     if (line->entry->validation_loss)
         json_object_set_new(object, "validation_loss",
                             erg_json_number(*line->entry->validation_loss));
+    if (line->entry->trials)
+        json_object_set_new(object, "trials", json_deep_copy(line->entry->trials));
     return object;
 }
 

@@ -81,6 +81,18 @@ static int check_run(const char *folder, const char *there, const char *own, boo
     return there && !anew ? 0 : erg_dir_refuse_files(folder, replaced, rest, err);
 }
 
+int erg_run_log_check(const char *folder, const struct erg_job *job, bool anew, bool changed,
+                      struct erg_error *err)
+{
+    char *path = erg_file_path(folder, "run.json"), *own = describe(job), *there = NULL;
+    (void)erg_file_read(path, 0, &there, NULL, NULL);
+    int result = changed ? 0 : check_run(folder, there, own, anew, err);
+    free(path);
+    free(own);
+    free(there);
+    return result;
+}
+
 /* The folder is this process's while its file is open. */
 static int lock_run(struct erg_run_log *log, const char *path, struct erg_error *err)
 {
@@ -229,7 +241,7 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
     return erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:f, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, "
         "s:I, "
-        "s:I, s:I, s:s, s:f, s:f, s:o, s:f, s:o}",
+        "s:I, s:I, s:s, s:f, s:f, s:o, s:f, s:o, s:o}",
         "schema", "ergon.training", "schema_version", 1, "job", job->name, "model",
         job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
         log->about.device, "ranks", (json_int_t)log->about.ranks, "type", log->about.type, "host",
@@ -241,7 +253,8 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
         (json_int_t)layout->data, "recompute", erg_recompute_name(layout->recompute),
         "memory_bytes", log->memory_bytes, "memory_outside_bytes", log->memory_outside_bytes,
         "memory_items", memory_items(log), "energy_j", log->history.energy_j, "columns",
-        erg_run_history_columns(&log->history));
+        erg_run_history_columns(&log->history), "trials",
+        log->history.trials ? json_incref(log->history.trials) : json_null());
 }
 
 int erg_run_log_close(struct erg_run_log *log, struct erg_error *err)

@@ -67,6 +67,11 @@ struct erg_run_log {
 int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
                      struct erg_error *err);
 
+/* Before a run opens its log: fails where opening it behind no step would refuse the folder, and
+ * touches nothing. `anew`, `changed`: as `fresh` and `changed` of what it is about. */
+int erg_run_log_check(const char *folder, const struct erg_job *job, bool anew, bool changed,
+                      struct erg_error *err);
+
 /* Whether a step gets a line: every `log_every`th, the first three and the last one. The answer is
  * the same on every rank, each of which then takes its numbers. */
 bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool last);
@@ -78,6 +83,8 @@ struct erg_run_log_entry {
     const struct erg_rank_numbers
         *ranks;                    /* [about.ranks] of the window; NULL: the step is not due */
     const double *validation_loss; /* NULL: none was made at this step */
+    const json_t *trials;          /* what trials of ways to train have found since the line before;
+                                    * NULL: nothing */
 };
 
 /*

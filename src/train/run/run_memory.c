@@ -68,19 +68,23 @@ static double host_memory_of(const struct erg_run_memory_request *request, int r
     return job->kinds[job->stage_kind[ranks.stage]].nodes->host_memory_bytes;
 }
 
-/* The largest that a rank takes of a job whose layout has been changed; 0: it cannot be. */
-static size_t bytes_of_change(const struct erg_run_memory_request *request,
-                              const struct erg_layout *layout)
+size_t erg_run_memory_of(const struct erg_job *own, struct erg_backend *backend,
+                         const struct erg_layout *layout)
 {
-    struct erg_job job = *request->job;
+    struct erg_job job = *own;
+    struct erg_model model = *own->model;
     size_t most = 0;
+    model.words = erg_model_words(own->model);
+    model.vocab = erg_layout_vocabulary(own->model, layout->tensor);
+    model.vocab_is_padded = true;
+    job.model = &model;
     job.layout = *layout;
-    if (erg_layout_check(layout, job.model, NULL) != 0)
+    if (erg_layout_check(layout, &model, NULL) != 0)
         return 0;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_rank_memory memory;
         long rank = stage * layout->tensor * layout->context * layout->data;
-        int result = erg_rank_memory_init(&memory, &job, request->backend, (int)rank, NULL);
+        int result = erg_rank_memory_init(&memory, &job, backend, (int)rank, NULL);
         most = memory.bytes > most ? memory.bytes : most;
         erg_rank_memory_release(&memory);
         if (result != 0)
@@ -98,7 +102,7 @@ static const char *recompute_that_fits(const struct erg_run_memory_request *requ
             return NULL;
         struct erg_layout tried = *layout;
         tried.recompute = (enum erg_recompute)mode;
-        const size_t bytes = bytes_of_change(request, &tried);
+        const size_t bytes = erg_run_memory_of(request->job, request->backend, &tried);
         if (bytes > 0 && bytes <= room)
             return erg_recompute_name(tried.recompute);
     }
@@ -124,7 +128,7 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
             continue;
         layout.microbatch = b;
         layout.microbatches = sequences / b;
-        size_t bytes = bytes_of_change(request, &layout);
+        size_t bytes = erg_run_memory_of(request->job, request->backend, &layout);
         if (bytes > 0 && bytes <= room) {
             erg_text_printf(text,
                             "; with microbatch_size %ld and microbatches %ld it would take %.3g "
@@ -138,7 +142,7 @@ static void add_change(struct erg_text *text, const struct erg_run_memory_reques
             layout = *own;
             layout.chunk_layers = NULL;
             *(deeper ? &layout.pipeline : &layout.tensor) *= more;
-            size_t bytes = bytes_of_change(request, &layout);
+            size_t bytes = erg_run_memory_of(request->job, request->backend, &layout);
             if (bytes > 0 && bytes <= room) {
                 erg_text_printf(text, "; with %s %ld, on %ld ranks, it would take %.3g GiB",
                                 deeper ? "pipeline" : "tensor",

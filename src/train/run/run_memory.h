@@ -22,4 +22,8 @@ struct erg_run_memory_request {
 int erg_run_memory_check(const struct erg_run_memory_request *request, size_t most[ERG_RANK_ITEMS],
                          struct erg_error *err);
 
+/* The largest that a rank takes of the job with another layout; 0: the job cannot be spread so. */
+size_t erg_run_memory_of(const struct erg_job *job, struct erg_backend *backend,
+                         const struct erg_layout *layout);
+
 #endif

@@ -37,11 +37,26 @@ static int select_point(struct erg_plan *plan, const struct erg_train_options *o
     return erg_plan_select(plan, &wish, err);
 }
 
+int erg_run_plan_parse(struct erg_plan **out, const char *name, const char *text, size_t length,
+                       const struct erg_train_options *options, const struct erg_job *job,
+                       const char *device, long stage, struct erg_error *err)
+{
+    struct erg_plan *plan = NULL;
+    *out = NULL;
+    if (erg_plan_parse(&plan, name, text, length, err) != 0)
+        return -1;
+    if (erg_plan_check_job(plan, job, err) || check_gpus(plan, options, device, stage, err)) {
+        erg_plan_free(plan);
+        return erg_fail_context(err, "%s", name);
+    }
+    *out = plan;
+    return 0;
+}
+
 int erg_run_plan_open(struct erg_plan **out, char **text, const struct erg_train_options *options,
                       const struct erg_job *job, const char *device, long stage,
                       struct erg_error *err)
 {
-    struct erg_plan *plan = NULL;
     char *read;
     size_t length;
     *out = NULL;
@@ -51,23 +66,23 @@ int erg_run_plan_open(struct erg_plan **out, char **text, const struct erg_train
         return 0;
     if (erg_file_read(options->plan, 0, &read, &length, err) != 0)
         return -1;
-    int result = erg_plan_parse(&plan, options->plan, read, length, err);
+    int result =
+        erg_run_plan_parse(out, options->plan, read, length, options, job, device, stage, err);
     if (result == 0 && text)
         *text = read;
     else
         free(read);
     if (result != 0)
         return -1;
-    if (erg_plan_check_job(plan, job, err) || check_gpus(plan, options, device, stage, err) ||
-        select_point(plan, options, err)) {
-        erg_plan_free(plan);
+    if (select_point(*out, options, err) != 0) {
+        erg_plan_free(*out);
+        *out = NULL;
         return erg_fail_context(err, "%s", options->plan);
     }
-    *out = plan;
     return 0;
 }
 
-static const struct erg_plan_point *selected_point(const struct erg_plan *plan)
+const struct erg_plan_point *erg_run_plan_selected(const struct erg_plan *plan)
 {
     return &plan->methods[plan->selected.method].points[plan->selected.point];
 }
@@ -87,8 +102,8 @@ void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_pla
         .rule = plan->selected.rule,
         .point = plan->selected.point + 1,
         .points = plan->methods[plan->selected.method].point_count,
-        .time_s = selected_point(plan)->time_s,
-        .energy_j = selected_point(plan)->energy_j * (double)job->layout.data,
+        .time_s = erg_run_plan_selected(plan)->time_s,
+        .energy_j = erg_run_plan_selected(plan)->energy_j * (double)job->layout.data,
         .step_s = NAN,
         .step_j = NAN,
     };
@@ -98,14 +113,15 @@ void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_pla
     expected->step_j = expected->energy_j + beyond.energy_j * (double)job->layout.data;
 }
 
-void erg_run_plan_modes(struct erg_run_plan_modes *modes, const struct erg_plan *plan, size_t stage)
+void erg_run_plan_modes(struct erg_run_plan_modes *modes, const struct erg_plan *plan,
+                        const struct erg_plan_point *point, size_t stage)
 {
     const struct erg_schedule *schedule = &plan->schedule;
     *modes = (struct erg_run_plan_modes){
         .own_clocks = !isnan(erg_plan_stage_kind(plan, stage)->mean_clock_mhz)};
     for (size_t i = 0; i < schedule->per_stage; i++) {
         const struct erg_plan_option *option =
-            erg_plan_option(plan, selected_point(plan), stage * schedule->per_stage + i);
+            erg_plan_option(plan, point, stage * schedule->per_stage + i);
         const int mhz = option->clock_mhz;
         modes->modes[option->mode]++;
         modes->least_mhz = i && modes->least_mhz < mhz ? modes->least_mhz : mhz;

@@ -16,17 +16,24 @@ int erg_run_plan_open(struct erg_plan **plan, char **text, const struct erg_trai
                       const struct erg_job *job, const char *device, long stage,
                       struct erg_error *err);
 
+/* The same from a text, at the point that it has selected; `name` stands for its file. */
+int erg_run_plan_parse(struct erg_plan **plan, const char *name, const char *text, size_t length,
+                       const struct erg_train_options *options, const struct erg_job *job,
+                       const char *device, long stage, struct erg_error *err);
+
 /* What the plan, NULL: none, expects of a step. */
 void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_plan *plan,
                          const char *file, const struct erg_job *job);
 
-/* How the instructions of a stage run at the selected point. */
+/* How the instructions of a stage run at a point. */
 struct erg_run_plan_modes {
     size_t modes[ERG_MODES]; /* how many, by enum erg_mode */
     int least_mhz, most_mhz; /* of their clocks */
     bool own_clocks;         /* the GPUs chose them when they were measured */
 };
 void erg_run_plan_modes(struct erg_run_plan_modes *modes, const struct erg_plan *plan,
-                        size_t stage);
+                        const struct erg_plan_point *point, size_t stage);
+
+const struct erg_plan_point *erg_run_plan_selected(const struct erg_plan *plan);
 
 #endif

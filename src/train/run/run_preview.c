@@ -125,13 +125,14 @@ static json_t *plan_document(const struct erg_run_preview *preview)
 {
     const struct erg_run_expected *planned = &preview->planned;
     json_t *stages = json_array();
-    if (!preview->plan) {
+    if (!preview->plan || preview->layout) {
         json_decref(stages);
         return json_null();
     }
     for (long stage = 0; stage < preview->job->layout.pipeline; stage++) {
         struct erg_run_plan_modes modes;
-        erg_run_plan_modes(&modes, preview->plan, (size_t)stage);
+        erg_run_plan_modes(&modes, preview->plan, erg_run_plan_selected(preview->plan),
+                           (size_t)stage);
         json_t *object = json_object();
         for (int mode = 0; erg_mode_names[mode]; mode++)
             json_object_set_new(object, erg_mode_names[mode],
@@ -147,6 +148,27 @@ static json_t *plan_document(const struct erg_run_preview *preview)
                          stages);
 }
 
+/* null: the run does not look for the best way. */
+static json_t *auto_document(const struct erg_run_preview *preview)
+{
+    json_t *ways = json_array();
+    for (size_t i = 0; i < preview->way_count; i++) {
+        const struct erg_run_way *way = &preview->ways[i];
+        struct erg_text name = {0};
+        erg_run_way_name(&name, way, preview->plan);
+        json_array_append_new(ways, erg_json_pack("{s:s, s:s, s:I, s:f, s:f}", "way", name.data,
+                                                  "method", erg_method_name(way->method), "point",
+                                                  (json_int_t)(way->point + 1), "time_s",
+                                                  way->time_s, "energy_j", way->energy_j));
+        erg_text_release(&name);
+    }
+    if (preview->layout)
+        return erg_json_pack("{s:s, s:s, s:o}", "layout", preview->layout, "sequential",
+                             preview->sequential, "ways", ways);
+    json_decref(ways);
+    return json_null();
+}
+
 json_t *erg_run_preview_document(const struct erg_run_preview *preview)
 {
     const struct erg_job *job = preview->job;
@@ -156,7 +178,7 @@ json_t *erg_run_preview_document(const struct erg_run_preview *preview)
         json_array_append_new(stages, stage_document(preview, stage));
     return erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o}",
+        "s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o, s:o}",
         "schema", "ergon.training_preview", "schema_version", 1, "job", job->name, "model",
         job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
         preview->device, "type", preview->type, "ranks", (json_int_t)preview->ranks, "steps",
@@ -167,5 +189,5 @@ json_t *erg_run_preview_document(const struct erg_run_preview *preview)
         (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data, "memory_free_bytes",
         (json_int_t)preview->free_bytes, "step_s", preview->step_s, "step_j", preview->step_j,
         "gradients_s", preview->gradients_s, "optimizer_s", preview->optimizer_s, "stages", stages,
-        "plan", plan_document(preview));
+        "plan", plan_document(preview), "auto", auto_document(preview));
 }

@@ -7,6 +7,7 @@
 
 #include "train/engine/rank_memory.h"
 #include "train/run/run_plan.h"
+#include "train/run/run_ways.h"
 
 #include <jansson.h>
 
@@ -27,6 +28,12 @@ struct erg_run_preview {
     /* The caller's: the plan that the run is trained by, NULL: none, and what it expects. */
     const struct erg_plan *plan;
     struct erg_run_expected planned;
+    /* Likewise of a run that looks for the best way to train: its layout and why, NULL: it does
+     * not; the ways of the plan that it would try, and why they are sequential alone, NULL: they
+     * need not be. */
+    const char *layout, *sequential;
+    struct erg_run_way ways[ERG_TRIALS_WAYS];
+    size_t way_count;
 };
 
 /* Checks the job and its files as a run does. `init` as in struct erg_trainer_options; `steps`: to

@@ -26,6 +26,13 @@ static int meet_ranks(struct erg_train *train, struct erg_error *err)
                : 0;
 }
 
+static int load_job(struct erg_train *train, const char *job, struct erg_error *err)
+{
+    const struct erg_job_overrides any = {.any_layout = true};
+    int result = erg_job_load(&train->job, job, train->tuning.on ? &any : NULL, err);
+    return erg_rendezvous_agree(train->rendezvous, result, err);
+}
+
 static int open_device(struct erg_train *train, struct erg_error *err)
 {
     struct erg_backend_options wanted = {.kind = (enum erg_backend_kind)train->options.device,
@@ -75,11 +82,11 @@ static int open_plan(struct erg_train *train, struct erg_clock_controller_option
     struct erg_ranks place = {0};
     if (train->env.rank < erg_layout_gpus(&train->job->layout)) /* else the trainer refuses it */
         erg_ranks_place(&place, &train->job->layout, train->env.rank);
-    return erg_run_plan_open(&train->plan, &train->plan_text, &train->options, train->job,
-                             train->backend->name, place.stage, err) ||
-                   find_clocks(train, place.stage, clocks, err)
-               ? -1
-               : 0;
+    int result = train->tuning.on
+                     ? erg_train_tune_plan(train, place.stage, err)
+                     : erg_run_plan_open(&train->plan, &train->plan_text, &train->options,
+                                         train->job, train->backend->name, place.stage, err);
+    return result || find_clocks(train, place.stage, clocks, err) ? -1 : 0;
 }
 
 static int open_trainer(struct erg_train *train, struct erg_error *err)
@@ -99,6 +106,7 @@ static int open_trainer(struct erg_train *train, struct erg_error *err)
                                                 .commit_context = &train->report,
                                                 .plan = train->plan,
                                                 .plan_text = train->plan_text,
+                                                .chooses = train->tuning.on && train->plan,
                                                 .clocks = clocks.gpus ? &clocks : NULL,
                                                 .stuck = train->options.stuck};
     const struct erg_run_memory_request memory = {train->job, train->backend, train->env.rank,
@@ -136,8 +144,9 @@ static void start(struct erg_train *train, int64_t start_ns)
     };
 }
 
-int erg_train_open(struct erg_train **out, const char *job, const struct erg_train_options *options,
-                   struct erg_error *err)
+int erg_train_open_auto(struct erg_train **out, const char *job,
+                        const struct erg_train_options *options, const struct erg_train_auto *asked,
+                        struct erg_error *err)
 {
     static const struct erg_train_options defaults = {0};
     struct erg_error ignored;
@@ -151,6 +160,8 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
                         (int)options->device, (int)options->type);
     struct erg_train *train = erg_xcalloc(1, sizeof *train);
     train->options = options ? *options : defaults;
+    if (asked)
+        train->tuning = (struct erg_train_tuning){.on = true, .asked = *asked};
     if (train->options.folder)
         train->options.folder = train->folder = erg_xstrdup(train->options.folder);
     if (train->options.init)
@@ -159,9 +170,8 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
         train->options.plan = train->plan_file = erg_xstrdup(train->options.plan);
     if (train->options.method)
         train->options.method = train->method = erg_xstrdup(train->options.method);
-    if (meet_ranks(train, err) ||
-        erg_rendezvous_agree(train->rendezvous, erg_job_load(&train->job, job, NULL, err), err) ||
-        open_device(train, err) || open_trainer(train, err)) {
+    if (meet_ranks(train, err) || load_job(train, job, err) || open_device(train, err) ||
+        (asked && erg_train_tune_layout(train, job, err)) || open_trainer(train, err)) {
         erg_train_close(train, NULL);
         return -1;
     }
@@ -170,11 +180,18 @@ int erg_train_open(struct erg_train **out, const char *job, const struct erg_tra
     return 0;
 }
 
+int erg_train_open(struct erg_train **train, const char *job,
+                   const struct erg_train_options *options, struct erg_error *err)
+{
+    return erg_train_open_auto(train, job, options, NULL, err);
+}
+
 int erg_train_close(struct erg_train *train, struct erg_error *err)
 {
     if (!train)
         return 0;
     int result = 0;
+    erg_train_tune_release(train); /* its marks are the meter's */
     if (train->begun) {
         erg_rank_meter_close(&train->meter);
         result = erg_train_tells(train) ? erg_run_log_close(&train->log, err) : 0;
@@ -223,7 +240,9 @@ static int begin(struct erg_train *train, struct erg_error *err)
     int result = erg_train_tells(train) ? erg_run_log_open(&train->log, &about, err) : 0;
     erg_rank_meter_open(&train->meter, on_host ? NULL : about.device, train->env.local_rank);
     erg_job_report_state(&train->report, ERG_JOB_TRAINING);
-    return erg_rendezvous_agree(train->rendezvous, result, err);
+    if (erg_rendezvous_agree(train->rendezvous, result, err) != 0)
+        return -1;
+    return train->tuning.on ? erg_train_tune_begin(train, err) : 0;
 }
 
 /* What this rank wants after the next step; rank 0 sees to the clock for all. */
@@ -318,10 +337,15 @@ static int report(struct erg_train *train, const struct erg_train_step *step, bo
                                             .step_s = train->stats.step_s,
                                             .disturbed = disturbed,
                                             .ranks = ranks,
+                                            .trials = train->tuning.news,
                                             .validation_loss =
                                                 validates ? &train->stats.validation_loss : NULL};
     if (result == 0 && erg_train_tells(train))
         write_line(train, &entry);
+    if (ranks) {
+        json_decref(train->tuning.news);
+        train->tuning.news = NULL;
+    }
     free(ranks);
     return result;
 }
@@ -396,7 +420,8 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
     note_wait(train, &step);
     warn_of_jump(train, &step);
     train->made++;
-    if (report(train, &step, disturbed, err) != 0)
+    if ((train->tuning.on && erg_train_tune_step(train, disturbed, err) != 0) ||
+        report(train, &step, disturbed, err) != 0)
         return erg_train_explain(train, err);
     erg_time_limit_add_step(&train->limit, erg_train_seconds_since(start_ns));
     if (train->stats.end || step.signal == ERG_TRAINER_SAVE || (every && step.step % every == 0))

@@ -1,10 +1,42 @@
-/* Session: what the command line says of a run (ergon/train.h) before its first step. */
+/* Session: what the command line says of a run (ergon/train.h) before its first step, and runs that
+ * look for the best way to train on the way. */
 #ifndef ERG_TRAIN_RUN_SESSION_H
 #define ERG_TRAIN_RUN_SESSION_H
 
 #include "ergon/train.h"
 #include "job/job.h"
 #include "train/run/run_plan.h"
+
+#include "frontier/goal.h"
+
+/*
+ * A run that looks for the best way to train. What the job leaves open of its layout is chosen
+ * (run/run_layout.h), and the options' `folder`, which there must be, gets the job with it as
+ * job.yaml. A plan of that job names the ways to run its passes, which are tried on steps of the
+ * run (run/trials.h); plan.json in the folder has the best one selected. A run that goes on has
+ * both already, and keeps them.
+ */
+struct erg_train_auto {
+    double budget_s;      /* of trials; 0: the default of run/trials.h */
+    struct erg_goal goal; /* likewise, of a step */
+    /* At rank 0: a plan of the job; `sequential`: of sequential passes alone. */
+    int (*plan)(void *context, const struct erg_job *job, bool sequential, struct erg_plan **plan,
+                struct erg_error *err);
+    void *context;
+};
+
+/* As erg_train_open(). The options name no plan; `lock_clocks` sets those of the ways. */
+int erg_train_open_auto(struct erg_train **train, const char *job,
+                        const struct erg_train_options *options, const struct erg_train_auto *asked,
+                        struct erg_error *err);
+
+/* Why passes of such a job run sequentially alone; NULL: they need not. */
+const char *erg_train_auto_sequential(const struct erg_job *job);
+
+/* Of such a run, at rank 0: its layout, and why; and what its trials have found, an empty text
+ * where they have found nothing yet. */
+const char *erg_train_auto_layout(const struct erg_train *train);
+void erg_train_auto_found(struct erg_text *out, const struct erg_train *train);
 
 /* All live as long as the run. The name is "host", or the GPU's. */
 const struct erg_job *erg_train_job(const struct erg_train *train);

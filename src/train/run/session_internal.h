@@ -9,10 +9,33 @@
 #include "train/log/loss_watch.h"
 #include "train/log/run_log.h"
 #include "train/run/run_plan.h"
+#include "train/run/run_ways.h"
 #include "train/run/session.h"
 #include "train/run/time_limit.h"
 
 #include <signal.h>
+
+/* Of a run that looks for the best way to train. */
+struct erg_train_tuning {
+    bool on; /* it does */
+    struct erg_train_auto asked;
+    bool kept; /* the best is that which an earlier start of the run has found */
+    char *layout;
+    struct erg_run_way ways[ERG_TRIALS_WAYS];
+    size_t count, best; /* of them, one: nothing is tried; the best at the start */
+    struct erg_trials trials;
+    /* The block that runs. */
+    uint64_t done; /* of its steps */
+    double sum_s;  /* of those that count */
+    int64_t begin_ns;
+    bool disturbed;
+    struct erg_rank_mark mark;
+    json_t *news; /* at rank 0: for the next line of the log; NULL: none */
+    struct {
+        char **items;
+        size_t count, capacity;
+    } texts; /* of the plan, before others were selected */
+};
 
 struct erg_train {
     struct erg_train_options options; /* with these strings */
@@ -24,6 +47,7 @@ struct erg_train {
     struct erg_plan *plan; /* that the run is trained by; NULL: none */
     char *plan_text;       /* of its file */
     struct erg_run_expected expected;
+    struct erg_train_tuning tuning;
     struct erg_gpus *gpus; /* whose clocks are set; NULL: none are */
     struct erg_trainer *trainer;
     size_t most[ERG_RANK_ITEMS]; /* what the rank with most memory takes */
@@ -71,6 +95,17 @@ void erg_train_note_written(struct erg_train *train);
 bool erg_train_traces(const struct erg_train *train, uint64_t step);
 /* World call, after such a step: rank 0 writes the timeline of all ranks into the run's folder. */
 int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err);
+
+/*
+ * session_auto.c, world calls. Before the trainer opens rank 0 chooses the layout, makes the plan
+ * and writes both; all read them. When the first step begins: which ways there are. After a step,
+ * where a block of steps ends: what it took. At the end: releases what there is.
+ */
+int erg_train_tune_layout(struct erg_train *train, const char *job, struct erg_error *err);
+int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *err);
+int erg_train_tune_begin(struct erg_train *train, struct erg_error *err);
+int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_error *err);
+void erg_train_tune_release(struct erg_train *train);
 
 /* A step has failed: what this rank says of it, after a checkpoint where nothing is lost. -1. */
 int erg_train_explain(struct erg_train *train, struct erg_error *err);
