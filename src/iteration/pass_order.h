@@ -64,6 +64,16 @@ static inline struct erg_pass erg_pass_order_nth(const struct erg_pass_order *or
     return (struct erg_pass){backward ? order->chunks - 1 - chunk : chunk, first + within % size};
 }
 
+/* How many passes from the i-th on go through one chunk. */
+static inline size_t erg_pass_order_run(const struct erg_pass_order *order, size_t i)
+{
+    if (order->chunks == 1)
+        return order->microbatches - i;
+    size_t first = i / (order->group * order->chunks) * order->group;
+    size_t left = order->microbatches - first, size = left < order->group ? left : order->group;
+    return size - (i - first * order->chunks) % size;
+}
+
 /* Which forward pass a pass of these is: the inverse of erg_pass_order_nth(). */
 static inline size_t erg_pass_order_forward(const struct erg_pass_order *order,
                                             struct erg_pass pass)

@@ -108,7 +108,9 @@ static struct group group_of(const struct erg_memory_request *request,
 /*
  * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
  * flight where chunks are equal. The forward passes run ahead of the backward passes by the
- * warm-up, so the set of groups in flight repeats after every period.
+ * warm-up, so the set of groups in flight repeats after every period. As long as both go through
+ * one chunk each, what is in flight changes evenly, so the worst moment is where one of them leaves
+ * its chunk.
  */
 static double groups_in_flight(const struct erg_memory_request *request, long index, long most)
 {
@@ -116,18 +118,24 @@ static double groups_in_flight(const struct erg_memory_request *request, long in
     const long layers = request->model->layers, groups = erg_memory_groups(layout, index);
     const struct erg_pass_order order = order_of(layout);
     const long all = (long)erg_pass_order_count(&order);
-    const long period = (long)(order.group * order.chunks);
-    long flying = 0, worst = 0;
+    const long repeats = groups + 2 * (long)(order.group * order.chunks);
+    const long end = all < repeats ? all : repeats;
+    long flying = 0, worst = 0, same = 0;
     if (!layout->chunk_layers || layout->virtual_stages == 1 ||
         erg_layout_stage_layers(layout, layers, index) == most * layout->virtual_stages)
         return (double)groups;
-    for (long k = 0; k < all && k < groups + 2 * period; k++) {
+    for (long k = 0; k < end; k += same) {
         long chunk = (long)erg_pass_order_nth(&order, false, (size_t)k).chunk;
-        flying += erg_layout_chunk_layers(layout, layers, index, chunk);
+        long grows = erg_layout_chunk_layers(layout, layers, index, chunk), until = groups - k;
+        same = (long)erg_pass_order_run(&order, (size_t)k);
         if (k >= groups) {
             chunk = (long)erg_pass_order_nth(&order, true, (size_t)(k - groups)).chunk;
-            flying -= erg_layout_chunk_layers(layout, layers, index, chunk);
+            grows -= erg_layout_chunk_layers(layout, layers, index, chunk);
+            until = (long)erg_pass_order_run(&order, (size_t)(k - groups));
         }
+        same = same < until ? same : until;
+        same = same < end - k ? same : end - k;
+        flying += same * grows;
         worst = flying > worst ? flying : worst;
     }
     return (double)worst / (double)most;
