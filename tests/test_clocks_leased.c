@@ -3,6 +3,7 @@
  * both never meet on one GPU, and that the owner's end gives its GPUs back.
  */
 #include "daemon_world.h"
+#include "side_by_side.h"
 #include "telemetry/clocks.h"
 
 #include <sys/socket.h>
@@ -253,5 +254,5 @@ int main(void)
         cmocka_unit_test(test_who_is_asked),
         cmocka_unit_test(test_a_socket_of_somebody_else),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

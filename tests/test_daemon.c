@@ -1,5 +1,6 @@
 /* The daemon: leases and what they let set, pace, bounds, grants, its files (H10). */
 #include "daemon_world.h"
+#include "side_by_side.h"
 
 static void test_a_lease_of_a_clock(void **state)
 {
@@ -500,5 +501,5 @@ int main(void)
         cmocka_unit_test(test_refusals_of_the_driver),
         cmocka_unit_test(test_grants),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  */
 #include "fake_clocks.h"
 #include "fake_nvml.h"
+#include "side_by_side.h"
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -282,5 +283,5 @@ int main(void)
         cmocka_unit_test(a_hook_measures_passes),
         cmocka_unit_test(no_counter_is_no_device),
     };
-    return cmocka_run_group_tests_name("hook_energy", tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }
