@@ -250,7 +250,7 @@ static void test_a_gpu_that_hangs(void **state)
 {
     (void)state;
     struct daemon_world world =
-        daemon_world_begin("gpu 0 hang SetGpuLockedClocks 0 8\n", ALL_FOR_ME);
+        daemon_world_begin("gpu 0 hang SetGpuLockedClocks 0 5\n", ALL_FOR_ME);
     struct erg_error err;
     uint64_t refused;
     start_daemon(&world);
