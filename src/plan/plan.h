@@ -337,7 +337,7 @@ int erg_plan_parse(struct erg_plan **plan, const char *name, const char *text, s
 
 /*
  * Whether a training engine that runs the job can run it by the plan: model, software stack,
- * layout but for the data degree, recomputation. ERG_USAGE names the job's key that differs.
+ * layout but for the data degree, recomputation and offloading. ERG_USAGE names the job's key that differs.
  */
 int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                        struct erg_error *err);
