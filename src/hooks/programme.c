@@ -63,9 +63,7 @@ static int clock_of_gpu(const struct erg_clock_list *supported, int clock_mhz)
 {
     if (!supported)
         return clock_mhz;
-    size_t i = 0;
-    while (i < supported->count && supported->clocks_mhz[i] < clock_mhz)
-        i++;
+    size_t i = erg_clock_not_below(supported->clocks_mhz, supported->count, clock_mhz);
     return i < supported->count ? supported->clocks_mhz[i] : 0;
 }
 
