@@ -4,7 +4,7 @@
 #   make check     builds and runs every test
 #   make train-demo  trains a tiny model, on a GPU or on the CPU
 #   make train-bench  measures training beside PyTorch; needs a GPU and PyTorch
-#   make bench     measures speed and quality, each program prints its table
+#   make bench     measures speed and quality, each program prints its table; under ten minutes
 #   make research  builds the replays of published evaluations (research/README.md)
 #   make gpu-check runs the tests and benches that need a GPU; the log is build/gpu-check.log
 #   make install   into PREFIX (and below DESTDIR)

@@ -15,9 +15,12 @@
  * decision where all jobs are there at once, without and with such a cap. Skips all but those where
  * the data is not here.
  *
- * Usage: bench_cluster [POLICY]   the last for this policy (ergon unless given)
+ * Usage: bench_cluster            the published comparison but for Philly's whole trace with all
+ *                                 iterations, and the last but for the largest: half a minute
+ *        bench_cluster --all      all of them: minutes
  *        bench_cluster --loaded   those where jobs wait for each other
  *        bench_cluster --saving   those with nodes that are switched off
+ *        bench_cluster POLICY     the last for this policy
  */
 #include "base/clock.h"
 #include "base/memory.h"
@@ -193,12 +196,14 @@ static bool on_trace(const char *name, struct erg_simulation simulation, enum ca
     return on_part(name, 1, simulation, capping, run);
 }
 
-static void compare_published(void)
+static void compare_published(bool all)
 {
     struct erg_simulation fair = {0};
     for (int part = 5; part > 0; part -= 4) {
         fair.work = 1.0 / part;
         for (int whole = 0; whole < 2; whole++) {
+            if (whole && part == 1 && !all)
+                continue;
             fair.until_s = whole ? INFINITY : ROUNDS_S;
             printf("\nPhilly, %s, %s of its iterations\n",
                    whole ? "until the last job has ended" : "2,000 rounds",
@@ -213,7 +218,7 @@ static void compare_published(void)
         on_trace("pai", fair, NO_CAP, compare);
     }
     fair.until_s = ROUNDS_S;
-    for (double work = 0.2; work < 0.5; work *= 2) {
+    for (double work = 0.2; all && work < 0.5; work *= 2) {
         fair.work = work;
         for (enum capping capping = AT_EVERY_MOMENT; capping <= FOR_GOOD; capping++) {
             printf("\nPhilly, %.0f fifth%s of its iterations, %.0f %% of the power, clocks capped "
@@ -367,7 +372,7 @@ static void release_world(struct made_up *world)
     erg_speeds_free(world->speeds);
 }
 
-static void grow(const char *policy)
+static void grow(const char *policy, bool all)
 {
     static const struct {
         size_t jobs;
@@ -375,7 +380,7 @@ static void grow(const char *policy)
     } sizes[] = {{1000, 1280}, {10000, 1280}, {10000, 10000}, {100000, 10000}};
     printf("\nMade-up traces, %s\n%8s %7s %9s %9s %11s %12s %9s\n", policy, "jobs", "GPUs",
            "finished", "GPUs busy", "CPU, s", "us per job", "MB most");
-    for (size_t i = 0; i < COUNT(sizes); i++) {
+    for (size_t i = 0; i < COUNT(sizes) - !all; i++) {
         struct made_up world;
         struct erg_simulated result;
         struct erg_error err;
@@ -464,15 +469,18 @@ int main(int argc, char **argv)
         compare_loaded();
         return 0;
     }
-    if (argc < 2) {
-        compare_published();
+    const bool all = argc > 1 && !strcmp(argv[1], "--all");
+    const char *policy = argc > 1 && !all ? argv[1] : "ergon";
+    if (argc < 2 || all)
+        compare_published(all);
+    if (all) {
         compare_loaded();
         compare_saving();
-        grow("fcfs");
-        grow("tiresias");
+        grow("fcfs", true);
+        grow("tiresias", true);
     }
-    grow(argc > 1 ? argv[1] : "ergon");
-    decide(argc > 1 ? argv[1] : "ergon", INFINITY);
-    decide(argc > 1 ? argv[1] : "ergon", CAP);
+    grow(policy, argc > 1);
+    decide(policy, INFINITY);
+    decide(policy, CAP);
     return 0;
 }

@@ -338,37 +338,6 @@ static void measured(const char *name, size_t microbatches, double blocking_powe
     erg_profile_release(&profile);
 }
 
-/* Loss and CPU s of 100 plans by the former rounding, on a busy machine, and the parts left now. */
-static const struct former {
-    const char *profile;
-    size_t microbatches;
-    double blocking_power_w, mean, most, seconds;
-} former[] = {{"gpt3-175b_a100-sxm_bf16", 12, 83.64, 0.084, 0.154, 0.62},
-              {"gpt3-175b_a100-sxm_bf16", 96, 83.64, 0.089, 0.188, 2.07},
-              {"bloom-176b_a40_bf16", 12, 70.38, 0.127, 0.250, 1.61},
-              {"bloom-176b_a40_bf16", 96, 70.38, 0.100, 0.298, 3.73}};
-
-static void compare_with_former(const struct former *before)
-{
-    struct erg_profile profile;
-    if (load_measured(&profile, before->profile) != 0)
-        return;
-    struct erg_iteration_request request = {
-        .pipeline = {.stages = profile.virtual_stages,
-                     .microbatches = before->microbatches,
-                     .chunks = 1,
-                     .blocking_power_w = before->blocking_power_w},
-        .tables = profile.tables,
-        .points = 100};
-    double start = process_cpu_s();
-    struct losses now = losses_of(&request, 0);
-    double seconds = process_cpu_s() - start;
-    printf("%-24s %5zu %7.3f %7.3f %7.2f %7.3f %7.3f %7.2f %6.2fx %6.2fx %6.2fx\n", before->profile,
-           before->microbatches, before->mean, before->most, before->seconds, now.mean, now.most,
-           seconds, now.mean / before->mean, now.most / before->most, seconds / before->seconds);
-    erg_profile_release(&profile);
-}
-
 /* --- profiles like the measured ones, but harder to round --- */
 
 /* A measured profile at so many clocks, spread over the stages, times and energies up to `noise`
@@ -477,8 +446,6 @@ int main(void)
     grow(8, 32, 1, 38, 0);
     grow(8, 32, 1, 100, 0);
     grow(10, 128, 1, 38, 0);
-    grow(16, 128, 2, 38, 0);
-    grow(16, 512, 1, 38, 0);
 
     puts("\nMeasured stage profiles");
     printf("%-24s %5s %7s %9s %7s %7s %7s %9s %7s %7s %9s\n", "profile", "M", "pieces", "CPU s",
@@ -488,12 +455,6 @@ int main(void)
     measured("gpt3-175b_a100-sxm_bf16", 96, 83.64);
     measured("bloom-176b_a40_bf16", 12, 70.38);
     measured("bloom-176b_a40_bf16", 48, 70.38);
-
-    puts("\nRounding compared with the former one (annealing, blocks): 100 plans");
-    printf("%-24s %5s %7s %7s %7s %7s %7s %7s %7s %7s %7s\n", "profile", "M", "mean%", "max%",
-           "CPU s", "mean%", "max%", "CPU s", "mean", "max", "CPU");
-    for (size_t i = 0; i < sizeof former / sizeof *former; i++)
-        compare_with_former(&former[i]);
 
     puts("\nProfiles like the measured ones: 100 plans");
     printf("%-24s %8s %6s %6s %6s %7s %7s %7s %7s\n", "profile", "S x M", "clocks", "noise%",

@@ -23,6 +23,7 @@ struct daemon_world {
     char folder[64], script[96], log[96], rules[96], audit[96], socket[96], proc[96];
     pid_t daemon;
     int per_user; /* connections; 0: as many as it takes */
+    int idle_ms;  /* of the daemon's options */
 };
 
 static inline void write_file(const char *path, const char *text)
@@ -90,8 +91,11 @@ static inline void daemon_world_end(const struct daemon_world *world)
 /* What the process of a daemon does; its exit code is the status of its failure. */
 static inline int be_daemon(const struct daemon_world *world, int per_user)
 {
-    struct erg_daemon_options options = {
-        .config = world->rules, .folder = world->folder, .proc = world->proc, .per_user = per_user};
+    struct erg_daemon_options options = {.config = world->rules,
+                                         .folder = world->folder,
+                                         .proc = world->proc,
+                                         .per_user = per_user,
+                                         .idle_ms = world->idle_ms};
     struct erg_error err;
     if (erg_daemon_run(&options, &err) == 0)
         return 0;

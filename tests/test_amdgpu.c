@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "commands.h"
 #include "ergon/telemetry.h"
+#include "side_by_side.h"
 #include "telemetry/clocks.h"
 #include "telemetry/gpu_internal.h"
 
@@ -434,5 +435,5 @@ int main(void)
         TEST(test_lists_of_gpus),          TEST(test_clocks_stay_alone),
         TEST(test_the_energy_of_a_window), TEST(test_commands_show_them),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

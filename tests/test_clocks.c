@@ -2,6 +2,7 @@
  * Clock control on the fake NVML: locks, refusals, and a guardian in trouble.
  */
 #include "fake_clocks.h"
+#include "side_by_side.h"
 #include "telemetry/claim.h"
 
 #include <signal.h>
@@ -384,5 +385,5 @@ int main(void)
         cmocka_unit_test(test_a_reset_that_fails_is_tried_again),
         cmocka_unit_test(test_a_child_closes_without_unlocking),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * started with the way of their end.
  */
 #include "fake_clocks.h"
+#include "side_by_side.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -158,11 +159,11 @@ static void test_owner_that_becomes_another_program(void **state)
     check_end("exec", 0, false);
 }
 
-/* GPU 0's driver hangs for 4 s where the guardian unlocks it; GPU 1 does not wait for that. */
+/* GPU 0's driver hangs for 2 s where the guardian unlocks it; GPU 1 does not wait for that. */
 static void test_a_gpu_that_hangs_delays_no_other(void **state)
 {
     (void)state;
-    struct world world = world_begin("gpu 0 hang ResetGpuLockedClocks 3 4\n");
+    struct world world = world_begin("gpu 0 hang ResetGpuLockedClocks 3 2\n");
     pid_t owner = start_owner(&world, "wait");
     pause_s(3.3);
     kill(owner, SIGKILL);
@@ -186,5 +187,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_owner_that_becomes_another_program),
         cmocka_unit_test(test_a_gpu_that_hangs_delays_no_other),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

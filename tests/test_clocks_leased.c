@@ -2,11 +2,23 @@
  * SM clocks by leases of the daemon, behind the same interface as direct locks: who is asked, that
  * both never meet on one GPU, and that the owner's end gives its GPUs back.
  */
+#include "base/log.h"
 #include "daemon_world.h"
+#include "side_by_side.h"
 #include "telemetry/clocks.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
+
+static char warned[4000]; /* what the log was told */
+
+static void keep_warning(void *context, enum erg_log_level level, const char *text)
+{
+    (void)context;
+    size_t length = strlen(warned);
+    if (level == ERG_LOG_WARNING)
+        snprintf(warned + length, sizeof warned - length, "%s\n", text);
+}
 
 struct rig {
     struct daemon_world world;
@@ -75,9 +87,9 @@ static void test_rights(void **state)
 static void test_leases_are_kept(void **state)
 {
     (void)state;
-    struct rig rig = rig_begin(ALL_FOR_ME "lease: {ttl_s: 0.5}\n");
+    struct rig rig = rig_begin(ALL_FOR_ME "lease: {ttl_s: 1.5}\n");
     assert_ok(erg_clocks_lock(rig.clocks, 0, 900, NULL, &rig.err), &rig.err);
-    erg_sleep_ns(2000000000);
+    erg_sleep_ns(4000000000);
     assert_true(erg_clocks_guarded(rig.clocks));
     assert_int_equal(setting_of(&rig.world, 0, 's').high, 900);
     assert_ok(erg_clocks_close(rig.clocks, &rig.err), &rig.err);
@@ -89,6 +101,8 @@ static void await_unguarded(struct rig *rig)
     for (int i = 0; i < 2000 && erg_clocks_guarded(rig->clocks); i++)
         erg_sleep_ns(10000000);
     assert_false(erg_clocks_guarded(rig->clocks));
+    for (int i = 0; i < 2000 && !warned[0]; i++) /* said right after */
+        erg_sleep_ns(10000000);
     assert_fails(erg_clocks_set(rig->clocks, 0, 1200, &rig->err), &rig->err, "has ended");
 }
 
@@ -100,6 +114,25 @@ static void test_the_daemon_ends(void **state)
     stop_daemon(&rig.world);
     assert_int_equal(setting_of(&rig.world, 0, 's').high, 0);
     await_unguarded(&rig);
+    assert_non_null(strstr(warned, "has taken a lease back (the daemon ends)"));
+    assert_ok(erg_clocks_close(rig.clocks, &rig.err), &rig.err);
+    rig_end(&rig);
+}
+
+/* Who changes clocks faster than the daemon lets him hears of it, once, and of the limit. */
+static void test_changes_that_come_too_fast(void **state)
+{
+    (void)state;
+    struct rig rig = rig_begin("rules:\n  - {user: '@me', may: [clock], gpus: all}\n"
+                               "rate: {changes_per_s: 4, node_changes_per_s: 1000, burst: 1}\n");
+    assert_ok(erg_clocks_lock(rig.clocks, 0, 900, NULL, &rig.err), &rig.err);
+    for (int i = 0; i < 6; i++)
+        assert_ok(erg_clocks_set(rig.clocks, 0, i % 2 ? 900 : 1200, &rig.err), &rig.err);
+    const char *said = strstr(warned, "limits how often the clock of GPU 0 changes: changes come "
+                                      "too fast, expected at most 4 a second of a lease");
+    assert_non_null(said);
+    assert_null(strstr(said + 1, "limits how often"));
+    await_setting(&rig.world, 0, 's', 900); /* the newest one comes, later */
     assert_ok(erg_clocks_close(rig.clocks, &rig.err), &rig.err);
     rig_end(&rig);
 }
@@ -242,16 +275,18 @@ static void test_a_socket_of_somebody_else(void **state)
 
 int main(void)
 {
+    erg_log_set_sink(&(struct erg_log_sink){.message = keep_warning});
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lock_and_reset),
         cmocka_unit_test(test_rights),
         cmocka_unit_test(test_leases_are_kept),
         cmocka_unit_test(test_the_daemon_ends),
+        cmocka_unit_test(test_changes_that_come_too_fast),
         cmocka_unit_test(test_a_lease_that_is_revoked),
         cmocka_unit_test(test_the_owner_is_killed),
         cmocka_unit_test(test_direct_locks_and_leases),
         cmocka_unit_test(test_who_is_asked),
         cmocka_unit_test(test_a_socket_of_somebody_else),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

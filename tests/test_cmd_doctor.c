@@ -1,5 +1,6 @@
 /* ergon doctor on machines that are well, ill, and empty. */
 #include "commands.h"
+#include "side_by_side.h"
 
 /* The finding about a GPU (-1: the machine) and a subject, or NULL. */
 static json_t *find_finding(json_t *root, int gpu, const char *subject)
@@ -117,5 +118,5 @@ int main(void)
         cmocka_unit_test(test_gpus_that_are_well),
         cmocka_unit_test(test_gpus_that_are_not),
     };
-    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, commands_begin, remove_folder);
 }

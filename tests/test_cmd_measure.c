@@ -1,6 +1,7 @@
 /* ergon measure: energy of a command over the fake NVML; exit status, signals, output. */
 #include "commands.h"
 #include "json_file.h"
+#include "side_by_side.h"
 
 #include <sys/stat.h>
 
@@ -58,18 +59,17 @@ static void test_table_and_output(void **state)
     erg_text_release(&arguments);
 }
 
-/* No sensor is no energy, not none used; one GPU of two is one of two. */
-static void test_what_is_not_known(void **state)
+#define NO_SENSORS(gpu)                                                                            \
+    "gpu " gpu " fail GetTotalEnergyConsumption 3\n"                                               \
+    "gpu " gpu " fail field185 3\n"                                                                \
+    "gpu " gpu " fail field186 3\n"                                                                \
+    "gpu " gpu " fail GetPowerUsage 3\n"
+
+/* No sensor is no energy, not none used: one GPU of two is one of two. */
+static void test_one_gpu_without_sensors(void **state)
 {
     (void)state;
-    static const char *const none = "gpu %s fail GetTotalEnergyConsumption 3\n"
-                                    "gpu %s fail field185 3\n"
-                                    "gpu %s fail field186 3\n"
-                                    "gpu %s fail GetPowerUsage 3\n";
-    struct erg_text script = {0};
-    erg_text_add(&script, "gpus 2\ngpu * power 0=300\n");
-    erg_text_printf(&script, none, "0", "0", "0", "0");
-    set_world(script.data);
+    set_world("gpus 2\ngpu * power 0=300\n" NO_SENSORS("0"));
     json_t *root = run_json("measure --json -r 2 -- sleep 0.6", 0);
     assert_int_equal(number_at(root, "summary.energy_gpus"), 1);
     assert_true(json_is_null(json_at(root, "gpus.0.energy_j.mean")));
@@ -77,9 +77,13 @@ static void test_what_is_not_known(void **state)
                 1e-9);
     json_decref(root);
     check_program("measure -- sleep 0.6 2>&1", 0, "\n  energy of 1 of 2 GPUs ");
-    erg_text_printf(&script, none, "1", "1", "1", "1");
-    set_world(script.data);
-    root = run_json("measure --json -- sleep 0.6", 0);
+}
+
+static void test_no_gpu_with_sensors(void **state)
+{
+    (void)state;
+    set_world("gpus 2\ngpu * power 0=300\n" NO_SENSORS("*"));
+    json_t *root = run_json("measure --json -- sleep 0.6", 0);
     assert_int_equal(number_at(root, "summary.energy_gpus"), 0);
     assert_true(json_is_null(json_at(root, "summary.energy_j.mean")));
     assert_true(json_is_null(json_at(root, "summary.uncertainty_j.mean")));
@@ -87,7 +91,6 @@ static void test_what_is_not_known(void **state)
     assert_true(json_is_null(json_at(root, "runs.0.energy_j")));
     json_decref(root);
     check_program("measure -- sleep 0.3 2>&1", 0, "\n  energy of GPUs               -\n");
-    erg_text_release(&script);
 }
 
 /* Says why power was summed, and keeps the clock. */
@@ -176,11 +179,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_energy_of_repeats),
         cmocka_unit_test(test_table_and_output),
-        cmocka_unit_test(test_what_is_not_known),
+        cmocka_unit_test(test_one_gpu_without_sensors),
+        cmocka_unit_test(test_no_gpu_with_sensors),
         cmocka_unit_test(test_a_counter_that_stands_still),
         cmocka_unit_test(test_exit_status),
         cmocka_unit_test(test_signals_reach_the_command),
         cmocka_unit_test(test_without_gpus),
     };
-    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, commands_begin, remove_folder);
 }

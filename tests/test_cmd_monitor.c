@@ -2,6 +2,7 @@
 #define _XOPEN_SOURCE 700 /* terminals */
 #define _DEFAULT_SOURCE   /* TIOCSWINSZ */
 #include "commands.h"
+#include "side_by_side.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -147,5 +148,5 @@ int main(void)
         cmocka_unit_test(test_live),
         cmocka_unit_test(test_the_terminal_is_given_back),
     };
-    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, commands_begin, remove_folder);
 }

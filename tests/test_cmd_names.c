@@ -1,6 +1,7 @@
 /* Names of any bytes, of GPUs, arguments, files and jobs: documents stay whole, and valid UTF-8. */
 #include "commands.h"
 #include "json_file.h"
+#include "side_by_side.h"
 
 #include "io/csv.h"
 
@@ -136,5 +137,5 @@ int main(void)
         cmocka_unit_test(test_arguments_and_files_of_any_name),
         cmocka_unit_test(test_jobs_of_any_name),
     };
-    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, commands_begin, remove_folder);
 }

@@ -1,6 +1,7 @@
 /* ergon record and ergon export over the fake NVML. */
 #include "commands.h"
 #include "json_file.h"
+#include "side_by_side.h"
 
 #include "io/csv.h"
 #include "io/file.h"
@@ -262,5 +263,5 @@ int main(void)
         cmocka_unit_test(test_standard_output_is_appended_to),
         cmocka_unit_test(test_usage),
     };
-    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, commands_begin, remove_folder);
 }

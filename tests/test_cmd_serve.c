@@ -1,6 +1,7 @@
 /* ergon serve: scrapes over HTTP, read by a strict reader; a GPU that hangs. */
 #include "commands.h"
 #include "openmetrics.h"
+#include "side_by_side.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -252,5 +253,5 @@ int main(void)
         cmocka_unit_test(test_a_hanging_gpu_is_left_out),
         cmocka_unit_test(test_where_it_cannot_listen),
     };
-    return cmocka_run_group_tests(tests, commands_begin, remove_folder);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, commands_begin, remove_folder);
 }

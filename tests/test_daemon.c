@@ -1,5 +1,6 @@
 /* The daemon: leases and what they let set, pace, bounds, grants, its files (H10). */
 #include "daemon_world.h"
+#include "side_by_side.h"
 
 static void test_a_lease_of_a_clock(void **state)
 {
@@ -480,6 +481,32 @@ static void test_grants(void **state)
     daemon_world_end(&world);
 }
 
+/* A client that takes and gives back as fast as it can leaves pairs of lines, and how many more
+ * there were. */
+static void test_a_flood_of_leases(void **state)
+{
+    (void)state;
+    enum { LEASES = 1000 };
+    struct daemon_world world = daemon_world_begin("", ALL_FOR_ME);
+    struct erg_error err;
+    start_daemon(&world);
+    struct erg_daemon_client *client = connect_client(&world);
+    for (int i = 0; i < LEASES; i++) {
+        struct erg_wire_request release = {.type = ERG_WIRE_RELEASE,
+                                           .lease = take_lease(client, 0, ERG_KNOB_CLOCK)};
+        assert_ok(erg_daemon_exchange(client, &release, NULL, &err), &err);
+    }
+    take_lease(client, 1, ERG_KNOB_CLOCK); /* of another GPU there is its line */
+    erg_daemon_disconnect(client);
+    assert_int_equal(audit_lines(&world, "\"event\":\"end\"", "\"index\":1,", 1), 1);
+    const int begun = audit_lines(&world, "\"event\":\"lease\"", "\"index\":0,", 1);
+    assert_true(begun >= 20 && begun < LEASES);
+    assert_int_equal(audit_lines(&world, "\"event\":\"end\"", "\"index\":0,", begun), begun);
+    assert_true(audit_lines(&world, "\"lost\":", "", 1) >= 1);
+    stop_daemon(&world);
+    daemon_world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -499,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_restore),
         cmocka_unit_test(test_refusals_of_the_driver),
         cmocka_unit_test(test_grants),
+        cmocka_unit_test(test_a_flood_of_leases),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -167,6 +167,66 @@ static void test_connections_of_one_user(void **state)
     daemon_world_end(&world);
 }
 
+/* As user 1000: of three connections one holds a lease, one is subscribed, and the silent one makes
+ * room for a fourth; then none does. */
+static int crowd(const char *socket)
+{
+    struct erg_daemon_client *clients[5] = {NULL};
+    struct erg_wire_hello hello;
+    struct erg_error err;
+    struct erg_wire_request hear = {.type = ERG_WIRE_SUBSCRIBE, .metrics = 1, .period_ms = 60000};
+    struct erg_wire_request ask = {.type = ERG_WIRE_HELLO};
+    for (int i = 0; i < 3; i++)
+        if (erg_daemon_connect(&clients[i], socket, &hello, &err) != 0)
+            return 1;
+    uint64_t lease;
+    if (erg_daemon_take_lease(clients[0], 0, ERG_KNOB_CLOCK, &lease, &ttl_ms, &err) != 0 ||
+        erg_daemon_exchange(clients[1], &hear, NULL, &err) != 0)
+        return 2;
+    erg_sleep_ns(2 * 1000000000LL);
+    if (erg_daemon_connect(&clients[3], socket, &hello, &err) != 0)
+        return 3;
+    if (erg_daemon_exchange(clients[2], &ask, NULL, &err) == 0 ||
+        !strstr(err.message, "it was silent, held nothing, and another needed its place"))
+        return 4;
+    struct erg_wire_request keep = {.type = ERG_WIRE_KEEP, .lease = lease};
+    if (erg_daemon_exchange(clients[0], &keep, NULL, &err) != 0 ||
+        erg_daemon_exchange(clients[1], &ask, NULL, &err) != 0 ||
+        erg_daemon_exchange(clients[3], &ask, NULL, &err) != 0)
+        return 5;
+    if (erg_daemon_connect(&clients[4], socket, &hello, &err) == 0 ||
+        !strstr(err.message, "there are too many connections already"))
+        return 6;
+    return 0;
+}
+
+static void test_a_silent_connection_makes_room(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("[  NOTE  ] skipped: only root can ask as another user\n");
+        skip();
+    }
+    struct daemon_world world =
+        daemon_world_begin("", "rules:\n  - {user: '1000', may: [clock], gpus: all}\n");
+    int status;
+    world.per_user = 3;
+    world.idle_ms = 1000;
+    assert_int_equal(chmod(world.folder, 0755), 0);
+    start_daemon(&world);
+    fflush(NULL);
+    pid_t asks = fork();
+    if (asks == 0) {
+        bool other = setgroups(0, NULL) == 0 && setgid(100) == 0 && setuid(1000) == 0;
+        _exit(other ? crowd(world.socket) : 100);
+    }
+    waitpid(asks, &status, 0);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    stop_daemon(&world);
+    daemon_world_end(&world);
+}
+
 /* ---- how others fare ---- */
 
 static int rising(const void *a, const void *b)
@@ -250,7 +310,7 @@ static void test_a_gpu_that_hangs(void **state)
 {
     (void)state;
     struct daemon_world world =
-        daemon_world_begin("gpu 0 hang SetGpuLockedClocks 0 8\n", ALL_FOR_ME);
+        daemon_world_begin("gpu 0 hang SetGpuLockedClocks 0 5\n", ALL_FOR_ME);
     struct erg_error err;
     uint64_t refused;
     start_daemon(&world);
@@ -281,9 +341,13 @@ static void test_a_gpu_that_hangs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_truncations),          cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_the_257th_connection), cmocka_unit_test(test_connections_of_one_user),
-        cmocka_unit_test(test_a_slow_subscriber),    cmocka_unit_test(test_a_gpu_that_hangs),
+        cmocka_unit_test(test_truncations),
+        cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_the_257th_connection),
+        cmocka_unit_test(test_connections_of_one_user),
+        cmocka_unit_test(test_a_silent_connection_makes_room),
+        cmocka_unit_test(test_a_slow_subscriber),
+        cmocka_unit_test(test_a_gpu_that_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

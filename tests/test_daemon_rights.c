@@ -132,6 +132,30 @@ static void test_jobs(void **state)
                      (unsigned)erg_daemon_job_of(texts[i].cgroup), (unsigned)texts[i].job);
 }
 
+/* The file of a number says nothing of a process that has ended, whose number may be another's. */
+static void test_jobs_of_the_dead(void **state)
+{
+    (void)state;
+    struct daemon_world world = daemon_world_begin("", rules);
+    char path[160];
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+    assert_true(pidfd >= 0);
+    snprintf(path, sizeof path, "%s/%ld", world.folder, (long)child);
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(path, sizeof path, "%s/%ld/cgroup", world.folder, (long)child);
+    write_file(path, "0::/system.slice/slurmstepd.scope/job_12/step_0\n");
+    assert_int_equal(erg_daemon_job_of_process(world.folder, child, pidfd), 12);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_int_equal(erg_daemon_job_of_process(world.folder, child, pidfd), 0);
+    close(pidfd);
+    daemon_world_end(&world);
+}
+
 static void test_start_times(void **state)
 {
     (void)state;
@@ -337,10 +361,10 @@ static void test_grants_of_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_table),        cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_start_times),      cmocka_unit_test(test_who_is_not_there),
-        cmocka_unit_test(test_other_users),      cmocka_unit_test(test_root_of_a_container),
-        cmocka_unit_test(test_grants_of_others),
+        cmocka_unit_test(test_the_table),           cmocka_unit_test(test_jobs),
+        cmocka_unit_test(test_jobs_of_the_dead),    cmocka_unit_test(test_start_times),
+        cmocka_unit_test(test_who_is_not_there),    cmocka_unit_test(test_other_users),
+        cmocka_unit_test(test_root_of_a_container), cmocka_unit_test(test_grants_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

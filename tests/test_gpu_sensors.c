@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "fake_gpus.h"
+#include "side_by_side.h"
 #include "telemetry/clocks.h"
 #include "telemetry/gpu_internal.h"
 
@@ -602,5 +603,5 @@ int main(void)
         /* Last: it ends all hangs of the fake. */
         cmocka_unit_test(test_a_gpu_that_hangs_when_opened),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -97,7 +97,8 @@ static void wrong_options_are_named(void **state)
     REFUSED(options.plan_text = "{}", "plan and plan_text exclude each other");
     REFUSED(options.stage = 2, "stage 2 of a pipeline of 2, expected 0 to 1");
     REFUSED(options.stage = -1, "expected none below 0");
-    REFUSED(options.point = 6, "no point 6 of method sequential+clocks, expected 0 to 5");
+    REFUSED(options.point = 6,
+            "at point 6, from 0: choosing a point: sequential+clocks has the points 1 to 6");
     REFUSED(options.method = "ergon", "to ask for its clocks only");
     REFUSED(options.method = "sequentia", "sequential");
     REFUSED(options.mode = 5, "there is no mode 5");

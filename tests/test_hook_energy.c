@@ -195,25 +195,29 @@ static int64_t start_of_the_world(void)
     return at_ns;
 }
 
-static void run_step(struct erg_hook *hook, int64_t begin_ns, struct erg_error *err)
+/* How late a pass has ended at the most, ns. */
+static int64_t run_step(struct erg_hook *hook, int64_t begin_ns, struct erg_error *err)
 {
+    int64_t latest_ns = 0;
     sleep_until(begin_ns);
     assert_ok(erg_hook_step_begin(hook, err), err);
-    for (int m = 0; m < 8; m++) {
-        assert_ok(erg_hook_begin(hook, ERG_FORWARD, 0, m, NULL, err), err);
-        sleep_until(begin_ns + 100000000LL * m + 30000000);
+    for (int pass = 0; pass < 16; pass++) {
+        const int m = pass / 2, kind = pass % 2 ? ERG_BACKWARD : ERG_FORWARD;
+        const int64_t end_ns = begin_ns + 100000000LL * m + (pass % 2 ? 100000000 : 30000000);
+        assert_ok(erg_hook_begin(hook, kind, 0, m, NULL, err), err);
+        sleep_until(end_ns);
         assert_ok(erg_hook_end(hook, NULL, err), err);
-        assert_ok(erg_hook_begin(hook, ERG_BACKWARD, 0, m, NULL, err), err);
-        sleep_until(begin_ns + 100000000LL * (m + 1));
-        assert_ok(erg_hook_end(hook, NULL, err), err);
+        const int64_t late_ns = erg_now_ns() - end_ns;
+        latest_ns = late_ns > latest_ns ? late_ns : latest_ns;
     }
     sleep_until(begin_ns + 895000000);
     assert_ok(erg_hook_step_end(hook, err), err);
+    return latest_ns;
 }
 
-static void a_hook_measures_passes(void **state)
+/* False: this machine was so busy that passes ended late, which the power does not know. */
+static bool measures_passes(void)
 {
-    (void)state;
     struct erg_text course = course_of_power();
     struct world world = world_begin(course.data);
     struct erg_hook_options options;
@@ -226,18 +230,18 @@ static void a_hook_measures_passes(void **state)
     assert_ok(erg_hook_open(&hook, &options, &err), &err);
     const int64_t start_ns = start_of_the_world();
     const int64_t first = (erg_now_ns() - start_ns) / 900000000 + 1;
-    for (int step = 0; step < 6; step++)
-        run_step(hook, start_ns + 900000000 * (first + step), &err);
+    bool in_time = true;
+    for (int step = 0; step < 6 && in_time; step++)
+        in_time = run_step(hook, start_ns + 900000000 * (first + step), &err) < 3000000;
     pause_s(0.1);
     static const double watts[] = {300, 400}, seconds[] = {0.03, 0.07};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && in_time; i++) {
         struct erg_hook_class about = {.size = sizeof about};
         assert_int_equal(erg_hook_class(hook, i, &about), 0);
         print_message("%s: %.1f W, %.2f +- %.2f J\n", i ? "backward" : "forward", about.power_w,
                       about.energy_j, about.uncertainty_j);
         assert_int_equal(about.kind, i);
         assert_int_equal(about.quality, ERG_ENERGY_MEASURED);
-        /* On a busy machine passes end late, and the power does not. */
         assert_near(about.energy_j, watts[i] * seconds[i],
                     0.05 * watts[i] * seconds[i] + 2 * about.uncertainty_j);
         assert_true(about.uncertainty_j < 0.2 * about.energy_j);
@@ -245,12 +249,23 @@ static void a_hook_measures_passes(void **state)
     struct erg_hook_stats stats = {.size = sizeof stats};
     assert_int_equal(erg_hook_stats(hook, &stats), 0);
     print_message("waiting: %.1f W\n", stats.waiting_w);
-    assert_near(stats.waiting_w, 100, 40);
+    if (in_time)
+        assert_near(stats.waiting_w, 100, 40);
     assert_ok(erg_hook_close(hook, &err), &err);
     assert_int_equal(access(world.log, F_OK), -1);
     unlink(world.script);
     rmdir(world.folder);
     erg_text_release(&course);
+    return in_time;
+}
+
+static void a_hook_measures_passes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        if (measures_passes())
+            return;
+    fail_msg("passes ended late in each of 20 runs: this machine is too busy");
 }
 
 static void no_counter_is_no_device(void **state)

@@ -266,6 +266,43 @@ static void changes_are_seldom_enough(void **state)
     assert_true(before < 6);
 }
 
+/* `line`: shell text with @ for the folder. */
+static struct erg_text output_of(const char *line)
+{
+    struct erg_text text = with_folder(line);
+    struct program_result result = run_program(text.data);
+    if (result.exit_code)
+        fail_msg("ergon %s: %s", text.data, result.out.data);
+    erg_text_release(&text);
+    return result.out;
+}
+
+/* What is shown is what a hook of the same options follows: 0 is its default. The passes of this
+ * job are short. */
+static void what_is_shown_is_what_a_hook_follows(void **state)
+{
+    (void)state;
+    write_text("short.yaml", "model: llama-3.2-1b\n"
+                             "cluster: {nodes: 1, gpus_per_node: 4, gpu: A100-SXM4-40GB}\n"
+                             "tensor: 2\npipeline: 2\nmicrobatch_size: 1\nmicrobatches: 32\n"
+                             "sequence: 2048\n"
+                             "search: {method: random, seed: 7, budget: 5}\n"
+                             "profiler: {window_s: 0.5, cooldown_s: 0.5, warmup_s: 0.5}\n");
+    struct erg_text made = output_of("optimize @/short.yaml -o @/short -q");
+    struct erg_text usual = output_of("hook show @/short/plan.json --point 3 --json");
+    struct erg_text zero = output_of("hook show @/short/plan.json --point 3 --dwell 0 "
+                                     "--least-change 0 --json");
+    struct erg_text least = output_of("hook show @/short/plan.json --point 3 --dwell 1e-6 --json");
+    assert_string_equal(usual.data, zero.data);
+    assert_string_not_equal(usual.data, least.data);
+    check_program("hook show " ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json --point 7 2>&1",
+                  2, "sequential+clocks has the points 1 to 6, ");
+    erg_text_release(&made);
+    erg_text_release(&usual);
+    erg_text_release(&zero);
+    erg_text_release(&least);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_dwell_costs_little),
         cmocka_unit_test(clocks_that_the_gpu_lacks_become_higher),
         cmocka_unit_test(changes_are_seldom_enough),
+        cmocka_unit_test(what_is_shown_is_what_a_hook_follows),
     };
     return cmocka_run_group_tests_name("hook_programme", tests, load_plans, free_plans);
 }

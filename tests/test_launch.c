@@ -8,6 +8,7 @@
 #include "launch/wire_internal.h"
 #include "launcher_variables.h"
 #include "program.h"
+#include "side_by_side.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -274,6 +275,11 @@ static void the_death_of_a_rank_reaches_all(void **state)
     check_failure(8, "early", 0x2, "rank 1 was lost: its connection closed", 1);
     check_failure(4, "leaves", 0x2, "rank 1 has left", 1);
     check_failure(3, "0 leaves", 0x1, "rank 0 has left", 1);
+}
+
+static void the_silence_of_a_rank_reaches_all(void **state)
+{
+    (void)state;
     check_failure(3, "stopped", 0x2, "rank 1 was lost: no sign of life", 1);
 }
 
@@ -670,6 +676,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_talk),
         cmocka_unit_test(ranks_talk_over_ipv6),
         cmocka_unit_test(the_death_of_a_rank_reaches_all),
+        cmocka_unit_test(the_silence_of_a_rank_reaches_all),
         cmocka_unit_test(a_failure_of_one_rank_is_everybodys),
         cmocka_unit_test(ranks_that_do_not_come_are_named),
         cmocka_unit_test(wrong_worlds_are_refused),
@@ -687,5 +694,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_output_arrives),
         cmocka_unit_test(the_command_line),
     };
-    return cmocka_run_group_tests_name("launch", tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

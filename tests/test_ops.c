@@ -487,6 +487,56 @@ static void test_linear(void **state)
     free(x), free(weight), free(d_y), free(gradient);
 }
 
+/* The bits of the three products of a linear layer are those of plain loops that add term by term.
+ */
+static void check_order_of_terms(size_t tokens, size_t inputs, size_t outputs)
+{
+    struct erg_rng rng;
+    erg_rng_seed(&rng, tokens + 100 * inputs + 10000 * outputs);
+    size_t most = tokens * inputs + inputs * outputs + tokens * outputs;
+    erg_element *x = random_elements(&rng, tokens * inputs, 1);
+    erg_element *weight = random_elements(&rng, inputs * outputs, 1);
+    erg_element *d_y = random_elements(&rng, tokens * outputs, 1);
+    erg_element *bias = random_elements(&rng, outputs, 1), *out = erg_xcalloc(most, sizeof *out);
+    float *d_weight = erg_xcalloc(inputs * outputs, sizeof *d_weight);
+    ERG_OPS(linear_forward)(tokens, inputs, outputs, x, weight, bias, out);
+    for (size_t n = 0; n < tokens * outputs; n++) {
+        size_t t = n / outputs, o = n % outputs;
+        float sum = 0;
+        for (size_t i = 0; i < inputs; i++)
+            sum += wide(x[t * inputs + i]) * wide(weight[o * inputs + i]);
+        assert_true(out[n] == rounded(sum + wide(bias[o])));
+    }
+    ERG_OPS(linear_input_gradient)(tokens, inputs, outputs, d_y, weight, out);
+    for (size_t n = 0; n < tokens * inputs; n++) {
+        size_t t = n / inputs, i = n % inputs;
+        float sum = 0;
+        for (size_t o = 0; o < outputs; o++)
+            sum += wide(d_y[t * outputs + o]) * wide(weight[o * inputs + i]);
+        assert_true(out[n] == rounded(sum));
+    }
+    for (size_t n = 0; n < inputs * outputs; n++)
+        d_weight[n] = (float)n;
+    ERG_OPS(linear_weight_gradient)(tokens, inputs, outputs, x, d_y, d_weight);
+    for (size_t n = 0; n < inputs * outputs; n++) {
+        size_t o = n / inputs, i = n % inputs;
+        float sum = 0;
+        for (size_t t = 0; t < tokens; t++)
+            sum += wide(d_y[t * outputs + o]) * wide(x[t * inputs + i]);
+        assert_true(d_weight[n] == (float)n + sum);
+    }
+    free(x), free(weight), free(d_y), free(bias), free(out), free(d_weight);
+}
+
+static void test_linear_adds_in_order(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 5, 6, 7, 8, 9, 16, 31};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    for (size_t i = 0; i < SIZES * SIZES * SIZES; i++)
+        check_order_of_terms(sizes[i % SIZES], sizes[i / SIZES % SIZES], sizes[i / SIZES / SIZES]);
+}
+
 static void evaluate_swiglu(const void *context, const double *in, double *out)
 {
     const size_t *shape = context, width = shape[1];
@@ -633,6 +683,7 @@ int main(void)
         cmocka_unit_test(test_rope_with_norm_per_head),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_linear_adds_in_order),
         cmocka_unit_test(test_swiglu),
         cmocka_unit_test(test_gelu),
         cmocka_unit_test(test_adamw),

@@ -6,6 +6,7 @@
 #include "goals.h"
 #include "json_file.h"
 #include "optimize.h"
+#include "random_plan.h"
 
 #include "base/random.h"
 #include "plan/plan.h"
@@ -546,6 +547,67 @@ static void test_show(void **state)
     erg_text_release(&result.out);
 }
 
+/* ---- plans of jobs ---- */
+
+static struct erg_job *job_that(const char *keys)
+{
+    struct erg_error err;
+    struct erg_job *job;
+    struct erg_text text = {0};
+    erg_text_printf(&text,
+                    "model: llama-3.2-1b\n"
+                    "cluster: {nodes: 1, gpus_per_node: 8, gpu: A100-SXM4-40GB}\n"
+                    "tensor: 2\npipeline: 4\nmicrobatch_size: 4\nmicrobatches: 8\n"
+                    "sequence: 2048\nengine: megatron-kwai-a100\n%s\n",
+                    keys);
+    assert_ok(erg_job_parse(&job, "job.yaml", text.data, text.count, NULL, &err), &err);
+    erg_text_release(&text);
+    return job;
+}
+
+/* A plan is one of the jobs that recompute and offload as it does, on every stage. */
+static void test_a_plan_is_of_its_job(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {
+        "recompute: full\noffload: 0.5",
+        "recompute: full\noffload: 0.25",
+        "recompute: none\noffload: 0.5",
+        "stage_recompute: [full, norms, none, none]\nstage_offload: [0.5, 0, 0, 0]",
+        "stage_recompute: [norms, full, none, none]\nstage_offload: [0.5, 0, 0, 0]",
+        "stage_recompute: [full, norms, none, none]\nstage_offload: [0.5, 1, 0, 0]",
+        "stage_recompute: [full, full, full, full]\n" /* as the first one */
+        "stage_offload: [0.5, 0.5, 0.5, 0.5]",
+    };
+    static const struct {
+        int plan, job;
+        const char *part; /* NULL: they agree */
+    } pairs[] = {
+        {0, 0, NULL},
+        {3, 3, NULL},
+        {0, 6, NULL},
+        {6, 0, NULL},
+        {0, 1, "key 'offload': stage 0 of the plan offloads 0.5, expected 0.25"},
+        {0, 2, "key 'recompute': stage 0 of the plan recomputes full, expected none"},
+        {3, 4, "key 'stage_recompute': stage 0 of the plan recomputes full, expected norms"},
+        {3, 5, "key 'stage_offload': stage 1 of the plan offloads 0, expected 1"},
+        {0, 3, "key 'stage_recompute': stage 1 of the plan recomputes full, expected norms"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct erg_error err = {0};
+        struct erg_job *planned = job_that(keys[pairs[i].plan]),
+                       *own = job_that(keys[pairs[i].job]);
+        struct erg_plan *plan = random_plan(planned, RANDOM_PLAN_ALL, i + 1);
+        if (pairs[i].part)
+            assert_fails(erg_plan_check_job(plan, own, &err), &err, pairs[i].part);
+        else
+            assert_ok(erg_plan_check_job(plan, own, &err), &err);
+        erg_plan_free(plan);
+        erg_job_free(planned);
+        erg_job_free(own);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_broken_plans_are_refused_by_key),
         cmocka_unit_test(test_damaged_bytes),
         cmocka_unit_test(test_show),
+        cmocka_unit_test(test_a_plan_is_of_its_job),
     };
     return cmocka_run_group_tests_name("plan file", tests, NULL, NULL);
 }

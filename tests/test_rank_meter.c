@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "fake_gpus.h"
+#include "side_by_side.h"
 #include "train/log/rank_meter.h"
 
 #include <sys/stat.h>
@@ -209,5 +210,5 @@ int main(void)
         cmocka_unit_test(another_gpu_is_not_measured),
         cmocka_unit_test(packages_of_the_host),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, make_folder, remove_folder);
 }

@@ -4,6 +4,7 @@
  */
 #include "base/clock.h"
 #include "fake_gpus.h"
+#include "side_by_side.h"
 #include "telemetry/sampler.h"
 
 #include <sched.h>
@@ -258,5 +259,5 @@ int main(void)
         /* Last: the thread that is left alone reads the world of this test when it comes back. */
         cmocka_unit_test(test_a_hanging_gpu),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "rank_world.h"
+#include "side_by_side.h"
 #include "train_job.h"
 #include "train_world.h"
 
@@ -435,5 +436,5 @@ int main(void)
         cmocka_unit_test(checkpoints_are_written_while_training_goes_on),
         cmocka_unit_test(a_checkpoint_can_be_given_up),
     };
-    return cmocka_run_group_tests(tests, make_data, remove_folder);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, make_data, remove_folder);
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "ergon/telemetry.h"
 #include "fake_gpus.h"
+#include "side_by_side.h"
 
 #include <time.h>
 
@@ -484,8 +485,7 @@ int main(void)
         cmocka_unit_test(test_mean_power_of_short_windows),
         cmocka_unit_test(test_opening_learns_the_first_steps),
         cmocka_unit_test(test_missing_is_not_zero),
-        /* Last: the thread that is left alone reads the world of this test when it comes back. */
         cmocka_unit_test(test_troubled_gpus),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -314,23 +314,42 @@ static inline void compare(const struct outcome *outcome, const struct outcome *
     }
 }
 
-static inline void check_case(const struct layout_case *c, uint64_t seed, bool bits)
+/* A case on one rank, which is run once for all layouts that have the same one. */
+static inline const struct outcome *outcome_alone(const struct layout_case *c)
 {
-    char name[160];
+    enum { MOST = 64 };
+    static struct {
+        struct layout_case alone;
+        struct outcome *outcome;
+    } kept[MOST];
     struct layout_case alone = *c;
-    struct outcome *outcome = outcome_new(), *one = outcome_new();
-    say_case(name, sizeof name, c, seed);
+    size_t i = 0;
     alone.tensor = alone.context = alone.pipeline = alone.virtual_stages = alone.data = 1;
     alone.flags = c->flags & ~(SP | PLANNED);
     alone.layers = NULL;
-    struct erg_job *job = load_job(&alone);
+    while (i < MOST && kept[i].outcome && memcmp(&kept[i].alone, &alone, sizeof alone) != 0)
+        i++;
+    assert_true(i < MOST);
+    if (!kept[i].outcome) {
+        kept[i].alone = alone;
+        kept[i].outcome = outcome_new();
+        run_case(&kept[i].alone, 0, kept[i].outcome);
+    }
+    return kept[i].outcome;
+}
+
+static inline void check_case(const struct layout_case *c, uint64_t seed, bool bits)
+{
+    char name[160];
+    struct outcome *outcome = outcome_new();
+    say_case(name, sizeof name, c, seed);
+    struct erg_job *job = load_job(c);
     list_places(job->model);
-    run_case(&alone, 0, one);
+    erg_job_free(job);
+    const struct outcome *one = outcome_alone(c);
     run_case(c, seed, outcome);
     compare(outcome, one, bits, name);
-    erg_job_free(job);
     outcome_release(outcome);
-    outcome_release(one);
 }
 
 static inline int make_tokens(void **state)

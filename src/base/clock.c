@@ -31,3 +31,14 @@ void erg_utc_now(char *out, size_t capacity)
     gmtime_r(&now, &utc);
     strftime(out, capacity, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
+
+int64_t erg_pace_reserve(int64_t *pace_ns, int64_t now_ns, double per_s, long burst,
+                         int64_t most_ns)
+{
+    double interval_ns = 1e9 / per_s;
+    int64_t earliest_ns = *pace_ns - (int64_t)(interval_ns * (double)(burst - 1));
+    int64_t at_ns = now_ns > earliest_ns ? now_ns : earliest_ns;
+    if (at_ns <= now_ns + most_ns)
+        *pace_ns = (*pace_ns > at_ns ? *pace_ns : at_ns) + (int64_t)interval_ns;
+    return at_ns;
+}

@@ -267,3 +267,21 @@ void erg_text_add_names(struct erg_text *text, const char *const *names)
     for (size_t i = 0; names[i]; i++)
         erg_text_printf(text, "%s%s", i ? ", " : "", names[i]);
 }
+
+const char *erg_text_escape_json(char *out, size_t capacity, const char *text)
+{
+    size_t at = 0;
+    for (; *text && at + 7 < capacity; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte < 0x20 || byte == 0x7f)
+            at += (size_t)snprintf(out + at, capacity - at, "\\u%04x", byte);
+        else if (byte == '"' || byte == '\\')
+            at += (size_t)snprintf(out + at, capacity - at, "\\%c", byte);
+        else
+            out[at++] = *text;
+    }
+    while (at > 0 && *text && ((unsigned char)*text & 0xc0) == 0x80) /* not within a character */
+        text--, at--;
+    out[at] = '\0';
+    return out;
+}

@@ -36,6 +36,10 @@ bool erg_utf8_is_valid(const char *bytes, size_t count);
  * before a character. A string without a NUL in the buffer ends with the buffer. */
 void erg_utf8_repair(char *text, size_t capacity);
 
+/* A text as it may stand between quotes in JSON: quotes, backslashes and control characters
+ * escaped, and cut off where it does not fit. */
+const char *erg_text_escape_json(char *out, size_t capacity, const char *text);
+
 /* "s" behind a noun of which there are so many, or nothing: "1 GPU", "2 GPUs". */
 const char *erg_plural(size_t count);
 

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "daemon/daemon.h"
 #include "telemetry/daemon_client.h"
+#include "telemetry/gpu_bits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,25 +36,6 @@ static const struct erg_option options[] = {
 
 /* ---- asking a daemon ---- */
 
-static int parse_gpus(const char *list, uint32_t count, uint64_t *gpus, struct erg_error *err)
-{
-    char *copy = erg_xstrdup(list), *rest = copy, *word;
-    int result = 0;
-    *gpus = strcmp(list, "all") == 0 ? (count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX) : 0;
-    for (bool all = *gpus != 0; !all && (word = strtok_r(rest, ", ", &rest)) != NULL;) {
-        long index;
-        if (erg_parse_long(word, &index) && index >= 0 && index < (long)count)
-            *gpus |= UINT64_C(1) << index;
-        else
-            result = erg_fail(err, ERG_USAGE,
-                              "The option --gpus got \"%s\", but must be \"all\" or indices below "
-                              "%u with commas.",
-                              list, (unsigned)count);
-    }
-    free(copy);
-    return result;
-}
-
 static int change_grant(struct erg_daemon_client *client, const struct daemon_values *values,
                         bool grants, uint32_t count, struct erg_error *err)
 {
@@ -63,8 +45,10 @@ static int change_grant(struct erg_daemon_client *client, const struct daemon_va
     if (values->job == ERG_NOT_GIVEN || (grants && (values->uid == ERG_NOT_GIVEN || !values->gpus)))
         return erg_fail(err, ERG_USAGE, "\"ergon daemon %s\" needs %s.",
                         grants ? "grant" : "revoke", grants ? "--job, --uid and --gpus" : "--job");
-    if (grants && parse_gpus(values->gpus, count, &request.gpus, err) != 0)
-        return -1;
+    struct erg_error gpus;
+    if (grants && erg_gpu_bits(values->gpus, count, NULL, &request.gpus, &gpus) != 0)
+        return erg_fail(err, ERG_USAGE, "The option --gpus got \"%s\": %s.", values->gpus,
+                        gpus.message);
     return erg_daemon_exchange(client, &request, NULL, err);
 }
 

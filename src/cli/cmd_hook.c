@@ -5,7 +5,6 @@
 #include "hooks/programme.h"
 #include "io/json.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,9 +26,9 @@ static const struct erg_option options[] = {
          "the point of this number; 1 is the fastest (default: the plan's selected one, if it is "
          "of that method)"},
     {"dwell", 'd', ERG_OPTION_DOUBLE, "SECONDS", AT(dwell_s), 0, 1e6,
-     .help = "keep a clock for at least this time (default: 0.05)"},
+     .help = "keep a clock for at least this time (default, and for 0: 0.05)"},
     {"least-change", 0, ERG_OPTION_DOUBLE, "MHZ", AT(least_change_mhz), 0, 1e5,
-     .help = "leave out smaller changes (default: 30)"},
+     .help = "leave out smaller changes (default, and for 0: 30)"},
     {"clocks-only", 0, ERG_OPTION_FLAG, NULL, AT(clocks_only),
      .help = "take the clocks of a method that only ergon's own training can run"},
     {0},
@@ -47,23 +46,19 @@ static int compile(const struct hook_values *values, struct shown *shown, struct
 {
     const struct erg_programme_wish wish = {
         .method = values->method,
-        .point = values->point == ERG_NOT_GIVEN ? -1 : values->point - 1,
+        .number = values->point == ERG_NOT_GIVEN ? 0 : (size_t)values->point,
         .stage = values->stage,
         .clocks_only = values->clocks_only,
     };
     if (erg_programme_choose(shown->plan, &wish, &shown->method, &shown->point, err) != 0)
         return -1;
     shown->stage = (size_t)values->stage;
-    const struct erg_programme_request request = {
+    struct erg_programme_request request = {
         .plan = shown->plan,
         .point = &shown->plan->methods[shown->method].points[shown->point],
         .stage = shown->stage,
-        .dwell_s = isnan(values->dwell_s) ? ERG_PROGRAMME_DWELL_S : values->dwell_s,
-        .least_change_mhz = isnan(values->least_change_mhz) ? ERG_PROGRAMME_LEAST_CHANGE_MHZ
-                                                            : values->least_change_mhz,
-        .least_saving = ERG_PROGRAMME_LEAST_SAVING,
-        .least_period_s = ERG_PROGRAMME_LEAST_PERIOD_S,
     };
+    erg_programme_bound(&request, values->dwell_s, values->least_change_mhz);
     return erg_programme_init(&shown->programme, &request, err);
 }
 

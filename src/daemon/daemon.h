@@ -30,6 +30,7 @@ struct erg_daemon_options {
     const char *socket; /* NULL: FOLDER/ergond.sock, or the one that the service manager passes */
     const char *proc;   /* "/proc" but for tests */
     int per_user;       /* connections of one user that is not root; 0: 16 */
+    int idle_ms; /* silent for so long, one that holds nothing may have to make room; 0: 10,000 */
 };
 
 /*

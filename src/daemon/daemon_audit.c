@@ -1,6 +1,7 @@
 /* The audit: a ring of lines and the thread that writes them. */
 #include "daemon/daemon_audit.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
@@ -27,24 +28,6 @@ struct erg_daemon_audit {
     size_t first, count;
     char lines[LINES][LINE];
 };
-
-const char *erg_daemon_audit_escape(char *out, size_t capacity, const char *text)
-{
-    size_t at = 0;
-    for (; *text && at + 7 < capacity; text++) {
-        unsigned char byte = (unsigned char)*text;
-        if (byte < 0x20 || byte == 0x7f)
-            at += (size_t)snprintf(out + at, capacity - at, "\\u%04x", byte);
-        else if (byte == '"' || byte == '\\')
-            at += (size_t)snprintf(out + at, capacity - at, "\\%c", byte);
-        else
-            out[at++] = *text;
-    }
-    while (at > 0 && *text && ((unsigned char)*text & 0xc0) == 0x80) /* not within a character */
-        text--, at--;
-    out[at] = '\0';
-    return out;
-}
 
 static int open_file(const char *path)
 {
@@ -131,6 +114,16 @@ void erg_daemon_audit_reopen(struct erg_daemon_audit *audit, const char *path)
     audit->reopen = true;
     pthread_cond_signal(&audit->news);
     pthread_mutex_unlock(&audit->lock);
+}
+
+bool erg_daemon_audit_may(struct erg_daemon_audit *audit, int64_t *pace_ns)
+{
+    int64_t now_ns = erg_now_ns();
+    bool may = erg_pace_reserve(pace_ns, now_ns, 20, 20, 0) <= now_ns;
+    pthread_mutex_lock(&audit->lock);
+    audit->lost += !may;
+    pthread_mutex_unlock(&audit->lock);
+    return may;
 }
 
 void erg_daemon_audit_line(struct erg_daemon_audit *audit, const char *event, const char *format,

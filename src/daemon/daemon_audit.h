@@ -1,14 +1,16 @@
 /*
  * The audit: lines of JSON about who had what, written by a thread of its own behind a ring, so
- * that a slow disk delays nobody. Lines that find the ring full are counted, and told of in the
- * next one ("lost").
+ * that a slow disk delays nobody. Lines that find the ring full or come too fast are counted, and
+ * told of in the next one ("lost").
  */
 #ifndef ERG_DAEMON_AUDIT_H
 #define ERG_DAEMON_AUDIT_H
 
 #include "ergon/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct erg_daemon_audit;
 
@@ -23,9 +25,8 @@ void erg_daemon_audit_reopen(struct erg_daemon_audit *audit, const char *path);
 void erg_daemon_audit_line(struct erg_daemon_audit *audit, const char *event, const char *format,
                            ...) ERG_PRINTF(3, 4);
 
-/* A text as it may stand between quotes in such a line: quotes, backslashes and control characters
- * escaped, and cut off where it does not fit. */
-const char *erg_daemon_audit_escape(char *out, size_t capacity, const char *text);
+/* Whether a line of a pace may be written, 20 a second; one that may not counts as lost. */
+bool erg_daemon_audit_may(struct erg_daemon_audit *audit, int64_t *pace_ns);
 
 /* Writes what is left, and ends. */
 void erg_daemon_audit_close(struct erg_daemon_audit *audit);

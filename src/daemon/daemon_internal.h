@@ -17,6 +17,7 @@ enum {
     ERG_DAEMON_CONNECTIONS = 256,
     ERG_DAEMON_FOR_ROOT = 16, /* of them, so that a prolog always gets in */
     ERG_DAEMON_PER_USER = 16,
+    ERG_DAEMON_IDLE_MS = 10000,
 };
 
 struct erg_daemon_connection {
@@ -49,6 +50,7 @@ struct erg_daemon_lease {
     struct erg_daemon_peer peer;
     int64_t least, most, begin_ns, ttl_ns, before_mw;
     bool touched, left_behind; /* asked of the driver; still to be taken back by somebody */
+    bool told;                 /* the audit has its beginning, and gets its end */
     int tries;
     const char *reason; /* of its end; a literal */
     uint64_t changes, superseded, limited;
@@ -62,12 +64,18 @@ struct erg_daemon_gpu {
     struct erg_daemon_lease leases[ERG_KNOBS];
     int claim; /* telemetry/claim.h, -1: not held */
     bool lost;
-    int64_t told_ns; /* pace of the audit of changes */
+    int64_t told_ns, leases_ns; /* paces of the audit: of changes, of leases */
 };
 
 struct erg_daemon {
     const struct erg_daemon_options *options;
     struct erg_daemon_config config;
+    /* The file of rules is read again by a thread, which owns what follows until it was READ. */
+    enum erg_rules_state { ERG_RULES_STAY, ERG_RULES_READING, ERG_RULES_READ } rules_state;
+    pthread_t rules_reader;
+    struct erg_daemon_config rules;
+    struct erg_error rules_error;
+    bool rules_failed, rules_asked; /* asked: once more, meanwhile; not the thread's */
     struct erg_daemon_audit *audit;
     struct erg_gpus *gpus;
     struct erg_sampler *sampler;
@@ -116,12 +124,6 @@ int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns);
 
 /* ---- daemon_lease_begin.c and daemon_leases.c ---- */
 
-/* When the next of events may happen that come every `interval_ns` on average, and `burst` at once
- * (the generic cell rate algorithm, ITU-T I.371); takes that place if it is at most `most_ns` away,
- * so that no more debt than that is made. */
-int64_t erg_daemon_reserve(int64_t *rate_ns, int64_t now_ns, double per_s, long burst,
-                           int64_t most_ns);
-
 /* A refusal in the audit, at most 20 a second. */
 void erg_daemon_audit_refusal(struct erg_daemon *daemon, const struct erg_daemon_peer *peer,
                               size_t gpu, enum erg_knob knob, const char *reason);
@@ -162,6 +164,8 @@ void erg_daemon_leases_judge(struct erg_daemon *daemon, const char *reason);
 int64_t erg_daemon_leases_expire(struct erg_daemon *daemon, int64_t now_ns);
 /* What workers have done since. */
 void erg_daemon_leases_outcomes(struct erg_daemon *daemon);
+/* Whether a connection has a lease or waits for one. */
+bool erg_daemon_has_lease(struct erg_daemon *daemon, const struct erg_daemon_connection *who);
 /* Whether nothing is lent or being taken back. */
 bool erg_daemon_leases_are_free(const struct erg_daemon *daemon);
 /* Takes a knob back that a daemon before this one had lent. */

@@ -1,5 +1,6 @@
 /* How a lease begins: rights, bounds, the claim against runs that lock directly, the file. */
 #include "base/clock.h"
+#include "base/text.h"
 #include "daemon/daemon_internal.h"
 #include "telemetry/claim.h"
 
@@ -8,30 +9,18 @@
 
 static const int64_t hang_ns = 1000000000;
 
-int64_t erg_daemon_reserve(int64_t *rate_ns, int64_t now_ns, double per_s, long burst,
-                           int64_t most_ns)
-{
-    double interval_ns = 1e9 / per_s;
-    int64_t earliest_ns = *rate_ns - (int64_t)(interval_ns * (double)(burst - 1));
-    int64_t at_ns = now_ns > earliest_ns ? now_ns : earliest_ns;
-    if (at_ns <= now_ns + most_ns)
-        *rate_ns = (*rate_ns > at_ns ? *rate_ns : at_ns) + (int64_t)interval_ns;
-    return at_ns;
-}
-
 void erg_daemon_audit_refusal(struct erg_daemon *daemon, const struct erg_daemon_peer *peer,
                               size_t gpu, enum erg_knob knob, const char *reason)
 {
     char comm[200], why[600];
-    int64_t now_ns = erg_now_ns();
-    if (erg_daemon_reserve(&daemon->refusals_ns, now_ns, 20, 20, 0) > now_ns)
+    if (!erg_daemon_audit_may(daemon->audit, &daemon->refusals_ns))
         return;
     erg_daemon_audit_line(daemon->audit, "refused",
                           ",\"uid\":%lu,\"pid\":%ld,\"comm\":\"%s\",\"job\":%" PRIu32
                           ",\"index\":%zu,\"what\":\"%s\",\"reason\":\"%s\"",
                           (unsigned long)peer->uid, (long)peer->pid,
-                          erg_daemon_audit_escape(comm, sizeof comm, peer->comm), peer->job, gpu,
-                          erg_knob_name(knob), erg_daemon_audit_escape(why, sizeof why, reason));
+                          erg_text_escape_json(comm, sizeof comm, peer->comm), peer->job, gpu,
+                          erg_knob_name(knob), erg_text_escape_json(why, sizeof why, reason));
 }
 
 bool erg_daemon_bounds_of(const struct erg_daemon_rule *rule, const struct erg_knob_bounds *bounds,
@@ -136,14 +125,16 @@ void erg_daemon_lease_begun(struct erg_daemon *daemon, size_t gpu,
     }
     char comm[200];
     const struct erg_daemon_peer *peer = &lease->peer;
-    erg_daemon_audit_line(daemon->audit, "lease",
-                          ",\"uid\":%lu,\"pid\":%ld,\"comm\":\"%s\",\"job\":%" PRIu32
-                          ",\"gpu\":\"%s\",\"index\":%zu,\"what\":\"%s\",\"least\":%" PRId64
-                          ",\"most\":%" PRId64,
-                          (unsigned long)peer->uid, (long)peer->pid,
-                          erg_daemon_audit_escape(comm, sizeof comm, peer->comm), peer->job,
-                          erg_gpus_info(daemon->gpus, gpu)->uuid, gpu, erg_knob_name(outcome->knob),
-                          lease->least, lease->most);
+    lease->told = erg_daemon_audit_may(daemon->audit, &item->leases_ns);
+    if (lease->told)
+        erg_daemon_audit_line(daemon->audit, "lease",
+                              ",\"uid\":%lu,\"pid\":%ld,\"comm\":\"%s\",\"job\":%" PRIu32
+                              ",\"gpu\":\"%s\",\"index\":%zu,\"what\":\"%s\",\"least\":%" PRId64
+                              ",\"most\":%" PRId64,
+                              (unsigned long)peer->uid, (long)peer->pid,
+                              erg_text_escape_json(comm, sizeof comm, peer->comm), peer->job,
+                              erg_gpus_info(daemon->gpus, gpu)->uuid, gpu,
+                              erg_knob_name(outcome->knob), lease->least, lease->most);
     erg_wire_begin_answer(&daemon->writer, ERG_WIRE_LEASE, lease->owner.sequence, ERG_WIRE_DONE, 0,
                           "");
     erg_wire_put_u64(&daemon->writer, lease->id);
@@ -174,7 +165,7 @@ void erg_daemon_lease_ask(struct erg_daemon *daemon, struct erg_daemon_connectio
         .sequence = request->sequence,
         .ttl_ns = ttl_ns > 0 && ttl_ns < daemon->config.ttl_ns ? ttl_ns : daemon->config.ttl_ns};
     /* A process may have come to its job after it connected. */
-    from->peer.job = erg_daemon_job_of_process(daemon->options->proc, from->peer.pid);
+    from->peer.job = erg_daemon_job_of_process(daemon->options->proc, from->peer.pid, from->pidfd);
     const struct erg_daemon_rule *rule =
         erg_daemon_rule_of(&daemon->config, daemon->grants, &from->peer, gpu);
     if (!rule || !(rule->may >> knob & 1)) {

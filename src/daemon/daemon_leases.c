@@ -1,6 +1,7 @@
 /* Leases: changes under them, and how they end. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "daemon/daemon_internal.h"
 
 #include <inttypes.h>
@@ -31,14 +32,6 @@ struct erg_daemon_lease *erg_daemon_lease_of(struct erg_daemon *daemon,
     return NULL;
 }
 
-static bool is_supported(const struct erg_knob_bounds *bounds, int64_t clock_mhz)
-{
-    for (size_t i = 0; i < bounds->clock_count; i++)
-        if (bounds->clocks_mhz[i] == clock_mhz)
-            return true;
-    return false;
-}
-
 /* Gives a target to the worker when the pace allows it, and answers what need not wait for that. */
 static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, size_t gpu,
                  enum erg_knob knob, const struct erg_wire_request *request,
@@ -55,10 +48,10 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
         target->due_ns = waiting.due_ns; /* takes its place */
     } else {
         const struct erg_daemon_config *config = &daemon->config;
-        int64_t own_ns = erg_daemon_reserve(&lease->rate_ns, now_ns, config->changes_per_s,
-                                            config->burst, most_ns);
-        int64_t node_ns = erg_daemon_reserve(&daemon->rate_ns, now_ns, config->node_changes_per_s,
-                                             config->burst, most_ns);
+        int64_t own_ns = erg_pace_reserve(&lease->rate_ns, now_ns, config->changes_per_s,
+                                          config->burst, most_ns);
+        int64_t node_ns = erg_pace_reserve(&daemon->rate_ns, now_ns, config->node_changes_per_s,
+                                           config->burst, most_ns);
         target->due_ns = own_ns > node_ns ? own_ns : node_ns;
     }
     bool limited = target->due_ns > now_ns;
@@ -71,10 +64,12 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
     lease->limited += limited;
     erg_daemon_worker_give(item->worker, knob, target);
     if (limited) {
-        erg_daemon_answer(daemon, from, request, ERG_WIRE_LIMITED, 0,
-                          "changes come too fast; this one is made in %.0f ms, unless a newer one "
-                          "takes its place",
-                          1e-6 * (double)(target->due_ns - now_ns));
+        erg_daemon_answer(
+            daemon, from, request, ERG_WIRE_LIMITED, 0,
+            "changes come too fast, expected at most %g a second of a lease and %g of "
+            "all; this one is made in %.0f ms, unless a newer one takes its place",
+            daemon->config.changes_per_s, daemon->config.node_changes_per_s,
+            1e-6 * (double)(target->due_ns - now_ns));
     } else if (!wait) {
         struct erg_wire_change change = {.received_ns = target->received_ns};
         erg_wire_begin_answer(&daemon->writer, request->type, request->sequence, ERG_WIRE_DONE, 0,
@@ -117,7 +112,7 @@ void erg_daemon_lease_set(struct erg_daemon *daemon, struct erg_daemon_connectio
         return;
     }
     if (knob == ERG_KNOB_CLOCK &&
-        (!is_supported(bounds, target.low) || !is_supported(bounds, target.high))) {
+        (!erg_knob_has_clock(bounds, target.low) || !erg_knob_has_clock(bounds, target.high))) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_BOUNDS, 0,
                           "%" PRId64 " to %" PRId64 " MHz: GPU %zu has no such clock, expected two "
                           "of its list",
@@ -180,7 +175,7 @@ static void audit_end(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob,
         ",\"superseded\":%" PRIu64 ",\"limited\":%" PRIu64 ",\"least\":%" PRId64
         ",\"most\":%" PRId64 ",\"mean\":%.1f,\"seconds\":%.3f,\"reset\":\"%s\"",
         lease->id ? (long)lease->peer.uid : -1, (long)lease->peer.pid,
-        erg_daemon_audit_escape(comm, sizeof comm, lease->peer.comm), lease->peer.job,
+        erg_text_escape_json(comm, sizeof comm, lease->peer.comm), lease->peer.job,
         erg_gpus_info(daemon->gpus, gpu)->uuid, gpu, erg_knob_name(knob), lease->reason,
         lease->changes, lease->superseded, lease->limited, lease->low, lease->high,
         lease->changes ? lease->sum / (double)lease->changes : 0,
@@ -192,7 +187,8 @@ static void finish(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob, co
 {
     struct erg_daemon_gpu *item = &daemon->items[gpu];
     struct erg_daemon_lease *lease = &item->leases[knob];
-    audit_end(daemon, gpu, knob, reset);
+    if (lease->told || lease->left_behind)
+        audit_end(daemon, gpu, knob, reset);
     lease->state = ERG_LEASE_FREE;
     erg_daemon_files_write_leases(daemon);
     struct erg_daemon_asker waiter = lease->waiter;
@@ -256,6 +252,7 @@ void erg_daemon_lease_restore(struct erg_daemon *daemon, size_t gpu, enum erg_kn
                                        .waiter = {.connection = -1},
                                        .before_mw = before_mw,
                                        .touched = true,
+                                       .told = true,
                                        .begin_ns = erg_now_ns(),
                                        .reason = "left by a daemon that was killed"};
     give_back(daemon, gpu, knob, 0);
@@ -332,6 +329,17 @@ int64_t erg_daemon_leases_expire(struct erg_daemon *daemon, int64_t now_ns)
     return next_ns;
 }
 
+bool erg_daemon_has_lease(struct erg_daemon *daemon, const struct erg_daemon_connection *who)
+{
+    for (size_t i = 0; i < daemon->count; i++)
+        for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++)
+            if (daemon->items[i].leases[knob].state != ERG_LEASE_FREE &&
+                (erg_daemon_asker_of(daemon, &daemon->items[i].leases[knob].owner) == who ||
+                 erg_daemon_asker_of(daemon, &daemon->items[i].leases[knob].waiter) == who))
+                return true;
+    return false;
+}
+
 bool erg_daemon_leases_are_free(const struct erg_daemon *daemon)
 {
     for (size_t i = 0; i < daemon->count; i++)
@@ -378,9 +386,7 @@ static void audit_change(struct erg_daemon *daemon, size_t gpu,
                          const struct erg_daemon_outcome *outcome)
 {
     struct erg_daemon_gpu *item = &daemon->items[gpu];
-    int64_t now_ns = erg_now_ns();
-    if (!daemon->config.audit_every ||
-        erg_daemon_reserve(&item->told_ns, now_ns, 20, 20, 0) > now_ns)
+    if (!daemon->config.audit_every || !erg_daemon_audit_may(daemon->audit, &item->told_ns))
         return;
     erg_daemon_audit_line(daemon->audit, "change",
                           ",\"index\":%zu,\"what\":\"%s\",\"low\":%" PRId64 ",\"high\":%" PRId64

@@ -134,10 +134,12 @@ uint32_t erg_daemon_job_of(const char *cgroup)
     return 0;
 }
 
-uint32_t erg_daemon_job_of_process(const char *proc, pid_t pid)
+/* Who lives after its files were read has had its number meanwhile: they were its own. */
+uint32_t erg_daemon_job_of_process(const char *proc, pid_t pid, int pidfd)
 {
     char text[8192];
-    return read_proc(proc, pid, "cgroup", text, sizeof text) ? erg_daemon_job_of(text) : 0;
+    bool read = read_proc(proc, pid, "cgroup", text, sizeof text) && !has_ended(pidfd);
+    return read ? erg_daemon_job_of(text) : 0;
 }
 
 bool erg_daemon_peer_of(int socket, const char *proc, struct erg_daemon_peer *peer, int *pidfd)
@@ -152,10 +154,6 @@ bool erg_daemon_peer_of(int socket, const char *proc, struct erg_daemon_peer *pe
         *pidfd = errno == ENOPROTOOPT ? open_by_number(said.pid, proc) : -1;
     if (*pidfd < 0)
         return false;
-    if (has_ended(*pidfd)) {
-        close(*pidfd);
-        return false;
-    }
     peer->pid = said.pid;
     peer->uid = said.uid;
     peer->groups[0] = said.gid;
@@ -164,10 +162,13 @@ bool erg_daemon_peer_of(int socket, const char *proc, struct erg_daemon_peer *pe
     size = (socklen_t)(sizeof peer->groups - sizeof *peer->groups);
     if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, peer->groups + 1, &size) == 0)
         peer->group_count += size / sizeof *peer->groups;
-    peer->job = erg_daemon_job_of_process(proc, peer->pid);
+    peer->job = erg_daemon_job_of_process(proc, peer->pid, *pidfd);
     if (!read_proc(proc, peer->pid, "comm", peer->comm, sizeof peer->comm))
         peer->comm[0] = '\0';
     peer->comm[strcspn(peer->comm, "\n")] = '\0';
     erg_utf8_repair(peer->comm, sizeof peer->comm);
-    return true;
+    if (!has_ended(*pidfd))
+        return true;
+    close(*pidfd);
+    return false;
 }

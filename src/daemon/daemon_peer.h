@@ -32,8 +32,8 @@ bool erg_daemon_peer_of(int socket, const char *proc, struct erg_daemon_peer *pe
  */
 uint32_t erg_daemon_job_of(const char *cgroup);
 
-/* The job of a process now. */
-uint32_t erg_daemon_job_of_process(const char *proc, pid_t pid);
+/* The job of a process now; 0 of one that has ended, whose number may be another's. */
+uint32_t erg_daemon_job_of_process(const char *proc, pid_t pid, int pidfd);
 
 /* Whether the text of /proc/PID/stat is of a process that had begun by `at_s` since boot. */
 bool erg_daemon_had_begun(const char *stat, double at_s);

@@ -127,13 +127,7 @@ void erg_daemon_read(struct erg_daemon *daemon, struct erg_daemon_connection *fr
 /* The shortest period a subscriber may ask for: shorter while it holds a lease. */
 static int64_t least_period_ns(struct erg_daemon *daemon, const struct erg_daemon_connection *who)
 {
-    for (size_t i = 0; i < daemon->count; i++)
-        for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++) {
-            const struct erg_daemon_lease *lease = &daemon->items[i].leases[knob];
-            if (lease->state == ERG_LEASE_HELD && erg_daemon_asker_of(daemon, &lease->owner) == who)
-                return fastest_ns;
-        }
-    return daemon->config.period_ns;
+    return erg_daemon_has_lease(daemon, who) ? fastest_ns : daemon->config.period_ns;
 }
 
 void erg_daemon_subscribe(struct erg_daemon *daemon, struct erg_daemon_connection *from,

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "io/yaml.h"
+#include "telemetry/gpu_bits.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -120,48 +121,6 @@ static const cyaml_schema_field_t config_fields[] = {
 static const cyaml_schema_value_t config_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct config_file, config_fields)};
 
-/* ---- GPUs ---- */
-
-static int add_gpus(const char *word, const struct erg_gpus *gpus, uint64_t *bits,
-                    struct erg_error *err)
-{
-    size_t count = erg_gpus_count(gpus), length = strlen(word), found = 0;
-    long index;
-    if (erg_parse_long(word, &index)) {
-        if (index < 0 || (size_t)index >= count)
-            return erg_fail(err, ERG_FAILED, "there is no GPU %ld, expected 0 to %zu", index,
-                            count - 1);
-        *bits |= UINT64_C(1) << index;
-        return 0;
-    }
-    for (size_t i = 0; i < count; i++) {
-        bool fits = length >= 5 && strncmp(erg_gpus_info(gpus, i)->uuid, word, length) == 0;
-        *bits |= (uint64_t)fits << i;
-        found += fits;
-    }
-    return found == 1 ? 0
-                      : erg_fail(err, ERG_FAILED,
-                                 "'%s' fits %zu GPUs, expected \"all\", or indices and unique "
-                                 "beginnings of UUIDs with commas",
-                                 word, found);
-}
-
-int erg_daemon_gpu_bits(const char *list, const struct erg_gpus *gpus, uint64_t *bits,
-                        struct erg_error *err)
-{
-    char *copy = erg_xstrdup(list), *rest = copy, *word;
-    size_t count = erg_gpus_count(gpus);
-    int result = 0;
-    *bits = 0;
-    if (strcmp(list, "all") == 0)
-        *bits = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
-    else
-        while (result == 0 && (word = strtok_r(rest, ", ", &rest)) != NULL)
-            result = add_gpus(word, gpus, bits, err);
-    free(copy);
-    return result;
-}
-
 /* ---- rules ---- */
 
 /* The user or group of a rule. A name that is not known is an error, lest it be another's later. */
@@ -229,7 +188,7 @@ static int take_rule(struct erg_daemon_rule *rule, const struct rule_file *file,
         return 0;
     if (rule->who == ERG_WHO_JOB)
         return erg_yaml_fail(yaml, key, err, "a rule for jobs has \"gpus: job\"");
-    return erg_daemon_gpu_bits(file->gpus, gpus, &rule->gpus, &gpu) == 0
+    return erg_gpu_bits(file->gpus, erg_gpus_count(gpus), gpus, &rule->gpus, &gpu) == 0
                ? 0
                : erg_yaml_fail(yaml, key, err, "gpus: %s", gpu.message);
 }

@@ -52,8 +52,4 @@ const struct erg_daemon_rule *erg_daemon_rule_of(const struct erg_daemon_config 
                                                  const struct erg_daemon_grant *grants,
                                                  const struct erg_daemon_peer *peer, size_t gpu);
 
-/* GPUs "all", or a list with commas of indices and UUIDs or beginnings of UUIDs; as bits. */
-int erg_daemon_gpu_bits(const char *list, const struct erg_gpus *gpus, uint64_t *bits,
-                        struct erg_error *err);
-
 #endif

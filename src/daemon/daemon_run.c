@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/service.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "daemon/daemon_internal.h"
 
@@ -78,21 +79,23 @@ static void close_connection(struct erg_daemon *daemon, struct erg_daemon_connec
         daemon->used--;
 }
 
-/* A packet for somebody who is not let in. */
-static void turn_away(struct erg_daemon *daemon, int fd, const char *why)
+/* A packet for somebody who is not let in, or not any more. */
+static void say_no(struct erg_daemon *daemon, int fd, const char *why)
 {
     erg_wire_begin_answer(&daemon->writer, 0, 0, ERG_WIRE_BUSY, 0, why);
     erg_wire_end(&daemon->writer);
     (void)!send(fd, daemon->writer.bytes, daemon->writer.count, MSG_DONTWAIT | MSG_NOSIGNAL);
-    close(fd);
 }
 
-/* A free place for a user, or NULL. */
+/* A free place for a user, or NULL. Where all are taken, of the user or of everybody but root, the
+ * connection that holds nothing and was silent the longest makes room. */
 static struct erg_daemon_connection *place_for(struct erg_daemon *daemon, uid_t uid)
 {
     int own = 0, all = 0;
     int most = daemon->options->per_user ? daemon->options->per_user : ERG_DAEMON_PER_USER;
-    struct erg_daemon_connection *found = NULL;
+    int64_t idle_ms = daemon->options->idle_ms ? daemon->options->idle_ms : ERG_DAEMON_IDLE_MS;
+    int64_t before_ns = erg_now_ns() - idle_ms * 1000000;
+    struct erg_daemon_connection *found = NULL, *silent = NULL;
     for (int i = 0; i < ERG_DAEMON_CONNECTIONS; i++) {
         struct erg_daemon_connection *at = &daemon->connections[i];
         all += at->fd >= 0;
@@ -100,8 +103,20 @@ static struct erg_daemon_connection *place_for(struct erg_daemon *daemon, uid_t 
         if (at->fd < 0 && !found)
             found = at;
     }
-    return uid == 0 || (own < most && all < ERG_DAEMON_CONNECTIONS - ERG_DAEMON_FOR_ROOT) ? found
-                                                                                          : NULL;
+    if (uid == 0 || (own < most && all < ERG_DAEMON_CONNECTIONS - ERG_DAEMON_FOR_ROOT))
+        return found;
+    for (int i = 0; i < ERG_DAEMON_CONNECTIONS; i++) {
+        struct erg_daemon_connection *at = &daemon->connections[i];
+        if (at->fd >= 0 && at->heard_ns < (silent ? silent->heard_ns : before_ns) &&
+            (own < most ? at->peer.uid != 0 : at->peer.uid == uid) && !at->metrics &&
+            !erg_daemon_has_lease(daemon, at))
+            silent = at;
+    }
+    if (silent) {
+        say_no(daemon, silent->fd, "it was silent, held nothing, and another needed its place");
+        close_connection(daemon, silent, "another one needed its place");
+    }
+    return silent;
 }
 
 static void let_in(struct erg_daemon *daemon, int fd)
@@ -109,12 +124,14 @@ static void let_in(struct erg_daemon *daemon, int fd)
     struct erg_daemon_peer peer;
     int pidfd;
     if (!erg_daemon_peer_of(fd, daemon->options->proc, &peer, &pidfd)) {
-        turn_away(daemon, fd, "the process that connected is not there any more");
+        say_no(daemon, fd, "the process that connected is not there any more");
+        close(fd);
         return;
     }
     struct erg_daemon_connection *place = place_for(daemon, peer.uid);
     if (!place) {
-        turn_away(daemon, fd, "there are too many connections already");
+        say_no(daemon, fd, "there are too many connections already");
+        close(fd);
         close(pidfd);
         return;
     }
@@ -155,24 +172,52 @@ static void receive_some(struct erg_daemon *daemon, struct erg_daemon_connection
 
 /* ---- signals ---- */
 
+/* A thread: names of users and groups may be asked of a network that does not answer. */
+static void *read_rules(void *context)
+{
+    struct erg_daemon *daemon = context;
+    daemon->rules_failed = erg_daemon_config_load(&daemon->rules, daemon->options->config,
+                                                  daemon->gpus, &daemon->rules_error) != 0;
+    __atomic_store_n(&daemon->rules_state, ERG_RULES_READ, __ATOMIC_RELEASE);
+    erg_thread_wake(daemon->news);
+    return NULL;
+}
+
 static void read_rules_again(struct erg_daemon *daemon)
 {
-    struct erg_daemon_config config;
-    struct erg_error error;
-    if (erg_daemon_config_load(&config, daemon->options->config, daemon->gpus, &error) != 0) {
-        char why[1200];
-        erg_log(ERG_LOG_ERROR, "the rules stay as they were: %s", error.message);
-        erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":false,\"reason\":\"%s\"",
-                              erg_daemon_audit_escape(why, 600, error.message));
-        return;
+    daemon->rules_asked = true;
+    if (daemon->rules_state != ERG_RULES_STAY)
+        return; /* once more when that has ended */
+    daemon->rules_asked = false;
+    daemon->rules_state = ERG_RULES_READING;
+    if (erg_thread_start(&daemon->rules_reader, read_rules, daemon) != 0) {
+        daemon->rules_state = ERG_RULES_STAY;
+        erg_log(ERG_LOG_ERROR, "the rules stay as they were: no thread to read them");
     }
-    config.period_ns = daemon->config.period_ns; /* of a sampler that runs */
-    erg_daemon_config_release(&daemon->config);
-    daemon->config = config;
-    erg_daemon_audit_reopen(daemon->audit, config.audit);
-    erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":true,\"rules\":%zu",
-                          config.rule_count);
-    erg_daemon_leases_judge(daemon, "the rules have changed");
+}
+
+static void take_rules(struct erg_daemon *daemon)
+{
+    if (__atomic_load_n(&daemon->rules_state, __ATOMIC_ACQUIRE) != ERG_RULES_READ)
+        return;
+    pthread_join(daemon->rules_reader, NULL);
+    daemon->rules_state = ERG_RULES_STAY;
+    if (daemon->rules_failed) {
+        char why[1200];
+        erg_log(ERG_LOG_ERROR, "the rules stay as they were: %s", daemon->rules_error.message);
+        erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":false,\"reason\":\"%s\"",
+                              erg_text_escape_json(why, 600, daemon->rules_error.message));
+    } else {
+        daemon->rules.period_ns = daemon->config.period_ns; /* of a sampler that runs */
+        erg_daemon_config_release(&daemon->config);
+        daemon->config = daemon->rules;
+        erg_daemon_audit_reopen(daemon->audit, daemon->config.audit);
+        erg_daemon_audit_line(daemon->audit, "config", ",\"taken\":true,\"rules\":%zu",
+                              daemon->config.rule_count);
+        erg_daemon_leases_judge(daemon, "the rules have changed");
+    }
+    if (daemon->rules_asked)
+        read_rules_again(daemon);
 }
 
 static void take_signals(struct erg_daemon *daemon)
@@ -198,6 +243,7 @@ static void take_event(struct erg_daemon *daemon, uint64_t data)
         take_signals(daemon);
     } else if (source == OF_NEWS) {
         (void)!read(daemon->news, &count, sizeof count);
+        take_rules(daemon);
         erg_daemon_leases_outcomes(daemon);
     } else {
         struct erg_daemon_asker asker = {.connection = (int)(data >> 8 & 0xffffff),
@@ -249,6 +295,7 @@ static void wait_until_free(struct erg_daemon *daemon, int64_t wait_ns)
         struct pollfd wait = {.fd = daemon->news, .events = POLLIN};
         if (poll(&wait, 1, (int)((end_ns - now_ns) / 1000000) + 1) > 0)
             (void)!read(daemon->news, &count, sizeof count);
+        take_rules(daemon);
         erg_daemon_leases_outcomes(daemon);
     }
 }
@@ -382,6 +429,11 @@ static int serve(struct erg_daemon *daemon, struct erg_error *err)
 
 static void release(struct erg_daemon *daemon)
 {
+    if (daemon->rules_state != ERG_RULES_STAY) {
+        pthread_join(daemon->rules_reader, NULL);
+        if (!daemon->rules_failed)
+            erg_daemon_config_release(&daemon->rules);
+    }
     for (int i = 0; i < ERG_DAEMON_CONNECTIONS; i++)
         if (daemon->connections[i].fd >= 0) {
             close(daemon->connections[i].fd);

@@ -116,12 +116,12 @@ static int choose_point(struct erg_hook *hook, struct erg_error *err)
     const struct erg_schedule *schedule = &hook->plan->schedule;
     const struct erg_programme_wish wish = {
         .method = options->method,
-        .point = options->point,
+        .number = (size_t)(options->point + 1),
         .stage = options->stage,
         .clocks_only = options->clocks_only || options->mode != ERG_HOOK_FOLLOW,
     };
     if (erg_programme_choose(hook->plan, &wish, &hook->method, &hook->chosen, err) != 0)
-        return erg_fail_context(err, "opening a hook");
+        return erg_fail_context(err, "opening a hook at point %d, from 0", options->point);
     const struct erg_plan_method *method = &hook->plan->methods[hook->method];
     hook->running = hook->chosen;
     hook->points = erg_xcalloc(method->point_count + method->slower_count, sizeof *hook->points);
@@ -134,16 +134,13 @@ int erg_hook_make_point(struct erg_hook *hook, size_t point, struct erg_error *e
     struct hook_point *made = &hook->points[point];
     if (made->made)
         return 0;
-    const struct erg_programme_request request = {
+    struct erg_programme_request request = {
         .plan = hook->plan,
         .point = &hook->plan->methods[hook->method].points[point],
         .stage = (size_t)hook->options.stage,
         .supported = hook->clocks.count ? &hook->clocks : NULL,
-        .dwell_s = hook->options.dwell_s,
-        .least_change_mhz = hook->options.least_change_mhz,
-        .least_saving = ERG_PROGRAMME_LEAST_SAVING,
-        .least_period_s = ERG_PROGRAMME_LEAST_PERIOD_S,
     };
+    erg_programme_bound(&request, hook->options.dwell_s, hook->options.least_change_mhz);
     if (erg_programme_init(&made->programme, &request, err) != 0)
         return -1;
     const struct erg_programme *programme = &made->programme;
@@ -240,10 +237,6 @@ static int open_hook(struct erg_hook *hook, struct erg_error *err)
     const bool follows = hook->options.mode == ERG_HOOK_FOLLOW;
     if (check_numbers(&hook->options, err) || check_there(&hook->options, err))
         return -1;
-    if (hook->options.dwell_s == 0)
-        hook->options.dwell_s = ERG_PROGRAMME_DWELL_S;
-    if (hook->options.least_change_mhz == 0)
-        hook->options.least_change_mhz = ERG_PROGRAMME_LEAST_CHANGE_MHZ;
     if ((follows || hook->options.energy) && find_gpu(hook, err) != 0)
         return -1;
     if (follows && erg_clocks_supported(hook->gpus, hook->clock.gpu, &hook->clocks, err) != 0)

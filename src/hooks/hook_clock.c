@@ -154,14 +154,13 @@ void erg_hook_clock_accepted(void *context, int clock_mhz, int64_t begin_ns, int
 
 /* ---- what the GPU does ---- */
 
-static void note_below(struct hook_clock *clock, uint64_t reasons, int64_t ns)
+enum erg_hook_cause erg_hook_cause_of(uint64_t reasons)
 {
-    const size_t cause =
-        reasons & ERG_REASON_HW_POWER_BRAKE                                                  ? 2
-        : reasons & (ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL | ERG_REASON_HW_SLOWDOWN) ? 1
-        : reasons & ERG_REASON_SW_POWER_CAP                                                  ? 0
-                                                                                             : 3;
-    atomic_fetch_add(&clock->below_ns[cause], (uint64_t)ns);
+    if (reasons & ERG_REASON_HW_POWER_BRAKE)
+        return ERG_HOOK_CAUSE_POWER_BRAKE;
+    if (reasons & (ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL | ERG_REASON_HW_SLOWDOWN))
+        return ERG_HOOK_CAUSE_THERMAL;
+    return reasons & ERG_REASON_SW_POWER_CAP ? ERG_HOOK_CAUSE_POWER_CAP : ERG_HOOK_CAUSE_UNKNOWN;
 }
 
 /* Once a second: a GPU below its lock is counted with the reason, one above it does not obey. */
@@ -182,7 +181,8 @@ static void verify(struct hook_clock *clock, int64_t now_ns)
         return;
     const int64_t seen_mhz = sample.readings[ERG_METRIC_SM_CLOCK].value;
     if (seen_mhz < clock->set_mhz - BESIDE_MHZ && !(reasons & ERG_REASON_IDLE))
-        note_below(clock, reasons, since_ns < 2 * verify_ns ? since_ns : verify_ns);
+        atomic_fetch_add(&clock->below_ns[erg_hook_cause_of(reasons)],
+                         (uint64_t)(since_ns < 2 * verify_ns ? since_ns : verify_ns));
     if (seen_mhz <= clock->set_mhz + BESIDE_MHZ || !clock->obeyed_ns)
         clock->obeyed_ns = now_ns;
     else if (now_ns - clock->obeyed_ns >= patience_ns)

@@ -37,9 +37,9 @@ struct hook_clock {
 
     /* Read by others. */
     _Atomic uint64_t requests, superseded, late, ups;
-    _Atomic uint64_t below_ns[4]; /* power cap, thermal, power brake, other */
-    _Atomic uint64_t reasons;     /* seen since they were taken */
-    atomic_bool disobeyed;        /* the GPU ignores locks */
+    _Atomic uint64_t below_ns[ERG_HOOK_CAUSE_ASKED]; /* by cause */
+    _Atomic uint64_t reasons;                        /* seen since they were taken */
+    atomic_bool disobeyed;                           /* the GPU ignores locks */
 
     /* The thread's own. */
     const struct erg_programme *programme;
@@ -53,6 +53,8 @@ struct hook_clock {
     int64_t looked_ns, set_ns, obeyed_ns; /* at the GPU; set; found not above the lock */
 };
 
+/* The cause of a low clock, of those that a GPU gives for it the first that counts. */
+enum erg_hook_cause erg_hook_cause_of(uint64_t reasons);
 void erg_hook_clock_init(struct hook_clock *clock, struct erg_hook *hook);
 void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due);
 void erg_hook_clock_accepted(void *context, int clock_mhz, int64_t begin_ns, int64_t end_ns);

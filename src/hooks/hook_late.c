@@ -203,15 +203,6 @@ static struct lateness find_lateness(const struct erg_hook *hook)
     return found;
 }
 
-static int32_t cause_of(int64_t reasons)
-{
-    if (reasons & ERG_REASON_HW_POWER_BRAKE)
-        return ERG_HOOK_CAUSE_POWER_BRAKE;
-    if (reasons & (ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL | ERG_REASON_HW_SLOWDOWN))
-        return ERG_HOOK_CAUSE_THERMAL;
-    return reasons & ERG_REASON_SW_POWER_CAP ? ERG_HOOK_CAUSE_POWER_CAP : ERG_HOOK_CAUSE_UNKNOWN;
-}
-
 /* The point that this pipeline would run while that one is late. */
 static int follow(const struct erg_hook *hook, const struct lateness *late, size_t *point,
                   struct erg_error *err)
@@ -272,7 +263,8 @@ static int decide(struct erg_hook *hook, struct erg_error *err)
     erg_hook_change_point(hook, wanted, hook->steps + STEPS_UNTIL);
     agreement->choice = describe(hook, wanted, until_s, hook->steps + STEPS_UNTIL);
     agreement->choice.late_replica = agreement->late ? late.slowest : -1;
-    agreement->choice.cause = agreement->late ? cause_of(late.reasons) : ERG_HOOK_CAUSE_NONE;
+    agreement->choice.cause =
+        agreement->late ? erg_hook_cause_of((uint64_t)late.reasons) : ERG_HOOK_CAUSE_NONE;
     agreement->rounds = 0;
     agreement->since_s = 0;
     erg_log(ERG_LOG_INFO, "pipeline %d runs point %zu from step %" PRId64 " on",

@@ -41,9 +41,11 @@ static void read_clocks(struct erg_hook *hook, struct erg_hook_stats *stats)
     stats->clock_refused = erg_clock_thread_refused(clock->thread, NULL);
     stats->clock_call_mean_s = numbers.call_mean_s;
     stats->clock_call_worst_s = numbers.call_worst_s;
-    stats->below =
-        (struct erg_hook_below){seconds(&clock->below_ns[0]), seconds(&clock->below_ns[1]),
-                                seconds(&clock->below_ns[2]), seconds(&clock->below_ns[3])};
+    stats->below = (struct erg_hook_below){
+        .power_cap_s = seconds(&clock->below_ns[ERG_HOOK_CAUSE_POWER_CAP]),
+        .thermal_s = seconds(&clock->below_ns[ERG_HOOK_CAUSE_THERMAL]),
+        .power_brake_s = seconds(&clock->below_ns[ERG_HOOK_CAUSE_POWER_BRAKE]),
+        .other_s = seconds(&clock->below_ns[ERG_HOOK_CAUSE_UNKNOWN])};
     stats->below_s = stats->below.power_cap_s + stats->below.thermal_s +
                      stats->below.power_brake_s + stats->below.other_s;
 }

@@ -27,28 +27,33 @@ int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme
 {
     const char *name = wish->method ? wish->method : "sequential+clocks";
     const size_t stages = plan->schedule.pipeline.stages;
+    struct erg_plan_selection chosen;
     if (erg_method_parse(name, method, err) != 0)
         return -1;
-    const struct erg_plan_method *chosen = &plan->methods[*method];
-    const size_t count = chosen->point_count + chosen->slower_count;
     if (*method != ERG_METHOD_SEQUENTIAL && *method != ERG_METHOD_SEQUENTIAL_CLOCKS &&
         !wish->clocks_only)
         return erg_fail(err, ERG_USAGE,
                         "passes of method %s run in ergon's own training only, expected "
                         "sequential+clocks, or to ask for its clocks only",
                         name);
-    if (!count)
-        return erg_fail(err, ERG_USAGE, "the plan does not have the method %s", name);
     if (wish->stage < 0 || (size_t)wish->stage >= stages)
         return erg_fail(err, ERG_USAGE, "stage %ld of a pipeline of %zu, expected 0 to %zu",
                         wish->stage, stages, stages - 1);
-    if (wish->point < -1 || wish->point >= (long)count)
-        return erg_fail(err, ERG_USAGE, "there is no point %ld of method %s, expected 0 to %zu",
-                        wish->point, name, count - 1);
-    *point = wish->point >= 0                   ? (size_t)wish->point
-             : plan->selected.method == *method ? plan->selected.point
-                                                : 0;
+    if (erg_plan_find_wish(plan, &(struct erg_plan_wish){.method = name, .number = wish->number},
+                           &chosen, err) != 0)
+        return -1;
+    *point = chosen.point;
     return 0;
+}
+
+void erg_programme_bound(struct erg_programme_request *request, double dwell_s,
+                         double least_change_mhz)
+{
+    request->dwell_s = dwell_s > 0 ? dwell_s : ERG_PROGRAMME_DWELL_S;
+    request->least_change_mhz =
+        least_change_mhz > 0 ? least_change_mhz : ERG_PROGRAMME_LEAST_CHANGE_MHZ;
+    request->least_saving = ERG_PROGRAMME_LEAST_SAVING;
+    request->least_period_s = ERG_PROGRAMME_LEAST_PERIOD_S;
 }
 
 /* ---- single instructions ---- */
@@ -58,9 +63,7 @@ static int clock_of_gpu(const struct erg_clock_list *supported, int clock_mhz)
 {
     if (!supported)
         return clock_mhz;
-    size_t i = 0;
-    while (i < supported->count && supported->clocks_mhz[i] < clock_mhz)
-        i++;
+    size_t i = erg_clock_not_below(supported->clocks_mhz, supported->count, clock_mhz);
     return i < supported->count ? supported->clocks_mhz[i] : 0;
 }
 

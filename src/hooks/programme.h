@@ -34,7 +34,8 @@ struct erg_programme_request {
 /* Which clocks a trainer that is not ergon's wants. */
 struct erg_programme_wish {
     const char *method; /* NULL: "sequential+clocks" */
-    long point;         /* from 0; -1: the selected one if it is of that method, else the fastest */
+    size_t number; /* of the point, from 1; 0: the selected one if it is of that method, else the
+                      fastest */
     long stage;
     bool clocks_only; /* of a method whose passes only ergon's own training can run, too */
 };
@@ -49,6 +50,11 @@ int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme
 #define ERG_PROGRAMME_LEAST_CHANGE_MHZ 30
 #define ERG_PROGRAMME_LEAST_SAVING 0.002
 #define ERG_PROGRAMME_LEAST_PERIOD_S 0.1
+
+/* Sets what a hook bounds its programmes by, of options as users give them: where one is 0 or no
+ * number, the number above counts. */
+void erg_programme_bound(struct erg_programme_request *request, double dwell_s,
+                         double least_change_mhz);
 
 struct erg_programme_group {
     uint32_t first, end; /* positions in the stage's order: [first, end) */

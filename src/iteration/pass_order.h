@@ -64,6 +64,36 @@ static inline struct erg_pass erg_pass_order_nth(const struct erg_pass_order *or
     return (struct erg_pass){backward ? order->chunks - 1 - chunk : chunk, first + within % size};
 }
 
+/* Passes of a direction that follow each other through one chunk: how many of them are left. */
+struct erg_pass_run {
+    size_t chunk, left;
+    size_t first, size; /* the group of microbatches */
+};
+
+static inline struct erg_pass_run erg_pass_run_first(const struct erg_pass_order *order,
+                                                     bool backward)
+{
+    size_t size = order->chunks == 1 ? order->microbatches : order->group;
+    return (struct erg_pass_run){backward ? order->chunks - 1 : 0, size, 0, size};
+}
+
+/* After `count` of those that are left. */
+static inline void erg_pass_run_on(struct erg_pass_run *run, const struct erg_pass_order *order,
+                                   bool backward, size_t count)
+{
+    run->left -= count;
+    if (run->left > 0)
+        return;
+    if (run->chunk == (backward ? 0 : order->chunks - 1)) {
+        size_t left = order->microbatches - (run->first += run->size);
+        run->size = left < order->group ? left : order->group;
+        run->chunk = backward ? order->chunks - 1 : 0;
+    } else {
+        run->chunk += backward ? (size_t)-1 : 1;
+    }
+    run->left = run->size;
+}
+
 /* Which forward pass a pass of these is: the inverse of erg_pass_order_nth(). */
 static inline size_t erg_pass_order_forward(const struct erg_pass_order *order,
                                             struct erg_pass pass)

@@ -150,14 +150,16 @@ static inline double rounding_time(const struct rounding *rounding, int32_t p)
     return rounding->places[p].options[rounding->choice[p]].time_s;
 }
 
-/* Earliest start of a place, its predecessors' starts and choices being settled. */
-static inline double rounding_ready(const struct rounding *rounding,
-                                    const struct rounding_place *place)
+/* Earliest start of a place, its predecessors' starts and choices being settled, all but
+ * `without`'s
+ * (-1: of all). */
+static inline double rounding_ready_without(const struct rounding *rounding,
+                                            const struct rounding_place *place, int32_t without)
 {
     double start = 0;
     for (int k = 0; k < 2; k++) {
         int32_t before = place->before[k];
-        if (before < 0)
+        if (before < 0 || before == without)
             continue;
         double ready =
             rounding->start[before] + rounding_time(rounding, before) + place->before_s[k];
@@ -166,19 +168,33 @@ static inline double rounding_ready(const struct rounding *rounding,
     return start;
 }
 
-/* Latest finish of a place, its successors' latest finishes and choices being settled. */
-static inline double rounding_limit(const struct rounding *rounding,
-                                    const struct rounding_place *place, double deadline_s)
+static inline double rounding_ready(const struct rounding *rounding,
+                                    const struct rounding_place *place)
+{
+    return rounding_ready_without(rounding, place, -1);
+}
+
+/* Latest finish of a place, its successors' latest finishes and choices being settled, all but
+ * `without`'s (-1: of all). */
+static inline double rounding_limit_without(const struct rounding *rounding,
+                                            const struct rounding_place *place, double deadline_s,
+                                            int32_t without)
 {
     double latest = deadline_s;
     for (int k = 0; k < 2; k++) {
         int32_t after = place->after[k];
-        if (after < 0)
+        if (after < 0 || after == without)
             continue;
         double limit = rounding->latest[after] - rounding_time(rounding, after) - place->after_s[k];
         latest = limit < latest ? limit : latest;
     }
     return latest;
+}
+
+static inline double rounding_limit(const struct rounding *rounding,
+                                    const struct rounding_place *place, double deadline_s)
+{
+    return rounding_limit_without(rounding, place, deadline_s, -1);
 }
 
 /* The slowest option that fits between start and latest finish and saves `share` of the price. */

@@ -99,16 +99,10 @@ struct window {
 static struct window window_of(const struct rounding *rounding, int32_t p, int32_t q,
                                double deadline_s)
 {
-    struct rounding_place first = rounding->places[p], second = rounding->places[q];
-    for (int k = 0; k < 2; k++) { /* without each other */
-        if (first.after[k] == q)
-            first.after[k] = -1;
-        if (second.before[k] == p)
-            second.before[k] = -1;
-    }
-    return (struct window){.ready = rounding_ready(rounding, &second),
-                           .limit = rounding_limit(rounding, &first, deadline_s),
-                           .latest = rounding->latest[q]};
+    return (struct window){
+        .ready = rounding_ready_without(rounding, &rounding->places[q], p),
+        .limit = rounding_limit_without(rounding, &rounding->places[p], deadline_s, q),
+        .latest = rounding->latest[q]};
 }
 
 /* The cheapest two options for p and q in their window. Returns whether they are cheaper. */

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* ---- queues ---- */
@@ -62,71 +63,127 @@ static void queue_release(struct erg_message_queue *queue)
 
 /* ---- moving bytes ---- */
 
-/* What of a message is moved next, and how much of it. */
-static void *part_of(struct erg_message *message, size_t *left)
-{
-    const size_t head = sizeof message->head;
-    if (message->moved < head) {
-        *left = head - message->moved;
-        return (unsigned char *)&message->head + message->moved;
-    }
-    *left = head + (size_t)message->head.bytes - message->moved;
-    return *left ? message->bytes + (message->moved - head) : NULL;
-}
-
 static bool is_over(ssize_t count)
 {
     return count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Sends what the socket takes. */
-static void send_some(struct erg_peer *peer)
+static size_t left_of(const struct erg_message *message)
 {
-    while (peer->out.first && !peer->lost) {
+    return sizeof message->head + (size_t)message->head.bytes - message->moved;
+}
+
+/* The parts of a message that are still to be sent: its head and its bytes, each if any is left. */
+static size_t list_parts(struct erg_message *message, struct iovec *parts)
+{
+    const size_t head = sizeof message->head;
+    size_t count = 0, moved = message->moved;
+    if (moved < head)
+        parts[count++] = (struct iovec){(unsigned char *)&message->head + moved, head - moved};
+    moved = moved > head ? moved - head : 0;
+    if (moved < message->head.bytes)
+        parts[count++] =
+            (struct iovec){message->bytes + moved, (size_t)message->head.bytes - moved};
+    return count;
+}
+
+/* Messages of which `count` bytes have gone. */
+static void take_off(struct erg_peer *peer, size_t count)
+{
+    while (peer->out.first) {
         struct erg_message *message = peer->out.first;
-        size_t left;
-        void *bytes = part_of(message, &left);
-        ssize_t count = left ? send(peer->fd, bytes, left, MSG_NOSIGNAL) : 0;
-        if (left && count <= 0) {
-            peer->lost = is_over(count);
+        size_t left = left_of(message), gone = count < left ? count : left;
+        message->moved += gone;
+        count -= gone;
+        if (gone < left)
             return;
-        }
-        message->moved += (size_t)count;
-        if ((size_t)count < left)
-            continue;
-        part_of(message, &left);
-        if (left)
-            continue;
         peer->out.first = message->next;
         if (!peer->out.first)
             peer->out.end = &peer->out.first;
         message_free(message);
+        if (count == 0)
+            return;
     }
 }
 
-/* Receives what there is, for some messages at most: others have their turn. */
-static void receive_some(struct erg_peers *peers, struct erg_peer *peer)
+/* Sends what the socket takes: a message in one piece, so that its receiver wakes once. */
+static void send_some(struct erg_peer *peer)
 {
-    for (int reads = 0; reads < 64 && !peer->lost; reads++) {
+    enum { PARTS = 32 };
+    while (peer->out.first && !peer->lost) {
+        struct iovec parts[PARTS];
+        struct msghdr all = {.msg_iov = parts};
+        size_t count = 0;
+        for (struct erg_message *m = peer->out.first; m && count + 2 <= PARTS; m = m->next)
+            count += list_parts(m, parts + count);
+        all.msg_iovlen = count;
+        ssize_t sent = sendmsg(peer->fd, &all, MSG_NOSIGNAL);
+        if (sent <= 0) {
+            peer->lost = is_over(sent);
+            return;
+        }
+        take_off(peer, (size_t)sent);
+    }
+}
+
+/* The message that comes has got `count` more bytes, at most those that it lacks; it may be whole.
+ */
+static void advance(struct erg_peers *peers, struct erg_peer *peer, size_t count)
+{
+    struct erg_message *message = peer->coming;
+    message->moved += count;
+    if (message->moved < sizeof message->head)
+        return;
+    if (!message->bytes)
+        message->bytes = erg_xmalloc((size_t)message->head.bytes + !message->head.bytes);
+    if (left_of(message) > 0)
+        return;
+    peer->coming = NULL;
+    push(&peer->in, message);
+    peers->come++;
+    pthread_cond_signal(&peers->changed);
+}
+
+/* Deals bytes out to the message that comes and those behind it. */
+static void deal_out(struct erg_peers *peers, struct erg_peer *peer, const unsigned char *bytes,
+                     size_t count)
+{
+    const size_t head = sizeof(struct erg_message_head);
+    while (count > 0) {
         if (!peer->coming)
             peer->coming = erg_xcalloc(1, sizeof *peer->coming);
         struct erg_message *message = peer->coming;
-        size_t left;
-        void *bytes = part_of(message, &left);
-        ssize_t count = left ? recv(peer->fd, bytes, left, 0) : 0;
-        if (left && count <= 0) {
+        bool in_head = message->moved < head;
+        size_t left = in_head ? head - message->moved : left_of(message);
+        size_t part = count < left ? count : left;
+        memcpy(in_head ? (unsigned char *)&message->head + message->moved
+                       : message->bytes + (message->moved - head),
+               bytes, part);
+        bytes += part;
+        count -= part;
+        advance(peers, peer, part);
+    }
+}
+
+/* Receives what there is, as far as some reads go: others have their turn. */
+static void receive_some(struct erg_peers *peers, struct erg_peer *peer)
+{
+    for (int reads = 0; reads < 16 && !peer->lost; reads++) {
+        struct erg_message *message = peer->coming;
+        bool large = message && message->bytes && left_of(message) >= sizeof peers->buffer;
+        size_t room = large ? left_of(message) : sizeof peers->buffer;
+        void *to = large ? message->bytes + (message->moved - sizeof message->head) : peers->buffer;
+        ssize_t count = recv(peer->fd, to, room, 0);
+        if (count <= 0) {
             peer->lost = is_over(count);
             return;
         }
-        message->moved += (size_t)count;
-        if (message->moved == sizeof message->head && !message->bytes)
-            message->bytes = erg_xmalloc((size_t)message->head.bytes + !message->head.bytes);
-        if (message->moved < sizeof message->head + message->head.bytes)
-            continue;
-        peer->coming = NULL;
-        push(&peer->in, message);
-        peers->come++;
-        pthread_cond_signal(&peers->changed);
+        if (large)
+            advance(peers, peer, (size_t)count);
+        else
+            deal_out(peers, peer, peers->buffer, (size_t)count);
+        if ((size_t)count < room)
+            return; /* there is no more yet */
     }
 }
 

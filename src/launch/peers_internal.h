@@ -41,6 +41,7 @@ struct erg_peers {
     pthread_cond_t changed;
     uint64_t come, seen; /* messages; seen: at the last wait */
     bool closing;
+    unsigned char buffer[1 << 16]; /* what has just been received */
 };
 
 /* World call: fills the sockets of all peers, which do not block. */

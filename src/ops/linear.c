@@ -1,77 +1,86 @@
 /*
- * Linear layers on the host: the product, and its gradients of input, weight and bias. The sums of
- * many outputs grow side by side, which the compiler makes vectors of; each is added up in order.
+ * Linear layers on the host: the product, and its gradients of input, weight and bias. Each sum is
+ * added up in order (ops/tile.h).
  */
 #include "base/memory.h"
 #include "ops/element.h"
+#include "ops/tile.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* Floats of elements, rows * columns, or of their transpose. To be freed. */
-static float *widened(const erg_element *from, size_t rows, size_t columns, bool transposed)
+/* Lines of terms: term k of line i is at from[i * line + k * term]. */
+struct lines {
+    const erg_element *from;
+    size_t count, line, term;
+};
+
+/* Floats of lines, as tiles read them: [panels of `width` lines, terms, width]. Lines that a last
+ * panel lacks are zeros. To be freed. */
+static inline float *panels(const struct lines *lines, size_t terms, size_t width)
 {
-    float *to = erg_xmalloc((rows * columns + 1) * sizeof *to);
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < columns; c++)
-            to[transposed ? c * rows + r : r * columns + c] = wide(from[r * columns + c]);
+    size_t count = (lines->count + width - 1) / width;
+    float *to = erg_xmalloc((count * terms * width + 1) * sizeof *to), *at = to;
+    for (size_t first = 0; first < lines->count; first += width) {
+        const erg_element *from = lines->from + first * lines->line;
+        size_t there = lines->count - first < width ? lines->count - first : width;
+        for (size_t k = 0; k < terms; k++, at += width, from += lines->term) {
+            if (there == width) {
+                for (size_t i = 0; i < width; i++)
+                    at[i] = wide(from[i * lines->line]);
+                continue;
+            }
+            for (size_t i = 0; i < width; i++)
+                at[i] = i < there ? wide(from[i * lines->line]) : 0;
+        }
+    }
     return to;
 }
 
-/* sums[count] += factor * row[count] */
-static void add_scaled(float *restrict sums, const float *restrict row, float factor, size_t count)
+/* out[row, column] = the rounded sum over the terms of row x column, plus bias[column] (NULL:
+ * none); or that sum is added to added[row, column]. */
+static void product(const struct lines *rows, const struct lines *columns, size_t terms,
+                    const erg_element *bias, erg_element *out, float *added)
 {
-    for (size_t i = 0; i < count; i++)
-        sums[i] += factor * row[i];
+    enum { ROWS = ERG_OPS_TILE_ROWS, COLUMNS = ERG_OPS_TILE_COLUMNS };
+    float *a = panels(rows, terms, ROWS), *b = panels(columns, terms, COLUMNS);
+    for (size_t column = 0; column < columns->count; column += COLUMNS)
+        for (size_t row = 0; row < rows->count; row += ROWS) {
+            float sums[ROWS][COLUMNS];
+            erg_ops_tile(terms, (const float(*)[ROWS])(a + row * terms),
+                         (const float(*)[COLUMNS])(b + column * terms), sums);
+            for (size_t r = 0; r < ROWS && row + r < rows->count; r++)
+                for (size_t c = 0; c < COLUMNS && column + c < columns->count; c++) {
+                    size_t at = (row + r) * columns->count + column + c;
+                    if (added)
+                        added[at] += sums[r][c];
+                    else
+                        out[at] = rounded(bias ? sums[r][c] + wide(bias[column + c]) : sums[r][c]);
+                }
+        }
+    free(a);
+    free(b);
 }
 
 void ERG_OPS(linear_forward)(size_t tokens, size_t inputs, size_t outputs, const erg_element *x,
                              const erg_element *weight, const erg_element *bias, erg_element *y)
 {
-    float *columns = widened(weight, outputs, inputs, true);
-    float *sums = erg_xmalloc((outputs + 1) * sizeof *sums);
-    for (size_t t = 0; t < tokens; t++) {
-        memset(sums, 0, outputs * sizeof *sums);
-        for (size_t i = 0; i < inputs; i++)
-            add_scaled(sums, columns + i * outputs, wide(x[t * inputs + i]), outputs);
-        for (size_t o = 0; o < outputs; o++)
-            y[t * outputs + o] = rounded(bias ? sums[o] + wide(bias[o]) : sums[o]);
-    }
-    free(sums);
-    free(columns);
+    const struct lines rows = {x, tokens, inputs, 1}, columns = {weight, outputs, inputs, 1};
+    product(&rows, &columns, inputs, bias, y, NULL);
 }
 
 void ERG_OPS(linear_input_gradient)(size_t tokens, size_t inputs, size_t outputs,
                                     const erg_element *d_y, const erg_element *weight,
                                     erg_element *d_x)
 {
-    float *rows = widened(weight, outputs, inputs, false);
-    float *sums = erg_xmalloc((inputs + 1) * sizeof *sums);
-    for (size_t t = 0; t < tokens; t++) {
-        memset(sums, 0, inputs * sizeof *sums);
-        for (size_t o = 0; o < outputs; o++)
-            add_scaled(sums, rows + o * inputs, wide(d_y[t * outputs + o]), inputs);
-        for (size_t i = 0; i < inputs; i++)
-            d_x[t * inputs + i] = rounded(sums[i]);
-    }
-    free(sums);
-    free(rows);
+    const struct lines rows = {d_y, tokens, outputs, 1}, columns = {weight, inputs, 1, inputs};
+    product(&rows, &columns, outputs, NULL, d_x, NULL);
 }
 
 void ERG_OPS(linear_weight_gradient)(size_t tokens, size_t inputs, size_t outputs,
                                      const erg_element *x, const erg_element *d_y, float *d_weight)
 {
-    float *rows = widened(x, tokens, inputs, false);
-    float *sums = erg_xmalloc((inputs + 1) * sizeof *sums);
-    for (size_t o = 0; o < outputs; o++) {
-        memset(sums, 0, inputs * sizeof *sums);
-        for (size_t t = 0; t < tokens; t++)
-            add_scaled(sums, rows + t * inputs, wide(d_y[t * outputs + o]), inputs);
-        for (size_t i = 0; i < inputs; i++)
-            d_weight[o * inputs + i] += sums[i];
-    }
-    free(sums);
-    free(rows);
+    const struct lines rows = {d_y, outputs, 1, outputs}, columns = {x, inputs, 1, inputs};
+    product(&rows, &columns, tokens, NULL, NULL, d_weight);
 }
 
 void ERG_OPS(bias_gradient)(size_t tokens, size_t width, const erg_element *d_y, float *d_bias)

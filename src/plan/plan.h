@@ -337,7 +337,8 @@ int erg_plan_parse(struct erg_plan **plan, const char *name, const char *text, s
 
 /*
  * Whether a training engine that runs the job can run it by the plan: model, software stack,
- * layout but for the data degree, recomputation. ERG_USAGE names the job's key that differs.
+ * layout but for the data degree, recomputation and offloading. ERG_USAGE names the job's key that
+ * differs.
  */
 int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                        struct erg_error *err);
@@ -384,7 +385,10 @@ struct erg_plan_wish {
     const struct erg_goal *goal; /* NULL: none */
 };
 
-/* Makes it the selected one, and says by which rule. Fails as erg_plan_pick() does. */
+/* Which point that is, and by which rule. Fails as erg_plan_pick() does. */
+int erg_plan_find_wish(const struct erg_plan *plan, const struct erg_plan_wish *wish,
+                       struct erg_plan_selection *chosen, struct erg_error *err);
+/* Makes it the selected one. */
 int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err);
 
 /*

@@ -36,6 +36,29 @@ static int check_text(const struct erg_job *job, const char *key, const char *pl
                     key, planned, own);
 }
 
+/* What each stage makes again and moves to host memory. */
+static int check_stages(const struct erg_plan *plan, const struct erg_job *job,
+                        struct erg_error *err)
+{
+    for (long stage = 0; stage < job->layout.pipeline; stage++) {
+        const enum erg_recompute recompute = erg_layout_recompute(&plan->layout, stage);
+        const enum erg_recompute own = erg_layout_recompute(&job->layout, stage);
+        const double offload = erg_layout_offload(&plan->layout, stage);
+        const double own_offload = erg_layout_offload(&job->layout, stage);
+        if (recompute != own)
+            return erg_fail(
+                err, ERG_USAGE, "%s: key '%s': stage %ld of the plan recomputes %s, expected %s",
+                job->path, job->layout.stage_recompute ? "stage_recompute" : "recompute", stage,
+                erg_recompute_name(recompute), erg_recompute_name(own));
+        if (offload != own_offload)
+            return erg_fail(err, ERG_USAGE,
+                            "%s: key '%s': stage %ld of the plan offloads %g, expected %g",
+                            job->path, job->layout.stage_offload ? "stage_offload" : "offload",
+                            stage, offload, own_offload);
+    }
+    return 0;
+}
+
 static int check_stream(const struct erg_plan *plan, const struct erg_job *job,
                         struct erg_error *err)
 {
@@ -59,9 +82,8 @@ int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                    check_number(job, "microbatches", layout->microbatches, own->microbatches,
                                 err) ||
                    check_number(job, "sequence", layout->sequence, own->sequence, err) ||
-                   check_text(job, "recompute", erg_layout_recompute_name(layout),
-                              erg_layout_recompute_name(own), err) ||
-                   check_stream(plan, job, err) || check_layers(plan, job, err)
+                   check_stages(plan, job, err) || check_stream(plan, job, err) ||
+                   check_layers(plan, job, err)
                ? -1
                : 0;
 }

@@ -102,18 +102,27 @@ static int select_number(struct erg_plan_selection *chosen, const struct erg_pla
     return 0;
 }
 
-int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err)
+int erg_plan_find_wish(const struct erg_plan *plan, const struct erg_plan_wish *wish,
+                       struct erg_plan_selection *chosen, struct erg_error *err)
 {
     static const struct erg_goal fastest = {.objective = ERG_FASTEST};
     const struct erg_goal *goal = wish->goal ? wish->goal : &fastest;
-    struct erg_plan_selection chosen = plan->selected;
-    if (wish->method && erg_method_parse(wish->method, &chosen.method, err) != 0)
+    *chosen = plan->selected;
+    if (wish->method && erg_method_parse(wish->method, &chosen->method, err) != 0)
         return -1;
-    if (!wish->number && !wish->goal && chosen.method == plan->selected.method)
+    if (!wish->number && !wish->goal && chosen->method == plan->selected.method)
         return 0;
-    chosen.rule = erg_goal_rule(goal);
-    if (erg_plan_pick(plan, chosen.method, goal, &chosen.point, err) ||
-        (wish->number && select_number(&chosen, plan, wish->number, err)))
+    chosen->rule = erg_goal_rule(goal);
+    return erg_plan_pick(plan, chosen->method, goal, &chosen->point, err) ||
+                   (wish->number && select_number(chosen, plan, wish->number, err))
+               ? -1
+               : 0;
+}
+
+int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, struct erg_error *err)
+{
+    struct erg_plan_selection chosen;
+    if (erg_plan_find_wish(plan, wish, &chosen, err) != 0)
         return -1;
     plan->selected = chosen;
     return 0;

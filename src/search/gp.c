@@ -89,18 +89,21 @@ static void fill_tables(struct erg_gp *gp)
     double s2 = square(p[ERG_GP_S]), sf2 = square(p[ERG_GP_SF]), sq2 = square(p[ERG_GP_SQ]),
            sc2 = square(p[ERG_GP_SC]), sl2 = square(p[ERG_GP_SL]);
     for (size_t i = 0; i < clocks; i++)
-        for (size_t j = 0; j < clocks; j++) {
+        for (size_t j = 0; j <= i; j++) { /* the same both ways */
             double x = gp->clock_coordinate[i], y = gp->clock_coordinate[j];
             double smooth = matern(fabs(x - y) / smooth_length);
-            gp->surface_clock[i * clocks + j] = s2 * matern(fabs(x - y) / p[ERG_GP_LF]);
-            gp->smooth[i * clocks + j] = sf2 * smooth + sc2 + sl2 * trend(x, y);
-            gp->quirk[i * clocks + j] = sq2 * smooth;
+            size_t at = i * clocks + j, across = j * clocks + i;
+            gp->surface_clock[at] = gp->surface_clock[across] =
+                s2 * matern(fabs(x - y) / p[ERG_GP_LF]);
+            gp->smooth[at] = gp->smooth[across] = sf2 * smooth + sc2 + sl2 * trend(x, y);
+            gp->quirk[at] = gp->quirk[across] = sq2 * smooth;
         }
     for (size_t i = 0; i < sms; i++)
-        for (size_t j = 0; j < sms; j++) {
+        for (size_t j = 0; j <= i; j++) {
             double x = gp->sm_coordinate[i], y = gp->sm_coordinate[j];
-            gp->surface_sm[i * sms + j] = matern(fabs(x - y) / p[ERG_GP_LN]);
-            gp->trend_sm[i * sms + j] = sl2 * trend(x, y);
+            size_t at = i * sms + j, across = j * sms + i;
+            gp->surface_sm[at] = gp->surface_sm[across] = matern(fabs(x - y) / p[ERG_GP_LN]);
+            gp->trend_sm[at] = gp->trend_sm[across] = sl2 * trend(x, y);
         }
 }
 
@@ -150,6 +153,25 @@ static void covariance_row(const struct erg_gp *gp, size_t config, double *row)
     }
 }
 
+/* Takes weight x row off, of each of the first `count` rows in order: four at a time, so that less
+ * of `row` is moved. */
+static void take_off(double *restrict row, const double *rows, size_t count, size_t size,
+                     size_t config)
+{
+    size_t m = 0;
+    for (; m + 4 <= count; m += 4) {
+        const double *a = rows + m * size, *b = a + size, *c = b + size, *d = c + size;
+        const double of_a = a[config], of_b = b[config], of_c = c[config], of_d = d[config];
+        for (size_t i = 0; i < size; i++)
+            row[i] = row[i] - of_a * a[i] - of_b * b[i] - of_c * c[i] - of_d * d[i];
+    }
+    for (; m < count; m++) {
+        const double *other = rows + m * size, weight = other[config];
+        for (size_t i = 0; i < size; i++)
+            row[i] -= weight * other[i];
+    }
+}
+
 void erg_gp_add(struct erg_gp *gp, size_t config, double value, double noise_variance)
 {
     size_t size = gp->size;
@@ -159,12 +181,7 @@ void erg_gp_add(struct erg_gp *gp, size_t config, double value, double noise_var
     }
     double *row = gp->rows + gp->count * size;
     covariance_row(gp, config, row);
-    for (size_t m = 0; m < gp->count; m++) {
-        const double *other = gp->rows + m * size;
-        double weight = other[config];
-        for (size_t i = 0; i < size; i++)
-            row[i] -= weight * other[i];
-    }
+    take_off(row, gp->rows, gp->count, size, config);
     double scale = 1.0 / sqrt(gp->variance[config] + noise_variance);
     double step = (value - gp->mean[config]) * scale;
     for (size_t i = 0; i < size; i++) {

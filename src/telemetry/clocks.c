@@ -94,7 +94,8 @@ static void release(struct erg_clocks *clocks)
 static void *look_out(void *context)
 {
     struct erg_clocks *clocks = context;
-    if (clocks->leased ? !erg_leased_await_end(clocks->leased, clocks->stop)
+    char reason[400];
+    if (clocks->leased ? !erg_leased_await_end(clocks->leased, clocks->stop, reason, sizeof reason)
                        : !erg_guardian_await_end(clocks->guardian, clocks->stop))
         return NULL;
     pthread_mutex_lock(&clocks->lock);
@@ -106,8 +107,10 @@ static void *look_out(void *context)
             clocks->items[i].locked = false;
         }
         pthread_mutex_unlock(&clocks->lock);
-        erg_log(ERG_LOG_WARNING, "the daemon of clocks has ended or has taken a lease back: all "
-                                 "clocks are unlocked, and none is locked any more");
+        erg_log(ERG_LOG_WARNING,
+                "the daemon of clocks has ended or has taken a lease back (%s): all clocks are "
+                "unlocked, and none is locked any more",
+                reason);
         return NULL;
     }
     size_t left = 0, count = erg_gpus_count(clocks->gpus);
@@ -172,19 +175,10 @@ int erg_clocks_open(struct erg_clocks **out, struct erg_gpus *gpus, struct erg_e
     return 0;
 }
 
-/* Index of the first clock that is not lower, or the list's count. */
-static size_t first_not_below(const struct erg_clock_list *list, int clock_mhz)
-{
-    size_t i = 0;
-    while (i < list->count && list->clocks_mhz[i] < clock_mhz)
-        i++;
-    return i;
-}
-
 static int check_supported(const struct erg_gpu_info *info, const struct erg_clock_list *list,
                            int clock_mhz, struct erg_error *err)
 {
-    size_t i = first_not_below(list, clock_mhz);
+    size_t i = erg_clock_not_below(list->clocks_mhz, list->count, clock_mhz);
     if (i < list->count && list->clocks_mhz[i] == clock_mhz)
         return 0;
     if (i == 0 || i == list->count)

@@ -42,6 +42,15 @@ int erg_clocks_supported(struct erg_gpus *gpus, size_t gpu, struct erg_clock_lis
                          struct erg_error *err);
 void erg_clock_list_release(struct erg_clock_list *list);
 
+/* The place of the first of `count` rising clocks that is not lower; `count`: all are lower. */
+static inline size_t erg_clock_not_below(const int *clocks_mhz, size_t count, int64_t clock_mhz)
+{
+    size_t i = 0;
+    while (i < count && clocks_mhz[i] < clock_mhz)
+        i++;
+    return i;
+}
+
 /*
  * The right to lock the GPUs of a list. Used by one thread at a time, beside threads that read the
  * same GPUs, and by the process that opened it: a child of fork() may only close it, which then

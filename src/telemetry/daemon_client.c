@@ -24,6 +24,7 @@ struct erg_daemon_client {
     bool broken; /* an answer did not come in time, and would be taken for the next one's */
     uint64_t ended;
     char reason[ERG_WIRE_TEXT]; /* why that lease has ended, "": none has */
+    char limit[ERG_WIRE_TEXT];  /* what the last answer said of a change that comes later, or "" */
     struct erg_wire_writer out;
     unsigned char in[ERG_WIRE_MOST];
 };
@@ -125,11 +126,16 @@ static int exchange(struct erg_daemon_client *client, struct erg_wire_request *r
             err, ERG_NO_DEVICE,
             "asking the daemon of clocks: it has ended or does not answer, expected one "
             "that lives as long as this process");
+    snprintf(client->limit, sizeof client->limit, "%s",
+             head.status == ERG_WIRE_LIMITED ? head.text : "");
     if (head.status == ERG_WIRE_DONE || head.status == ERG_WIRE_LIMITED) {
         if (body)
             *body = rest;
         return 0;
     }
+    if (head.status == ERG_WIRE_NO_LEASE && client->reason[0])
+        return erg_fail(err, ERG_NO_DEVICE, "asking the daemon of clocks: the lease has ended: %s",
+                        client->reason);
     return erg_fail(err, ERG_NO_DEVICE, "asking the daemon of clocks: %s",
                     head.text[0] ? head.text : "it refuses");
 }
@@ -210,7 +216,8 @@ int erg_daemon_take_lease(struct erg_daemon_client *client, uint32_t index, enum
 }
 
 int erg_daemon_change(struct erg_daemon_client *client, struct erg_wire_request *request,
-                      struct erg_wire_change *change, struct erg_error *err)
+                      struct erg_wire_change *change, char limit[ERG_WIRE_TEXT],
+                      struct erg_error *err)
 {
     struct erg_wire_reader body;
     *change = (struct erg_wire_change){0};
@@ -218,6 +225,7 @@ int erg_daemon_change(struct erg_daemon_client *client, struct erg_wire_request 
     int result = exchange(client, request, &body, err);
     if (result == 0 && body.left > 0 && !erg_wire_read_change(change, &body))
         result = erg_fail(err, ERG_NO_DEVICE, "asking the daemon of clocks: its answer is garbled");
+    snprintf(limit, ERG_WIRE_TEXT, "%s", result == 0 ? client->limit : "");
     pthread_mutex_unlock(&client->lock);
     return result;
 }

@@ -33,9 +33,11 @@ int erg_daemon_take_lease(struct erg_daemon_client *client, uint32_t index, enum
                           uint64_t *lease, uint32_t *ttl_ms, struct erg_error *err);
 
 /* CLOCK or POWER under a lease, and when the driver was asked; all 0 of a change that is still
- * pending, because it was not to be waited for or changes come too fast. */
+ * pending, because it was not to be waited for or changes come too fast: then `limit` is what the
+ * daemon says of that, else "". */
 int erg_daemon_change(struct erg_daemon_client *client, struct erg_wire_request *request,
-                      struct erg_wire_change *change, struct erg_error *err);
+                      struct erg_wire_change *change, char limit[ERG_WIRE_TEXT],
+                      struct erg_error *err);
 
 /* Why a lease has ended before it was released, or NULL: valid until the next call. Waits for
  * nothing. `lease` is set to its number. */

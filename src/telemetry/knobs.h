@@ -13,7 +13,7 @@
 #ifndef ERG_TELEMETRY_KNOBS_H
 #define ERG_TELEMETRY_KNOBS_H
 
-#include "telemetry/gpu.h"
+#include "telemetry/clocks.h"
 
 enum erg_knob {
     ERG_KNOB_CLOCK = 1, /* range of the SM clock */
@@ -31,6 +31,12 @@ struct erg_knob_bounds {
     int *clocks_mhz; /* the SM clocks, rising */
     size_t clock_count;
 };
+
+static inline bool erg_knob_has_clock(const struct erg_knob_bounds *bounds, int64_t clock_mhz)
+{
+    size_t i = erg_clock_not_below(bounds->clocks_mhz, bounds->clock_count, clock_mhz);
+    return i < bounds->clock_count && bounds->clocks_mhz[i] == clock_mhz;
+}
 
 /* Changes nothing. Release the bounds. */
 void erg_knob_bounds_read(struct erg_gpus *gpus, size_t gpu, struct erg_knob_bounds *bounds);

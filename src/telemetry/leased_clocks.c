@@ -1,12 +1,14 @@
 /* SM clocks by leases of the daemon. */
 #include "telemetry/leased_clocks.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "telemetry/daemon_client.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +20,7 @@ struct erg_leased_clocks {
     struct erg_daemon_client *client;
     pid_t owner;
     size_t count;
+    bool limited;         /* the daemon has put a change off, which was said */
     pthread_mutex_t lock; /* of the leases and the time */
     uint32_t ttl_ms;      /* the shortest of them, 0: none */
     struct leased_gpu {
@@ -117,7 +120,15 @@ int erg_leased_set(struct erg_leased_clocks *leased, size_t gpu, int clock_mhz,
                                        .high = (uint32_t)clock_mhz,
                                        .flags = ERG_WIRE_WAIT};
     struct erg_wire_change change;
-    return erg_daemon_change(leased->client, &request, &change, err);
+    char limit[ERG_WIRE_TEXT];
+    if (erg_daemon_change(leased->client, &request, &change, limit, err) != 0)
+        return -1;
+    if (limit[0] && !__atomic_exchange_n(&leased->limited, true, __ATOMIC_RELAXED))
+        erg_log(
+            ERG_LOG_WARNING,
+            "the daemon of clocks limits how often the clock of GPU %zu changes: %s (said once)",
+            gpu, limit);
+    return 0;
 }
 
 int erg_leased_reset(struct erg_leased_clocks *leased, size_t gpu, struct erg_error *err)
@@ -132,7 +143,7 @@ static bool keep(struct erg_leased_clocks *leased)
     return erg_daemon_exchange(leased->client, &request, NULL, NULL) == 0;
 }
 
-bool erg_leased_await_end(struct erg_leased_clocks *leased, int stop)
+bool erg_leased_await_end(struct erg_leased_clocks *leased, int stop, char *reason, size_t capacity)
 {
     uint32_t unheard_ms = 0;
     for (;;) {
@@ -145,12 +156,18 @@ bool erg_leased_await_end(struct erg_leased_clocks *leased, int stop)
         int ready = poll(&wait, 1, look_ms);
         if (ready > 0)
             return false;
-        if (erg_daemon_ended_lease(leased->client, &ended))
+        const char *why = erg_daemon_ended_lease(leased->client, &ended);
+        if (why) {
+            snprintf(reason, capacity, "%s", why);
             return true;
+        }
         unheard_ms += (uint32_t)look_ms;
         if (third_ms && unheard_ms >= third_ms) {
-            if (!keep(leased))
+            if (!keep(leased)) {
+                why = erg_daemon_ended_lease(leased->client, &ended);
+                snprintf(reason, capacity, "%s", why ? why : "the daemon does not answer");
                 return true;
+            }
             unheard_ms = 0;
         }
     }

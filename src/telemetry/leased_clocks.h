@@ -24,12 +24,15 @@ bool erg_leased_is_mine(const struct erg_leased_clocks *leased);
 /* A lease of a GPU's clock. Asking again only asks whether it is still there. */
 int erg_leased_take(struct erg_leased_clocks *leased, size_t gpu, struct erg_error *err);
 
+/* Sets a clock. Where changes come too fast for the daemon it does so later, which is said in the
+ * log, once. */
 int erg_leased_set(struct erg_leased_clocks *leased, size_t gpu, int clock_mhz,
                    struct erg_error *err);
 int erg_leased_reset(struct erg_leased_clocks *leased, size_t gpu, struct erg_error *err);
 
-/* Keeps the leases alive until one of them or the daemon has ended (true), or `stop` can be read.
- */
-bool erg_leased_await_end(struct erg_leased_clocks *leased, int stop);
+/* Keeps the leases alive until one of them or the daemon has ended (true, with the reason), or
+ * `stop` can be read. */
+bool erg_leased_await_end(struct erg_leased_clocks *leased, int stop, char *reason,
+                          size_t capacity);
 
 #endif

@@ -69,14 +69,12 @@ static void pool_remove(struct erg_memory_allocator *memory, uint32_t block)
 
 /* ---- blocks ---- */
 
-static uint32_t new_block(struct erg_memory_allocator *memory, struct erg_memory_block block)
+/* A block that the caller fills, where it lies: copies of whole blocks take half of the time. */
+static uint32_t new_block(struct erg_memory_allocator *memory)
 {
-    if (memory->spare.count) {
-        uint32_t number = memory->spare.items[--memory->spare.count];
-        memory->blocks[number] = block;
-        return number;
-    }
-    ERG_PUSH(memory, blocks, block);
+    if (memory->spare.count)
+        return memory->spare.items[--memory->spare.count];
+    ERG_PUSH(memory, blocks, (struct erg_memory_block){0});
     return (uint32_t)memory->count - 1;
 }
 
@@ -108,22 +106,24 @@ static uint32_t find_cached(struct erg_memory_allocator *memory, const struct er
 /* Cuts what is more than `size` off the end, where the rules allow it. */
 static void cut(struct erg_memory_allocator *memory, uint32_t number, int64_t size)
 {
-    struct erg_memory_block block = memory->blocks[number];
-    int64_t rest = block.held - size;
-    bool allowed = block.small ? rest >= ROUND
-                               : size < ERG_CACHE_UNSPLIT_BYTES && rest > ERG_CACHE_SMALL_BYTES;
+    bool small = memory->blocks[number].small;
+    int64_t rest = memory->blocks[number].held - size;
+    bool allowed =
+        small ? rest >= ROUND : size < ERG_CACHE_UNSPLIT_BYTES && rest > ERG_CACHE_SMALL_BYTES;
     if (!allowed)
         return;
-    uint32_t other = new_block(memory, (struct erg_memory_block){.held = rest,
-                                                                 .address = block.address + size,
-                                                                 .before = number,
-                                                                 .after = block.after,
-                                                                 .small = block.small,
-                                                                 .stream = block.stream});
-    if (block.after != NONE)
-        memory->blocks[block.after].before = other;
-    memory->blocks[number].after = other;
-    memory->blocks[number].held = size;
+    uint32_t other = new_block(memory);
+    struct erg_memory_block *block = &memory->blocks[number];
+    memory->blocks[other] = (struct erg_memory_block){.held = rest,
+                                                      .address = block->address + size,
+                                                      .before = number,
+                                                      .after = block->after,
+                                                      .small = small,
+                                                      .stream = block->stream};
+    if (block->after != NONE)
+        memory->blocks[block->after].before = other;
+    block->after = other;
+    block->held = size;
     pool_insert(memory, other);
 }
 
@@ -137,12 +137,13 @@ static uint32_t take_block(struct erg_memory_allocator *memory, int64_t bytes, i
         pool_remove(memory, number);
     } else {
         int64_t segment = segment_bytes(size);
-        number = new_block(memory, (struct erg_memory_block){.held = segment,
-                                                             .address = memory->reserved,
-                                                             .before = NONE,
-                                                             .after = NONE,
-                                                             .small = small,
-                                                             .stream = (uint8_t)stream});
+        number = new_block(memory);
+        memory->blocks[number] = (struct erg_memory_block){.held = segment,
+                                                           .address = memory->reserved,
+                                                           .before = NONE,
+                                                           .after = NONE,
+                                                           .small = small,
+                                                           .stream = (uint8_t)stream};
         memory->reserved += segment;
     }
     cut(memory, number, size);
@@ -176,6 +177,28 @@ static void give_block(struct erg_memory_allocator *memory, uint32_t number)
     pool_insert(memory, number);
 }
 
+/* ---- the worst moment ---- */
+
+/* To be called before there is less. */
+static void keep_worst(struct erg_memory_allocator *memory)
+{
+    if (memory->is_worst)
+        memory->worst = memory->now;
+    memory->is_worst = false;
+}
+
+const struct erg_memory_moment *erg_memory_worst(struct erg_memory_allocator *memory)
+{
+    keep_worst(memory);
+    return &memory->worst;
+}
+
+void erg_memory_begin_worst(struct erg_memory_allocator *memory)
+{
+    memory->worst = memory->now;
+    memory->is_worst = false;
+}
+
 /* ---- tensors ---- */
 
 uint32_t erg_memory_take(struct erg_memory_allocator *memory, enum erg_memory_item item,
@@ -183,18 +206,21 @@ uint32_t erg_memory_take(struct erg_memory_allocator *memory, enum erg_memory_it
 {
     if (bytes <= 0)
         return NONE;
-    uint32_t number = memory->accounting == ERG_MEMORY_FRAMEWORK
-                          ? take_block(memory, bytes, stream)
-                          : new_block(memory, (struct erg_memory_block){.held = bytes});
+    const bool cached = memory->accounting == ERG_MEMORY_FRAMEWORK;
+    uint32_t number = cached ? take_block(memory, bytes, stream) : new_block(memory);
     struct erg_memory_block *block = &memory->blocks[number];
+    if (!cached)
+        block->held = bytes;
     block->taken = true;
     block->bytes = bytes;
     block->item = item;
     memory->now.items[item] += bytes;
     memory->now.items[ERG_MEMORY_ROUNDING] += block->held - bytes;
     memory->now.total += block->held;
-    if (memory->now.total > memory->worst.total)
-        memory->worst = memory->now;
+    if (memory->now.total > memory->worst.total) {
+        memory->worst.total = memory->now.total;
+        memory->is_worst = true;
+    }
     return number;
 }
 
@@ -204,6 +230,7 @@ void erg_memory_give(struct erg_memory_allocator *memory, uint32_t *number)
         return;
     struct erg_memory_block *block = &memory->blocks[*number];
     assert(block->taken);
+    keep_worst(memory);
     block->taken = false;
     memory->now.items[block->item] -= block->bytes;
     memory->now.items[ERG_MEMORY_ROUNDING] -= block->held - block->bytes;
@@ -221,6 +248,7 @@ void erg_memory_relabel(struct erg_memory_allocator *memory, uint32_t number,
     if (number == NONE)
         return;
     struct erg_memory_block *block = &memory->blocks[number];
+    keep_worst(memory);
     memory->now.items[block->item] -= block->bytes;
     memory->now.items[item] += block->bytes;
     block->item = item;

@@ -24,7 +24,8 @@ enum { ERG_MEMORY_STREAMS = 2 };
 
 struct erg_memory_allocator {
     enum erg_memory_accounting accounting;
-    struct erg_memory_moment now, worst; /* worst: since it was last set to now */
+    struct erg_memory_moment now, worst; /* see erg_memory_worst() */
+    bool is_worst;                       /* the items of worst are those of now */
     struct erg_memory_block {
         int64_t bytes, held; /* of the tensor, and what it takes; of a free block its size */
         int64_t address;
@@ -53,6 +54,9 @@ uint32_t erg_memory_take(struct erg_memory_allocator *memory, enum erg_memory_it
                          int64_t bytes, int stream);
 /* Frees the block, if it is one, and forgets it. */
 void erg_memory_give(struct erg_memory_allocator *memory, uint32_t *block);
+/* The worst moment since the last erg_memory_begin_worst(). */
+const struct erg_memory_moment *erg_memory_worst(struct erg_memory_allocator *memory);
+void erg_memory_begin_worst(struct erg_memory_allocator *memory);
 /* From now on it counts as another item. */
 void erg_memory_relabel(struct erg_memory_allocator *memory, uint32_t block,
                         enum erg_memory_item item);

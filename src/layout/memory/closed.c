@@ -108,27 +108,39 @@ static struct group group_of(const struct erg_memory_request *request,
 /*
  * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
  * flight where chunks are equal. The forward passes run ahead of the backward passes by the
- * warm-up, so the set of groups in flight repeats after every period.
+ * warm-up, so the set of groups in flight repeats after every period. As long as both go through
+ * one chunk each, what is in flight changes evenly, so the worst moment is where one of them leaves
+ * its chunk.
  */
-static double groups_in_flight(const struct erg_memory_request *request, long index, long most)
+static double groups_in_flight(const struct erg_memory_request *request, long index, long most,
+                               long groups)
 {
     const struct erg_layout *layout = request->layout;
-    const long layers = request->model->layers, groups = erg_memory_groups(layout, index);
-    const struct erg_pass_order order = order_of(layout);
-    const long all = (long)erg_pass_order_count(&order);
-    const long period = (long)(order.group * order.chunks);
-    long flying = 0, worst = 0;
+    const long layers = request->model->layers;
     if (!layout->chunk_layers || layout->virtual_stages == 1 ||
         erg_layout_stage_layers(layout, layers, index) == most * layout->virtual_stages)
         return (double)groups;
-    for (long k = 0; k < all && k < groups + 2 * period; k++) {
-        long chunk = (long)erg_pass_order_nth(&order, false, (size_t)k).chunk;
-        flying += erg_layout_chunk_layers(layout, layers, index, chunk);
+    const struct erg_pass_order order = order_of(layout);
+    const long all = (long)erg_pass_order_count(&order);
+    const long repeats = groups + 2 * (long)(order.group * order.chunks);
+    const long end = all < repeats ? all : repeats;
+    struct erg_pass_run forward = erg_pass_run_first(&order, false);
+    struct erg_pass_run backward = erg_pass_run_first(&order, true);
+    long flying = 0, worst = 0, same = 0;
+    for (long k = 0; k < end; k += same) {
+        long grows = erg_layout_chunk_layers(layout, layers, index, (long)forward.chunk);
+        long until = groups - k;
         if (k >= groups) {
-            chunk = (long)erg_pass_order_nth(&order, true, (size_t)(k - groups)).chunk;
-            flying -= erg_layout_chunk_layers(layout, layers, index, chunk);
+            grows -= erg_layout_chunk_layers(layout, layers, index, (long)backward.chunk);
+            until = (long)backward.left;
         }
+        same = (long)forward.left < until ? (long)forward.left : until;
+        same = same < end - k ? same : end - k;
+        flying += same * grows;
         worst = flying > worst ? flying : worst;
+        erg_pass_run_on(&forward, &order, false, (size_t)same);
+        if (k >= groups)
+            erg_pass_run_on(&backward, &order, true, (size_t)same);
     }
     return (double)worst / (double)most;
 }
@@ -159,15 +171,16 @@ struct flight {
 static struct flight flight_of(const struct erg_memory_request *request, long index)
 {
     const struct erg_layout *layout = request->layout;
+    const long all = layout->microbatches * layout->virtual_stages;
+    const long ahead = erg_memory_warmup(layout, index), groups = ahead < all ? ahead + 1 : all;
     long most = most_layers(layout, request->model->layers, index);
     long unit = request->layer_copies ? 1 : most;
     struct flight flight = {
         .most = most,
         .unit = unit,
-        .units = groups_in_flight(request, index, most) * (double)most / (double)unit,
-        .apart = is_apart(layout, index),
-        .once =
-            erg_memory_warmup(layout, index) + 1 == layout->microbatches * layout->virtual_stages,
+        .units = groups_in_flight(request, index, most, groups) * (double)most / (double)unit,
+        .apart = ahead == all,
+        .once = ahead + 1 == all,
     };
     if (index == layout->pipeline - 1) {
         long layers = erg_layout_chunk_layers(layout, request->model->layers, index,

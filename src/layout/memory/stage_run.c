@@ -121,21 +121,21 @@ static void receive_gradient(struct erg_memory_stage_run *run, long k)
 /* A pass has ended: what was its worst moment? */
 static void end_pass(struct erg_memory_stage_run *run, bool is_backward, long k)
 {
-    struct erg_memory_allocator *memory = &run->s.memory;
+    const struct erg_memory_moment *worst = erg_memory_worst(&run->s.memory);
     const struct erg_memory_group *group =
         is_backward ? erg_memory_group_back(run, k) : &run->groups[k];
-    if (memory->worst.total > run->worst.total) {
-        run->worst = memory->worst;
+    if (worst->total > run->worst.total) {
+        run->worst = *worst;
         run->worst_moment = group->head ? "head" : is_backward ? "backward" : "forward";
     }
     if (run->course) {
         struct erg_memory_step step = {
             .backward = is_backward, .chunk = group->chunk, .microbatch = group->microbatch};
         for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-            step.items[i] = (float)memory->worst.items[i];
+            step.items[i] = (float)worst->items[i];
         ERG_PUSH(run->course, steps, step);
     }
-    memory->worst = memory->now;
+    erg_memory_begin_worst(&run->s.memory);
 }
 
 static void iterate(struct erg_memory_stage_run *run)
@@ -296,7 +296,7 @@ static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course 
     take_state(run, weights, true);
     run->course = course;
     run->copies = copies;
-    run->s.memory.worst = run->s.memory.now;
+    erg_memory_begin_worst(&run->s.memory);
     iterate(run);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         free(weights[chunk].items);

@@ -13,11 +13,11 @@ enum { ERG_LOSS_WATCH_STEPS = 128 };
 struct erg_loss_watch {
     double losses[ERG_LOSS_WATCH_STEPS]; /* of the latest steps, in turn */
     size_t count;                        /* seen so far */
-    double mean, deviation;              /* of those before the latest one */
 };
 
 /* Takes the loss of a step. By how many standard deviations it is above the mean of the 128 steps
- * before, where that is more than 6; else 0. One that is not finite is not looked at. */
-double erg_loss_watch_add(struct erg_loss_watch *watch, double loss);
+ * before, which is set, where that is more than 6; else 0. One that is not finite is not looked at.
+ */
+double erg_loss_watch_add(struct erg_loss_watch *watch, double loss, double *mean);
 
 #endif

@@ -352,14 +352,12 @@ static int report(struct erg_train *train, const struct erg_train_step *step, bo
 
 static void warn_of_jump(struct erg_train *train, const struct erg_train_step *step)
 {
-    struct erg_loss_watch *watch = &train->watch;
-    double above = erg_loss_watch_add(watch, step->loss);
+    double mean, above = erg_loss_watch_add(&train->watch, step->loss, &mean);
     if (above > 0 && erg_train_tells(train))
         erg_log(ERG_LOG_WARNING,
                 "step %llu: the loss jumped to %.4f, %.0f standard deviations above the mean %.4f "
                 "of the %d steps before",
-                (unsigned long long)step->step, step->loss, above, watch->mean,
-                ERG_LOSS_WATCH_STEPS);
+                (unsigned long long)step->step, step->loss, above, mean, ERG_LOSS_WATCH_STEPS);
 }
 
 static void note_wait(struct erg_train *train, const struct erg_train_step *step)
