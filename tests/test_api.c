@@ -5,7 +5,8 @@
 
 #include <ergon/ergon.h>
 
-#include <sys/stat.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 static const char kwai_job[] = ERGON_TEST_SOURCE_DIR "/examples/kwai/llama2-7b.yaml";
 static const char quick_job[] = ERGON_TEST_SOURCE_DIR "/examples/quickstart.yaml";
@@ -85,6 +86,45 @@ static void keys_make_another_job(void **state)
     erg_job_free(job);
     erg_job_free(NULL);
     assert_fails(erg_job_open(&job, "/nonexistent/job.yaml", &err), &err, "/nonexistent/job.yaml");
+}
+
+/* In a child, which keeps its small address space. */
+static int run_out_of_memory(void)
+{
+    enum { TEXT = 64 << 20, LEFT = 32 << 20 };
+    struct erg_error err = {0};
+    struct erg_job *job;
+    unsigned long pages = 0;
+    char *text = malloc(TEXT);
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!text || !file || fscanf(file, "%lu", &pages) != 1)
+        return 1;
+    memset(text, '\n', TEXT);
+    const rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + LEFT;
+    const struct rlimit limit = {most, most};
+    if (setrlimit(RLIMIT_AS, &limit) != 0)
+        return 2;
+    if (erg_job_open_text(&job, "large.yaml", text, TEXT, &err) == 0 ||
+        !strstr(err.message, "out of memory") || err.status != ERG_FAILED)
+        return 3;
+    /* And goes on. */
+    return erg_job_open(&job, quick_job, &err) != 0 || erg_job_check(job, &err) != 0 ? 4 : 0;
+}
+
+static void a_call_without_memory_fails(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* a sanitizer needs the address space for itself */
+#endif
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(run_out_of_memory());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /* ---- memory ---- */
@@ -433,6 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_say_their_size),
         cmocka_unit_test(keys_make_another_job),
+        cmocka_unit_test(a_call_without_memory_fails),
         cmocka_unit_test(memory_is_that_of_the_command),
         cmocka_unit_test(a_layout_that_does_not_fit_is_an_answer),
         cmocka_unit_test(layouts_come_ranked),

@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 
-/* Returns what `body` does; ERG_FAILED where memory ran out. `watch` may be NULL: then within a call
- * it is a part of that. */
+/* Returns what `body` does; ERG_FAILED where memory ran out. `watch` may be NULL: then within a
+ * call it is a part of that. */
 int erg_call_run(int (*body)(void *argument, struct erg_error *err), void *argument,
                  const struct erg_watch *watch, struct erg_error *err);
 

@@ -33,6 +33,8 @@ int erg_json_parse(json_t **root, const char *name, const char *text, size_t len
     }
     json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
     erg_text_release(&sound);
+    if (!value && !problem.text[0]) /* jansson has nothing to say of that */
+        return erg_fail(err, ERG_FAILED, "%s: out of memory while reading JSON", name);
     if (!value)
         return erg_fail(err, ERG_FAILED, "%s:%d:%d: this is not valid JSON: %s", name, problem.line,
                         problem.column, problem.text);

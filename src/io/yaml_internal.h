@@ -1,5 +1,5 @@
-/* A parsed YAML document, its check against a schema (yaml_check.c), and its text with another value
- * (yaml_set.c). */
+/* A parsed YAML document, its check against a schema (yaml_check.c), and its text with another
+ * value (yaml_set.c). */
 #ifndef ERG_IO_YAML_INTERNAL_H
 #define ERG_IO_YAML_INTERNAL_H
 
