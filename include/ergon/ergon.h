@@ -9,6 +9,7 @@
 #include "ergon/hook.h"
 #include "ergon/telemetry.h"
 #include "ergon/train.h"
+#include "ergon/tune.h"
 
 #define ERG_VERSION "0.1.0"
 #define ERG_VERSION_MAJOR 0
