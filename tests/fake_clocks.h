@@ -8,6 +8,7 @@
 #include "check.h"
 #include "telemetry/clocks.h"
 
+#include <stdbool.h>
 #include <time.h>
 
 static inline void pause_s(double duration_s)
@@ -48,28 +49,40 @@ static inline void world_end(const struct world *world)
     assert_int_equal(rmdir(world->folder), 0);
 }
 
-/* The latest line about a GPU, as "set 1200" or "reset 0"; the time is that line's number. */
+/* The latest line about the clock of a GPU, as "set 1200" or "reset 0", or about its power limit
+ * (mW); the time is that line's number. */
 struct latest {
     int line, clock_mhz;
     long process;
 };
 
-static inline struct latest latest_of(const struct world *world, int gpu)
+static inline struct latest latest_line(const struct world *world, int gpu, bool limits)
 {
     struct latest latest = {0};
     FILE *file = fopen(world->log, "r");
-    char text[128];
+    char text[128], what[16];
     for (int line = 1; file && fgets(text, sizeof text, file); line++) {
         long process;
         int index, low, high;
-        assert_int_equal(sscanf(text, "%ld %*s %d %d %d", &process, &index, &low, &high), 4);
+        assert_int_equal(sscanf(text, "%ld %15s %d %d %d", &process, what, &index, &low, &high), 5);
         assert_int_equal(low, high);
-        if (index == gpu)
+        if (index == gpu && (strcmp(what, "limit") == 0) == limits)
             latest = (struct latest){line, low, process};
     }
     if (file)
         fclose(file);
     return latest;
+}
+
+static inline struct latest latest_of(const struct world *world, int gpu)
+{
+    return latest_line(world, gpu, false);
+}
+
+/* W; 0: it was never set. */
+static inline int limit_of(const struct world *world, int gpu)
+{
+    return latest_line(world, gpu, true).clock_mhz / 1000;
 }
 
 static inline int lock_of(const struct world *world, int gpu)

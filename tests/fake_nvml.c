@@ -167,6 +167,8 @@ static unsigned long long energy_mj(const struct fake_gpu *gpu)
 {
     double now_s = fake_now_s(), step_s = fake_last_step_s(gpu, now_s), before_j = 0;
     unsigned long long first_mj = 5000000;
+    if (gpu->followed)
+        fake_read_settings();
     for (size_t i = 0; i < gpu->rule_count; i++) {
         const struct fake_rule *rule = &gpu->rules[i];
         if (rule->kind == FAKE_GLITCH && now_s >= rule->from_s && now_s < rule->to_s)

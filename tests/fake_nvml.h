@@ -14,12 +14,12 @@
  *   gpu I|* COMMAND ...         to one GPU or to all:
  *     power T=W T=W ...         watts, linear between points, two of equal T are a step
  *     cycle S                   the course of power repeats
- *     counter PERIOD PHASE      energy counter and power reading move every PERIOD
- *     jitter S                  each step is late by up to S
- *     gain G                    of the counter
- *     name TEXT...              what the GPU is called, bytes as they are; may be empty
- *     uuid TEXT...              likewise (= GPU-, a letter and numbers from I, the tail)
- *     glitch AT FOR MJ          from AT for FOR seconds the energy counter answers MJ
+ *     follow limit|clock X=W ...  power follows what is set instead: watts at a power limit (W) or
+ * a highest locked clock (MHz), linear between, 512 changes at most counter PERIOD PHASE energy
+ * counter and power reading move every PERIOD jitter S                  each step is late by up to
+ * S gain G                    of the counter name TEXT...              what the GPU is called,
+ * bytes as they are; may be empty uuid TEXT...              likewise (= GPU-, a letter and numbers
+ * from I, the tail) glitch AT FOR MJ          from AT for FOR seconds the energy counter answers MJ
  *     restart AT                the energy counter starts anew, as when the driver is reloaded
  *     window S                  instant power is the mean of the last S before a step (= PERIOD)
  *     temperature GPU MEMORY    degrees C
@@ -75,6 +75,8 @@ enum {
     FAKE_POINTS = 256,
     FAKE_RULES = 32,
     FAKE_LINKS = 18,
+    FAKE_FOLLOWED = 16,
+    FAKE_CHANGES = 513,
 };
 
 struct fake_rule {
@@ -90,6 +92,11 @@ struct fake_gpu {
     double time_s[FAKE_POINTS], power_w[FAKE_POINTS];
     size_t points;
     double cycle_s;
+    double follow_at[FAKE_FOLLOWED], follow_w[FAKE_FOLLOWED];
+    size_t followed; /* 0: power has the course above */
+    bool follows_clock;
+    double change_s[FAKE_CHANGES], change_w[FAKE_CHANGES]; /* since when it draws how much */
+    atomic_size_t changes;
     double period_s, phase_s, jitter_s, gain, window_s;
     double temperature_c, memory_temperature_c, clock_mhz, limit_w;
     double limits_w[3], settle_s[2], arbitrate_mhz;
@@ -122,6 +129,8 @@ extern struct fake_world fake_world;
 extern atomic_bool fake_released; /* not of the world: threads that hang look at it */
 
 double fake_now_s(void);
+/* A GPU whose power follows draws this much from now on. */
+void fake_follow(struct fake_gpu *gpu, double at_s);
 double fake_energy_at(const struct fake_gpu *gpu, double at_s);
 double fake_last_step_s(const struct fake_gpu *gpu, double at_s); /* of the sensors */
 uint64_t fake_reasons_at(const struct fake_gpu *gpu, double at_s);

@@ -16,6 +16,8 @@ int fake_obey(struct fake_gpu *gpu, const char *call);
 /* As settings leave them (fake_nvml_settings.c): the SM clock, with the lock held, and the limit.
  */
 unsigned fake_locked_clock(struct fake_gpu *gpu);
+/* What other processes have set, for power that follows. */
+void fake_read_settings(void);
 uint32_t fake_limit_mw(struct fake_gpu *gpu);
 
 /* Defines an exported function, with the prototype that the warnings ask for. */

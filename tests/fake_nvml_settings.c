@@ -30,6 +30,7 @@ static void take_setting(struct fake_gpu *gpu, const char *what, unsigned low, u
     } else {
         gpu->persistence = high;
     }
+    fake_follow(gpu, 1e-9 * (double)(at_ns - fake_world.start_ns));
 }
 
 /* Settings of all processes that are new in the log. The lock held. */
@@ -49,6 +50,13 @@ static void read_log(void)
             take_setting(&fake_world.gpus[index], what, low, high, at_ns);
     }
     fclose(log);
+}
+
+void fake_read_settings(void)
+{
+    pthread_mutex_lock(&fake_lock);
+    read_log();
+    pthread_mutex_unlock(&fake_lock);
 }
 
 uint32_t fake_limit_mw(struct fake_gpu *gpu)

@@ -47,8 +47,45 @@ static double course_energy(const struct fake_gpu *gpu, double at_s)
     return at_s > from_s ? energy_j + from_w * (at_s - from_s) : energy_j;
 }
 
+/* By what is set now; outside of the points that of the nearest. */
+static double followed_power(const struct fake_gpu *gpu)
+{
+    const double *at = gpu->follow_at, *power_w = gpu->follow_w;
+    double x = gpu->follows_clock ? (gpu->locked_max_mhz ? gpu->locked_max_mhz : gpu->clock_mhz)
+                                  : (gpu->set_limit_mw ? gpu->set_limit_mw * 1e-3 : gpu->limit_w);
+    size_t i = 0;
+    while (i < gpu->followed && at[i] < x)
+        i++;
+    if (i == 0 || i == gpu->followed)
+        return power_w[i ? i - 1 : 0];
+    return power_w[i - 1] + (power_w[i] - power_w[i - 1]) * (x - at[i - 1]) / (at[i] - at[i - 1]);
+}
+
+void fake_follow(struct fake_gpu *gpu, double at_s)
+{
+    size_t count = atomic_load(&gpu->changes);
+    if (!gpu->followed || count == FAKE_CHANGES)
+        return;
+    gpu->change_s[count] = at_s;
+    gpu->change_w[count] = followed_power(gpu);
+    atomic_store(&gpu->changes, count + 1);
+}
+
+static double followed_energy(const struct fake_gpu *gpu, double at_s)
+{
+    const size_t count = atomic_load(&gpu->changes);
+    double energy_j = 0;
+    for (size_t i = 0; i < count && gpu->change_s[i] < at_s; i++) {
+        double to_s = i + 1 < count ? fmin(gpu->change_s[i + 1], at_s) : at_s;
+        energy_j += gpu->change_w[i] * (to_s - gpu->change_s[i]);
+    }
+    return energy_j;
+}
+
 double fake_energy_at(const struct fake_gpu *gpu, double at_s)
 {
+    if (gpu->followed)
+        return followed_energy(gpu, at_s);
     if (at_s <= 0)
         return gpu->power_w[0] * at_s;
     if (gpu->cycle_s <= 0)
@@ -143,6 +180,19 @@ static bool set_power(struct fake_gpu *gpu, char *const *words, size_t count)
     return gpu->points > 0;
 }
 
+static bool set_follow(struct fake_gpu *gpu, char *const *words, size_t count)
+{
+    gpu->follows_clock = count > 1 && strcmp(words[1], "clock") == 0;
+    if (count < 3 || count - 2 > FAKE_FOLLOWED ||
+        (!gpu->follows_clock && strcmp(words[1], "limit") != 0))
+        return false;
+    for (size_t i = 2; i < count; i++)
+        if (sscanf(words[i], "%lf=%lf", &gpu->follow_at[i - 2], &gpu->follow_w[i - 2]) != 2)
+            return false;
+    gpu->followed = count - 2;
+    return true;
+}
+
 static bool set_nvlink(struct fake_gpu *gpu, char *const *words, size_t count)
 {
     static const char *const ways[] = {"together", "each", "bytes", "none"};
@@ -225,6 +275,8 @@ static bool command(struct fake_gpu *gpu, char *const *words, size_t count)
         }
     if (strcmp(name, "power") == 0)
         return set_power(gpu, words, count);
+    if (strcmp(name, "follow") == 0)
+        return set_follow(gpu, words, count);
     if (strcmp(name, "nvlink") == 0)
         return set_nvlink(gpu, words, count);
     if (strcmp(name, "place") == 0 || strcmp(name, "limits") == 0) {
@@ -328,5 +380,7 @@ EXPORT bool fake_nvml_script(const char *text)
             good = false;
         }
     free(copy);
+    for (unsigned i = 0; i < fake_world.count; i++)
+        fake_follow(&fake_world.gpus[i], 0);
     return good && fake_world.count > 0;
 }

@@ -1,6 +1,6 @@
 /*
- * No end of the owner of a clock lock leaves a GPU locked. The owners are this program again,
- * started with the way of their end.
+ * No end of the owner of a clock lock or power limit leaves a GPU locked or limited. The owners are
+ * this program again, started with the way of their end.
  */
 #include "fake_clocks.h"
 #include "side_by_side.h"
@@ -45,6 +45,9 @@ static int be_owner(const char *end)
         fprintf(stderr, "%s\n", err.message);
         return 8;
     }
+    if (strcmp(end, "limit") == 0 && (erg_clocks_limit(owned, 0, 400000, &err) != 0 ||
+                                      erg_clocks_limit(owned, 0, 450000, &err) != 0))
+        return 8;
     if (strcmp(end, "child") == 0 && fork() == 0) { /* it holds what the owner had open */
         close(STDOUT_FILENO);
         pause_s(60);
@@ -174,6 +177,24 @@ static void test_a_gpu_that_hangs_delays_no_other(void **state)
     world_end(&world);
 }
 
+/* A limit goes back to what it was, which need not be the default. */
+static void test_a_power_limit(void **state)
+{
+    (void)state;
+    struct world world = world_begin("gpu * limits 200 700 700\ngpu * limit 650\n");
+    pid_t owner = start_owner(&world, "limit");
+    assert_int_equal(limit_of(&world, 0), 450);
+    assert_int_equal(limit_of(&world, 1), 0);
+    kill(owner, SIGKILL);
+    waitpid(owner, NULL, 0);
+    wait_for_unlocked(&world, 0);
+    for (int i = 0; i < 2000 && limit_of(&world, 0) != 650; i++)
+        pause_s(0.01);
+    assert_int_equal(limit_of(&world, 0), 650);
+    assert_int_equal(limit_of(&world, 1), 0);
+    world_end(&world);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2)
@@ -186,6 +207,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_owner_whose_child_lives_on),
         cmocka_unit_test(test_owner_that_becomes_another_program),
         cmocka_unit_test(test_a_gpu_that_hangs_delays_no_other),
+        cmocka_unit_test(test_a_power_limit),
     };
     return run_side_by_side(tests, sizeof tests / sizeof *tests, NULL, NULL);
 }

@@ -68,6 +68,22 @@ static void test_lock_and_reset(void **state)
     rig_end(&rig);
 }
 
+/* Without a lease of the clock, which stays free. */
+static void test_a_power_limit(void **state)
+{
+    (void)state;
+    struct rig rig = rig_begin(ALL_FOR_ME);
+    assert_ok(erg_clocks_limit(rig.clocks, 1, 400000, &rig.err), &rig.err);
+    assert_ok(erg_clocks_limit(rig.clocks, 1, 500000, &rig.err), &rig.err);
+    assert_int_equal(setting_of(&rig.world, 1, 'l').high, 500000);
+    assert_int_equal(setting_of(&rig.world, 1, 's').lines, 0);
+    assert_fails(erg_clocks_limit(rig.clocks, 1, 900000, &rig.err), &rig.err, "expected");
+    assert_ok(erg_clocks_limit(rig.clocks, 1, 300000, &rig.err), &rig.err);
+    assert_ok(erg_clocks_close(rig.clocks, &rig.err), &rig.err);
+    await_setting(&rig.world, 1, 'l', 700000);
+    rig_end(&rig);
+}
+
 static void test_rights(void **state)
 {
     (void)state;
@@ -278,6 +294,7 @@ int main(void)
     erg_log_set_sink(&(struct erg_log_sink){.message = keep_warning});
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lock_and_reset),
+        cmocka_unit_test(test_a_power_limit),
         cmocka_unit_test(test_rights),
         cmocka_unit_test(test_leases_are_kept),
         cmocka_unit_test(test_the_daemon_ends),

@@ -1,56 +1,16 @@
 /* ergon serve: scrapes over HTTP, read by a strict reader; a GPU that hangs. */
 #include "commands.h"
 #include "openmetrics.h"
+#include "served.h"
 #include "side_by_side.h"
 
-#include <arpa/inet.h>
-#include <signal.h>
-#include <sys/socket.h>
 #include <time.h>
 
 #define OPEN "application/openmetrics-text;version=1.0.0"
 
-struct server {
-    pid_t pid;
-    int port;
-};
-
 static struct server start(void)
 {
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    struct server server = {.pid = fork()};
-    if (server.pid == 0) {
-        dup2(ends[1], STDOUT_FILENO);
-        execl(ERGON_TEST_PROGRAM, "ergon", "serve", "--listen", "127.0.0.1:0", "--interval", "20",
-              (char *)NULL);
-        _exit(99);
-    }
-    close(ends[1]);
-    FILE *out = fdopen(ends[0], "r");
-    assert_int_equal(fscanf(out, "http://127.0.0.1:%d/metrics", &server.port), 1);
-    fclose(out);
-    return server;
-}
-
-/* Ends it as a service manager would; it must end well. */
-static void stop(struct server *server)
-{
-    int status;
-    kill(server->pid, SIGTERM);
-    assert_int_equal(waitpid(server->pid, &status, 0), server->pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-static int connect_to(const struct server *server)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)server->port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int connection = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(connection, (struct sockaddr *)&address, sizeof address), 0);
-    return connection;
+    return start_serving((const char *[]){"--listen", "127.0.0.1:0", "--interval", "20", NULL});
 }
 
 /* The whole answer to one request. */
@@ -135,7 +95,7 @@ static void test_scrapes(void **state)
     check_answer(&server, "GET / HTTP/1.1", "HTTP/1.1 404", "the metrics are at /metrics");
     check_answer(&server, "GET /metrics/x HTTP/1.1", "HTTP/1.1 404", "text/plain");
     check_answer(&server, "POST /metrics HTTP/1.1", "HTTP/1.1 405", "Allow: GET, HEAD");
-    stop(&server);
+    stop_serving(&server);
 }
 
 /* A name of any bytes, a counter of 2^64-1 for a moment, and one that stands still. */
@@ -167,7 +127,7 @@ static void test_odd_names_and_counters(void **state)
     text = scrape_until(&server, "\nergon_gpu_energy_joules_total{gpu=\"1\"", false);
     assert_non_null(strstr(text, "\nergon_gpu_power_integral_joules_total{gpu=\"1\""));
     free(text);
-    stop(&server);
+    stop_serving(&server);
 }
 
 /* Others that hold 300 connections open, silent or in the middle of a request, close nobody out. */
@@ -202,7 +162,7 @@ static void test_others_leave_a_place(void **state)
     for (int i = 0; i < OTHERS; i++)
         close(others[i]);
     free(scrape(&server));
-    stop(&server);
+    stop_serving(&server);
 }
 
 static void test_a_hanging_gpu_is_left_out(void **state)
@@ -220,7 +180,7 @@ static void test_a_hanging_gpu_is_left_out(void **state)
     assert_non_null(up);
     assert_true(strncmp(strchr(up, '}'), "} 0\n", 4) == 0);
     free(text);
-    stop(&server);
+    stop_serving(&server);
 }
 
 static void test_where_it_cannot_listen(void **state)
@@ -238,7 +198,7 @@ static void test_where_it_cannot_listen(void **state)
     char arguments[64];
     snprintf(arguments, sizeof arguments, "serve --listen 127.0.0.1:%d 2>&1", server.port);
     check_program(arguments, 1, "failed: Address already in use");
-    stop(&server);
+    stop_serving(&server);
     set_world(NULL);
     check_program("serve 2>&1", 4, "looking for NVIDIA GPUs");
     check_program("serve --listen 9464 2>&1", 2, "must be an address and a port");

@@ -16,6 +16,7 @@
 #include "ergon/simulate.h"
 #include "ergon/telemetry.h"
 #include "ergon/train.h"
+#include "ergon/tune.h"
 #include "ergon/watch.h"
 
 #define ERG_VERSION "0.1.0"

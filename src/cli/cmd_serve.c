@@ -1,51 +1,77 @@
-/* ergon serve: metrics of all GPUs for Prometheus and others to scrape. */
+/* ergon serve: metrics of all GPUs for Prometheus and others to scrape; the clocks of a plan for
+ * other trainers. */
 #include "cli/cli.h"
-#include "cli/serve_connections.h"
+#include "cli/serve_address.h"
+#include "cli/serve_plan.h"
+#include "cli/serve_token.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "observe/live.h"
 #include "observe/openmetrics.h"
 #include "telemetry/rapl.h"
 
-#include <errno.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 struct serve_values {
-    const char *listen, *gpus;
-    long interval_ms;
+    const char *listen, *gpus, *plan, *record, *token;
+    long interval_ms, point;
 };
 
 #define AT(member) offsetof(struct serve_values, member)
 static const struct erg_option options[] = {
-    {"listen", 'l', ERG_OPTION_TEXT, "ADDRESS:PORT", AT(listen), .default_text = "127.0.0.1:9464",
-     .help = "where to listen; \"[::]:9464\" or \"0.0.0.0:9464\" for everybody, port 0 for any"},
+    {"listen", 'l', ERG_OPTION_TEXT, "ADDRESS:PORT", AT(listen),
+     .help = "where to listen; \"[::]:9464\" or \"0.0.0.0:9464\" for everybody, port 0 for any "
+             "(default: 127.0.0.1:9464, with --plan 127.0.0.1:7787)"},
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
+     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
     {"interval", 'i', ERG_OPTION_LONG, "MS", AT(interval_ms), 5, 60000, .default_text = "100",
      .help = "time between two readings of power; scrapes get the newest"},
+    {"plan", 'p', ERG_OPTION_FILE, "PLAN.json", AT(plan),
+     .help = "answer trainers that ask for the clocks of this plan as Zeus' does"},
+    {"point", 0, ERG_OPTION_LONG, "N", AT(point), 1, 1e9,
+     .help = "the plan's point of this number; 1 is the fastest (default: its selected one, if it "
+             "is of sequential+clocks)"},
+    {"record", 0, ERG_OPTION_FILE, "FOLDER", AT(record),
+     .help = "keep the results that trainers report"},
+    {"token", 't', ERG_OPTION_FILE, "FILE", AT(token),
+     .help = "answer only requests that bring the token in this file"},
     {0},
 };
 
+/* How many connections may be open, without a plan and with one. */
+static const struct erg_serve_limits scrapers = {.of_address = 16, .together = 48};
+static const struct erg_serve_limits trainers = {
+    .of_address = 256, .together = 512, .held = ERG_PLAN_SERVER_RANKS};
+
 struct server {
+    struct erg_gpus *gpus; /* NULL: there are none, only a plan is served */
     struct erg_live *live;
     struct erg_rapl *rapl; /* NULL where CPU energy cannot be read */
+    char *token;           /* NULL: everybody is answered */
+    bool plans;
+    struct erg_serve_plan plan;
     struct erg_serve_connections connections;
 };
 
 /* ---- requests; one thread answers them all ---- */
 
+/* A header beyond the content's type. */
+struct extra {
+    const char *name, *value;
+};
+
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status,
-                              const char *content_type, const char *allow,
+                              const char *content_type, const struct extra *extra,
                               const struct erg_text *text)
 {
     struct MHD_Response *response =
@@ -53,8 +79,8 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status
     if (!response)
         return MHD_NO;
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
-    if (allow)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
+    if (extra && extra->value)
+        MHD_add_response_header(response, extra->name, extra->value);
     enum MHD_Result result = MHD_queue_response(connection, status, response);
     MHD_destroy_response(response);
     return result;
@@ -69,184 +95,298 @@ static const char *path_of(const char *target)
     return scheme ? target + scheme + strcspn(target + scheme, "/?") : target;
 }
 
+static const char plain[] = "text/plain; charset=utf-8";
+
+static enum MHD_Result answer_plain(struct MHD_Connection *connection, unsigned status,
+                                    const struct extra *extra, const char *sentence)
+{
+    struct erg_text text = {0};
+    erg_text_add(&text, sentence);
+    enum MHD_Result result = answer(connection, status, plain, extra, &text);
+    erg_text_release(&text);
+    return result;
+}
+
+static enum MHD_Result answer_scrape(const struct server *server, struct MHD_Connection *connection)
+{
+    struct erg_text text = {0};
+    struct erg_live_view view = {0};
+    struct erg_rapl_reading cpu = {0};
+    erg_live_look(server->live, erg_now_ns(), &view);
+    if (server->rapl)
+        erg_rapl_read(server->rapl, &cpu);
+    bool open_metrics = erg_openmetrics_accepted(
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT));
+    (open_metrics ? erg_openmetrics_text : erg_prometheus_text)(&text, &view, &cpu);
+    erg_live_view_release(&view);
+    enum MHD_Result result = answer(
+        connection, MHD_HTTP_OK,
+        open_metrics ? ERG_OPENMETRICS_CONTENT_TYPE : ERG_PROMETHEUS_CONTENT_TYPE, NULL, &text);
+    erg_text_release(&text);
+    return result;
+}
+
+static enum MHD_Result answer_metrics(const struct server *server,
+                                      struct MHD_Connection *connection, const char *method,
+                                      const char *path)
+{
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
+        return answer_plain(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
+                            &(struct extra){MHD_HTTP_HEADER_ALLOW, "GET, HEAD"},
+                            "Only GET and HEAD are answered.\n");
+    if (strcmp(path, "/metrics") != 0)
+        return answer_plain(connection, MHD_HTTP_NOT_FOUND, NULL,
+                            "There is nothing here; the metrics are at /metrics.\n");
+    return answer_scrape(server, connection);
+}
+
+static enum MHD_Result answer_plan(struct server *server, struct erg_serve_request *request,
+                                   const char *path, const char *method)
+{
+    struct erg_plan_question *question = &request->question;
+    if (erg_serve_plan_ask(&server->plan, request, method, path) != MHD_YES)
+        return MHD_NO;
+    if (!question->status) /* it waits, and comes back here */
+        return MHD_YES;
+    return answer(request->connection, question->status, "application/json",
+                  &(struct extra){MHD_HTTP_HEADER_ALLOW, question->allow}, &question->answer);
+}
+
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_bytes, void **state)
 {
     (void)version;
-    (void)upload;
-    static char seen; /* its address marks a request whose headers have come before */
-    if (!*state || *upload_bytes) {
-        *state = &seen;
-        *upload_bytes = 0; /* bodies are not read */
+    struct server *server = context;
+    struct erg_serve_request *request = *state;
+    if (!request) { /* its headers have come */
+        request = erg_xcalloc(1, sizeof *request);
+        request->connection = connection;
+        *state = request;
         return MHD_YES;
     }
-    static const char plain[] = "text/plain; charset=utf-8";
+    if (*upload_bytes) {
+        if (server->plans)
+            erg_serve_plan_read(request, upload, *upload_bytes);
+        *upload_bytes = 0;
+        return MHD_YES;
+    }
+    const char *path = path_of(url);
+    if (server->token && !erg_serve_brings_token(connection, server->token))
+        return answer_plain(connection, MHD_HTTP_UNAUTHORIZED,
+                            &(struct extra){MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer"},
+                            "The token of the server is missing.\n");
+    if (server->plans && !(server->gpus && strcmp(path, "/metrics") == 0))
+        return answer_plan(server, request, path, method);
+    return answer_metrics(server, connection, method, path);
+}
+
+static void on_completed(void *context, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode code)
+{
+    (void)code;
     struct server *server = context;
-    struct erg_text text = {0};
-    enum MHD_Result result;
-    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0) {
-        erg_text_add(&text, "Only GET and HEAD are answered.\n");
-        result = answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, plain, "GET, HEAD", &text);
-    } else if (strcmp(path_of(url), "/metrics") != 0) {
-        erg_text_add(&text, "There is nothing here; the metrics are at /metrics.\n");
-        result = answer(connection, MHD_HTTP_NOT_FOUND, plain, NULL, &text);
-    } else {
-        struct erg_live_view view = {0};
-        struct erg_rapl_reading cpu = {0};
-        erg_live_look(server->live, erg_now_ns(), &view);
-        if (server->rapl)
-            erg_rapl_read(server->rapl, &cpu);
-        bool open_metrics = erg_openmetrics_accepted(
-            MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT));
-        (open_metrics ? erg_openmetrics_text : erg_prometheus_text)(&text, &view, &cpu);
-        erg_live_view_release(&view);
-        result = answer(connection, MHD_HTTP_OK,
-                        open_metrics ? ERG_OPENMETRICS_CONTENT_TYPE : ERG_PROMETHEUS_CONTENT_TYPE,
-                        NULL, &text);
+    struct erg_serve_request *request = *state;
+    if (request && server->plans)
+        erg_serve_plan_finish(&server->plan, request);
+    else
+        erg_serve_answered(&server->connections, connection);
+    if (request) {
+        erg_text_release(&request->body);
+        erg_text_release(&request->question.answer);
     }
-    erg_text_release(&text);
-    return result;
+    free(request);
 }
 
-/* ---- listening ---- */
-
-/* "ADDRESS:PORT", an IPv6 address in brackets. */
-static int resolve(const char *listen, struct addrinfo **found, struct erg_error *err)
+static void on_connection(void *context, struct MHD_Connection *connection, void **own,
+                          enum MHD_ConnectionNotificationCode code)
 {
-    char host[256], *end;
-    const char *colon = strrchr(listen, ':');
-    long port;
-    if (!colon || colon == listen || (size_t)(colon - listen) >= sizeof host ||
-        !erg_parse_long(colon + 1, &port) || port < 0 || port > 65535)
-        return erg_fail(err, ERG_USAGE,
-                        "The option --listen got \"%s\", but must be an address and a port, as in "
-                        "\"127.0.0.1:9464\".",
-                        listen);
-    bool brackets = listen[0] == '[';
-    snprintf(host, sizeof host, "%.*s", (int)(colon - listen) - brackets, listen + brackets);
-    end = strchr(host, ']');
-    if (end)
-        *end = '\0';
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    int result = getaddrinfo(host, colon + 1, &hints, found);
-    if (result == 0)
-        return 0;
-    return erg_fail(err, ERG_USAGE, "The option --listen got \"%s\", whose address is unknown: %s.",
-                    listen, gai_strerror(result));
+    struct server *server = context;
+    erg_serve_notice(&server->connections, connection, own, code);
 }
 
-/* Listens itself, since the server does not say why it could not. */
-static int open_socket(const struct addrinfo *address, int *opened)
-{
-    int on = 1;
-    int listener = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (listener >= 0 && setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        bind(listener, address->ai_addr, address->ai_addrlen) == 0 &&
-        listen(listener, SOMAXCONN) == 0) {
-        *opened = listener;
-        return 0;
-    }
-    int reason = errno;
-    if (listener >= 0)
-        close(listener);
-    return reason;
-}
-
-static int port_of(int listener)
-{
-    char port[NI_MAXSERV];
-    struct sockaddr_storage address;
-    socklen_t size = sizeof address;
-    if (getsockname(listener, (struct sockaddr *)&address, &size) != 0 ||
-        getnameinfo((struct sockaddr *)&address, size, NULL, 0, port, sizeof port,
-                    NI_NUMERICSERV) != 0)
-        return 0;
-    return atoi(port);
-}
+/* ---- serving ---- */
 
 static int listen_at(struct MHD_Daemon **daemon, struct server *server, const char *listen,
                      const struct addrinfo *address, struct erg_error *err)
 {
-    int listener = -1, reason = open_socket(address, &listener);
+    int listener = -1, reason = erg_serve_listen(address, &listener);
     if (reason)
         return erg_fail(err, ERG_FAILED,
                         "listening at %s failed: %s; expected a free port at an address of this "
                         "machine",
                         listen, strerror(reason));
+    const unsigned most = (unsigned)server->connections.count - 1;
     *daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, NULL, NULL, on_request, server,
-        MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT, (unsigned)ERG_SERVE_MOST,
-        MHD_OPTION_NOTIFY_CONNECTION, erg_serve_notice, &server->connections,
-        MHD_OPTION_NOTIFY_COMPLETED, erg_serve_answered, &server->connections, MHD_OPTION_END);
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
+        on_request, server, MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT, most,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, server, MHD_OPTION_END);
     if (!*daemon) {
         close(listener);
         return erg_fail(err, ERG_FAILED, "listening at %s failed: no threads for the server",
                         listen);
     }
-    printf("http://%.*s:%d/metrics\n", (int)(strrchr(listen, ':') - listen), listen,
-           port_of(listener));
-    fflush(stdout); /* whoever started this waits for the line */
+    const int host = (int)(strrchr(listen, ':') - listen), port = erg_serve_port(listener);
+    if (server->plans)
+        printf("http://%.*s:%d\n", host, listen, port);
+    if (server->gpus)
+        printf("http://%.*s:%d/metrics\n", host, listen, port);
+    fflush(stdout); /* whoever started this waits for the lines */
     return 0;
 }
 
 static void wait_for_signal(struct server *server)
 {
-    while (!erg_interrupted()) {
+    for (unsigned turn = 1; !erg_interrupted(); turn++) {
         nanosleep(&(struct timespec){0, 100000000}, NULL);
         erg_serve_close_late(&server->connections);
+        if (server->plans && turn % 10 == 0)
+            erg_serve_plan_tick(&server->plan);
     }
+    if (server->plans)
+        erg_serve_plan_end(&server->plan);
 }
 
-static int serve(const struct serve_values *values, const struct addrinfo *address,
-                 struct server *server, struct erg_gpus *gpus,
-                 const struct erg_sampler_options *pace, struct erg_error *err)
+/* A connection takes a file. */
+static void init_connections(struct server *server)
 {
-    struct erg_sampler_sink sink = {.put = erg_live_put, .context = server->live};
-    struct erg_sampler *sampler;
+    struct erg_serve_limits limits = server->plans ? trainers : scrapers;
+    struct rlimit files;
+    if (server->plans && getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        const rlim_t others = 64, wanted = limits.together + limits.held + 2 * others;
+        files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+        if (files.rlim_cur < wanted)
+            limits.held = files.rlim_cur > limits.together + 3 * others
+                              ? files.rlim_cur - limits.together - 2 * others
+                              : others;
+    }
+    erg_serve_connections_init(&server->connections, &limits);
+}
+
+static int serve_until_signal(const char *listen, const struct addrinfo *address,
+                              struct server *server, struct erg_error *err)
+{
     struct MHD_Daemon *daemon;
-    if (erg_sampler_start(&sampler, gpus, pace, &sink, err) != 0)
-        return -1;
-    int result = listen_at(&daemon, server, values->listen, address, err);
+    init_connections(server);
+    int result = listen_at(&daemon, server, listen, address, err);
     if (result == 0) {
         wait_for_signal(server);
         MHD_stop_daemon(daemon);
     }
-    erg_sampler_stop(sampler);
+    erg_serve_connections_release(&server->connections);
+    return result;
+}
+
+/* ---- what is served ---- */
+
+static int serve_gpus(const struct serve_values *values, const char *listen,
+                      const struct addrinfo *address, struct server *server, struct erg_error *err)
+{
+    struct erg_sampler_options pace = erg_live_pace(values->interval_ms);
+    struct erg_sampler *sampler;
+    struct erg_error cpu;
+    server->live = erg_live_new(server->gpus, &pace, 1000000000, erg_now_ns());
+    struct erg_sampler_sink sink = {.put = erg_live_put, .context = server->live};
+    if (erg_rapl_open(&server->rapl, NULL, &cpu) != 0) {
+        server->rapl = NULL;
+        erg_log(ERG_LOG_INFO, "no CPU energy: %s", cpu.message);
+    }
+    int result = erg_sampler_start(&sampler, server->gpus, &pace, &sink, err);
+    if (result == 0) {
+        result = serve_until_signal(listen, address, server, err);
+        erg_sampler_stop(sampler);
+    }
+    erg_live_free(server->live);
+    if (server->rapl)
+        erg_rapl_close(server->rapl);
+    return result;
+}
+
+/* A machine without GPUs serves plans all the same. */
+static int open_gpus(const struct serve_values *values, struct server *server,
+                     struct erg_error *err)
+{
+    struct erg_error none = {0};
+    if (erg_gpus_open(&server->gpus, values->gpus, &none) == 0)
+        return 0;
+    server->gpus = NULL;
+    if (server->plans && !values->gpus && none.status == ERG_NO_DEVICE) {
+        erg_log(ERG_LOG_INFO, "no metrics: %s", none.message);
+        return 0;
+    }
+    if (err)
+        *err = none;
+    return -1;
+}
+
+static int serve(const struct serve_values *values, const char *listen,
+                 const struct addrinfo *address, struct server *server, struct erg_error *err)
+{
+    if (open_gpus(values, server, err) != 0)
+        return -1;
+    int result = server->gpus ? serve_gpus(values, listen, address, server, err)
+                              : serve_until_signal(listen, address, server, err);
+    if (server->gpus)
+        erg_gpus_close(server->gpus);
+    return result;
+}
+
+/* ---- options ---- */
+
+static int check_options(const struct serve_values *values, const char *listen,
+                         const struct addrinfo *address, struct erg_error *err)
+{
+    if (!values->plan && (values->record || values->point != ERG_NOT_GIVEN))
+        return erg_fail(err, ERG_USAGE, "The options --record and --point need --plan.");
+    if (values->plan && !values->token && !erg_serve_is_loopback(address))
+        return erg_fail(err, ERG_USAGE,
+                        "A plan that is served at %s, which other machines reach, needs --token.",
+                        listen);
+    return 0;
+}
+
+static int open_and_serve(const struct serve_values *values, const char *listen,
+                          const struct addrinfo *address, struct erg_error *err)
+{
+    struct server server = {.plans = values->plan != NULL};
+    const struct erg_plan_server_options plan = {
+        .plan = values->plan,
+        .point = values->point == ERG_NOT_GIVEN ? -1 : values->point - 1,
+        .record = values->record,
+    };
+    if (check_options(values, listen, address, err) != 0 ||
+        (values->token && erg_serve_read_token(values->token, &server.token, err) != 0))
+        return -1;
+    int result =
+        server.plans ? erg_serve_plan_open(&server.plan, &plan, &server.connections, err) : 0;
+    if (result == 0) {
+        result = serve(values, listen, address, &server, err);
+        if (server.plans)
+            erg_serve_plan_close(&server.plan);
+    }
+    free(server.token);
     return result;
 }
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct serve_values *values = call->values;
-    struct erg_sampler_options pace = erg_live_pace(values->interval_ms);
-    struct server server = {.connections.lock = PTHREAD_MUTEX_INITIALIZER};
+    const char *listen = values->listen ? values->listen
+                         : values->plan ? "127.0.0.1:7787"
+                                        : "127.0.0.1:9464";
     struct addrinfo *address; /* first: a wrong one is wrong on machines without GPUs, too */
-    struct erg_gpus *gpus;
-    struct erg_error cpu;
-    if (resolve(values->listen, &address, err) != 0)
+    if (erg_serve_resolve(listen, &address, err) != 0)
         return -1;
-    if (erg_gpus_open(&gpus, values->gpus, err) != 0) {
-        freeaddrinfo(address);
-        return -1;
-    }
-    if (erg_rapl_open(&server.rapl, NULL, &cpu) != 0) {
-        server.rapl = NULL;
-        erg_log(ERG_LOG_INFO, "no CPU energy: %s", cpu.message);
-    }
-    server.live = erg_live_new(gpus, &pace, 1000000000, erg_now_ns());
-    int result = serve(values, address, &server, gpus, &pace, err);
-    erg_live_free(server.live);
-    if (server.rapl)
-        erg_rapl_close(server.rapl);
-    erg_gpus_close(gpus);
+    int result = open_and_serve(values, listen, address, err);
     freeaddrinfo(address);
     return result;
 }
 
 const struct erg_command erg_cmd_serve = {
     .name = "serve",
-    .summary = "serve metrics of GPUs to Prometheus (/metrics)",
+    .summary = "serve metrics of GPUs to Prometheus, and a plan's clocks to trainers",
     .arguments = "",
     .common = ERG_COMMON_FEW,
     .values_bytes = sizeof(struct serve_values),
@@ -254,9 +394,16 @@ const struct erg_command erg_cmd_serve = {
     .details =
         "Prints the address of the metrics and answers until Ctrl-C or SIGTERM. Every scrape "
         "gets the\nnewest readings at once, also while a GPU hangs: its values are left out "
-        "then and its\nergon_gpu_up is 0. Listens on this machine only, unless told otherwise.",
-    .examples = "  ergon serve\n"
-                "  ergon serve --listen 0.0.0.0:9464 --gpus all\n"
-                "  curl http://127.0.0.1:9464/metrics\n",
+        "then and its\nergon_gpu_up is 0. With --plan, trainers that use Zeus' "
+        "PipelineFrequencyOptimizer get the clocks of\ntheir stage from the address that is "
+        "printed "
+        "first, their server_url; the plan is loaded again when\nits file changes. Listens on this "
+        "machine only, where --listen does not say otherwise.",
+    .examples =
+        "  ergon serve\n"
+        "  ergon serve --listen 0.0.0.0:9464 --gpus all\n"
+        "  curl http://127.0.0.1:9464/metrics\n"
+        "  ergon serve --plan plan.json\n"
+        "  ergon serve --plan plan.json --listen 0.0.0.0:7787 --token token --record results\n",
     .run = run,
 };

@@ -58,8 +58,7 @@ void erg_programme_bound(struct erg_programme_request *request, double dwell_s,
 
 /* ---- single instructions ---- */
 
-/* The clock itself or the next higher one that the GPU has. */
-static int clock_of_gpu(const struct erg_clock_list *supported, int clock_mhz)
+int erg_programme_clock(const struct erg_clock_list *supported, int clock_mhz)
 {
     if (!supported)
         return clock_mhz;
@@ -75,21 +74,21 @@ static int highest_clock(const struct erg_plan_kind *kind)
     return highest_mhz;
 }
 
-static int check_clocks(const struct erg_programme_request *request, struct erg_error *err)
+int erg_programme_check(const struct erg_plan *plan, size_t stage,
+                        const struct erg_clock_list *supported, struct erg_error *err)
 {
-    const struct erg_plan_kind *kind = erg_plan_stage_kind(request->plan, request->stage);
-    const struct erg_clock_list *supported = request->supported;
+    const struct erg_plan_kind *kind = erg_plan_stage_kind(plan, stage);
     const int highest_mhz = highest_clock(kind);
     if (!isnan(kind->mean_clock_mhz) || highest_mhz <= 0)
         return erg_fail(err, ERG_USAGE,
                         "the clocks of stage %zu: the GPUs of this plan chose their clocks "
                         "themselves, expected a plan with clocks to set",
-                        request->stage);
-    if (!clock_of_gpu(supported, highest_mhz))
+                        stage);
+    if (!erg_programme_clock(supported, highest_mhz))
         return erg_fail(err, ERG_USAGE,
                         "the clocks of stage %zu: the plan, which is for %s, has clocks up to %d "
                         "MHz, but the highest of this GPU is %d MHz",
-                        request->stage, kind->gpu, highest_mhz,
+                        stage, kind->gpu, highest_mhz,
                         supported->clocks_mhz[supported->count - 1]);
     return 0;
 }
@@ -119,7 +118,7 @@ static void collect_passes(struct making *making)
     making->clocks_mhz = erg_xcalloc(count, sizeof *making->clocks_mhz);
     for (size_t i = 0; i < count; i++) {
         const struct erg_plan_option *option = erg_plan_option(plan, request->point, first + i);
-        int clock_mhz = clock_of_gpu(request->supported, option->clock_mhz);
+        int clock_mhz = erg_programme_clock(request->supported, option->clock_mhz);
         programme->passes[i] = (struct erg_programme_pass){
             .planned_mhz = clock_mhz, .start_s = erg_scale_time(&plan->scale, start_s[first + i])};
         making->clocks_mhz[i] = clock_mhz;
@@ -354,11 +353,11 @@ int erg_programme_init(struct erg_programme *programme, const struct erg_program
     struct making making = {.request = request, .programme = programme};
     assert(request->stage < request->plan->schedule.pipeline.stages);
     *programme = (struct erg_programme){0};
-    if (check_clocks(request, err) != 0)
+    if (erg_programme_check(request->plan, request->stage, request->supported, err) != 0)
         return -1;
     programme->count = (uint32_t)request->plan->schedule.per_stage;
     programme->passes = erg_xcalloc(programme->count, sizeof *programme->passes);
-    programme->highest_mhz = clock_of_gpu(
+    programme->highest_mhz = erg_programme_clock(
         request->supported, highest_clock(erg_plan_stage_kind(request->plan, request->stage)));
     collect_passes(&making);
     cost_passes(&making);

@@ -45,6 +45,17 @@ struct erg_programme_wish {
 int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_wish *wish,
                          enum erg_method *method, size_t *point, struct erg_error *err);
 
+/* The clock itself or the next higher one that the GPU has; 0: it has none as high. `supported` as
+ * above. */
+int erg_programme_clock(const struct erg_clock_list *supported, int clock_mhz);
+
+/*
+ * ERG_USAGE where the plan has no clocks for a stage because its GPUs chose them, and where the GPU
+ * has none as high as the plan's.
+ */
+int erg_programme_check(const struct erg_plan *plan, size_t stage,
+                        const struct erg_clock_list *supported, struct erg_error *err);
+
 /* Where nothing is known of a machine's clocks. */
 #define ERG_PROGRAMME_DWELL_S 0.05
 #define ERG_PROGRAMME_LEAST_CHANGE_MHZ 30
@@ -80,10 +91,7 @@ struct erg_programme {
     double energy_j, planned_j;
 };
 
-/*
- * ERG_USAGE where the plan has no clocks because its GPUs chose them, and where the GPU has none as
- * high as the plan's.
- */
+/* Fails as erg_programme_check() does. */
 int erg_programme_init(struct erg_programme *programme, const struct erg_programme_request *request,
                        struct erg_error *err);
 void erg_programme_release(struct erg_programme *programme);

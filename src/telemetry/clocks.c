@@ -13,7 +13,8 @@
 #include "telemetry/daemon_wire.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/guardian.h"
-#include "telemetry/leased_clocks.h"
+#include "telemetry/knobs.h"
+#include "telemetry/leases.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -33,12 +34,14 @@ enum { BESIDE_MHZ = 5 };
 
 struct erg_clocks {
     struct erg_gpus *gpus;
-    struct erg_guardian *guardian;    /* NULL with leases */
-    struct erg_leased_clocks *leased; /* NULL: the driver is asked directly */
-    bool only_direct;                 /* no daemon is meant to be asked */
+    struct erg_guardian *guardian; /* NULL with leases */
+    struct erg_leases *leased;     /* NULL: the driver is asked directly */
+    bool only_direct;              /* no daemon is meant to be asked */
     struct clock_state {
         struct erg_clock_list list; /* empty until it is asked for */
         bool locked, watched;       /* by the guardian, as far as is known */
+        bool limited;               /* the power limit is another one than before */
+        int64_t before_mw;          /* that limit; 0: it was never set */
     } * items;
     pthread_mutex_t lock; /* of items: a thread unlocks them should the guardian end */
     bool unguarded;       /* written with the lock held, read by anybody, atomically */
@@ -71,11 +74,32 @@ void erg_clock_list_release(struct erg_clock_list *list)
 static int unlock(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 {
     if (clocks->items[gpu].locked &&
-        (clocks->leased ? erg_leased_reset(clocks->leased, gpu, err)
+        (clocks->leased ? erg_leases_reset(clocks->leased, gpu, ERG_KNOB_CLOCK, err)
                         : clocks->gpus->vendor->clocks->unlock(&clocks->gpus->items[gpu], err)))
         return -1;
     clocks->items[gpu].locked = false;
     return 0;
+}
+
+/* The lock held. */
+static int unlimit(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
+{
+    struct clock_state *state = &clocks->items[gpu];
+    int driver;
+    if (state->limited &&
+        (clocks->leased ? erg_leases_reset(clocks->leased, gpu, ERG_KNOB_POWER, err)
+                        : erg_knob_set(clocks->gpus, gpu, ERG_KNOB_POWER, state->before_mw,
+                                       state->before_mw, &driver, err)))
+        return -1;
+    state->limited = false;
+    return 0;
+}
+
+/* The lock held: all that was set. */
+static int give_back(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
+{
+    int clock = unlock(clocks, gpu, err);
+    return unlimit(clocks, gpu, clock ? NULL : err) || clock ? -1 : 0;
 }
 
 static void release(struct erg_clocks *clocks)
@@ -95,7 +119,7 @@ static void *look_out(void *context)
 {
     struct erg_clocks *clocks = context;
     char reason[400];
-    if (clocks->leased ? !erg_leased_await_end(clocks->leased, clocks->stop, reason, sizeof reason)
+    if (clocks->leased ? !erg_leases_await_end(clocks->leased, clocks->stop, reason, sizeof reason)
                        : !erg_guardian_await_end(clocks->guardian, clocks->stop))
         return NULL;
     pthread_mutex_lock(&clocks->lock);
@@ -103,8 +127,8 @@ static void *look_out(void *context)
     if (clocks->leased) {
         /* What a lease has ended of the daemon has taken back; the rest goes with it. */
         for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++) {
-            unlock(clocks, i, NULL);
-            clocks->items[i].locked = false;
+            give_back(clocks, i, NULL);
+            clocks->items[i].locked = clocks->items[i].limited = false;
         }
         pthread_mutex_unlock(&clocks->lock);
         erg_log(ERG_LOG_WARNING,
@@ -115,7 +139,7 @@ static void *look_out(void *context)
     }
     size_t left = 0, count = erg_gpus_count(clocks->gpus);
     for (size_t i = 0; i < count; i++)
-        left += unlock(clocks, i, NULL) != 0;
+        left += give_back(clocks, i, NULL) != 0;
     pthread_mutex_unlock(&clocks->lock);
     if (left)
         erg_log(ERG_LOG_WARNING,
@@ -133,7 +157,7 @@ static void dismiss(struct erg_clocks *clocks)
     if (clocks->guardian)
         erg_guardian_dismiss(clocks->guardian);
     if (clocks->leased)
-        erg_leased_close(clocks->leased);
+        erg_leases_close(clocks->leased);
 }
 
 /*
@@ -145,9 +169,9 @@ static int choose(struct erg_clocks *clocks, struct erg_error *err)
     const char *daemon = secure_getenv("ERGON_DAEMON");
     clocks->only_direct = daemon && strcmp(daemon, "none") == 0;
     if (daemon && !clocks->only_direct)
-        return erg_leased_open(&clocks->leased, daemon, clocks->gpus, err);
+        return erg_leases_open(&clocks->leased, daemon, clocks->gpus, err);
     if (!clocks->only_direct && geteuid() != 0 &&
-        erg_leased_open(&clocks->leased, ERG_WIRE_DEFAULT_SOCKET, clocks->gpus, NULL) == 0)
+        erg_leases_open(&clocks->leased, ERG_WIRE_DEFAULT_SOCKET, clocks->gpus, NULL) == 0)
         return 0;
     clocks->leased = NULL;
     return erg_guardian_start(&clocks->guardian, err);
@@ -236,7 +260,7 @@ static int apply(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_
     const struct erg_open_gpu *item = &clocks->gpus->items[gpu];
     /* Before it is: a lock that fails halfway is undone as well. */
     clocks->items[gpu].locked = true;
-    if ((clocks->leased ? erg_leased_set(clocks->leased, gpu, clock_mhz, err)
+    if ((clocks->leased ? erg_leases_set(clocks->leased, gpu, ERG_KNOB_CLOCK, clock_mhz, err)
                         : clocks->gpus->vendor->clocks->lock(item, clock_mhz, err)) == 0 &&
         (!seen || verify(clocks, gpu, clock_mhz, seen, err) == 0))
         return 0;
@@ -244,23 +268,25 @@ static int apply(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_
     return -1;
 }
 
-/* The lock held: somebody unlocks the GPU after the end of this process. */
-static int watch(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
+/* The lock held: somebody gives the GPU back after the end of this process. */
+static int watch(struct erg_clocks *clocks, size_t gpu, enum erg_knob knob, struct erg_error *err)
 {
     bool refused = false;
     struct erg_error direct, leased;
-    struct erg_leased_clocks *found;
+    struct erg_leases *found;
+    const char *uuid = clocks->gpus->items[gpu].info.uuid;
     if (clocks->leased)
-        return erg_leased_take(clocks->leased, gpu, err);
-    if (erg_guardian_watch(clocks->guardian, clocks->gpus->items[gpu].info.uuid, &refused,
-                           &direct) == 0)
+        return erg_leases_take(clocks->leased, gpu, knob, err);
+    if ((knob == ERG_KNOB_POWER
+             ? erg_guardian_watch_limit(clocks->guardian, uuid, &refused, &direct)
+             : erg_guardian_watch(clocks->guardian, uuid, &refused, &direct)) == 0)
         return 0;
     if (!refused || clocks->only_direct)
         return erg_fail(err, direct.status, "%s", direct.message);
     /* The driver refuses, and a daemon was not there or not asked for. */
-    if (erg_leased_open(&found, ERG_WIRE_DEFAULT_SOCKET, clocks->gpus, &leased) != 0)
+    if (erg_leases_open(&found, ERG_WIRE_DEFAULT_SOCKET, clocks->gpus, &leased) != 0)
         return erg_fail(err, ERG_NO_DEVICE, "%s; %s", direct.message, leased.message);
-    erg_leased_close(found);
+    erg_leases_close(found);
     return erg_fail(err, ERG_NO_DEVICE,
                     "%s; a daemon listens at '%s', which is asked where ERGON_DAEMON names it",
                     direct.message, ERG_WIRE_DEFAULT_SOCKET);
@@ -270,7 +296,7 @@ static int watch(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 static int lock(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_clock_seen *seen,
                 struct erg_error *err)
 {
-    if (prepare(clocks, gpu, clock_mhz, err) != 0 || watch(clocks, gpu, err) != 0)
+    if (prepare(clocks, gpu, clock_mhz, err) != 0 || watch(clocks, gpu, ERG_KNOB_CLOCK, err) != 0)
         return -1;
     clocks->items[gpu].watched = true;
     return apply(clocks, gpu, clock_mhz, seen, err);
@@ -336,19 +362,55 @@ int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *er
     return status;
 }
 
+/* ---- power limits ---- */
+
+/* The lock held. */
+static int limit(struct erg_clocks *clocks, size_t gpu, int64_t limit_mw, struct erg_error *err)
+{
+    struct clock_state *state = &clocks->items[gpu];
+    int64_t now_mw;
+    int driver;
+    if (clocks->unguarded)
+        return erg_fail(err, ERG_NO_DEVICE,
+                        "setting the power limit of GPU %d: the guardian of the clocks, or the "
+                        "lease of it, has ended, expected it to live as long as this process",
+                        clocks->gpus->items[gpu].info.index);
+    if (!state->before_mw) {
+        if (erg_knob_read(clocks->gpus, gpu, ERG_KNOB_POWER, &now_mw, err) != 0 ||
+            watch(clocks, gpu, ERG_KNOB_POWER, err) != 0)
+            return -1;
+        state->before_mw = now_mw;
+    }
+    state->limited = true;
+    if ((clocks->leased ? erg_leases_set(clocks->leased, gpu, ERG_KNOB_POWER, limit_mw, err)
+                        : erg_knob_set(clocks->gpus, gpu, ERG_KNOB_POWER, limit_mw, limit_mw,
+                                       &driver, err)) == 0)
+        return 0;
+    unlimit(clocks, gpu, NULL);
+    return -1;
+}
+
+int erg_clocks_limit(struct erg_clocks *clocks, size_t gpu, int64_t limit_mw, struct erg_error *err)
+{
+    pthread_mutex_lock(&clocks->lock);
+    int status = limit(clocks, gpu, limit_mw, err);
+    pthread_mutex_unlock(&clocks->lock);
+    return status;
+}
+
 int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err)
 {
     if (!clocks)
         return 0;
     bool unlocked = true;
     int status = 0;
-    bool mine = clocks->leased ? erg_leased_is_mine(clocks->leased)
+    bool mine = clocks->leased ? erg_leases_is_mine(clocks->leased)
                                : erg_guardian_is_mine(clocks->guardian);
     if (mine) { /* threads are not inherited by a child */
         erg_thread_wake(clocks->stop);
         pthread_join(clocks->lookout, NULL);
         for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++)
-            if (unlock(clocks, i, err) != 0)
+            if (give_back(clocks, i, err) != 0)
                 unlocked = false;
     }
     if (unlocked || clocks->leased) /* the daemon tries on */

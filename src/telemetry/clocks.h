@@ -1,5 +1,6 @@
 /*
- * Clocks: locks the SM clock of GPUs, whatever the vendor, and gives it back.
+ * Clocks: locks the SM clock of GPUs, whatever the vendor, or sets their power limits, and gives it
+ * all back.
  *
  * No program of ergon but the daemon (daemon/daemon.h) changes a clock otherwise than through
  * erg_clocks_open(), which callers use only when they were asked to by name. Who sets the clocks is
@@ -94,7 +95,15 @@ bool erg_clocks_guarded(const struct erg_clocks *clocks);
 int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err);
 
 /*
- * Unlocks what is locked and ends the guardian. Fails when a GPU may still be locked, after the
+ * Sets the power limit of a GPU, in mW; its bounds are those of erg_knob_bounds_read(). It goes
+ * back to what it was before as locks do: at the close, and however this process ends. On failure
+ * it is what it was before.
+ */
+int erg_clocks_limit(struct erg_clocks *clocks, size_t gpu, int64_t limit_mw,
+                     struct erg_error *err);
+
+/*
+ * Gives back what was set and ends the guardian. Fails when a GPU may still be locked, after the
  * guardian has tried for 10 s too; `clocks` is gone all the same. NULL is fine.
  */
 int erg_clocks_close(struct erg_clocks *clocks, struct erg_error *err);

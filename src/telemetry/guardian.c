@@ -180,15 +180,27 @@ bool erg_guardian_is_mine(const struct erg_guardian *guardian)
     return guardian->owner == getpid();
 }
 
-int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, bool *refused,
-                       struct erg_error *err)
+static int ask(struct erg_guardian *guardian, int task, const char *uuid, bool *refused,
+               struct erg_error *err)
 {
-    struct erg_guardian_request request = {.task = ERG_GUARDIAN_WATCH};
+    struct erg_guardian_request request = {.task = task};
     snprintf(request.uuid, sizeof request.uuid, "%s", uuid);
     /* Where it has ended, the answer is an end of file. */
     send(guardian->socket, &request, sizeof request, MSG_NOSIGNAL);
     *refused = false;
     return take_answer(guardian, answer_timeout_s, refused, err);
+}
+
+int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, bool *refused,
+                       struct erg_error *err)
+{
+    return ask(guardian, ERG_GUARDIAN_WATCH, uuid, refused, err);
+}
+
+int erg_guardian_watch_limit(struct erg_guardian *guardian, const char *uuid, bool *refused,
+                             struct erg_error *err)
+{
+    return ask(guardian, ERG_GUARDIAN_LIMIT, uuid, refused, err);
 }
 
 bool erg_guardian_await_end(const struct erg_guardian *guardian, int stop)

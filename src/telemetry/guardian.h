@@ -13,7 +13,8 @@
  *
  * A GPU is named to the guardian before it is first locked. The guardian claims it
  * (telemetry/claim.h), so that no two programs of ergon lock one GPU, and unlocks it at once: that
- * does no harm yet, and a guardian without the permission is found out before it is needed.
+ * does no harm yet, and a guardian without the permission is found out before it is needed. A power
+ * limit is named likewise: the guardian notes what it is, and sets that again.
  */
 #ifndef ERG_TELEMETRY_GUARDIAN_H
 #define ERG_TELEMETRY_GUARDIAN_H
@@ -37,6 +38,10 @@ int erg_guardian_start(struct erg_guardian **guardian, struct erg_error *err);
  */
 int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, bool *refused,
                        struct erg_error *err);
+
+/* The same for a GPU's power limit, which goes back to what it is now. */
+int erg_guardian_watch_limit(struct erg_guardian *guardian, const char *uuid, bool *refused,
+                             struct erg_error *err);
 
 /* False in a child that the owner forked. */
 bool erg_guardian_is_mine(const struct erg_guardian *guardian);
@@ -64,11 +69,12 @@ int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err);
 /* ---- what they say to each other, in packets ---- */
 
 /* Both are of one build: a stale guardian is found by its version. */
-enum { ERG_GUARDIAN_VERSION = 2 };
+enum { ERG_GUARDIAN_VERSION = 3 };
 
 enum erg_guardian_task {
-    ERG_GUARDIAN_WATCH, /* answered */
-    ERG_GUARDIAN_END,   /* not answered: the guardian ends */
+    ERG_GUARDIAN_WATCH, /* answered, as the next */
+    ERG_GUARDIAN_LIMIT,
+    ERG_GUARDIAN_END, /* not answered: the guardian ends */
 };
 
 struct erg_guardian_request {

@@ -6,6 +6,7 @@
 #include "telemetry/claim.h"
 #include "telemetry/gpu_internal.h"
 #include "telemetry/guardian.h"
+#include "telemetry/knobs.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -21,6 +22,8 @@ enum { LOOK_MS = 200, TRIES = 100, TRY_MS = 100 };
 struct watch {
     struct erg_gpus *gpus;
     int *claims;              /* lock files, 0 of a GPU that is not watched */
+    bool *clocks;             /* which GPUs are to be unlocked */
+    int64_t *limits_mw;       /* to be set again; 0: no limit is watched */
     struct erg_error *errors; /* of unlocking, per GPU */
 };
 
@@ -47,36 +50,69 @@ static int unlock(const struct erg_open_gpu *gpu, const struct erg_gpus *gpus,
     return gpus->vendor->clocks->unlock(gpu, err);
 }
 
-static int start_watch(const struct erg_open_gpu *gpu, const struct watch *watch, int *held,
+/* A limit set as it is does no harm, and shows whether the driver lets this process. */
+static int watch_limit(const struct erg_open_gpu *gpu, const struct watch *watch, int64_t *limit_mw,
                        bool *refused, struct erg_error *err)
 {
+    const struct erg_knob_methods *knobs = watch->gpus->vendor->knobs;
+    int64_t now_mw = 0;
+    int result = knobs ? knobs->read(gpu, ERG_KNOB_POWER, &now_mw) : -1;
+    if (!result)
+        result = knobs->set(gpu, ERG_KNOB_POWER, now_mw, now_mw);
+    if (result) {
+        *refused = true;
+        return erg_fail(err, ERG_NO_DEVICE, "preparing to set the power limit of GPU %d: %s",
+                        gpu->info.index,
+                        knobs ? knobs->reason(result) : "that of this vendor cannot be set");
+    }
+    *limit_mw = now_mw;
+    return 0;
+}
+
+static int start_watch(const struct watch *watch, size_t i, bool limit, bool *refused,
+                       struct erg_error *err)
+{
+    const struct erg_open_gpu *gpu = &watch->gpus->items[i];
+    if (limit ? watch->limits_mw[i] != 0 : watch->clocks[i])
+        return 0;
+    if (limit)
+        return watch_limit(gpu, watch, &watch->limits_mw[i], refused, err);
+    *refused = unlock(gpu, watch->gpus, err) != 0;
+    watch->clocks[i] = !*refused;
+    return *refused ? -1 : 0;
+}
+
+static int claim(const struct watch *watch, size_t i, struct erg_error *err)
+{
+    const struct erg_gpu_info *info = &watch->gpus->items[i].info;
     char folder[256];
     erg_claim_folder(folder, sizeof folder);
-    if (erg_claim_take(folder, gpu->info.uuid, gpu->info.index, getppid(), held, err) != 0) {
-        *held = 0;
-        return -1;
-    }
-    if (unlock(gpu, watch->gpus, err) == 0)
+    if (erg_claim_take(folder, info->uuid, info->index, getppid(), &watch->claims[i], err) == 0)
         return 0;
-    *refused = true;
-    close(*held);
-    *held = 0;
+    watch->claims[i] = 0;
     return -1;
 }
 
-static int add_watch(const struct watch *watch, const char *uuid, bool *refused,
-                     struct erg_error *err)
+static int add_watch(const struct watch *watch, const struct erg_guardian_request *request,
+                     bool *refused, struct erg_error *err)
 {
     for (size_t i = 0; i < watch->gpus->count; i++) {
-        const struct erg_open_gpu *gpu = &watch->gpus->items[i];
-        if (strcmp(gpu->info.uuid, uuid) != 0)
+        if (strcmp(watch->gpus->items[i].info.uuid, request->uuid) != 0)
             continue;
-        return watch->claims[i] ? 0 : start_watch(gpu, watch, &watch->claims[i], refused, err);
+        if (!watch->claims[i] && claim(watch, i, err) != 0)
+            return -1;
+        if (start_watch(watch, i, request->task == ERG_GUARDIAN_LIMIT, refused, err) == 0)
+            return 0;
+        if (!watch->clocks[i] && !watch->limits_mw[i]) { /* nothing of it is watched */
+            close(watch->claims[i]);
+            watch->claims[i] = 0;
+        }
+        return -1;
     }
     return erg_fail(err, ERG_NO_DEVICE,
                     "preparing to lock clocks: the guardian does not see GPU %s, expected the "
                     "GPUs of the process that started it",
-                    uuid);
+                    request->uuid);
 }
 
 /* True when the owner says that nothing is left to do, false when it has ended. */
@@ -100,9 +136,20 @@ static bool serve(const struct watch *watch, int socket, pid_t owner)
             return true;
         request.uuid[sizeof request.uuid - 1] = '\0';
         bool refused = false;
-        int failed = add_watch(watch, request.uuid, &refused, &error);
+        int failed = add_watch(watch, &request, &refused, &error);
         answer(socket, failed, refused, &error);
     }
+}
+
+static int restore_limit(const struct erg_open_gpu *gpu, const struct watch *watch, size_t i)
+{
+    const int64_t limit_mw = watch->limits_mw[i];
+    int result =
+        limit_mw ? watch->gpus->vendor->knobs->set(gpu, ERG_KNOB_POWER, limit_mw, limit_mw) : 0;
+    if (result && watch->errors[i].status == ERG_OK)
+        (void)erg_fail(&watch->errors[i], ERG_NO_DEVICE, "setting the power limit of GPU %d: %s",
+                       gpu->info.index, watch->gpus->vendor->knobs->reason(result));
+    return result;
 }
 
 /* One of the GPUs, in a thread of its own: a driver that hangs on one leaves the others free. */
@@ -113,7 +160,8 @@ static int restore(void *context, size_t i, struct erg_error *err)
     (void)err; /* a failure must not keep the others from being tried */
     for (int try = 0; watch->claims[i] && try < TRIES; try++) {
         watch->errors[i].status = ERG_OK;
-        if (unlock(gpu, watch->gpus, &watch->errors[i]) == 0)
+        int failed = watch->clocks[i] ? unlock(gpu, watch->gpus, &watch->errors[i]) : 0;
+        if (restore_limit(gpu, watch, i) == 0 && !failed)
             break;
         nanosleep(&(struct timespec){.tv_nsec = TRY_MS * 1000000}, NULL);
     }
@@ -140,6 +188,8 @@ int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err)
     if (failed)
         return 0; /* the owner says why */
     watch.claims = erg_xcalloc(watch.gpus->count, sizeof *watch.claims);
+    watch.clocks = erg_xcalloc(watch.gpus->count, sizeof *watch.clocks);
+    watch.limits_mw = erg_xcalloc(watch.gpus->count, sizeof *watch.limits_mw);
     watch.errors = erg_xcalloc(watch.gpus->count, sizeof *watch.errors);
     int status = serve(&watch, socket, owner) ? 0 : restore_all(&watch, err);
     for (size_t i = 0; i < watch.gpus->count; i++)
@@ -147,6 +197,8 @@ int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err)
             close(watch.claims[i]);
     erg_gpus_close(watch.gpus);
     free(watch.claims);
+    free(watch.clocks);
+    free(watch.limits_mw);
     free(watch.errors);
     return status;
 }

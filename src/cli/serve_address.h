@@ -1,0 +1,21 @@
+/* The address at which ergon serve listens, as --listen names it. */
+#ifndef ERG_CLI_SERVE_ADDRESS_H
+#define ERG_CLI_SERVE_ADDRESS_H
+
+#include "ergon/error.h"
+
+#include <netdb.h>
+#include <stdbool.h>
+
+/* "ADDRESS:PORT", an IPv6 address in brackets. *found is to be given to freeaddrinfo(). */
+int erg_serve_resolve(const char *listen, struct addrinfo **found, struct erg_error *err);
+
+/* 0 and a socket that listens, or errno: the server itself does not say why it could not. */
+int erg_serve_listen(const struct addrinfo *address, int *opened);
+
+int erg_serve_port(int listener);
+
+/* Whether only this machine reaches it. */
+bool erg_serve_is_loopback(const struct addrinfo *address);
+
+#endif

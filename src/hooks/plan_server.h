@@ -1,0 +1,84 @@
+/*
+ * Plan server: other trainers ask over HTTP which clock each of their passes is planned at, in the
+ * protocol of Perseus, which Zeus' PipelineFrequencyOptimizer speaks.
+ *
+ * A trainer registers a job, then each of its ranks with the clocks of its GPU; then each rank asks
+ * for its schedule, which is that of its pipeline stage, and may report results. A question for a
+ * schedule waits until all ranks have registered. This room has no sockets: it is asked questions,
+ * and says when those that waited are answered. One thread at a time; nothing here waits.
+ *
+ * The plan is loaded again when its file changes: erg_plan_server_tick() looks. Whoever waits is
+ * told at once when the plan does not fit its job.
+ *
+ * Source of the protocol: Zeus 0.16.0, optimizer/pipeline_frequency; what is answered otherwise is
+ * said where it is.
+ */
+#ifndef ERG_HOOKS_PLAN_SERVER_H
+#define ERG_HOOKS_PLAN_SERVER_H
+
+#include "base/text.h"
+#include "ergon/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    ERG_PLAN_SERVER_JOBS = 64, /* a further one takes the place of the one that is idle longest */
+    ERG_PLAN_SERVER_RANKS = 16384,        /* of a job */
+    ERG_PLAN_SERVER_BODY_BYTES = 1 << 20, /* longer bodies are refused */
+    ERG_PLAN_SERVER_IDLE_S = 7 * 24 * 3600,
+};
+
+struct erg_plan_server;
+
+struct erg_plan_server_options {
+    const char *plan;   /* path of plan.json */
+    long point;         /* from 0; -1: the selected one if it is of sequential+clocks, else the
+                         * fastest */
+    const char *record; /* a folder that is made, for the results of ranks; NULL: not kept */
+};
+
+/* One request of HTTP and its answer. The caller's, which keeps it until it is answered. */
+struct erg_plan_question {
+    const char *method, *path; /* "POST", "/register_rank/JOB"; unescaped, without the query */
+    const char *rank;          /* of the query; NULL: none */
+    const char *body;          /* [body_bytes] */
+    size_t body_bytes;
+
+    unsigned status;        /* of HTTP; 0: the question waits */
+    const char *allow;      /* with status 405; else NULL */
+    struct erg_text answer; /* JSON; to be released by the caller */
+
+    struct erg_plan_question *next; /* private */
+};
+
+/* Fails where the plan is broken, has no clocks that another trainer can follow, or the folder of
+ * results cannot be made. The options' texts are borrowed. */
+int erg_plan_server_open(struct erg_plan_server **server,
+                         const struct erg_plan_server_options *options, struct erg_error *err);
+
+void erg_plan_server_close(struct erg_plan_server *server);
+
+/* Answers all questions that wait: there will be no schedule for them. To be called, and their
+ * answers taken, before the close. */
+void erg_plan_server_end(struct erg_plan_server *server);
+
+/* Answers, or keeps the question (status 0) until erg_plan_server_take() returns it. now_ns: of
+ * erg_now_ns(). */
+void erg_plan_server_ask(struct erg_plan_server *server, struct erg_plan_question *question,
+                         int64_t now_ns);
+
+/* The next of the questions that waited and are answered; NULL: none. */
+struct erg_plan_question *erg_plan_server_take(struct erg_plan_server *server);
+
+/* A question that waits is no longer asked. */
+void erg_plan_server_forget(struct erg_plan_server *server, struct erg_plan_question *question);
+
+/* To be called about once a second: loads the plan again if its file has changed, and drops idle
+ * jobs. A file that is no plan any more is logged; the plan in force stays. */
+void erg_plan_server_tick(struct erg_plan_server *server, int64_t now_ns);
+
+/* How messages and answers write an error: {"detail": "…"}. */
+void erg_plan_server_fail(struct erg_plan_question *question, unsigned status, const char *detail);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * The tuner's profile file: what was measured at each value of the knob, as Zeus'
+ * GlobalPowerLimitOptimizer reads and writes it,
+ *
+ *     {"measurements": [{"power_limit": W, "energy": J, "time": s}, …]}
+ *
+ * Ours says by "per": "step" that energies and times are of a step (Zeus': of its window), has
+ * uncertainties and numbers of blocks, and for clocks "clock_mhz" instead of "power_limit".
+ */
+#ifndef ERG_HOOKS_TUNE_PROFILE_H
+#define ERG_HOOKS_TUNE_PROFILE_H
+
+#include "ergon/tune.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* To be freed. `per_step`: whether the file says that it is of steps. */
+int erg_tune_profile_read(const char *path, int knob, struct erg_tune_point **points, size_t *count,
+                          bool *per_step, struct erg_error *err);
+int erg_tune_profile_write(const char *path, int knob, const struct erg_tune_point *points,
+                           size_t count, struct erg_error *err);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * SM clocks and power limits by leases of the daemon (telemetry/daemon_client.h): what stands
+ * behind telemetry/clocks.h where this process has no right to set them itself. The daemon gives a
+ * GPU back however this process ends, so there is no guardian.
+ */
+#ifndef ERG_TELEMETRY_LEASES_H
+#define ERG_TELEMETRY_LEASES_H
+
+#include "telemetry/gpu.h"
+#include "telemetry/knobs.h"
+
+struct erg_leases;
+
+/* Connects, and finds the GPUs of the list (which the caller keeps open) in the daemon's by UUID.
+ */
+int erg_leases_open(struct erg_leases **leases, const char *socket, const struct erg_gpus *gpus,
+                    struct erg_error *err);
+
+/* Gives all leases back. In a child of fork(): forgets them. */
+void erg_leases_close(struct erg_leases *leases);
+
+/* False in a child that the owner forked. */
+bool erg_leases_is_mine(const struct erg_leases *leases);
+
+/* A lease of a GPU's clock or power limit. Asking again only asks whether it is still there. */
+int erg_leases_take(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
+                    struct erg_error *err);
+
+/* MHz or mW. Where changes come too fast for the daemon it sets it later, which is said in the log,
+ * once. */
+int erg_leases_set(struct erg_leases *leases, size_t gpu, enum erg_knob knob, int64_t value,
+                   struct erg_error *err);
+
+/* The clock is unlocked, the limit what it was when the lease began. */
+int erg_leases_reset(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
+                     struct erg_error *err);
+
+/* Keeps the leases alive until one of them or the daemon has ended (true, with the reason), or
+ * `stop` can be read. */
+bool erg_leases_await_end(struct erg_leases *leases, int stop, char *reason, size_t capacity);
+
+#endif
