@@ -202,6 +202,8 @@ static int be_rank(const struct erg_hook_options *options, int steps, struct erg
         return 1;
     if (options)
         find_draw();
+    if (options && options->mode == ERG_HOOK_PROFILE && this_rank == 0)
+        assert_ok(erg_hook_profile_to(hook, in_folder("profile.csv"), err), err);
     if (options && options->mode == ERG_HOOK_PROFILE)
         result = erg_hook_agree(hook, gather, &round, RANKS, err);
     for (int step = 0; step < steps && result == 0 && !stats.profile_over; step++) {
@@ -230,7 +232,6 @@ static void run_job(const struct world *world, int mode, const char *plan, int s
             erg_hook_defaults(&options);
             options.mode = mode;
             options.plan = plan;
-            options.profile = rank == 0 ? in_folder("profile.csv") : NULL;
             options.stage = rank % STAGES;
             options.replica = rank / STAGES;
             options.gpu = gpu;
@@ -387,11 +388,8 @@ static void a_profile_becomes_a_plan_that_saves(void **state)
 static struct erg_hook_options profiling(void)
 {
     struct erg_hook_options options;
-    static char path[160];
-    snprintf(path, sizeof path, "%s", in_folder("alone.csv"));
     erg_hook_defaults(&options);
     options.mode = ERG_HOOK_PROFILE;
-    options.profile = path;
     options.gpu = "1";
     return options;
 }
@@ -432,6 +430,8 @@ static void closed_early_it_keeps_what_it_has(void **state)
     struct erg_profile profile;
     struct erg_error err = {0};
     void *library = find_draw();
+    assert_ok(erg_hook_profile_to(hook, "/nonexistent/alone.csv", &err), &err);
+    assert_ok(erg_hook_profile_to(hook, in_folder("alone.csv"), &err), &err);
     for (int step = 0; step < MOST_STEPS && stats_of(hook).profile_clocks < 1; step++)
         sleep_step(hook, &world);
     assert_int_equal(stats_of(hook).profile_clocks, 1);
@@ -446,7 +446,7 @@ static void closed_early_it_keeps_what_it_has(void **state)
     if (!strstr(last_warning, "closed before all clocks were tried: ") ||
         !strstr(last_warning, " -m 8 ") || !strstr(last_warning, " --plan plan.json"))
         fail_msg("said \"%s\"", last_warning);
-    assert_ok(erg_profile_load(&profile, options.profile, &err), &err);
+    assert_ok(erg_profile_load(&profile, in_folder("alone.csv"), &err), &err);
     assert_int_equal(profile.tables[0].count, 1);
     const struct erg_point *row = &profile.tables[1].points[0];
     const double energy_j = energy_of(1, ERG_BACKWARD, 0, (int)row->recipe);
@@ -459,10 +459,10 @@ static void what_cannot_be_told_is_left_out(void **state)
 {
     (void)state;
     struct world world = world_begin("");
-    struct erg_hook_options options = profiling();
-    options.profile = in_folder("none.csv");
+    const struct erg_hook_options options = profiling();
     struct erg_hook *hook = open_hook(&options);
     struct erg_error err = {0};
+    assert_ok(erg_hook_profile_to(hook, in_folder("none.csv"), &err), &err);
     const struct trainer trainer = {1, 0, 4, 2, false, true, true};
     for (int step = 0; step < 100 * 43 && !stats_of(hook).profile_over; step++)
         assert_ok(train(hook, &trainer, &err), &err);
@@ -669,6 +669,7 @@ static void late_pipelines_are_not_followed(void **state)
     struct erg_error err = {0};
     assert_fails(erg_hook_late(hook, 1.1, NULL, &err), &err, "this hook makes a profile");
     assert_ok(train(hook, &as_planned, &err), &err);
+    assert_fails(erg_hook_profile_to(hook, "x.csv", &err), &err, "'x.csv' came after a step");
     assert_true(stats_of(hook).point == -1);
     close_hook(hook, &world);
     options.stage = 2;

@@ -45,10 +45,10 @@ int main(int argc, char **argv)
     }
     erg_hook_defaults(&options);
     options.mode = ERG_HOOK_PROFILE;
-    options.profile = argv[1];
     stats.size = sizeof stats;
     stats.profile_over = stats.profile[0] = 0;
-    int failed = erg_hook_open(&hook, &options, &err) != 0;
+    int failed =
+        erg_hook_open(&hook, &options, &err) != 0 || erg_hook_profile_to(hook, argv[1], &err) != 0;
     for (int i = argc > 3 ? atoi(argv[3]) : 100000; i > 0 && !failed && !stats.profile_over; i--)
         failed = step(hook, atoi(argv[2]), &err) != 0 || erg_hook_stats(hook, &stats) != 0;
     if (failed) {

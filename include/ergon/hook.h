@@ -100,7 +100,6 @@ struct erg_hook_options {
     int32_t strict;      /* 1: a wrong order is an error; 0: it is said once, and no clock is set
                           * any more */
     int32_t clocks_only; /* 1: take the clocks of methods that only ergon's own training can run */
-    const char *profile; /* path that ERG_HOOK_PROFILE writes; NULL: profile.csv */
 };
 
 /* Why a pipeline is late, from what its GPUs say of their clocks. */
@@ -246,6 +245,9 @@ int erg_hook_agree(struct erg_hook *hook, erg_hook_exchange *exchange, void *con
 
 /* What was decided last; from_step -1 before the first decision. */
 int erg_hook_agreed(const struct erg_hook *hook, struct erg_hook_choice *choice);
+
+/* Where ERG_HOOK_PROFILE writes, before the first step (default: profile.csv); rank 0's counts. */
+int erg_hook_profile_to(struct erg_hook *hook, const char *path, struct erg_error *err);
 
 /* At any time; neither waits for anything. Class from 0; -1 for one that is not there. */
 int erg_hook_stats(struct erg_hook *hook, struct erg_hook_stats *stats);

@@ -32,7 +32,7 @@ static const char default_path[] = "profile.csv";
 
 static const char *path_of(const struct erg_hook *hook)
 {
-    return hook->options.profile ? hook->options.profile : default_path;
+    return hook->profile->path ? hook->profile->path : default_path;
 }
 
 /* ---- open and close ---- */
@@ -78,6 +78,7 @@ void erg_hook_profile_close(struct erg_hook *hook)
     erg_hook_rows_release(&profile->rows);
     free(profile->messages);
     free(profile->order);
+    free(profile->path);
     free(profile);
     hook->profile = NULL;
 }
@@ -93,6 +94,20 @@ int erg_hook_profile_agree(struct erg_hook *hook, erg_hook_exchange *exchange, v
         set_ranks(hook->profile, exchange, context, ranks);
     else
         set_ranks(hook->profile, tell_oneself, NULL, 1);
+    return 0;
+}
+
+int erg_hook_profile_to(struct erg_hook *hook, const char *path, struct erg_error *err)
+{
+    if (erg_hook_check(hook, "making a profile", err) != 0)
+        return -1;
+    if (!hook->profile || hook->steps > 0 || hook->in_step)
+        return erg_fail(err, ERG_USAGE,
+                        "making a profile: '%s' came %s, expected it before the first step of a "
+                        "hook of mode ERG_HOOK_PROFILE",
+                        path, hook->profile ? "after a step" : "for another mode");
+    free(hook->profile->path);
+    hook->profile->path = erg_xstrdup(path);
     return 0;
 }
 

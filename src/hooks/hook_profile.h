@@ -54,6 +54,7 @@ struct hook_profile {
     bool writes;               /* this is rank 0 */
     struct erg_hook_rows rows; /* once `agreed` */
     bool agreed;
+    char *path; /* NULL: the default one */
     char said[512];
 
     _Atomic uint64_t turned; /* the block whose passes classes have */
