@@ -59,6 +59,11 @@ bool fake_nvml_script(const char *text);
 /* What a GPU really used between two moments of CLOCK_MONOTONIC, J (without the counter's gain). */
 double fake_nvml_energy_j(unsigned gpu, int64_t from_ns, int64_t to_ns);
 
+/* From and until these moments of CLOCK_MONOTONIC the GPU draws so much more than the script says,
+ * which may lie ahead: what a trainer's passes need at the clock that they find. In order, and none
+ * of them at the same time as another. */
+void fake_nvml_work(unsigned gpu, int64_t from_ns, int64_t to_ns, double more_w);
+
 /* Calls of an entry point so far, to any GPU. */
 unsigned fake_nvml_calls(const char *call);
 
@@ -77,6 +82,12 @@ enum {
     FAKE_LINKS = 18,
     FAKE_FOLLOWED = 16,
     FAKE_CHANGES = 513,
+    FAKE_WORKS = 4096,
+};
+
+/* Work that a test has told of: s, W, and J of those before. */
+struct fake_work {
+    double from_s, to_s, more_w, before_j;
 };
 
 struct fake_rule {
@@ -115,6 +126,8 @@ struct fake_gpu {
     unsigned locked_min_mhz, locked_max_mhz, before_min_mhz, before_max_mhz; /* 0 = not locked */
     unsigned memory_mhz, set_limit_mw, persistence;
     int64_t locked_ns;
+    struct fake_work works[FAKE_WORKS]; /* a ring */
+    size_t work_count;
 };
 
 struct fake_world {

@@ -4,6 +4,7 @@
 #include "fake_nvml.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,17 +83,54 @@ static double followed_energy(const struct fake_gpu *gpu, double at_s)
     return energy_j;
 }
 
+static pthread_mutex_t work_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static double done_j(const struct fake_work *work, double at_s)
+{
+    return work->more_w * fmax(0, fmin(at_s, work->to_s) - work->from_s);
+}
+
+/* Of what tests told. */
+static double work_energy(const struct fake_gpu *gpu, double at_s)
+{
+    double energy_j = 0;
+    pthread_mutex_lock(&work_lock);
+    for (size_t i = gpu->work_count; i > 0 && i + FAKE_WORKS > gpu->work_count; i--) {
+        const struct fake_work *work = &gpu->works[(i - 1) % FAKE_WORKS];
+        energy_j = work->before_j + done_j(work, at_s);
+        if (work->from_s <= at_s)
+            break;
+    }
+    pthread_mutex_unlock(&work_lock);
+    return energy_j;
+}
+
+EXPORT void fake_nvml_work(unsigned gpu, int64_t from_ns, int64_t to_ns, double more_w)
+{
+    struct fake_gpu *one = &fake_world.gpus[gpu];
+    struct fake_work work = {1e-9 * (double)(from_ns - fake_world.start_ns),
+                             1e-9 * (double)(to_ns - fake_world.start_ns), more_w, 0};
+    pthread_mutex_lock(&work_lock);
+    if (one->work_count > 0) {
+        const struct fake_work *last = &one->works[(one->work_count - 1) % FAKE_WORKS];
+        work.before_j = last->before_j + done_j(last, last->to_s);
+    }
+    one->works[one->work_count++ % FAKE_WORKS] = work;
+    pthread_mutex_unlock(&work_lock);
+}
+
 double fake_energy_at(const struct fake_gpu *gpu, double at_s)
 {
+    const double more_j = at_s > 0 ? work_energy(gpu, at_s) : 0;
     if (gpu->followed)
-        return followed_energy(gpu, at_s);
+        return followed_energy(gpu, at_s) + more_j;
     if (at_s <= 0)
         return gpu->power_w[0] * at_s;
     if (gpu->cycle_s <= 0)
-        return course_energy(gpu, at_s);
+        return course_energy(gpu, at_s) + more_j;
     double whole = floor(at_s / gpu->cycle_s);
     return whole * course_energy(gpu, gpu->cycle_s) +
-           course_energy(gpu, at_s - whole * gpu->cycle_s);
+           course_energy(gpu, at_s - whole * gpu->cycle_s) + more_j;
 }
 
 /* In [0, 1), a function of the GPU and the step alone. */

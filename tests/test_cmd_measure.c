@@ -3,7 +3,11 @@
 #include "json_file.h"
 #include "side_by_side.h"
 
+#include "cluster/tariff.h"
+#include "observe/parts.h"
+
 #include <sys/stat.h>
+#include <time.h>
 
 static void test_energy_of_repeats(void **state)
 {
@@ -57,6 +61,139 @@ static void test_table_and_output(void **state)
     assert_int_equal(number_at(root, "runs.0.exit_status"), 0);
     json_decref(root);
     erg_text_release(&arguments);
+}
+
+/* By tables of hours: what it emits and costs is known where the hour is. */
+static void test_carbon_and_price(void **state)
+{
+    (void)state;
+    set_world(QUIET_WORLD);
+    struct erg_text daily = {0}, hours = {0};
+    const time_t now = time(NULL), later = now + 3600;
+    struct tm utc, next;
+    assert_non_null(gmtime_r(&now, &utc));
+    assert_non_null(gmtime_r(&later, &next));
+    erg_text_add(&daily, "utc_hour,g_per_kwh\n");
+    for (int hour = 0; hour < 24; hour++)
+        erg_text_printf(&daily, "%d,400\n", hour);
+    write_text("carbon.csv", daily.data);
+    erg_text_printf(&hours, "utc_hour,usd_per_kwh\n%04d-%02d-%02dT%02d:00:00Z,-0.5\n",
+                    utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour);
+    erg_text_printf(&hours, "%04d-%02d-%02dT%02d,-0.5\n", next.tm_year + 1900, next.tm_mon + 1,
+                    next.tm_mday, next.tm_hour);
+    write_text("price.csv", hours.data);
+    struct erg_text line = with_folder("measure --json -r 2 --carbon @/carbon.csv --price "
+                                       "@/price.csv -- sleep 0.6");
+    json_t *root = run_json(line.data, 0);
+    const double energy_j = number_at(root, "runs.0.energy_j");
+    assert_close(number_at(root, "runs.0.co2_g"), energy_j / 3.6e6 * 400, 1e-9);
+    assert_close(-number_at(root, "runs.0.cost_usd"), energy_j / 3.6e6 * 0.5, 1e-9);
+    assert_close(number_at(root, "summary.co2_g.mean"),
+                 number_at(root, "summary.energy_j.mean") / 3.6e6 * 400, 1e-9);
+    json_decref(root);
+    erg_text_release(&line);
+    /* Hours long ago say nothing of today. */
+    write_text("old.csv", "utc_hour,g_per_kwh\n2024-02-29T23,400\n2024-03-01T00:00,410\n");
+    line = with_folder("measure --json --carbon @/old.csv -- sleep 0.6");
+    root = run_json(line.data, 0);
+    assert_true(json_is_null(json_at(root, "runs.0.co2_g")));
+    assert_int_equal(number_at(root, "summary.co2_g.count"), 0);
+    assert_null(json_object_get(json_at(root, "summary"), "cost_usd"));
+    json_decref(root);
+    erg_text_release(&line);
+    line = with_folder("measure --carbon @/old.csv -- sleep 0.3 2>&1");
+    check_program(line.data, 0, "emissions (CO2)              -, not known of every hour");
+    erg_text_release(&line);
+    erg_text_release(&daily);
+    erg_text_release(&hours);
+    static const struct {
+        const char *table, *said;
+    } wrong[] = {
+        {"utc_hour,g_per_kwh\n2026-13-01T00,4\n", "wrong.csv:2: column 'utc_hour' is"},
+        {"utc_hour,g_per_kwh\n2026-12-01T00:30,4\n", "expected an hour as 2026-11-27T18, or 0"},
+        {"utc_hour,g_per_kwh\n24,4\n", "or 0 to 23 for every day"},
+        {"utc_hour,g_per_kwh\n3,4\n3,5\n", "wrong.csv:3: column 'utc_hour' is \"3\", expected an"},
+        {"utc_hour,g_per_kwh\n3,4\n2026-12-01T00,5\n", "not both"},
+        {"utc_hour,g_per_kwh\n3,-4\n", "expected 0 or more, got -4"},
+        {"utc_hour,g_per_kwh\n", "expected at least one row below the header"},
+        {"hour,g_per_kwh\n3,4\n", "utc_hour"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_text("wrong.csv", wrong[i].table);
+        line = with_folder("measure --carbon @/wrong.csv -- touch @/ran 2>&1");
+        check_program(line.data, 1, wrong[i].said);
+        erg_text_release(&line);
+        assert_int_equal(access(in_folder("ran"), F_OK), -1);
+    }
+}
+
+/* Rates change exactly where hours do, over the end of a leap day; gaps are not known. */
+static void test_tables_of_hours(void **state)
+{
+    (void)state;
+    struct erg_tariff tariff;
+    struct erg_error err = {0};
+    double until_s;
+    const double march_s = 1709251200; /* 2024-03-01T00:00:00Z */
+    write_text("hours.csv", "utc_hour,g_per_kwh\n2024-02-29T23,400\n2024-03-01T00:00,410\n"
+                            "2024-03-01 02:00:00+00:00,420\n");
+    assert_ok(erg_tariff_load_hours(&tariff, in_folder("hours.csv"), "g_per_kwh", &err), &err);
+    static const struct {
+        double at_s, g_per_kwh, until_s;
+    } cases[] = {{-3600.001, NAN, -3600}, {-3600, 400, 0},        {-0.001, 400, 0},
+                 {0, 410, 3600},          {3599.999, 410, 3600},  {3600, NAN, 7200},
+                 {7200, 420, 10800},      {10800, NAN, INFINITY}, {1e9, NAN, INFINITY}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct erg_rate *rate = erg_tariff_at(&tariff, march_s + cases[i].at_s, &until_s);
+        assert_true(rate->g_co2_per_kwh == cases[i].g_per_kwh ||
+                    (isnan(rate->g_co2_per_kwh) && isnan(cases[i].g_per_kwh)));
+        assert_true(isnan(rate->usd_per_kwh));
+        assert_true(until_s == march_s + cases[i].until_s);
+    }
+    erg_tariff_release(&tariff);
+    write_text("daily.csv", "utc_hour,usd_per_kwh\n0,0.1\n23,-0.2\n");
+    assert_ok(erg_tariff_load_hours(&tariff, in_folder("daily.csv"), "usd_per_kwh", &err), &err);
+    assert_near(erg_tariff_at(&tariff, march_s, &until_s)->usd_per_kwh, 0.1, 0);
+    assert_true(until_s == march_s + 3600);
+    assert_true(isnan(erg_tariff_at(&tariff, march_s + 3600, &until_s)->usd_per_kwh));
+    assert_true(until_s == march_s + 23 * 3600);
+    assert_near(erg_tariff_at(&tariff, march_s - 1, &until_s)->usd_per_kwh, -0.2, 0);
+    assert_true(until_s == march_s);
+    erg_tariff_release(&tariff);
+}
+
+/* Cut where hours begin, here after a quarter of a second: nothing is lost or counted twice. */
+static void test_parts_of_a_run(void **state)
+{
+    (void)state;
+    struct erg_meter *meter;
+    struct erg_parts *parts;
+    struct erg_part *items;
+    struct erg_error err = {0};
+    struct erg_window_result whole;
+    size_t count;
+    double sum_j = 0;
+    set_world(QUIET_WORLD);
+    assert_ok(erg_meter_open(&meter, NULL, &err), &err);
+    struct erg_window *window = erg_window_begin(meter);
+    assert_ok(erg_parts_begin(&parts, meter, NULL, 0.25, &err), &err);
+    nanosleep(&(struct timespec){1, 100000000}, NULL);
+    erg_parts_stop(parts);
+    erg_window_end(window, &whole);
+    erg_parts_end(parts, &whole, &items, &count);
+    assert_true(count >= 4);
+    for (size_t i = 0; i < count; i++) {
+        sum_j += items[i].energy_j;
+        assert_true(items[i].end_s > items[i].begin_s);
+        assert_true(i == 0 || fabs(items[i].begin_s - items[i - 1].end_s) < 0.05);
+        if (i > 0) /* no part reaches beyond a cut, but for the time that it takes to wake up */
+            assert_true(floor(items[i].begin_s / 0.25) > floor(items[i - 1].begin_s / 0.25));
+    }
+    assert_close(sum_j, whole.energy_j, 1e-9);
+    for (size_t i = 0; i < count; i++) /* power does not change */
+        assert_near(items[i].energy_j, 350 * (items[i].end_s - items[i].begin_s), 30);
+    free(items);
+    erg_meter_close(meter);
 }
 
 #define NO_SENSORS(gpu)                                                                            \
@@ -179,6 +316,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_energy_of_repeats),
         cmocka_unit_test(test_table_and_output),
+        cmocka_unit_test(test_carbon_and_price),
+        cmocka_unit_test(test_tables_of_hours),
+        cmocka_unit_test(test_parts_of_a_run),
         cmocka_unit_test(test_one_gpu_without_sensors),
         cmocka_unit_test(test_no_gpu_with_sensors),
         cmocka_unit_test(test_a_counter_that_stands_still),

@@ -102,7 +102,6 @@ static void wrong_options_are_named(void **state)
     REFUSED(options.method = "ergon", "to ask for its clocks only");
     REFUSED(options.method = "sequentia", "sequential");
     REFUSED(options.mode = 5, "there is no mode 5");
-    REFUSED(options.mode = ERG_HOOK_PROFILE, "hooks do not profile");
     REFUSED(options.markers = 3, "there are no markers 3");
     REFUSED(options.daemon = "/run/x", "the option daemon is '/run/x', expected NULL");
     REFUSED(options.dwell_s = (double)NAN, "expected none below 0");

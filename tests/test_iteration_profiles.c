@@ -56,6 +56,35 @@ static void test_profiles(void **state)
     check_profile_error(HEADER GOOD "0,backward,1300,0.1,30\n", "but not for stage 0 forward");
 }
 
+/* Stages that name their chunks are those of the pipeline: virtual stages are chunk by chunk. */
+static void chunks_are_virtual_stages(void **state)
+{
+    (void)state;
+    struct erg_profile profile;
+    struct erg_error err = {0};
+    const char *text = HEADER "0,forward/0,1400,0.10,1\n0,forward/1,1400,0.11,2\n"
+                              "0,backward/0,1400,0.20,3\n0,backward/1,1400,0.21,4\n"
+                              "1,forward,1400,0.12,5\n1,forward/1,1400,0.13,6\n"
+                              "1,backward/0,1400,0.22,7\n1,backward/1,1400,0.23,8\n";
+    static const double energies_j[] = {1, 3, 5, 7, 2, 4, 6, 8};
+    assert_ok(erg_profile_parse(&profile, "p.csv", text, strlen(text), &err), &err);
+    assert_int_equal(profile.virtual_stages, 4);
+    assert_int_equal(profile.chunks, 2);
+    for (int table = 0; table < 8; table++)
+        assert_near(profile.tables[table].points[0].energy_j, energies_j[table], 0);
+    erg_profile_release(&profile);
+    check_profile_error(HEADER "0,forward/x,1400,0.1,3\n", "or one of a chunk from 0");
+    check_profile_error(HEADER "0,forward/-1,1400,0.1,3\n", "or one of a chunk from 0");
+    check_profile_error(HEADER "0,forward/,1400,0.1,3\n", "or one of a chunk from 0");
+    check_profile_error(HEADER "0,forward1,1400,0.1,3\n", "must be forward or backward");
+    check_profile_error(
+        HEADER GOOD "0,forward/1,1400,0.1,3\n",
+        "stage 0 has no rows with instruction \"backward/1\"; every stage from 0 to "
+        "0 needs forward and backward of every chunk");
+    check_profile_error(HEADER "0,forward/1,1400,0.1,30\n0,forward/1,1400,0.1,30\n",
+                        "stage 0 forward/1 at 1400 MHz is measured twice");
+}
+
 /* As Zeus writes it: a row for every rank, which are one point of the slowest time and mean energy.
  */
 static void ranks_are_merged(void **state)
@@ -283,6 +312,19 @@ static void test_frontier_command(void **state)
     erg_plan_free(written);
     snprintf(arguments, sizeof arguments, "show %s", plan);
     check_program(arguments, 0, "the least energy within the deadline");
+    /* Of chunks, the schedule has to be one that has them. */
+    FILE *chunked = fopen(profile, "w");
+    assert_non_null(chunked);
+    fputs(HEADER "0,forward/0,1400,0.10,9\n0,forward/1,1400,0.11,9\n"
+                 "0,backward/0,1400,0.20,9\n0,backward/1,1400,0.21,9\n",
+          chunked);
+    fclose(chunked);
+    snprintf(arguments, sizeof arguments, "frontier %s -m 8 -p 80 2>&1", profile);
+    check_program(arguments, 2,
+                  "has 2 chunks of each stage; expected --schedule interleaved --virtual-stages 2");
+    snprintf(arguments, sizeof arguments,
+             "frontier %s -m 8 -p 80 --schedule interleaved --virtual-stages 2", profile);
+    check_program(arguments, 0, "time_s");
     unlink(plan);
     unlink(profile);
     rmdir(folder);
@@ -295,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_measured_profiles_save_what_was_published),
         cmocka_unit_test(test_realised_plans_beat_the_peer),
         cmocka_unit_test(test_frontier_command),
+        cmocka_unit_test(chunks_are_virtual_stages),
         cmocka_unit_test(ranks_are_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

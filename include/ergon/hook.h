@@ -52,8 +52,20 @@ struct erg_hook; /* one rank that follows a plan */
 enum erg_hook_mode {
     ERG_HOOK_OBSERVE = 0, /* times steps and passes; with a plan it checks their order, too */
     ERG_HOOK_FOLLOW = 1,  /* sets the plan's clocks as well */
-    ERG_HOOK_PROFILE = 2  /* refused */
+    ERG_HOOK_PROFILE = 2  /* makes the profile that "ergon frontier" makes a plan of */
 };
+
+/*
+ * ERG_HOOK_PROFILE, with ordinary steps: all ranks hold one clock at a time, from the highest down
+ * in steps of 4 %, each until seconds and joules of all passes are known to 1 %, or for 43 steps;
+ * they end when the energy of every pass has risen at three clocks in a row. Then the GPU is
+ * unlocked, and steps are observed. It takes some 400 steps, and needs the right to set clocks as
+ * ERG_HOOK_FOLLOW does, and an energy counter. A job of several ranks calls erg_hook_agree() on all
+ * of them before the first step; its exchange is then called every fourth step, and twice more for
+ * each chunk when a clock is done. Rank 0 of it writes the file after each clock. Without a plan
+ * all steps have to have the passes of the first one; trainers whose schedule is interleaved name
+ * their chunks.
+ */
 
 /* What a pass is, beside ERG_FORWARD and ERG_BACKWARD. */
 enum erg_hook_kind {
@@ -72,8 +84,8 @@ enum erg_hook_markers { ERG_MARK_HOST = 0, ERG_MARK_EVENTS = 1, ERG_MARK_MEMORY 
 
 struct erg_hook_options {
     uint32_t size;
-    /* Path of a plan.json, or its text, such as rank 0 sent it to all; both NULL: no plan, with
-     * ERG_HOOK_OBSERVE only. */
+    /* Path of a plan.json, or its text, such as rank 0 sent it to all; both NULL: no plan, but with
+     * ERG_HOOK_FOLLOW. */
     const char *plan, *plan_text;
     const char *method; /* of the plan. NULL: "sequential+clocks" */
     int32_t point;      /* from 0; -1: the selected one if it is of that method, else the fastest */
@@ -152,6 +164,10 @@ struct erg_hook_stats {
     double waiting_w;           /* drawn in steps outside of passes, with energy */
     int32_t point;              /* that runs */
     char trouble[256];          /* a sentence; "" where all is well */
+    int32_t profile_clocks;     /* that a profile has so far */
+    int32_t profile_over;       /* 1: no clock is tried any more; early if there is `trouble` */
+    char profile[512];          /* on rank 0: what was written, and the command that makes a plan of
+                                 * it; "" before the first clock is done */
 };
 
 /* Passes of one kind, chunk and clock. */
@@ -221,7 +237,7 @@ int erg_hook_late(struct erg_hook *hook, double factor, struct erg_hook_choice *
  * `bytes` (64) from each of the `ranks` into `all`, in the order of ranks, and returns 0, or fails
  * the step. All ranks of all pipelines call this before the same step. They compute one decision
  * from the same bytes, and change two steps later: a pipeline that is late by 1.5 % keeps to its
- * point, the others follow. `exchange` NULL ends it.
+ * point, the others follow. `exchange` NULL ends it. With ERG_HOOK_PROFILE they agree on clocks.
  */
 typedef int erg_hook_exchange(void *context, const void *mine, void *all, size_t bytes);
 int erg_hook_agree(struct erg_hook *hook, erg_hook_exchange *exchange, void *context, int32_t ranks,
@@ -229,6 +245,9 @@ int erg_hook_agree(struct erg_hook *hook, erg_hook_exchange *exchange, void *con
 
 /* What was decided last; from_step -1 before the first decision. */
 int erg_hook_agreed(const struct erg_hook *hook, struct erg_hook_choice *choice);
+
+/* Where ERG_HOOK_PROFILE writes, before the first step (default: profile.csv); rank 0's counts. */
+int erg_hook_profile_to(struct erg_hook *hook, const char *path, struct erg_error *err);
 
 /* At any time; neither waits for anything. Class from 0; -1 for one that is not there. */
 int erg_hook_stats(struct erg_hook *hook, struct erg_hook_stats *stats);

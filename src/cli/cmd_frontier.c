@@ -125,6 +125,12 @@ static int build_request(const struct frontier_values *values, const struct erg_
                          struct erg_iteration_request *request, struct erg_error *err)
 {
     size_t chunks = (size_t)values->virtual_stages;
+    if (profile->chunks > 1 &&
+        (chunks != profile->chunks || values->schedule != ERG_SCHEDULE_INTERLEAVED))
+        return erg_fail(err, ERG_USAGE,
+                        "The profile %s has %zu chunks of each stage; expected --schedule "
+                        "interleaved --virtual-stages %zu.",
+                        file, profile->chunks, profile->chunks);
     if (values->schedule == ERG_SCHEDULE_1F1B && chunks != 1)
         return erg_fail(
             err, ERG_USAGE,
@@ -354,7 +360,8 @@ const struct erg_command erg_cmd_frontier = {
         "PROFILE.csv has the columns stage,instruction,frequency,time,energy: the time in s and\n"
         "the energy in J of one GPU of the stage, for one forward or backward of one microbatch,\n"
         "at every clock in MHz. With the interleaved schedule its stages are virtual stages:\n"
-        "virtual stage x runs on stage x mod S, where S = stages of the profile / V.\n"
+        "virtual stage x runs on stage x mod S, where S = stages of the profile / V. Or they are\n"
+        "the stages, and instructions name the chunk: forward/1.\n"
         "Energies are summed over one GPU per stage and include the power of waiting.",
     .examples = "  ergon frontier profile.csv --microbatches 12 --blocking-power 83.6\n"
                 "  ergon frontier profile.csv -m 12 -p 83.6 --deadline 3.1 --plan plan.json\n"

@@ -4,9 +4,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "cluster/tariff.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "observe/child.h"
+#include "observe/parts.h"
 #include "observe/runs.h"
 #include "telemetry/rapl.h"
 
@@ -17,7 +19,7 @@
 
 struct measure_values {
     long repeats, warmups;
-    const char *gpus, *output;
+    const char *gpus, *output, *carbon, *price;
 };
 
 #define AT(member) offsetof(struct measure_values, member)
@@ -30,8 +32,14 @@ static const struct erg_option options[] = {
      .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
     {"output", 'o', ERG_OPTION_FILE, "FILE", AT(output),
      .help = "write the table, or with --json the document, to this file"},
+    {"carbon", 'c', ERG_OPTION_FILE, "TABLE.csv", AT(carbon),
+     .help = "what the energy emits, by a table with the columns utc_hour,g_per_kwh"},
+    {"price", 'p', ERG_OPTION_FILE, "TABLE.csv", AT(price),
+     .help = "what it costs, by a table with the columns utc_hour,usd_per_kwh"},
     {0},
 };
+
+#define HOUR_S 3600
 
 static const int64_t learning_ns = 1500000000; /* at most */
 
@@ -39,6 +47,7 @@ static const int64_t learning_ns = 1500000000; /* at most */
 struct sources {
     struct erg_meter *meter;
     struct erg_rapl *rapl;
+    struct erg_tariff carbon, price; /* as the runs have them */
 };
 
 static void describe_gpus(struct erg_runs *runs, struct erg_meter *meter)
@@ -85,16 +94,63 @@ static void close_sources(struct sources *sources)
         erg_meter_close(sources->meter);
     if (sources->rapl)
         erg_rapl_close(sources->rapl);
+    erg_tariff_release(&sources->carbon);
+    erg_tariff_release(&sources->price);
+}
+
+/* ---- what energy emits and costs ---- */
+
+static int open_tables(struct sources *sources, struct erg_runs *runs,
+                       const struct measure_values *values, struct erg_error *err)
+{
+    if (values->carbon &&
+        erg_tariff_load_hours(&sources->carbon, values->carbon, "g_per_kwh", err) != 0)
+        return -1;
+    if (values->price &&
+        erg_tariff_load_hours(&sources->price, values->price, "usd_per_kwh", err) != 0)
+        return -1;
+    runs->has_carbon = values->carbon != NULL;
+    runs->has_price = values->price != NULL;
+    return 0;
+}
+
+/* Sums of the parts, each within one hour; NaN where a part's rate is not known. */
+static void take_parts(const struct sources *sources, const struct erg_part *parts, size_t count,
+                       struct erg_run *run)
+{
+    run->co2_g = run->cost_usd = count ? 0 : NAN;
+    for (size_t i = 0; i < count; i++) {
+        const double kwh = parts[i].energy_j / 3.6e6;
+        const double at_s = 0.5 * (parts[i].begin_s + parts[i].end_s);
+        double next_s;
+        run->co2_g += sources->carbon.count
+                          ? kwh * erg_tariff_at(&sources->carbon, at_s, &next_s)->g_co2_per_kwh
+                          : (double)NAN;
+        run->cost_usd += sources->price.count
+                             ? kwh * erg_tariff_at(&sources->price, at_s, &next_s)->usd_per_kwh
+                             : (double)NAN;
+    }
 }
 
 /* ---- one run ---- */
 
+/* `parts` NULL: nobody wants them. */
+static int run_child(const struct erg_child_signals *signals, const char *const *command,
+                     struct erg_parts *parts, struct erg_child_end *end, struct erg_error *err)
+{
+    int result = erg_child_run(signals, command, end, err);
+    if (parts)
+        erg_parts_stop(parts);
+    return result;
+}
+
 static int run_with_meter(struct erg_meter *meter, const struct erg_child_signals *signals,
-                          const char *const *command, struct erg_child_end *end,
-                          struct erg_window_result *result, struct erg_error *err)
+                          const char *const *command, struct erg_parts *parts,
+                          struct erg_child_end *end, struct erg_window_result *result,
+                          struct erg_error *err)
 {
     struct erg_window *window = erg_window_begin(meter);
-    if (erg_child_run(signals, command, end, err) != 0) {
+    if (run_child(signals, command, parts, end, err) != 0) {
         erg_window_cancel(window);
         return -1;
     }
@@ -103,13 +159,14 @@ static int run_with_meter(struct erg_meter *meter, const struct erg_child_signal
 }
 
 static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *signals,
-                         const char *const *command, struct erg_child_end *end,
-                         struct erg_window_result *result, struct erg_error *err)
+                         const char *const *command, struct erg_parts *parts,
+                         struct erg_child_end *end, struct erg_window_result *result,
+                         struct erg_error *err)
 {
     struct erg_rapl_reading before, after;
     erg_rapl_read(rapl, &before);
     int64_t start_ns = erg_now_ns();
-    if (erg_child_run(signals, command, end, err) != 0)
+    if (run_child(signals, command, parts, end, err) != 0)
         return -1;
     int64_t end_ns = erg_now_ns();
     erg_rapl_read(rapl, &after);
@@ -120,6 +177,28 @@ static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *
                                          .uncertainty_j = NAN};
     erg_rapl_between(&before, &after, result);
     return 0;
+}
+
+/* A run that counts, cut into hours where that is asked for. */
+static int run_measured(const struct sources *sources, const struct erg_child_signals *signals,
+                        const struct erg_runs *runs, struct erg_child_end *end, struct erg_run *run,
+                        struct erg_error *err)
+{
+    struct erg_parts *parts = NULL;
+    struct erg_part *items = NULL;
+    size_t count = 0;
+    if ((runs->has_carbon || runs->has_price) &&
+        erg_parts_begin(&parts, sources->meter, sources->rapl, HOUR_S, err) != 0)
+        return -1;
+    int result =
+        sources->meter
+            ? run_with_meter(sources->meter, signals, runs->command, parts, end, &run->window, err)
+            : run_with_rapl(sources->rapl, signals, runs->command, parts, end, &run->window, err);
+    if (parts)
+        erg_parts_end(parts, &run->window, &items, &count);
+    take_parts(sources, items, count, run);
+    free(items);
+    return result;
 }
 
 /* Runs warm-ups and repeats until one fails or a signal comes; *end is the last run's. */
@@ -134,10 +213,8 @@ static int run_all(const struct sources *sources, const struct erg_child_signals
         int result;
         if (i < values->warmups)
             result = erg_child_run(signals, command, end, err);
-        else if (sources->meter)
-            result = run_with_meter(sources->meter, signals, command, end, &run.window, err);
         else
-            result = run_with_rapl(sources->rapl, signals, command, end, &run.window, err);
+            result = run_measured(sources, signals, runs, end, &run, err);
         if (result != 0)
             return -1;
         run.exit_status = end->status;
@@ -184,8 +261,11 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
     struct erg_child_signals signals;
     struct erg_child_end end;
     erg_child_block(&signals); /* before the meter starts its threads */
-    if (open_sources(&sources, &runs, values->gpus, err) != 0)
+    if (open_tables(&sources, &runs, values, err) != 0 ||
+        open_sources(&sources, &runs, values->gpus, err) != 0) {
+        close_sources(&sources);
         return -1;
+    }
     int result = run_all(&sources, &signals, values, &runs, &end, err);
     close_sources(&sources);
     if (runs.count && report(call, &runs, result ? NULL : err) != 0)
@@ -208,7 +288,8 @@ const struct erg_command erg_cmd_measure = {
         "and DRAM\nenergy where they can be read, power, heat, and how long the clock was held "
         "down. The table\ngoes to standard error; the command's output is left alone and its exit "
         "status is passed on.\nThe energy is that of whole GPUs, whoever uses them. Repeats end "
-        "at the first that fails.",
+        "at the first that fails.\nThe hours of tables are 2026-11-27T18, in UTC, or 0 to 23 for "
+        "every day; what no row says is not known.",
     .examples = "  ergon measure -- python train.py\n"
                 "  ergon measure -r 5 --warmup 1 --gpus 0,1 -- ./bench --size 4096\n"
                 "  ergon measure --json -o energy.json -- make -j8\n",

@@ -2,10 +2,14 @@
 #include "cluster/tariff.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "io/csv.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int read_row(struct erg_tariff *tariff, const struct erg_csv *csv, size_t row,
                     const size_t *columns, struct erg_error *err)
@@ -60,6 +64,106 @@ int erg_tariff_load(struct erg_tariff *tariff, const char *path, struct erg_erro
         erg_tariff_release(tariff);
     erg_csv_free(csv);
     return result;
+}
+
+/* ---- hour by hour ---- */
+
+#define HOUR_S 3600.0
+enum { DAY_HOURS = 24 };
+
+/* Days since 1970-01-01 (Gregorian; H. Hinnant, "chrono-compatible low-level date algorithms"). */
+static long days_of(long year, long month, long day)
+{
+    year -= month <= 2;
+    const long era = year / 400, of_era = year - era * 400;
+    const long of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+    return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+}
+
+/* "2026-11-27T18" with what may follow, in hours since 1970; false: it is none. */
+static bool parse_hour(const char *text, long *hour)
+{
+    static const char *const ends[] = {"",        "Z",         ":00",          ":00Z",  ":00:00",
+                                       ":00:00Z", ":00+00:00", ":00:00+00:00", "+00:00"};
+    static const int days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int year, month, day, of_day, used = 0;
+    if (sscanf(text, "%4d-%2d-%2d%*1[T ]%2d%n", &year, &month, &day, &of_day, &used) != 4 || !used)
+        return false;
+    if (year < 1970 || month < 1 || month > 12 || day < 1 || day > days[month - 1] || of_day < 0 ||
+        of_day >= DAY_HOURS)
+        return false;
+    *hour = days_of(year, month, day) * DAY_HOURS + of_day;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strcmp(text + used, ends[i]) == 0)
+            return true;
+    return false;
+}
+
+static void add_rate(struct erg_tariff *tariff, double at_s, bool carbon, double value)
+{
+    const struct erg_rate rate = {.at_s = at_s,
+                                  .usd_per_kwh = carbon ? (double)NAN : value,
+                                  .g_co2_per_kwh = carbon ? value : (double)NAN};
+    ERG_PUSH(tariff, items, rate);
+}
+
+/* Hours of a table rise, and what lies between them is not known. */
+static int read_hour(struct erg_tariff *tariff, const struct erg_csv *csv, size_t row,
+                     const size_t *columns, long *next, struct erg_error *err)
+{
+    const char *text = erg_csv_text(csv, row, columns[0]);
+    const bool carbon = strcmp(erg_csv_header(csv, columns[1]), "g_per_kwh") == 0;
+    long hour;
+    double value;
+    bool daily = erg_parse_long(text, &hour) && hour >= 0 && hour < DAY_HOURS;
+    if (!daily && !parse_hour(text, &hour))
+        return erg_csv_fail(csv, row, err,
+                            "column 'utc_hour' is \"%s\", expected an hour as 2026-11-27T18, or 0 "
+                            "to 23 for every day",
+                            text);
+    if (row > 0 && daily != !isinf(tariff->period_s))
+        return erg_csv_fail(csv, row, err,
+                            "column 'utc_hour' is \"%s\", expected hours of every day or of "
+                            "certain days, not both",
+                            text);
+    if (row > 0 && hour < *next)
+        return erg_csv_fail(csv, row, err,
+                            "column 'utc_hour' is \"%s\", expected an hour after that before it",
+                            text);
+    if (erg_csv_double(csv, row, columns[1], &value, err) != 0)
+        return -1;
+    if (carbon && value < 0)
+        return erg_csv_fail(csv, row, err, "column 'g_per_kwh': expected 0 or more, got %g", value);
+    if (daily)
+        tariff->period_s = DAY_HOURS * HOUR_S;
+    if (hour > *next)
+        add_rate(tariff, *next * HOUR_S, carbon, (double)NAN);
+    add_rate(tariff, (double)hour * HOUR_S, carbon, value);
+    *next = hour + 1;
+    return 0;
+}
+
+int erg_tariff_load_hours(struct erg_tariff *tariff, const char *path, const char *column,
+                          struct erg_error *err)
+{
+    struct erg_csv *csv;
+    size_t columns[2];
+    long next = 0;
+    if (erg_csv_load(&csv, path, err) != 0)
+        return -1;
+    *tariff = (struct erg_tariff){.period_s = INFINITY};
+    int result = erg_csv_require(csv, "utc_hour", &columns[0], err) ||
+                 erg_csv_require(csv, column, &columns[1], err);
+    if (result == 0 && erg_csv_rows(csv) == 0)
+        result = erg_fail(err, ERG_FAILED, "%s: expected at least one row below the header", path);
+    for (size_t row = 0; row < erg_csv_rows(csv) && result == 0; row++)
+        result = read_hour(tariff, csv, row, columns, &next, err);
+    if (result == 0 && (isinf(tariff->period_s) || next < DAY_HOURS))
+        add_rate(tariff, (double)next * HOUR_S, true, (double)NAN);
+    if (result != 0)
+        erg_tariff_release(tariff);
+    erg_csv_free(csv);
+    return result ? -1 : 0;
 }
 
 void erg_tariff_release(struct erg_tariff *tariff)

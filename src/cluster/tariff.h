@@ -24,6 +24,15 @@ struct erg_tariff {
 };
 
 int erg_tariff_load(struct erg_tariff *tariff, const char *path, struct erg_error *err);
+
+/*
+ * The same from a table hour by hour, whose times are then seconds since 1970: the columns utc_hour
+ * and `column`, usd_per_kwh or g_per_kwh. Hours are 2026-11-27T18 (:00, seconds and Z may follow),
+ * rising, or 0 to 23 for every day. Of hours that have no row nothing is known: NaN, as of what the
+ * table does not have.
+ */
+int erg_tariff_load_hours(struct erg_tariff *tariff, const char *path, const char *column,
+                          struct erg_error *err);
 void erg_tariff_release(struct erg_tariff *tariff);
 
 /* The rate at a time from 0 on, and the time at which the next one begins (INFINITY: never). */

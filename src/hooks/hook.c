@@ -86,10 +86,6 @@ static int check_numbers(const struct erg_hook_options *options, struct erg_erro
 /* What a hook does not do. */
 static int check_there(const struct erg_hook_options *options, struct erg_error *err)
 {
-    if (options->mode == ERG_HOOK_PROFILE)
-        return erg_fail(err, ERG_USAGE,
-                        "opening a hook: hooks do not profile, expected mode ERG_HOOK_FOLLOW or "
-                        "ERG_HOOK_OBSERVE");
     if (options->daemon)
         return erg_fail(err, ERG_USAGE,
                         "opening a hook: the option daemon is '%s', expected NULL; $ERGON_DAEMON "
@@ -153,12 +149,27 @@ int erg_hook_make_point(struct erg_hook *hook, size_t point, struct erg_error *e
     return 0;
 }
 
+/* For the order of passes only. */
+static int take_schedule(struct erg_hook *hook, struct erg_error *err)
+{
+    const struct erg_schedule *schedule = &hook->plan->schedule;
+    const size_t stages = schedule->pipeline.stages;
+    if ((size_t)hook->options.stage >= stages)
+        return erg_fail(err, ERG_USAGE,
+                        "opening a hook: stage %d of a pipeline of %zu, expected 0 to %zu",
+                        hook->options.stage, stages, stages - 1);
+    hook->instructions = schedule->instructions + (size_t)hook->options.stage * schedule->per_stage;
+    return 0;
+}
+
 static int open_plan(struct erg_hook *hook, struct erg_error *err)
 {
     if (load_plan(hook, err) != 0)
         return -1;
     if (!hook->plan)
         return 0;
+    if (hook->options.mode == ERG_HOOK_PROFILE)
+        return take_schedule(hook, err);
     return choose_point(hook, err) || erg_hook_make_point(hook, hook->chosen, err) ? -1 : 0;
 }
 
@@ -222,6 +233,7 @@ static void release(struct erg_hook *hook)
         free(hook->points[i].classes);
     }
     free(hook->points);
+    erg_hook_profile_close(hook);
     erg_hook_energy_close(hook->energy);
     erg_clock_list_release(&hook->clocks);
     erg_gpu_marks_close(hook->marks.gpu);
@@ -234,12 +246,15 @@ static void release(struct erg_hook *hook)
 
 static int open_hook(struct erg_hook *hook, struct erg_error *err)
 {
-    const bool follows = hook->options.mode == ERG_HOOK_FOLLOW;
+    const bool profiles = hook->options.mode == ERG_HOOK_PROFILE;
+    const bool sets = profiles || hook->options.mode == ERG_HOOK_FOLLOW;
     if (check_numbers(&hook->options, err) || check_there(&hook->options, err))
         return -1;
-    if ((follows || hook->options.energy) && find_gpu(hook, err) != 0)
+    if (profiles)
+        hook->options.energy = 1;
+    if ((sets || hook->options.energy) && find_gpu(hook, err) != 0)
         return -1;
-    if (follows && erg_clocks_supported(hook->gpus, hook->clock.gpu, &hook->clocks, err) != 0)
+    if (sets && erg_clocks_supported(hook->gpus, hook->clock.gpu, &hook->clocks, err) != 0)
         return -1;
     if (open_plan(hook, err) != 0 ||
         (hook->options.markers != ERG_MARK_HOST &&
@@ -247,7 +262,9 @@ static int open_hook(struct erg_hook *hook, struct erg_error *err)
         return -1;
     if (hook->options.energy && open_energy(hook, err) != 0)
         return -1;
-    return follows ? open_clocks(hook, err) : 0;
+    if (profiles)
+        erg_hook_profile_open(hook);
+    return sets ? open_clocks(hook, err) : 0;
 }
 
 int erg_hook_open(struct erg_hook **out, const struct erg_hook_options *options,

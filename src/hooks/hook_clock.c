@@ -191,6 +191,17 @@ static void verify(struct hook_clock *clock, int64_t now_ns)
 
 /* ---- the thread asks ---- */
 
+/* One clock for all passes. */
+static void hold(struct hook_clock *clock, const struct hook_where *where, int64_t now_ns,
+                 struct erg_clock_due *due)
+{
+    if (where->clock_mhz != clock->due_mhz)
+        atomic_fetch_add(&clock->requests, 1);
+    clock->due_mhz = due->clock_mhz = where->clock_mhz;
+    if (where->phase == HOOK_STEP)
+        verify(clock, now_ns);
+}
+
 void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due)
 {
     struct hook_clock *clock = context;
@@ -207,6 +218,10 @@ void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due
         return;
     } else if (where.phase != HOOK_STEP) {
         due->again_ns = INT64_MAX; /* what comes next rings */
+    }
+    if (where.clock_mhz) {
+        hold(clock, &where, now_ns, due);
+        return;
     }
     if (where.programme != clock->programme) { /* turns are counted anew */
         clock->programme = where.programme;

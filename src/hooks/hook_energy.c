@@ -10,13 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t poll_ns = 5000000, longest_ns = 1000000000;
+static const int64_t poll_ns = 5000000, fine_ns = 1000000, longest_ns = 1000000000;
+
+/* The counter is read often only where a step of it is due: beyond this share of the shortest time
+ * between two of late, which is forgotten by and by. */
+#define DUE 0.8
+#define FORGETS 1.02
 
 enum {
     SPANS = 4096, /* of a step and a bit */
     EDGES = 1024,
     WAITING = ERG_DECONVOLUTION_CLASSES - 1,
     WHOLE_STEP = -1,
+    RESTART = -2,
 };
 
 struct span {
@@ -25,7 +31,7 @@ struct span {
 };
 
 struct step_edge {
-    int64_t time_ns; /* halfway between the reads around it */
+    int64_t time_ns, half_ns; /* halfway between the reads around it, which are so far away */
     double energy_j;
 };
 
@@ -44,10 +50,13 @@ struct erg_hook_energy {
     struct step_edge edges[EDGES]; /* a ring */
     size_t edge_count;
     int64_t read_ns, value_mj; /* of the latest read; value -1: none */
+    int64_t edge_ns;           /* 0: none was seen */
+    double period_ns;          /* 0: not known */
     struct erg_deconvolution sums;
 
     _Atomic double power_w[ERG_DECONVOLUTION_CLASSES], uncertainty_w[ERG_DECONVOLUTION_CLASSES];
     atomic_bool measured[ERG_DECONVOLUTION_CLASSES];
+    _Atomic uint64_t block; /* that these are of */
 };
 
 /* ---- the trainer's side ---- */
@@ -78,7 +87,32 @@ void erg_hook_energy_step(struct erg_hook_energy *energy, int64_t begin_ns, int6
         energy->left_out = true; /* this step's passes would be the next one's */
 }
 
+void erg_hook_energy_restart(struct erg_hook_energy *energy, uint64_t block)
+{
+    (void)add_span(energy, RESTART, (int64_t)block, 0); /* else nothing is known of the block */
+}
+
+uint64_t erg_hook_energy_block(const struct erg_hook_energy *energy)
+{
+    return energy->block;
+}
+
 /* ---- the counter ---- */
+
+static bool is_due(const struct erg_hook_energy *energy, int64_t now_ns)
+{
+    return energy->period_ns == 0 ||
+           (double)(now_ns - energy->edge_ns) >= DUE * energy->period_ns - (double)fine_ns;
+}
+
+static void note_period(struct erg_hook_energy *energy, int64_t edge_ns)
+{
+    const double since_ns = (double)(edge_ns - energy->edge_ns);
+    if (energy->edge_ns && since_ns < (double)longest_ns)
+        energy->period_ns =
+            energy->period_ns > 0 ? fmin(FORGETS * energy->period_ns, since_ns) : since_ns;
+    energy->edge_ns = edge_ns;
+}
 
 static void read_counter(struct erg_hook_energy *energy)
 {
@@ -90,9 +124,12 @@ static void read_counter(struct erg_hook_energy *energy)
     const int64_t now_ns = sample.end_ns;
     if (value_mj < energy->value_mj) /* it started anew */
         energy->edge_count = 0;
-    else if (energy->value_mj >= 0 && value_mj > energy->value_mj)
-        energy->edges[energy->edge_count++ % EDGES] = (struct step_edge){
-            energy->read_ns + (now_ns - energy->read_ns) / 2, 1e-3 * (double)value_mj};
+    else if (energy->value_mj >= 0 && value_mj > energy->value_mj) {
+        const int64_t half_ns = (now_ns - energy->read_ns) / 2;
+        energy->edges[energy->edge_count++ % EDGES] =
+            (struct step_edge){energy->read_ns + half_ns, half_ns, 1e-3 * (double)value_mj};
+        note_period(energy, energy->read_ns + half_ns);
+    }
     energy->value_mj = value_mj;
     energy->read_ns = now_ns;
 }
@@ -117,7 +154,12 @@ static void add_increment(struct erg_hook_energy *energy, const struct step_edge
         rest_s -= time_s;
     }
     seconds[WAITING] = fmax(rest_s, 0);
-    erg_deconvolution_add(&energy->sums, seconds, to->energy_j - from->energy_j);
+    /* On a busy machine some reads come late, and what lies between them says less. */
+    const double weight =
+        fmin(1, (double)fine_ns / hypot((double)from->half_ns, (double)to->half_ns));
+    for (size_t c = 0; c < ERG_DECONVOLUTION_CLASSES; c++)
+        seconds[c] *= weight;
+    erg_deconvolution_add(&energy->sums, seconds, weight * (to->energy_j - from->energy_j));
 }
 
 static void solve(struct erg_hook_energy *energy)
@@ -153,6 +195,10 @@ static void take_spans(struct erg_hook_energy *energy)
         if (span.class == WHOLE_STEP) {
             take_step(energy, &span);
             energy->span_count = 0;
+        } else if (span.class == RESTART) {
+            energy->sums = (struct erg_deconvolution){.classes = ERG_DECONVOLUTION_CLASSES};
+            solve(energy);
+            energy->block = (uint64_t)span.begin_ns;
         } else if (energy->span_count < SPANS) {
             energy->spans[energy->span_count++] = span;
         }
@@ -163,9 +209,11 @@ static void *measure(void *context)
 {
     struct erg_hook_energy *energy = context;
     while (!energy->closing) {
-        read_counter(energy);
+        const bool due = is_due(energy, erg_now_ns());
+        if (due)
+            read_counter(energy);
         take_spans(energy);
-        erg_sleep_ns(poll_ns);
+        erg_sleep_ns(due && energy->period_ns > 0 ? fine_ns : poll_ns);
     }
     return NULL;
 }

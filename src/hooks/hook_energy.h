@@ -22,6 +22,11 @@ void erg_hook_energy_pass(struct erg_hook_energy *energy, size_t class, int64_t 
                           int64_t end_ns);
 void erg_hook_energy_step(struct erg_hook_energy *energy, int64_t begin_ns, int64_t end_ns);
 
+/* From here on, between two steps, all is found anew; by the same thread. What is known is of the
+ * block that was named last, 0 at first; by any thread. */
+void erg_hook_energy_restart(struct erg_hook_energy *energy, uint64_t block);
+uint64_t erg_hook_energy_block(const struct erg_hook_energy *energy);
+
 /* Of a class as found so far; of no class: of the rest of steps, waiting. By any thread. */
 #define ERG_HOOK_WAITING SIZE_MAX
 struct erg_class_power erg_hook_energy_of(const struct erg_hook_energy *energy, size_t class);

@@ -13,6 +13,7 @@
 #include "hooks/hook_marks.h"
 #include "hooks/hook_order.h"
 #include "hooks/hook_place.h"
+#include "hooks/hook_profile.h"
 #include "hooks/programme.h"
 #include "telemetry/clock_thread.h"
 
@@ -63,10 +64,18 @@ void erg_hook_clock_accepted(void *context, int clock_mhz, int64_t begin_ns, int
 
 /* Counted by one thread, read by others. */
 struct hook_class {
-    int kind, chunk, clock_mhz;
+    int kind, chunk;
+    _Atomic int clock_mhz;
+    _Atomic uint64_t sequence; /* odd: what follows is being written */
     _Atomic uint64_t count;
-    _Atomic double total_s;
+    _Atomic double total_s, squares_s2;
     double planned_s; /* of one pass; NaN */
+};
+
+/* The same, as of one moment. */
+struct hook_tally {
+    uint64_t count;
+    double total_s, squares_s2;
 };
 
 /* A point's programme, made when it is first needed, kept until the end. */
@@ -129,25 +138,26 @@ struct erg_hook {
     _Atomic double step_s[HOOK_STEPS], step_busy_s[HOOK_STEPS];
     double ratio; /* measured to planned seconds */
     struct hook_class classes[HOOK_CLASSES];
-    size_t class_count;
+    _Atomic size_t class_count;
     struct hook_agreement agreement;
-    struct erg_error error; /* of a lost hook */
+    struct hook_profile *profile; /* NULL: none is made */
+    struct erg_error error;       /* of a lost hook */
     char trouble[256];
 };
 
 /* The programme of a point; makes it where it is not there. */
 int erg_hook_make_point(struct erg_hook *hook, size_t point, struct erg_error *err);
 
-/* NULL without a plan. */
+/* NULL without a plan that is followed. */
 static inline const struct erg_programme *hook_programme(const struct erg_hook *hook)
 {
-    return hook->plan ? &hook->points[hook->running].programme : NULL;
+    return hook->points ? &hook->points[hook->running].programme : NULL;
 }
 
 /* Whether the clock thread runs; else what it does for the trainer the trainer's own does. */
 static inline bool hook_sets_clocks(const struct erg_hook *hook)
 {
-    return hook->clock.thread && !hook->trouble[0];
+    return hook->clock.thread && !hook->trouble[0] && !(hook->profile && hook->profile->over);
 }
 
 /* Whether the hook can be used: it is there, in its process, and not lost. */
@@ -156,9 +166,15 @@ int erg_hook_check(const struct erg_hook *hook, const char *what, struct erg_err
 /* Unlocks the GPU for good, and says why in one sentence. */
 void erg_hook_end_clocks(struct erg_hook *hook, const char *why);
 
+/* The same, for what the trainer should not have done: fails unless that is forgiven. */
+int erg_hook_mistake(struct erg_hook *hook, struct erg_error *err, const char *sentence);
+
 /* A class, a new one where there is room. */
 size_t erg_hook_find_class(struct erg_hook *hook, int kind, int chunk, int clock_mhz,
                            double planned_s);
+
+struct hook_tally erg_hook_read_class(const struct hook_class *class);
+void erg_hook_clear_class(struct hook_class *class, int clock_mhz);
 
 /* From the step that comes on another point runs. */
 void erg_hook_change_point(struct erg_hook *hook, size_t point, int64_t from_step);

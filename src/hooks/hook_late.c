@@ -26,6 +26,9 @@ static const struct erg_plan_point *point_of(const struct erg_hook *hook, size_t
 
 static int need_plan(const struct erg_hook *hook, const char *what, struct erg_error *err)
 {
+    if (hook->profile)
+        return erg_fail(err, ERG_USAGE, "%s: this hook makes a profile, expected one that follows",
+                        what);
     return hook->plan ? 0
                       : erg_fail(err, ERG_USAGE, "%s: this hook has no plan, expected one", what);
 }
@@ -86,12 +89,15 @@ int erg_hook_agree(struct erg_hook *hook, erg_hook_exchange *exchange, void *con
                    struct erg_error *err)
 {
     struct hook_agreement *agreement = &hook->agreement;
-    if (erg_hook_check(hook, "agreeing on late pipelines", err) ||
-        need_plan(hook, "agreeing on late pipelines", err))
+    if (erg_hook_check(hook, "agreeing on late pipelines", err) != 0)
         return -1;
     if (ranks < 1)
         return erg_fail(err, ERG_USAGE,
                         "agreeing on late pipelines: %d ranks, expected all of the job", ranks);
+    if (hook->profile)
+        return erg_hook_profile_agree(hook, exchange, context, (size_t)ranks, err);
+    if (need_plan(hook, "agreeing on late pipelines", err) != 0)
+        return -1;
     const size_t stages = hook->plan->schedule.pipeline.stages;
     free(agreement->messages);
     free(agreement->seconds);

@@ -28,7 +28,10 @@ void erg_hook_mark_phase(struct erg_hook *hook, const struct hook_where *where)
     struct hook_mark *mark = next_mark(&hook->marks, 0);
     if (!mark)
         return;
-    *mark = (struct hook_mark){.kind = HOOK_MARK_PHASE, .where = *where, .host_ns = erg_now_ns()};
+    *mark = (struct hook_mark){.kind = HOOK_MARK_PHASE,
+                               .where = *where,
+                               .host_ns = erg_now_ns(),
+                               .unmarked = hook->marks.unmarked};
     add_mark(hook);
 }
 
@@ -116,12 +119,17 @@ static void take_phase(struct erg_hook *hook, const struct hook_mark *mark, int6
     /* `step` is the one that comes; what there was to sum up is of the one before. */
     if (mark->where.phase == HOOK_BETWEEN && marks->where.phase == HOOK_STEP) {
         hook->step_busy_s[(mark->where.step - 1) % HOOK_STEPS] = marks->busy_s;
+        /* What was drawn in a pass without a mark would count as waiting. */
         if (hook->energy)
-            erg_hook_energy_step(hook->energy, marks->step_ns, now_ns);
+            erg_hook_energy_step(hook->energy, marks->step_ns,
+                                 mark->unmarked == marks->step_unmarked ? now_ns : marks->step_ns);
     }
     if (mark->where.phase == HOOK_STEP) {
         marks->busy_s = 0;
         marks->step_ns = now_ns;
+        marks->step_unmarked = mark->unmarked;
+        if (hook->profile)
+            erg_hook_profile_turn(hook, mark->where.block, mark->where.clock_mhz);
     }
     go_to(marks, &mark->where, 0, 0);
 }
@@ -138,10 +146,17 @@ static void take_begin(struct hook_marks *marks, const struct hook_mark *mark, i
 static void take_end(struct erg_hook *hook, const struct hook_mark *mark, int64_t now_ns)
 {
     struct hook_marks *marks = &hook->marks;
-    const int64_t end_ns = mark->on_gpu ? now_ns : mark->host_ns;
+    int64_t end_ns = mark->on_gpu ? now_ns : mark->host_ns;
     double taken_s = mark->on_gpu ? erg_gpu_marks_seconds(marks->gpu, mark->slot) : (double)NAN;
-    if (isnan(taken_s))
+    if (isnan(taken_s)) {
         taken_s = fmax(1e-9 * (double)(end_ns - marks->begun_ns), 0);
+    } else {
+        /* Whoever looks may be late, and later at one end than at the other. */
+        const int64_t taken_ns = (int64_t)(1e9 * taken_s);
+        if (end_ns - taken_ns < marks->begun_ns)
+            marks->begun_ns = end_ns - taken_ns;
+        end_ns = marks->begun_ns + taken_ns;
+    }
     erg_hook_take_time(&hook->classes[mark->class], taken_s, &marks->busy_s, &marks->where.ratio);
     if (hook->energy)
         erg_hook_energy_pass(hook->energy, mark->class, marks->begun_ns, end_ns);

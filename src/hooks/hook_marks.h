@@ -20,6 +20,7 @@ struct hook_mark {
     size_t slot, class;
     uint32_t round; /* of the slot */
     int pass_kind;
+    uint64_t unmarked; /* passes, until this phase */
 };
 
 struct hook_marks {
@@ -36,9 +37,10 @@ struct hook_marks {
 
     /* The taking thread's own. */
     struct hook_where where;
-    int64_t begun_ns; /* of the pass that runs, whatever its kind */
-    double busy_s;    /* of the step */
-    int64_t step_ns;  /* when it began here */
+    int64_t begun_ns;       /* of the pass that runs, whatever its kind */
+    double busy_s;          /* of the step */
+    int64_t step_ns;        /* when it began here */
+    uint64_t step_unmarked; /* passes, by then */
 };
 
 #endif

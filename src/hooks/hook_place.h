@@ -24,6 +24,8 @@ struct hook_where {
     int32_t position;           /* of the pass that began last; -1: none in this step */
     int64_t begun_ns, ended_ns; /* of that pass; ended 0: not yet */
     double ratio;               /* measured to planned seconds */
+    int clock_mhz;              /* that all passes have, whatever the programme says; 0: none */
+    uint64_t block;             /* of a profile (hook_profile.h) that the step belongs to */
 };
 
 struct hook_place {
@@ -35,6 +37,7 @@ struct hook_place {
     _Atomic int32_t position;
     _Atomic int64_t begun_ns, ended_ns;
     _Atomic double ratio;
+    _Atomic int clock_mhz;
 };
 
 static inline void hook_place_write(struct hook_place *place, const struct hook_where *where)
@@ -48,6 +51,7 @@ static inline void hook_place_write(struct hook_place *place, const struct hook_
     atomic_store(&place->begun_ns, where->begun_ns);
     atomic_store(&place->ended_ns, where->ended_ns);
     atomic_store(&place->ratio, where->ratio);
+    atomic_store(&place->clock_mhz, where->clock_mhz);
     atomic_fetch_add(&place->sequence, 1);
 }
 
@@ -63,6 +67,7 @@ static inline bool hook_place_read(struct hook_place *place, struct hook_where *
     where->begun_ns = atomic_load(&place->begun_ns);
     where->ended_ns = atomic_load(&place->ended_ns);
     where->ratio = atomic_load(&place->ratio);
+    where->clock_mhz = atomic_load(&place->clock_mhz);
     return !(before & 1) && atomic_load(&place->sequence) == before;
 }
 

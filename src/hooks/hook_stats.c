@@ -33,7 +33,9 @@ static void read_clocks(struct erg_hook *hook, struct erg_hook_stats *stats)
     if (!clock->thread)
         return;
     erg_clock_thread_read(clock->thread, &numbers);
-    stats->lease = hook->trouble[0] ? ERG_HOOK_LEASE_ENDED : ERG_HOOK_LEASE_DIRECT;
+    stats->lease = hook->trouble[0]         ? ERG_HOOK_LEASE_ENDED
+                   : hook_sets_clocks(hook) ? ERG_HOOK_LEASE_DIRECT
+                                            : ERG_HOOK_LEASE_NONE;
     stats->clock_requests = (int64_t)atomic_load(&clock->requests);
     stats->clock_changes = (int64_t)numbers.set;
     stats->clock_superseded = (int64_t)atomic_load(&clock->superseded);
@@ -92,6 +94,11 @@ int erg_hook_stats(struct erg_hook *hook, struct erg_hook_stats *stats)
     read_programme(hook, &found);
     read_clocks(hook, &found);
     snprintf(found.trouble, sizeof found.trouble, "%s", hook->trouble);
+    if (hook->profile) {
+        found.profile_clocks = (int32_t)hook->profile->rows.count;
+        found.profile_over = hook->profile->over;
+        snprintf(found.profile, sizeof found.profile, "%s", hook->profile->said);
+    }
     erg_hook_give(stats, &found, sizeof found);
     return 0;
 }
@@ -115,13 +122,13 @@ int erg_hook_class(const struct erg_hook *hook, int32_t index, struct erg_hook_c
     if (index < 0 || (size_t)index >= hook->class_count)
         return -1;
     const struct hook_class *class = &hook->classes[index];
-    const uint64_t count = class->count;
+    const struct hook_tally tally = erg_hook_read_class(class);
     struct erg_hook_class found = {
         .kind = class->kind,
         .chunk = class->chunk,
         .clock_mhz = class->clock_mhz,
-        .count = (int64_t)count,
-        .mean_s = count ? class->total_s / (double)count : (double)NAN,
+        .count = (int64_t)tally.count,
+        .mean_s = tally.count ? tally.total_s / (double)tally.count : (double)NAN,
         .planned_s = class->planned_s,
         .power_w = NAN,
         .energy_j = NAN,

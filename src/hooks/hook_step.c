@@ -40,6 +40,8 @@ static struct hook_where where_of(const struct erg_hook *hook, enum hook_phase p
         .step = hook->steps,
         .position = (int32_t)hook->position - 1,
         .ratio = hook->ratio,
+        .clock_mhz = hook->profile && !hook->profile->over ? hook->profile->clock_mhz : 0,
+        .block = hook->profile ? hook->profile->block : 0,
     };
 }
 
@@ -93,10 +95,11 @@ static void hear_clocks(struct erg_hook *hook)
 /* ---- mistakes ---- */
 
 /* The GPU is unlocked before anybody hears of it. */
-static int mistake(struct erg_hook *hook, struct erg_error *err, const char *sentence)
+int erg_hook_mistake(struct erg_hook *hook, struct erg_error *err, const char *sentence)
 {
     char said[sizeof hook->error.message];
-    snprintf(said, sizeof said, "following the plan: %s", sentence);
+    snprintf(said, sizeof said, "%s: %s", hook->profile ? "making a profile" : "following the plan",
+             sentence);
     const bool first = hook->order_errors++ == 0;
     erg_hook_end_clocks(hook, said);
     hook->unchecked = true;
@@ -128,7 +131,7 @@ static int wrong_order(struct erg_hook *hook, const struct erg_pass_came *came,
     };
     struct erg_text text = {0};
     erg_order_explain(&text, &what);
-    int result = mistake(hook, err, text.data);
+    int result = erg_hook_mistake(hook, err, text.data);
     erg_text_release(&text);
     return result;
 }
@@ -147,20 +150,26 @@ int erg_hook_step_begin(struct erg_hook *hook, struct erg_error *err)
     if (hook->paused)
         return 0;
     if (hook->in_step)
-        return mistake(hook, err, "a step began in a step, expected erg_hook_step_end() before it");
+        return erg_hook_mistake(hook, err,
+                                "a step began in a step, expected erg_hook_step_end() before it");
     if (hook->in_pass >= 0)
-        return mistake(hook, err, "a step began in a pass, expected erg_hook_end() before it");
+        return erg_hook_mistake(hook, err,
+                                "a step began in a pass, expected erg_hook_end() before it");
     hear_clocks(hook);
     if (hook->next_step >= 0 && hook->steps >= hook->next_step) {
         hook->running = hook->next;
         hook->next_step = -1;
     }
+    if (hook->profile && erg_hook_profile_begin(hook, err) != 0)
+        return -1;
     hook->in_step = true;
     hook->position = 0;
     hook->names_microbatches = hook->names_chunks = true;
     hook->splits_backward = false;
     hook->busy_s = 0;
     hook->step_ns = erg_now_ns();
+    if (hook->profile && !hook->marks.gpu)
+        erg_hook_profile_turn(hook, hook->profile->block, hook->profile->clock_mhz);
     tell_rest(hook, HOOK_STEP);
     return 0;
 }
@@ -168,10 +177,11 @@ int erg_hook_step_begin(struct erg_hook *hook, struct erg_error *err)
 static int check_step_end(struct erg_hook *hook, struct erg_error *err)
 {
     if (hook->in_pass >= 0)
-        return mistake(hook, err, "a step ended in a pass, expected erg_hook_end() before it");
+        return erg_hook_mistake(hook, err,
+                                "a step ended in a pass, expected erg_hook_end() before it");
     if (checks_order(hook) && hook->position < hook->plan->schedule.per_stage)
         return wrong_order(hook, NULL, err);
-    return 0;
+    return hook->profile ? erg_hook_profile_end(hook, err) : 0;
 }
 
 int erg_hook_step_end(struct erg_hook *hook, struct erg_error *err)
@@ -181,7 +191,8 @@ int erg_hook_step_end(struct erg_hook *hook, struct erg_error *err)
     if (hook->paused)
         return 0;
     if (!hook->in_step)
-        return mistake(hook, err, "a step ended, expected erg_hook_step_begin() before it");
+        return erg_hook_mistake(hook, err,
+                                "a step ended, expected erg_hook_step_begin() before it");
     if (check_step_end(hook, err) != 0)
         return -1;
     const size_t slot = (size_t)(hook->steps % HOOK_STEPS);
@@ -196,6 +207,8 @@ int erg_hook_step_end(struct erg_hook *hook, struct erg_error *err)
     hook->position = 0;
     tell_rest(hook, HOOK_BETWEEN);
     hear_clocks(hook);
+    if (hook->profile)
+        return erg_hook_profile_step(hook, err);
     return hook->agreement.exchange ? erg_hook_exchange_step(hook, err) : 0;
 }
 
@@ -208,30 +221,31 @@ static int check_begin(struct erg_hook *hook, const struct erg_pass_came *came,
     if (came->kind < 0 || came->kind > ERG_OTHER) {
         snprintf(text, sizeof text, "a pass of kind %d began, expected 0 to %d", came->kind,
                  ERG_OTHER);
-        return mistake(hook, err, text);
+        return erg_hook_mistake(hook, err, text);
     }
     if (hook->in_pass >= 0) {
         snprintf(text, sizeof text,
                  "a %s pass began in a %s pass, expected erg_hook_end() before it",
                  erg_pass_kind_name(came->kind), erg_pass_kind_name(hook->in_pass));
-        return mistake(hook, err, text);
+        return erg_hook_mistake(hook, err, text);
     }
     if (!hook->in_step && came->kind != ERG_OTHER) {
         snprintf(text, sizeof text,
                  "a %s pass began outside of a step, expected erg_hook_step_begin() before it",
                  erg_pass_kind_name(came->kind));
-        return mistake(hook, err, text);
+        return erg_hook_mistake(hook, err, text);
     }
     return 0;
 }
 
-/* A forward or backward pass that is the plan's next; its class. */
+/* A forward or backward pass that is the plan's next. */
 static void take_planned(struct erg_hook *hook, const struct erg_pass_came *came)
 {
-    const struct hook_point *point = &hook->points[hook->running];
     hook->names_microbatches &= came->microbatch >= 0;
     hook->names_chunks &= came->chunk >= 0;
-    hook->in_class = point->classes[hook->position++];
+    if (hook->points)
+        hook->in_class = hook->points[hook->running].classes[hook->position];
+    hook->position++;
 }
 
 static void tell_begin(struct erg_hook *hook, void *stream)
@@ -262,11 +276,15 @@ static int begin_pass(struct erg_hook *hook, const struct erg_pass_came *came, v
          !erg_pass_is(came, &hook->instructions[hook->position])) &&
         wrong_order(hook, came, err) != 0)
         return -1;
+    if (hook->profile && erg_hook_profile_pass(hook, came, err) != 0)
+        return -1;
     hook->in_pass = came->kind;
     hook->splits_backward |= came->kind == ERG_BACKWARD_WEIGHT;
     if (planned && checks_order(hook))
         take_planned(hook, came);
-    else
+    if (hook->profile)
+        hook->in_class = erg_hook_profile_class(hook, came);
+    else if (!planned || !checks_order(hook))
         hook->in_class = erg_hook_find_class(hook, came->kind, came->chunk < 0 ? 0 : came->chunk, 0,
                                              (double)NAN);
     hook->pass_ns = erg_now_ns();
@@ -301,10 +319,33 @@ int erg_hook_begin_named(struct erg_hook *hook, const char *name, void *stream,
     return erg_hook_begin(hook, kind, -1, -1, stream, err);
 }
 
+struct hook_tally erg_hook_read_class(const struct hook_class *class)
+{
+    for (;;) {
+        const uint64_t before = class->sequence;
+        const struct hook_tally tally = {class->count, class->total_s, class->squares_s2};
+        if (!(before & 1) && class->sequence == before)
+            return tally;
+    }
+}
+
+void erg_hook_clear_class(struct hook_class *class, int clock_mhz)
+{
+    class->sequence++;
+    class->clock_mhz = clock_mhz;
+    class->count = 0;
+    class->total_s = 0;
+    class->squares_s2 = 0;
+    class->sequence++;
+}
+
 void erg_hook_take_time(struct hook_class *class, double taken_s, double *busy_s, double *ratio)
 {
+    class->sequence++;
     class->count++;
     class->total_s = class->total_s + taken_s;
+    class->squares_s2 = class->squares_s2 + taken_s * taken_s;
+    class->sequence++;
     if (class->kind == ERG_OTHER)
         return;
     *busy_s += taken_s;
@@ -338,7 +379,7 @@ int erg_hook_end(struct erg_hook *hook, void *stream, struct erg_error *err)
     if (hook->paused)
         return 0;
     if (hook->in_pass < 0)
-        return mistake(hook, err, "a pass ended, expected erg_hook_begin() before it");
+        return erg_hook_mistake(hook, err, "a pass ended, expected erg_hook_begin() before it");
     hook->passes += hook->in_pass != ERG_OTHER;
     tell_end(hook, erg_now_ns(), stream);
     hook->in_pass = -1;

@@ -184,14 +184,17 @@ void erg_iteration_evaluate(const struct erg_schedule *schedule, const struct er
 
 /*
  * Stage profiles: CSV with the columns stage,instruction,frequency,time,energy (others are
- * ignored): virtual stage from 0, "forward" or "backward", clock in MHz, s, J of one GPU. Every
- * stage and instruction needs a row for the same clocks. In the tables the recipe is the clock,
+ * ignored): virtual stage from 0, "forward" or "backward", clock in MHz, s, J of one GPU. Where
+ * instructions are those of a chunk, as "forward/1", stages are the pipeline's own, and virtual
+ * stage x is chunk x / stages of stage x mod stages. Every stage and instruction needs a row for
+ * the same clocks. In the tables the recipe is the clock,
  * and options keep the order of the file. Rows that differ in a column rank, dp_rank, pp_rank or
  * tp_rank, as Zeus writes them, are one option: the slowest time and the mean energy of these GPUs.
  * Messages name file, line and column.
  */
 struct erg_profile {
     size_t virtual_stages;
+    size_t chunks;               /* of each stage, that instructions name; 1: they name none */
     struct erg_frontier *tables; /* two per virtual stage, as a request wants them */
 };
 int erg_profile_load(struct erg_profile *profile, const char *path, struct erg_error *err);

@@ -2,13 +2,15 @@
 #include "iteration/iteration.h"
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "io/csv.h"
 #include "io/file.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 4 };
+enum { RANKS = 4, MOST_CHUNKS = 4096 };
 
 struct profile_columns {
     size_t stage, instruction, frequency, time, energy;
@@ -17,7 +19,8 @@ struct profile_columns {
 
 /* One row; `line` order is kept so that messages can name the earlier of two rows. */
 struct profile_row {
-    size_t row, table;
+    size_t row, stage, chunk, table;
+    enum erg_direction direction;
     long frequency, rank[RANKS];
     double time_s, energy_j;
 };
@@ -35,6 +38,26 @@ static int find_columns(const struct erg_csv *csv, struct profile_columns *colum
     for (size_t i = 0; i < RANKS; i++)
         columns->ranks[i] = erg_csv_find(csv, ranks[i]);
     return 0;
+}
+
+/* "forward" or "backward", or one of these of a chunk, as "forward/1"; false: none of them. */
+static bool read_instruction(const char *instruction, struct profile_row *row)
+{
+    static const char *const names[] = {"forward", "backward"};
+    long chunk = 0;
+    for (int direction = ERG_FORWARD; direction <= ERG_BACKWARD; direction++) {
+        const size_t length = strlen(names[direction]);
+        if (strncmp(instruction, names[direction], length) != 0)
+            continue;
+        const char *rest = instruction + length;
+        if (*rest && (*rest != '/' || !erg_parse_long(rest + 1, &chunk) || chunk < 0 ||
+                      chunk >= MOST_CHUNKS))
+            return false;
+        row->direction = (enum erg_direction)direction;
+        row->chunk = (size_t)chunk;
+        return true;
+    }
+    return false;
 }
 
 static int read_row(const struct erg_csv *csv, const struct profile_columns *columns, size_t row,
@@ -56,10 +79,10 @@ static int read_row(const struct erg_csv *csv, const struct profile_columns *col
         return erg_csv_fail(csv, row, err,
                             "column 'stage' is %ld, but stages are numbered from 0 without gaps.",
                             stage);
-    bool backward = strcmp(instruction, "backward") == 0;
-    if (!backward && strcmp(instruction, "forward") != 0)
+    if (!read_instruction(instruction, out))
         return erg_csv_fail(csv, row, err,
-                            "column 'instruction' is \"%s\", but must be forward or backward.",
+                            "column 'instruction' is \"%s\", but must be forward or backward, or "
+                            "one of a chunk from 0, as forward/1.",
                             instruction);
     if (out->frequency < 1 || out->frequency > 1000000)
         return erg_csv_fail(csv, row, err,
@@ -75,8 +98,46 @@ static int read_row(const struct erg_csv *csv, const struct profile_columns *col
                             "column 'energy' is %g, but must lie between 0 J and 1e12 J.",
                             out->energy_j);
     out->row = row;
-    out->table = 2 * (size_t)stage + (backward ? ERG_BACKWARD : ERG_FORWARD);
+    out->stage = (size_t)stage;
     return 0;
+}
+
+/* ---- tables ---- */
+
+/* Virtual stage x is chunk x / stages of stage x mod stages. */
+struct profile_shape {
+    size_t stages, chunks;
+};
+
+static struct profile_shape find_tables(struct profile_row *rows, size_t count)
+{
+    struct profile_shape shape = {0};
+    for (size_t i = 0; i < count; i++) {
+        shape.stages = rows[i].stage >= shape.stages ? rows[i].stage + 1 : shape.stages;
+        shape.chunks = rows[i].chunk >= shape.chunks ? rows[i].chunk + 1 : shape.chunks;
+    }
+    for (size_t i = 0; i < count; i++)
+        rows[i].table =
+            2 * (rows[i].chunk * shape.stages + rows[i].stage) + (size_t)rows[i].direction;
+    return shape;
+}
+
+/* What a table is called in messages. */
+struct table_name {
+    size_t stage;
+    char instruction[40];
+};
+
+static struct table_name name_of(const struct profile_shape *shape, size_t table)
+{
+    struct table_name name = {table / 2 % shape->stages, {0}};
+    const char *direction = table % 2 == ERG_FORWARD ? "forward" : "backward";
+    if (shape->chunks > 1)
+        snprintf(name.instruction, sizeof name.instruction, "%s/%zu", direction,
+                 table / 2 / shape->stages);
+    else
+        snprintf(name.instruction, sizeof name.instruction, "%s", direction);
+    return name;
 }
 
 static int by_table_and_clock(const void *left, const void *right)
@@ -97,28 +158,24 @@ static bool is_same_point(const struct profile_row *a, const struct profile_row 
     return a->table == b->table && a->frequency == b->frequency;
 }
 
-static const char *direction_of(size_t table)
-{
-    return table % 2 == ERG_FORWARD ? "forward" : "backward";
-}
-
 /*
  * Sorted rows: those of one point on several GPUs become one, which takes as long as the slowest
  * and as much energy as they do in the mean. All points of an instruction are of the same GPUs.
  */
-static int merge_ranks(const struct erg_csv *csv, struct profile_row *rows, size_t *count,
-                       struct erg_error *err)
+static int merge_ranks(const struct erg_csv *csv, const struct profile_shape *shape,
+                       struct profile_row *rows, size_t *count, struct erg_error *err)
 {
     size_t merged = 0, first_ranks = 0;
     for (size_t i = 0, next; i < *count; i = next) {
         struct profile_row point = rows[i];
+        const struct table_name name = name_of(shape, point.table);
         for (next = i + 1; next < *count && is_same_point(&rows[next], &rows[i]); next++) {
             if (memcmp(rows[next].rank, rows[next - 1].rank, sizeof rows->rank) == 0)
-                return erg_csv_fail(
-                    csv, rows[next].row, err,
-                    "stage %zu %s at %ld MHz is measured twice, here and in line %zu.",
-                    rows[next].table / 2, direction_of(rows[next].table), rows[next].frequency,
-                    erg_csv_line(csv, rows[next - 1].row));
+                return erg_csv_fail(csv, rows[next].row, err,
+                                    "stage %zu %s at %ld MHz is measured twice, here and in line "
+                                    "%zu.",
+                                    name.stage, name.instruction, rows[next].frequency,
+                                    erg_csv_line(csv, rows[next - 1].row));
             point.time_s = rows[next].time_s > point.time_s ? rows[next].time_s : point.time_s;
             point.energy_j += rows[next].energy_j;
             point.row = rows[next].row < point.row ? rows[next].row : point.row;
@@ -129,9 +186,8 @@ static int merge_ranks(const struct erg_csv *csv, struct profile_row *rows, size
             return erg_csv_fail(csv, rows[next - 1].row, err,
                                 "stage %zu %s has rows of %zu rank%s at %ld MHz, but of %zu at %ld "
                                 "MHz; every clock needs all of them.",
-                                point.table / 2, direction_of(point.table), next - i,
-                                erg_plural(next - i), point.frequency, first_ranks,
-                                rows[merged - 1].frequency);
+                                name.stage, name.instruction, next - i, erg_plural(next - i),
+                                point.frequency, first_ranks, rows[merged - 1].frequency);
         point.energy_j /= (double)(next - i);
         rows[merged++] = point;
     }
@@ -139,31 +195,36 @@ static int merge_ranks(const struct erg_csv *csv, struct profile_row *rows, size
     return 0;
 }
 
-static int fail_missing(const struct erg_csv *csv, const char *name, const struct profile_row *has,
+static int fail_missing(const struct erg_csv *csv, const char *name,
+                        const struct profile_shape *shape, const struct profile_row *has,
                         size_t table, struct erg_error *err)
 {
+    const struct table_name here = name_of(shape, has->table), lacks = name_of(shape, table);
     return erg_fail(err, ERG_FAILED,
                     "%s:%zu: the clock %ld MHz is measured for stage %zu %s in this row, but not "
                     "for stage %zu %s; every stage and instruction needs a row for every clock.",
-                    name, erg_csv_line(csv, has->row), has->frequency, has->table / 2,
-                    direction_of(has->table), table / 2, direction_of(table));
+                    name, erg_csv_line(csv, has->row), has->frequency, here.stage, here.instruction,
+                    lacks.stage, lacks.instruction);
 }
 
 /* Sorted points: both directions of every stage, the same clocks everywhere. */
-static int check_rows(const struct erg_csv *csv, const char *name, const struct profile_row *rows,
-                      size_t count, size_t *tables, struct erg_error *err)
+static int check_rows(const struct erg_csv *csv, const char *name,
+                      const struct profile_shape *shape, const struct profile_row *rows,
+                      size_t count, struct erg_error *err)
 {
-    *tables = (rows[count - 1].table / 2 + 1) * 2;
+    const size_t tables = 2 * shape->stages * shape->chunks;
     size_t next = 0, clocks = 0;
-    for (size_t table = 0; table < *tables; table++) {
+    for (size_t table = 0; table < tables; table++) {
         size_t first = next;
         while (next < count && rows[next].table == table)
             next++;
+        const struct table_name lacks = name_of(shape, table);
         if (next == first)
             return erg_fail(err, ERG_FAILED,
                             "%s: stage %zu has no rows with instruction \"%s\"; every stage from 0 "
-                            "to %zu needs forward and backward.",
-                            name, table / 2, direction_of(table), *tables / 2 - 1);
+                            "to %zu needs forward and backward%s.",
+                            name, lacks.stage, lacks.instruction, shape->stages - 1,
+                            shape->chunks > 1 ? " of every chunk" : "");
         if (table == 0)
             clocks = next;
         /* Merge with the clocks of the first table: the first difference is somebody's gap. */
@@ -171,9 +232,9 @@ static int check_rows(const struct erg_csv *csv, const char *name, const struct 
             bool first_lacks = a >= clocks || (b < next && rows[b].frequency < rows[a].frequency);
             bool this_lacks = b >= next || (a < clocks && rows[a].frequency < rows[b].frequency);
             if (first_lacks)
-                return fail_missing(csv, name, &rows[b], 0, err);
+                return fail_missing(csv, name, shape, &rows[b], 0, err);
             if (this_lacks)
-                return fail_missing(csv, name, &rows[a], table, err);
+                return fail_missing(csv, name, shape, &rows[a], table, err);
         }
     }
     return 0;
@@ -189,7 +250,7 @@ static int read_rows(struct erg_profile *profile, const struct erg_csv *csv, con
                      struct profile_row *rows, struct erg_error *err)
 {
     struct profile_columns columns;
-    size_t count = erg_csv_rows(csv), tables = 0;
+    size_t count = erg_csv_rows(csv);
     if (find_columns(csv, &columns, err) != 0)
         return -1;
     if (!count)
@@ -200,14 +261,16 @@ static int read_rows(struct erg_profile *profile, const struct erg_csv *csv, con
     for (size_t row = 0; row < count; row++)
         if (read_row(csv, &columns, row, &rows[row], err) != 0)
             return -1;
+    const struct profile_shape shape = find_tables(rows, count);
     qsort(rows, count, sizeof *rows, by_table_and_clock);
-    if (merge_ranks(csv, rows, &count, err) != 0)
+    if (merge_ranks(csv, &shape, rows, &count, err) != 0)
         return -1;
-    if (check_rows(csv, name, rows, count, &tables, err) != 0)
+    if (check_rows(csv, name, &shape, rows, count, err) != 0)
         return -1;
     qsort(rows, count, sizeof *rows, by_row);
-    profile->virtual_stages = tables / 2;
-    profile->tables = erg_xcalloc(tables, sizeof *profile->tables);
+    profile->chunks = shape.chunks;
+    profile->virtual_stages = shape.stages * shape.chunks;
+    profile->tables = erg_xcalloc(2 * profile->virtual_stages, sizeof *profile->tables);
     for (size_t i = 0; i < count; i++)
         erg_frontier_add(&profile->tables[rows[i].table], rows[i].time_s, rows[i].energy_j,
                          rows[i].frequency);

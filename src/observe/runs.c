@@ -141,6 +141,32 @@ static struct erg_spread spread_gpu(const struct erg_runs *runs, size_t gpu, siz
 
 #define SPREAD(runs, gpu, member) spread_gpu(runs, gpu, offsetof(struct erg_window_gpu, member))
 
+/* ---- what energy emits and costs ---- */
+
+static const struct price {
+    const char *what, *unit, *key;
+    size_t offset, asked; /* in a run; in the runs */
+} prices[] = {
+    {"emissions (CO2)", "g", "co2_g", offsetof(struct erg_run, co2_g),
+     offsetof(struct erg_runs, has_carbon)},
+    {"cost", "USD", "cost_usd", offsetof(struct erg_run, cost_usd),
+     offsetof(struct erg_runs, has_price)},
+};
+enum { PRICES = sizeof prices / sizeof *prices };
+
+static bool is_asked(const struct erg_runs *runs, const struct price *price)
+{
+    return *(const bool *)(const void *)((const char *)runs + price->asked);
+}
+
+static struct erg_spread spread_price(const struct erg_runs *runs, const struct price *price)
+{
+    struct erg_spread spread = {0};
+    for (size_t i = 0; i < runs->count; i++)
+        erg_spread_add(&spread, value_at(&runs->items[i], price->offset));
+    return spread;
+}
+
 /* ---- table ---- */
 
 /* "energy of 1 of 2 GPUs" where the others' is not known; in a column of its width. */
@@ -178,6 +204,21 @@ static void add_total(struct erg_text *out, const struct erg_runs *runs, enum to
         erg_text_printf(out, "%s known to ± %s", isnan(deviation) ? "," : ", each",
                         erg_format_quantity(known, erg_spread_mean(&uncertainty), "J"));
     }
+    if (spread.count && spread.count < runs->count)
+        erg_text_printf(out, ", known of %zu runs", spread.count);
+    erg_text_add(out, "\n");
+}
+
+static void add_price(struct erg_text *out, const struct erg_runs *runs, const struct price *price)
+{
+    const struct erg_spread spread = spread_price(runs, price);
+    erg_text_printf(out, "  %-20s", price->what);
+    if (!spread.count)
+        erg_text_add(out, "         -, not known of every hour");
+    else
+        erg_text_printf(out, "%10.4g %s", spread.mean, price->unit);
+    if (spread.count > 1)
+        erg_text_printf(out, " ± %.2g %s", erg_spread_sd(&spread), price->unit);
     if (spread.count && spread.count < runs->count)
         erg_text_printf(out, ", known of %zu runs", spread.count);
     erg_text_add(out, "\n");
@@ -333,6 +374,9 @@ void erg_runs_table(struct erg_text *out, const struct erg_runs *runs)
     for (int total = 0; total < TOTALS; total++)
         if (totals[total].what)
             add_total(out, runs, (enum total)total);
+    for (int i = 0; i < PRICES; i++)
+        if (is_asked(runs, &prices[i]))
+            add_price(out, runs, &prices[i]);
     if (!runs->gpu_count)
         return;
     erg_text_add(out, "\n");
@@ -358,6 +402,10 @@ static json_t *run_json(const struct erg_runs *runs, const struct erg_run *run)
     for (int total = 0; total < TOTALS; total++)
         json_object_set_new(object, totals[total].key,
                             erg_json_number(total_of(runs, &run->window, total)));
+    for (int i = 0; i < PRICES; i++)
+        if (is_asked(runs, &prices[i]))
+            json_object_set_new(object, prices[i].key,
+                                erg_json_number(value_at(run, prices[i].offset)));
     json_object_set_new(object, "energy_gpus", json_integer((json_int_t)counted_gpus(runs)));
     for (size_t g = 0; g < runs->gpu_count; g++) {
         const struct erg_window_gpu *gpu = &run->window.gpu[g];
@@ -382,6 +430,11 @@ json_t *erg_runs_json(const struct erg_runs *runs)
     for (int total = 0; total < TOTALS; total++) {
         struct erg_spread spread = spread_total(runs, total);
         json_object_set_new(summary, totals[total].key, spread_json(&spread));
+    }
+    for (int i = 0; i < PRICES; i++) {
+        struct erg_spread spread = spread_price(runs, &prices[i]);
+        if (is_asked(runs, &prices[i]))
+            json_object_set_new(summary, prices[i].key, spread_json(&spread));
     }
     json_object_set_new(summary, "energy_gpus", json_integer((json_int_t)counted_gpus(runs)));
     for (size_t g = 0; g < runs->gpu_count; g++) {

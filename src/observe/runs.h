@@ -8,11 +8,13 @@
 #include "ergon/telemetry.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 struct erg_run {
     int exit_status;
     struct erg_window_result window;
+    double co2_g, cost_usd; /* of GPUs, CPUs and their memory; NaN: not known */
 };
 
 /* All-zero is a valid empty list. */
@@ -23,6 +25,7 @@ struct erg_runs {
     size_t gpu_count;
     struct erg_run *items;
     size_t count, capacity;
+    bool has_carbon, has_price; /* asked for */
 };
 
 void erg_runs_release(struct erg_runs *runs);

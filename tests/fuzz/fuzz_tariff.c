@@ -1,4 +1,5 @@
-/* libFuzzer: any bytes as a tariff. What is accepted has a rate at every time, and time goes on. */
+/* libFuzzer: any bytes as a tariff, of both forms. What is accepted has a rate at every time, which
+ * of hours may not be known, and time goes on. */
 #include "as_file.h"
 #include "cluster/tariff.h"
 
@@ -18,5 +19,15 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
                 abort();
         }
     erg_tariff_release(&tariff);
+    static const char *const columns[] = {"g_per_kwh", "usd_per_kwh"};
+    for (int i = 0; i < 2; i++) {
+        if (erg_tariff_load_hours(&tariff, as_file(data, size), columns[i], &err) == 0)
+            for (double now_s = 0, until_s; now_s < 1e10; now_s = 3 * now_s + 1) {
+                const struct erg_rate *rate = erg_tariff_at(&tariff, now_s, &until_s);
+                if (!(until_s > now_s) || rate->g_co2_per_kwh < 0)
+                    abort();
+            }
+        erg_tariff_release(&tariff);
+    }
     return 0;
 }
