@@ -16,7 +16,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleIn
 
 import ergon.trainers.pipelining
 
-SIZE, BATCH, MICROBATCHES = 768, 32, 8
+SIZE, BATCH, MICROBATCHES = 512, 32, 8
 plan, mode, chunks = sys.argv[1], sys.argv[2], int(sys.argv[3])
 pairs = int(sys.argv[4]) if len(sys.argv) > 4 else 0
 
@@ -86,20 +86,31 @@ if pairs and rank == 0:
     def interval(ratios):
         middle = statistics.median(ratios)
         drawn = sorted(statistics.median(order.choices(ratios, k=len(ratios))) for _ in range(1000))
-        return f"{100 * (middle - 1):+.2f} % ({100 * (drawn[25] - 1):+.2f} to {100 * (drawn[974] - 1):+.2f})"
+        low, high = drawn[25], drawn[974]
+        return f"{100 * (middle - 1):+.2f} % ({100 * (low - 1):+.2f} to {100 * (high - 1):+.2f})"
 
     print(f"{pairs} pairs, a plain step {1000 * statistics.median(plain_s):.0f} ms: with hooks longer "
           f"by {interval(wall)} in time, {interval(cpu)} in the thread's CPU time, 95 % intervals")
-if pairs and rank == 0:  # what a pass costs, with nothing in it, and in a pause
-    with ergon.Hook(mode="observe") as hook:
-        empty = hook.around(lambda chunk: chunk, "forward", 0, lambda args, kwargs: args[0])
+if pairs and rank == 0:  # what they cost without the noise of other work
+    follower.close()
+    with ergon.Hook(plan, mode=mode) as hook:
+        def empty(chunk, microbatch):
+            pass
+
+        def pass_of(kind):
+            return hook.around(empty, kind, lambda args, kwargs: args[0],
+                               lambda args, kwargs: args[1])
+
+        run_pass = {kind: pass_of(kind) for kind in ("forward", "backward")}
+        passes = [(one.direction, one.chunk, one.microbatch) for one in ergon.Plan(plan).passes(0)]
         taken = []
-        for _ in range(200):
+        for _ in range(1000):
+            begin = time.perf_counter()
             with hook.step():
-                begin = time.perf_counter()
-                for i in range(100):
-                    empty(i)
-                taken.append((time.perf_counter() - begin) / 100)
-    print(f"an empty pass takes {1e6 * statistics.median(taken):.1f} us, a step has "
-          f"{2 * MICROBATCHES * chunks}")
+                for kind, chunk, microbatch in passes:
+                    run_pass[kind](chunk, microbatch)
+            taken.append(time.perf_counter() - begin)
+    step_us = 1e6 * statistics.median(taken)
+    print(f"hooks around nothing: a step of {len(passes)} passes takes {step_us:.0f} us, "
+          f"{step_us / statistics.median(plain_s) / 1e4:.3f} % of a plain step")
 dist.destroy_process_group()
