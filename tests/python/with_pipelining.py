@@ -89,8 +89,9 @@ if pairs and rank == 0:
         low, high = drawn[25], drawn[974]
         return f"{100 * (middle - 1):+.2f} % ({100 * (low - 1):+.2f} to {100 * (high - 1):+.2f})"
 
-    print(f"{pairs} pairs, a plain step {1000 * statistics.median(plain_s):.0f} ms: with hooks longer "
-          f"by {interval(wall)} in time, {interval(cpu)} in the thread's CPU time, 95 % intervals")
+    print(f"{pairs} pairs, a plain step {1000 * statistics.median(plain_s):.0f} ms: with hooks "
+          f"longer by {interval(wall)} in time, {interval(cpu)} in the thread's CPU time; "
+          "95 % intervals")
 if pairs and rank == 0:  # what they cost without the noise of other work
     follower.close()
     with ergon.Hook(plan, mode=mode) as hook:

@@ -11,8 +11,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 import ergon.trainers.pipelining
 
 dist.init_process_group("gloo")
-stage = PipelineStage(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), dist.get_rank(),
-                      dist.get_world_size(), torch.device("cpu"))
+layers = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
+stage = PipelineStage(layers, dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
 schedule = Schedule1F1B(stage, n_microbatches=8, loss_fn=torch.nn.functional.mse_loss)
 follower = ergon.trainers.pipelining.follow(schedule, plan=sys.argv[1], mode=sys.argv[2])
 optimizer = torch.optim.AdamW(stage.submod.parameters())

@@ -1,4 +1,4 @@
-"""What the adapters share: where a rank is, its hook, its stream, and the gathering of all ranks."""
+"""What adapters share: where a rank is, its hook, its stream, and the gathering of all ranks."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class Follower:
         if _rank() == 0:
             microbatches = "?" if place.microbatches is None else place.microbatches
             print(f"ergon: {self._trainer} in mode {options['mode']}"
-                  f"{', ' + name if planned else ''}: {place.stages} stages x {place.chunks} chunks "
-                  f"x {microbatches} microbatches, {place.replicas} pipelines"
+                  f"{', ' + name if planned else ''}: {place.stages} stages x {place.chunks} "
+                  f"chunks x {microbatches} microbatches, {place.replicas} pipelines"
                   f"{' that agree on late ones' if agrees else ''}, markers "
                   f"{options.get('markers', 'host')}", file=sys.stderr, flush=True)
         return hook

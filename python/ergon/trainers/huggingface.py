@@ -4,8 +4,9 @@
     ergon.trainers.huggingface.follow(trainer, plan="plan.json")
     trainer.train()
 
-A step is what an optimizer step takes: compute_loss() and accelerator.backward() of each accumulated
-batch. The last step of an epoch, where it has fewer batches, runs in a pause, as evaluations do.
+A step is what an optimizer step takes: compute_loss() and accelerator.backward() of each
+accumulated batch. The last step of an epoch, where it has fewer batches, runs in a pause, as
+evaluations do.
 """
 
 from __future__ import annotations

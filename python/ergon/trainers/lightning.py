@@ -1,6 +1,7 @@
 """Lightning: a Trainer follows a plan of one stage.
 
-    trainer = Trainer(accumulate_grad_batches=8, callbacks=[ergon.trainers.lightning.Follow("plan.json")])
+    follow = ergon.trainers.lightning.Follow("plan.json")
+    trainer = Trainer(accumulate_grad_batches=8, callbacks=[follow])
 
 A step is what an optimizer step takes: a forward and a backward pass of each accumulated batch. The
 last batches of an epoch, where fewer are left than a step takes, run in a pause.

@@ -4,10 +4,10 @@
     ergon.trainers.pipelining.follow(schedule, plan="plan.json")
     ... schedule.step(x) ...
 
-torchtitan: follow(trainer.pp_schedule, plan=..., mesh=trainer.parallel_dims.world_mesh) before
-trainer.train(). Every schedule whose stage i is on rank i modulo their number can be hooked; a plan
-has the order of Schedule1F1B or ScheduleInterleaved1F1B. A step is one of the schedule, so that a
-trainer that accumulates gradients over several of them makes several steps of the plan.
+torchtitan: follow(trainer.pp_schedule, plan=...) before trainer.train(). Every schedule whose stage
+i is on rank i modulo their number can be hooked; a plan has the order of Schedule1F1B or
+ScheduleInterleaved1F1B. A step is one of the schedule, so that a trainer that accumulates gradients
+over several of them makes several steps of the plan.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from ._follower import Follower, Place, check_signature
 
 def follow(schedule: Any, plan: str | os.PathLike[str] | None = None, mesh: Any = None,
            agree: bool = True, **options: Any) -> Follower:
-    """On every rank, before the first step. mesh: the DeviceMesh of the job, whose dimensions dp*
-    or data* tell which pipeline a rank is in; else each process group of stages is one."""
+    """On every rank, before the first step. mesh: the DeviceMesh of the job with all dimensions, of
+    which dp* and data* tell which pipeline a rank is in. Default: each process group of stages is
+    one, which takes tensor ranks for pipelines of their own, so that none is ever late."""
     stages = getattr(schedule, "_stages", None) or [getattr(schedule, "_stage", None)]
     if stages[0] is None or not hasattr(schedule, "_has_backward"):
         raise Error(f"a {type(schedule).__name__} is no schedule of torch.distributed.pipelining "
