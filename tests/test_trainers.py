@@ -83,8 +83,8 @@ class Ranks:
         self.world, self.others, self.groups, self.gathered = world, others, [], []
         self.torch = module(
             "torch", version=types.SimpleNamespace(cuda=None), uint8=object(),
-            empty=lambda count, dtype: Tensor([0] * count),
-            tensor=lambda values, dtype: Tensor(values))
+            empty=lambda count, dtype, device: Tensor([0] * count),
+            tensor=lambda values, dtype, device: Tensor(values))
         self.torch.distributed = module(
             "torch.distributed", is_available=lambda: True, is_initialized=lambda: True,
             get_rank=lambda: 0, get_world_size=lambda: world, new_group=self.new_group,

@@ -128,10 +128,9 @@ class Follower:
     def gather(self, mine: bytes) -> list[bytes]:
         """The bytes of all ranks, in their order; all ranks call it."""
         torch, distributed = _torch(), _distributed()
-        parts = [torch.empty(len(mine), dtype=torch.uint8)
-                 for _ in range(distributed.get_world_size())]
-        distributed.all_gather(parts, torch.tensor(list(mine), dtype=torch.uint8),
-                               group=self._group)
+        kind = {"dtype": torch.uint8, "device": "cpu"}
+        parts = [torch.empty(len(mine), **kind) for _ in range(distributed.get_world_size())]
+        distributed.all_gather(parts, torch.tensor(list(mine), **kind), group=self._group)
         return [bytes(part.tolist()) for part in parts]
 
     def pipeline_of(self, ranks: list[int]) -> tuple[int, int]:
