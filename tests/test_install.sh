@@ -136,7 +136,7 @@ if command -v c++ >/dev/null; then
 fi
 # The example of profiles: steps of nothing but sleep for so short a while that no clock is done.
 eval "${CC:-cc} -std=c17 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wpedantic -Werror \
-    '$examples/profile.c' -o profiled $flags"
+    '$examples/hooks/profile.c' -o profiled $flags"
 if ! LD_LIBRARY_PATH="$prefix/lib" ./profiled made.csv 4 5 >said 2>&1 ||
     ! grep -q "no clock was tried long enough" said; then
     echo "profiled with 5 steps said:"
@@ -144,7 +144,7 @@ if ! LD_LIBRARY_PATH="$prefix/lib" ./profiled made.csv 4 5 >said 2>&1 ||
     exit 1
 fi
 if command -v c++ >/dev/null; then
-    eval "c++ -std=c++17 -Wall -Wextra -Werror -x c++ '$examples/profile.c' -x none -o profiled $flags"
+    eval "c++ -std=c++17 -Wall -Wextra -Werror -x c++ '$examples/hooks/profile.c' -x none -o profiled $flags"
 fi
 libraries=$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --libs ergon)
 abi=$here/abi
