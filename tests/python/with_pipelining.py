@@ -67,7 +67,7 @@ print(f"rank {rank}: {stats.steps} steps, {stats.passes} passes, {stats.clock_ch
       f"clock, planned {stats.step_planned_s:.2f} s, median {stats.step_median_s:.3f} s")
 
 order = random.Random(1)
-wall, cpu, plain_s, hooked_s = [], [], [], []
+wall, cpu, plain_s = [], [], []
 for _ in range(pairs):
     seconds = {}
     for on in order.sample((False, True), 2):
@@ -82,7 +82,6 @@ for _ in range(pairs):
     wall.append(seconds[True][0] / seconds[False][0])
     cpu.append(seconds[True][1] / seconds[False][1])
     plain_s.append(seconds[False][0])
-    hooked_s.append(seconds[True][0])
 if pairs and rank == 0:
     def interval(ratios):
         middle = statistics.median(ratios)
@@ -93,10 +92,6 @@ if pairs and rank == 0:
     print(f"{pairs} pairs, a plain step {1000 * statistics.median(plain_s):.0f} ms: with hooks "
           f"longer by {interval(wall)} in time, {interval(cpu)} in the thread's CPU time; "
           "95 % intervals")
-    # Other work on the machine makes steps longer only: the quickest have the least of it.
-    least, with_hooks = (statistics.quantiles(one, n=10)[0] for one in (plain_s, hooked_s))
-    print(f"the quickest tenth: up to {1000 * least:.1f} ms without, {1000 * with_hooks:.1f} ms "
-          f"with hooks, {100 * (with_hooks / least - 1):+.2f} %")
 if pairs and rank == 0:  # what they cost without the noise of other work
     follower.close()
     with ergon.Hook(plan, mode=mode) as hook:
