@@ -15,8 +15,8 @@ static struct erg_plan_server *serve(const char *plan, const char *record)
     static char paths[2][160];
     snprintf(paths[0], sizeof paths[0], "%s", in_folder(plan));
     snprintf(paths[1], sizeof paths[1], "%s", in_folder(record ? record : ""));
-    const struct erg_plan_server_options options = {
-        .plan = paths[0], .point = -1, .record = record ? paths[1] : NULL};
+    const struct erg_plan_server_options options = {.plan = paths[0],
+                                                    .record = record ? paths[1] : NULL};
     struct erg_plan_server *server;
     struct erg_error err = {0};
     assert_ok(erg_plan_server_open(&server, &options, &err), &err);
@@ -470,12 +470,12 @@ static void test_plans_that_are_refused(void **state)
     (void)state;
     struct erg_plan_server *server;
     struct erg_error err;
-    struct erg_plan_server_options options = {.plan = in_folder("absent.json"), .point = -1};
+    struct erg_plan_server_options options = {.plan = in_folder("absent.json")};
     assert_fails(erg_plan_server_open(&server, &options, &err), &err, "absent.json");
     options.plan = in_folder("plan.json");
-    options.point = 1000;
+    options.number = 1001;
     assert_fails(erg_plan_server_open(&server, &options, &err), &err, "there is no point 1000");
-    options.point = -1;
+    options.number = 0;
     options.record = in_folder("plan.json");
     assert_fails(erg_plan_server_open(&server, &options, &err), &err, "plan.json");
 }

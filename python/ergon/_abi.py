@@ -47,6 +47,17 @@ ERG_TRAIN_GPU = 1
 ERG_TRAIN_HOST = 2
 ERG_TRAIN_STOPPED = 2
 ERG_TRAIN_TIME_UP = 3
+ERG_TUNE_BUDGET = 4
+ERG_TUNE_CLOCK = 2
+ERG_TUNE_COST = 2
+ERG_TUNE_DONE = 1
+ERG_TUNE_ENERGY = 0
+ERG_TUNE_FAILED = 2
+ERG_TUNE_MEASURING = 0
+ERG_TUNE_NONE = 0
+ERG_TUNE_POWER = 1
+ERG_TUNE_SLOWDOWN = 3
+ERG_TUNE_TIME = 1
 ERG_USAGE = 2
 ERG_VERSION_MAJOR = 0
 ERG_VERSION_MINOR = 1
@@ -163,6 +174,9 @@ class erg_hook_stats(c.Structure):
         ("waiting_w", c.c_double),
         ("point", c.c_int32),
         ("trouble", c.c_char * 256),
+        ("profile_clocks", c.c_int32),
+        ("profile_over", c.c_int32),
+        ("profile", c.c_char * 512),
     ]
 
 
@@ -520,6 +534,50 @@ class erg_train_stats(c.Structure):
     ]
 
 
+class erg_tune_options(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("knob", c.c_int32),
+        ("selector", c.c_int32),
+        ("weight", c.c_double),
+        ("slowdown", c.c_double),
+        ("budget_j", c.c_double),
+        ("gpus", c.c_char_p),
+        ("profile", c.c_char_p),
+        ("least", c.c_int32),
+        ("most", c.c_int32),
+        ("step", c.c_int32),
+        ("settle_steps", c.c_int32),
+        ("measure_steps", c.c_int32),
+        ("measure_s", c.c_double),
+    ]
+
+
+class erg_tune_point(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("value", c.c_int32),
+        ("blocks", c.c_int32),
+        ("time_s", c.c_double),
+        ("energy_j", c.c_double),
+        ("time_uncertainty_s", c.c_double),
+        ("energy_uncertainty_j", c.c_double),
+    ]
+
+
+class erg_tune_stats(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("state", c.c_int32),
+        ("value", c.c_int32),
+        ("meets", c.c_int32),
+        ("points", c.c_int32),
+        ("searches", c.c_int32),
+        ("blocks", c.c_int64),
+        ("steps", c.c_int64),
+    ]
+
+
 class erg_watch(c.Structure):
     _fields_ = [
         ("size", c.c_size_t),
@@ -575,7 +633,7 @@ SIZES = {
     erg_hook_choice: 56,
     erg_hook_class: 72,
     erg_hook_options: 96,
-    erg_hook_stats: 464,
+    erg_hook_stats: 984,
     erg_job_info: 152,
     erg_layouts_options: 128,
     erg_layouts_row: 152,
@@ -596,6 +654,9 @@ SIZES = {
     erg_simulations_result: 144,
     erg_train_options: 136,
     erg_train_stats: 136,
+    erg_tune_options: 88,
+    erg_tune_point: 48,
+    erg_tune_stats: 40,
     erg_watch: 40,
     erg_window_gpu: 120,
     erg_window_result: 3928,
@@ -608,7 +669,7 @@ OFFSETS = {
     erg_hook_choice: {"size": 0, "point": 4, "method": 8, "time_s": 16, "energy_j": 24, "held_energy_j": 32, "from_step": 40, "late_replica": 48, "cause": 52},
     erg_hook_class: {"size": 0, "kind": 4, "chunk": 8, "clock_mhz": 12, "count": 16, "mean_s": 24, "planned_s": 32, "power_w": 40, "energy_j": 48, "uncertainty_j": 56, "quality": 64},
     erg_hook_options: {"size": 0, "plan": 8, "plan_text": 16, "method": 24, "point": 32, "stage": 36, "replica": 40, "mode": 44, "gpu": 48, "daemon": 56, "dwell_s": 64, "least_change_mhz": 72, "markers": 80, "energy": 84, "strict": 88, "clocks_only": 92},
-    erg_hook_stats: {"size": 0, "lease": 4, "steps": 8, "step_last_s": 16, "step_median_s": 24, "step_planned_s": 32, "busy_s": 40, "passes": 48, "clock_requests": 56, "clock_changes": 64, "clock_superseded": 72, "clock_refused": 80, "clock_late": 88, "clock_call_mean_s": 96, "clock_call_worst_s": 104, "below_s": 112, "below": 120, "classes": 152, "order_errors": 156, "programme_changes": 160, "planned_changes": 164, "programme_energy_j": 168, "planned_energy_j": 176, "planned_times_hold": 184, "waiting_w": 192, "point": 200, "trouble": 204},
+    erg_hook_stats: {"size": 0, "lease": 4, "steps": 8, "step_last_s": 16, "step_median_s": 24, "step_planned_s": 32, "busy_s": 40, "passes": 48, "clock_requests": 56, "clock_changes": 64, "clock_superseded": 72, "clock_refused": 80, "clock_late": 88, "clock_call_mean_s": 96, "clock_call_worst_s": 104, "below_s": 112, "below": 120, "classes": 152, "order_errors": 156, "programme_changes": 160, "planned_changes": 164, "programme_energy_j": 168, "planned_energy_j": 176, "planned_times_hold": 184, "waiting_w": 192, "point": 200, "trouble": 204, "profile_clocks": 460, "profile_over": 464, "profile": 468},
     erg_job_info: {"size": 0, "name": 8, "model": 16, "gpu": 24, "stack": 32, "engine": 40, "recompute": 48, "gpus": 56, "kinds": 64, "tensor": 72, "context": 80, "pipeline": 88, "data": 96, "virtual_stages": 104, "microbatch_size": 112, "microbatches": 120, "sequence": 128, "batch": 136, "offload": 144},
     erg_layouts_options: {"size": 0, "gpus": 8, "batch": 16, "batch_slack": 24, "layout": 32, "recompute": 40, "per_stage": 48, "objective": 56, "deadline_s": 64, "energy_j": 72, "power_w": 80, "memory_bytes": 88, "host_bytes": 96, "top": 104, "page": 112, "watch": 120},
     erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144},
@@ -629,6 +690,9 @@ OFFSETS = {
     erg_simulations_result: {"size": 0, "policy": 8, "submitted_jobs": 16, "finished_jobs": 24, "rejected_jobs": 32, "reconfigurations": 40, "mean_completion_s": 48, "median_completion_s": 56, "p99_completion_s": 64, "mean_waiting_s": 72, "utilization": 80, "goodput": 88, "deadlines_met": 96, "energy_j": 104, "peak_power_w": 112, "cost_usd": 120, "co2_kg": 128, "simulated_s": 136},
     erg_train_options: {"folder": 0, "init": 8, "device": 16, "type": 20, "fresh": 24, "plan": 32, "method": 40, "point": 48, "deadline_s": 56, "energy_budget_j": 64, "force_plan": 72, "lock_clocks": 76, "require_clocks": 80, "steps": 88, "time_s": 96, "line": 104, "context": 112, "stuck": 120, "allow_change": 128},
     erg_train_stats: {"step": 0, "steps": 8, "updates": 16, "tokens": 24, "loss": 32, "validation_loss": 40, "gradient_norm": 48, "learning_rate": 56, "step_s": 64, "j_per_token": 72, "j_per_token_uncertainty": 80, "memory_bytes": 88, "clipped": 96, "skipped": 100, "saved": 104, "rank": 108, "ranks": 112, "end": 116, "signal": 120, "resumed": 128},
+    erg_tune_options: {"size": 0, "knob": 4, "selector": 8, "weight": 16, "slowdown": 24, "budget_j": 32, "gpus": 40, "profile": 48, "least": 56, "most": 60, "step": 64, "settle_steps": 68, "measure_steps": 72, "measure_s": 80},
+    erg_tune_point: {"size": 0, "value": 4, "blocks": 8, "time_s": 16, "energy_j": 24, "time_uncertainty_s": 32, "energy_uncertainty_j": 40},
+    erg_tune_stats: {"size": 0, "state": 4, "value": 8, "meets": 12, "points": 16, "searches": 20, "blocks": 24, "steps": 32},
     erg_watch: {"size": 0, "context": 8, "log": 16, "progress": 24, "cancel": 32},
     erg_window_gpu: {"energy_j": 0, "uncertainty_j": 8, "power_energy_j": 16, "ratio": 24, "power_mean_w": 32, "power_peak_w": 40, "temperature_begin_c": 48, "temperature_end_c": 56, "temperature_max_c": 64, "memory_temperature_max_c": 72, "throttled_power_s": 80, "throttled_thermal_s": 88, "sm_clock_mean_mhz": 96, "quality": 104, "counter": 108, "lost": 112},
     erg_window_result: {"begin_ns": 0, "end_ns": 8, "time_s": 16, "energy_j": 24, "energy_gpus": 32, "uncertainty_j": 40, "cpu_j": 48, "cpu_uncertainty_j": 56, "dram_j": 64, "dram_uncertainty_j": 72, "gpus": 80, "gpu": 88},
@@ -659,6 +723,7 @@ FUNCTIONS = {
     "erg_hook_late": (c.c_int, [c.c_void_p, c.c_double, c.c_void_p, c.c_void_p]),
     "erg_hook_open": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_hook_pause": (c.c_int, [c.c_void_p]),
+    "erg_hook_profile_to": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_hook_resume": (c.c_int, [c.c_void_p]),
     "erg_hook_stats": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_hook_step_begin": (c.c_int, [c.c_void_p, c.c_void_p]),
@@ -720,6 +785,13 @@ FUNCTIONS = {
     "erg_train_stats": (None, [c.c_void_p, c.c_void_p]),
     "erg_train_step": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_train_stop": (None, [c.c_void_p, c.c_int]),
+    "erg_tune_close": (c.c_int, [c.c_void_p, c.c_void_p]),
+    "erg_tune_defaults": (None, [c.c_void_p]),
+    "erg_tune_open": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_tune_point": (c.c_int, [c.c_void_p, c.c_int32, c.c_void_p]),
+    "erg_tune_stats": (c.c_int, [c.c_void_p, c.c_void_p]),
+    "erg_tune_step_begin": (c.c_int, [c.c_void_p, c.c_void_p]),
+    "erg_tune_step_end": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_version": (c.c_char_p, []),
     "erg_window_begin": (c.c_void_p, [c.c_void_p]),
     "erg_window_cancel": (None, [c.c_void_p]),

@@ -353,7 +353,7 @@ static int open_and_serve(const struct serve_values *values, const char *listen,
     struct server server = {.plans = values->plan != NULL};
     const struct erg_plan_server_options plan = {
         .plan = values->plan,
-        .point = values->point == ERG_NOT_GIVEN ? -1 : values->point - 1,
+        .number = values->point == ERG_NOT_GIVEN ? 0 : (size_t)values->point,
         .record = values->record,
     };
     if (check_options(values, listen, address, err) != 0 ||

@@ -32,9 +32,9 @@ enum {
 struct erg_plan_server;
 
 struct erg_plan_server_options {
-    const char *plan;   /* path of plan.json */
-    long point;         /* from 0; -1: the selected one if it is of sequential+clocks, else the
-                         * fastest */
+    const char *plan; /* path of plan.json */
+    size_t number; /* of the point, from 1; 0: the selected one if it is of sequential+clocks, else
+                    * the fastest */
     const char *record; /* a folder that is made, for the results of ranks; NULL: not kept */
 };
 

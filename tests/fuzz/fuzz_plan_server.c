@@ -15,7 +15,7 @@ static struct erg_plan_server *shared_server(void)
 {
     static struct erg_plan_server *server;
     const struct erg_plan_server_options options = {
-        .plan = ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json", .point = -1};
+        .plan = ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json"};
     struct erg_error err;
     if (!server && erg_plan_server_open(&server, &options, &err) != 0)
         abort();
