@@ -77,7 +77,7 @@ struct erg_plan_server {
     size_t point;
     struct server_job *jobs[ERG_PLAN_SERVER_JOBS]; /* NULL: free */
     time_t named;                                  /* when the last job got its name */
-    unsigned in_second;                            /* so many have since then */
+    unsigned in_second;                            /* how many have since then */
     struct erg_plan_question *first, *last;        /* answered and not taken */
 };
 

@@ -88,8 +88,7 @@ int erg_programme_check(const struct erg_plan *plan, size_t stage,
         return erg_fail(err, ERG_USAGE,
                         "the clocks of stage %zu: the plan, which is for %s, has clocks up to %d "
                         "MHz, but the highest of this GPU is %d MHz",
-                        stage, kind->gpu, highest_mhz,
-                        supported->clocks_mhz[supported->count - 1]);
+                        stage, kind->gpu, highest_mhz, supported->clocks_mhz[supported->count - 1]);
     return 0;
 }
 
