@@ -339,7 +339,7 @@ static void test_where_it_cannot_serve(void **state)
     check_program(line.data, 1, "profile.csv");
     erg_text_release(&line);
     line = with_folder("serve --plan @/plan.json --point 99 2>&1");
-    check_program(line.data, 2, "there is no point 98");
+    check_program(line.data, 2, "got 99");
     erg_text_release(&line);
 }
 

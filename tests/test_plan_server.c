@@ -474,7 +474,7 @@ static void test_plans_that_are_refused(void **state)
     assert_fails(erg_plan_server_open(&server, &options, &err), &err, "absent.json");
     options.plan = in_folder("plan.json");
     options.number = 1001;
-    assert_fails(erg_plan_server_open(&server, &options, &err), &err, "there is no point 1000");
+    assert_fails(erg_plan_server_open(&server, &options, &err), &err, "got 1001");
     options.number = 0;
     options.record = in_folder("plan.json");
     assert_fails(erg_plan_server_open(&server, &options, &err), &err, "plan.json");

@@ -26,7 +26,7 @@ static const double moved = 0.03;
 static const int64_t pause_ns = 500000000; /* between steps: longer ones end a block */
 
 /* Steps at one value. */
-struct block {
+struct tune_block {
     struct erg_window *window; /* NULL: the steps before it settle, or it was dropped */
     int32_t settle, steps;
     int64_t begin_ns, end_ns; /* of the step that was begun or ended last */
@@ -40,7 +40,7 @@ struct erg_tune {
     int32_t *values; /* [search.count], rising */
     struct erg_tune_goal goal;
     struct erg_tune_search search;
-    struct block block;
+    struct tune_block block;
     bool in_step, failed;
     struct erg_error error;
     int32_t value; /* that is set */
@@ -401,7 +401,7 @@ static int check_call(struct erg_tune *tune, bool in_step, struct erg_error *err
 
 int erg_tune_step_begin(struct erg_tune *tune, struct erg_error *err)
 {
-    struct block *block = &tune->block;
+    struct tune_block *block = &tune->block;
     if (check_call(tune, false, err) != 0)
         return -1;
     const int64_t now_ns = erg_now_ns();
@@ -493,14 +493,14 @@ static int watch_block(struct erg_tune *tune, struct erg_error *err)
 
 static bool is_complete(const struct erg_tune *tune)
 {
-    const struct block *block = &tune->block;
+    const struct tune_block *block = &tune->block;
     return block->steps >= tune->options.measure_steps &&
            1e-9 * (double)(block->end_ns - block->begin_ns) >= tune->options.measure_s;
 }
 
 int erg_tune_step_end(struct erg_tune *tune, struct erg_error *err)
 {
-    struct block *block = &tune->block;
+    struct tune_block *block = &tune->block;
     if (check_call(tune, true, err) != 0)
         return -1;
     tune->in_step = false;

@@ -395,7 +395,7 @@ static void tell_change(struct erg_train *train)
 }
 
 /* Numbers of one rank and block; plain data, which ranks send each other. */
-struct block {
+struct rank_block {
     double step_s, spent_s;
     double energy_j, uncertainty_j;
     int32_t energy; /* enum erg_rank_energy */
@@ -406,21 +406,21 @@ struct block {
 static int gather_block(struct erg_train *train, struct erg_trial_block *all, struct erg_error *err)
 {
     struct erg_train_tuning *tuning = &train->tuning;
-    struct block *blocks = erg_xcalloc((size_t)train->env.world, sizeof *blocks);
+    struct rank_block *blocks = erg_xcalloc((size_t)train->env.world, sizeof *blocks);
     struct erg_rank_numbers numbers;
     const double steps = (double)tuning->trials.steps;
     erg_rank_meter_end(&train->meter, &tuning->mark, &numbers);
-    const struct block own = {.step_s = tuning->sum_s / steps,
-                              .spent_s = erg_train_seconds_since(tuning->begin_ns),
-                              .energy_j = numbers.energy_j,
-                              .uncertainty_j = numbers.uncertainty_j,
-                              .energy = numbers.energy,
-                              .disturbed = tuning->disturbed};
+    const struct rank_block own = {.step_s = tuning->sum_s / steps,
+                                   .spent_s = erg_train_seconds_since(tuning->begin_ns),
+                                   .energy_j = numbers.energy_j,
+                                   .uncertainty_j = numbers.uncertainty_j,
+                                   .energy = numbers.energy,
+                                   .disturbed = tuning->disturbed};
     int result = erg_rendezvous_all_gather(train->rendezvous, &own, sizeof own, blocks,
                                            ERG_RENDEZVOUS_PATIENCE_S, err);
     *all = (struct erg_trial_block){0};
     for (int i = 0; i < train->env.world && result == 0; i++) {
-        const struct block *one = &blocks[i];
+        const struct rank_block *one = &blocks[i];
         all->step_s = fmax(all->step_s, one->step_s);
         all->spent_s = fmax(all->spent_s, one->spent_s);
         all->disturbed |= one->disturbed != 0;
