@@ -145,12 +145,34 @@ static void what_was_found_is_said(void **state)
     }
 }
 
+static void one_round_shows_no_saving(void **state)
+{
+    (void)state;
+    const struct erg_run_way ways[] = {{.method = ERG_METHOD_SEQUENTIAL},
+                                       {.method = ERG_METHOD_ERGON, .point = 1}};
+    const struct erg_trials_options options = {.ways = 2, .budget_s = 1, .steps = 99};
+    struct erg_trials trials;
+    struct erg_text text = {0};
+    erg_trials_init(&trials, &options);
+    add(&trials, 1, (double)NAN);
+    add(&trials, 0.9, (double)NAN);
+    assert_false(trials.trying);
+    json_t *document = erg_run_ways_document(ways, &trials, plan);
+    erg_run_ways_say(&text, document);
+    assert_string_equal(text.data, "ergon point 2 took least in the one round of 2 ways that there "
+                                   "was time for, which does not show what it saves against "
+                                   "sequential execution");
+    json_decref(document);
+    erg_text_release(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_most_promising_come_first),
         cmocka_unit_test(selected_points_are_found),
         cmocka_unit_test(what_was_found_is_said),
+        cmocka_unit_test(one_round_shows_no_saving),
     };
     return cmocka_run_group_tests(tests, load_plan, free_plan);
 }

@@ -207,6 +207,8 @@ function trials() {
   const share = key => (isNumber(saved[`${key}_uncertainty`]) ? within(100 * saved[key], 100 * saved[`${key}_uncertainty`], "%") : "-");
   byId("trials-text").textContent = (found.best === found.reference
     ? `${found.best} is the best of the ways that were tried on steps of this run.`
+    : !isNumber(saved.time_uncertainty)
+    ? `${found.best} took least in the one round that there was time for, which does not show what it saves against ${found.reference} execution.`
     : `${found.best} saves ${share("time")} of the time and ${share("energy")} of the energy of a step against ${found.reference} execution, measured round by round on steps of this run.`) +
     (found.changed ? ` These are the numbers of series ${found.series}, since the ${found.changed} of a step had changed.` : "") +
     (found.unmet ? " No way that was tried is within what was asked for." : "");

@@ -188,6 +188,13 @@ void erg_run_ways_say(struct erg_text *out, const json_t *document)
         erg_text_printf(out, "%s is the best of the %zu ways that were tried", best, tried);
         return;
     }
+    if (!json_is_number(json_object_get(saved, "time_uncertainty"))) {
+        erg_text_printf(out,
+                        "%s took least in the one round of %zu ways that there was time for, which "
+                        "does not show what it saves against %s execution",
+                        best, tried, reference);
+        return;
+    }
     erg_text_printf(out, "%s saves ", best);
     add_share(out, saved, "time", "time_uncertainty");
     erg_text_add(out, " of the time and ");
