@@ -237,7 +237,6 @@ def main():
         "j_per_token": (end_j - begin_j) / tokens,
         "card": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "gib": torch.cuda.max_memory_allocated() / 2**30,
     }
     if RANK == 0:
         print(json.dumps(result), flush=True)

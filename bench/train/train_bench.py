@@ -48,7 +48,6 @@ class Case:
     gpus: int = 1
     keys: str = ""  # of ergon's job
     how: str = "one"  # the peer
-    peer_microbatch: int = 0  # default: ergon's
 
     def tokens(self):
         """Of a step."""
@@ -119,7 +118,7 @@ def run_ergon(ergon, job, case, gpus):
 
 def run_peer(home, case):
     command = [os.path.join(HERE, "peer_torch.py"), home, "--how", case.how]
-    command += ["--microbatch", str(case.peer_microbatch or case.microbatch)]
+    command += ["--microbatch", str(case.microbatch)]
     command += ["--microbatches", str(case.microbatches), "--sequence", str(SEQUENCE)]
     if case.gpus > 1:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", str(case.gpus), *command]

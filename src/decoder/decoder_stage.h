@@ -133,8 +133,8 @@ int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
                           struct erg_error *err);
 
 /*
- * A step begins: gradients are 0, which those of products become when the first pass writes them.
- * What lies between weights stays as it is; the caller has filled all with 0 once.
+ * A step begins. The first pass writes the gradients of products, and later ones add to them; all
+ * others are filled with 0 here. What lies between weights stays as the caller has filled it.
  */
 int erg_stage_clear_gradients(struct erg_stage *stage, struct erg_stream *stream,
                               struct erg_error *err);
