@@ -92,6 +92,9 @@ static int select_number(struct erg_plan_selection *chosen, const struct erg_pla
 {
     const struct erg_plan_method *method = &plan->methods[chosen->method];
     const size_t count = method->point_count + method->slower_count;
+    if (number > count && method->slower_count == 0)
+        return erg_fail(err, ERG_USAGE, "choosing a point: %s has the points 1 to %zu, got %zu",
+                        erg_method_name(chosen->method), count, number);
     if (number > count)
         return erg_fail(err, ERG_USAGE,
                         "choosing a point: %s has the points 1 to %zu, those above %zu beyond its "
