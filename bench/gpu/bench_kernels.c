@@ -134,6 +134,7 @@ static void make_buffers(void)
         erg_cuda_layer_norm_backward_scratch(TOKENS, HIDDEN),
         erg_cuda_rope_backward_scratch(&normed),
         erg_cuda_bias_gradient_scratch(TOKENS, HIDDEN),
+        erg_cuda_gelu_backward_scratch(TOKENS, FFN),
         erg_cuda_squares_scratch((size_t)TOKENS * FFN),
     };
     size_t most = 0;
@@ -246,12 +247,14 @@ static int run_gelu(struct erg_error *err)
 
 static int run_gelu_backward(struct erg_error *err)
 {
-    return erg_cuda_gelu_backward(TOKENS, FFN, true, on.x, on.y, on.z, NULL, err);
+    return erg_cuda_gelu_backward(TOKENS, FFN, true, on.x, on.y, on.z, on.d_table, on.scratch, NULL,
+                                  err);
 }
 
 static int run_gelu_erf_backward(struct erg_error *err)
 {
-    return erg_cuda_gelu_backward(TOKENS, FFN, false, on.x, on.y, on.z, NULL, err);
+    return erg_cuda_gelu_backward(TOKENS, FFN, false, on.x, on.y, on.z, on.d_table, on.scratch,
+                                  NULL, err);
 }
 
 static int run_positions(struct erg_error *err)

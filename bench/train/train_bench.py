@@ -48,6 +48,7 @@ class Case:
     gpus: int = 1
     keys: str = ""  # of ergon's job
     how: str = "one"  # the peer
+    peer: tuple = ()  # its microbatch and microbatches, where ergon's do not fit
 
     def tokens(self):
         """Of a step."""
@@ -58,7 +59,7 @@ class Case:
 CASES = {
     "llama-3.2-1b": Case("llama-3.2-1b", 8),
     "qwen3-1.7b": Case("qwen3-1.7b", 4),
-    "llama-3.2-3b": Case("llama-3.2-3b", 2, 2, keys="recompute: norms\n"),
+    "llama-3.2-3b": Case("llama-3.2-3b", 2, 2, keys="recompute: norms\n", peer=(2, 1)),
     "data-2": Case("llama-3.2-3b", 4, gpus=2, keys="data: 2\nrecompute: activation\n", how="fsdp"),
     "tensor-2": Case("llama-3.2-3b", 4, gpus=2, keys="tensor: 2\n", how="tensor"),
     "pipeline-2": Case("llama-3.2-3b", 1, 8, gpus=2, keys="pipeline: 2\nlayers: [16, 12]\n", how="pipeline"),
@@ -118,8 +119,9 @@ def run_ergon(ergon, job, case, gpus):
 
 def run_peer(home, case):
     command = [os.path.join(HERE, "peer_torch.py"), home, "--how", case.how]
-    command += ["--microbatch", str(case.microbatch)]
-    command += ["--microbatches", str(case.microbatches), "--sequence", str(SEQUENCE)]
+    microbatch, microbatches = case.peer or (case.microbatch, case.microbatches)
+    command += ["--microbatch", str(microbatch), "--microbatches", str(microbatches)]
+    command += ["--sequence", str(SEQUENCE)]
     if case.gpus > 1:
         command = ["-m", "torch.distributed.run", "--nproc-per-node", str(case.gpus), *command]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
@@ -148,7 +150,8 @@ def main():
         if own:
             print(f"{'  ergon':24}{own[0]:12.0f}{own[1]:12.5f}")
         if peer:
-            print(f"{'  PyTorch':24}{peer['tokens_per_s']:12.0f}{peer['j_per_token']:12.5f}")
+            label = "  PyTorch" + (f", {case.peer[1]} x {case.peer[0]} x {SEQUENCE}" if case.peer else "")
+            print(f"{label:24}{peer['tokens_per_s']:12.0f}{peer['j_per_token']:12.5f}")
         if own and peer:
             ratios = (own[0] / peer["tokens_per_s"], own[1] / peer["j_per_token"])
             print(f"{'  ratio':24}{ratios[0]:11.3f}x{ratios[1]:11.3f}x", flush=True)

@@ -62,18 +62,21 @@ static int norm_gradient(struct erg_stage *stage, void *sum, void *weight, float
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-static int activation_gradient(struct erg_stage *stage, const struct erg_stage_activations *act,
+/* And GELU's bias, whose rows are in registers here. */
+static int activation_gradient(struct erg_stage *stage, const struct erg_stage_place *place,
                                const struct erg_stage_rows *rows, struct erg_stream *stream,
                                struct erg_error *err)
 {
     struct erg_kernel kernel = {
         stage->model->gated ? ERG_KERNEL_SWIGLU_GRADIENT : ERG_KERNEL_GELU_GRADIENT,
-        .activation = {.tokens = rows->tokens,
-                       .width = stage->ffn,
-                       .tanh_form = !stage->model->gelu_exact,
-                       .in = erg_stage_row(stage, act->fc1, stage->fc1_width, rows),
-                       .d_out = erg_stage_row(stage, stage->d_act, stage->ffn, rows),
-                       .out = erg_stage_row(stage, stage->d_fc1, stage->fc1_width, rows)}};
+        .activation = {
+            .tokens = rows->tokens,
+            .width = stage->ffn,
+            .tanh_form = !stage->model->gelu_exact,
+            .in = erg_stage_row(stage, place->act->fc1, stage->fc1_width, rows),
+            .d_out = erg_stage_row(stage, stage->d_act, stage->ffn, rows),
+            .out = erg_stage_row(stage, stage->d_fc1, stage->fc1_width, rows),
+            .d_bias = stage->model->gated ? NULL : place->layer->gradients[ERG_TENSOR_FC1_BIAS]}};
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
@@ -151,7 +154,8 @@ static struct linear linear_of(const struct erg_stage *stage, const struct erg_s
     }
 }
 
-/* The bias of a linear: of one that puts out the stream each tensor rank sums its own rows. */
+/* The bias of a linear: of one that puts out the stream each tensor rank sums its own rows; that
+ * before GELU has its gradient already. */
 static int linear_bias_gradient(struct erg_stage *stage, const struct erg_stage_place *place,
                                 uint32_t parts, const struct linear *l,
                                 const struct erg_stage_rows *rows, struct erg_stream *stream,
@@ -163,6 +167,8 @@ static int linear_bias_gradient(struct erg_stage *stage, const struct erg_stage_
         return bias_gradient(
             stage, rows->rows, l->outputs, erg_stage_stream_row(stage, d_stream, rows),
             d[parts == PART(PROJ) ? ERG_TENSOR_PROJ_BIAS : ERG_TENSOR_FC2_BIAS], stream, err);
+    if (parts == PART(FC1) && !stage->model->gated)
+        return 0;
     return bias_gradient(
         stage, rows->tokens, l->outputs, erg_stage_row(stage, l->d_y, l->outputs, rows),
         d[parts == PART(QKV) ? ERG_TENSOR_QKV_BIAS : ERG_TENSOR_FC1_BIAS], stream, err);
@@ -214,7 +220,7 @@ int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place 
     case PART(QKV):
         return linear_gradient(stage, place, parts, weights, rows, stream, err);
     case PART(ACTIVATION):
-        return activation_gradient(stage, act, rows, stream, err);
+        return activation_gradient(stage, place, rows, stream, err);
     case PART(NORM_M) | PART(FORK_M) | PART(BDA_A):
         return norm_gradient(stage, act->x_m, w[ERG_TENSOR_NORM_M], act->stats_m, stage->reduce,
                              place->d_out, stage->d_mid, d[ERG_TENSOR_NORM_M],

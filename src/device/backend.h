@@ -124,6 +124,7 @@ struct erg_kernel {
             bool tanh_form; /* of GELU */
             const void *in, *d_out;
             void *out;
+            float *d_bias; /* GELU's gradient: of the bias before it; NULL where there is none */
         } activation;
         struct {
             size_t tokens, columns, valid, first, ranks;

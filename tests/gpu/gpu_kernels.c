@@ -345,12 +345,25 @@ static void check_gelu(struct erg_rng *rng, size_t tokens, size_t width, bool ta
     gpu_ok(erg_cuda_gelu_forward(tokens, width, tanh_form, on_x, on_out, NULL, &gpu_error));
     gpu_near_bf16(name("GELU by %s %zu x %zu", form, tokens, width), on_out, out, count, 1e-6);
     erg_ops_gelu_backward(tokens, width, tanh_form, x, d_out, d_out);
-    gpu_ok(erg_cuda_gelu_backward(tokens, width, tanh_form, on_x, on_d_out, on_d_out, NULL,
-                                  &gpu_error));
+    float *d_bias = zeros(width);
+    void *on_d_bias = upload_zeros(width), *again = upload_zeros(width);
+    void *scratch = gpu_alloc(erg_cuda_gelu_backward_scratch(tokens, width));
+    gpu_ok(erg_cuda_gelu_backward(tokens, width, tanh_form, on_x, on_d_out, on_out, again, scratch,
+                                  NULL, &gpu_error));
+    gpu_ok(erg_cuda_gelu_backward(tokens, width, tanh_form, on_x, on_d_out, on_d_out, on_d_bias,
+                                  scratch, NULL, &gpu_error));
     gpu_near_bf16(name("GELU by %s backward %zu x %zu in place", form, tokens, width), on_d_out,
                   d_out, count, 1e-5);
+    erg_bf16 *stored = gpu_download(on_d_out, count * sizeof *stored);
+    erg_ops_bias_gradient(tokens, width, stored, d_bias);
+    gpu_near_float(name("the bias before GELU by %s %zu x %zu", form, tokens, width), on_d_bias,
+                   d_bias, width, 1e-4 * sqrt((double)tokens));
+    float *first = gpu_download(on_d_bias, width * sizeof *first);
+    gpu_near(name("the bias before GELU by %s %zu x %zu, again", form, tokens, width), again, first,
+             width, false, 0, 1e-30);
     erg_cuda_free(on_x), erg_cuda_free(on_d_out), erg_cuda_free(on_out);
-    free(x), free(d_out), free(out);
+    erg_cuda_free(on_d_bias), erg_cuda_free(again), erg_cuda_free(scratch);
+    free(x), free(d_out), free(out), free(d_bias), free(stored), free(first);
 }
 
 /* Two ranks, one after the other; the vocabulary ends with `vocab`, what follows is padding; one
@@ -527,6 +540,7 @@ int main(void)
     for (int tanh_form = 0; tanh_form < 2; tanh_form++) {
         check_gelu(&rng, 1, 8, tanh_form);
         check_gelu(&rng, 333, 1000, tanh_form);
+        check_gelu(&rng, 20001, 264, tanh_form); /* all blocks take several turns */
     }
     check_loss(&rng, 1, 8, 16);
     check_loss(&rng, 37, 4104, 8208);

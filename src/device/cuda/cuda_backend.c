@@ -328,7 +328,7 @@ static int run_elements(const struct erg_kernel *kernel, void *scratch, struct C
         return erg_cuda_gelu_forward(a->tokens, a->width, a->tanh_form, a->in, a->out, stream, err);
     default:
         return erg_cuda_gelu_backward(a->tokens, a->width, a->tanh_form, a->in, a->d_out, a->out,
-                                      stream, err);
+                                      a->d_bias, scratch, stream, err);
     }
 }
 
@@ -424,6 +424,11 @@ static int cuda_scratch_bytes(struct erg_backend *backend, const struct erg_kern
         return 0;
     case ERG_KERNEL_BIAS_GRADIENT:
         *bytes = erg_cuda_bias_gradient_scratch(kernel->bias.tokens, kernel->bias.width);
+        return 0;
+    case ERG_KERNEL_GELU_GRADIENT:
+        if (kernel->activation.d_bias)
+            *bytes =
+                erg_cuda_gelu_backward_scratch(kernel->activation.tokens, kernel->activation.width);
         return 0;
     case ERG_KERNEL_ROPE_GRADIENT:
         *bytes = erg_cuda_rope_backward_scratch(&kernel->rope.shape);

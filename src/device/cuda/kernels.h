@@ -95,9 +95,11 @@ int erg_cuda_swiglu_backward(size_t tokens, size_t width, const erg_bf16 *gate_u
 
 int erg_cuda_gelu_forward(size_t tokens, size_t width, bool tanh_form, const erg_bf16 *x,
                           erg_bf16 *out, struct CUstream_st *stream, struct erg_error *err);
+size_t erg_cuda_gelu_backward_scratch(size_t tokens, size_t width); /* bytes; of a bias */
+/* d_bias, of the bias before GELU: NULL where there is none. */
 int erg_cuda_gelu_backward(size_t tokens, size_t width, bool tanh_form, const erg_bf16 *x,
-                           const erg_bf16 *d_out, erg_bf16 *d_x, struct CUstream_st *stream,
-                           struct erg_error *err);
+                           const erg_bf16 *d_out, erg_bf16 *d_x, float *d_bias, void *scratch,
+                           struct CUstream_st *stream, struct erg_error *err);
 
 int erg_cuda_loss_stats(size_t tokens, size_t columns, size_t valid, size_t first,
                         const int32_t *targets, const erg_bf16 *logits, float *stats,

@@ -1,11 +1,21 @@
 /* Kernels of SwiGLU and GELU: forward and backward. */
-#include "device/cuda/vector.cuh"
+#include "device/cuda/columns.cuh"
 
 namespace
 {
 using namespace erg;
 
-enum { THREADS = 256 };
+enum {
+    THREADS = 256,
+    GELU_AHEAD = 2, /* backward: of a thread's rows are on their way at once, of x and of d_out */
+    GELU_BLOCKS_OF_AN_SM = 4,
+    GELU_MOST_BLOCKS = GELU_BLOCKS_OF_AN_SM * (PARTIAL_BLOCKS / 2),
+};
+
+struct column_grid gelu_grid(size_t tokens, size_t width)
+{
+    return column_grid_of(tokens, width, GELU_AHEAD, GELU_MOST_BLOCKS);
+}
 
 /* Where a thread's vector lies: row and column of the output. */
 struct vector_place {
@@ -96,24 +106,49 @@ __global__ void __launch_bounds__(THREADS)
     store(out + i * VECTOR, pack(values));
 }
 
+/* The bias before GELU has the sums of d_x for its gradient: of what is stored, in partials[blocks
+ * of rows][width] (NULL: there is no bias). */
 template <bool TANH_FORM>
-__global__ void __launch_bounds__(THREADS)
-    gelu_backward(size_t vectors, const erg_bf16 *x, const erg_bf16 *d_out, erg_bf16 *d_x)
+__global__ void __launch_bounds__(COLUMN_THREADS, GELU_BLOCKS_OF_AN_SM)
+    gelu_backward(uint32_t tokens, uint32_t width, const erg_bf16 *x, const erg_bf16 *d_out,
+                  erg_bf16 *d_x, float *partials)
 {
-    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    const uint32_t column = blockIdx.x * COLUMNS + threadIdx.x % LANES * VECTOR;
+    const size_t step = (size_t)gridDim.y * COLUMN_ROWS;
+    size_t row = blockIdx.y * COLUMN_ROWS + threadIdx.x / LANES;
+    float sum[VECTOR] = {};
     wait_for_last();
-    if (i >= vectors)
-        return;
-    vector xs = load(x + i * VECTOR), ds = load(d_out + i * VECTOR);
-    float values[VECTOR], d[VECTOR];
-    unpack(values, xs);
-    unpack(d, ds);
+    if (column < width)
+        for (; row < tokens; row += step * GELU_AHEAD) {
+            vector xs[GELU_AHEAD], ds[GELU_AHEAD];
 #pragma unroll
-    for (int k = 0; k < VECTOR; k++) {
-        float slope, share = gelu_share<TANH_FORM>(values[k], &slope);
-        d[k] *= share + values[k] * slope;
-    }
-    store(d_x + i * VECTOR, pack(d));
+            for (int k = 0; k < GELU_AHEAD; k++)
+                if (row + k * step < tokens) {
+                    xs[k] = load(x + (row + k * step) * width + column);
+                    ds[k] = load(d_out + (row + k * step) * width + column);
+                }
+#pragma unroll
+            for (int k = 0; k < GELU_AHEAD; k++) {
+                if (row + k * step >= tokens)
+                    break;
+                float values[VECTOR], d[VECTOR];
+                unpack(values, xs[k]);
+                unpack(d, ds[k]);
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) {
+                    float slope, share = gelu_share<TANH_FORM>(values[i], &slope);
+                    d[i] *= share + values[i] * slope;
+                }
+                const vector stored = pack(d);
+                store(d_x + (row + k * step) * width + column, stored);
+                unpack(d, stored);
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++)
+                    sum[i] += d[i];
+            }
+        }
+    if (partials)
+        store_column_sums(width, sum, partials);
 }
 
 } // namespace
@@ -157,15 +192,26 @@ extern "C" int erg_cuda_gelu_forward(size_t tokens, size_t width, bool tanh_form
     return erg_cuda_check_launch("GELU", err);
 }
 
+extern "C" size_t erg_cuda_gelu_backward_scratch(size_t tokens, size_t width)
+{
+    return gelu_grid(tokens, width).rows * width * sizeof(float);
+}
+
 extern "C" int erg_cuda_gelu_backward(size_t tokens, size_t width, bool tanh_form,
                                       const erg_bf16 *x, const erg_bf16 *d_out, erg_bf16 *d_x,
-                                      struct CUstream_st *stream, struct erg_error *err)
+                                      float *d_bias, void *scratch, struct CUstream_st *stream,
+                                      struct erg_error *err)
 {
     if (check_width("GELU backward", tokens, width, VECTOR, err))
         return -1;
-    const size_t vectors = tokens * (width / VECTOR);
-    if (vectors)
-        follow(tanh_form ? gelu_backward<true> : gelu_backward<false>,
-               (unsigned)blocks_for(vectors, THREADS), THREADS, 0, stream, vectors, x, d_out, d_x);
+    if (tokens == 0)
+        return 0;
+    const struct column_grid grid = gelu_grid(tokens, width);
+    float *partials = d_bias ? static_cast<float *>(scratch) : NULL;
+    follow(tanh_form ? gelu_backward<true> : gelu_backward<false>, dim3(grid.columns, grid.rows),
+           COLUMN_THREADS, 0, stream, (uint32_t)tokens, (uint32_t)width, x, d_out, d_x, partials);
+    const struct partials sums = {grid.rows, partials, d_bias};
+    if (d_bias)
+        add_partials(width, &sums, 1, stream);
     return erg_cuda_check_launch("GELU backward", err);
 }

@@ -18,6 +18,7 @@ enum {
     BACK_THREADS = 128,
     BACK_VECTORS = 4, /* of a thread, at most; then the threads grow in number */
     MAX_BACK_THREADS = MAX_HIDDEN / VECTOR / BACK_VECTORS,
+    LONG_ROW = 2048, /* elements: two blocks of an SM fill the memory with rows on their way */
     SUM_THREADS = 1024,
     SUM_COLUMNS = 8, /* a sector of each partial sum: the more blocks, the sooner all are read */
     SLICES = SUM_THREADS / (SUM_COLUMNS / 4), /* of the partial sums, summed side by side */
@@ -327,9 +328,11 @@ struct split split_row(size_t hidden, int few, int most)
     return (struct split){v, (threads + LANES - 1) / LANES * LANES};
 }
 
-size_t backward_blocks(size_t tokens)
+/* Short rows need more blocks for as many bytes on their way. */
+size_t backward_blocks(size_t tokens, size_t hidden)
 {
-    return tokens < PARTIAL_BLOCKS ? tokens : (size_t)PARTIAL_BLOCKS;
+    const size_t most = PARTIAL_BLOCKS * (hidden < LONG_ROW ? blocks_for(LONG_ROW, hidden) : 1);
+    return tokens < most ? tokens : most;
 }
 
 int check_hidden(const char *kernel, size_t tokens, size_t hidden, struct erg_error *err)
@@ -390,7 +393,7 @@ int run_backward(const char *kernel, size_t tokens, size_t hidden, const struct 
     };
     const struct split split = split_row(hidden, BACK_THREADS, BACK_VECTORS);
     function *run = kernels[split.v - 1][b.d_sum != NULL];
-    const size_t blocks = backward_blocks(tokens);
+    const size_t blocks = backward_blocks(tokens, hidden);
     const size_t ring =
         (size_t)(stages_of(split.v) * (b.d_sum ? 3 : 2) * split.v * split.threads) * sizeof(vector);
     if (erg_cuda_check(
@@ -440,7 +443,7 @@ extern "C" int erg_cuda_layer_norm_forward(size_t tokens, size_t hidden, float e
 
 extern "C" size_t erg_cuda_norm_backward_scratch(size_t tokens, size_t hidden)
 {
-    return backward_blocks(tokens) * hidden * sizeof(float);
+    return backward_blocks(tokens, hidden) * hidden * sizeof(float);
 }
 
 extern "C" int erg_cuda_norm_backward(size_t tokens, size_t hidden, const erg_bf16 *sum,

@@ -85,6 +85,8 @@ static void run_activation(bool float32, const struct erg_kernel *kernel)
         break;
     default:
         RUN_OPS(gelu_backward, a->tokens, a->width, a->tanh_form, a->in, a->d_out, a->out);
+        if (a->d_bias)
+            RUN_OPS(bias_gradient, a->tokens, a->width, a->out, a->d_bias);
         break;
     }
 }
