@@ -63,6 +63,9 @@ CASES = {
     "data-2": Case("llama-3.2-3b", 4, gpus=2, keys="data: 2\nrecompute: activation\n", how="fsdp"),
     "tensor-2": Case("llama-3.2-3b", 4, gpus=2, keys="tensor: 2\n", how="tensor"),
     "pipeline-2": Case("llama-3.2-3b", 1, 8, gpus=2, keys="pipeline: 2\nlayers: [16, 12]\n", how="pipeline"),
+    "interleaved-2": Case(
+        "llama-3.2-3b", 1, 8, 2, "pipeline: 2\nvirtual_stages: 2\nlayers: [8, 6, 8, 6]\n", how="pipeline"
+    ),
 }
 
 
@@ -104,7 +107,7 @@ def run_ergon(ergon, job, case, gpus):
         command = [ergon, "run", "-n", str(case.gpus), "--", *command]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=sys.stderr, text=True) as run:
         for line in run.stderr:
-            found = re.match(r"step (\d+)/", line)
+            found = re.match(r"(?:\[0\] )?step (\d+)/", line)
             if found:
                 marks[int(found[1])] = (time.monotonic(), joules(gpus))
             else:
