@@ -56,6 +56,7 @@ static const char *const rooms[] = {
     "cluster/policies",
     "cluster/simulate",
     "cluster/sweep",
+    "cluster/live",
     "optimize",
     "observe",
     "daemon",

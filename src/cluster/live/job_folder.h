@@ -1,0 +1,92 @@
+/*
+ * The folder of a live job, SPOOL/TOKEN, which belongs to the job's user: what was asked for, what
+ * its trainer reports, and the plan that the controller leaves for it.
+ *
+ *   request.json   what was asked for; written once, by "ergon submit"
+ *   profile.csv    times and powers by shape (speed_table.h), if it was made; by "ergon submit"
+ *   reports.jsonl  a line of progress each; appended by the trainer or "ergon run-job"
+ *   incarnation.N  made by the Nth incarnation when it begins; the highest may commit
+ *   plan.json      shape, operating point and what the policy expects; by the controller
+ *   log            of the batch script
+ *
+ * The controller takes all of it but plan.json for hostile: sizes are bounded, links are not
+ * followed, wrong lines are ignored and counted, and the folder's owner must be the job's user.
+ */
+#ifndef ERG_CLUSTER_LIVE_JOB_FOLDER_H
+#define ERG_CLUSTER_LIVE_JOB_FOLDER_H
+
+#include "base/memory.h"
+#include "cluster/live/engine.h"
+#include "ergon/error.h"
+#include "train/log/job_report.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct erg_live_request {
+    const char *name;          /* of the job, for people */
+    const char *family, *size; /* of its workload (job_trace.h) */
+    long batch;                /* samples of an iteration */
+    double iterations;         /* at least 1 */
+    double submitted_unix_s;
+    double deadline_unix_s; /* INFINITY: none */
+    double weight;          /* 1: as others */
+    int gpus, gpus_most;    /* asked for; never more than */
+    const char *type;       /* of GPU; NULL: any */
+    uid_t uid;
+    bool has_profile;
+};
+
+/* A token of random bits. */
+int erg_job_folder_token(char token[ERG_TOKEN_LENGTH + 1], struct erg_error *err);
+
+/* Makes SPOOL/TOKEN with request.json in it; `folder` is to be freed. */
+int erg_job_folder_make(char **folder, const char *spool, const char *token,
+                        const struct erg_live_request *request, struct erg_error *err);
+
+/* Reads the request of a folder that must belong to `uid`; strings are put into the arena. */
+int erg_job_folder_request(struct erg_live_request *request, const char *spool, const char *token,
+                           uid_t uid, struct erg_arena *arena, struct erg_error *err);
+
+/* A report, as train/log/job_report.h writes it; what one does not say is NAN. */
+struct erg_report {
+    long incarnation; /* from 1 */
+    enum erg_job_state state;
+    double iteration;      /* done */
+    double iteration_s;    /* of late */
+    double joules;         /* of this incarnation */
+    double checkpoint;     /* the last one's iteration */
+    double load_s, save_s; /* how long loading and the last saving took */
+    double mono_s;         /* of the trainer's own clock: only for differences */
+};
+
+/* What has been read of a folder's reports so far; empty at first. */
+struct erg_report_reader {
+    off_t at;
+    ino_t inode;
+    size_t ignored;         /* lines that were no reports */
+    char ignored_why[160];  /* of the first such */
+    struct erg_report last; /* of the highest incarnation; incarnation 0: none yet */
+};
+
+/* Reads what was appended since; `fresh` says whether there was a report. Bounded: at most 1 MiB at
+ * a time; an endless line is skipped. */
+int erg_job_folder_reports(struct erg_report_reader *reader, bool *fresh, const char *spool,
+                           const char *token, uid_t uid, struct erg_error *err);
+
+/* What the controller leaves. */
+struct erg_live_plan {
+    const char *type;
+    int nodes, gpus_per_node;
+    int point;          /* 0: the fastest */
+    double slowdown;    /* against the fastest point */
+    double power_w;     /* of one GPU */
+    double iteration_s; /* expected */
+};
+
+/* By rename into a folder of a user's: never through a link. */
+int erg_job_folder_plan(const char *spool, const char *token, uid_t uid,
+                        const struct erg_live_plan *plan, struct erg_error *err);
+
+#endif
