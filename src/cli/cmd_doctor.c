@@ -17,7 +17,7 @@ struct doctor_values {
 #define AT(member) offsetof(struct doctor_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
+     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
     {0},
 };
 

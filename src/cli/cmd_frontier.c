@@ -57,7 +57,7 @@ static const struct erg_option options[] = {
      .offset = offsetof(struct frontier_values, blocking_power_w),
      .least = 0,
      .most = 1e6,
-     .help = "power of a GPU that waits for its neighbours; 0 unless given"},
+     .help = "power of a GPU that waits for its neighbours (default: 0)"},
     {.name = "p2p-latency",
      .type = ERG_OPTION_DOUBLE,
      .argument = "S",
@@ -72,7 +72,7 @@ static const struct erg_option options[] = {
      .offset = offsetof(struct frontier_values, unit_s),
      .least = 1e-12,
      .most = 1e6,
-     .help = "resolution of planned times in seconds; as fine as fits unless given"},
+     .help = "resolution of planned times in seconds (default: as fine as fits)"},
     {.name = "points",
      .letter = 'n',
      .type = ERG_OPTION_LONG,
@@ -107,7 +107,7 @@ static const struct erg_option options[] = {
      .argument = "FORMAT",
      .offset = offsetof(struct frontier_values, format),
      .choices = formats,
-     .help = "what to print; a table unless given"},
+     .help = "what to print (default: a table)"},
     {0},
 };
 

@@ -29,7 +29,7 @@ static const struct erg_option options[] = {
     {"warmup", 'w', ERG_OPTION_LONG, "N", AT(warmups), 0, 100000, .default_text = "0",
      .help = "run it N times before, unmeasured"},
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
+     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
     {"output", 'o', ERG_OPTION_FILE, "FILE", AT(output),
      .help = "write the table, or with --json the document, to this file"},
     {"carbon", 'c', ERG_OPTION_FILE, "TABLE.csv", AT(carbon),

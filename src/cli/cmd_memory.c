@@ -18,9 +18,9 @@ static const char *const copies[] = {"group", "layer", NULL};
 #define AT(member) offsetof(struct memory_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(wish.gpus), 1, 1e7,
-     .help = "GPUs in all; the cluster's unless given"},
+     .help = "GPUs in all (default: the cluster's)"},
     {"batch", 'b', ERG_OPTION_LONG, "B", AT(wish.batch), 1, ERG_JOB_MOST_BATCH,
-     .help = "sequences of an iteration; the job's unless given"},
+     .help = "sequences of an iteration (default: the job's)"},
     {"sequence", 's', ERG_OPTION_LONG, "S", AT(wish.sequence), 1, 1e9,
      .help = "tokens of a sequence"},
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(wish.layout),
@@ -40,7 +40,7 @@ static const struct erg_option options[] = {
     {"accounting", 'A', ERG_OPTION_CHOICE, "KIND", AT(wish.accounting), .choices = accountings,
      .help =
          "bytes of the tensors (arena), of the blocks that a caching allocator gives them, or of "
-         "the buffers of ergon's own training; as the engine has it unless given, else arena"},
+         "the buffers of ergon's own training (default: as the engine has it, else arena)"},
     {"engine", 'e', ERG_OPTION_TEXT, "NAME", AT(wish.engine),
      .help = "also say when copies and messages run on this engine, and how long compute waits for "
              "copies: a name of the catalogue, or a file"},

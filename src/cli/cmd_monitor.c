@@ -22,7 +22,7 @@ struct monitor_values {
 #define AT(member) offsetof(struct monitor_values, member)
 static const struct erg_option options[] = {
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
+     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
     {"interval", 'i', ERG_OPTION_LONG, "MS", AT(interval_ms), 50, 60000, .default_text = "500",
      .help = "time between two pictures, and one step of the power's history"},
     {"once", '1', ERG_OPTION_FLAG, NULL, AT(once),

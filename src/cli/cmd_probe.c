@@ -39,11 +39,11 @@ static const struct erg_option options[] = {
     {"base", 'b', ERG_OPTION_TEXT, "GPU", AT(base),
      .help = "name or file of the GPU whose constants are the start, like the one that is measured "
              "or of "
-             "its architecture; the catalogue's entry for what is measured unless given"},
+             "its architecture (default: the catalogue's entry for what is measured)"},
     {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
      .default_text = "cuda", .help = "what is measured"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 8,
-     .help = "GPUs of the emulated group, or of the rows that are taken (2 unless given)"},
+     .help = "GPUs of the emulated group, or of the rows that are taken (default: 2)"},
     {0},
 };
 

@@ -23,7 +23,7 @@ static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "FILE", AT(output), .required = true,
      .help = "the recording; a file that exists is refused"},
     {"gpus", 'g', ERG_OPTION_TEXT, "LIST", AT(gpus),
-     .help = "\"all\", or indices and UUIDs with commas; CUDA_VISIBLE_DEVICES unless given"},
+     .help = "\"all\", or indices and UUIDs with commas (default: CUDA_VISIBLE_DEVICES)"},
     {"interval", 'i', ERG_OPTION_LONG, "MS", AT(interval_ms), 5, 60000, .default_text = "50",
      .help = "time between two samples of energy and power; the rest is read less often"},
     {"duration", 'd', ERG_OPTION_DOUBLE, "SECONDS", AT(duration_s), 0.01, 1e9,

@@ -34,7 +34,7 @@ static const enum erg_objective objectives[] = {ERG_FASTEST, ERG_LEAST_ENERGY, E
 #define AT(member) offsetof(struct show_values, member)
 static const struct erg_option options[] = {
     {"method", 'm', ERG_OPTION_TEXT, "NAME", AT(method),
-     .help = "a point of this method; the plan's selected one unless given"},
+     .help = "a point of this method (default: the plan's selected one)"},
     {"pick", 'k', ERG_OPTION_CHOICE, "RULE", AT(pick), .choices = picks,
      .help = "the point by its place on the frontier"},
     {"deadline", 'D', ERG_OPTION_DOUBLE, "SECONDS", AT(deadline_s), 1e-9, 1e15,
@@ -257,10 +257,10 @@ const struct erg_command erg_cmd_show = {
     .options = options,
     .details =
         "PLAN.json is a plan that \"ergon optimize\", \"ergon plan\" or \"ergon frontier\" wrote. "
-        "It is checked\ncompletely before anything is shown. Unless another point is chosen, the "
-        "one that was selected when "
-        "the plan was made is\nshown: per stage the sequence of instructions, and for each "
-        "kind of instruction its clock, how\nit runs, and the launch slot and SMs of every "
+        "It is checked\ncompletely before anything is shown. The point shown is by default the one "
+        "that was selected when\nthe plan was made: per stage the sequence of instructions, and "
+        "for "
+        "each kind of instruction its\nclock, how it runs, and the launch slot and SMs of every "
         "communication.",
     .examples = "  ergon show ergon-out/plan.json\n"
                 "  ergon show ergon-out/plan.json --deadline 5.2\n"

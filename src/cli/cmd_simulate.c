@@ -44,7 +44,7 @@ static const struct erg_option options[] = {
     {"mean-failure", 'm', ERG_OPTION_DOUBLE, "HOURS", AT(failures_h), 0.01, 1e9,
      .help = "draw failures: a node works for so long in the mean"},
     {"repair", 'R', ERG_OPTION_DOUBLE, "HOURS", AT(repair_h), 0.001, 1e6,
-     .help = "how long a node is down after a drawn failure; 4 unless given"},
+     .help = "how long a node is down after a drawn failure (default: 4)"},
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "write report.html, and tables, summary and trace of each policy, there"},
     {"sweep", 's', ERG_OPTION_FILE, "SWEEP.yaml", AT(sweep),

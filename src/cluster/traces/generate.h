@@ -4,7 +4,7 @@
  *   jobs: 400
  *   jobs_per_day: 150        # in the mean
  *   daily_swing: 0.6         # optional, 0 to 1: how much the rate rises and falls with the hour
- *   busiest_hour: 15         # optional, of the day; 15 unless given. Time begins at midnight.
+ *   busiest_hour: 15         # optional, of the day (default: 15). Time begins at midnight.
  *   duration:                # hours on what a job asks for: log-normal,
  *     median_h: 1.5
  *     sigma: 1.3             # of the logarithm

@@ -5,7 +5,7 @@
  * ergon.yaml) these are, in bytes of a parameter on a GPU:
  *
  *   wires      4 of a sum (fp32) and 2 of a weight (bf16), times (D - 1) / D
- *   HBM        4 that are cleared for the next step, 2 of a weight that is written
+ *   HBM        2 of a weight that is written
  *   HBM / D    4 read for the norm, and by AdamW 4 + 3 x 4 read (gradient, master, two moments) and
  *              3 x 4 written
  *
@@ -22,7 +22,7 @@
 /* Of one GPU of a stage. */
 struct erg_step_end {
     double gradients_s, gradients_j; /* sums, and weights that are gathered */
-    double optimizer_s, optimizer_j; /* gradients that are cleared, the norm, the update */
+    double optimizer_s, optimizer_j; /* the norm, the update */
 };
 
 struct erg_step_end_kind {
