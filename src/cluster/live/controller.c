@@ -1,0 +1,403 @@
+/* The controller of a live cluster: its passes, its actions, and what it keeps. */
+#include "cluster/live/controller_internal.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TALKS_MOST_S = 30, LEASE_S = 30, STALE_S = 30 };
+
+void erg_controller_note(struct erg_controller *controller, const char *format, ...)
+{
+    struct erg_live_note *note = &controller->notes[controller->notes_count++ % ERG_NOTES];
+    struct timespec now;
+    char line[240];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    erg_utf8_repair(line, sizeof line);
+    struct erg_text printable = {0};
+    erg_text_add_printable(&printable, line);
+    clock_gettime(CLOCK_REALTIME, &now);
+    note->unix_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    snprintf(note->text, sizeof note->text, "%s", printable.data ? printable.data : "");
+    erg_utf8_repair(note->text, sizeof note->text);
+    if (controller->setup.say)
+        controller->setup.say(controller->setup.context, note->text);
+    erg_text_release(&printable);
+}
+
+double erg_controller_virtual(const struct erg_controller *controller, double engine_s)
+{
+    return (engine_s - controller->began_s) * controller->setup.compress;
+}
+
+/* ---- making one ---- */
+
+/* A table for jobs that bring their profiles: powers of two up to all GPUs of a type. */
+static struct erg_speeds *table_of(const struct erg_fleet *fleet)
+{
+    int counts[32], count = 0, most = 1;
+    for (unsigned t = 0; t < fleet->types_count; t++) {
+        int gpus = fleet->types[t].nodes * fleet->types[t].gpus_per_node;
+        most = gpus > most ? gpus : most;
+    }
+    for (int n = 1; n <= most && count < 31; n *= 2)
+        counts[count++] = n;
+    return erg_speeds_new(fleet, 0, counts, (size_t)count);
+}
+
+static int open_speeds(struct erg_controller *controller, struct erg_error *err)
+{
+    const struct erg_live_file *file = controller->setup.file;
+    if (!file->profiles) {
+        controller->speeds = table_of(&file->fleet);
+        return 0;
+    }
+    if (erg_profile_source_open(&controller->profiles, file->profiles, &file->fleet, err) != 0)
+        return -1;
+    controller->speeds = erg_profile_source_table(controller->profiles);
+    return 0;
+}
+
+static void name_nodes(struct erg_controller *controller)
+{
+    const struct erg_live_file *file = controller->setup.file;
+    const size_t nodes = (size_t)file->fleet.nodes;
+    controller->node_names = erg_xcalloc(nodes, sizeof *controller->node_names);
+    controller->node_states = erg_xcalloc(nodes, sizeof *controller->node_states);
+    for (size_t i = 0; i < nodes; i++)
+        controller->node_names[i] = file->nodes.items[i];
+}
+
+int erg_controller_new(struct erg_controller **out, const struct erg_controller_setup *setup,
+                       struct erg_error *err)
+{
+    struct erg_controller *controller = erg_xcalloc(1, sizeof *controller);
+    const struct erg_live_file *file = setup->file;
+    const double idle_w = erg_fleet_idle_power(&file->fleet);
+    controller->setup = *setup;
+    controller->began_s = setup->engine->calls->now_s(setup->engine);
+    controller->decided_s = controller->leased_s = -INFINITY;
+    if (setup->limits)
+        controller->limits = *setup->limits;
+    else
+        erg_reconcile_limits_init(&controller->limits);
+    controller->limits.cap_w = file->power_cap_w;
+    controller->limits.idle_w = idle_w;
+    name_nodes(controller);
+    int result = 0;
+    if (file->power_cap_w <= idle_w)
+        result = erg_fail(err, ERG_FAILED,
+                          "a power cap of %g W cannot be kept: the cluster's GPUs draw %g W idle",
+                          file->power_cap_w, idle_w);
+    if (result == 0 && !setup->dry_run)
+        result = erg_journal_open(&controller->journal, setup->journal, err);
+    if (result == 0)
+        result = open_speeds(controller, err);
+    if (result != 0) {
+        erg_controller_free(controller);
+        return -1;
+    }
+    controller->scheduler = erg_scheduler_new_live(&(struct erg_live_setup){
+        .fleet = &file->fleet,
+        .speeds = controller->speeds,
+        .source = {erg_controller_fill_speeds, controller},
+        .policy = setup->policy,
+        .tariff = setup->tariff,
+        .power_cap_w = file->power_cap_w,
+    });
+    *out = controller;
+    return 0;
+}
+
+static void release_track(struct erg_live_track *track)
+{
+    erg_arena_release(&track->strings);
+    free(track->user);
+    free(track->account);
+}
+
+void erg_controller_free(struct erg_controller *controller)
+{
+    if (!controller)
+        return;
+    if (controller->journal && controller->leased_s > -INFINITY)
+        erg_lease_give_back(controller->setup.file->slurm.spool);
+    for (size_t i = 0; i < controller->count; i++) {
+        erg_managed_job_release(&controller->records[i]);
+        release_track(&controller->tracks[i]);
+    }
+    erg_scheduler_free(controller->scheduler);
+    erg_speeds_free(controller->speeds);
+    erg_profile_source_close(controller->profiles);
+    erg_journal_close(controller->journal);
+    erg_live_snapshot_release(&controller->snapshot);
+    free(controller->records);
+    free(controller->tracks);
+    free(controller->actions.items);
+    free(controller->node_names);
+    free(controller->node_states);
+    free(controller);
+}
+
+bool erg_controller_is_busy(const struct erg_controller *controller)
+{
+    for (size_t i = 0; i < controller->count; i++) {
+        enum erg_live_phase phase = controller->records[i].phase;
+        bool ended = phase == ERG_PHASE_ENDED || phase == ERG_PHASE_CANCELLED ||
+                     phase == ERG_PHASE_GONE || controller->records[i].given_up;
+        if (!ended && controller->tracks[i].job >= 0)
+            return true;
+    }
+    return !controller->seen;
+}
+
+/* ---- actions ---- */
+
+/* What a plan file says of the GPUs that a job is to have. */
+static int write_plan(const struct erg_controller *controller, size_t i, struct erg_error *err)
+{
+    const struct erg_managed_job *record = &controller->records[i];
+    const struct erg_live_track *track = &controller->tracks[i];
+    const struct erg_scheduler *scheduler = controller->scheduler;
+    const struct erg_cluster_job *job = &scheduler->jobs[track->job];
+    const struct erg_fleet *fleet = scheduler->fleet;
+    if (job->shape < 0)
+        return 0;
+    const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[job->shape];
+    const struct erg_speed *speed = erg_scheduler_speed(scheduler, track->job, job->shape);
+    const double slowdown = erg_speed_slowdown(speed, record->point, scheduler->throttle);
+    const struct erg_live_plan plan = {
+        .type = fleet->types[shape->type].name,
+        .nodes = shape->nodes,
+        .gpus_per_node = shape->gpus_per_node,
+        .point = record->point,
+        .slowdown = slowdown,
+        .power_w = erg_speed_power(speed, fleet->types[shape->type].idle_power_w, slowdown),
+        .iteration_s = speed->iteration_s * slowdown / controller->setup.compress,
+    };
+    return erg_job_folder_plan(controller->setup.file->slurm.spool, record->token, track->uid,
+                               &plan, err);
+}
+
+static const char *answer_text(enum erg_engine_answer answer)
+{
+    static const char *const texts[] = {"done", "the job is gone", "refused", "no answer in time",
+                                        "failed"};
+    return texts[answer];
+}
+
+static void say_action(struct erg_controller *controller, const struct erg_action *action,
+                       enum erg_engine_answer answer, const struct erg_error *why)
+{
+    const struct erg_managed_job *record = &controller->records[action->job];
+    const char *node = action->node >= 0 ? controller->node_names[action->node] : "";
+    erg_controller_note(controller, "job %u: %s%s%s%s%s%s%s%s", record->id,
+                        erg_action_verb_name(action->verb), *node ? " of node " : "", node,
+                        action->why ? ", since " : "", action->why ? action->why : "",
+                        answer == ERG_ENGINE_DONE ? "" : ": ",
+                        answer == ERG_ENGINE_DONE ? "" : answer_text(answer),
+                        answer == ERG_ENGINE_DONE || !why->message[0] ? "" : " (see the journal)");
+}
+
+static int act(struct erg_controller *controller, const struct erg_action *action,
+               struct erg_error *err)
+{
+    struct erg_managed_job *record = &controller->records[action->job];
+    struct erg_error why = {0};
+    enum erg_engine_answer answer = ERG_ENGINE_DONE;
+    int64_t id;
+    if (controller->setup.dry_run) {
+        say_action(controller, action, answer, &why);
+        return 0;
+    }
+    if (erg_journal_begin(controller->journal, &id, record->token, action->verb, action->node,
+                          action->why ? action->why : "", err) != 0)
+        return -1;
+    if ((action->verb == ERG_ACTION_PACE || action->verb == ERG_ACTION_PLACE) &&
+        write_plan(controller, action->job, &why) != 0)
+        answer = ERG_ENGINE_BROKEN;
+    else
+        answer = erg_reconcile_act(controller->setup.engine, controller->records, action, &why);
+    /* By the time after the command, which may have waited. */
+    const double now_s = controller->setup.engine->calls->now_s(controller->setup.engine);
+    erg_reconcile_answer(record, action, answer, &controller->limits, now_s);
+    controller->tracks[action->job].dirty = true;
+    say_action(controller, action, answer, &why);
+    return erg_journal_end(controller->journal, id, answer,
+                           answer == ERG_ENGINE_DONE ? "" : why.message, err);
+}
+
+static int act_all(struct erg_controller *controller, struct erg_error *err)
+{
+    erg_reconcile_next(controller->records, controller->count, &controller->snapshot,
+                       &controller->setup.file->fleet, &controller->limits, controller->now_s,
+                       &controller->actions);
+    for (size_t i = 0; i < controller->actions.count; i++)
+        if (act(controller, &controller->actions.items[i], err) != 0)
+            return -1;
+    return 0;
+}
+
+/* ---- keeping ---- */
+
+static int keep(struct erg_controller *controller, struct erg_error *err)
+{
+    if (!controller->journal)
+        return 0;
+    bool any = false;
+    for (size_t i = 0; i < controller->count; i++) {
+        struct erg_live_track *track = &controller->tracks[i];
+        if (!track->dirty || track->job < 0)
+            continue;
+        const struct erg_journal_job job = {
+            .record = &controller->records[i],
+            .attained_gpu_s = erg_scheduler_attained(controller->scheduler, track->job),
+            .starts = track->starts,
+        };
+        if (erg_journal_put_job(controller->journal, &job, controller->node_names,
+                                controller->now_s, err) != 0)
+            return -1;
+        track->dirty = false;
+        any = true;
+    }
+    if (!any)
+        return 0;
+    json_t *policy = erg_scheduler_save(controller->scheduler);
+    int result = policy ? erg_journal_put_policy(controller->journal,
+                                                 controller->setup.policy->name, policy, err)
+                        : 0;
+    json_decref(policy);
+    return result;
+}
+
+/* Of actions that a controller before this one began and did not end nothing is known. */
+static int doubt_open_actions(struct erg_controller *controller, struct erg_error *err)
+{
+    struct erg_open_action *open = NULL;
+    size_t count = 0;
+    int result = erg_journal_take_open(controller->journal, &open, &count, err);
+    for (size_t k = 0; result == 0 && k < count; k++)
+        for (size_t i = 0; i < controller->count; i++)
+            if (strcmp(controller->records[i].token, open[k].token) == 0) {
+                open[k].action.job = i;
+                erg_reconcile_answer(&controller->records[i], &open[k].action, ERG_ENGINE_LATER,
+                                     &controller->limits, controller->now_s);
+            }
+    free(open);
+    return result;
+}
+
+static int recall(struct erg_controller *controller, struct erg_error *err)
+{
+    json_t *policy = NULL;
+    controller->recalled = true;
+    if (!controller->journal)
+        return 0;
+    if (doubt_open_actions(controller, err) != 0 ||
+        erg_journal_get_policy(controller->journal, controller->setup.policy->name, &policy, err) !=
+            0)
+        return -1;
+    if (policy)
+        erg_scheduler_load(controller->scheduler, policy);
+    json_decref(policy);
+    return 0;
+}
+
+/* ---- passes ---- */
+
+static int renew_lease(struct erg_controller *controller, struct erg_error *err)
+{
+    if (controller->setup.dry_run || controller->now_s - controller->leased_s < LEASE_S / 3.0)
+        return 0;
+    if (erg_lease_renew(controller->setup.file->slurm.spool, LEASE_S, err) != 0)
+        return -1;
+    controller->leased_s = controller->now_s;
+    return 0;
+}
+
+/* Nobody answers: wait longer each time. */
+static void back_off(struct erg_controller *controller, const struct erg_error *why, double *wait_s)
+{
+    if (controller->late_s == 0)
+        erg_controller_note(controller, "the resource manager does not answer: %s", why->message);
+    controller->late_s = fmin(TALKS_MOST_S, fmax(1, 2 * controller->late_s));
+    *wait_s = controller->late_s;
+}
+
+/* When the next look is due. */
+static double next_wait(const struct erg_controller *controller)
+{
+    const struct erg_live_slurm *slurm = &controller->setup.file->slurm;
+    const double due_s =
+        controller->began_s + erg_scheduler_due(controller->scheduler) / controller->setup.compress;
+    return fmax(0.01, fmin(slurm->poll_s, due_s - controller->now_s));
+}
+
+int erg_controller_pass(struct erg_controller *controller, double *wait_s, struct erg_error *err)
+{
+    struct erg_engine *engine = controller->setup.engine;
+    struct erg_error why = {0};
+    controller->now_s = engine->calls->now_s(engine);
+    if (renew_lease(controller, err) != 0)
+        return -1;
+    enum erg_engine_answer answer = engine->calls->snapshot(engine, &controller->snapshot, &why);
+    if (answer == ERG_ENGINE_BROKEN)
+        return erg_fail(err, ERG_FAILED, "%s", why.message);
+    if (answer != ERG_ENGINE_DONE) {
+        back_off(controller, &why, wait_s);
+        return 0;
+    }
+    if (controller->late_s > 0)
+        erg_controller_note(controller, "the resource manager answers again");
+    controller->late_s = 0;
+    controller->seen = true;
+    controller->now_s = controller->snapshot.at_s;
+    erg_scheduler_advance(controller->scheduler,
+                          erg_controller_virtual(controller, controller->now_s));
+    if (erg_controller_observe(controller, err) != 0 ||
+        (!controller->recalled && recall(controller, err) != 0) ||
+        erg_controller_decide(controller, err) != 0 || keep(controller, err) != 0 ||
+        act_all(controller, err) != 0 || keep(controller, err) != 0)
+        return -1;
+    erg_controller_publish(controller);
+    *wait_s = next_wait(controller);
+    return 0;
+}
+
+int erg_controller_hand_back(struct erg_controller *controller, size_t *count,
+                             struct erg_error *err)
+{
+    struct erg_engine *engine = controller->setup.engine;
+    struct erg_error why = {0};
+    *count = 0;
+    if (engine->calls->snapshot(engine, &controller->snapshot, &why) != ERG_ENGINE_DONE)
+        return erg_fail(err, ERG_FAILED, "%s", why.message);
+    controller->now_s = controller->snapshot.at_s;
+    if (erg_controller_observe(controller, err) != 0)
+        return -1;
+    for (size_t i = 0; i < controller->count; i++) {
+        const struct erg_managed_job *record = &controller->records[i];
+        const struct erg_live_track *track = &controller->tracks[i];
+        if (record->phase != ERG_PHASE_WAITING || track->job < 0)
+            continue;
+        if (!controller->setup.dry_run &&
+            engine->calls->hand_back(engine, record->id, record->token, track->request.gpus,
+                                     &why) != ERG_ENGINE_DONE) {
+            erg_controller_note(controller, "job %u is not handed back: %s", record->id,
+                                why.message);
+            continue;
+        }
+        erg_controller_note(controller, "job %u is the resource manager's own from now on",
+                            record->id);
+        ++*count;
+    }
+    return 0;
+}

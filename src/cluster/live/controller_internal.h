@@ -1,0 +1,87 @@
+/* What the files of the controller share. */
+#ifndef ERG_CLUSTER_LIVE_CONTROLLER_INTERNAL_H
+#define ERG_CLUSTER_LIVE_CONTROLLER_INTERNAL_H
+
+#include "base/memory.h"
+#include "cluster/live/controller.h"
+#include "cluster/live/job_folder.h"
+#include "cluster/live/journal.h"
+#include "cluster/schedule/control.h"
+
+/* What the controller knows of a managed job beyond the reconciler's record, which has the same
+ * index. */
+struct erg_live_track {
+    int job; /* of the scheduler; -1: its request cannot be used, so it is left alone */
+    uid_t uid;
+    struct erg_live_request request;
+    struct erg_arena strings;
+    char *user, *account;
+    struct erg_report_reader reader;
+    long trained;      /* the highest incarnation that was seen to train */
+    int failed_starts; /* as the scheduler knows them */
+    int starts;        /* that were seen */
+    double decided_s;  /* scheduler's time at which its present placement was; NAN: not by us */
+    double attained_before_gpu_s;
+    bool complained; /* about its folder */
+    bool dirty;      /* to be written to the journal */
+};
+
+/* The last decisions and actions, for people. */
+struct erg_live_note {
+    double unix_s;
+    char text[240];
+};
+enum { ERG_NOTES = 200 };
+
+struct erg_controller {
+    struct erg_controller_setup setup;
+    struct erg_reconcile_limits limits;
+    struct erg_journal *journal;         /* NULL in a dry run */
+    struct erg_profile_source *profiles; /* NULL: the live file names none */
+    struct erg_speeds *speeds;
+    struct erg_scheduler *scheduler;
+    const char **node_names;
+    double began_s; /* the engine's time at the scheduler's 0 */
+
+    struct erg_managed_job *records;
+    struct erg_live_track *tracks;
+    size_t count, capacity;
+
+    struct erg_live_snapshot snapshot;
+    bool seen;        /* there was a snapshot */
+    bool recalled;    /* the policy got back what the journal has */
+    double now_s;     /* the engine's, of this pass */
+    double decided_s; /* the engine's, of the last decision; -INFINITY: none */
+    double leased_s;  /* when the lease was renewed */
+    double late_s;    /* how long the next wait is while nobody answers; 0: they do */
+    enum erg_live_node_state *node_states; /* as the scheduler knows them */
+    long decisions;
+
+    struct erg_actions actions;
+    struct erg_live_note notes[ERG_NOTES];
+    size_t notes_count; /* ever; the ring's next is this modulo ERG_NOTES */
+    bool complained;    /* that the status cannot be written */
+};
+
+/* Says a line, and keeps it. */
+void erg_controller_note(struct erg_controller *controller, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The scheduler's time of an engine's. */
+double erg_controller_virtual(const struct erg_controller *controller, double engine_s);
+
+/* observe.c: what a snapshot and the jobs' folders say, to the scheduler. */
+int erg_controller_observe(struct erg_controller *controller, struct erg_error *err);
+
+/* decide.c: has the policy called if it is due, and makes its decision the records' intentions. */
+int erg_controller_decide(struct erg_controller *controller, struct erg_error *err);
+
+/* status.c: writes SPOOL/.status.json if it has changed. */
+void erg_controller_publish(struct erg_controller *controller);
+
+/* Fills a workload's row of the speeds: from the profile in a job's folder, or from the live
+ * file's profiles. */
+int erg_controller_fill_speeds(void *controller, struct erg_speeds *speeds, int workload,
+                               const struct erg_trace_workload *what, struct erg_error *err);
+
+#endif

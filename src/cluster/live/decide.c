@@ -1,0 +1,114 @@
+/* The policy's decisions, made what the reconciler's records intend. */
+#include "cluster/live/controller_internal.h"
+
+#include "io/json.h"
+
+#include <math.h>
+
+static size_t index_of_job(const struct erg_controller *controller, int job)
+{
+    size_t i = 0;
+    while (i < controller->count && controller->tracks[i].job != job)
+        i++;
+    return i;
+}
+
+/* Watts of all its GPUs at a point, beyond what they draw idle. */
+static double watts(const struct erg_scheduler *scheduler, int id, int point)
+{
+    const struct erg_cluster_job *job = &scheduler->jobs[id];
+    if (job->shape < 0)
+        return 0;
+    const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[job->shape];
+    const struct erg_speed *speed = erg_scheduler_speed(scheduler, id, job->shape);
+    const double idle_w = scheduler->fleet->types[shape->type].idle_power_w;
+    const double slowdown = erg_speed_slowdown(speed, point, scheduler->throttle);
+    return erg_shape_gpus(shape) * fmax(0, erg_speed_power(speed, idle_w, slowdown) - idle_w);
+}
+
+static json_t *change_json(const struct erg_managed_job *record, int before, int after)
+{
+    return erg_json_pack("{s:s, s:i, s:i, s:i}", "token", record->token, "gpus_before", before,
+                         "gpus", after, "point", record->point);
+}
+
+/* A job that has other GPUs, or none, from now on. */
+static void intend(struct erg_controller *controller, size_t i, json_t *changes)
+{
+    struct erg_managed_job *record = &controller->records[i];
+    struct erg_live_track *track = &controller->tracks[i];
+    const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
+    const int before = erg_placement_gpus(&record->intended);
+    const bool runs = job->state == ERG_JOB_RUNNING;
+    const bool moves = !runs || !erg_placement_equal(&record->intended, &job->placement);
+    track->dirty = true;
+    if (job->state == ERG_JOB_REJECTED) {
+        erg_controller_note(controller, "job %u is turned away by the policy", record->id);
+        return;
+    }
+    if (runs && moves) {
+        erg_placement_assign(&record->intended, &job->placement);
+        track->decided_s = controller->scheduler->now_s;
+        record->order = controller->decisions;
+    } else if (!runs) {
+        record->intended.count = 0;
+    }
+    record->point = runs ? job->point : record->point;
+    const int after = erg_placement_gpus(&record->intended);
+    json_array_append_new(changes, change_json(record, before, after));
+    if (!moves)
+        erg_controller_note(controller, "job %u: to operating point %d", record->id, job->point);
+    else if (after == 0)
+        erg_controller_note(controller, "job %u: from %d GPUs to waiting", record->id, before);
+    else
+        erg_controller_note(controller,
+                            "job %u: from %d to %d GPUs of %s on %d node%s from %s on, point %d",
+                            record->id, before, after,
+                            controller->scheduler->fleet
+                                ->types[controller->scheduler->speeds->shapes[job->shape].type]
+                                .name,
+                            record->intended.count, record->intended.count == 1 ? "" : "s",
+                            controller->node_names[record->intended.slices[0].node], record->point);
+}
+
+/* Points that keep the power cap, and what jobs draw at them. */
+static void pace(struct erg_controller *controller)
+{
+    for (size_t i = 0; i < controller->count; i++) {
+        struct erg_managed_job *record = &controller->records[i];
+        const int id = controller->tracks[i].job;
+        if (id < 0 || controller->scheduler->jobs[id].state != ERG_JOB_RUNNING)
+            continue;
+        record->point = erg_scheduler_point(controller->scheduler, id);
+        record->intended_w = watts(controller->scheduler, id, record->point);
+    }
+}
+
+int erg_controller_decide(struct erg_controller *controller, struct erg_error *err)
+{
+    struct erg_scheduler *scheduler = controller->scheduler;
+    const bool due = erg_scheduler_due(scheduler) <= scheduler->now_s;
+    const bool settled =
+        controller->now_s - controller->decided_s >= controller->setup.file->slurm.settle_s;
+    const int *changed;
+    size_t count;
+    if (!due && !(erg_scheduler_urgent(scheduler) && settled))
+        return 0;
+    if (erg_scheduler_decide(scheduler, &changed, &count, err) != 0)
+        return -1;
+    controller->decided_s = controller->now_s;
+    controller->decisions++;
+    json_t *changes = json_array();
+    for (size_t k = 0; k < count; k++) {
+        const size_t i = index_of_job(controller, changed[k]);
+        if (i < controller->count)
+            intend(controller, i, changes);
+    }
+    pace(controller);
+    int result = 0;
+    if (controller->journal && json_array_size(changes) > 0)
+        result =
+            erg_journal_decision(controller->journal, controller->setup.policy->name, changes, err);
+    json_decref(changes);
+    return result;
+}

@@ -1,0 +1,525 @@
+/* The journal of a live controller, a SQLite file, and the lease that other hosts see. */
+#include "cluster/live/journal.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "io/database.h"
+#include "io/fields.h"
+#include "io/file.h"
+#include "io/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct erg_database_format format = {
+    .name = "journal",
+    .application_id = 0x6572676a, /* "ergj" */
+    .version = 1,
+    .create_sql =
+        "CREATE TABLE entry (kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,"
+        " PRIMARY KEY (kind, key)) WITHOUT ROWID;"
+        "CREATE TABLE action (id INTEGER PRIMARY KEY, token TEXT NOT NULL, verb INTEGER NOT NULL,"
+        " node INTEGER NOT NULL, why TEXT NOT NULL, begun_unix_s REAL NOT NULL, ended_unix_s REAL,"
+        " answer INTEGER, sentence TEXT);"
+        "CREATE INDEX open_action ON action (id) WHERE ended_unix_s IS NULL;"
+        "CREATE TABLE decision (id INTEGER PRIMARY KEY, policy TEXT NOT NULL,"
+        " at_unix_s REAL NOT NULL, changes TEXT NOT NULL);"
+        "CREATE TABLE restart (id INTEGER PRIMARY KEY, token TEXT NOT NULL, first INTEGER NOT NULL,"
+        " gpus INTEGER NOT NULL, at_unix_s REAL NOT NULL, took_s REAL NOT NULL, save_s REAL,"
+        " load_s REAL)",
+    .get_sql = "SELECT value FROM entry WHERE kind = ?1 AND key = ?2",
+    .put_sql = "INSERT INTO entry (kind, key, value) VALUES (?1, ?2, ?3)"
+               " ON CONFLICT (kind, key) DO UPDATE SET value = ?3",
+    .each_sql = "SELECT id, token, verb, node FROM action WHERE ended_unix_s IS NULL ORDER BY id",
+};
+
+struct erg_journal {
+    struct erg_database database;
+    int lock; /* of PATH.lock: SQLite's own locks are released between changes */
+};
+
+static double unix_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+int erg_journal_open(struct erg_journal **out, const char *path, struct erg_error *err)
+{
+    struct erg_text lock = {0};
+    erg_text_printf(&lock, "%s.lock", path);
+    int file = open(lock.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int result = 0;
+    if (file < 0)
+        result = erg_fail(err, ERG_FAILED, "opening '%s': %s", lock.data, strerror(errno));
+    else if (flock(file, LOCK_EX | LOCK_NB) != 0)
+        result = erg_fail(err, ERG_FAILED,
+                          "another controller has the journal '%s'; \"ergon schedule --status\" "
+                          "shows what it does",
+                          path);
+    erg_text_release(&lock);
+    struct erg_journal *journal = erg_xcalloc(1, sizeof *journal);
+    journal->lock = file;
+    if (result == 0)
+        result = erg_database_open(&journal->database, path, &format, err);
+    if (result != 0) {
+        if (file >= 0)
+            close(file);
+        free(journal);
+        return -1;
+    }
+    *out = journal;
+    return 0;
+}
+
+void erg_journal_close(struct erg_journal *journal)
+{
+    if (!journal)
+        return;
+    erg_database_close(&journal->database);
+    close(journal->lock);
+    free(journal);
+}
+
+/* ---- entries: a text by kind and key ---- */
+
+static int put_entry(struct erg_journal *journal, const char *kind, const char *key,
+                     const json_t *value, struct erg_error *err)
+{
+    sqlite3_stmt *put = journal->database.put;
+    char *text = erg_json_text(value);
+    sqlite3_bind_text(put, 1, kind, -1, SQLITE_STATIC);
+    sqlite3_bind_text(put, 2, key, -1, SQLITE_STATIC);
+    sqlite3_bind_text(put, 3, text, -1, SQLITE_STATIC);
+    int result = sqlite3_step(put) == SQLITE_DONE
+                     ? 0
+                     : erg_database_fail(&journal->database, "writing to", err);
+    sqlite3_reset(put);
+    sqlite3_clear_bindings(put);
+    free(text);
+    return result;
+}
+
+/* `*text` is to be freed; NULL: there is none. */
+static int get_entry(struct erg_journal *journal, const char *kind, const char *key, char **text,
+                     struct erg_error *err)
+{
+    sqlite3_stmt *get = journal->database.get;
+    sqlite3_bind_text(get, 1, kind, -1, SQLITE_STATIC);
+    sqlite3_bind_text(get, 2, key, -1, SQLITE_STATIC);
+    int code = sqlite3_step(get), result = 0;
+    *text = NULL;
+    if (code == SQLITE_ROW)
+        *text = erg_xstrdup((const char *)sqlite3_column_text(get, 0));
+    else if (code != SQLITE_DONE)
+        result = erg_database_fail(&journal->database, "reading", err);
+    sqlite3_reset(get);
+    sqlite3_clear_bindings(get);
+    return result;
+}
+
+/* ---- jobs ---- */
+
+struct kept_slice {
+    const char *node;
+    const char *gpus; /* bits, hexadecimal */
+};
+
+/* A record as the file has it: what cannot be seen anew; times are UTC. */
+struct kept_job {
+    uint32_t id;
+    const struct kept_slice *intended, *asked;
+    size_t intended_count, asked_count;
+    int point, told_point;
+    double intended_w, told_w;
+    long incarnation, incarnation_before;
+    double checkpoint, longest_save_s;
+    double released_s, stopped_s, killed_s, not_before_s;
+    bool unsure;
+    int failed_starts, failures;
+    double failed_checkpoint, began_checkpoint;
+    bool given_up, needs_attention;
+    const char *reason;
+    double attained_gpu_s;
+    int starts;
+};
+
+#define FIELD(KEY, TYPE, ...)                                                                      \
+    {                                                                                              \
+        .key = #KEY, .type = TYPE, .offset = offsetof(struct kept_job, KEY), __VA_ARGS__           \
+    }
+#define NUMBER(KEY)                                                                                \
+    FIELD(KEY, ERG_FIELD_DOUBLE, .optional = true, .least = -DBL_MAX, .most = DBL_MAX)
+#define WHOLE(KEY, TYPE) FIELD(KEY, TYPE, .least = -1, .most = 1e9)
+#define SLICE(KEY)                                                                                 \
+    {                                                                                              \
+        .key = #KEY, .type = ERG_FIELD_TEXT, .offset = offsetof(struct kept_slice, KEY)            \
+    }
+static const struct erg_field slice_fields[] = {SLICE(node), SLICE(gpus)};
+static const struct erg_fields slices = {sizeof(struct kept_slice),
+                                         sizeof slice_fields / sizeof *slice_fields, slice_fields};
+static const struct erg_field job_fields[] = {
+    FIELD(id, ERG_FIELD_U32, .most = UINT32_MAX),
+    FIELD(intended, ERG_FIELD_LIST, .optional = true, .of = &slices,
+          .count_offset = offsetof(struct kept_job, intended_count)),
+    FIELD(asked, ERG_FIELD_LIST, .optional = true, .of = &slices,
+          .count_offset = offsetof(struct kept_job, asked_count)),
+    WHOLE(point, ERG_FIELD_INT),
+    WHOLE(told_point, ERG_FIELD_INT),
+    NUMBER(intended_w),
+    NUMBER(told_w),
+    WHOLE(incarnation, ERG_FIELD_LONG),
+    WHOLE(incarnation_before, ERG_FIELD_LONG),
+    NUMBER(checkpoint),
+    NUMBER(longest_save_s),
+    NUMBER(released_s),
+    NUMBER(stopped_s),
+    NUMBER(killed_s),
+    NUMBER(not_before_s),
+    FIELD(unsure, ERG_FIELD_BOOL),
+    WHOLE(failed_starts, ERG_FIELD_INT),
+    WHOLE(failures, ERG_FIELD_INT),
+    NUMBER(failed_checkpoint),
+    NUMBER(began_checkpoint),
+    FIELD(given_up, ERG_FIELD_BOOL),
+    FIELD(needs_attention, ERG_FIELD_BOOL),
+    FIELD(reason, ERG_FIELD_TEXT, .optional = true),
+    NUMBER(attained_gpu_s),
+    WHOLE(starts, ERG_FIELD_INT),
+};
+static const struct erg_fields jobs = {sizeof(struct kept_job),
+                                       sizeof job_fields / sizeof *job_fields, job_fields};
+
+static void keep_placement(const struct kept_slice **to, size_t *count,
+                           const struct erg_placement *placement, const char *const *node_names,
+                           struct erg_arena *arena)
+{
+    struct kept_slice *items = erg_arena_alloc(arena, sizeof *items * (size_t)placement->count);
+    for (int i = 0; i < placement->count; i++)
+        items[i] = (struct kept_slice){
+            node_names[placement->slices[i].node],
+            erg_arena_printf(arena, "%llx", (unsigned long long)placement->slices[i].gpus)};
+    *to = items;
+    *count = (size_t)placement->count;
+}
+
+/* Drops a placement with a node that is not there any more. */
+static void take_placement(struct erg_placement *placement, const struct kept_slice *kept,
+                           size_t count, const char *const *node_names, int nodes)
+{
+    placement->count = 0;
+    for (size_t i = 0; i < count; i++) {
+        int node = 0;
+        while (node < nodes && strcmp(node_names[node], kept[i].node) != 0)
+            node++;
+        if (node == nodes) {
+            placement->count = 0;
+            return;
+        }
+        erg_placement_add(placement, node, strtoull(kept[i].gpus, NULL, 16));
+    }
+}
+
+int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_job *job,
+                        const char *const *node_names, double now_s, struct erg_error *err)
+{
+    const struct erg_managed_job *record = job->record;
+    const double zero_s = unix_now() - now_s; /* of the engine's clock */
+    struct erg_arena arena = {0};
+    struct kept_job kept = {
+        .id = record->id,
+        .point = record->point,
+        .told_point = record->told_point,
+        .intended_w = record->intended_w,
+        .told_w = record->told_w,
+        .incarnation = record->incarnation,
+        .incarnation_before = record->incarnation_before,
+        .checkpoint = record->checkpoint,
+        .longest_save_s = record->longest_save_s,
+        .released_s = record->released_s + zero_s,
+        .stopped_s = record->stopped_s + zero_s,
+        .killed_s = record->killed_s + zero_s,
+        .not_before_s = isinf(record->not_before_s) ? NAN : record->not_before_s + zero_s,
+        .unsure = record->unsure,
+        .failed_starts = record->failed_starts,
+        .failures = record->failures,
+        .failed_checkpoint = record->failed_checkpoint,
+        .began_checkpoint = record->began_checkpoint,
+        .given_up = record->given_up,
+        .needs_attention = record->needs_attention,
+        .reason = record->reason,
+        .attained_gpu_s = job->attained_gpu_s,
+        .starts = job->starts,
+    };
+    keep_placement(&kept.intended, &kept.intended_count, &record->intended, node_names, &arena);
+    keep_placement(&kept.asked, &kept.asked_count, &record->asked, node_names, &arena);
+    json_t *value = erg_fields_json(&jobs, &kept);
+    int result = put_entry(journal, "job", record->token, value, err);
+    json_decref(value);
+    erg_arena_release(&arena);
+    return result;
+}
+
+static void take_job(struct erg_journal_job *job, const struct kept_job *kept,
+                     const char *const *node_names, int nodes, double zero_s)
+{
+    struct erg_managed_job *record = job->record;
+    take_placement(&record->intended, kept->intended, kept->intended_count, node_names, nodes);
+    take_placement(&record->asked, kept->asked, kept->asked_count, node_names, nodes);
+    record->point = kept->point;
+    record->told_point = kept->told_point;
+    record->intended_w = isnan(kept->intended_w) ? 0 : kept->intended_w;
+    record->told_w = isnan(kept->told_w) ? 0 : kept->told_w;
+    record->incarnation_before = kept->incarnation_before;
+    record->checkpoint = isnan(kept->checkpoint) ? 0 : kept->checkpoint;
+    record->longest_save_s = isnan(kept->longest_save_s) ? 0 : kept->longest_save_s;
+    record->released_s = kept->released_s - zero_s;
+    record->stopped_s = kept->stopped_s - zero_s;
+    record->killed_s = kept->killed_s - zero_s;
+    record->not_before_s = isnan(kept->not_before_s) ? -INFINITY : kept->not_before_s - zero_s;
+    record->unsure = kept->unsure;
+    record->failed_starts = kept->failed_starts;
+    record->failures = kept->failures;
+    record->failed_checkpoint = kept->failed_checkpoint;
+    record->began_checkpoint = kept->began_checkpoint;
+    record->given_up = kept->given_up;
+    record->needs_attention = kept->needs_attention;
+    snprintf(record->reason, sizeof record->reason, "%s", kept->reason ? kept->reason : "");
+    job->attained_gpu_s = isnan(kept->attained_gpu_s) ? 0 : kept->attained_gpu_s;
+    job->starts = kept->starts;
+}
+
+int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job, bool *found,
+                        const char *const *node_names, int nodes, double now_s,
+                        struct erg_error *err)
+{
+    char *text;
+    *found = false;
+    if (get_entry(journal, "job", job->record->token, &text, err) != 0)
+        return -1;
+    if (!text)
+        return 0;
+    json_t *root = NULL;
+    struct erg_arena arena = {0};
+    struct erg_json_place place;
+    struct kept_job kept = {0};
+    int result = -1;
+    if (erg_json_open(&place, &root, journal->database.path, text, strlen(text), err) == 0 &&
+        erg_fields_read(&jobs, &place, &kept, &arena, err) == 0) {
+        take_job(job, &kept, node_names, nodes, unix_now() - now_s);
+        *found = kept.id == job->record->id;
+        result = 0;
+    }
+    json_decref(root);
+    erg_arena_release(&arena);
+    free(text);
+    return result;
+}
+
+/* ---- actions, decisions, restarts ---- */
+
+/* A value of a row. */
+struct value {
+    enum { TEXT, WHOLE_NUMBER, REAL } type;
+    const char *text;
+    int64_t whole;
+    double real;
+};
+#define OF_TEXT(T)                                                                                 \
+    {                                                                                              \
+        .type = TEXT, .text = (T)                                                                  \
+    }
+#define OF_WHOLE(N)                                                                                \
+    {                                                                                              \
+        .type = WHOLE_NUMBER, .whole = (N)                                                         \
+    }
+#define OF_REAL(X)                                                                                 \
+    {                                                                                              \
+        .type = REAL, .real = (X)                                                                  \
+    }
+
+static int change(struct erg_journal *journal, const char *sql, const struct value *values,
+                  int count, struct erg_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int result = -1;
+    if (sqlite3_prepare_v2(journal->database.handle, sql, -1, &statement, NULL) == SQLITE_OK) {
+        for (int i = 0; i < count; i++)
+            switch (values[i].type) {
+            case TEXT:
+                sqlite3_bind_text(statement, i + 1, values[i].text, -1, SQLITE_STATIC);
+                break;
+            case WHOLE_NUMBER:
+                sqlite3_bind_int64(statement, i + 1, values[i].whole);
+                break;
+            case REAL:
+                sqlite3_bind_double(statement, i + 1, values[i].real);
+            }
+        result = sqlite3_step(statement) == SQLITE_DONE ? 0 : -1;
+    }
+    if (result != 0)
+        erg_database_fail(&journal->database, "writing to", err);
+    sqlite3_finalize(statement);
+    return result;
+}
+
+int erg_journal_begin(struct erg_journal *journal, int64_t *id, const char *token,
+                      enum erg_action_verb verb, int node, const char *why, struct erg_error *err)
+{
+    const struct value values[] = {OF_TEXT(token), OF_WHOLE(verb), OF_WHOLE(node), OF_TEXT(why),
+                                   OF_REAL(unix_now())};
+    int result = change(journal,
+                        "INSERT INTO action (token, verb, node, why, begun_unix_s)"
+                        " VALUES (?1, ?2, ?3, ?4, ?5)",
+                        values, 5, err);
+    *id = sqlite3_last_insert_rowid(journal->database.handle);
+    return result;
+}
+
+int erg_journal_end(struct erg_journal *journal, int64_t id, enum erg_engine_answer answer,
+                    const char *sentence, struct erg_error *err)
+{
+    const struct value values[] = {OF_WHOLE(id), OF_REAL(unix_now()), OF_WHOLE(answer),
+                                   OF_TEXT(sentence)};
+    return change(journal,
+                  "UPDATE action SET ended_unix_s = ?2, answer = ?3, sentence = ?4 WHERE id = ?1",
+                  values, 4, err);
+}
+
+int erg_journal_take_open(struct erg_journal *journal, struct erg_open_action **actions,
+                          size_t *count, struct erg_error *err)
+{
+    struct {
+        struct erg_open_action *items;
+        size_t count, capacity;
+    } open = {0};
+    sqlite3_stmt *each = journal->database.each;
+    int code;
+    while ((code = sqlite3_step(each)) == SQLITE_ROW) {
+        struct erg_open_action one = {.action = {.verb = sqlite3_column_int(each, 2),
+                                                 .node = sqlite3_column_int(each, 3),
+                                                 .why = "its controller died"}};
+        snprintf(one.token, sizeof one.token, "%s", (const char *)sqlite3_column_text(each, 1));
+        ERG_PUSH(&open, items, one);
+    }
+    sqlite3_reset(each);
+    *actions = open.items;
+    *count = open.count;
+    if (code != SQLITE_DONE)
+        return erg_database_fail(&journal->database, "reading", err);
+    const struct value values[] = {OF_REAL(unix_now()), OF_WHOLE(ERG_ENGINE_LATER)};
+    return change(journal,
+                  "UPDATE action SET ended_unix_s = ?1, answer = ?2, sentence = 'its controller "
+                  "died' WHERE ended_unix_s IS NULL",
+                  values, 2, err);
+}
+
+int erg_journal_decision(struct erg_journal *journal, const char *policy, const json_t *changes,
+                         struct erg_error *err)
+{
+    char *text = erg_json_text(changes);
+    const struct value values[] = {OF_TEXT(policy), OF_REAL(unix_now()), OF_TEXT(text)};
+    int result =
+        change(journal, "INSERT INTO decision (policy, at_unix_s, changes) VALUES (?1, ?2, ?3)",
+               values, 3, err);
+    free(text);
+    return result;
+}
+
+int erg_journal_restart(struct erg_journal *journal, const struct erg_journal_restart *restart,
+                        struct erg_error *err)
+{
+    const struct value values[] = {OF_TEXT(restart->token),  OF_WHOLE(restart->first),
+                                   OF_WHOLE(restart->gpus),  OF_REAL(unix_now()),
+                                   OF_REAL(restart->took_s), OF_REAL(restart->save_s),
+                                   OF_REAL(restart->load_s)};
+    return change(journal,
+                  "INSERT INTO restart (token, first, gpus, at_unix_s, took_s, save_s, load_s)"
+                  " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                  values, 7, err);
+}
+
+int erg_journal_restart_means(struct erg_journal *journal, double *first_s, double *moved_s,
+                              struct erg_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int code = SQLITE_ERROR;
+    *first_s = *moved_s = NAN;
+    if (sqlite3_prepare_v2(journal->database.handle,
+                           "SELECT first, avg(took_s) FROM restart GROUP BY first", -1, &statement,
+                           NULL) == SQLITE_OK)
+        while ((code = sqlite3_step(statement)) == SQLITE_ROW)
+            *(sqlite3_column_int(statement, 0) ? first_s : moved_s) =
+                sqlite3_column_double(statement, 1);
+    int result = code == SQLITE_DONE ? 0 : erg_database_fail(&journal->database, "reading", err);
+    sqlite3_finalize(statement);
+    return result;
+}
+
+int erg_journal_put_policy(struct erg_journal *journal, const char *name, const json_t *policy,
+                           struct erg_error *err)
+{
+    return put_entry(journal, "policy", name, policy, err);
+}
+
+int erg_journal_get_policy(struct erg_journal *journal, const char *name, json_t **policy,
+                           struct erg_error *err)
+{
+    char *text;
+    *policy = NULL;
+    if (get_entry(journal, "policy", name, &text, err) != 0)
+        return -1;
+    int result = text ? erg_json_parse(policy, journal->database.path, text, strlen(text), err) : 0;
+    free(text);
+    return result;
+}
+
+/* ---- the lease ---- */
+
+static char *lease_path(const char *spool)
+{
+    return erg_file_path(spool, ".controller");
+}
+
+int erg_lease_renew(const char *spool, double seconds, struct erg_error *err)
+{
+    char host[256] = "", *path = lease_path(spool), *text = NULL, *until = NULL;
+    gethostname(host, sizeof host - 1);
+    double now_s = unix_now();
+    if (erg_file_read(path, 4096, &text, NULL, NULL) == 0 && (until = strchr(text, '\n')) != NULL) {
+        *until++ = '\0';
+        if (strcmp(text, host) != 0 && strtod(until, NULL) > now_s) {
+            erg_fail(err, ERG_FAILED,
+                     "the controller on host '%.255s' has the spool '%s' for %.0f s more", text,
+                     spool, strtod(until, NULL) - now_s);
+            free(text);
+            free(path);
+            return -1;
+        }
+    }
+    free(text);
+    struct erg_text lease = {0};
+    erg_text_printf(&lease, "%s\n%.3f\n%ld\n", host, now_s + seconds, (long)getpid());
+    int result = erg_file_write(path, lease.data, lease.count, err);
+    erg_text_release(&lease);
+    free(path);
+    return result;
+}
+
+void erg_lease_give_back(const char *spool)
+{
+    char *path = lease_path(spool);
+    unlink(path);
+    free(path);
+}

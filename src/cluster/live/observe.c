@@ -1,0 +1,564 @@
+/* What the resource manager and the jobs' folders say, told to the scheduler. */
+#include "cluster/live/controller_internal.h"
+
+#include "base/text.h"
+#include "cluster/profiles_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Reports come every ten seconds; one that is late by as much again is overdue. */
+static const double report_due_s = 20;
+
+static double unix_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- speeds of workloads that come ---- */
+
+static const struct erg_live_track *track_of_token(const struct erg_controller *controller,
+                                                   const char *token)
+{
+    for (size_t i = 0; i < controller->count; i++)
+        if (strcmp(controller->records[i].token, token) == 0)
+            return &controller->tracks[i];
+    return NULL;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct erg_profile_row *x = a, *y = b;
+    if (x->shape.type != y->shape.type)
+        return x->shape.type - y->shape.type;
+    if (x->shape.nodes != y->shape.nodes)
+        return x->shape.nodes - y->shape.nodes;
+    if (x->shape.gpus_per_node != y->shape.gpus_per_node)
+        return x->shape.gpus_per_node - y->shape.gpus_per_node;
+    return (x->time_s > y->time_s) - (x->time_s < y->time_s);
+}
+
+/* The rows of one shape from `first` on, by rising time. Those that draw no less than a faster one
+ * are left out. */
+static size_t fill_shape(struct erg_speeds *speeds, int workload, long batch,
+                         const struct erg_profile_row *first, size_t left)
+{
+    enum { POINTS_MOST = 256 };
+    struct erg_operating_point points[POINTS_MOST];
+    size_t count = 0, rows = 0;
+    const struct erg_gpu_shape *at = &first->shape;
+    const int shape = erg_speeds_shape(speeds, at->type, at->nodes, at->gpus_per_node);
+    for (; rows < left && memcmp(&first[rows].shape, at, sizeof *at) == 0; rows++) {
+        const struct erg_profile_row *row = &first[rows];
+        const bool frugal = !isnan(row->power_w) && row->power_w > 0 &&
+                            (count == 0 || row->power_w < points[count - 1].power_w);
+        if (row->time_s > 0 && frugal && count < POINTS_MOST)
+            points[count++] =
+                (struct erg_operating_point){row->time_s / first->time_s, row->power_w};
+    }
+    if (shape < 0 || first->time_s <= 0)
+        return rows;
+    erg_speeds_set(speeds, workload, shape, (double)batch / first->time_s, first->time_s);
+    if (count > 0 && points[0].slowdown == 1)
+        erg_speeds_set_points(speeds, workload, shape, points, count);
+    return rows;
+}
+
+static int fill_from_folder(struct erg_controller *controller, struct erg_speeds *speeds,
+                            int workload, const struct erg_live_track *track, const char *token,
+                            struct erg_error *err)
+{
+    struct erg_profiles profiles = {0};
+    char *text = NULL;
+    size_t length;
+    int result = -1;
+    if (erg_job_folder_profile(&text, &length, controller->setup.file->slurm.spool, token,
+                               track->uid, err) == 0 &&
+        erg_profiles_parse(&profiles, "profile.csv", text, length, &controller->setup.file->fleet,
+                           err) == 0) {
+        result = 0;
+        qsort(profiles.rows.items, profiles.rows.count, sizeof *profiles.rows.items, compare_rows);
+        for (size_t i = 0; i < profiles.rows.count;)
+            i += fill_shape(speeds, workload, track->request.batch, &profiles.rows.items[i],
+                            profiles.rows.count - i);
+    }
+    erg_profiles_release(&profiles);
+    free(text);
+    return result;
+}
+
+/* A job that brings its profile has a workload of its own, named by its token: what it says is
+ * nobody else's concern. */
+int erg_controller_fill_speeds(void *context, struct erg_speeds *speeds, int workload,
+                               const struct erg_trace_workload *what, struct erg_error *err)
+{
+    struct erg_controller *controller = context;
+    const struct erg_live_track *track = track_of_token(controller, what->family);
+    if (track && track->request.has_profile)
+        return fill_from_folder(controller, speeds, workload, track, what->family, err);
+    return controller->profiles
+               ? erg_profile_source_fill(controller->profiles, speeds, workload, what, err)
+               : 0;
+}
+
+/* ---- new jobs ---- */
+
+static size_t index_of(const struct erg_controller *controller, const char *token)
+{
+    size_t i = 0;
+    while (i < controller->count && strcmp(controller->records[i].token, token) != 0)
+        i++;
+    return i;
+}
+
+static size_t add_record(struct erg_controller *controller, const struct erg_live_job *job)
+{
+    if (controller->count == controller->capacity) {
+        controller->capacity = erg_grow_capacity(controller->capacity, controller->count + 1);
+        controller->records =
+            erg_xrealloc(controller->records, controller->capacity * sizeof *controller->records);
+        controller->tracks =
+            erg_xrealloc(controller->tracks, controller->capacity * sizeof *controller->tracks);
+    }
+    const size_t i = controller->count++;
+    erg_managed_job_init(&controller->records[i], job->id, job->token);
+    controller->tracks[i] = (struct erg_live_track){
+        .job = -1,
+        .uid = job->uid,
+        .user = erg_xstrdup(job->user ? job->user : ""),
+        .account = erg_xstrdup(job->account ? job->account : ""),
+        .decided_s = NAN,
+    };
+    return i;
+}
+
+/* As the scheduler is to know it. */
+static int introduce(struct erg_controller *controller, size_t i, struct erg_error *err)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    const struct erg_managed_job *record = &controller->records[i];
+    const struct erg_live_request *request = &track->request;
+    const double now_s = controller->scheduler->now_s, unix_s = unix_now();
+    const double compress = controller->setup.compress;
+    const double submitted_s = fmin(now_s, now_s - (unix_s - request->submitted_unix_s) * compress);
+    const int type =
+        request->type ? erg_fleet_type(controller->scheduler->fleet, request->type) : -1;
+    if (request->type && type < 0)
+        return erg_fail(err, ERG_FAILED, "it asks for GPUs of type '%s', which are not here",
+                        request->type);
+    return erg_scheduler_add_job(
+        controller->scheduler,
+        &(struct erg_new_job){
+            .name = record->token,
+            .family = request->has_profile ? record->token : request->family,
+            .size = request->size,
+            .batch = request->batch,
+            .tenant = track->account,
+            .submitted_s = submitted_s,
+            .deadline_s = isinf(request->deadline_unix_s)
+                              ? INFINITY
+                              : now_s + (request->deadline_unix_s - unix_s) * compress,
+            .iterations = request->iterations,
+            .type = type,
+            .gpus = request->gpus,
+        },
+        &track->job, err);
+}
+
+/* A job whose request cannot be used stays as it is, and is said once. */
+static int meet(struct erg_controller *controller, const struct erg_live_job *job,
+                struct erg_error *err)
+{
+    const size_t i = add_record(controller, job);
+    struct erg_managed_job *record = &controller->records[i];
+    struct erg_live_track *track = &controller->tracks[i];
+    struct erg_error why = {0};
+    if (erg_job_folder_request(&track->request, controller->setup.file->slurm.spool, job->token,
+                               job->uid, &track->strings, &why) != 0 ||
+        introduce(controller, i, &why) != 0) {
+        erg_controller_note(controller, "job %u is left alone: %s", job->id, why.message);
+        return 0;
+    }
+    struct erg_journal_job kept = {.record = record};
+    bool found = false;
+    if (controller->journal &&
+        erg_journal_get_job(controller->journal, &kept, &found, controller->node_names,
+                            controller->scheduler->fleet->nodes, controller->now_s, err) != 0)
+        return -1;
+    if (found) {
+        erg_scheduler_recall(controller->scheduler, track->job, kept.attained_gpu_s, kept.starts);
+        track->starts = kept.starts;
+        track->failed_starts = record->failed_starts;
+    }
+    track->dirty = true;
+    return 0;
+}
+
+static bool is_managed(const struct erg_live_job *job)
+{
+    return job->token[0] && job->in_partition && job->single;
+}
+
+static int meet_new(struct erg_controller *controller, struct erg_error *err)
+{
+    const struct erg_live_snapshot *snapshot = &controller->snapshot;
+    for (size_t k = 0; k < snapshot->jobs_count; k++) {
+        const struct erg_live_job *job = &snapshot->jobs[k];
+        const bool over = job->state == ERG_LIVE_COMPLETED || job->state == ERG_LIVE_CANCELLED;
+        const size_t i = is_managed(job) ? index_of(controller, job->token) : controller->count;
+        if (!is_managed(job))
+            continue;
+        if (i == controller->count) {
+            if (!over && meet(controller, job, err) != 0)
+                return -1;
+        } else if (controller->records[i].id != job->id && !over) {
+            /* Submitted anew from its folder: the same job by another id. */
+            const enum erg_live_phase phase = controller->records[i].phase;
+            if (!erg_live_phase_holds_gpus(phase) && phase != ERG_PHASE_WAITING)
+                controller->records[i].id = job->id;
+        }
+    }
+    return 0;
+}
+
+/* ---- reports ---- */
+
+static void read_reports(struct erg_controller *controller, size_t i)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    struct erg_managed_job *record = &controller->records[i];
+    struct erg_error why = {0};
+    bool fresh = false;
+    const size_t ignored = track->reader.ignored;
+    if (erg_job_folder_reports(&track->reader, &fresh, controller->setup.file->slurm.spool,
+                               record->token, track->uid, &why) != 0 &&
+        !track->complained) {
+        track->complained = true;
+        erg_controller_note(controller, "job %u: its reports cannot be read: %s", record->id,
+                            why.message);
+    }
+    if (ignored == 0 && track->reader.ignored > 0)
+        erg_controller_note(controller, "job %u: lines of its reports are ignored: %s", record->id,
+                            track->reader.ignored_why);
+    if (fresh) {
+        erg_reconcile_report(record, &track->reader.last, controller->now_s);
+        track->dirty = true;
+    }
+}
+
+/* A start or a move is over: what it took. */
+static int note_training(struct erg_controller *controller, size_t i, struct erg_error *err)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    const struct erg_report *last = &track->reader.last;
+    if (last->state != ERG_JOB_TRAINING || last->incarnation <= track->trained)
+        return 0;
+    const bool first = track->starts == 0;
+    track->trained = last->incarnation;
+    track->starts++;
+    if (isnan(track->decided_s))
+        return 0;
+    const double took_s = controller->scheduler->now_s - track->decided_s;
+    erg_scheduler_restarted(controller->scheduler, track->job, took_s);
+    track->decided_s = NAN;
+    if (!controller->journal)
+        return 0;
+    return erg_journal_restart(controller->journal,
+                               &(struct erg_journal_restart){
+                                   .token = controller->records[i].token,
+                                   .first = first,
+                                   .gpus = erg_placement_gpus(&controller->records[i].actual),
+                                   .took_s = took_s / controller->setup.compress,
+                                   .save_s = controller->records[i].longest_save_s,
+                                   .load_s = last->load_s,
+                               },
+                               err);
+}
+
+static int tell_progress(struct erg_controller *controller, size_t i, struct erg_error *err)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    const struct erg_report *last = &track->reader.last;
+    const double compress = controller->setup.compress;
+    const struct erg_managed_job *record = &controller->records[i];
+    if (controller->scheduler->jobs[track->job].state != ERG_JOB_RUNNING || !record->reported ||
+        record->phase != ERG_PHASE_RUNNING)
+        return 0;
+    if (note_training(controller, i, err) != 0)
+        return -1;
+    if (record->report_s != controller->now_s || isnan(last->iteration))
+        return 0;
+    erg_scheduler_report(
+        controller->scheduler, track->job,
+        &(struct erg_job_progress){
+            .at_s = controller->scheduler->now_s,
+            .iteration = last->iteration,
+            .checkpoint = isnan(last->checkpoint) ? 0 : last->checkpoint,
+            .iteration_s = last->state == ERG_JOB_TRAINING ? last->iteration_s * compress : NAN,
+            .due_s = report_due_s * compress,
+        });
+    return 0;
+}
+
+/* ---- what became of jobs ---- */
+
+static bool can_run_on(const struct erg_controller *controller, int job,
+                       const struct erg_placement *placement)
+{
+    const struct erg_scheduler *scheduler = controller->scheduler;
+    const int type = scheduler->occupancy->type_of[placement->slices[0].node];
+    const int gpus = __builtin_popcountll(placement->slices[0].gpus);
+    const int shape = erg_speeds_shape(scheduler->speeds, type, placement->count, gpus);
+    return shape >= 0 && erg_speed_feasible(erg_scheduler_speed(scheduler, job, shape));
+}
+
+/* Whether GPUs are a job's own, nobody's or somebody else's for the scheduler. */
+static bool can_have(const struct erg_controller *controller, int job,
+                     const struct erg_placement *placement)
+{
+    for (int s = 0; s < placement->count; s++)
+        for (int gpu = 0; gpu < ERG_NODE_GPUS_MOST; gpu++) {
+            if (!(placement->slices[s].gpus >> gpu & 1))
+                continue;
+            const int owner = erg_occupancy_owner(controller->scheduler->occupancy,
+                                                  placement->slices[s].node, gpu);
+            if (owner >= 0 && owner != job)
+                return false;
+        }
+    return true;
+}
+
+/* A job that has GPUs, of which the scheduler does not know: of a controller before this one. */
+static void adopt(struct erg_controller *controller, size_t i)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    struct erg_managed_job *record = &controller->records[i];
+    const struct erg_placement *has = record->actual.count ? &record->actual : &record->asked;
+    /* Where the journal says that it is to leave, it waits; its GPUs are free when it has. */
+    const bool leaves = record->phase == ERG_PHASE_STOPPING && record->intended.count == 0;
+    if (leaves || has->count == 0 || !can_run_on(controller, track->job, has) ||
+        !can_have(controller, track->job, has)) {
+        record->intended.count = 0;
+        erg_scheduler_arrive(controller->scheduler, track->job);
+        return;
+    }
+    if (record->intended.count == 0 || record->phase == ERG_PHASE_RUNNING ||
+        !can_have(controller, track->job, &record->intended))
+        erg_placement_assign(&record->intended, has);
+    const struct erg_speed *speed = NULL;
+    const struct erg_placement *at = &record->intended;
+    const int shape = erg_speeds_shape(
+        controller->speeds, controller->scheduler->occupancy->type_of[at->slices[0].node],
+        at->count, __builtin_popcountll(at->slices[0].gpus));
+    speed = erg_scheduler_speed(controller->scheduler, track->job, shape);
+    if (record->point < 0 || record->point >= speed->points_count)
+        record->point = 0;
+    erg_scheduler_adopt(controller->scheduler, track->job, at, record->point);
+    track->trained =
+        track->reader.last.state == ERG_JOB_TRAINING ? track->reader.last.incarnation : 0;
+}
+
+static void lose(struct erg_controller *controller, size_t i, bool withdraw)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
+    controller->records[i].intended.count = 0;
+    track->dirty = true;
+    if (withdraw && (job->state == ERG_JOB_RUNNING || job->state == ERG_JOB_WAITING))
+        erg_scheduler_withdraw(controller->scheduler, track->job);
+    else if (job->state == ERG_JOB_RUNNING)
+        erg_scheduler_evict(controller->scheduler, track->job);
+}
+
+static void end(struct erg_controller *controller, size_t i)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
+    if (job->state == ERG_JOB_ENDED || job->state == ERG_JOB_REJECTED)
+        return;
+    controller->records[i].intended.count = 0;
+    track->dirty = true;
+    if (job->state == ERG_JOB_FUTURE)
+        return;
+    erg_scheduler_end(controller->scheduler, track->job);
+}
+
+/* A held job: it waits for a decision, or for its time. */
+static void tell_waiting(struct erg_controller *controller, size_t i)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    struct erg_managed_job *record = &controller->records[i];
+    const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
+    if (record->given_up) {
+        end(controller, i);
+        return;
+    }
+    if (record->not_before_s > controller->now_s) {
+        lose(controller, i, true);
+        return;
+    }
+    if (job->state == ERG_JOB_FUTURE) {
+        record->intended.count = 0;
+        if (!erg_scheduler_arrive(controller->scheduler, track->job))
+            erg_controller_note(controller, "job %u can run on no GPUs of this cluster",
+                                record->id);
+    } else if (job->state == ERG_JOB_RUNNING && record->failed_starts > track->failed_starts) {
+        lose(controller, i, false); /* somebody was faster: decide again */
+    }
+}
+
+static void correct(struct erg_controller *controller, size_t i)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    struct erg_managed_job *record = &controller->records[i];
+    const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
+    if (job->state != ERG_JOB_RUNNING || record->actual.count == 0 ||
+        record->actual.count != record->intended.count ||
+        erg_placement_equal(&record->actual, &record->intended) ||
+        erg_placement_gpus(&record->actual) != erg_placement_gpus(&record->intended))
+        return;
+    for (int s = 0; s < record->actual.count; s++) {
+        bool same_node = false;
+        for (int t = 0; t < record->intended.count; t++)
+            same_node |= record->intended.slices[t].node == record->actual.slices[s].node;
+        if (!same_node)
+            return; /* it is on its way elsewhere */
+    }
+    if (!can_have(controller, track->job, &record->actual))
+        return;
+    erg_scheduler_correct(controller->scheduler, track->job, &record->actual);
+    erg_placement_assign(&record->intended, &record->actual);
+    track->dirty = true;
+}
+
+static void tell_phase(struct erg_controller *controller, size_t i, enum erg_live_phase before)
+{
+    struct erg_live_track *track = &controller->tracks[i];
+    const struct erg_managed_job *record = &controller->records[i];
+    const enum erg_cluster_job_state state = controller->scheduler->jobs[track->job].state;
+    switch (record->phase) {
+    case ERG_PHASE_WAITING:
+        tell_waiting(controller, i);
+        break;
+    case ERG_PHASE_STARTING:
+    case ERG_PHASE_RUNNING:
+    case ERG_PHASE_STOPPING:
+        if (state == ERG_JOB_FUTURE)
+            adopt(controller, i);
+        if (record->phase != ERG_PHASE_STOPPING)
+            correct(controller, i);
+        break;
+    case ERG_PHASE_RETURNED:
+        if (state == ERG_JOB_FUTURE)
+            erg_scheduler_arrive(controller->scheduler, track->job);
+        else if (state == ERG_JOB_RUNNING)
+            lose(controller, i, false);
+        break;
+    case ERG_PHASE_FAILED:
+        lose(controller, i, true);
+        if (record->given_up)
+            end(controller, i);
+        break;
+    case ERG_PHASE_GONE:
+        if (before != ERG_PHASE_GONE)
+            erg_controller_note(controller,
+                                "job %u is lost: the resource manager does not know it any more; "
+                                "\"ergon submit --resume %s/%s\" submits it anew",
+                                record->id, controller->setup.file->slurm.spool, record->token);
+        end(controller, i);
+        break;
+    case ERG_PHASE_ENDED:
+    case ERG_PHASE_CANCELLED:
+        end(controller, i);
+        break;
+    default:
+        break;
+    }
+    track->failed_starts = record->failed_starts;
+    if (record->phase != before) {
+        track->dirty = true;
+        if (record->needs_attention)
+            erg_controller_note(controller, "job %u needs attention: %s", record->id,
+                                record->reason);
+    }
+}
+
+/* ---- nodes and GPUs of others ---- */
+
+static void tell_nodes(struct erg_controller *controller)
+{
+    struct erg_scheduler *scheduler = controller->scheduler;
+    for (int node = 0; node < scheduler->fleet->nodes; node++) {
+        enum erg_live_node_state *known = &controller->node_states[node];
+        const enum erg_live_node_state is = controller->snapshot.nodes[node].state;
+        if (is == *known || is == ERG_NODE_UNKNOWN || is == ERG_NODE_CHANGES)
+            continue;
+        if (is == ERG_NODE_DOWN)
+            erg_scheduler_fail_node(scheduler, node);
+        else if (*known == ERG_NODE_DOWN)
+            erg_scheduler_repair_node(scheduler, node);
+        if (is != ERG_NODE_DOWN)
+            erg_scheduler_drain_node(scheduler, node, is == ERG_NODE_DRAINS);
+        if (is == ERG_NODE_OFF && erg_occupancy_idle(scheduler->occupancy, node))
+            erg_scheduler_switch_node(scheduler, node, true, 0);
+        else if (*known == ERG_NODE_OFF && scheduler->occupancy->off[node])
+            erg_scheduler_switch_node(scheduler, node, false, 0);
+        static const char *const names[] = {"up", "draining", "down", "off", "changing", "unknown"};
+        const char *reason = controller->snapshot.nodes[node].reason;
+        erg_controller_note(controller, "node %s is %s%s%s", controller->node_names[node],
+                            names[is], reason && *reason ? ": " : "", reason ? reason : "");
+        *known = is;
+    }
+}
+
+/* GPUs of jobs that are not managed, or managed by nobody that is known. */
+static void tell_foreign(struct erg_controller *controller)
+{
+    const struct erg_live_snapshot *snapshot = &controller->snapshot;
+    const int nodes = controller->scheduler->fleet->nodes;
+    uint64_t *foreign = erg_xcalloc((size_t)nodes, sizeof *foreign);
+    for (size_t k = 0; k < snapshot->jobs_count; k++) {
+        const struct erg_live_job *job = &snapshot->jobs[k];
+        const size_t i = is_managed(job) ? index_of(controller, job->token) : controller->count;
+        const bool ours = i < controller->count && controller->records[i].id == job->id &&
+                          controller->tracks[i].job >= 0 &&
+                          controller->records[i].phase != ERG_PHASE_UNKNOWN;
+        for (int s = 0; !ours && s < job->placement.count; s++)
+            foreign[job->placement.slices[s].node] |= job->placement.slices[s].gpus;
+    }
+    for (int node = 0; node < nodes; node++)
+        erg_scheduler_set_foreign(controller->scheduler, node, foreign[node]);
+    free(foreign);
+}
+
+int erg_controller_observe(struct erg_controller *controller, struct erg_error *err)
+{
+    if (meet_new(controller, err) != 0)
+        return -1;
+    enum erg_live_phase *before = erg_xmalloc((controller->count + 1) * sizeof *before);
+    for (size_t i = 0; i < controller->count; i++) {
+        before[i] = controller->records[i].phase;
+        if (controller->tracks[i].job >= 0)
+            read_reports(controller, i);
+    }
+    erg_reconcile_see(controller->records, controller->count, &controller->snapshot,
+                      &controller->limits, controller->now_s);
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < controller->count; i++) {
+        if (controller->tracks[i].job < 0)
+            continue;
+        tell_phase(controller, i, before[i]);
+        result = tell_progress(controller, i, err);
+    }
+    free(before);
+    if (result != 0)
+        return -1;
+    tell_nodes(controller);
+    tell_foreign(controller);
+    return 0;
+}
