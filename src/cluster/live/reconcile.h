@@ -80,7 +80,7 @@ struct erg_managed_job {
 
     /* Of the last snapshot. */
     enum erg_live_phase phase;
-    bool running;                /* or configuring, whatever the phase */
+    bool running;                /* an incarnation has, or had till it completes, its GPUs */
     bool held_by_administrator;  /* while WAITING: its user cannot start it */
     struct erg_placement actual; /* what it has; none while it waits */
     double since_s;              /* of the phase */
@@ -128,23 +128,18 @@ void erg_managed_job_release(struct erg_managed_job *job);
 /* Whether a node is avoided for a job, on which it failed. */
 bool erg_reconcile_avoids(const struct erg_managed_job *job, int node, double now_s);
 
-/* max(save_least_s, 3 x the longest save): so long a job may take to leave when signalled. */
-struct erg_reconcile_limits;
-double erg_reconcile_save_deadline(const struct erg_managed_job *job,
-                                   const struct erg_reconcile_limits *limits);
-
 /* Seconds, but for the last two. */
 struct erg_reconcile_limits {
     double start_deadline_s; /* from release to running */
-    double save_least_s;
-    double kill_again_s; /* a killed job that still runs is killed again */
-    double silence_s;    /* without a report; after three times that it is killed */
-    double retry_s;      /* of a failed job: this x 2^n */
-    double avoid_s;      /* a node on which the job failed */
-    double attention_s;  /* after three placements without a start, until the next one */
-    double pace_s;       /* a trainer obeys a changed plan */
-    double cap_w;        /* INFINITY: none */
-    double idle_w;       /* of everything under the cap, while nothing runs */
+    double save_least_s;     /* a signalled job is killed after that, or 3 x its longest save */
+    double kill_again_s;     /* a killed job that still runs is killed again */
+    double silence_s;        /* without a report; after three times that it is killed */
+    double retry_s;          /* of a failed job: this x 2^n */
+    double avoid_s;          /* a node on which the job failed */
+    double attention_s;      /* after three placements without a start, until the next one */
+    double pace_s;           /* a trainer obeys a changed plan */
+    double cap_w;            /* INFINITY: none */
+    double idle_w;           /* of everything under the cap, while nothing runs */
 };
 
 /* 30 + 30, 60, 300, 600, 30, 120, 600 and 30 s, no cap. */
