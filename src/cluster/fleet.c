@@ -1,7 +1,5 @@
 /* The reader of a cluster's file. */
-#include "cluster/fleet.h"
-
-#include "io/yaml.h"
+#include "cluster/fleet_schema.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,23 +17,30 @@ static const cyaml_schema_value_t point_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, POINT, point_fields)};
 
 #define TYPE struct erg_gpu_type
-static const cyaml_schema_field_t type_fields[] = {
-    CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, TYPE, name, 1, 100),
-    CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, TYPE, nodes),
-    CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, TYPE, gpus_per_node),
-    CYAML_FIELD_FLOAT("memory_gb", CYAML_FLAG_DEFAULT, TYPE, memory_bytes),
-    CYAML_FIELD_FLOAT("idle_power_w", OPTIONAL, TYPE, idle_power_w),
-    CYAML_FIELD_FLOAT("waiting_power_w", OPTIONAL, TYPE, waiting_power_w),
-    CYAML_FIELD_FLOAT("off_power_w", OPTIONAL, TYPE, off_power_w),
-    CYAML_FIELD_SEQUENCE("points", OPTIONAL | CYAML_FLAG_POINTER, TYPE, points, &point_schema, 1,
-                         1000),
-    CYAML_FIELD_END,
-};
+/* With nodes as a number or as names. */
+#define TYPE_FIELDS(NODES)                                                                         \
+    {                                                                                              \
+        CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, TYPE, name, 1, 100), NODES,             \
+            CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, TYPE, gpus_per_node),             \
+            CYAML_FIELD_FLOAT("memory_gb", CYAML_FLAG_DEFAULT, TYPE, memory_bytes),                \
+            CYAML_FIELD_FLOAT("idle_power_w", OPTIONAL, TYPE, idle_power_w),                       \
+            CYAML_FIELD_FLOAT("waiting_power_w", OPTIONAL, TYPE, waiting_power_w),                 \
+            CYAML_FIELD_FLOAT("off_power_w", OPTIONAL, TYPE, off_power_w),                         \
+            CYAML_FIELD_SEQUENCE("points", OPTIONAL | CYAML_FLAG_POINTER, TYPE, points,            \
+                                 &point_schema, 1, 1000),                                          \
+            CYAML_FIELD_END,                                                                       \
+    }
+static const cyaml_schema_field_t type_fields[] =
+    TYPE_FIELDS(CYAML_FIELD_INT("nodes", CYAML_FLAG_DEFAULT, TYPE, nodes));
+static const cyaml_schema_field_t named_fields[] =
+    TYPE_FIELDS(CYAML_FIELD_STRING_PTR("nodes", CYAML_FLAG_POINTER, TYPE, hosts, 1, 10000));
 static const cyaml_schema_value_t type_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, TYPE, type_fields)};
+const cyaml_schema_value_t erg_fleet_named_type = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, TYPE, named_fields)};
 
 #define COSTS struct erg_reconfiguration
-static const cyaml_schema_field_t cost_fields[] = {
+const cyaml_schema_field_t erg_fleet_cost_fields[] = {
     CYAML_FIELD_FLOAT("fixed_s", CYAML_FLAG_DEFAULT, COSTS, fixed_s),
     CYAML_FIELD_FLOAT("per_gpu_s", OPTIONAL, COSTS, per_gpu_s),
     CYAML_FIELD_FLOAT("most_s", OPTIONAL, COSTS, most_s),
@@ -43,21 +48,21 @@ static const cyaml_schema_field_t cost_fields[] = {
 };
 
 #define SAVING struct erg_power_saving
-static const cyaml_schema_field_t saving_fields[] = {
+const cyaml_schema_field_t erg_fleet_saving_fields[] = {
     CYAML_FIELD_FLOAT("after_s", CYAML_FLAG_DEFAULT, SAVING, after_s),
     CYAML_FIELD_FLOAT("wake_s", CYAML_FLAG_DEFAULT, SAVING, wake_s),
     CYAML_FIELD_END,
 };
 
-#define FLEET struct erg_fleet
+struct fleet_file {
+    struct erg_fleet fleet;
+};
 static const cyaml_schema_field_t fields[] = {
-    CYAML_FIELD_SEQUENCE("types", CYAML_FLAG_POINTER, FLEET, types, &type_schema, 1, 1000),
-    CYAML_FIELD_MAPPING("reconfiguration", OPTIONAL, FLEET, reconfiguration, cost_fields),
-    CYAML_FIELD_FLOAT("checkpoint_interval_s", OPTIONAL, FLEET, checkpoint_interval_s),
-    CYAML_FIELD_MAPPING("power_saving", OPTIONAL, FLEET, power_saving, saving_fields),
+    ERG_FLEET_FIELDS(struct fleet_file, &type_schema),
     CYAML_FIELD_END,
 };
-static const cyaml_schema_value_t schema = {CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, FLEET, fields)};
+static const cyaml_schema_value_t schema = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct fleet_file, fields)};
 
 static int finish_points(struct erg_gpu_type *type, unsigned index, const struct erg_yaml *yaml,
                          struct erg_error *err)
@@ -144,7 +149,7 @@ static int finish_power_saving(struct erg_fleet *fleet, const struct erg_yaml *y
     return erg_yaml_check_range(yaml, "power_saving.wake_s", saving->wake_s, 0, 1e6, err);
 }
 
-static int finish(struct erg_fleet *fleet, const struct erg_yaml *yaml, struct erg_error *err)
+int erg_fleet_finish(struct erg_fleet *fleet, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_reconfiguration *costs = &fleet->reconfiguration;
     if (!erg_yaml_has(yaml, "reconfiguration.most_s"))
@@ -174,7 +179,7 @@ int erg_fleet_load(struct erg_fleet **fleet, const char *path, struct erg_error 
     if (erg_yaml_open(&yaml, path, err) != 0)
         return -1;
     int result = erg_yaml_read(yaml, &schema, &value, err);
-    if (result == 0 && (result = finish(value, yaml, err)) != 0)
+    if (result == 0 && (result = erg_fleet_finish(value, yaml, err)) != 0)
         erg_yaml_free(&schema, value);
     if (result == 0)
         *fleet = value;

@@ -55,6 +55,7 @@ struct erg_gpu_type {
     struct erg_operating_point *points; /* by rising slowdown; the first has slowdown 1 */
     unsigned points_count;
     int first_node; /* of the fleet's numbering */
+    char *hosts;    /* of a live fleet: the nodes' names as Slurm writes them; else NULL */
 };
 
 struct erg_fleet {

@@ -36,18 +36,40 @@ struct erg_live_request {
     const char *type;       /* of GPU; NULL: any */
     uid_t uid;
     bool has_profile;
+    /* What "ergon run-job" starts: a program and its arguments; or with none of them "ergon train"
+     * on the folder's job.yaml, and these are further options. */
+    bool trains,
+        per_node; /* per_node: the program is started once on each node, not for each GPU */
+    const char **command;
+    size_t command_count;
+    const char *directory; /* where it runs: that of the submission */
 };
 
 /* A token of random bits. */
 int erg_job_folder_token(char token[ERG_TOKEN_LENGTH + 1], struct erg_error *err);
 
-/* Makes SPOOL/TOKEN with request.json in it; `folder` is to be freed. */
-int erg_job_folder_make(char **folder, const char *spool, const char *token,
-                        const struct erg_live_request *request, struct erg_error *err);
+/*
+ * Makes SPOOL/TOKEN; `folder` is to be freed. Where the spool hands its group down (its mode has
+ * the bit setgid), that group may read and write; else nobody but the user.
+ */
+int erg_job_folder_make(char **folder, const char *spool, const char *token, struct erg_error *err);
+
+/* Writes request.json, the last that is written: a folder without it is no job's yet. */
+int erg_job_folder_write_request(const char *folder, const struct erg_live_request *request,
+                                 struct erg_error *err);
 
 /* Reads the request of a folder that must belong to `uid`; strings are put into the arena. */
 int erg_job_folder_request(struct erg_live_request *request, const char *spool, const char *token,
                            uid_t uid, struct erg_arena *arena, struct erg_error *err);
+
+/* The same of bytes; `name` stands for the file in messages. */
+int erg_job_folder_parse_request(struct erg_live_request *request, const char *name,
+                                 const char *text, size_t length, struct erg_arena *arena,
+                                 struct erg_error *err);
+
+/* The folder's profile.csv, to be freed: bounded and as untrusted as the rest. */
+int erg_job_folder_profile(char **text, size_t *length, const char *spool, const char *token,
+                           uid_t uid, struct erg_error *err);
 
 /* A report, as train/log/job_report.h writes it; what one does not say is NAN. */
 struct erg_report {
@@ -65,6 +87,7 @@ struct erg_report {
 struct erg_report_reader {
     off_t at;
     ino_t inode;
+    bool skipping;          /* private: inside of a line that is too long */
     size_t ignored;         /* lines that were no reports */
     char ignored_why[160];  /* of the first such */
     struct erg_report last; /* of the highest incarnation; incarnation 0: none yet */
@@ -75,6 +98,15 @@ struct erg_report_reader {
 int erg_job_folder_reports(struct erg_report_reader *reader, bool *fresh, const char *spool,
                            const char *token, uid_t uid, struct erg_error *err);
 
+/* The same of bytes that follow those before; says how many of them are whole lines, or are
+ * skipped.
+ */
+size_t erg_report_reader_add(struct erg_report_reader *reader, bool *fresh, const char *bytes,
+                             size_t count);
+
+/* As the lines say them: "loading". */
+const char *erg_report_state_name(enum erg_job_state state);
+
 /* What the controller leaves. */
 struct erg_live_plan {
     const char *type;
@@ -82,11 +114,16 @@ struct erg_live_plan {
     int point;          /* 0: the fastest */
     double slowdown;    /* against the fastest point */
     double power_w;     /* of one GPU */
-    double iteration_s; /* expected */
+    double iteration_s; /* expected; NAN: not known */
+    const char *layout; /* "t=2,p=4,…" as "ergon plan" has it; NULL: not said */
 };
 
 /* By rename into a folder of a user's: never through a link. */
 int erg_job_folder_plan(const char *spool, const char *token, uid_t uid,
                         const struct erg_live_plan *plan, struct erg_error *err);
+
+/* What the controller has left in one's own folder; `type` NULL where there is nothing yet. */
+int erg_job_folder_read_plan(struct erg_live_plan *plan, const char *folder,
+                             struct erg_arena *arena, struct erg_error *err);
 
 #endif

@@ -26,7 +26,7 @@ static void warn(struct erg_job_report *report, const char *path)
     report->warned = true;
 }
 
-static long highest_incarnation(const char *folder)
+long erg_job_incarnation_highest(const char *folder)
 {
     long highest = 0;
     DIR *listing = opendir(folder);
@@ -42,20 +42,42 @@ static long highest_incarnation(const char *folder)
 }
 
 /* Whoever makes the file has the number. */
+long erg_job_incarnation_take(const char *folder)
+{
+    for (;;) {
+        struct erg_text path = {0};
+        long incarnation = erg_job_incarnation_highest(folder) + 1;
+        erg_text_printf(&path, "%s/incarnation.%ld", folder, incarnation);
+        int file = open(path.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int failure = errno;
+        erg_text_release(&path);
+        if (file >= 0) {
+            close(file);
+            return incarnation;
+        }
+        if (failure != EEXIST) {
+            errno = failure;
+            return 0;
+        }
+    }
+}
+
+/* That which was taken for this run, unless a later one has begun since: then there are two. */
 static void take_incarnation(struct erg_job_report *report, const char *folder)
 {
-    int file;
-    do {
-        struct erg_text path = {0};
-        report->incarnation = highest_incarnation(folder) + 1;
-        erg_text_printf(&path, "%s/incarnation.%ld", folder, report->incarnation);
-        file = open(path.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file < 0 && errno != EEXIST)
-            warn(report, path.data);
-        erg_text_release(&path);
-    } while (file < 0 && errno == EEXIST);
-    if (file >= 0)
-        close(file);
+    const char *given = getenv("ERGON_INCARNATION");
+    long number;
+    if (given && erg_parse_long(given, &number) && number > 0) {
+        report->incarnation = number;
+        return;
+    }
+    report->incarnation = erg_job_incarnation_take(folder);
+    if (report->incarnation == 0) {
+        int failure = errno;
+        report->incarnation = erg_job_incarnation_highest(folder) + 1;
+        errno = failure;
+        warn(report, folder);
+    }
 }
 
 static void append(struct erg_job_report *report)
@@ -145,7 +167,7 @@ void erg_job_report_resumed(struct erg_job_report *report, uint64_t step)
 
 int erg_job_report_check(const struct erg_job_report *report, struct erg_error *err)
 {
-    long highest = report->folder ? highest_incarnation(report->folder) : 0;
+    long highest = report->folder ? erg_job_incarnation_highest(report->folder) : 0;
     if (highest <= report->incarnation)
         return 0;
     return erg_fail(err, ERG_SUPERSEDED,

@@ -9,7 +9,8 @@
  * What is not known is null. Times are durations, but for mono_s, of this machine's monotonic
  * clock. The incarnation is one more than that of the run before: FOLDER/incarnation.N, made at the
  * start, tells a run that is thought dead from the one that follows it, and that run itself: it
- * commits no checkpoint any more.
+ * commits no checkpoint any more. "ergon run-job" makes the file before it starts a run, which it
+ * tells the number by $ERGON_INCARNATION.
  */
 #ifndef ERG_TRAIN_LOG_JOB_REPORT_H
 #define ERG_TRAIN_LOG_JOB_REPORT_H
@@ -43,6 +44,11 @@ struct erg_job_report {
     pthread_cond_t changed;
     bool threaded, closing;
 };
+
+/* The highest incarnation that has begun in a folder, 0: none; and the next one, which begins now,
+ * or 0 with errno. */
+long erg_job_incarnation_highest(const char *folder);
+long erg_job_incarnation_take(const char *folder);
 
 /* `folder`: of the job; NULL: nothing is reported. The state is ERG_JOB_LOADING. A folder that
  * cannot be written to is a warning, here and later. */

@@ -1,0 +1,490 @@
+/* The folders of live jobs: made and written by their users, read as if by anybody. */
+#define _GNU_SOURCE /* O_NOFOLLOW, getrandom */
+
+#include "cluster/live/job_folder.h"
+
+#include "base/text.h"
+#include "io/fields.h"
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    MOST_REQUEST_BYTES = 1 << 20,
+    MOST_PROFILE_BYTES = 4 << 20,
+    MOST_REPORTS_BYTES = 1 << 20, /* at a time */
+    MOST_LINE_BYTES = 4096,
+    MOST_GPUS = 1000000,
+};
+
+static const double most_unix_s = 1e11, most_s = 1e9;
+
+/* ---- what the files say ---- */
+
+#define FIELD(key_, type_, owner, member, ...)                                                     \
+    {                                                                                              \
+        .key = key_, .type = type_, .offset = offsetof(owner, member), __VA_ARGS__                 \
+    }
+#define TABLE(name, owner, items_)                                                                 \
+    static const struct erg_fields name = {sizeof(owner), sizeof items_ / sizeof *items_, items_}
+
+static const struct erg_field word_items[] = {{.type = ERG_FIELD_TEXT}};
+TABLE(words, const char *, word_items);
+
+#define REQUEST struct erg_live_request
+static const struct erg_field request_items[] = {
+    FIELD("name", ERG_FIELD_TEXT, REQUEST, name, ),
+    FIELD("model", ERG_FIELD_TEXT, REQUEST, family, ),
+    FIELD("param_num", ERG_FIELD_TEXT, REQUEST, size, ),
+    FIELD("global_batch", ERG_FIELD_LONG, REQUEST, batch, .least = 1, .most = 1e9),
+    FIELD("iterations", ERG_FIELD_DOUBLE, REQUEST, iterations, .least = 1, .most = 1e15),
+    FIELD("submitted_unix_s", ERG_FIELD_DOUBLE, REQUEST, submitted_unix_s, .most = most_unix_s),
+    FIELD("deadline_unix_s", ERG_FIELD_DOUBLE, REQUEST, deadline_unix_s, .optional = true,
+          .most = most_unix_s),
+    FIELD("weight", ERG_FIELD_DOUBLE, REQUEST, weight, .least = 1e-3, .most = 1e3),
+    FIELD("gpus", ERG_FIELD_INT, REQUEST, gpus, .least = 1, .most = MOST_GPUS),
+    FIELD("gpus_most", ERG_FIELD_INT, REQUEST, gpus_most, .least = 1, .most = MOST_GPUS),
+    FIELD("type", ERG_FIELD_TEXT, REQUEST, type, .optional = true),
+    FIELD("uid", ERG_FIELD_U32, REQUEST, uid, .most = UINT32_MAX),
+    FIELD("has_profile", ERG_FIELD_BOOL, REQUEST, has_profile, ),
+    FIELD("trains", ERG_FIELD_BOOL, REQUEST, trains, ),
+    FIELD("per_node", ERG_FIELD_BOOL, REQUEST, per_node, ),
+    FIELD("command", ERG_FIELD_LIST, REQUEST, command, .optional = true, .of = &words,
+          .count_offset = offsetof(REQUEST, command_count)),
+    FIELD("directory", ERG_FIELD_TEXT, REQUEST, directory, .optional = true),
+};
+TABLE(request_fields, REQUEST, request_items);
+_Static_assert(sizeof(uid_t) == sizeof(uint32_t), "request.json has the uid in 32 bits");
+
+static const char *const state_names[] = {"loading", "training", "saving", "saved", "done", NULL};
+
+/* A line of reports, with the number of its format. */
+struct report_line {
+    long version;
+    struct erg_report report;
+};
+
+#define LINE struct report_line
+static const struct erg_field line_items[] = {
+    FIELD("v", ERG_FIELD_LONG, LINE, version, .least = 1, .most = 1),
+    FIELD("incarnation", ERG_FIELD_LONG, LINE, report.incarnation, .least = 1, .most = 1e6),
+    FIELD("state", ERG_FIELD_NAME, LINE, report.state, .names = state_names),
+    FIELD("iteration", ERG_FIELD_DOUBLE, LINE, report.iteration, .optional = true, .most = 1e15),
+    FIELD("iteration_s", ERG_FIELD_DOUBLE, LINE, report.iteration_s, .optional = true,
+          .most = most_s),
+    FIELD("joules", ERG_FIELD_DOUBLE, LINE, report.joules, .optional = true, .most = 1e18),
+    FIELD("checkpoint", ERG_FIELD_DOUBLE, LINE, report.checkpoint, .optional = true, .most = 1e15),
+    FIELD("load_s", ERG_FIELD_DOUBLE, LINE, report.load_s, .optional = true, .most = most_s),
+    FIELD("save_s", ERG_FIELD_DOUBLE, LINE, report.save_s, .optional = true, .most = most_s),
+    FIELD("mono_s", ERG_FIELD_DOUBLE, LINE, report.mono_s, .optional = true, .most = 1e12),
+};
+TABLE(line_fields, LINE, line_items);
+
+#define PLAN struct erg_live_plan
+static const struct erg_field plan_items[] = {
+    FIELD("type", ERG_FIELD_TEXT, PLAN, type, ),
+    FIELD("nodes", ERG_FIELD_INT, PLAN, nodes, .least = 1, .most = MOST_GPUS),
+    FIELD("gpus_per_node", ERG_FIELD_INT, PLAN, gpus_per_node, .least = 1, .most = MOST_GPUS),
+    FIELD("point", ERG_FIELD_INT, PLAN, point, .most = 1e6),
+    FIELD("slowdown", ERG_FIELD_DOUBLE, PLAN, slowdown, .optional = true, .least = 1, .most = 1e3),
+    FIELD("power_w", ERG_FIELD_DOUBLE, PLAN, power_w, .optional = true, .most = 1e5),
+    FIELD("iteration_s", ERG_FIELD_DOUBLE, PLAN, iteration_s, .optional = true, .most = most_s),
+    FIELD("layout", ERG_FIELD_TEXT, PLAN, layout, .optional = true),
+};
+TABLE(plan_fields, PLAN, plan_items);
+
+const char *erg_report_state_name(enum erg_job_state state)
+{
+    return state_names[state];
+}
+
+/* ---- folders of others ---- */
+
+static int fail_at(struct erg_error *err, const char *what, const char *spool, const char *token,
+                   const char *name, const char *why)
+{
+    return erg_fail(err, ERG_FAILED, "%s '%s/%s%s%s': %s", what, spool, token, *name ? "/" : "",
+                    name, why);
+}
+
+static bool is_token(const char *text)
+{
+    return strlen(text) == ERG_TOKEN_LENGTH && strspn(text, "0123456789abcdef") == ERG_TOKEN_LENGTH;
+}
+
+static int fail_owner(struct erg_error *err, const char *spool, const char *token, const char *name,
+                      uid_t owner, uid_t uid)
+{
+    char why[96];
+    snprintf(why, sizeof why, "it belongs to the user %lu, expected the job's user %lu",
+             (unsigned long)owner, (unsigned long)uid);
+    return fail_at(err, "reading", spool, token, name, why);
+}
+
+/* The descriptor of SPOOL/TOKEN, or -1. */
+static int open_folder(const char *spool, const char *token, uid_t uid, struct erg_error *err)
+{
+    struct stat info;
+    if (!is_token(token))
+        return erg_fail(err, ERG_FAILED,
+                        "'%.40s' is no token of a job, expected 16 hexadecimal digits", token);
+    int above = open(spool, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (above < 0)
+        return erg_fail(err, ERG_FAILED, "reading '%s': %s", spool, strerror(errno));
+    int file = openat(above, token, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int failure = errno;
+    close(above);
+    if (file < 0)
+        return fail_at(err, "reading", spool, token, "", strerror(failure));
+    if (fstat(file, &info) == 0 && info.st_uid == uid)
+        return file;
+    close(file);
+    return fail_owner(err, spool, token, "", info.st_uid, uid);
+}
+
+/* A regular file of the user's in a folder: 1, and 0 where it is not there. */
+static int open_file(int *file, int in, const char *name, struct stat *info, uid_t uid,
+                     const char *spool, const char *token, struct erg_error *err)
+{
+    /* Not blocking: a FIFO is opened at once, and refused. */
+    *file = openat(in, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (*file < 0 && errno == ENOENT)
+        return 0;
+    if (*file < 0)
+        return fail_at(err, "reading", spool, token, name,
+                       errno == ELOOP ? "it is a link, expected a file" : strerror(errno));
+    if (fstat(*file, info) == 0 && S_ISREG(info->st_mode) && info->st_uid == uid)
+        return 1;
+    close(*file);
+    return S_ISREG(info->st_mode)
+               ? fail_owner(err, spool, token, name, info->st_uid, uid)
+               : fail_at(err, "reading", spool, token, name, "it is no regular file, expected one");
+}
+
+/* Up to `capacity` bytes from `from` on; -1 with errno. */
+static ssize_t read_at(int file, char *bytes, size_t capacity, off_t from)
+{
+    size_t count = 0;
+    while (count < capacity) {
+        ssize_t got = pread(file, bytes + count, capacity - count, from + (off_t)count);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        count += (size_t)got;
+    }
+    return (ssize_t)count;
+}
+
+/* The whole of a file that is there. */
+static int read_whole(char **text, size_t *length, size_t most, const char *name, const char *spool,
+                      const char *token, uid_t uid, struct erg_error *err)
+{
+    struct stat info;
+    char why[96];
+    int file, in = open_folder(spool, token, uid, err);
+    if (in < 0)
+        return -1;
+    int found = open_file(&file, in, name, &info, uid, spool, token, err);
+    close(in);
+    if (found == 0)
+        fail_at(err, "reading", spool, token, name, strerror(ENOENT));
+    if (found <= 0)
+        return -1;
+    char *bytes = erg_xmalloc(most + 2);
+    ssize_t count = read_at(file, bytes, most + 1, 0);
+    int failure = errno;
+    close(file);
+    if (count >= 0 && (size_t)count <= most) {
+        bytes[count] = '\0';
+        *text = bytes;
+        *length = (size_t)count;
+        return 0;
+    }
+    free(bytes);
+    snprintf(why, sizeof why, "it has more than %zu bytes", most);
+    return fail_at(err, "reading", spool, token, name, count < 0 ? strerror(failure) : why);
+}
+
+/* ---- requests ---- */
+
+int erg_job_folder_token(char token[ERG_TOKEN_LENGTH + 1], struct erg_error *err)
+{
+    uint64_t bits;
+    if (getrandom(&bits, sizeof bits, 0) != sizeof bits)
+        return erg_fail(err, ERG_FAILED, "drawing a random token: %s", strerror(errno));
+    snprintf(token, ERG_TOKEN_LENGTH + 1, "%016" PRIx64, bits);
+    return 0;
+}
+
+int erg_job_folder_make(char **folder, const char *spool, const char *token, struct erg_error *err)
+{
+    struct stat info;
+    if (stat(spool, &info) != 0)
+        return erg_fail(err, ERG_FAILED, "the spool '%s': %s", spool, strerror(errno));
+    /* A folder gets the group and the bit of the one above; a mode that is set later would take the
+     * bit away from users who are not of the group. */
+    const bool shared = info.st_mode & S_ISGID;
+    char *path = erg_file_path(spool, token);
+    mode_t before = umask(0);
+    int result = mkdir(path, shared ? 0770 : 0700);
+    int failure = errno;
+    umask(before);
+    if (result == 0) {
+        *folder = path;
+        return 0;
+    }
+    erg_fail(err, ERG_FAILED, "making '%s': %s", path, strerror(failure));
+    free(path);
+    return -1;
+}
+
+int erg_job_folder_write_request(const char *folder, const struct erg_live_request *request,
+                                 struct erg_error *err)
+{
+    struct erg_live_request written = *request;
+    if (isinf(written.deadline_unix_s))
+        written.deadline_unix_s = NAN;
+    json_t *document = erg_fields_json(&request_fields, &written);
+    char *path = erg_file_path(folder, "request.json");
+    int result = erg_json_write(path, document, err);
+    free(path);
+    json_decref(document);
+    return result;
+}
+
+/* What becomes a line of a table, a column, or an argument. */
+static int check_words(const struct erg_live_request *request, const struct erg_json_place *place,
+                       struct erg_error *err)
+{
+    const struct {
+        const char *key, *text;
+    } texts[] = {{"name", request->name},
+                 {"model", request->family},
+                 {"param_num", request->size},
+                 {"type", request->type}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].text && (!*texts[i].text || strlen(texts[i].text) > 200))
+            return erg_json_fail(place, texts[i].key, err, "expected 1 to 200 bytes");
+    return 0;
+}
+
+int erg_job_folder_parse_request(struct erg_live_request *request, const char *name,
+                                 const char *text, size_t length, struct erg_arena *arena,
+                                 struct erg_error *err)
+{
+    struct erg_json_place place;
+    json_t *root;
+    *request = (struct erg_live_request){0};
+    if (erg_json_open(&place, &root, name, text, length, err) != 0)
+        return -1;
+    int result = erg_fields_read(&request_fields, &place, request, arena, err);
+    if (result == 0)
+        result = check_words(request, &place, err);
+    if (result == 0 && request->gpus_most < request->gpus)
+        result = erg_json_fail(&place, "gpus_most", err, "%d are less than the %d GPUs asked for",
+                               request->gpus_most, request->gpus);
+    if (isnan(request->deadline_unix_s))
+        request->deadline_unix_s = INFINITY;
+    json_decref(root);
+    return result;
+}
+
+int erg_job_folder_request(struct erg_live_request *request, const char *spool, const char *token,
+                           uid_t uid, struct erg_arena *arena, struct erg_error *err)
+{
+    char *text;
+    size_t length;
+    if (read_whole(&text, &length, MOST_REQUEST_BYTES, "request.json", spool, token, uid, err) != 0)
+        return -1;
+    struct erg_text name = {0};
+    erg_text_printf(&name, "%s/%s/request.json", spool, token);
+    int result = erg_job_folder_parse_request(request, name.data, text, length, arena, err);
+    if (result == 0 && request->uid != uid)
+        result = erg_fail(err, ERG_FAILED,
+                          "%s: key 'uid': expected the owner of the folder, %lu, got %lu",
+                          name.data, (unsigned long)uid, (unsigned long)request->uid);
+    erg_text_release(&name);
+    free(text);
+    return result;
+}
+
+int erg_job_folder_profile(char **text, size_t *length, const char *spool, const char *token,
+                           uid_t uid, struct erg_error *err)
+{
+    return read_whole(text, length, MOST_PROFILE_BYTES, "profile.csv", spool, token, uid, err);
+}
+
+/* ---- reports ---- */
+
+static void ignore(struct erg_report_reader *reader, const char *why)
+{
+    if (reader->ignored++ == 0) {
+        snprintf(reader->ignored_why, sizeof reader->ignored_why, "%s", why);
+        erg_utf8_repair(reader->ignored_why, sizeof reader->ignored_why);
+    }
+}
+
+/* Whether a report is of what was there before, or of another world. */
+static bool goes_back(const struct erg_report *last, const struct erg_report *report)
+{
+    return report->incarnation == last->incarnation &&
+           (report->iteration < last->iteration || report->checkpoint < last->checkpoint);
+}
+
+static bool read_report(struct erg_report_reader *reader, const char *line, size_t length)
+{
+    struct report_line read = {0};
+    struct erg_arena arena = {0};
+    struct erg_json_place place;
+    struct erg_error err;
+    json_t *root;
+    bool fresh = false;
+    if (erg_json_open(&place, &root, "reports.jsonl", line, length, &err) != 0) {
+        ignore(reader, err.message);
+        return false;
+    }
+    if (erg_fields_read(&line_fields, &place, &read, &arena, &err) != 0)
+        ignore(reader, err.message);
+    else if (goes_back(&reader->last, &read.report))
+        ignore(reader, "the iteration or the checkpoint goes back");
+    else if (read.report.incarnation >= reader->last.incarnation) {
+        reader->last = read.report;
+        fresh = true;
+    }
+    json_decref(root);
+    erg_arena_release(&arena);
+    return fresh;
+}
+
+size_t erg_report_reader_add(struct erg_report_reader *reader, bool *fresh, const char *bytes,
+                             size_t count)
+{
+    size_t done = 0;
+    for (const char *end; (end = memchr(bytes + done, '\n', count - done)) != NULL;) {
+        size_t length = (size_t)(end - bytes) - done;
+        if (reader->skipping)
+            reader->skipping = false;
+        else if (length > MOST_LINE_BYTES)
+            ignore(reader, "a line is too long");
+        else if (length > 0)
+            *fresh |= read_report(reader, bytes + done, length);
+        done += length + 1;
+    }
+    if (count - done <= MOST_LINE_BYTES && !reader->skipping)
+        return done;
+    if (count > done && !reader->skipping) {
+        ignore(reader, "a line is too long");
+        reader->skipping = true;
+    }
+    return count;
+}
+
+int erg_job_folder_reports(struct erg_report_reader *reader, bool *fresh, const char *spool,
+                           const char *token, uid_t uid, struct erg_error *err)
+{
+    struct stat info;
+    int file, in = open_folder(spool, token, uid, err);
+    *fresh = false;
+    if (in < 0)
+        return -1;
+    int found = open_file(&file, in, "reports.jsonl", &info, uid, spool, token, err);
+    close(in);
+    if (found <= 0)
+        return found;
+    if (info.st_ino != reader->inode || info.st_size < reader->at) {
+        reader->inode = info.st_ino;
+        reader->at = 0;
+        reader->skipping = false;
+    }
+    size_t most = (size_t)(info.st_size - reader->at);
+    most = most < MOST_REPORTS_BYTES ? most : MOST_REPORTS_BYTES;
+    char *bytes = erg_xmalloc(most + 1);
+    ssize_t count = read_at(file, bytes, most, reader->at);
+    int failure = errno;
+    close(file);
+    if (count > 0)
+        reader->at += (off_t)erg_report_reader_add(reader, fresh, bytes, (size_t)count);
+    free(bytes);
+    return count < 0 ? fail_at(err, "reading", spool, token, "reports.jsonl", strerror(failure))
+                     : 0;
+}
+
+/* ---- plans ---- */
+
+static int write_whole(int file, const char *text)
+{
+    for (size_t count = strlen(text); count > 0;) {
+        ssize_t written = write(file, text, count);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written < 0)
+            return -1;
+        text += written;
+        count -= (size_t)written;
+    }
+    return 0;
+}
+
+int erg_job_folder_plan(const char *spool, const char *token, uid_t uid,
+                        const struct erg_live_plan *plan, struct erg_error *err)
+{
+    static const char name[] = "plan.json", temporary[] = ".plan.json.new";
+    int in = open_folder(spool, token, uid, err);
+    if (in < 0)
+        return -1;
+    json_t *document = erg_fields_json(&plan_fields, plan);
+    char *text = erg_json_text(document);
+    json_decref(document);
+    unlinkat(in, temporary, 0); /* that of one who was killed */
+    int file = openat(in, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    bool written = file >= 0 && fchmod(file, 0644) == 0 && write_whole(file, text) == 0;
+    int failure = errno;
+    if (file >= 0 && close(file) != 0 && written) {
+        written = false;
+        failure = errno;
+    }
+    if (written && renameat(in, temporary, in, name) != 0) {
+        written = false;
+        failure = errno;
+    }
+    if (!written && file >= 0)
+        unlinkat(in, temporary, 0);
+    free(text);
+    close(in);
+    return written ? 0 : fail_at(err, "writing", spool, token, name, strerror(failure));
+}
+
+int erg_job_folder_read_plan(struct erg_live_plan *plan, const char *folder,
+                             struct erg_arena *arena, struct erg_error *err)
+{
+    struct erg_json_place place;
+    json_t *root;
+    size_t length;
+    char *text, *path = erg_file_path(folder, "plan.json");
+    *plan = (struct erg_live_plan){0};
+    int result = access(path, F_OK) != 0 && errno == ENOENT ? 1 : 0;
+    if (result == 0)
+        result = erg_file_read(path, MOST_REQUEST_BYTES, &text, &length, err);
+    if (result == 0) {
+        result = erg_json_open(&place, &root, path, text, length, err);
+        if (result == 0) {
+            result = erg_fields_read(&plan_fields, &place, plan, arena, err);
+            json_decref(root);
+        }
+        free(text);
+    }
+    free(path);
+    return result < 0 ? -1 : 0;
+}
