@@ -121,9 +121,9 @@ static size_t add_record(struct erg_controller *controller, const struct erg_liv
     if (controller->count == controller->capacity) {
         controller->capacity = erg_grow_capacity(controller->capacity, controller->count + 1);
         controller->records =
-            erg_xrealloc(controller->records, controller->capacity * sizeof *controller->records);
+            erg_xrealloc(controller->records, controller->capacity, sizeof *controller->records);
         controller->tracks =
-            erg_xrealloc(controller->tracks, controller->capacity * sizeof *controller->tracks);
+            erg_xrealloc(controller->tracks, controller->capacity, sizeof *controller->tracks);
     }
     const size_t i = controller->count++;
     erg_managed_job_init(&controller->records[i], job->id, job->token);

@@ -150,9 +150,9 @@ static json_t *job_json(const struct erg_controller *controller, size_t i, doubl
 static json_t *jobs_json(const struct erg_controller *controller, double unix_s)
 {
     struct releases releases = {0};
-    const int free = free_gpus(controller->scheduler);
-    if (free > 0)
-        ERG_PUSH(&releases, items, (struct release){0, free});
+    const int idle = free_gpus(controller->scheduler);
+    if (idle > 0)
+        ERG_PUSH(&releases, items, (struct release){0, idle});
     for (size_t i = 0; i < controller->count; i++) {
         const double left = left_s(controller, i);
         if (!isnan(left))
