@@ -160,6 +160,7 @@ static void rebase(struct fake_engine *fake, struct fake_job *job)
             ? fake->settings.iteration_s(fake->settings.context, (int)(job - fake->jobs), &job->has,
                                          job->point)
             : job->trainer.iteration_s / gpus;
+    job->fastest_s = fmin(job->fastest_s, job->iteration_s);
 }
 
 static void enter(struct fake_engine *fake, struct fake_job *job, enum fake_stage stage, double s)
@@ -459,6 +460,7 @@ static void start_job(struct fake_engine *fake, struct fake_job *job)
     job->leaves = FAKE_AS_IT_EXITS;
     job->kill_s = job->obeys_at_s = INFINITY;
     job->runs++;
+    job->started_s = fake->now_s;
     job->point = job->plan_point < 0 ? 0 : job->plan_point;
     job->watts = job->plan_w;
     enter(fake, job, FAKE_BOOTS, job->trainer.boot_s);
@@ -756,8 +758,6 @@ static void judge(struct fake_engine *fake, struct fake_job *job, enum verb verb
                   runs ? "has not reported" : "does not run");
         if (stopped)
             WRONG(fake, "job %u is signalled twice", job->id);
-        job->stopped_run = job->seen_run;
-        job->stopped_s = fake->now_s;
     } else if (verb == HOLD) {
         if (job->seen_state != ERG_LIVE_PENDING && job->seen_state != ERG_LIVE_HELD)
             WRONG(fake, "job %u is held while its state is %d", job->id, (int)job->seen_state);
@@ -800,9 +800,9 @@ static enum erg_engine_answer answer(struct fake_engine *fake, enum erg_engine_a
     return what;
 }
 
-static enum erg_engine_answer call(struct erg_engine *engine, uint32_t id, const char *token,
-                                   enum verb verb, const struct erg_placement *placement, int gpus,
-                                   struct erg_error *err)
+static enum erg_engine_answer do_call(struct erg_engine *engine, uint32_t id, const char *token,
+                                      enum verb verb, const struct erg_placement *placement,
+                                      int gpus, struct erg_error *err)
 {
     struct fake_engine *fake = (struct fake_engine *)engine;
     fake->calls++;
@@ -842,6 +842,21 @@ static enum erg_engine_answer call(struct erg_engine *engine, uint32_t id, const
     if (luck - faults->later_done < 0)
         return answer(fake, ERG_ENGINE_LATER, "no answer", err);
     return ERG_ENGINE_DONE;
+}
+
+static enum erg_engine_answer call(struct erg_engine *engine, uint32_t id, const char *token,
+                                   enum verb verb, const struct erg_placement *placement, int gpus,
+                                   struct erg_error *err)
+{
+    enum erg_engine_answer answer = do_call(engine, id, token, verb, placement, gpus, err);
+    struct fake_engine *fake = (struct fake_engine *)engine;
+    struct fake_job *job = fake_engine_job(fake, token);
+    if (job && !fake->lenient && verb == STOP &&
+        (answer == ERG_ENGINE_DONE || answer == ERG_ENGINE_LATER)) {
+        job->stopped_run = job->seen_run;
+        job->stopped_s = fake->now_s;
+    }
+    return answer;
 }
 
 static enum erg_engine_answer place(struct erg_engine *engine, uint32_t id, const char *token,
@@ -961,6 +976,7 @@ static enum erg_engine_answer snapshot(struct erg_engine *engine, struct erg_liv
             .exit_status = job->runs > 0 && !has_gpus(job) ? job->exit_status : -1,
             .restarts = job->restarts,
             .submitted_unix_s = NAN,
+            .started_unix_s = has_gpus(job) ? 1e9 + floor(job->started_s) : 0,
         };
         memcpy(shown.token, job->token, sizeof shown.token);
         if (has_gpus(job))

@@ -92,10 +92,11 @@ struct fake_job {
     double base, base_s;     /* iterations done at a moment */
     double iteration_s;      /* since then */
     double saves_at_s;       /* the next checkpoint while it trains */
-    int runs;                /* starts so far; the run that is or was the last */
-    long incarnation;        /* highest that has begun */
-    double checkpoint;       /* iterations in the newest */
-    double best;             /* most iterations ever reported or saved */
+    double started_s;
+    int runs;          /* starts so far; the run that is or was the last */
+    long incarnation;  /* highest that has begun */
+    double checkpoint; /* iterations in the newest */
+    double best;       /* most iterations ever reported or saved */
     int exit;
 
     int plan_point; /* of the plan file; -1: none */
@@ -110,12 +111,12 @@ struct fake_job {
     bool unread;
 
     /* For judging. */
-    int completed;      /* times */
-    bool cancelled;     /* by its user, and Slurm has not forgotten that */
-    int excuses;          /* faults since the last start */
-    double may_lose;      /* iterations, by these: a checkpoint's interval each */
-    double fastest_s;     /* iteration_s of this run at its best */
-    double stopped_s;   /* last signal, of: */
+    int completed;    /* times */
+    bool cancelled;   /* by its user, and Slurm has not forgotten that */
+    int excuses;      /* faults since the last start */
+    double may_lose;  /* iterations, by these: a checkpoint's interval each */
+    double fastest_s; /* iteration_s of this run at its best */
+    double stopped_s; /* last signal, of: */
     int stopped_run;
     bool seen; /* in the last snapshot, as: */
     enum erg_live_state seen_state;
