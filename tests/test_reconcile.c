@@ -971,7 +971,7 @@ static void disturb(struct world *world)
     struct fake_engine *fake = world->fake;
     int job = below(world, (int)world->count), node = below(world, world->fleet.nodes);
     struct fake_job *of = &fake->jobs[job];
-    switch (below(world, 22)) {
+    switch (below(world, 23)) {
     case 0:
         fake_crash_trainer(fake, job);
         break;
@@ -1037,6 +1037,9 @@ static void disturb(struct world *world)
     case 20:
         of->trainer.dies_saving = true;
         break;
+    case 22:
+        fake_unknown(fake, job, 20 * erg_rng_uniform(&world->rng));
+        break;
     case 21:
         if (chance(world, 0.2))
             of->trainer.silent = !of->trainer.silent;
@@ -1080,6 +1083,8 @@ static void check_phases(struct world *world)
         if (truth->lost)
             right = phase == ERG_PHASE_GONE || phase == ERG_PHASE_ENDED ||
                     phase == ERG_PHASE_CANCELLED || phase == ERG_PHASE_FAILED;
+        else if (truth->seen_state == ERG_LIVE_UNKNOWN)
+            right = phase == ERG_PHASE_UNKNOWN;
         else if (truth->state == ERG_LIVE_HELD)
             right = phase == ERG_PHASE_WAITING;
         else if (truth->state == ERG_LIVE_PENDING)

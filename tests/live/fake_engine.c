@@ -668,6 +668,7 @@ void fake_manager_stop(struct fake_engine *fake, double for_s, bool unclean)
         fake->next_id = fake->saved->next_id;
     }
     fake->down_until_s = fake->now_s + for_s;
+    fake->unsure_until_s = fake->down_until_s + 5;
 }
 
 /* --- verbs --- */
@@ -675,6 +676,8 @@ void fake_manager_stop(struct fake_engine *fake, double for_s, bool unclean)
 static void apply(struct fake_engine *fake, struct fake_job *job, enum verb verb,
                   const struct erg_placement *placement, int gpus)
 {
+    if (job->lost)
+        return;
     switch (verb) {
     case PLACE:
         if (job->state != ERG_LIVE_HELD)
@@ -950,14 +953,15 @@ static enum erg_engine_answer snapshot(struct erg_engine *engine, struct erg_liv
     to->nodes = erg_xcalloc(to->nodes_count, sizeof *to->nodes);
     for (size_t i = 0; i < to->nodes_count; i++) {
         struct fake_node *node = &fake->nodes[i];
-        to->nodes[i] = (struct erg_live_node){node->state, ""};
+        to->nodes[i] = (struct erg_live_node){
+            fake->now_s < fake->unsure_until_s ? ERG_NODE_UNKNOWN : node->state, ""};
         node->seen_free =
-            node->state == ERG_NODE_UP ? bits(gpus_of(fake, (int)i) & ~node->taken) : -1;
+            to->nodes[i].state == ERG_NODE_UP ? bits(gpus_of(fake, (int)i) & ~node->taken) : -1;
     }
     for (size_t i = 0; i < fake->jobs_count; i++) {
         struct fake_job *job = &fake->jobs[i];
         job->seen = !job->lost;
-        job->seen_state = job->state;
+        job->seen_state = fake->now_s < job->unknown_until_s ? ERG_LIVE_UNKNOWN : job->state;
         job->seen_run = job->runs;
         if (job->lost)
             continue;
@@ -967,8 +971,8 @@ static enum erg_engine_answer snapshot(struct erg_engine *engine, struct erg_liv
             .user = "user",
             .account = "account",
             .name = erg_arena_printf(&to->strings, "job%zu", i),
-            .state = job->state,
-            .state_text = state_text(job->state),
+            .state = job->seen_state,
+            .state_text = state_text(job->seen_state),
             .reason = job->state == ERG_LIVE_HELD ? "JobHeld" : "None",
             .held_by_administrator = job->state == ERG_LIVE_HELD && job->held_by_administrator,
             .single = true,
@@ -1145,6 +1149,11 @@ void fake_user_move(struct fake_engine *fake, int index, int node)
         return;
     job->asked.count = 0;
     erg_placement_add(&job->asked, node, 1);
+}
+
+void fake_unknown(struct fake_engine *fake, int index, double for_s)
+{
+    fake->jobs[index].unknown_until_s = fake->now_s + for_s;
 }
 
 void fake_preempt(struct fake_engine *fake, int index)

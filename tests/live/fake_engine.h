@@ -82,6 +82,7 @@ struct fake_job {
     struct erg_placement asked, has; /* has: while RUNNING or COMPLETING */
     double start_at_s;               /* of a pending job: its next try */
     double over_s;                   /* COMPLETING until then, or since when it is over */
+    double unknown_until_s;          /* its state is shown as unknown till then */
     int restarts, exit_status;
     enum { FAKE_AS_IT_EXITS, FAKE_TO_HOLD, FAKE_TO_REQUEUE, FAKE_TO_CANCEL } leaves;
     double kill_s; /* KILL after TERM; INFINITY: none */
@@ -152,7 +153,8 @@ struct fake_engine {
     size_t jobs_count, jobs_capacity;
     struct fake_node *nodes;
     uint32_t next_id;
-    double down_until_s; /* answers nothing till then */
+    double unsure_until_s; /* nodes are unknown till then */
+    double down_until_s;   /* answers nothing till then */
     struct fake_ghosts {
         struct fake_ghost *items;
         size_t count, capacity;
@@ -207,7 +209,9 @@ void fake_crash_trainer(struct fake_engine *fake, int job);
 void fake_node_fail(struct fake_engine *fake, int node, bool cut); /* cut: its jobs go on */
 void fake_node_drain(struct fake_engine *fake, int node);
 void fake_node_return(struct fake_engine *fake, int node); /* failed or drained */
-/* slurmctld stops for a while, cleanly or not. */
+/* A job is in a state that nobody has heard of. */
+void fake_unknown(struct fake_engine *fake, int job, double for_s);
+/* slurmctld stops for a while, cleanly or not; for 5 s more it does not know its nodes. */
 void fake_manager_stop(struct fake_engine *fake, double for_s, bool unclean);
 
 #endif
