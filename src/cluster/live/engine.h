@@ -47,6 +47,7 @@ struct erg_live_job {
     int exit_status;                /* of the last incarnation; -1: none known */
     int restarts;                   /* no fencing token: it can go back */
     double submitted_unix_s;        /* NAN: not said */
+    double started_unix_s;          /* this incarnation; 0: not said, or it does not run */
     struct erg_placement placement; /* what it has; what it asks for is nobody's business */
 };
 

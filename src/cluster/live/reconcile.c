@@ -233,6 +233,8 @@ static void reconcile_waiting(struct pass *pass, size_t index)
 static void reconcile_job(struct pass *pass, size_t index)
 {
     const struct erg_managed_job *job = &pass->jobs[index];
+    if (job->completing)
+        return;
     switch (job->phase) {
     case ERG_PHASE_RETURNED:
         push(pass, HOLD, ERG_ACTION_HOLD, index, "it came back by itself");
@@ -398,6 +400,7 @@ void erg_reconcile_answer(struct erg_managed_job *job, const struct erg_action *
     case ERG_ACTION_KILL:
         if (may_be_done)
             job->killed_s = now_s;
+        job->kill_unsure = answer == ERG_ENGINE_LATER;
         break;
     case ERG_ACTION_HOLD:
         answer_hold(job, action->failed, answer, limits, now_s);

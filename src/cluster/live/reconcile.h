@@ -81,10 +81,12 @@ struct erg_managed_job {
     /* Of the last snapshot. */
     enum erg_live_phase phase;
     bool running;                /* an incarnation has, or had till it completes, its GPUs */
+    bool completing;             /* of these: it is leaving, nothing can be asked of it */
     bool held_by_administrator;  /* while WAITING: its user cannot start it */
     struct erg_placement actual; /* what it has; none while it waits */
     double since_s;              /* of the phase */
     int restarts, exit_status;   /* as the resource manager has them */
+    double started_unix_s;       /* likewise, of the incarnation that runs */
     const char *waits_for;       /* why a job with intended GPUs was not placed in the last pass, a
                                   * constant text; NULL: it does not wait */
 
@@ -104,8 +106,9 @@ struct erg_managed_job {
     bool unsure;      /* whether that placement had its effect */
     double stopped_s; /* signalled */
     double killed_s;
-    int tries;      /* calls in a row that were not done */
-    double retry_s; /* no call before */
+    bool kill_unsure; /* whether that was done */
+    int tries;        /* calls in a row that were not done */
+    double retry_s;   /* no call before */
 
     /* What went wrong. */
     int failed_starts;        /* placements in a row from which nothing came */

@@ -174,20 +174,33 @@ static bool asked_to_leave(const struct erg_managed_job *job)
 static void forget_incarnation(struct erg_managed_job *job, bool in_doubt)
 {
     job->stopped_s = job->killed_s = NAN;
+    job->kill_unsure = false;
     job->reported = false;
     job->in_doubt = in_doubt;
     job->incarnation_before = job->incarnation;
 }
 
-static void see_running(struct erg_managed_job *job, const struct erg_live_job *seen)
+/* Whether a job that ran and runs has not run all the time. */
+static bool began_anew(const struct erg_managed_job *job, const struct erg_live_job *seen)
+{
+    return seen->restarts != job->restarts ||
+           (job->started_unix_s > 0 && seen->started_unix_s > 0 &&
+            job->started_unix_s != seen->started_unix_s) ||
+           (job->actual.count > 0 && seen->placement.count > 0 &&
+            !erg_placement_alike(&job->actual, &seen->placement));
+}
+
+static void see_running(struct erg_managed_job *job, const struct erg_live_job *seen, double now_s)
 {
     bool held_before = job->phase == ERG_PHASE_WAITING || job->phase == ERG_PHASE_RETURNED ||
                        job->phase == ERG_PHASE_STARTING || job->phase == ERG_PHASE_UNKNOWN;
-    if (job->running ? seen->restarts != job->restarts ||
-                           (job->actual.count > 0 && seen->placement.count > 0 &&
-                            !erg_placement_alike(&job->actual, &seen->placement))
-                     : !held_before)
+    if (job->running ? began_anew(job, seen) : !held_before)
         forget_incarnation(job, true);
+    job->started_unix_s = seen->started_unix_s;
+    if (job->kill_unsure && seen->state == ERG_LIVE_RUNNING && now_s >= job->retry_s) {
+        job->killed_s = NAN; /* it was not */
+        job->kill_unsure = false;
+    }
     job->running = true;
     job->released_s = NAN;
     job->unsure = false;
@@ -311,10 +324,10 @@ static void see_job(struct erg_managed_job *job, const struct erg_live_job *seen
     } else if (seen->state == ERG_LIVE_PENDING) {
         phase = see_pending(job, seen);
     } else if (seen->state == ERG_LIVE_RUNNING) {
-        see_running(job, seen);
+        see_running(job, seen, now_s);
         phase = phase_of_running(job);
     } else if (seen->state == ERG_LIVE_COMPLETING) {
-        see_running(job, seen);
+        see_running(job, seen, now_s);
         phase = asked_to_leave(job) ? ERG_PHASE_STOPPING : ERG_PHASE_ENDING;
     } else if (seen->state == ERG_LIVE_COMPLETED) {
         phase = see_completed(job);
@@ -336,6 +349,7 @@ static void see_job(struct erg_managed_job *job, const struct erg_live_job *seen
     if (phase != job->phase)
         job->since_s = now_s;
     job->phase = phase;
+    job->completing = seen && seen->state == ERG_LIVE_COMPLETING;
 }
 
 static int compare_ids(const void *a, const void *b)
