@@ -46,6 +46,7 @@ struct erg_occupancy {
     int *free_gpus;   /* by type */
     int *idle_nodes;  /* by type: nodes that are entirely free, off or not */
     int *off_nodes;   /* by type */
+    int foreign;      /* GPUs */
 };
 
 /* The owner of GPUs that no job of ours has and none can get. */

@@ -94,6 +94,10 @@ int erg_speeds_add(struct erg_speeds *speeds);
 bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int point,
                         double iteration_s, double count);
 
+/* What of such a measurement is believed: between those bounds. */
+double erg_speeds_clip(const struct erg_speeds *speeds, int workload, int shape, int point,
+                       double iteration_s);
+
 /*
  * Finds out how long GPUs wait, for sources that know times only, when all cells are filled. The
  * GPU-seconds that a workload computes for a sample are nearly the same on any number of GPUs; what
@@ -105,6 +109,7 @@ bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int 
  * do cells with points of their own.
  */
 void erg_speeds_find_waiting(struct erg_speeds *speeds);
+void erg_speeds_find_waiting_of(struct erg_speeds *speeds, int workload);
 
 /*
  * The published profiles: DIR/prof_optimal.csv (model, param_num, global_batch, gpu_type,

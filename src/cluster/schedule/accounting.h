@@ -68,11 +68,11 @@ double erg_fleet_restart_cost(const struct erg_fleet *fleet, bool first, int gpu
 /*
  * By what jobs report (control.h). What a job has left is what its last report says, less what it
  * did since then at the pace that it measured, but no less than its next report can say; where that
- * is overdue, the job counts as standing still. It ends when it says so, so a job that is there has
- * an iteration left. What a restart costs is the mean of what this job's restarts took, else of
- * restarts on the type of GPU, else what the fleet's file says; first starts are kept apart. With a
- * node is lost what came after the checkpoint that was reported last. Before a report everything is
- * as in the fair accounting.
+ * is overdue, and until the first of each run, the job counts as standing still. It ends when it
+ * says so, so a job that is there has an iteration left. What a restart costs is the mean of what
+ * this job's restarts took, else of restarts on the type of GPU, else what the fleet's file says;
+ * first starts are kept apart. With a node is lost what came after the checkpoint that was reported
+ * last.
  */
 extern const struct erg_accounting erg_accounting_live;
 

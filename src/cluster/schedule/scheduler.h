@@ -97,6 +97,10 @@ static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, i
     return a_s < b_s || (a_s == b_s && a < b);
 }
 
+/* All jobs that wait or run and are told, in the order of submission, for open(): how many; `jobs`
+ * is to be freed. */
+size_t erg_scheduler_told(const struct erg_scheduler *scheduler, int **jobs);
+
 /* Iterations that a job has left, and GPU-seconds that it had, now. */
 double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int job);
 double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
