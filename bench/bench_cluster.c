@@ -350,7 +350,8 @@ static void make_world(struct made_up *world, size_t jobs, int gpus)
     }
     world->fleet.types = world->types;
     world->fleet.types_count = 4;
-    world->fleet.reconfiguration = (struct erg_reconfiguration){60, 0, 600};
+    world->fleet.reconfiguration =
+        (struct erg_reconfiguration){.fixed_s = 60, .per_gpu_s = 0, .most_s = 600};
     world->fleet.checkpoint_interval_s = INFINITY;
     for (int i = 0; i < WORKLOADS; i++)
         world->workloads[i] = (struct erg_trace_workload){family, size, 64};

@@ -70,10 +70,11 @@ static double remaining(const struct erg_work *work, double now_s)
     return remaining_after(work, executed(work, rounds_since(work, now_s)));
 }
 
-static double cost(const struct erg_fleet *fleet, const struct erg_policy *policy, int gpus)
+static double cost(const struct erg_scheduler *scheduler, int job, int type, int gpus)
 {
-    (void)fleet;
-    bool prunes_search = !strncmp(policy->name, "arena", strlen("arena"));
+    (void)job;
+    (void)type;
+    bool prunes_search = !strncmp(scheduler->policy->name, "arena", strlen("arena"));
     return prunes_search ? fmin(10.0 * gpus, 40) : fmin(150.0 * gpus, 600);
 }
 

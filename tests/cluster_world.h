@@ -51,12 +51,13 @@ static inline void make_world(struct world *world)
                                             .points = &small_point,
                                             .points_count = 1,
                                             .first_node = 2};
-    world->fleet = (struct erg_fleet){.types = world->types,
-                                      .types_count = 2,
-                                      .reconfiguration = {20, 5, 1000},
-                                      .checkpoint_interval_s = 50,
-                                      .nodes = 6,
-                                      .gpus = 16};
+    world->fleet =
+        (struct erg_fleet){.types = world->types,
+                           .types_count = 2,
+                           .reconfiguration = {.fixed_s = 20, .per_gpu_s = 5, .most_s = 1000},
+                           .checkpoint_interval_s = 50,
+                           .nodes = 6,
+                           .gpus = 16};
     world->trace = (struct erg_job_trace){.path = trace_path,
                                           .jobs = world->jobs,
                                           .workloads = world->workloads,

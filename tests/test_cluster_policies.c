@@ -175,7 +175,8 @@ static void test_ergon_does_not_churn(void **state)
     struct erg_simulated result;
     make_world(&world);
     world.types[0].nodes = 1;
-    world.fleet.reconfiguration = (struct erg_reconfiguration){600, 0, 600};
+    world.fleet.reconfiguration =
+        (struct erg_reconfiguration){.fixed_s = 600, .per_gpu_s = 0, .most_s = 600};
     set_time(&world, 0, 0, 1, 4, 1);
     set_time(&world, 0, 0, 1, 2, 1.7);
     add_job(&world, 0, 4000, 0, 4);

@@ -126,7 +126,8 @@ static void test_off_below_a_cap(void **state)
     struct world world;
     struct erg_simulated result;
     make_saving(&world);
-    world.fleet.reconfiguration = (struct erg_reconfiguration){0, 0, 0};
+    world.fleet.reconfiguration =
+        (struct erg_reconfiguration){.fixed_s = 0, .per_gpu_s = 0, .most_s = 0};
     set_time(&world, 0, 0, 2, 4, 1);
     add_job(&world, 0, 300, 0, 8);
     world.simulation.power_cap_w = 800;

@@ -296,7 +296,8 @@ static void test_power_cap_by_hand(void **state)
     struct erg_error err;
     (void)state;
     make_world(&world);
-    world.fleet.reconfiguration = (struct erg_reconfiguration){0, 0, 0};
+    world.fleet.reconfiguration =
+        (struct erg_reconfiguration){.fixed_s = 0, .per_gpu_s = 0, .most_s = 0};
     set_time(&world, 0, 0, 2, 4, 1);
     set_time(&world, 0, 1, 4, 2, 1);
     add_job(&world, 0, 100, 0, 8);
@@ -330,7 +331,8 @@ static void test_failure_under_a_cap(void **state)
     struct erg_simulated result;
     (void)state;
     make_world(&world);
-    world.fleet.reconfiguration = (struct erg_reconfiguration){0, 0, 0};
+    world.fleet.reconfiguration =
+        (struct erg_reconfiguration){.fixed_s = 0, .per_gpu_s = 0, .most_s = 0};
     world.simulation.outages_count = 1;
     world.outages[0] = (struct erg_outage){0, 190, 1000};
     set_time(&world, 0, 0, 1, 4, 1);

@@ -42,6 +42,7 @@ const cyaml_schema_value_t erg_fleet_named_type = {
 #define COSTS struct erg_reconfiguration
 const cyaml_schema_field_t erg_fleet_cost_fields[] = {
     CYAML_FIELD_FLOAT("fixed_s", CYAML_FLAG_DEFAULT, COSTS, fixed_s),
+    CYAML_FIELD_FLOAT("start_s", OPTIONAL, COSTS, start_s),
     CYAML_FIELD_FLOAT("per_gpu_s", OPTIONAL, COSTS, per_gpu_s),
     CYAML_FIELD_FLOAT("most_s", OPTIONAL, COSTS, most_s),
     CYAML_FIELD_END,
@@ -161,7 +162,9 @@ int erg_fleet_finish(struct erg_fleet *fleet, const struct erg_yaml *yaml, struc
     else if (erg_yaml_check_range(yaml, "checkpoint_interval_s", fleet->checkpoint_interval_s, 1,
                                   1e9, err) != 0)
         return -1;
+    costs->has_start = erg_yaml_has(yaml, "reconfiguration.start_s");
     if (erg_yaml_check_range(yaml, "reconfiguration.fixed_s", costs->fixed_s, 0, 1e6, err) != 0 ||
+        erg_yaml_check_range(yaml, "reconfiguration.start_s", costs->start_s, 0, 1e6, err) != 0 ||
         erg_yaml_check_range(yaml, "reconfiguration.per_gpu_s", costs->per_gpu_s, 0, 1e6, err) != 0)
         return -1;
     if (finish_power_saving(fleet, yaml, err) != 0)

@@ -14,7 +14,8 @@
  *         - {slowdown: 1.06, power_w: 310}
  *   reconfiguration:            # optional; what a changed allocation costs, in seconds
  *     fixed_s: 60               # a checkpoint is saved, the job restarts from it
- *     per_gpu_s: 0              # beside that, for each of its GPUs
+ *     start_s: 30               # in place of that for a job's first start; optional, else fixed_s
+ *     per_gpu_s: 0              # beside either, for each of its GPUs
  *     most_s: 600               # never longer than that
  *   power_saving:               # optional; without it all nodes are always on
  *     after_s: 600              # a node on which no GPU has a job for so long is switched off
@@ -63,6 +64,8 @@ struct erg_fleet {
     unsigned types_count;
     struct erg_reconfiguration {
         double fixed_s, per_gpu_s, most_s;
+        bool has_start; /* a first start costs something else */
+        double start_s;
     } reconfiguration;
     double checkpoint_interval_s; /* INFINITY: none is taken but at reconfigurations */
     bool saves_power;             /* nodes are switched off, as follows */

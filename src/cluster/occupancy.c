@@ -28,6 +28,19 @@ static uint64_t all_gpus(const struct erg_gpu_type *type)
     return type->gpus_per_node == 64 ? ~(uint64_t)0 : ((uint64_t)1 << type->gpus_per_node) - 1;
 }
 
+/* The GPUs of a node that can be given: nobody's, if the node is up and does not drain. */
+static uint64_t givable(const struct erg_occupancy *occupancy, int node)
+{
+    const int *owners = occupancy->owners + occupancy->first_owner[node];
+    int gpus = occupancy->fleet->types[occupancy->type_of[node]].gpus_per_node;
+    uint64_t free = 0;
+    if (occupancy->down[node] || occupancy->drains[node])
+        return 0;
+    for (int gpu = 0; gpu < gpus; gpu++)
+        free |= (uint64_t)(owners[gpu] == -1) << gpu;
+    return free;
+}
+
 /* The level of a node: its free GPUs, or one more than it has where it is off. */
 static int level_at(const struct erg_occupancy *occupancy, int node)
 {
@@ -67,6 +80,7 @@ struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet)
     occupancy->fleet = fleet;
     occupancy->free = erg_xcalloc(nodes, sizeof *occupancy->free);
     occupancy->down = erg_xcalloc(nodes, sizeof *occupancy->down);
+    occupancy->drains = erg_xcalloc(nodes, sizeof *occupancy->drains);
     occupancy->off = erg_xcalloc(nodes, sizeof *occupancy->off);
     occupancy->type_of = erg_xcalloc(nodes, sizeof *occupancy->type_of);
     occupancy->first_owner = erg_xcalloc(nodes, sizeof *occupancy->first_owner);
@@ -96,6 +110,7 @@ void erg_occupancy_free(struct erg_occupancy *occupancy)
         return;
     free(occupancy->free);
     free(occupancy->down);
+    free(occupancy->drains);
     free(occupancy->off);
     free(occupancy->type_of);
     free(occupancy->owners);
@@ -122,8 +137,21 @@ int erg_occupancy_up(const struct erg_occupancy *occupancy, int type)
     const struct erg_gpu_type *gpus = &occupancy->fleet->types[type];
     int up = 0;
     for (int node = gpus->first_node; node < gpus->first_node + gpus->nodes; node++)
-        up += occupancy->down[node] ? 0 : gpus->gpus_per_node;
+        up += erg_occupancy_usable(occupancy, node);
     return up;
+}
+
+int erg_occupancy_usable(const struct erg_occupancy *occupancy, int node)
+{
+    const int *owners = occupancy->owners + occupancy->first_owner[node];
+    int gpus = occupancy->fleet->types[occupancy->type_of[node]].gpus_per_node, usable = 0;
+    if (occupancy->down[node])
+        return 0;
+    if (!occupancy->foreign && !occupancy->drains[node])
+        return gpus;
+    for (int gpu = 0; gpu < gpus; gpu++)
+        usable += owners[gpu] >= 0 || (owners[gpu] == -1 && !occupancy->drains[node]);
+    return usable;
 }
 
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu)
@@ -170,7 +198,7 @@ bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_
     return true;
 }
 
-/* Makes GPUs of `from` (a job, or -1) those of `to`. */
+/* Makes GPUs of `from` (an owner, or -1) those of `to`. */
 static void hand_over(struct erg_occupancy *occupancy, const struct erg_slice *slice, int from,
                       int to)
 {
@@ -178,9 +206,14 @@ static void hand_over(struct erg_occupancy *occupancy, const struct erg_slice *s
     for (uint64_t rest = slice->gpus; rest; rest &= rest - 1) {
         int *owner = &owners[__builtin_ctzll(rest)];
         assert(*owner == from);
-        (void)from;
         *owner = to;
+        occupancy->foreign += (to == ERG_OWNER_FOREIGN) - (from == ERG_OWNER_FOREIGN);
     }
+}
+
+static bool takes_new(const struct erg_occupancy *occupancy, int node)
+{
+    return !occupancy->down[node] && !occupancy->drains[node];
 }
 
 void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
@@ -188,7 +221,6 @@ void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
 {
     for (int i = 0; i < placement->count; i++) {
         const struct erg_slice *slice = &placement->slices[i];
-        assert((occupancy->free[slice->node] & slice->gpus) == slice->gpus);
         hand_over(occupancy, slice, -1, job);
         set_free(occupancy, slice->node, occupancy->free[slice->node] & ~slice->gpus);
     }
@@ -200,7 +232,8 @@ void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
     for (int i = 0; i < placement->count; i++) {
         const struct erg_slice *slice = &placement->slices[i];
         hand_over(occupancy, slice, job, -1);
-        set_free(occupancy, slice->node, occupancy->free[slice->node] | slice->gpus);
+        if (takes_new(occupancy, slice->node))
+            set_free(occupancy, slice->node, occupancy->free[slice->node] | slice->gpus);
     }
 }
 
@@ -216,7 +249,8 @@ void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off)
 
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node)
 {
-    assert(erg_occupancy_idle(occupancy, node) && !occupancy->off[node]);
+    assert(!occupancy->off[node]);
+    assert(erg_occupancy_usable(occupancy, node) == erg_occupancy_free_of(occupancy, node));
     occupancy->down[node] = true;
     set_free(occupancy, node, 0);
 }
@@ -225,7 +259,13 @@ void erg_occupancy_repair(struct erg_occupancy *occupancy, int node)
 {
     assert(occupancy->down[node]);
     occupancy->down[node] = false;
-    set_free(occupancy, node, all_gpus(&occupancy->fleet->types[occupancy->type_of[node]]));
+    set_free(occupancy, node, givable(occupancy, node));
+}
+
+void erg_occupancy_drain(struct erg_occupancy *occupancy, int node, bool drains)
+{
+    occupancy->drains[node] = drains;
+    set_free(occupancy, node, givable(occupancy, node));
 }
 
 void erg_placement_add(struct erg_placement *placement, int node, uint64_t gpus)

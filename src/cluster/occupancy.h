@@ -4,7 +4,9 @@
  * GPUs of a node are bits; which of them a job gets matters, since a job that changes GPUs
  * restarts.
  *
- * Nodes that are switched off (fleet.h) are free, and found last, as Slurm has it.
+ * Nodes that are switched off (fleet.h) are free, and found last, as Slurm has it. GPUs may be
+ * those of somebody else, and nodes may drain: nothing is placed on them, while jobs that are there
+ * stay.
  */
 #ifndef ERG_CLUSTER_OCCUPANCY_H
 #define ERG_CLUSTER_OCCUPANCY_H
@@ -32,18 +34,23 @@ struct erg_placement {
 
 struct erg_occupancy {
     const struct erg_fleet *fleet;
-    uint64_t *free;   /* by node; none of a node that is down */
+    uint64_t *free;   /* by node: to be given; none of a node that is down or drains */
     bool *down;       /* by node */
+    bool *drains;     /* by node */
     bool *off;        /* by node; until it is woken, which the simulator does for its first job */
     int *type_of;     /* by node */
-    int *owners;      /* by GPU: the job that has it; -1: nobody */
+    int *owners;      /* by GPU: the job that has it; -1: nobody; ERG_OWNER_FOREIGN */
     int *first_owner; /* by node: where its GPUs' owners begin */
     int *levels;      /* [type][free GPUs]: nodes with exactly so many free; behind all that a
                        * node can have those that are off and entirely free */
     int *free_gpus;   /* by type */
     int *idle_nodes;  /* by type: nodes that are entirely free, off or not */
     int *off_nodes;   /* by type */
+    int foreign;      /* GPUs */
 };
+
+/* The owner of GPUs that no job of ours has and none can get. */
+#define ERG_OWNER_FOREIGN (-2)
 
 struct erg_occupancy *erg_occupancy_new(const struct erg_fleet *fleet);
 void erg_occupancy_free(struct erg_occupancy *occupancy);
@@ -51,8 +58,11 @@ void erg_occupancy_free(struct erg_occupancy *occupancy);
 /* Whether no job has any GPU of a node that is up. */
 bool erg_occupancy_idle(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
-/* GPUs of a type whose nodes are up. */
+/* GPUs of a type that jobs have or could have: of nodes that are up, but those of somebody else,
+ * and free ones of nodes that drain. */
 int erg_occupancy_up(const struct erg_occupancy *occupancy, int type);
+/* The same of a node. */
+int erg_occupancy_usable(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu);
 
 /* In which order nodes are chosen, those that are off after all others; among equals always in the
@@ -70,7 +80,8 @@ enum erg_node_order {
 bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
                         enum erg_node_order order, struct erg_placement *placement);
 
-/* The GPUs must be free, and the job's, respectively. */
+/* The GPUs must be nobody's, and the job's, respectively. Those of a node that drains can be taken,
+ * as what a job already has, but are not found. `job` may be ERG_OWNER_FOREIGN. */
 void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
                         const struct erg_placement *placement);
 void erg_occupancy_give(struct erg_occupancy *occupancy, int job,
@@ -83,6 +94,9 @@ void erg_occupancy_switch(struct erg_occupancy *occupancy, int node, bool off);
 /* A node that fails must have been given back by all its jobs, and must not be off. */
 void erg_occupancy_fail(struct erg_occupancy *occupancy, int node);
 void erg_occupancy_repair(struct erg_occupancy *occupancy, int node);
+
+/* A node drains from now on, or not any more. */
+void erg_occupancy_drain(struct erg_occupancy *occupancy, int node, bool drains);
 
 /* Placements: to be released; assign copies; the order of slices does not matter to equal. */
 void erg_placement_add(struct erg_placement *placement, int node, uint64_t gpus);

@@ -200,6 +200,8 @@ static double plain_speed(const void *context, const struct erg_trace_workload *
     return samples_per_s * factor;
 }
 
+static const struct erg_speed_rule plain_rule = {plain_speed, NULL};
+
 static void fill_workload(struct erg_speeds *speeds, const struct times *times, int workload,
                           const struct erg_trace_workload *what, const struct erg_speed_rule *rule)
 {
@@ -227,13 +229,12 @@ int erg_profiles_speeds(struct erg_speeds **out, const struct erg_profiles *prof
                         const struct erg_fleet *fleet, const struct erg_job_trace *trace,
                         const struct erg_speed_rule *rule, struct erg_error *err)
 {
-    static const struct erg_speed_rule plain = {plain_speed, NULL};
     struct erg_speeds *speeds = erg_speeds_new(fleet, trace->workloads_count,
                                                profiles->counts.items, profiles->counts.count);
     struct times times = {.profiles = profiles, .speeds = speeds};
     int result = fill_times(&times, err);
     for (size_t i = 0; i < trace->workloads_count && result == 0; i++)
-        fill_workload(speeds, &times, (int)i, &trace->workloads[i], rule ? rule : &plain);
+        fill_workload(speeds, &times, (int)i, &trace->workloads[i], rule ? rule : &plain_rule);
     free(times.items);
     free(times.points.items);
     erg_speeds_find_waiting(speeds);
@@ -241,6 +242,53 @@ int erg_profiles_speeds(struct erg_speeds **out, const struct erg_profiles *prof
         *out = speeds;
     else
         erg_speeds_free(speeds);
+    return result;
+}
+
+struct erg_profile_source {
+    const struct erg_fleet *fleet;
+    struct erg_profiles profiles;
+};
+
+int erg_profile_source_open(struct erg_profile_source **out, const char *folder,
+                            const struct erg_fleet *fleet, struct erg_error *err)
+{
+    struct erg_profile_source *source = erg_xcalloc(1, sizeof *source);
+    source->fleet = fleet;
+    if (erg_profiles_read(&source->profiles, folder, fleet, err) != 0) {
+        erg_profile_source_close(source);
+        return -1;
+    }
+    *out = source;
+    return 0;
+}
+
+void erg_profile_source_close(struct erg_profile_source *source)
+{
+    if (!source)
+        return;
+    erg_profiles_release(&source->profiles);
+    free(source);
+}
+
+struct erg_speeds *erg_profile_source_table(const struct erg_profile_source *source)
+{
+    const struct erg_profiles *profiles = &source->profiles;
+    return erg_speeds_new(source->fleet, 0, profiles->counts.items, profiles->counts.count);
+}
+
+int erg_profile_source_fill(void *context, struct erg_speeds *speeds, int workload,
+                            const struct erg_trace_workload *what, struct erg_error *err)
+{
+    const struct erg_profile_source *source = context;
+    struct times times = {.profiles = &source->profiles, .speeds = speeds};
+    int result = fill_times(&times, err);
+    if (result == 0) {
+        fill_workload(speeds, &times, workload, what, &plain_rule);
+        erg_speeds_find_waiting_of(speeds, workload);
+    }
+    free(times.items);
+    free(times.points.items);
     return result;
 }
 

@@ -46,13 +46,32 @@ static int *indices(size_t count)
     return items;
 }
 
+static size_t cell_index(const struct erg_speeds *speeds, int workload, int shape)
+{
+    return (size_t)workload * (size_t)speeds->shapes_count + (size_t)shape;
+}
+
+/* Nothing can run yet. */
+static void empty_row(struct erg_speeds *speeds, int workload)
+{
+    for (int shape = 0; shape < speeds->shapes_count; shape++) {
+        const struct erg_gpu_type *type = &speeds->fleet->types[speeds->shapes[shape].type];
+        speeds->cells[cell_index(speeds, workload, shape)] = (struct erg_speed){
+            .samples_per_s = ERG_SPEED_NONE,
+            .iteration_s = INFINITY,
+            .busy = 1,
+            .points = type->points,
+            .points_count = (int)type->points_count,
+        };
+    }
+}
+
 struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workloads,
                                   const int *counts, size_t counts_count)
 {
     struct erg_speeds *speeds = erg_xcalloc(1, sizeof *speeds);
     int types = (int)fleet->types_count;
     speeds->fleet = fleet;
-    speeds->workloads = (int)workloads;
     speeds->gpus_most = counts_count ? counts[counts_count - 1] : 0;
     speeds->node_gpus_most = node_gpus_most(fleet);
     speeds->best = indices(best_index(speeds, types, 0));
@@ -64,19 +83,25 @@ struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workload
                 if (counts[i] % nodes == 0 && counts[i] / nodes <= gpus->gpus_per_node)
                     add_shape(speeds, type, nodes, counts[i] / nodes);
     }
-    size_t cells = workloads * (size_t)speeds->shapes_count;
-    speeds->cells = erg_xcalloc(cells, sizeof *speeds->cells);
-    for (size_t i = 0; i < cells; i++) {
-        int type = speeds->shapes[i % (size_t)speeds->shapes_count].type;
-        speeds->cells[i] = (struct erg_speed){
-            .samples_per_s = ERG_SPEED_NONE,
-            .iteration_s = INFINITY,
-            .busy = 1,
-            .points = fleet->types[type].points,
-            .points_count = (int)fleet->types[type].points_count,
-        };
-    }
+    speeds->workloads = speeds->workloads_room = (int)workloads;
+    speeds->cells = erg_xcalloc(workloads * (size_t)speeds->shapes_count, sizeof *speeds->cells);
+    for (int workload = 0; workload < speeds->workloads; workload++)
+        empty_row(speeds, workload);
     return speeds;
+}
+
+int erg_speeds_add(struct erg_speeds *speeds)
+{
+    int workload = speeds->workloads++;
+    if (speeds->workloads > speeds->workloads_room) {
+        speeds->workloads_room =
+            (int)erg_grow_capacity((size_t)speeds->workloads_room, (size_t)speeds->workloads);
+        speeds->cells = erg_xrealloc(speeds->cells,
+                                     (size_t)speeds->workloads_room * (size_t)speeds->shapes_count,
+                                     sizeof *speeds->cells);
+    }
+    empty_row(speeds, workload);
+    return workload;
 }
 
 void erg_speeds_free(struct erg_speeds *speeds)
@@ -87,6 +112,7 @@ void erg_speeds_free(struct erg_speeds *speeds)
     free(speeds->shapes);
     free(speeds->best);
     free(speeds->shape_of);
+    free(speeds->measured.items);
     erg_arena_release(&speeds->points);
     free(speeds);
 }
@@ -109,11 +135,6 @@ int erg_speeds_best(const struct erg_speeds *speeds, int type, int gpus)
 int erg_shape_gpus(const struct erg_gpu_shape *shape)
 {
     return shape->nodes * shape->gpus_per_node;
-}
-
-static size_t cell_index(const struct erg_speeds *speeds, int workload, int shape)
-{
-    return (size_t)workload * (size_t)speeds->shapes_count + (size_t)shape;
 }
 
 const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, int workload, int shape)
@@ -162,7 +183,7 @@ static double gpu_speed(const struct erg_speeds *speeds, int workload, int shape
            erg_shape_gpus(&speeds->shapes[shape]);
 }
 
-static void find_waiting(struct erg_speeds *speeds, int workload)
+void erg_speeds_find_waiting_of(struct erg_speeds *speeds, int workload)
 {
     double best = 0;
     for (int shape = 0; shape < speeds->shapes_count; shape++) {
@@ -181,7 +202,7 @@ static void find_waiting(struct erg_speeds *speeds, int workload)
 void erg_speeds_find_waiting(struct erg_speeds *speeds)
 {
     for (int workload = 0; workload < speeds->workloads; workload++)
-        find_waiting(speeds, workload);
+        erg_speeds_find_waiting_of(speeds, workload);
 }
 
 bool erg_speed_feasible(const struct erg_speed *speed)

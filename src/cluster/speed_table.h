@@ -47,8 +47,21 @@ struct erg_speeds {
     int *best;     /* [type][GPUs]: the shape with fewest nodes, or -1 */
     int *shape_of; /* [type][nodes][GPUs per node]: index of the shape, or -1 */
     int workloads;
+    int workloads_room;      /* for so many there is memory */
     struct erg_speed *cells; /* [workload][shape] */
     struct erg_arena points; /* of cells that have their own */
+    struct {
+        struct erg_measured_speed *items;
+        size_t count, capacity;
+    } measured;
+};
+
+/* What was measured of a cell at one of its operating points. */
+struct erg_measured_speed {
+    int workload, shape, point;
+    double iteration_s; /* the mean */
+    double count;       /* of so many */
+    double profile_s;   /* as it was before anything was measured of the cell */
 };
 
 /*
@@ -68,6 +81,23 @@ void erg_speeds_set(struct erg_speeds *speeds, int workload, int shape, double s
 void erg_speeds_set_points(struct erg_speeds *speeds, int workload, int shape,
                            const struct erg_operating_point *points, size_t count);
 
+/* One more workload, which cannot run anywhere yet: its index. Cells move. */
+int erg_speeds_add(struct erg_speeds *speeds);
+
+/*
+ * An iteration was measured at an operating point, the mean of `count`. The mean of all that was
+ * measured there, at least a quarter of and at most four times as long as without, replaces what
+ * the cell says of that point; the cell's other points change as the next one of which something
+ * was measured, and stay in their order. Late ones weigh no less than a twentieth. Returns whether
+ * the cell changed by more than a hundredth; cells that cannot run do not.
+ */
+bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int point,
+                        double iteration_s, double count);
+
+/* What of such a measurement is believed: between those bounds. */
+double erg_speeds_clip(const struct erg_speeds *speeds, int workload, int shape, int point,
+                       double iteration_s);
+
 /*
  * Finds out how long GPUs wait, for sources that know times only, when all cells are filled. The
  * GPU-seconds that a workload computes for a sample are nearly the same on any number of GPUs; what
@@ -79,6 +109,7 @@ void erg_speeds_set_points(struct erg_speeds *speeds, int workload, int shape,
  * do cells with points of their own.
  */
 void erg_speeds_find_waiting(struct erg_speeds *speeds);
+void erg_speeds_find_waiting_of(struct erg_speeds *speeds, int workload);
 
 /*
  * The published profiles: DIR/prof_optimal.csv (model, param_num, global_batch, gpu_type,
@@ -98,6 +129,18 @@ void erg_speeds_find_waiting(struct erg_speeds *speeds);
  */
 int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
                     const struct erg_job_trace *trace, struct erg_error *err);
+
+/*
+ * The same folder for workloads that come one by one: opened, it gives tables without workloads,
+ * and fills what erg_speeds_add() made, where it says something of the workload.
+ */
+struct erg_profile_source;
+int erg_profile_source_open(struct erg_profile_source **source, const char *folder,
+                            const struct erg_fleet *fleet, struct erg_error *err);
+void erg_profile_source_close(struct erg_profile_source *source);
+struct erg_speeds *erg_profile_source_table(const struct erg_profile_source *source);
+int erg_profile_source_fill(void *source, struct erg_speeds *speeds, int workload,
+                            const struct erg_trace_workload *what, struct erg_error *err);
 
 /* The shape's index, or -1 where the table has none such. */
 int erg_speeds_shape(const struct erg_speeds *speeds, int type, int nodes, int gpus_per_node);

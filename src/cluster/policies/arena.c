@@ -19,6 +19,7 @@
  */
 #include "cluster/policies/arena_internal.h"
 #include "cluster/policies/policies.h"
+#include "cluster/policies/remembered.h"
 
 #include "base/memory.h"
 
@@ -39,14 +40,26 @@ struct arena {
     struct erg_placement placement;
 };
 
+/* Jobs that wait line up as they came. Which of those that run are opportunistic says load(). */
+static void take_over(struct arena *arena, const struct erg_scheduler *scheduler)
+{
+    int *jobs;
+    size_t count = erg_scheduler_told(scheduler, &jobs);
+    for (size_t i = 0; i < count; i++)
+        if (scheduler->jobs[jobs[i]].state == ERG_JOB_WAITING)
+            ERG_PUSH(&arena->queue, items, jobs[i]);
+    free(jobs);
+}
+
 void *erg_arena_open(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct arena *arena = erg_xcalloc(1, sizeof *arena);
     struct erg_trial *tables[] = {&arena->table, &arena->trial, &arena->best, &arena->before};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         erg_trial_init(tables[i], scheduler, rules);
-    arena->opportunistic = erg_xcalloc(scheduler->jobs_count, sizeof *arena->opportunistic);
-    arena->hopeless = erg_xcalloc(scheduler->trace->workloads_count, sizeof *arena->hopeless);
+    arena->opportunistic = erg_xcalloc(scheduler->jobs_room, sizeof *arena->opportunistic);
+    arena->hopeless = erg_xcalloc(scheduler->workloads_room, sizeof *arena->hopeless);
+    take_over(arena, scheduler);
     return arena;
 }
 
@@ -62,6 +75,50 @@ void erg_arena_close(void *state)
     free(arena->hopeless);
     erg_placement_release(&arena->placement);
     free(arena);
+}
+
+/* The queue: names, each followed by whether the job is opportunistic. */
+json_t *erg_arena_save(const void *state, const struct erg_scheduler *scheduler)
+{
+    const struct arena *arena = state;
+    json_t *queue = json_array();
+    for (size_t i = 0; i < arena->queue.count; i++) {
+        int job = arena->queue.items[i];
+        json_array_append_new(queue, erg_json_new_string(scheduler->jobs[job].request->id));
+        json_array_append_new(queue, json_boolean(arena->opportunistic[job]));
+    }
+    return queue;
+}
+
+/* Jobs that had GPUs and wait again go to the head, as after a failure. */
+void erg_arena_load(void *state, const struct erg_scheduler *scheduler, const json_t *saved)
+{
+    struct arena *arena = state;
+    struct erg_remembered jobs;
+    size_t kept = 0, known = 0, count = json_array_size(saved) / 2;
+    int *queue = erg_xcalloc(count + 1, sizeof *queue);
+    bool *waited = erg_xcalloc(scheduler->jobs_room + 1, sizeof *waited);
+    erg_remembered_init(&jobs, scheduler);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = json_string_value(json_array_get(saved, 2 * i));
+        bool opportunistic = json_is_true(json_array_get(saved, 2 * i + 1));
+        int job = name ? erg_remembered_find(&jobs, name) : -1;
+        if (job < 0 || waited[job] ||
+            (scheduler->jobs[job].state == ERG_JOB_RUNNING) != opportunistic)
+            continue;
+        arena->opportunistic[job] = opportunistic;
+        waited[job] = true;
+        queue[known++] = job;
+    }
+    for (size_t i = 0; i < arena->queue.count; i++)
+        if (!waited[arena->queue.items[i]])
+            arena->queue.items[kept++] = arena->queue.items[i];
+    arena->queue.count = kept;
+    for (size_t i = 0; i < known; i++)
+        ERG_PUSH(&arena->queue, items, queue[i]);
+    erg_remembered_release(&jobs);
+    free(queue);
+    free(waited);
 }
 
 static bool as_placed(const struct erg_trial *table, int seat,
@@ -153,13 +210,23 @@ static void settle_queue(struct arena *arena, int placed)
         dequeue(arena, arena->queue.items[0]);
 }
 
+/* Whether a job has GPUs of a node that drains, which are of no use to others. */
+static bool drains(const struct erg_scheduler *scheduler, int job)
+{
+    const struct erg_placement *placement = &scheduler->jobs[job].placement;
+    for (int i = 0; i < placement->count; i++)
+        if (scheduler->occupancy->drains[placement->slices[i].node])
+            return true;
+    return false;
+}
+
 /* Takes the GPUs of opportunistic jobs behind a place of the queue off them, in the table. */
 static void lend(struct arena *arena, size_t at)
 {
     for (int seat = 0; seat < arena->table.seats_count; seat++) {
         int job = arena->table.seats[seat].job;
         size_t behind = at + 1;
-        if (!arena->opportunistic[job])
+        if (!arena->opportunistic[job] || drains(arena->scheduler, job))
             continue;
         while (behind < arena->queue.count && arena->queue.items[behind] != job)
             behind++;
@@ -306,6 +373,15 @@ static int nodes_without(const int *a, const int *b, int count, int *without)
     return found;
 }
 
+/* Whether all GPUs of a node can be given to jobs. */
+static bool is_ours(const struct erg_scheduler *scheduler, int node)
+{
+    const struct erg_occupancy *occupancy = scheduler->occupancy;
+    return !occupancy->drains[node] &&
+           erg_occupancy_usable(occupancy, node) ==
+               scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node;
+}
+
 /* A job that now has other whole nodes, as many as it began with, gets its first ones back; what
  * runs on those moves to the nodes that the job leaves. */
 static void undo_needless_moves(struct arena *arena)
@@ -331,7 +407,8 @@ static void undo_needless_moves(struct arena *arena)
         int moves = nodes_without(now, old, count, from);
         nodes_without(old, now, count, to);
         for (int m = 0; m < moves; m++)
-            erg_trial_swap_nodes(table, from[m], to[m]);
+            if (is_ours(arena->scheduler, from[m]) && is_ours(arena->scheduler, to[m]))
+                erg_trial_swap_nodes(table, from[m], to[m]);
     }
     commit(arena);
 }
@@ -392,6 +469,8 @@ const struct erg_policy erg_policy_arena = {
     .open = erg_arena_open,
     .decide = erg_arena_decide,
     .close = erg_arena_close,
+    .save = erg_arena_save,
+    .load = erg_arena_load,
 };
 
 const struct erg_policy erg_policy_arena_ddl = {
@@ -402,4 +481,6 @@ const struct erg_policy erg_policy_arena_ddl = {
     .open = erg_arena_open,
     .decide = erg_arena_decide,
     .close = erg_arena_close,
+    .save = erg_arena_save,
+    .load = erg_arena_load,
 };

@@ -125,8 +125,7 @@ static void refill_pair(struct erg_trial *table, const int *pair)
 {
     struct node_piece pieces[2 * ERG_NODE_GPUS_MOST];
     int count = list_pieces(table, pair, pieces), rest = 0;
-    const struct erg_gpu_type *type =
-        &table->scheduler->fleet->types[table->scheduler->occupancy->type_of[pair[0]]];
+    const struct erg_occupancy *occupancy = table->scheduler->occupancy;
     for (int i = 0; i < count; i++) {
         bool both = pieces[i].nodes[0] > 0 && pieces[i].nodes[1] > 0;
         if (both && table->seats[pieces[i].seat].nodes > 2)
@@ -143,7 +142,8 @@ static void refill_pair(struct erg_trial *table, const int *pair)
     int first = pieces[0].nodes[0] > 0 ? 0 : 1;
     if (pieces[0].nodes[0] > 0 && pieces[0].nodes[1] > 0)
         first = erg_trial_free_of(table, pair[0]) <= erg_trial_free_of(table, pair[1]) ? 0 : 1;
-    int sides[2 * ERG_NODE_GPUS_MOST], room[2] = {type->gpus_per_node, type->gpus_per_node};
+    int sides[2 * ERG_NODE_GPUS_MOST], room[2] = {erg_occupancy_usable(occupancy, pair[0]),
+                                                  erg_occupancy_usable(occupancy, pair[1])};
     for (int i = 0; i < count; i++) {
         rest -= pieces[i].gpus;
         int side = rest >= room[first] ? 1 - first : first;

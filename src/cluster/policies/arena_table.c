@@ -116,6 +116,8 @@ void erg_trial_give(struct erg_trial *table, int seat, int node, uint64_t gpus)
     assert((erg_trial_held(table, seat, node) & gpus) == gpus);
     set_owner(table, -1, node, gpus);
     table->seats[seat].nodes -= erg_trial_held(table, seat, node) == 0;
+    if (table->scheduler->occupancy->drains[node])
+        return;
     table->free[node] |= gpus;
     table->free_gpus[table->scheduler->occupancy->type_of[node]] += __builtin_popcountll(gpus);
 }
@@ -170,7 +172,7 @@ static double shape_speed(const struct erg_trial *table, int job, int shape)
         return ERG_SPEED_NONE;
     const struct erg_speed *speed = erg_scheduler_speed(scheduler, job, shape);
     if (table->rules->deadlines && erg_speed_feasible(speed) &&
-        !erg_scheduler_meets_deadline(scheduler, job,
+        !erg_scheduler_meets_deadline(scheduler, job, scheduler->speeds->shapes[shape].type,
                                       erg_shape_gpus(&scheduler->speeds->shapes[shape]), speed))
         return ERG_SPEED_NONE;
     return speed->samples_per_s;

@@ -115,7 +115,7 @@ static int minimum_share(const struct elastic *elastic, const struct erg_schedul
         const struct erg_speed *speed = speed_of(elastic, scheduler, job, type, gpus);
         if (erg_speed_feasible(speed) &&
             (!elastic->rules.deadlines ||
-             erg_scheduler_meets_deadline(scheduler, job, scheduler->jobs[job].request->gpus,
+             erg_scheduler_meets_deadline(scheduler, job, type, scheduler->jobs[job].request->gpus,
                                           speed)))
             return gpus;
     }
@@ -347,7 +347,15 @@ void *erg_elastic_open(const struct erg_scheduler *scheduler, const void *rules)
         elastic->rules.speeds = scheduler->speeds;
     elastic->blocked = erg_xcalloc(scheduler->fleet->types_count, sizeof *elastic->blocked);
     elastic->types =
-        erg_xcalloc(scheduler->jobs_count * scheduler->fleet->types_count, sizeof *elastic->types);
+        erg_xcalloc(scheduler->jobs_room * scheduler->fleet->types_count, sizeof *elastic->types);
+    int *jobs;
+    size_t count = erg_scheduler_told(scheduler, &jobs);
+    for (size_t i = 0; i < count; i++) {
+        list_types(elastic, scheduler, jobs[i]);
+        if (scheduler->jobs[jobs[i]].state == ERG_JOB_WAITING)
+            line_up(elastic, scheduler, jobs[i]);
+    }
+    free(jobs);
     return elastic;
 }
 

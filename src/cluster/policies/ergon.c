@@ -68,6 +68,7 @@
  */
 #include "cluster/policies/ergon_internal.h"
 #include "cluster/policies/policies.h"
+#include "cluster/policies/remembered.h"
 
 #include "base/memory.h"
 
@@ -85,11 +86,10 @@
 static void *open_ergon(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct ergon *ergon = erg_xcalloc(1, sizeof *ergon);
-    ergon->workloads = scheduler->trace->workloads_count;
+    ergon->workloads = scheduler->workloads_room;
     ergon->menus = erg_xcalloc(ergon->workloads, sizeof *ergon->menus);
     erg_market_init(&ergon->market, (int)scheduler->fleet->types_count);
-    ergon->tenant_used_s =
-        erg_xcalloc(scheduler->trace->tenants_count + 1, sizeof *ergon->tenant_used_s);
+    ergon->tenant_used_s = erg_xcalloc(scheduler->tenants_room + 1, sizeof *ergon->tenant_used_s);
     ergon->decided_s = -INFINITY;
     ergon->fleet_idle_w = erg_fleet_idle_power(scheduler->fleet);
     ergon->taste = rules;
@@ -109,6 +109,54 @@ static void close_ergon(void *state)
     free(ergon->rank_weights.items);
     free(ergon->tenant_used_s);
     free(ergon);
+}
+
+/* A trace without tenants has one of no name. */
+static const char *tenant_name(const struct erg_scheduler *scheduler, size_t tenant)
+{
+    const char *name = scheduler->trace->tenants[tenant];
+    return name ? name : "";
+}
+
+/* Prices, and what was left at them, as the market of this decision begins with those of the last;
+ * and what tenants had. */
+static json_t *save_ergon(const void *state, const struct erg_scheduler *scheduler)
+{
+    const struct ergon *ergon = state;
+    const struct erg_market *market = &ergon->market;
+    json_t *tenants = json_object(), *left = json_array(), *supply = json_array();
+    for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
+        json_object_set_new(tenants, tenant_name(scheduler, i),
+                            erg_json_number(ergon->tenant_used_s[i]));
+    for (int type = 0; type < market->types; type++) {
+        json_array_append_new(left, json_integer(market->left[type]));
+        json_array_append_new(supply, json_integer(market->supply[type]));
+    }
+    return erg_json_pack("{s:f,s:f,s:f,s:o,s:o,s:o,s:o}", "decided_s", ergon->decided_s,
+                         "power_price", ergon->power_price, "rent_per_w", ergon->rent_per_w,
+                         "prices", erg_remembered_array(market->prices, (size_t)market->types),
+                         "left", left, "supply", supply, "tenant_used_s", tenants);
+}
+
+static void load_ergon(void *state, const struct erg_scheduler *scheduler, const json_t *saved)
+{
+    struct ergon *ergon = state;
+    struct erg_market *market = &ergon->market;
+    const json_t *left = json_object_get(saved, "left");
+    const json_t *supply = json_object_get(saved, "supply");
+    const json_t *tenants = json_object_get(saved, "tenant_used_s");
+    ergon->decided_s = erg_remembered_number(saved, "decided_s", ergon->decided_s);
+    ergon->power_price = fmax(0, erg_remembered_number(saved, "power_price", 0));
+    ergon->rent_per_w = fmax(0, erg_remembered_number(saved, "rent_per_w", 0));
+    erg_remembered_read_array(json_object_get(saved, "prices"), market->prices,
+                              (size_t)market->types);
+    for (int type = 0; type < market->types; type++) {
+        market->left[type] = (int)json_integer_value(json_array_get(left, (size_t)type));
+        market->supply[type] = (int)json_integer_value(json_array_get(supply, (size_t)type));
+    }
+    for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
+        ergon->tenant_used_s[i] =
+            fmax(0, erg_remembered_number(tenants, tenant_name(scheduler, i), 0));
 }
 
 /* Of all GPUs, the share that nobody took at the last clearing. */
@@ -286,6 +334,8 @@ const struct erg_policy erg_policy_ergon = {
     .open = open_ergon,
     .decide = decide_ergon,
     .close = close_ergon,
+    .save = save_ergon,
+    .load = load_ergon,
     .linger = linger,
 };
 
@@ -297,5 +347,7 @@ const struct erg_policy erg_policy_ergon_thrifty = {
     .open = open_ergon,
     .decide = decide_ergon,
     .close = close_ergon,
+    .save = save_ergon,
+    .load = load_ergon,
     .linger = linger,
 };

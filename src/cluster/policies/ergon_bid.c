@@ -130,11 +130,28 @@ static void offer_stay(struct ergon *ergon, const struct erg_scheduler *schedule
 {
     int shape = scheduler->jobs[bidder->job].shape;
     int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
-    double cost_s = erg_scheduler_cost(scheduler, gpus);
+    double cost_s =
+        erg_scheduler_cost(scheduler, bidder->job, scheduler->speeds->shapes[shape].type, gpus);
     double left_s =
         bidder->remaining * erg_scheduler_speed(scheduler, bidder->job, shape)->iteration_s;
     double keep = 1 + STAYING * cost_s / fmin(ERGON_HORIZON_S, fmax(cost_s, left_s));
     offer_point(ergon, scheduler, bidder, menu, index, shape, keep);
+}
+
+static double cost_of(const struct erg_scheduler *scheduler, const struct ergon_bidder *bidder,
+                      const struct erg_menu_choice *choice)
+{
+    return erg_scheduler_cost(scheduler, bidder->job, choice->type, choice->gpus);
+}
+
+/* Of getting GPUs, on the choice that costs least. */
+static double least_cost(const struct erg_scheduler *scheduler, const struct ergon_bidder *bidder,
+                         const struct erg_menu *menu)
+{
+    double least_s = INFINITY;
+    for (size_t i = 0; i < menu->choices.count; i++)
+        least_s = fmin(least_s, cost_of(scheduler, bidder, &menu->choices.items[i]));
+    return least_s;
 }
 
 /* All offers of a job, in the order of types and GPUs. */
@@ -146,7 +163,7 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
     const struct erg_gpu_shape *now = shape >= 0 ? &scheduler->speeds->shapes[shape] : NULL;
     int type = now ? now->type : -1, gpus = now ? erg_shape_gpus(now) : 0;
     bool may_stay = now != NULL;
-    double start_s = now ? 0 : menu->least_cost_s; /* which it needs in any case */
+    double start_s = now ? 0 : least_cost(scheduler, bidder, menu); /* it needs that in any case */
     erg_market_bid(&ergon->market);
     find_worths(ergon, scheduler, scheduler->jobs[bidder->job].request->workload);
     for (int i = 0; i < (int)menu->choices.count; i++) {
@@ -160,7 +177,7 @@ static void bid(struct ergon *ergon, const struct erg_scheduler *scheduler,
             continue;
         double left_s = bidder->remaining * choice->iteration_s + start_s;
         offer_point(ergon, scheduler, bidder, menu, i, choice->shape,
-                    keep_of(left_s, choice->cost_s));
+                    keep_of(left_s, cost_of(scheduler, bidder, choice)));
     }
     if (may_stay)
         offer_stay(ergon, scheduler, bidder, menu, -1);

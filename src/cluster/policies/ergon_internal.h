@@ -26,7 +26,6 @@ struct erg_menu_choice {
     double iteration_s;
     int first_locality, localities; /* shapes, the fastest first; in the menu's list */
     int shape;                      /* the fastest */
-    double cost_s;                  /* of getting it */
     size_t first_worth;             /* of the points on that shape; in the menu's list */
 };
 
@@ -46,10 +45,9 @@ struct erg_menu {
     /* Samples/s that count as one GPU equivalent: what a GPU of the fleet gives it at best, in the
      * mean over GPUs of those types that it can run on. */
     double unit;
-    double fastest_s;    /* an iteration on the fastest choice, */
-    int fastest_gpus;    /* and how many GPUs those are */
-    double least_cost_s; /* of getting GPUs, on the choice that costs least */
-    double least_j;      /* energy of a sample on the most economical choice and operating point */
+    double fastest_s; /* an iteration on the fastest choice, */
+    int fastest_gpus; /* and how many GPUs those are */
+    double least_j;   /* energy of a sample on the most economical choice and operating point */
     struct ergon_worth *worths;      /* ergon's alone, */
     struct ergon_clocking worths_by; /* and by which they were found */
 };

@@ -65,7 +65,6 @@ static void add_choice(struct erg_menu *menu, const struct erg_scheduler *schedu
                  .first_locality = first,
                  .localities = count,
                  .shape = menu->localities.items[first],
-                 .cost_s = erg_scheduler_cost(scheduler, gpus),
              });
 }
 
@@ -79,7 +78,7 @@ static const struct erg_speed *speed_of(const struct erg_speeds *speeds, int wor
 static void find_units(struct erg_menu *menu, const struct erg_speeds *speeds, int workload)
 {
     double sum = 0, gpus = 0;
-    menu->least_j = menu->fastest_s = menu->least_cost_s = INFINITY;
+    menu->least_j = menu->fastest_s = INFINITY;
     for (size_t i = 0; i < menu->choices.count;) {
         const struct erg_gpu_type *type = &speeds->fleet->types[menu->choices.items[i].type];
         int index = menu->choices.items[i].type;
@@ -92,7 +91,6 @@ static void find_units(struct erg_menu *menu, const struct erg_speeds *speeds, i
                 menu->fastest_s = choice->iteration_s;
                 menu->fastest_gpus = choice->gpus;
             }
-            menu->least_cost_s = fmin(menu->least_cost_s, choice->cost_s);
             for (int p = 0; p < speed->points_count; p++)
                 menu->least_j =
                     fmin(menu->least_j, choice->gpus * speed->points[p].power_w *

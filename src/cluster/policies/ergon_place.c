@@ -38,12 +38,13 @@ long erg_order_next_offer(const struct erg_scheduler *scheduler, const struct er
 static int yielding(const struct erg_scheduler *scheduler, int node, int gpus)
 {
     const struct erg_occupancy *occupancy = scheduler->occupancy;
-    if (occupancy->down[node])
+    if (occupancy->down[node] || occupancy->drains[node])
         return 0;
     int size = scheduler->fleet->types[occupancy->type_of[node]].gpus_per_node, count = 0;
     for (int gpu = 0; gpu < size; gpu++) {
         int owner = erg_occupancy_owner(occupancy, node, gpu);
-        count += owner < 0 || erg_placement_gpus(&scheduler->jobs[owner].placement) < gpus;
+        count += owner == -1 ||
+                 (owner >= 0 && erg_placement_gpus(&scheduler->jobs[owner].placement) < gpus);
     }
     return count;
 }

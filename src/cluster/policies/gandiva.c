@@ -101,7 +101,7 @@ static bool pays(const struct erg_scheduler *scheduler, int id, int shape)
     double saved_s =
         erg_scheduler_remaining(scheduler, id) * (here->iteration_s - there->iteration_s);
     int gpus = erg_shape_gpus(&scheduler->speeds->shapes[shape]);
-    return saved_s > erg_scheduler_cost(scheduler, gpus);
+    return saved_s > erg_scheduler_cost(scheduler, id, scheduler->speeds->shapes[shape].type, gpus);
 }
 
 /* Brings a job together on as few nodes as it needs. */

@@ -20,6 +20,7 @@
  */
 #include "cluster/policies/policies.h"
 #include "cluster/policies/program.h"
+#include "cluster/policies/remembered.h"
 #include "cluster/schedule/asked.h"
 
 #include "base/memory.h"
@@ -55,10 +56,35 @@ struct gavel {
     int *turn_of; /* by job: the type it is to run on; -1: none */
 };
 
+static size_t cell(const struct gavel *gavel, int job, int type)
+{
+    return (size_t)job * (size_t)gavel->types + (size_t)type;
+}
+
+/* Jobs that are there, with the time that they had: as far as is known on the type that they have
+ * now, or would ask for. load() may know better. */
+static void take_over(struct gavel *gavel, const struct erg_scheduler *scheduler)
+{
+    int *jobs;
+    size_t count = erg_scheduler_told(scheduler, &jobs);
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_cluster_job *job = &scheduler->jobs[jobs[i]];
+        int type = job->shape >= 0 ? scheduler->speeds->shapes[job->shape].type
+                                   : erg_asked_type(scheduler, job->id);
+        if (type >= 0)
+            gavel->received_s[cell(gavel, job->id, type)] =
+                erg_scheduler_attained(scheduler, job->id) / job->request->gpus;
+        gavel->seen_s[job->id] = scheduler->now_s - job->submitted_s;
+        gavel->jobs[gavel->count++] = job->id;
+    }
+    gavel->changed = true;
+    free(jobs);
+}
+
 static void *open_gavel(const struct erg_scheduler *scheduler, const void *rules)
 {
     struct gavel *gavel = erg_xcalloc(1, sizeof *gavel);
-    size_t jobs = scheduler->jobs_count, types = scheduler->fleet->types_count;
+    size_t jobs = scheduler->jobs_room, types = scheduler->fleet->types_count;
     gavel->fair = rules != NULL;
     gavel->types = (int)types;
     gavel->jobs = erg_xcalloc(jobs, sizeof *gavel->jobs);
@@ -67,7 +93,8 @@ static void *open_gavel(const struct erg_scheduler *scheduler, const void *rules
     gavel->seen_s = erg_xcalloc(jobs, sizeof *gavel->seen_s);
     gavel->turn_of = erg_xcalloc(jobs, sizeof *gavel->turn_of);
     gavel->decided_s = -INFINITY;
-    gavel->length_s = fmax(ROUND_S, RESTARTS_PER_ROUND * erg_scheduler_cost(scheduler, 1));
+    gavel->length_s = fmax(ROUND_S, RESTARTS_PER_ROUND * erg_scheduler_cost(scheduler, -1, -1, 1));
+    take_over(gavel, scheduler);
     return gavel;
 }
 
@@ -85,9 +112,33 @@ static void close_gavel(void *state)
     free(gavel);
 }
 
-static size_t cell(const struct gavel *gavel, int job, int type)
+static json_t *save_gavel(const void *state, const struct erg_scheduler *scheduler)
 {
-    return (size_t)job * (size_t)gavel->types + (size_t)type;
+    const struct gavel *gavel = state;
+    json_t *jobs = json_object();
+    for (size_t i = 0; i < gavel->count; i++) {
+        int job = gavel->jobs[i];
+        json_object_set_new(
+            jobs, scheduler->jobs[job].request->id,
+            erg_json_pack("{s:f,s:o}", "seen_s", gavel->seen_s[job], "received_s",
+                          erg_remembered_array(gavel->received_s + cell(gavel, job, 0),
+                                               (size_t)gavel->types)));
+    }
+    return erg_json_pack("{s:f,s:o}", "decided_s", gavel->decided_s, "jobs", jobs);
+}
+
+static void load_gavel(void *state, const struct erg_scheduler *scheduler, const json_t *saved)
+{
+    struct gavel *gavel = state;
+    const json_t *jobs = json_object_get(saved, "jobs");
+    gavel->decided_s = erg_remembered_number(saved, "decided_s", gavel->decided_s);
+    for (size_t i = 0; i < gavel->count; i++) {
+        int job = gavel->jobs[i];
+        const json_t *had = json_object_get(jobs, scheduler->jobs[job].request->id);
+        gavel->seen_s[job] = erg_remembered_number(had, "seen_s", gavel->seen_s[job]);
+        erg_remembered_read_array(json_object_get(had, "received_s"),
+                                  gavel->received_s + cell(gavel, job, 0), (size_t)gavel->types);
+    }
 }
 
 /* A job's mean speed if it spent time on all types in proportion to their GPUs. */
@@ -287,6 +338,8 @@ const struct erg_policy erg_policy_gavel = {
     .open = open_gavel,
     .decide = decide_gavel,
     .close = close_gavel,
+    .save = save_gavel,
+    .load = load_gavel,
 };
 
 const struct erg_policy erg_policy_gavel_fair = {
@@ -297,4 +350,6 @@ const struct erg_policy erg_policy_gavel_fair = {
     .open = open_gavel,
     .decide = decide_gavel,
     .close = close_gavel,
+    .save = save_gavel,
+    .load = load_gavel,
 };

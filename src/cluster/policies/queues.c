@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void erg_queues_init(struct erg_queues *queues, const struct erg_scheduler *scheduler)
-{
-    size_t types = scheduler->fleet->types_count;
-    *queues = (struct erg_queues){.types = erg_xcalloc(types, sizeof *queues->types),
-                                  .blocked = erg_xcalloc(types, sizeof *queues->blocked)};
-}
-
 void erg_queues_release(struct erg_queues *queues)
 {
     for (size_t i = 0; i < queues->count; i++) {
@@ -65,6 +58,19 @@ static bool enqueue(struct erg_queues *queues, const struct erg_scheduler *sched
         queue->items[at - 1] = job;
     }
     return true;
+}
+
+void erg_queues_init(struct erg_queues *queues, const struct erg_scheduler *scheduler)
+{
+    size_t types = scheduler->fleet->types_count;
+    *queues = (struct erg_queues){.types = erg_xcalloc(types, sizeof *queues->types),
+                                  .blocked = erg_xcalloc(types, sizeof *queues->blocked)};
+    int *jobs;
+    size_t count = erg_scheduler_told(scheduler, &jobs);
+    for (size_t i = 0; i < count; i++)
+        if (scheduler->jobs[jobs[i]].state == ERG_JOB_WAITING)
+            enqueue(queues, scheduler, jobs[i]);
+    free(jobs);
 }
 
 static bool is_blocked(const struct erg_queues *queues, const struct erg_queue *queue)

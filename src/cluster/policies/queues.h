@@ -29,6 +29,7 @@ struct erg_queues {
 /* Places a job, as it asked, on GPUs of a type; false where there is no room. */
 typedef bool erg_queues_fit(void *policy, struct erg_scheduler *scheduler, int job, int type);
 
+/* Those that the policy was told of and that wait are in their queues. */
 void erg_queues_init(struct erg_queues *queues, const struct erg_scheduler *scheduler);
 void erg_queues_release(struct erg_queues *queues);
 

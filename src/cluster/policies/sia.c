@@ -19,6 +19,7 @@
 #include "cluster/policies/ergon_internal.h"
 #include "cluster/policies/policies.h"
 #include "cluster/policies/program.h"
+#include "cluster/policies/remembered.h"
 
 #include "base/memory.h"
 
@@ -55,7 +56,7 @@ static void *open_sia(const struct erg_scheduler *scheduler, const void *rules)
 {
     (void)rules;
     struct sia *sia = erg_xcalloc(1, sizeof *sia);
-    sia->workloads = scheduler->trace->workloads_count;
+    sia->workloads = scheduler->workloads_room;
     sia->menus = erg_xcalloc(sia->workloads, sizeof *sia->menus);
     erg_market_init(&sia->market, (int)scheduler->fleet->types_count);
     sia->decided_s = -INFINITY;
@@ -74,6 +75,23 @@ static void close_sia(void *state)
     free(sia->jobs.items);
     free(sia->orders.items);
     free(sia);
+}
+
+static json_t *save_sia(const void *state, const struct erg_scheduler *scheduler)
+{
+    const struct sia *sia = state;
+    (void)scheduler;
+    return erg_json_pack("{s:f,s:o}", "decided_s", sia->decided_s, "prices",
+                         erg_remembered_array(sia->market.prices, (size_t)sia->market.types));
+}
+
+static void load_sia(void *state, const struct erg_scheduler *scheduler, const json_t *saved)
+{
+    struct sia *sia = state;
+    (void)scheduler;
+    sia->decided_s = erg_remembered_number(saved, "decided_s", sia->decided_s);
+    erg_remembered_read_array(json_object_get(saved, "prices"), sia->market.prices,
+                              (size_t)sia->market.types);
 }
 
 static bool has(const struct erg_scheduler *scheduler, int id, const struct erg_menu_choice *choice)
@@ -99,7 +117,7 @@ static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
     for (size_t i = 0; i < menu->choices.count; i++) {
         const struct erg_menu_choice *choice = &menu->choices.items[i];
         double goodput = least->gpus * choice->samples_per_s / least->samples_per_s;
-        double cost_s = erg_scheduler_cost(scheduler, choice->gpus);
+        double cost_s = erg_scheduler_cost(scheduler, id, choice->type, choice->gpus);
         if (job->shape >= 0 && !has(scheduler, id, choice))
             goodput *= fmax(RESTART_LEAST,
                             (age_s - job->reconfigurations * cost_s) / fmax(1, age_s + cost_s));
@@ -225,4 +243,6 @@ const struct erg_policy erg_policy_sia = {
     .open = open_sia,
     .decide = decide_sia,
     .close = close_sia,
+    .save = save_sia,
+    .load = load_sia,
 };

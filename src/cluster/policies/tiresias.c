@@ -48,20 +48,6 @@ struct tiresias {
     struct erg_event_heap sinking; /* running jobs by when they will pass a threshold */
 };
 
-static void *open_tiresias(const struct erg_scheduler *scheduler, const void *rules)
-{
-    (void)rules;
-    struct tiresias *tiresias = erg_xcalloc(1, sizeof *tiresias);
-    size_t jobs = scheduler->jobs_count;
-    tiresias->types = (int)scheduler->fleet->types_count;
-    tiresias->lines = erg_xcalloc((size_t)tiresias->types, sizeof *tiresias->lines);
-    tiresias->type_of = erg_xcalloc(jobs, sizeof *tiresias->type_of);
-    tiresias->levels = erg_xcalloc(jobs, sizeof *tiresias->levels);
-    tiresias->chosen = erg_xcalloc(jobs, sizeof *tiresias->chosen);
-    erg_event_heap_init(&tiresias->sinking, jobs);
-    return tiresias;
-}
-
 static void close_tiresias(void *state)
 {
     struct tiresias *tiresias = state;
@@ -130,17 +116,24 @@ static void expect_sinking(struct tiresias *tiresias, const struct erg_scheduler
     erg_event_heap_set(&tiresias->sinking, job, at_s);
 }
 
+/* The queue that a job of a queue is to be in, after so much more time. */
+static int sunk(const struct erg_scheduler *scheduler, int job, int level, double more_s)
+{
+    double attained =
+        erg_scheduler_attained(scheduler, job) + more_s * scheduler->jobs[job].request->gpus;
+    while (level < THRESHOLDS && attained >= thresholds_gpu_s[level])
+        level++;
+    return level;
+}
+
 /* Moves running jobs whose service has passed a threshold. */
 static void demote(struct tiresias *tiresias, const struct erg_scheduler *scheduler)
 {
     while (erg_event_heap_next(&tiresias->sinking) <= scheduler->now_s + ROUNDING_S) {
         int job = erg_event_heap_pop(&tiresias->sinking), level = tiresias->levels[job];
         struct type_line *line = &tiresias->lines[tiresias->type_of[job]];
-        double attained = erg_scheduler_attained(scheduler, job) +
-                          2 * ROUNDING_S * scheduler->jobs[job].request->gpus;
         line_remove(tiresias, scheduler, line, job);
-        while (level < THRESHOLDS && attained >= thresholds_gpu_s[level])
-            level++;
+        level = sunk(scheduler, job, level, 2 * ROUNDING_S);
         tiresias->levels[job] = (unsigned char)level;
         line_insert(tiresias, scheduler, line, job);
         expect_sinking(tiresias, scheduler, job);
@@ -162,6 +155,80 @@ static void note_stop(struct tiresias *tiresias, const struct erg_scheduler *sch
     line->waiting++;
     line->busy_gpus -= scheduler->jobs[job].request->gpus;
     erg_event_heap_set(&tiresias->sinking, job, INFINITY);
+}
+
+/* Queues follow from what jobs have had. */
+static void take_over(struct tiresias *tiresias, const struct erg_scheduler *scheduler)
+{
+    int *jobs;
+    size_t count = erg_scheduler_told(scheduler, &jobs);
+    for (size_t i = 0; i < count; i++) {
+        const struct erg_cluster_job *job = &scheduler->jobs[jobs[i]];
+        bool runs = job->state == ERG_JOB_RUNNING;
+        int type =
+            runs ? scheduler->speeds->shapes[job->shape].type : erg_asked_type(scheduler, job->id);
+        if (type < 0)
+            continue;
+        tiresias->type_of[job->id] = type;
+        tiresias->levels[job->id] =
+            (unsigned char)sunk(scheduler, job->id, 0, runs ? ROUNDING_S : 0);
+        tiresias->lines[type].waiting++;
+        line_insert(tiresias, scheduler, &tiresias->lines[type], job->id);
+        if (runs)
+            note_run(tiresias, scheduler, &tiresias->lines[type], job->id);
+    }
+    free(jobs);
+}
+
+/* Jobs that wait elsewhere than they asked for. */
+static json_t *save_tiresias(const void *state, const struct erg_scheduler *scheduler)
+{
+    const struct tiresias *tiresias = state;
+    json_t *types = json_object();
+    for (int type = 0; type < tiresias->types; type++)
+        for (size_t i = 0; i < tiresias->lines[type].count; i++) {
+            int job = tiresias->lines[type].items[i];
+            if (scheduler->jobs[job].state == ERG_JOB_WAITING)
+                json_object_set_new(types, scheduler->jobs[job].request->id, json_integer(type));
+        }
+    return types;
+}
+
+static void load_tiresias(void *state, const struct erg_scheduler *scheduler, const json_t *saved)
+{
+    struct tiresias *tiresias = state;
+    int *jobs;
+    size_t count = erg_scheduler_told(scheduler, &jobs);
+    for (size_t i = 0; i < count; i++) {
+        int job = jobs[i], from = tiresias->type_of[job];
+        const json_t *type = json_object_get(saved, scheduler->jobs[job].request->id);
+        long to = json_is_integer(type) ? (long)json_integer_value(type) : from;
+        if (scheduler->jobs[job].state != ERG_JOB_WAITING || to == from || to < 0 ||
+            to >= tiresias->types || erg_asked_shape(scheduler, job, (int)to) < 0 ||
+            erg_asked_type(scheduler, job) < 0)
+            continue;
+        line_remove(tiresias, scheduler, &tiresias->lines[from], job);
+        tiresias->lines[from].waiting--;
+        tiresias->type_of[job] = (int)to;
+        tiresias->lines[to].waiting++;
+        line_insert(tiresias, scheduler, &tiresias->lines[to], job);
+    }
+    free(jobs);
+}
+
+static void *open_tiresias(const struct erg_scheduler *scheduler, const void *rules)
+{
+    (void)rules;
+    struct tiresias *tiresias = erg_xcalloc(1, sizeof *tiresias);
+    size_t jobs = scheduler->jobs_room;
+    tiresias->types = (int)scheduler->fleet->types_count;
+    tiresias->lines = erg_xcalloc((size_t)tiresias->types, sizeof *tiresias->lines);
+    tiresias->type_of = erg_xcalloc(jobs, sizeof *tiresias->type_of);
+    tiresias->levels = erg_xcalloc(jobs, sizeof *tiresias->levels);
+    tiresias->chosen = erg_xcalloc(jobs, sizeof *tiresias->chosen);
+    erg_event_heap_init(&tiresias->sinking, jobs);
+    take_over(tiresias, scheduler);
+    return tiresias;
 }
 
 static bool fit(struct tiresias *tiresias, struct erg_scheduler *scheduler, int type, int job)
@@ -284,6 +351,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
             continue;
         }
         tiresias->type_of[job] = type;
+        tiresias->levels[job] = (unsigned char)sunk(scheduler, job, 0, 0);
         tiresias->lines[type].waiting++;
         line_insert(tiresias, scheduler, &tiresias->lines[type], job);
     }
@@ -305,4 +373,6 @@ const struct erg_policy erg_policy_tiresias = {
     .open = open_tiresias,
     .decide = decide_tiresias,
     .close = close_tiresias,
+    .save = save_tiresias,
+    .load = load_tiresias,
 };

@@ -25,11 +25,18 @@ static double remaining(const struct erg_work *work, double now_s)
     return fmax(0, work->remaining - (now_s - work->resume_s) / work->iteration_s);
 }
 
-static double cost(const struct erg_fleet *fleet, const struct erg_policy *policy, int gpus)
+double erg_fleet_restart_cost(const struct erg_fleet *fleet, bool first, int gpus)
 {
     const struct erg_reconfiguration *costs = &fleet->reconfiguration;
-    (void)policy;
-    return fmin(costs->fixed_s + gpus * costs->per_gpu_s, costs->most_s);
+    double fixed_s = first && costs->has_start ? costs->start_s : costs->fixed_s;
+    return fmin(fixed_s + gpus * costs->per_gpu_s, costs->most_s);
+}
+
+static double cost(const struct erg_scheduler *scheduler, int job, int type, int gpus)
+{
+    (void)type;
+    return erg_fleet_restart_cost(scheduler->fleet,
+                                  job >= 0 && isnan(scheduler->jobs[job].started_s), gpus);
 }
 
 static void change(struct erg_work *work, double now_s, double iteration_s, double cost_s)

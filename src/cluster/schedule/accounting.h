@@ -25,6 +25,10 @@ struct erg_work {
     double resume_s;   /* no progress before; INFINITY while it has no GPUs */
     double iteration_s;
     double saved, saved_s; /* iterations left at the last checkpoint, and when that was */
+    /* What the job itself said last of its present run; the live accounting's. */
+    bool reported;     /* it did */
+    double reported_s; /* when, */
+    double due_s;      /* and when it will again */
 };
 
 struct erg_accounting {
@@ -39,8 +43,8 @@ struct erg_accounting {
     void (*submit)(struct erg_cluster_job *job, struct erg_work *work);
     /* Iterations left at a time from since_s on. */
     double (*remaining)(const struct erg_work *work, double now_s);
-    /* Seconds that a change to so many GPUs costs. */
-    double (*cost)(const struct erg_fleet *fleet, const struct erg_policy *policy, int gpus);
+    /* Seconds that a change to so many GPUs of a type costs a job; -1: any. */
+    double (*cost)(const struct erg_scheduler *scheduler, int job, int type, int gpus);
     /* The allocation changed: iterations take iteration_s now, INFINITY: it has no GPUs. `cost_s`:
      * of the restart; 0: it needs none. */
     void (*change)(struct erg_work *work, double now_s, double iteration_s, double cost_s);
@@ -57,5 +61,19 @@ struct erg_accounting {
 };
 
 extern const struct erg_accounting erg_accounting_fair;
+
+/* By the fleet's file: what changing to so many GPUs costs, for the first time or again. */
+double erg_fleet_restart_cost(const struct erg_fleet *fleet, bool first, int gpus);
+
+/*
+ * By what jobs report (control.h). What a job has left is what its last report says, less what it
+ * did since then at the pace that it measured, but no less than its next report can say; where that
+ * is overdue, and until the first of each run, the job counts as standing still. It ends when it
+ * says so, so a job that is there has an iteration left. What a restart costs is the mean of what
+ * this job's restarts took, else of restarts on the type of GPU, else what the fleet's file says;
+ * first starts are kept apart. With a node is lost what came after the checkpoint that was reported
+ * last.
+ */
+extern const struct erg_accounting erg_accounting_live;
 
 #endif

@@ -8,6 +8,7 @@
 #define ERG_CLUSTER_SCHEDULE_POLICY_H
 
 #include "cluster/schedule/scheduler.h"
+#include "io/json.h"
 
 /* Why a policy is called; several may hold at once. */
 enum erg_event {
@@ -40,12 +41,25 @@ struct erg_policy {
     unsigned events;     /* those that call it at once; the others wait for the next call */
     double round_s;      /* it is called at all multiples; 0: no rounds */
     const void *rules;   /* what policies differ by that share code, for open() */
-    /* Before the first job: a state of the policy's own, which close() frees. */
+    /*
+     * A state of the policy's own, which close() frees. A policy is opened before the first job,
+     * and then closed and opened anew at any moment: when tables grow, speeds change, or the
+     * process that it runs in is another one. It takes over all jobs that wait or run and are
+     * `told`; those that came since the last decision are not, and the next one names them. Jobs
+     * that ended or were evicted before open() are not named after it.
+     */
     void *(*open)(const struct erg_scheduler *scheduler, const void *rules);
     /* Fails only where something outside it does, such as a solver. */
     int (*decide)(void *state, struct erg_scheduler *scheduler, const struct erg_occasion *occasion,
                   struct erg_error *err);
     void (*close)(void *state);
+    /*
+     * What open() cannot know: save() before close() makes an object of it, load() after open()
+     * takes from it what is about jobs, tenants and types that there are, and bears any other JSON.
+     * Jobs go by the names of their requests, since numbers are of one process. NULL: nothing.
+     */
+    json_t *(*save)(const void *state, const struct erg_scheduler *scheduler);
+    void (*load)(void *state, const struct erg_scheduler *scheduler, const json_t *saved);
     /* Where power is saved: seconds for which a node stays on that no job has any more; it never
      * stays on for longer than the fleet says. NULL: as long as that. */
     double (*linger)(const struct erg_scheduler *scheduler);

@@ -34,7 +34,8 @@ static void list_remove(struct erg_scheduler *scheduler, struct erg_job_list *li
     list->count--;
 }
 
-static void set_state(struct erg_scheduler *scheduler, int id, enum erg_cluster_job_state state)
+void erg_scheduler_set_state(struct erg_scheduler *scheduler, int id,
+                             enum erg_cluster_job_state state)
 {
     struct erg_cluster_job *job = &scheduler->jobs[id];
     if (job->state == ERG_JOB_WAITING)
@@ -49,6 +50,40 @@ static void set_state(struct erg_scheduler *scheduler, int id, enum erg_cluster_
         list_append(scheduler, &scheduler->running, id);
 }
 
+void erg_scheduler_reserve(struct erg_scheduler *scheduler, size_t jobs)
+{
+    struct erg_change_log *changes = scheduler->changes;
+    if (jobs <= scheduler->jobs_room)
+        return;
+    size_t room = erg_grow_capacity(scheduler->jobs_room, jobs);
+    scheduler->jobs = erg_xrealloc(scheduler->jobs, room, sizeof *scheduler->jobs);
+    scheduler->works = erg_xrealloc(scheduler->works, room, sizeof *scheduler->works);
+    changes->entry_of = erg_xrealloc(changes->entry_of, room, sizeof *changes->entry_of);
+    changes->used_s = erg_xrealloc(changes->used_s, room, sizeof *changes->used_s);
+    scheduler->restarts->of_jobs =
+        erg_xrealloc(scheduler->restarts->of_jobs, room, sizeof *scheduler->restarts->of_jobs);
+    scheduler->jobs_room = room;
+    scheduler->course->stale = true;
+}
+
+void erg_scheduler_init_job(struct erg_scheduler *scheduler, int id)
+{
+    const struct erg_trace_job *request = &scheduler->trace->jobs[id];
+    scheduler->changes->entry_of[id] = -1;
+    scheduler->changes->used_s[id] = 0;
+    scheduler->works[id] = (struct erg_work){0};
+    scheduler->restarts->of_jobs[id] = (struct erg_time_sum){0};
+    scheduler->jobs[id] = (struct erg_cluster_job){
+        .id = id,
+        .request = request,
+        .iterations = request->iterations,
+        .shape = -1,
+        .started_s = NAN,
+        .next = -1,
+        .previous = -1,
+    };
+}
+
 struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
                                         const struct erg_job_trace *trace,
                                         const struct erg_speeds *speeds,
@@ -56,45 +91,64 @@ struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
                                         const struct erg_accounting *accounting)
 {
     struct erg_scheduler *scheduler = erg_xcalloc(1, sizeof *scheduler);
-    struct erg_change_log *changes = erg_xcalloc(1, sizeof *changes);
+    size_t jobs = trace->count, types = fleet->types_count;
     *scheduler = (struct erg_scheduler){
         .fleet = fleet,
         .trace = trace,
         .speeds = speeds,
-        .jobs = erg_xcalloc(trace->count, sizeof *scheduler->jobs),
-        .jobs_count = trace->count,
+        .jobs = erg_xcalloc(jobs, sizeof *scheduler->jobs),
+        .jobs_count = jobs,
+        .jobs_room = jobs,
+        .workloads_room = trace->workloads_count,
+        .tenants_room = trace->tenants_count,
         .waiting = {-1, -1, 0},
         .running = {-1, -1, 0},
         .occupancy = erg_occupancy_new(fleet),
         .ready_s = erg_xcalloc((size_t)fleet->nodes, sizeof *scheduler->ready_s),
         .power_cap_w = INFINITY,
+        .throttle = 1,
         .accounting = accounting ? accounting : &erg_accounting_fair,
         .policy = policy,
-        .works = erg_xcalloc(trace->count, sizeof *scheduler->works),
-        .changes = changes,
+        .works = erg_xcalloc(jobs, sizeof *scheduler->works),
+        .changes = erg_xcalloc(1, sizeof *scheduler->changes),
+        .course = erg_xcalloc(1, sizeof *scheduler->course),
+        .restarts = erg_xcalloc(1, sizeof *scheduler->restarts),
     };
-    changes->entry_of = erg_xmalloc(trace->count * sizeof *changes->entry_of);
-    changes->used_s = erg_xcalloc(trace->count, sizeof *changes->used_s);
-    changes->wake_s = INFINITY;
-    for (size_t i = 0; i < trace->count; i++) {
-        changes->entry_of[i] = -1;
-        scheduler->jobs[i] = (struct erg_cluster_job){
-            .id = (int)i,
-            .request = &trace->jobs[i],
-            .iterations = trace->jobs[i].iterations,
-            .shape = -1,
-            .started_s = NAN,
-            .next = -1,
-            .previous = -1,
-        };
-    }
+    scheduler->changes->entry_of = erg_xcalloc(jobs, sizeof *scheduler->changes->entry_of);
+    scheduler->changes->used_s = erg_xcalloc(jobs, sizeof *scheduler->changes->used_s);
+    scheduler->changes->wake_s = INFINITY;
+    scheduler->course->stale = true;
+    *scheduler->restarts = (struct erg_restart_times){
+        .of_jobs = erg_xcalloc(jobs, sizeof *scheduler->restarts->of_jobs),
+        .starts = erg_xcalloc(types, sizeof *scheduler->restarts->starts),
+        .again = erg_xcalloc(types, sizeof *scheduler->restarts->again),
+    };
+    for (size_t i = 0; i < jobs; i++)
+        erg_scheduler_init_job(scheduler, (int)i);
     return scheduler;
+}
+
+static void free_live(struct erg_live_tables *live)
+{
+    if (!live)
+        return;
+    for (size_t i = 0; i < live->trace.workloads_count; i++) {
+        free(live->trace.workloads[i].family);
+        free(live->trace.workloads[i].size);
+    }
+    free(live->trace.workloads);
+    free(live->trace.jobs); /* their names and tenants are the tables' */
+    erg_name_table_release(&live->names);
+    erg_name_table_release(&live->tenants);
+    erg_name_table_release(&live->workloads);
+    free(live);
 }
 
 void erg_scheduler_free(struct erg_scheduler *scheduler)
 {
     if (!scheduler)
         return;
+    erg_course_release(scheduler);
     for (size_t i = 0; i < scheduler->jobs_count; i++)
         erg_placement_release(&scheduler->jobs[i].placement);
     for (size_t i = 0; i < scheduler->changes->capacity; i++)
@@ -103,18 +157,16 @@ void erg_scheduler_free(struct erg_scheduler *scheduler)
     free(scheduler->changes->entry_of);
     free(scheduler->changes->used_s);
     free(scheduler->changes);
+    free(scheduler->restarts->of_jobs);
+    free(scheduler->restarts->starts);
+    free(scheduler->restarts->again);
+    free(scheduler->restarts);
     free(scheduler->jobs);
     free(scheduler->works);
     free(scheduler->ready_s);
     erg_occupancy_free(scheduler->occupancy);
+    free_live(scheduler->live);
     free(scheduler);
-}
-
-void erg_scheduler_submit(struct erg_scheduler *scheduler, int id)
-{
-    struct erg_cluster_job *job = &scheduler->jobs[id];
-    job->submitted_s = scheduler->now_s;
-    set_state(scheduler, id, ERG_JOB_WAITING);
 }
 
 /* Notes what a job was before it is changed for the first time. */
@@ -147,8 +199,7 @@ void erg_scheduler_settle(struct erg_scheduler *scheduler)
     changes->count = 0;
 }
 
-/* Gives a job's GPUs back. */
-static void strip(struct erg_scheduler *scheduler, struct erg_cluster_job *job)
+void erg_scheduler_strip(struct erg_scheduler *scheduler, struct erg_cluster_job *job)
 {
     erg_occupancy_give(scheduler->occupancy, job->id, &job->placement);
     job->placement.count = 0;
@@ -156,10 +207,34 @@ static void strip(struct erg_scheduler *scheduler, struct erg_cluster_job *job)
     job->point = 0;
 }
 
-void erg_scheduler_end(struct erg_scheduler *scheduler, int id)
+struct told_job {
+    double submitted_s;
+    int id;
+};
+
+static int compare_told(const void *a, const void *b)
 {
-    strip(scheduler, &scheduler->jobs[id]);
-    set_state(scheduler, id, ERG_JOB_ENDED);
+    const struct told_job *x = a, *y = b;
+    if (x->submitted_s != y->submitted_s)
+        return x->submitted_s < y->submitted_s ? -1 : 1;
+    return x->id - y->id;
+}
+
+size_t erg_scheduler_told(const struct erg_scheduler *scheduler, int **jobs)
+{
+    const int firsts[] = {scheduler->waiting.first, scheduler->running.first};
+    size_t most = (size_t)(scheduler->waiting.count + scheduler->running.count), count = 0;
+    struct told_job *told = erg_xcalloc(most + 1, sizeof *told);
+    *jobs = erg_xcalloc(most + 1, sizeof **jobs);
+    for (int list = 0; list < 2; list++)
+        for (int id = firsts[list]; id >= 0; id = scheduler->jobs[id].next)
+            if (scheduler->jobs[id].told)
+                told[count++] = (struct told_job){scheduler->jobs[id].submitted_s, id};
+    qsort(told, count, sizeof *told, compare_told);
+    for (size_t i = 0; i < count; i++)
+        (*jobs)[i] = told[i].id;
+    free(told);
+    return count;
 }
 
 double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int id)
@@ -183,16 +258,16 @@ const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *schedule
     return erg_speed_at(scheduler->speeds, scheduler->jobs[job].request->workload, shape);
 }
 
-double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus)
+double erg_scheduler_cost(const struct erg_scheduler *scheduler, int job, int type, int gpus)
 {
-    return scheduler->accounting->cost(scheduler->fleet, scheduler->policy, gpus);
+    return scheduler->accounting->cost(scheduler, job, type, gpus);
 }
 
-bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int gpus,
-                                  const struct erg_speed *speed)
+bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int type,
+                                  int gpus, const struct erg_speed *speed)
 {
-    double start_s =
-        scheduler->now_s + scheduler->accounting->round_s + erg_scheduler_cost(scheduler, gpus);
+    double start_s = scheduler->now_s + scheduler->accounting->round_s +
+                     erg_scheduler_cost(scheduler, job, type, gpus);
     double run_s = floor(erg_scheduler_remaining(scheduler, job) * speed->iteration_s);
     return start_s + run_s <= scheduler->jobs[job].deadline_s;
 }
@@ -210,7 +285,8 @@ double erg_scheduler_wait(const struct erg_scheduler *scheduler,
     return wait_s;
 }
 
-static int shape_of(const struct erg_scheduler *scheduler, const struct erg_placement *placement)
+int erg_scheduler_shape(const struct erg_scheduler *scheduler,
+                        const struct erg_placement *placement)
 {
     int gpus = __builtin_popcountll(placement->slices[0].gpus);
     for (int i = 1; i < placement->count; i++)
@@ -227,16 +303,16 @@ void erg_scheduler_place(struct erg_scheduler *scheduler, int id,
     assert(job->state == ERG_JOB_WAITING || job->state == ERG_JOB_RUNNING);
     assert(placement->count > 0);
     if (job->placement.count > 0 && placement != &job->placement)
-        strip(scheduler, job);
+        erg_scheduler_strip(scheduler, job);
     if (placement != &job->placement) {
         erg_placement_assign(&job->placement, placement);
         erg_occupancy_take(scheduler->occupancy, id, placement);
     }
-    job->shape = shape_of(scheduler, placement);
+    job->shape = erg_scheduler_shape(scheduler, placement);
     job->point = point;
     assert(job->shape >= 0);
     if (job->state == ERG_JOB_WAITING)
-        set_state(scheduler, id, ERG_JOB_RUNNING);
+        erg_scheduler_set_state(scheduler, id, ERG_JOB_RUNNING);
 }
 
 bool erg_scheduler_fit(struct erg_scheduler *scheduler, int id, int shape,
@@ -258,13 +334,13 @@ void erg_scheduler_lift(struct erg_scheduler *scheduler, int id)
 {
     struct erg_cluster_job *job = touch(scheduler, id);
     assert(job->state == ERG_JOB_RUNNING);
-    strip(scheduler, job);
+    erg_scheduler_strip(scheduler, job);
 }
 
 void erg_scheduler_suspend(struct erg_scheduler *scheduler, int id)
 {
     erg_scheduler_lift(scheduler, id);
-    set_state(scheduler, id, ERG_JOB_WAITING);
+    erg_scheduler_set_state(scheduler, id, ERG_JOB_WAITING);
 }
 
 void erg_scheduler_reject(struct erg_scheduler *scheduler, int id)
@@ -272,7 +348,7 @@ void erg_scheduler_reject(struct erg_scheduler *scheduler, int id)
     const struct erg_cluster_job *job = touch(scheduler, id);
     assert(job->state == ERG_JOB_WAITING);
     (void)job;
-    set_state(scheduler, id, ERG_JOB_REJECTED);
+    erg_scheduler_set_state(scheduler, id, ERG_JOB_REJECTED);
 }
 
 void erg_scheduler_wake(struct erg_scheduler *scheduler, double at_s)

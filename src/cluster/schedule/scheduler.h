@@ -24,6 +24,9 @@ struct erg_policy;
 struct erg_accounting;
 struct erg_work;
 struct erg_change_log;
+struct erg_course;
+struct erg_restart_times;
+struct erg_live_tables;
 
 enum erg_cluster_job_state {
     ERG_JOB_FUTURE,   /* not submitted yet; policies never see one */
@@ -47,6 +50,7 @@ struct erg_cluster_job {
 
     double started_s; /* first; NAN: never */
     int reconfigurations;
+    bool told; /* the policy was called since it came: open() takes it over if it waits or runs */
     int next, previous; /* in the list of its state; -1: none */
 };
 
@@ -63,16 +67,27 @@ struct erg_scheduler {
     const struct erg_speeds *speeds;
     struct erg_cluster_job *jobs; /* by id; `jobs_count` of them in the trace */
     size_t jobs_count;
+    /* Jobs, workloads and tenants come while a live scheduler is there. A policy sizes its tables
+     * by these numbers, which are at least as large; when one of them grows, it is opened anew. */
+    size_t jobs_room, workloads_room, tenants_room;
     struct erg_job_list waiting, running;
     struct erg_occupancy *occupancy;
     double *ready_s;                 /* by node: from then on it is up, if it was woken */
     const struct erg_tariff *tariff; /* of electricity, as announced; NULL: none */
     double power_cap_w;              /* of all GPUs together; INFINITY: none */
 
+    double throttle; /* for the cap, what GPUs compute takes so many times as long at least; 1: as
+                      * the policy has it */
+
     const struct erg_accounting *accounting;
     const struct erg_policy *policy;
-    struct erg_work *works;         /* by id: the accounts; the simulator's */
-    struct erg_change_log *changes; /* of this decision; the simulator's */
+    void *policy_state;
+    /* Not for policies. */
+    struct erg_work *works;         /* by id: the accounts */
+    struct erg_change_log *changes; /* of this decision */
+    struct erg_course *course;      /* since the last one */
+    struct erg_restart_times *restarts;
+    struct erg_live_tables *live; /* NULL: all jobs were known at the start */
 };
 
 /* Whether job a came before job b: by submission, jobs of one moment in the order of the trace. */
@@ -82,6 +97,10 @@ static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, i
     return a_s < b_s || (a_s == b_s && a < b);
 }
 
+/* All jobs that wait or run and are told, in the order of submission, for open(): how many; `jobs`
+ * is to be freed. */
+size_t erg_scheduler_told(const struct erg_scheduler *scheduler, int **jobs);
+
 /* Iterations that a job has left, and GPU-seconds that it had, now. */
 double erg_scheduler_remaining(const struct erg_scheduler *scheduler, int job);
 double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
@@ -90,13 +109,14 @@ double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
 const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *scheduler, int job,
                                             int shape);
 
-/* Seconds that a job would lose by getting GPUs of this number, if their nodes are up. */
-double erg_scheduler_cost(const struct erg_scheduler *scheduler, int gpus);
+/* Seconds that a job would lose by getting so many GPUs of a type, if their nodes are up; of job
+ * -1, or type -1, that of a restart of any. */
+double erg_scheduler_cost(const struct erg_scheduler *scheduler, int job, int type, int gpus);
 
-/* Whether a job that gets so many GPUs now, at that speed, ends before its deadline; the restart
- * and the rest of a round pass before it gets on. */
-bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int gpus,
-                                  const struct erg_speed *speed);
+/* Whether a job that gets so many GPUs of a type now, at that speed, ends before its deadline; the
+ * restart and the rest of a round pass before it gets on. */
+bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int type,
+                                  int gpus, const struct erg_speed *speed);
 
 /* Seconds beside that until all nodes of a placement are up; those that are off are to be woken. */
 double erg_scheduler_wait(const struct erg_scheduler *scheduler,

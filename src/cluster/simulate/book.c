@@ -3,7 +3,6 @@
 
 #include "base/memory.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,95 +39,10 @@ void erg_simulator_refresh(struct simulator *sim, int id)
     erg_event_heap_set(&sim->heap, id, fmin(accounting->end(work), share_until_s));
 }
 
-/* The accounts begin anew: what the job had until now is added up. */
-static void add_used(struct simulator *sim, int id, const struct erg_placement *had)
-{
-    struct erg_scheduler *scheduler = sim->scheduler;
-    scheduler->changes->used_s[id] +=
-        erg_placement_gpus(had) * (scheduler->now_s - scheduler->works[id].since_s);
-}
-
-/* An iteration, at the job's operating point or as slow as the power cap has it. */
-static double iteration_s(const struct simulator *sim, const struct erg_cluster_job *job)
-{
-    const struct erg_speed *speed =
-        erg_speed_at(sim->simulation->speeds, job->request->workload, job->shape);
-    return speed->iteration_s * erg_speed_slowdown(speed, job->point, sim->meter.throttle);
-}
-
 void erg_simulator_pace(struct simulator *sim, int id)
 {
-    const struct erg_cluster_job *job = &sim->scheduler->jobs[id];
-    add_used(sim, id, &job->placement);
-    sim->scheduler->accounting->pace(&sim->scheduler->works[id], sim->scheduler->fleet,
-                                     sim->scheduler->now_s, iteration_s(sim, job));
+    erg_scheduler_pace(sim->scheduler, id);
     erg_simulator_refresh(sim, id);
-}
-
-/* Whether a job can run where the policy has put it. */
-static int check_placed(const struct simulator *sim, const struct erg_cluster_job *job,
-                        struct erg_error *err)
-{
-    const struct erg_speeds *speeds = sim->simulation->speeds;
-    const struct erg_speed *speed = erg_speed_at(speeds, job->request->workload, job->shape);
-    if (erg_speed_feasible(speed) && job->point >= 0 && job->point < speed->points_count)
-        return 0;
-    return erg_fail(err, ERG_FAILED,
-                    "policy %s: at %g s job '%s' got %d x %d GPUs of type %s at operating "
-                    "point %d, where it cannot run",
-                    sim->simulation->policy->name, sim->scheduler->now_s, job->request->id,
-                    speeds->shapes[job->shape].nodes, speeds->shapes[job->shape].gpus_per_node,
-                    sim->simulation->fleet->types[speeds->shapes[job->shape].type].name,
-                    job->point);
-}
-
-/* A job has other GPUs than before, or none. */
-static void book_move(struct simulator *sim, const struct change *before)
-{
-    struct erg_scheduler *scheduler = sim->scheduler;
-    struct erg_cluster_job *job = &scheduler->jobs[before->job];
-    const struct erg_accounting *accounting = sim->scheduler->accounting;
-    bool runs = job->placement.count > 0;
-    bool restarts = runs && !(accounting->shrinks_in_place &&
-                              erg_placement_within(&job->placement, &before->placement));
-    double cost_s = restarts ? erg_scheduler_cost(scheduler, erg_placement_gpus(&job->placement)) +
-                                   erg_scheduler_wait(scheduler, &job->placement)
-                             : 0;
-    add_used(sim, job->id, &before->placement);
-    accounting->change(&scheduler->works[job->id], scheduler->now_s,
-                       runs ? iteration_s(sim, job) : INFINITY, cost_s);
-    if (restarts) {
-        job->reconfigurations++;
-        if (isnan(job->started_s))
-            job->started_s = scheduler->now_s;
-    }
-    erg_simulator_refresh(sim, job->id);
-}
-
-static bool has_changed(const struct erg_cluster_job *job, const struct change *before)
-{
-    return before->point != job->point || !erg_placement_equal(&before->placement, &job->placement);
-}
-
-/* Books what became of a job in a call of the policy. */
-static int book_change(struct simulator *sim, const struct change *before, struct erg_error *err)
-{
-    const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
-    if (job->state == ERG_JOB_REJECTED) {
-        erg_simulator_note_rejected(sim, job->id);
-        erg_cluster_meter_update(&sim->meter, job->id);
-        return 0;
-    }
-    if (!has_changed(job, before))
-        return 0;
-    sim->changed = true;
-    if (job->placement.count > 0 && check_placed(sim, job, err) != 0)
-        return -1;
-    if (erg_placement_equal(&before->placement, &job->placement))
-        erg_simulator_pace(sim, job->id);
-    else
-        book_move(sim, before);
-    return 0;
 }
 
 static void record_change(struct simulator *sim, const struct change *before)
@@ -136,7 +50,7 @@ static void record_change(struct simulator *sim, const struct change *before)
     const struct erg_cluster_job *job = &sim->scheduler->jobs[before->job];
     if (job->state == ERG_JOB_REJECTED)
         erg_simulator_record(sim, ERG_RECORD_REJECT, job->id, -1);
-    else if (has_changed(job, before))
+    else if (erg_change_is_real(job, before))
         erg_simulator_record(sim,
                              job->state == ERG_JOB_WAITING      ? ERG_RECORD_SUSPEND
                              : before->state == ERG_JOB_RUNNING ? ERG_RECORD_CHANGE
@@ -224,10 +138,15 @@ int erg_simulator_book(struct simulator *sim, struct erg_error *err)
     int result = 0;
     erg_simulator_wake_nodes(sim);
     for (size_t i = 0; i < changes->count && result == 0; i++) {
-        const struct erg_cluster_job *job = &sim->scheduler->jobs[changes->items[i].job];
-        assert((job->state == ERG_JOB_RUNNING) == (job->placement.count > 0));
-        (void)job;
-        result = book_change(sim, &changes->items[i], err);
+        enum erg_booking booking;
+        int job = changes->items[i].job;
+        result = erg_scheduler_book(sim->scheduler, &changes->items[i], &booking, err);
+        if (booking == ERG_BOOKED_REJECTION) {
+            erg_simulator_note_rejected(sim, job);
+            erg_cluster_meter_update(&sim->meter, job);
+        } else if (booking != ERG_BOOKED_NOTHING) {
+            erg_simulator_refresh(sim, job);
+        }
     }
     if (result == 0 && changes->count > 0 && sim->simulation->keep_events)
         record_changes(sim);

@@ -32,7 +32,6 @@ void erg_cluster_meter_init(struct meter *meter, const struct erg_simulation *si
         .scheduler = scheduler,
         .results = erg_xcalloc(count, sizeof *meter->results),
         .jobs = erg_xcalloc(count, sizeof *meter->jobs),
-        .throttle = 1,
         .power_w = erg_fleet_idle_power(simulation->fleet),
         .idle_w = erg_fleet_idle_power(simulation->fleet),
     };
@@ -99,7 +98,7 @@ void erg_cluster_meter_advance(struct meter *meter, double now_s)
         add_free(meter, passed_s);
         meter->up_gpu_s += (meter->simulation->fleet->gpus - meter->down_gpus) * passed_s;
         meter->off_gpu_s += meter->off_gpus * passed_s;
-        meter->throttled_s += meter->throttle > 1 ? passed_s : 0;
+        meter->throttled_s += meter->scheduler->throttle > 1 ? passed_s : 0;
         meter->peak_power_w = fmax(meter->peak_power_w, meter->power_w);
         meter->peak_samples_per_s = fmax(meter->peak_samples_per_s, meter->samples_per_s);
         /* Without a least all time counts, that too in which rounding left a little below 0. */
@@ -155,7 +154,7 @@ void erg_cluster_meter_update(struct meter *meter, int id)
         const struct erg_speed *speed = erg_speed_at(speeds, job->request->workload, job->shape);
         int type = speeds->shapes[job->shape].type;
         double idle_w = meter->simulation->fleet->types[type].idle_power_w, until_s;
-        double slowdown = erg_speed_slowdown(speed, job->point, meter->throttle);
+        double slowdown = erg_speed_slowdown(speed, job->point, meter->scheduler->throttle);
         double busy_w = erg_speed_power(speed, idle_w, slowdown);
         now->share = meter->scheduler->accounting->share(&meter->scheduler->works[id], meter->now_s,
                                                          &until_s);
@@ -182,10 +181,9 @@ void erg_cluster_meter_submit(struct meter *meter, int id)
     meter->jobs[id].jobs_before_s = meter->jobs_s;
 }
 
-void erg_cluster_meter_undo(struct meter *meter, int id, double iterations)
+void erg_cluster_meter_undo(struct meter *meter, int id, double iterations, double iteration_s)
 {
-    const struct erg_work *work = &meter->scheduler->works[id];
-    meter->results[id].undone_s += iterations * work->iteration_s * meter->jobs[id].gpus;
+    meter->results[id].undone_s += iterations * iteration_s * meter->jobs[id].gpus;
 }
 
 void erg_cluster_meter_node(struct meter *meter, int node, bool down)

@@ -34,7 +34,6 @@ struct meter {
     size_t families_count;
     size_t *family_of; /* by workload */
     double now_s;
-    double throttle; /* what GPUs compute takes so many times as long at least; the simulator's */
     /* Of the cluster, now. */
     double power_w, samples_per_s;
     double idle_w; /* of all GPUs that are up, those of nodes that are off included, if no job had
@@ -64,8 +63,9 @@ void erg_cluster_meter_submit(struct meter *meter, int job);
 /* A job's allocation or share of speed is different from now on. */
 void erg_cluster_meter_update(struct meter *meter, int job);
 
-/* So many iterations that a job has done are to be done again; its GPUs are still its own. */
-void erg_cluster_meter_undo(struct meter *meter, int job, double iterations);
+/* So many iterations of so many seconds that a job has done are to be done again; until the next
+ * update its GPUs are still its own. */
+void erg_cluster_meter_undo(struct meter *meter, int job, double iterations, double iteration_s);
 
 /* A node's GPUs went down or came up; no job had them. */
 void erg_cluster_meter_node(struct meter *meter, int node, bool down);

@@ -41,18 +41,10 @@ void erg_simulator_sort_outages(struct outages *outages, const struct erg_simula
 
 static void evict(struct simulator *sim, int id, int node)
 {
-    struct erg_scheduler *scheduler = sim->scheduler;
-    const struct erg_accounting *accounting = sim->scheduler->accounting;
+    double iteration_s = sim->scheduler->works[id].iteration_s;
     erg_simulator_record(sim, ERG_RECORD_EVICT, id, node);
-    scheduler->changes->used_s[id] = erg_scheduler_attained(scheduler, id);
-    double before = erg_scheduler_remaining(scheduler, id);
-    accounting->lose(&scheduler->works[id], scheduler->fleet, scheduler->now_s);
-    erg_cluster_meter_undo(&sim->meter, id, scheduler->works[id].remaining - before);
-    erg_scheduler_suspend(scheduler, id);
-    erg_scheduler_settle(scheduler);
-    accounting->change(&scheduler->works[id], scheduler->now_s, INFINITY, 0);
+    erg_cluster_meter_undo(&sim->meter, id, erg_scheduler_evict(sim->scheduler, id), iteration_s);
     erg_simulator_refresh(sim, id);
-    ERG_PUSH(&sim->evicted, items, id);
 }
 
 static void fail_node(struct simulator *sim, int node)
@@ -72,7 +64,7 @@ static void fail_node(struct simulator *sim, int node)
     erg_occupancy_fail(occupancy, node);
     erg_cluster_meter_node(&sim->meter, node, true);
     erg_simulator_record(sim, ERG_RECORD_FAILURE, -1, node);
-    sim->events |= ERG_EVENT_FAILURE;
+    sim->scheduler->course->events |= ERG_EVENT_FAILURE;
 }
 
 static void repair_node(struct simulator *sim, int node)
@@ -80,7 +72,7 @@ static void repair_node(struct simulator *sim, int node)
     erg_occupancy_repair(sim->scheduler->occupancy, node);
     erg_cluster_meter_node(&sim->meter, node, false);
     erg_simulator_record(sim, ERG_RECORD_REPAIR, -1, node);
-    sim->events |= ERG_EVENT_REPAIR;
+    sim->scheduler->course->events |= ERG_EVENT_REPAIR;
 }
 
 double erg_simulator_next_outage(const struct simulator *sim)

@@ -15,8 +15,6 @@ static void end_job(struct simulator *sim, int id)
     erg_scheduler_end(scheduler, id);
     erg_cluster_meter_update(&sim->meter, id);
     sim->meter.results[id].ended_s = scheduler->now_s;
-    sim->events |= ERG_EVENT_END;
-    ERG_PUSH(&sim->ended, items, id);
 }
 
 /* Ends, and jobs that resume or whose share of speed changes. */
@@ -45,19 +43,14 @@ static void submit_job(struct simulator *sim, int id)
     struct erg_cluster_job *job = &scheduler->jobs[id];
     const struct erg_trace_job *request = job->request;
     double asked_s = request->submit_s - sim->simulation->trace->first_submit_s;
-    erg_scheduler_submit(scheduler, id);
+    job->submitted_s = scheduler->now_s;
     job->iterations = fmax(1, floor(request->iterations * sim->simulation->work));
     job->deadline_s = request->deadline_s - request->submit_s + asked_s;
-    sim->scheduler->accounting->submit(job, &scheduler->works[id]);
+    bool runs = erg_scheduler_arrive(scheduler, id);
     erg_cluster_meter_submit(&sim->meter, id);
     erg_simulator_record(sim, ERG_RECORD_SUBMIT, id, -1);
-    if (!erg_speeds_runnable(sim->simulation->speeds, request->workload, -1)) {
+    if (!runs)
         erg_simulator_note_unserved(sim, id, ERG_UNSERVED_NOWHERE);
-        erg_scheduler_reject(scheduler, id);
-        return;
-    }
-    sim->events |= ERG_EVENT_ARRIVAL;
-    ERG_PUSH(&sim->arrived, items, id);
 }
 
 static void pass_submissions(struct simulator *sim)
@@ -66,81 +59,19 @@ static void pass_submissions(struct simulator *sim)
         submit_job(sim, sim->order[sim->submitted++]);
 }
 
-/*
- * When a policy is called that wants to be at a time, though nothing need have happened until then.
- * So that simulating does not take the longer, the longer jobs run, its times between calls double
- * with each call once it has been called so often in vain, and now and then once it has been called
- * for long while nothing happened, whatever it changed.
- */
-static double call_time(const struct simulator *sim, double wanted_s)
-{
-    enum { VAIN_CALLS = 1000, CALLS = 5000, CALLS_PER_DOUBLING = 250, DOUBLINGS = 60 };
-    double doublings = fmax((double)(sim->vain_calls - VAIN_CALLS),
-                            (double)((sim->calls - CALLS) / CALLS_PER_DOUBLING));
-    if (doublings <= 0 || isinf(wanted_s))
-        return wanted_s;
-    if (sim->events & ~ERG_EVENT_TARIFF) /* something happened that the policy waits to hear of */
-        return fmax(wanted_s, sim->scheduler->now_s);
-    return sim->called_s + fmax(0, wanted_s - sim->called_s) * exp2(fmin(doublings, DOUBLINGS));
-}
-
-/* The first moment from now on at which the policy has a round. */
-static double next_round(const struct simulator *sim)
-{
-    const struct erg_scheduler *scheduler = sim->scheduler;
-    double length_s = sim->simulation->policy->round_s;
-    if (length_s <= 0 || scheduler->waiting.count + scheduler->running.count == 0)
-        return INFINITY;
-    return call_time(sim, fmax(sim->round_s, ceil(scheduler->now_s / length_s) * length_s));
-}
-
-/* The next moment at which the accounting lets anything happen. */
-static double allowed(const struct simulator *sim, double at_s)
-{
-    double round_s = sim->scheduler->accounting->round_s;
-    return round_s > 0 && !isinf(at_s) ? ceil(at_s / round_s) * round_s : at_s;
-}
-
-static double next_wake(const struct simulator *sim)
-{
-    if (sim->scheduler->waiting.count + sim->scheduler->running.count == 0)
-        return INFINITY;
-    return allowed(sim, call_time(sim, sim->scheduler->changes->wake_s));
-}
-
+/* Calls the policy if it wants to be called now. */
 static int call_policy(struct simulator *sim, struct erg_error *err)
 {
-    const struct erg_policy *policy = sim->simulation->policy;
     struct erg_scheduler *scheduler = sim->scheduler;
-    double now_s = scheduler->now_s;
-    bool round = next_round(sim) <= now_s || next_wake(sim) <= now_s;
-    if (!round && !(sim->events & policy->events))
+    size_t every = sim->simulation->reopened_every;
+    double next_s = fmin(erg_course_next_round(scheduler), erg_course_next_wake(scheduler));
+    if (next_s > scheduler->now_s && !(scheduler->course->events & scheduler->policy->events))
         return 0;
-    if (next_round(sim) <= now_s)
-        sim->round_s = now_s + policy->round_s;
-    if (next_wake(sim) <= now_s)
-        scheduler->changes->wake_s = INFINITY;
-    struct erg_occasion occasion = {
-        .events = sim->events | (round ? ERG_EVENT_ROUND : 0),
-        .arrived = sim->arrived.items,
-        .arrived_count = sim->arrived.count,
-        .ended = sim->ended.items,
-        .ended_count = sim->ended.count,
-        .evicted = sim->evicted.items,
-        .evicted_count = sim->evicted.count,
-    };
-    if (policy->decide(sim->policy_state, scheduler, &occasion, err) != 0)
-        return erg_fail_context(err, "policy %s at %g s", policy->name, now_s);
-    bool happened = sim->events & ~ERG_EVENT_TARIFF;
-    sim->rested = !happened && scheduler->changes->count == 0;
-    sim->events = 0;
-    sim->arrived.count = sim->ended.count = sim->evicted.count = 0;
-    sim->changed = false;
-    sim->called_s = now_s;
-    int result = erg_simulator_book(sim, err);
-    sim->calls = happened ? 0 : sim->calls + 1;
-    sim->vain_calls = happened || sim->changed ? 0 : sim->vain_calls + 1;
-    return result;
+    if (every > 0 && sim->calls++ % every == 0)
+        scheduler->course->stale = true;
+    if (erg_course_call(scheduler, err) != 0)
+        return -1;
+    return erg_simulator_book(sim, err);
 }
 
 static void take_sample(struct simulator *sim)
@@ -161,23 +92,13 @@ static void take_sample(struct simulator *sim)
              });
 }
 
-/* When electricity will cost something else, if the policy wants to know and has jobs. */
-static double next_tariff(const struct simulator *sim)
-{
-    const struct erg_scheduler *scheduler = sim->scheduler;
-    double until_s = INFINITY;
-    if (sim->simulation->tariff && (sim->simulation->policy->events & ERG_EVENT_TARIFF) &&
-        scheduler->waiting.count + scheduler->running.count > 0)
-        erg_tariff_at(sim->simulation->tariff, scheduler->now_s, &until_s);
-    return allowed(sim, call_time(sim, until_s));
-}
-
 /* Nothing can happen any more but rounds, calls at other rates, and calls at times of its own, of
  * a policy that did nothing in the last of them. */
 static bool stuck(const struct simulator *sim)
 {
-    return sim->rested && !sim->events && sim->scheduler->running.count == 0 &&
-           isinf(next_submission(sim)) && isinf(erg_simulator_next_outage(sim));
+    return sim->scheduler->course->rested && !sim->scheduler->course->events &&
+           sim->scheduler->running.count == 0 && isinf(next_submission(sim)) &&
+           isinf(erg_simulator_next_outage(sim));
 }
 
 static int run(struct simulator *sim, struct erg_error *err)
@@ -187,9 +108,10 @@ static int run(struct simulator *sim, struct erg_error *err)
     for (size_t steps = 0;; steps++) {
         double next_s = fmin(fmin(erg_event_heap_next(&sim->heap), erg_simulator_next_outage(sim)),
                              next_submission(sim));
-        double tariff_s = next_tariff(sim);
+        double tariff_s = erg_course_next_tariff(scheduler);
         if (!stuck(sim))
-            next_s = fmin(fmin(next_s, next_wake(sim)), fmin(next_round(sim), tariff_s));
+            next_s = fmin(fmin(next_s, erg_course_next_wake(scheduler)),
+                          fmin(erg_course_next_round(scheduler), tariff_s));
         if (isinf(next_s) && isinf(until_s))
             break; /* nodes that would be switched off some time are no reason to go on */
         next_s = fmin(next_s, erg_event_heap_next(&sim->switching));
@@ -202,7 +124,7 @@ static int run(struct simulator *sim, struct erg_error *err)
         pass_job_events(sim);
         erg_simulator_pass_outages(sim);
         pass_submissions(sim);
-        sim->events |= next_s == tariff_s ? ERG_EVENT_TARIFF : 0;
+        scheduler->course->events |= next_s == tariff_s ? ERG_EVENT_TARIFF : 0;
         if (erg_simulator_book(sim, err) != 0 || call_policy(sim, err) != 0)
             return -1;
         erg_simulator_switch_off(sim);
@@ -259,9 +181,7 @@ static void release(struct simulator *sim)
     free(sim->order);
     free(sim->outages.begins);
     free(sim->outages.ends);
-    free(sim->arrived.items);
-    free(sim->ended.items);
-    free(sim->evicted.items);
+    free(sim->draws.items);
     free(sim->records.items);
     free(sim->slices.items);
     free(sim->samples.items);
@@ -286,12 +206,11 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
     double began_s = erg_cpu_seconds();
     if (check_power_cap(simulation, err) != 0)
         return -1;
-    const struct erg_policy *policy = simulation->policy;
     size_t count = simulation->trace->count;
     struct simulator sim = {
         .simulation = simulation,
         .scheduler = erg_scheduler_new(simulation->fleet, simulation->trace, simulation->speeds,
-                                       policy, simulation->accounting),
+                                       simulation->policy, simulation->accounting),
         .submission_s = erg_xcalloc(count, sizeof *sim.submission_s),
         .order = erg_xcalloc(count, sizeof *sim.order),
     };
@@ -302,11 +221,7 @@ int erg_simulate(struct erg_simulated *result, const struct erg_simulation *simu
     erg_event_heap_init(&sim.switching, (size_t)simulation->fleet->nodes);
     sort_submissions(&sim);
     erg_simulator_sort_outages(&sim.outages, simulation);
-    if (policy->open)
-        sim.policy_state = policy->open(sim.scheduler, policy->rules);
     int status = run(&sim, err);
-    if (policy->close)
-        policy->close(sim.policy_state);
     if (status == 0) {
         erg_simulator_note_waiting(&sim);
         *result = (struct erg_simulated){.jobs_count = count,

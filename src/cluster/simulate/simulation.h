@@ -49,6 +49,7 @@ struct erg_simulation {
     const struct erg_outage *outages; /* in any order */
     size_t outages_count;
     bool keep_events, keep_samples; /* in the result */
+    size_t reopened_every; /* calls, the policy is closed and opened anew; 0: never; for tests */
 };
 
 enum erg_record_kind {

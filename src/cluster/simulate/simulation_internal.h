@@ -6,13 +6,9 @@
 
 #include "cluster/schedule/event_heap_internal.h"
 #include "cluster/schedule/scheduler_internal.h"
+#include "cluster/schedule/throttle.h"
 #include "cluster/simulate/cluster_meter_internal.h"
 #include "cluster/simulate/simulation.h"
-
-struct ids {
-    int *items;
-    size_t count, capacity;
-};
 
 /* A node's outage that has begun or is to begin. */
 struct outages {
@@ -26,19 +22,15 @@ struct simulator {
     struct meter meter;
     struct erg_event_heap heap;      /* by job */
     struct erg_event_heap switching; /* by node: when it will be switched off */
-    void *policy_state;
-    double *submission_s; /* by job */
-    int *order;           /* jobs by submission */
+    double *submission_s;            /* by job */
+    int *order;                      /* jobs by submission */
     size_t submitted;
     struct outages outages;
-    /* Since the policy was last called. */
-    unsigned events;
-    struct ids arrived, ended, evicted;
-    double round_s;         /* when its next round is, at the earliest */
-    double called_s;        /* last */
-    bool rested;            /* in its last round it changed nothing, and nothing had happened */
-    bool changed;           /* a job has been booked with other GPUs or another operating point */
-    long calls, vain_calls; /* since something happened; of those the last, which changed nothing */
+    size_t calls; /* of the policy */
+    struct {
+        struct erg_power_draw *items;
+        size_t count, capacity;
+    } draws; /* scratch */
     struct {
         struct erg_cluster_record *items;
         size_t count, capacity;

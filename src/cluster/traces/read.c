@@ -1,7 +1,8 @@
 /* The reader of traces. */
 #include "cluster/job_trace.h"
 
-#include "base/random.h"
+#include "base/memory.h"
+#include "cluster/name_table.h"
 #include "cluster/traces/log_internal.h"
 #include "io/csv.h"
 #include "io/file.h"
@@ -10,52 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Texts by number of appearance: a hash table with open addressing over a growing list. */
-struct names {
-    char **items; /* borrowed or owned, as the user of the set likes */
-    size_t count, capacity;
-    size_t *slots; /* number + 1; 0 = free */
-    size_t slots_count;
-};
-
-static size_t *slot_of(const struct names *names, const char *text)
-{
-    size_t at = erg_hash_text(text) & (names->slots_count - 1);
-    while (names->slots[at] && strcmp(names->items[names->slots[at] - 1], text) != 0)
-        at = (at + 1) & (names->slots_count - 1);
-    return &names->slots[at];
-}
-
-static void enlarge(struct names *names)
-{
-    names->slots_count = names->slots_count ? 2 * names->slots_count : 64;
-    free(names->slots);
-    names->slots = erg_xcalloc(names->slots_count, sizeof *names->slots);
-    for (size_t i = 0; i < names->count; i++)
-        *slot_of(names, names->items[i]) = i + 1;
-}
-
-/* The number of a text, which is copied when it is new. */
-static size_t intern(struct names *names, const char *text)
-{
-    if (2 * (names->count + 1) > names->slots_count)
-        enlarge(names);
-    size_t *slot = slot_of(names, text);
-    if (!*slot) {
-        ERG_PUSH(names, items, erg_xstrdup(text));
-        *slot = names->count;
-    }
-    return *slot - 1;
-}
-
-static void names_release(struct names *names)
-{
-    for (size_t i = 0; i < names->count; i++)
-        free(names->items[i]);
-    free(names->items);
-    free(names->slots);
-}
 
 enum { ID, SUBMIT, ITERATIONS, MODEL, SIZE, DEADLINE, BATCH, GPUS, TYPE, COLUMNS };
 
@@ -72,7 +27,7 @@ struct trace_reading {
     const struct erg_fleet *fleet;
     size_t columns[COLUMNS];
     ptrdiff_t tenant_column;
-    struct names ids, workloads, tenants;
+    struct erg_name_table ids, workloads, tenants;
 };
 
 static int read_count(const struct trace_reading *reading, size_t row, int column, long most,
@@ -109,7 +64,7 @@ static int workload_of(struct erg_job_trace *trace, struct trace_reading *readin
     const char *size = erg_csv_text(reading->csv, row, reading->columns[SIZE]);
     struct erg_text key = {0};
     erg_text_printf(&key, "%s\n%s\n%ld", family, size, batch);
-    size_t index = intern(&reading->workloads, key.data);
+    size_t index = erg_name_add(&reading->workloads, key.data);
     erg_text_release(&key);
     if (index == trace->workloads_count) {
         trace->workloads =
@@ -134,7 +89,7 @@ static int read_job(struct erg_job_trace *trace, struct trace_reading *reading, 
         if (!*erg_csv_text(csv, row, columns[column]))
             return erg_csv_fail(csv, row, err, "column '%s': expected a text, got nothing",
                                 headers[column]);
-    size_t index = intern(&reading->ids, id);
+    size_t index = erg_name_add(&reading->ids, id);
     if (index < trace->count)
         return erg_csv_fail(csv, row, err, "the job '%s' is in line %zu already", id,
                             trace->jobs[index].line);
@@ -161,7 +116,7 @@ static int read_job(struct erg_job_trace *trace, struct trace_reading *reading, 
     job.workload = workload_of(trace, reading, row, batch);
     const char *tenant =
         reading->tenant_column >= 0 ? erg_csv_text(csv, row, (size_t)reading->tenant_column) : "";
-    job.tenant = (int)intern(&reading->tenants, tenant);
+    job.tenant = (int)erg_name_add(&reading->tenants, tenant);
     job.id = erg_xstrdup(id);
     if (trace->count == 0 || job.submit_s < trace->first_submit_s)
         trace->first_submit_s = job.submit_s;
@@ -214,9 +169,9 @@ int erg_job_trace_parse(struct erg_job_trace **out, const char *name, const char
     } else {
         erg_job_trace_free(trace);
     }
-    names_release(&reading.ids);
-    names_release(&reading.workloads);
-    names_release(&reading.tenants);
+    erg_name_table_release(&reading.ids);
+    erg_name_table_release(&reading.workloads);
+    erg_name_table_release(&reading.tenants);
     erg_csv_free(csv);
     return result;
 }

@@ -1,0 +1,107 @@
+/* Speeds corrected by what jobs measure. */
+#include "cluster/speed_table.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A trainer that says anything else is not believed. */
+#define RATIO_MOST 4.0
+/* Of so many measurements a mean is made at most, so that it follows what changes. */
+#define COUNT_MOST 20.0
+/* A cell stays as it is for less: policies begin anew when it changes. */
+#define CHANGE_LEAST 0.01
+/* By which points are told apart whose measurements contradict their order. */
+#define ORDER_STEP 1e-6
+
+static struct erg_measured_speed *find(const struct erg_speeds *speeds, int workload, int shape,
+                                       int point)
+{
+    for (size_t i = 0; i < speeds->measured.count; i++) {
+        struct erg_measured_speed *item = &speeds->measured.items[i];
+        if (item->workload == workload && item->shape == shape && item->point == point)
+            return item;
+    }
+    return NULL;
+}
+
+double erg_speeds_clip(const struct erg_speeds *speeds, int workload, int shape, int point,
+                       double iteration_s)
+{
+    const struct erg_speed *cell = erg_speed_at(speeds, workload, shape);
+    const struct erg_measured_speed *item = find(speeds, workload, shape, point);
+    double profile_s = item ? item->profile_s : cell->iteration_s * cell->points[point].slowdown;
+    return fmax(profile_s / RATIO_MOST, fmin(iteration_s, profile_s * RATIO_MOST));
+}
+
+/* All points of a cell get an item when the first of them is measured, so that what the profile
+ * said is kept. */
+static void keep_profile(struct erg_speeds *speeds, int workload, int shape)
+{
+    const struct erg_speed *cell = erg_speed_at(speeds, workload, shape);
+    for (int point = 0; point < cell->points_count; point++)
+        ERG_PUSH(&speeds->measured, items,
+                 (struct erg_measured_speed){
+                     .workload = workload,
+                     .shape = shape,
+                     .point = point,
+                     .profile_s = cell->iteration_s * cell->points[point].slowdown,
+                 });
+}
+
+/* How many times as long as by the profile an iteration takes: as measured at the point, or at the
+ * nearest one, of two the faster. `items`: of the cell. */
+static double ratio_of(const struct erg_measured_speed *items, int points, int point)
+{
+    for (int away = 0; away < points; away++)
+        for (int side = -1; side <= 1; side += 2) {
+            int at = point + side * away;
+            if (at >= 0 && at < points && items[at].count > 0)
+                return items[at].iteration_s / items[at].profile_s;
+        }
+    return 1;
+}
+
+/* What the cell is by what was measured; whether that is more than a little else than now. */
+static bool correct(struct erg_speeds *speeds, const struct erg_measured_speed *items)
+{
+    int workload = items->workload, shape = items->shape;
+    struct erg_speed *cell =
+        &speeds->cells[(size_t)workload * (size_t)speeds->shapes_count + (size_t)shape];
+    int count = cell->points_count;
+    struct erg_operating_point *points = erg_xcalloc((size_t)count, sizeof *points);
+    double samples = cell->samples_per_s * cell->iteration_s, first_s = 0, before = 0;
+    bool changes = false;
+    for (int point = 0; point < count; point++) {
+        double iteration_s = items[point].profile_s * ratio_of(items, count, point);
+        double now_s = cell->iteration_s * cell->points[point].slowdown;
+        first_s = point == 0 ? iteration_s : first_s;
+        points[point].slowdown =
+            point == 0 ? 1 : fmax(iteration_s / first_s, before * (1 + ORDER_STEP));
+        points[point].power_w = cell->points[point].power_w;
+        before = points[point].slowdown;
+        changes |= fabs(first_s * before / now_s - 1) > CHANGE_LEAST;
+    }
+    if (changes) {
+        erg_speeds_set(speeds, workload, shape, samples / first_s, first_s);
+        erg_speeds_set_points(speeds, workload, shape, points, (size_t)count);
+    }
+    free(points);
+    return changes;
+}
+
+bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int point,
+                        double iteration_s, double count)
+{
+    const struct erg_speed *cell = erg_speed_at(speeds, workload, shape);
+    if (!erg_speed_feasible(cell) || point < 0 || point >= cell->points_count ||
+        !(iteration_s > 0) || isinf(iteration_s) || !(count > 0))
+        return false;
+    if (!find(speeds, workload, shape, 0))
+        keep_profile(speeds, workload, shape);
+    struct erg_measured_speed *item = find(speeds, workload, shape, point);
+    iteration_s = erg_speeds_clip(speeds, workload, shape, point, iteration_s);
+    double kept = fmin(item->count, COUNT_MOST - 1), added = fmin(count, COUNT_MOST);
+    item->iteration_s = (kept * item->iteration_s + added * iteration_s) / (kept + added);
+    item->count += count;
+    return correct(speeds, item - point);
+}

@@ -1,0 +1,31 @@
+/*
+ * What policies keep of jobs in JSON (policy.h): jobs by name, in the order of submission.
+ */
+#ifndef ERG_CLUSTER_POLICIES_REMEMBERED_H
+#define ERG_CLUSTER_POLICIES_REMEMBERED_H
+
+#include "cluster/name_table.h"
+#include "cluster/schedule/policy.h"
+
+/* The jobs that a policy which is opened takes over. */
+struct erg_remembered {
+    const struct erg_scheduler *scheduler;
+    int *jobs;
+    size_t count;
+    struct erg_name_table names; /* of the same jobs, in their order */
+};
+
+void erg_remembered_init(struct erg_remembered *remembered, const struct erg_scheduler *scheduler);
+void erg_remembered_release(struct erg_remembered *remembered);
+
+/* -1: none of them. */
+int erg_remembered_find(const struct erg_remembered *remembered, const char *name);
+
+/* A number of an object, or what it is without. */
+double erg_remembered_number(const json_t *object, const char *key, double otherwise);
+
+/* An array of so many numbers; what there is of it replaces those that are there. */
+json_t *erg_remembered_array(const double *numbers, size_t count);
+void erg_remembered_read_array(const json_t *array, double *numbers, size_t count);
+
+#endif

@@ -1,0 +1,215 @@
+/*
+ * Control: what drives a scheduler, the simulator or a controller of a live cluster.
+ *
+ * Whoever drives one
+ *   1. makes it: erg_scheduler_new() for a trace that is known, erg_scheduler_new_live() for jobs
+ *      that come;
+ *   2. sets its clock to a time, erg_scheduler_advance(), which is at least erg_scheduler_due() if
+ *      nothing happens until then;
+ *   3. says what has happened: jobs that came, ended or lost their GPUs, nodes, GPUs of others,
+ *      reports of progress, restarts that are over;
+ *   4. has the policy called, erg_scheduler_decide(), if that is due;
+ *   5. reads which jobs it changed, and what each is to have: state, placement, shape and point of
+ *      struct erg_cluster_job, erg_scheduler_point() below a power cap, erg_scheduler_reason().
+ *
+ * Placements are intentions. A job that was decided to move has its new GPUs here from that moment
+ * on, though it still saves its work on the old ones: nothing is promised twice. GPUs that Slurm
+ * still counts as its own meanwhile are nobody's here; the driver places no job on them before they
+ * are free.
+ *
+ * All times are seconds of one clock that never goes back, of the driver's choice.
+ */
+#ifndef ERG_CLUSTER_SCHEDULE_CONTROL_H
+#define ERG_CLUSTER_SCHEDULE_CONTROL_H
+
+#include "cluster/schedule/accounting.h"
+#include "cluster/schedule/policy.h"
+#include "cluster/schedule/scheduler.h"
+
+/* Where the speeds of workloads come from that nobody named at the start. */
+struct erg_speed_source {
+    /* A new row of the table, in which nothing can run yet, is to be filled. Where nothing is known
+     * of the workload, it stays so. */
+    int (*fill)(void *context, struct erg_speeds *speeds, int workload,
+                const struct erg_trace_workload *what, struct erg_error *err);
+    void *context;
+};
+
+/* ---- making one ---- */
+
+/* For a trace that is known as a whole. All is borrowed. `accounting` NULL: the fair one. */
+struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
+                                        const struct erg_job_trace *trace,
+                                        const struct erg_speeds *speeds,
+                                        const struct erg_policy *policy,
+                                        const struct erg_accounting *accounting);
+
+/* For jobs that come. All is borrowed and must stay; speeds change by what is measured. */
+struct erg_live_setup {
+    const struct erg_fleet *fleet;
+    struct erg_speeds *speeds;      /* a table of no workload yet (erg_speeds_new()) */
+    struct erg_speed_source source; /* of its rows */
+    const struct erg_policy *policy;
+    const struct erg_tariff *tariff; /* NULL: none */
+    double power_cap_w;              /* INFINITY: none; else above what all GPUs draw idle */
+};
+struct erg_scheduler *erg_scheduler_new_live(const struct erg_live_setup *setup);
+
+void erg_scheduler_free(struct erg_scheduler *scheduler);
+
+/* ---- jobs ---- */
+
+/* A job as its user submitted it. Texts are copied. */
+struct erg_new_job {
+    const char *name; /* no other job has it; what a policy keeps of jobs, it keeps by it */
+    const char *family, *size; /* of the model, as profiles have them */
+    long batch;
+    const char *tenant;
+    double submitted_s; /* not after now; a driver that begins anew says when it was first */
+    double deadline_s;  /* INFINITY: none */
+    double iterations;  /* in all */
+    int type, gpus;     /* asked for; type -1: any */
+};
+
+/*
+ * A job of a live scheduler is known from now on, by its number, but not there yet: it is to be
+ * followed by erg_scheduler_arrive(). Fails where the name is taken, a number is no such number, or
+ * the source of speeds fails; then nothing has changed.
+ */
+int erg_scheduler_add_job(struct erg_scheduler *scheduler, const struct erg_new_job *what, int *job,
+                          struct erg_error *err);
+
+/* The number of a live scheduler's job; -1: none has this name. */
+int erg_scheduler_find_job(const struct erg_scheduler *scheduler, const char *name);
+
+/* What it had before this scheduler was made: GPU-seconds, and starts. To be said before it
+ * arrives; what it has left to do says its next report. */
+void erg_scheduler_recall(struct erg_scheduler *scheduler, int job, double attained_gpu_s,
+                          int starts);
+
+/*
+ * The job waits from now on. Also that of a job that was withdrawn, which keeps its account. False:
+ * it can run on no GPUs of the cluster, and is rejected.
+ */
+bool erg_scheduler_arrive(struct erg_scheduler *scheduler, int job);
+
+/* The same of a job that has these GPUs already, for a driver that finds running ones. The GPUs
+ * must be free or somebody else's, which they are then not any more, and the job able to run on
+ * them. */
+void erg_scheduler_adopt(struct erg_scheduler *scheduler, int job,
+                         const struct erg_placement *placement, int point);
+
+/* It has other GPUs than was decided, as many on each of as many nodes of the type: no restart.
+ * They must be its own, free or somebody else's. */
+void erg_scheduler_correct(struct erg_scheduler *scheduler, int job,
+                           const struct erg_placement *placement);
+
+/* It did all that it had to, or was cancelled or given up, waiting or running. */
+void erg_scheduler_end(struct erg_scheduler *scheduler, int job);
+
+/* It lost its GPUs, which are free, and waits: preempted, killed with its node, or failed. Work
+ * since its last checkpoint is lost. Returns how many iterations that are. */
+double erg_scheduler_evict(struct erg_scheduler *scheduler, int job);
+
+/* It is not there until it arrives again: waits after a failure, is held by its user. Of a running
+ * job work since the last checkpoint is lost. */
+void erg_scheduler_withdraw(struct erg_scheduler *scheduler, int job);
+
+/* ---- progress, for the accounting "live" ---- */
+
+/* What a job's trainer says. */
+struct erg_job_report {
+    double at_s;        /* when it arrived; not after now */
+    double iteration;   /* iterations done in all, since the job's first start */
+    double checkpoint;  /* of those, saved */
+    double iteration_s; /* measured, of the driver's seconds; NAN: not known yet */
+    double due_s;       /* so long after at_s the next report is expected */
+};
+/* Of a running job, which has resumed; the speed of its workload is corrected by iteration_s. A
+ * report of a job that does not run, or earlier than its last, says only what it has left. */
+void erg_scheduler_report(struct erg_scheduler *scheduler, int job,
+                          const struct erg_job_report *report);
+
+/* A running job has begun to train, so many seconds after it was decided to (re)start it, nodes
+ * that had to wake not counted. */
+void erg_scheduler_restarted(struct erg_scheduler *scheduler, int job, double took_s);
+
+/* A measured iteration of a workload at an operating point of a shape, the mean of `count`: what a
+ * journal has of earlier days. */
+void erg_scheduler_measured(struct erg_scheduler *scheduler, int workload, int shape, int point,
+                            double iteration_s, double count);
+
+/* ---- nodes and GPUs of others ---- */
+
+/* Its jobs are evicted. A node that is down already stays so. */
+void erg_scheduler_fail_node(struct erg_scheduler *scheduler, int node);
+void erg_scheduler_repair_node(struct erg_scheduler *scheduler, int node);
+
+/* No new placements there, while its jobs stay; or again some. */
+void erg_scheduler_drain_node(struct erg_scheduler *scheduler, int node, bool drains);
+
+/* A node without jobs was switched off, or one that was off is up in so many seconds. Nodes that
+ * are off and get a job are to be woken by the driver, which says so here. */
+void erg_scheduler_switch_node(struct erg_scheduler *scheduler, int node, bool off, double up_in_s);
+
+/*
+ * Somebody else has exactly these GPUs of a node now. Of those that a job has here none become
+ * foreign: it was decided that it shall have them, and whether it will, the driver finds out and
+ * says, by evicting it. Returns whether something changed.
+ */
+bool erg_scheduler_set_foreign(struct erg_scheduler *scheduler, int node, uint64_t gpus);
+
+/* ---- time and decisions ---- */
+
+/* It is so late now. Events are said afterwards. */
+void erg_scheduler_advance(struct erg_scheduler *scheduler, double now_s);
+
+/* When the policy wants to be called if nothing happens until then; not before now. INFINITY: it
+ * does not. */
+double erg_scheduler_due(const struct erg_scheduler *scheduler);
+
+/* Whether something has happened for which the policy wants to be called at once. */
+bool erg_scheduler_urgent(const struct erg_scheduler *scheduler);
+
+/*
+ * Calls the policy, whether it is due or not, and books what it decided. `*changed` (may be NULL):
+ * jobs that have other GPUs or another operating point than before, or were rejected, by number,
+ * and how many; until the next call of anything here. Fails where the policy fails or has put a job
+ * where it cannot run.
+ */
+int erg_scheduler_decide(struct erg_scheduler *scheduler, const int **changed, size_t *count,
+                         struct erg_error *err);
+
+/* The operating point at which a running job is to run: its own, or a slower one that keeps the
+ * power cap, which the policy need not. */
+int erg_scheduler_point(const struct erg_scheduler *scheduler, int job);
+
+/* Watts of all GPUs that are up if all running jobs run at those points. */
+double erg_scheduler_power(const struct erg_scheduler *scheduler);
+
+/* Why a job has no GPUs. */
+enum erg_wait_reason {
+    ERG_WAIT_NONE,      /* it has, or has ended */
+    ERG_WAIT_ABSENT,    /* it has not arrived, or was withdrawn */
+    ERG_WAIT_DECISION,  /* the policy was not called since it came */
+    ERG_WAIT_NOWHERE,   /* it can run on no GPUs of the cluster, or the policy turned it away */
+    ERG_WAIT_NODES,     /* of the GPUs that it could use, down, draining and foreign ones are too
+                         * many */
+    ERG_WAIT_GPUS,      /* too few are free */
+    ERG_WAIT_SCATTERED, /* enough are free, but not on few enough nodes */
+    ERG_WAIT_POLICY,    /* there is room that the policy keeps for others, or for later */
+};
+enum erg_wait_reason erg_scheduler_reason(const struct erg_scheduler *scheduler, int job);
+const char *erg_wait_reason_text(enum erg_wait_reason reason);
+
+/* ---- what a policy does not forget ---- */
+
+/* What the policy, and what was measured of restarts, would lose with this process: a new
+ * reference. */
+json_t *erg_scheduler_save(const struct erg_scheduler *scheduler);
+
+/* Of an earlier scheduler of the same fleet and policy, to be called when all jobs have arrived or
+ * were adopted, before the first decision. What is not about these is left out. */
+void erg_scheduler_load(struct erg_scheduler *scheduler, const json_t *saved);
+
+#endif

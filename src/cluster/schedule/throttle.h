@@ -1,0 +1,31 @@
+/*
+ * Throttling: how a power cap is kept whatever a policy decides. The clocks of all GPUs are lowered
+ * to one share of the highest, the largest that keeps the cap; those that are lower anyway stay.
+ */
+#ifndef ERG_CLUSTER_SCHEDULE_THROTTLE_H
+#define ERG_CLUSTER_SCHEDULE_THROTTLE_H
+
+#include "cluster/speed_table.h"
+
+#include <stddef.h>
+
+/* A running job's GPUs. */
+struct erg_power_draw {
+    const struct erg_speed *speed; /* of its shape */
+    int point;                     /* its own */
+    int gpus;
+    double share;  /* of the time in which they run; else they idle */
+    double idle_w; /* of one GPU */
+};
+
+/* Watts of all GPUs where what they compute takes at least `slowdown` times as long; `idle_w`: of
+ * all that are up, if none had a job. */
+double erg_throttled_power(const struct erg_power_draw *draws, size_t count, double idle_w,
+                           double slowdown);
+
+/* The least slowdown that keeps the cap, or very little more; 1: it is kept as things are. The cap
+ * must be above idle_w. */
+double erg_throttle_for(const struct erg_power_draw *draws, size_t count, double idle_w,
+                        double cap_w);
+
+#endif
