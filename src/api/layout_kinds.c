@@ -155,6 +155,8 @@ static int load_kind(struct erg_layout_query *at, struct erg_layout_search *sear
         return -1;
     if (engine)
         erg_job_apply_training(at->job, at->engines[index]);
+    if (engine && wish->any_gpu)
+        at->engines[index]->peak_flops = erg_gpu_peak_flops(own ? own->gpu : at->gpus[index]);
     const struct erg_engine *used = at->engines[index];
     if (!used && (own || index == 0))
         used = at->job->kinds[index].engine;

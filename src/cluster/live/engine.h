@@ -11,15 +11,12 @@
 #define ERG_CLUSTER_LIVE_ENGINE_H
 
 #include "base/memory.h"
+#include "cluster/live/token.h"
 #include "cluster/occupancy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-
-/* A job's token: 64 random bits, hexadecimal. Ids are given again, tokens are not: a job is both.
- */
-enum { ERG_TOKEN_LENGTH = 16 };
 
 /* Where a job is, as the resource manager has it; the words are Slurm's. */
 enum erg_live_state {

@@ -16,7 +16,7 @@
 #define ERG_CLUSTER_LIVE_JOB_FOLDER_H
 
 #include "base/memory.h"
-#include "cluster/live/engine.h"
+#include "cluster/live/token.h"
 #include "ergon/error.h"
 #include "train/log/job_report.h"
 

@@ -1,0 +1,45 @@
+/*
+ * The layout of a live job on the GPUs that it has been given: that which the controller's plan
+ * says, else the planner's, else the job's own with as many copies as there is room for. The batch
+ * stays what it is.
+ */
+#ifndef ERG_API_LIVE_LAYOUT_H
+#define ERG_API_LIVE_LAYOUT_H
+
+#include "api/layout_query.h"
+#include "cluster/live/job_folder.h"
+
+struct erg_live_layout_request {
+    const char *path;                 /* of the job's file */
+    const struct erg_live_plan *plan; /* `type` NULL: there is none */
+    int nodes, gpus_per_node;
+    bool plans; /* ask the planner */
+};
+
+struct erg_live_layout {
+    struct erg_text job; /* a complete file */
+    struct erg_text why; /* the layout in words */
+    int nodes, ranks;    /* to be started: as many on each node, not more than there are GPUs */
+};
+
+/* To be released, also after a failure. */
+int erg_live_layout_choose(struct erg_live_layout *chosen,
+                           const struct erg_live_layout_request *request, struct erg_error *err);
+void erg_live_layout_release(struct erg_live_layout *chosen);
+
+/*
+ * Fills a wish for layouts of a job on nodes of one type of GPUs, by ergon's own training: what the
+ * planner is asked. `gpus`: as the wish has it. The text, the path and `gpus` must outlive it.
+ */
+int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
+                         const struct erg_job *job, const char *type, int nodes, int gpus_per_node,
+                         const char *gpus, struct erg_error *err);
+
+/* The job's file, or one that leaves its layout open. */
+int erg_live_layout_load(struct erg_job **job, const char *path, struct erg_error *err);
+
+/* Appends the job with another layout, on nodes of its own cluster's first kind. */
+void erg_live_layout_write(struct erg_text *out, const struct erg_job *job,
+                           const struct erg_layout *layout);
+
+#endif

@@ -1,0 +1,515 @@
+/* Submits live jobs. */
+#define _GNU_SOURCE /* strptime, realpath */
+
+#include "api/submitting.h"
+
+#include "api/live_layout.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "cluster/speed_table.h"
+#include "io/file.h"
+#include "io/subprocess.h"
+#include "layout/exchange/profile_rows.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLURM_S = 60, MOST_SCRIPT_BYTES = 16 << 20 };
+
+struct submitting {
+    const struct erg_live_file *live;
+    const struct erg_submit_wish *wish;
+    struct erg_submitted *out;
+    struct erg_arena arena;
+    struct erg_live_request request;
+    struct erg_job *job;     /* of wish->job */
+    struct erg_text profile; /* profile.csv */
+    struct erg_text types;   /* that it speaks of */
+    char *script;            /* text of a script, to be copied */
+    size_t script_length;
+};
+
+int erg_submit_read_deadline(double *unix_s, const char *text, struct erg_error *err)
+{
+    static const char *const formats[] = {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M"};
+    unsigned hours, minutes, seconds;
+    int length = 0;
+    if (sscanf(text, "%5u:%2u:%2u%n", &hours, &minutes, &seconds, &length) == 3 && !text[length] &&
+        minutes < 60 && seconds < 60) {
+        *unix_s = (double)time(NULL) + 3600.0 * hours + 60.0 * minutes + seconds;
+        return 0;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        struct tm parts = {.tm_isdst = -1};
+        const char *end = strptime(text, formats[i], &parts);
+        if (end && !*end) {
+            *unix_s = (double)mktime(&parts);
+            return 0;
+        }
+    }
+    return erg_fail(err, ERG_USAGE,
+                    "--deadline got \"%.80s\", expected hours, minutes and seconds from now on as "
+                    "11:30:00, or a time as 2026-01-31T12:00",
+                    text);
+}
+
+/* ---- what all jobs have ---- */
+
+static int fill_request(struct submitting *at, struct erg_error *err)
+{
+    const struct erg_submit_wish *wish = at->wish;
+    const struct erg_fleet *fleet = &at->live->fleet;
+    struct erg_live_request *request = &at->request;
+    char *directory = realpath(".", NULL);
+    request->submitted_unix_s = (double)time(NULL);
+    request->deadline_unix_s = isnan(wish->deadline_unix_s) ? INFINITY : wish->deadline_unix_s;
+    request->weight = isnan(wish->weight) ? 1 : wish->weight;
+    request->uid = geteuid();
+    request->type = wish->type;
+    request->per_node = wish->per_node;
+    request->directory = directory ? erg_arena_strdup(&at->arena, directory) : NULL;
+    request->gpus_most = wish->gpus_most == ERG_NOT_GIVEN ? fleet->gpus : (int)wish->gpus_most;
+    if (wish->gpus != ERG_NOT_GIVEN)
+        request->gpus = (int)wish->gpus;
+    free(directory);
+    if (wish->gpus_most == ERG_NOT_GIVEN && request->gpus > fleet->gpus)
+        return erg_fail(err, ERG_INFEASIBLE, "%d GPUs were asked for, and the cluster has %d",
+                        request->gpus, fleet->gpus);
+    if (request->gpus > request->gpus_most && wish->gpus == ERG_NOT_GIVEN)
+        request->gpus = request->gpus_most; /* as the job's file was for more */
+    if (request->gpus > request->gpus_most)
+        return erg_fail(err, ERG_USAGE, "--gpus %d are more than --at-most %d", request->gpus,
+                        request->gpus_most);
+    if (wish->type && erg_fleet_type(fleet, wish->type) < 0)
+        return erg_fail(err, ERG_USAGE, "the cluster has no GPUs of the type '%s', expected %s",
+                        wish->type, erg_fleet_type_names(fleet, &at->arena));
+    return 0;
+}
+
+static int type_of(const struct submitting *at)
+{
+    return at->wish->type ? erg_fleet_type(&at->live->fleet, at->wish->type) : -1;
+}
+
+/* Whether the published profiles speak of the workload on some type that may be used. */
+static int look_into_profiles(struct submitting *at, bool *found, struct erg_error *err)
+{
+    const struct erg_fleet *fleet = &at->live->fleet;
+    struct erg_trace_workload workload = {.family =
+                                              erg_arena_strdup(&at->arena, at->request.family),
+                                          .size = erg_arena_strdup(&at->arena, at->request.size),
+                                          .batch = at->request.batch};
+    const struct erg_job_trace trace = {.workloads = &workload, .workloads_count = 1};
+    struct erg_speeds *speeds;
+    *found = false;
+    if (!at->live->profiles)
+        return 0;
+    if (erg_speeds_load(&speeds, at->live->profiles, fleet, &trace, err) != 0)
+        return -1;
+    for (unsigned t = 0; t < fleet->types_count; t++)
+        if ((type_of(at) < 0 || type_of(at) == (int)t) && erg_speeds_runnable(speeds, 0, (int)t)) {
+            erg_text_printf(&at->types, "%s%s", *found ? ", " : "", fleet->types[t].name);
+            *found = true;
+        }
+    erg_speeds_free(speeds);
+    return 0;
+}
+
+/* ---- programs ---- */
+
+static int read_like(struct submitting *at, struct erg_error *err)
+{
+    const char *like = at->wish->like, *colon = strchr(like, ':');
+    const char *second = colon ? strchr(colon + 1, ':') : NULL;
+    const char *dash = NULL;
+    long batch, iterations;
+    for (const char *c = like; second && c < colon; c++)
+        dash = *c == '-' ? c : dash;
+    if (!dash || dash == like || dash + 1 == colon ||
+        !erg_parse_long(erg_arena_printf(&at->arena, "%.*s", (int)(second - colon - 1), colon + 1),
+                        &batch) ||
+        batch < 1 || batch > 1000000000 || !erg_parse_long(second + 1, &iterations) ||
+        iterations < 1)
+        return erg_fail(err, ERG_USAGE,
+                        "--like got \"%.100s\", expected MODEL:BATCH:ITERATIONS as "
+                        "bert-2.6B:128:5000",
+                        like);
+    at->request.family = erg_arena_printf(&at->arena, "%.*s", (int)(dash - like), like);
+    at->request.size = erg_arena_printf(&at->arena, "%.*s", (int)(colon - dash - 1), dash + 1);
+    at->request.batch = batch;
+    at->request.iterations = (double)iterations;
+    return 0;
+}
+
+/* A script is copied, since users change theirs; of other programs the path stays. */
+static int read_program(struct submitting *at, struct erg_error *err)
+{
+    const char *name = at->wish->arguments[0];
+    struct stat info;
+    char head[2] = "", *path = realpath(name, NULL);
+    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        free(path);
+        return erg_fail(err, ERG_FAILED, "reading '%s': %s", name,
+                        path ? "this is no file, expected a program" : strerror(errno));
+    }
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t count = file < 0 ? -1 : read(file, head, 2);
+    if (file >= 0)
+        close(file);
+    int result = 0;
+    if (count == 2 && head[0] == '#' && head[1] == '!')
+        result = erg_file_read(path, MOST_SCRIPT_BYTES, &at->script, &at->script_length, err);
+    else if (access(path, X_OK) != 0)
+        result = erg_fail(err, ERG_FAILED,
+                          "'%s' is no program that can be run; a script begins with #! and what "
+                          "runs it",
+                          name);
+    const char *base = strrchr(path, '/') + 1;
+    const char **command = erg_arena_alloc(&at->arena, at->wish->argument_count * sizeof *command);
+    for (size_t i = 0; i < at->wish->argument_count; i++)
+        command[i] = at->wish->arguments[i];
+    command[0] = erg_arena_strdup(&at->arena, path);
+    at->request.name = erg_arena_strdup(&at->arena, base);
+    at->request.command = command;
+    at->request.command_count = at->wish->argument_count;
+    free(path);
+    return result;
+}
+
+static int prepare_program(struct submitting *at, struct erg_error *err)
+{
+    bool found;
+    at->request.gpus = 1;
+    if (read_like(at, err) != 0 || read_program(at, err) != 0 || fill_request(at, err) != 0)
+        return -1;
+    if (!at->live->profiles)
+        return erg_fail(err, ERG_FAILED,
+                        "the live file has no profiles, which say how fast jobs like others are; "
+                        "expected its key 'profiles'");
+    if (look_into_profiles(at, &found, err) != 0)
+        return -1;
+    return found ? 0
+                 : erg_fail(err, ERG_INFEASIBLE,
+                            "the profiles in '%s' know no GPUs of %s on which %s-%s with a batch "
+                            "of %ld runs",
+                            at->live->profiles,
+                            at->wish->type ? at->wish->type
+                                           : erg_fleet_type_names(&at->live->fleet, &at->arena),
+                            at->request.family, at->request.size, at->request.batch);
+}
+
+/* ---- jobs of ergon train ---- */
+
+/* Powers of two of a node that share it evenly, then of whole nodes: "1,2,4,8,16". */
+static const char *counts_of(struct submitting *at, const struct erg_gpu_type *type)
+{
+    const long most = at->request.gpus_most;
+    const char *list = "1";
+    for (long count = 2; count < type->gpus_per_node && count <= most; count *= 2)
+        if (type->gpus_per_node % count == 0)
+            list = erg_arena_printf(&at->arena, "%s,%ld", list, count);
+    for (long nodes = 1; nodes <= type->nodes; nodes *= 2)
+        if (nodes * type->gpus_per_node > 1 && nodes * type->gpus_per_node <= most)
+            list = erg_arena_printf(&at->arena, "%s,%ld", list, nodes * type->gpus_per_node);
+    return list;
+}
+
+static int add_profile(struct submitting *at, const struct erg_gpu_type *type,
+                       struct erg_error *err)
+{
+    struct erg_layout_query query = {0};
+    struct erg_layout_wish wish;
+    struct erg_text text = {0}, rows = {0};
+    int result = erg_live_layout_wish(&wish, &text, at->job, type->name, type->nodes,
+                                      type->gpus_per_node, counts_of(at, type), err);
+    if (result == 0) {
+        result = erg_layout_query_open(&query, &wish, err) != 0 ||
+                         erg_layout_query_prepare(&query, err) != 0
+                     ? -1
+                     : 0;
+        const struct erg_layout_choice_request choice =
+            result == 0 ? erg_layout_query_choice(&query) : (struct erg_layout_choice_request){0};
+        if (result == 0)
+            result = erg_profile_rows(&rows, &choice, type->name, type->gpus_per_node, err);
+        erg_layout_query_release(&query);
+    }
+    if (result == 0) { /* one header for all */
+        const char *line = strchr(rows.data, '\n') + 1;
+        erg_text_add(&at->profile, at->profile.count ? line : rows.data);
+        erg_text_printf(&at->types, "%s%s", at->types.count ? ", " : "", type->name);
+    }
+    erg_text_release(&rows);
+    erg_text_release(&text);
+    return result;
+}
+
+/* Times and powers on all types that the catalogue knows. */
+static int make_profile(struct submitting *at, struct erg_error *err)
+{
+    const struct erg_fleet *fleet = &at->live->fleet;
+    struct erg_error why = {0};
+    for (unsigned t = 0; t < fleet->types_count; t++) {
+        const char *name = fleet->types[t].name;
+        char *known = erg_data_find("gpus", name);
+        if (type_of(at) >= 0 && type_of(at) != (int)t) {
+            free(known);
+            continue;
+        }
+        if (!known)
+            erg_fail(&why, ERG_FAILED, "the catalogue has no GPU '%s' (data/gpus)", name);
+        if (!known || add_profile(at, &fleet->types[t], &why) != 0)
+            erg_log(ERG_LOG_WARNING, "no speeds on %s: %s", name, why.message);
+        free(known);
+        if (erg_interrupt_check(err) != 0)
+            return -1;
+    }
+    bool found = at->profile.count > 0;
+    at->request.has_profile = found;
+    if (!found && look_into_profiles(at, &found, err) != 0)
+        return -1;
+    return found ? 0
+                 : erg_fail(err, ERG_INFEASIBLE,
+                            "nothing says how fast %s is on the GPUs of the cluster: %s",
+                            at->wish->job, why.message);
+}
+
+static int prepare_training(struct submitting *at, struct erg_error *err)
+{
+    struct erg_live_request *request = &at->request;
+    char size[32];
+    if (erg_live_layout_load(&at->job, at->wish->job, err) != 0)
+        return -1;
+    const struct erg_job *job = at->job;
+    if (!job->training)
+        return erg_fail(err, ERG_FAILED, "%s: key 'train': the key is missing", job->path);
+    for (size_t i = 0; i < at->wish->argument_count; i++) {
+        const char *option = at->wish->arguments[i];
+        static const char *const own[] = {"--auto", "--output", "-o", "--fresh", "--plan", "-p"};
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+            if (strncmp(option, own[k], strlen(own[k])) == 0)
+                return erg_fail(err, ERG_USAGE,
+                                "%s is not for a managed job: its layout follows the GPUs that it "
+                                "is given, and its run lies in its folder",
+                                own[k]);
+    }
+    erg_profile_rows_size(job->model, size);
+    const char *slash = strrchr(job->model->name, '/');
+    request->name = job->name;
+    request->family = slash ? slash + 1 : job->model->name;
+    request->size = erg_arena_strdup(&at->arena, size);
+    request->batch = erg_layout_batch(&job->layout);
+    request->iterations = (double)job->training->updates;
+    request->gpus = (int)erg_layout_gpus(&job->layout);
+    request->trains = true;
+    request->command =
+        erg_arena_alloc(&at->arena, (at->wish->argument_count + 1) * sizeof *request->command);
+    request->command_count = at->wish->argument_count;
+    for (size_t i = 0; i < at->wish->argument_count; i++)
+        request->command[i] = at->wish->arguments[i];
+    if (fill_request(at, err) != 0)
+        return -1;
+    return make_profile(at, err);
+}
+
+/* ---- the folder ---- */
+
+static int write_file(struct submitting *at, const char *name, const char *text, size_t length,
+                      struct erg_error *err)
+{
+    char *path = erg_file_path(at->out->folder, name);
+    int result = erg_file_write(path, text, length, err);
+    free(path);
+    return result;
+}
+
+static int write_folder(struct submitting *at, struct erg_error *err)
+{
+    struct erg_text job = {0};
+    int result = 0;
+    if (at->job) {
+        erg_live_layout_write(&job, at->job, &at->job->layout);
+        result = write_file(at, "job.yaml", job.data, job.count, err);
+        erg_text_release(&job);
+    }
+    if (result == 0 && at->profile.count)
+        result = write_file(at, "profile.csv", at->profile.data, at->profile.count, err);
+    if (result == 0 && at->script) {
+        at->request.command[0] = erg_arena_printf(&at->arena, "%s/script", at->out->folder);
+        result = write_file(at, "script", at->script, at->script_length, err);
+        if (result == 0 && chmod(at->request.command[0], 0755) != 0)
+            result = erg_fail(err, ERG_FAILED, "writing '%s': %s", at->request.command[0],
+                              strerror(errno));
+    }
+    return result ? result : erg_job_folder_write_request(at->out->folder, &at->request, err);
+}
+
+/* Of a job that was never submitted. */
+static void remove_folder(const char *folder)
+{
+    static const char *const names[] = {"job.yaml", "profile.csv", "script", "request.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = erg_file_path(folder, names[i]);
+        unlink(path);
+        free(path);
+    }
+    rmdir(folder);
+}
+
+/* ---- Slurm ---- */
+
+/* As one word of the shell. */
+static void add_quoted(struct erg_text *out, const char *word)
+{
+    erg_text_add(out, "'");
+    for (; *word; word++)
+        if (*word == '\'')
+            erg_text_add(out, "'\\''");
+        else
+            erg_text_add_bytes(out, word, 1);
+    erg_text_add(out, "'");
+}
+
+/* `late`: whether Slurm may yet have it. */
+static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
+{
+    const struct erg_live_request *request = &at->request;
+    struct erg_arena *arena = &at->arena;
+    struct erg_text wrap = {0};
+    struct erg_subprocess process;
+    erg_text_add(&wrap, "--wrap=exec ");
+    add_quoted(&wrap, at->wish->program);
+    erg_text_add(&wrap, " run-job ");
+    add_quoted(&wrap, at->out->folder);
+    const char *const words[] = {
+        "sbatch",
+        "--parsable",
+        "--hold",
+        "--requeue",
+        "--open-mode=append",
+        "--nodes=1",
+        "--ntasks-per-node=1",
+        "--gres=gpu:1",
+        "--signal=B:USR1@120",
+        erg_arena_printf(arena, "--partition=%s", at->live->slurm.partition),
+        erg_arena_printf(arena, "--comment=ergon:1:%s", at->out->token),
+        erg_arena_printf(arena, "--job-name=%s", request->name),
+        erg_arena_printf(arena, "--output=%s/log", at->out->folder),
+        erg_arena_printf(arena, "--chdir=%s", request->directory ? request->directory : "."),
+        wrap.data,
+        NULL};
+    *late = false;
+    int result = erg_subprocess_run(&process, words, SLURM_S, err);
+    erg_text_release(&wrap);
+    if (result != 0)
+        return -1;
+    char *end = NULL;
+    *late = process.late;
+    at->out->id = strtoul(process.out.data, &end, 10);
+    if (process.late)
+        result = erg_fail(err, ERG_FAILED,
+                          "sbatch does not answer; the job may have been submitted all the same, "
+                          "with the folder '%s'",
+                          at->out->folder);
+    else if (process.status != 0 || end == process.out.data)
+        result =
+            erg_fail(err, ERG_FAILED, "Slurm refuses the job: %s", erg_subprocess_reason(&process));
+    erg_subprocess_release(&process);
+    return result;
+}
+
+/* ---- all of it ---- */
+
+static int submit_new(struct submitting *at, struct erg_error *err)
+{
+    bool late;
+    struct erg_submitted *out = at->out;
+    if ((at->wish->job ? prepare_training(at, err) : prepare_program(at, err)) != 0 ||
+        erg_job_folder_token(out->token, err) != 0 ||
+        erg_job_folder_make(&out->folder, at->live->slurm.spool, out->token, err) != 0)
+        return -1;
+    int result = write_folder(at, err);
+    late = false;
+    if (result == 0)
+        result = call_sbatch(at, &late, err);
+    if (result != 0 && !late)
+        remove_folder(out->folder);
+    return result;
+}
+
+/* A job that Slurm still has is not to run twice. */
+static int check_gone(const char *token, struct erg_error *err)
+{
+    static const char *const words[] = {"squeue", "-h", "-a", "-o", "%i %k", NULL};
+    struct erg_subprocess process;
+    char comment[ERG_TOKEN_LENGTH + 16];
+    if (erg_subprocess_run(&process, words, SLURM_S, err) != 0)
+        return -1;
+    snprintf(comment, sizeof comment, " ergon:1:%s", token);
+    const char *found = strstr(process.out.data, comment);
+    int result = 0;
+    if (process.status != 0) {
+        result = erg_fail(err, ERG_FAILED, "asking Slurm for its jobs: %s",
+                          erg_subprocess_reason(&process));
+    } else if (found) {
+        const char *line = found;
+        while (line > process.out.data && line[-1] != '\n')
+            line--;
+        result = erg_fail(err, ERG_FAILED, "Slurm still has the job, as number %.*s",
+                          (int)(found - line), line);
+    }
+    erg_subprocess_release(&process);
+    return result;
+}
+
+static int submit_again(struct submitting *at, struct erg_error *err)
+{
+    bool late;
+    struct erg_submitted *out = at->out;
+    char *path = realpath(at->wish->resume, NULL), *spool = realpath(at->live->slurm.spool, NULL);
+    const char *name = path ? strrchr(path, '/') : NULL;
+    int result = 0;
+    if (!name || !spool || strlen(name + 1) != ERG_TOKEN_LENGTH ||
+        strncmp(path, spool, (size_t)(name - path)) != 0 || spool[name - path])
+        result = erg_fail(err, ERG_FAILED, "'%s' is no job's folder in the spool '%s'",
+                          at->wish->resume, at->live->slurm.spool);
+    if (result == 0) {
+        snprintf(out->token, sizeof out->token, "%s", name + 1);
+        out->folder = erg_file_path(at->live->slurm.spool, out->token);
+        result = erg_job_folder_request(&at->request, at->live->slurm.spool, out->token, geteuid(),
+                                        &at->arena, err) ||
+                         check_gone(out->token, err) || call_sbatch(at, &late, err)
+                     ? -1
+                     : 0;
+    }
+    free(path);
+    free(spool);
+    return result;
+}
+
+int erg_submit(struct erg_submitted *submitted, const struct erg_live_file *live,
+               const struct erg_submit_wish *wish, struct erg_error *err)
+{
+    struct submitting at = {.live = live, .wish = wish, .out = submitted};
+    *submitted = (struct erg_submitted){0};
+    int result = wish->resume ? submit_again(&at, err) : submit_new(&at, err);
+    submitted->types = at.types.data;
+    erg_arena_release(&at.arena);
+    erg_text_release(&at.profile);
+    erg_job_free(at.job);
+    free(at.script);
+    return result;
+}
+
+void erg_submitted_release(struct erg_submitted *submitted)
+{
+    free(submitted->folder);
+    free(submitted->types);
+    *submitted = (struct erg_submitted){0};
+}

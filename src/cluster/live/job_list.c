@@ -1,0 +1,177 @@
+/* Lists managed jobs for their users. */
+#include "cluster/live/job_list.h"
+
+#include "io/subprocess.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The comment, which is free text, comes last. */
+static const char format[] = "%i|%U|%u|%T|%r|%N|%D|%b|%M|%k";
+enum { FIELDS = 10, SLURM_S = 30 };
+
+static bool is_one_of(const char *text, const char *const *words)
+{
+    for (size_t i = 0; words[i]; i++)
+        if (!strcmp(text, words[i]))
+            return true;
+    return false;
+}
+
+/* "1-02:03:04", "03:04"; NAN for another text. */
+static double read_elapsed(const char *text)
+{
+    double seconds = 0, part;
+    const char *dash = strchr(text, '-');
+    char *end;
+    if (dash) {
+        seconds = 24 * strtod(text, &end);
+        if (end != dash)
+            return NAN;
+        text = dash + 1;
+    }
+    for (int i = 0;; i++) {
+        part = strtod(text, &end);
+        if (end == text || i > 2)
+            return NAN;
+        seconds = (i == 0 ? seconds : 60 * seconds) + part;
+        if (!*end)
+            return dash && i < 2 ? NAN : seconds;
+        if (*end != ':')
+            return NAN;
+        text = end + 1;
+    }
+}
+
+/* GPUs of each node in "gres:gpu:3", "gres/gpu:h100:3" or "gpu:3(S:0)". */
+static int read_gpus(const char *text)
+{
+    const char *gpu = strstr(text, "gpu:");
+    if (!gpu)
+        return 0;
+    gpu += 4;
+    if (*gpu < '0' || *gpu > '9')
+        gpu += strcspn(gpu, ":,") + 1;
+    long count = strtol(gpu, NULL, 10);
+    return count > 0 && count <= 1000 ? (int)count : 0;
+}
+
+bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct erg_arena *arena)
+{
+    static const char *const waiting[] = {"PENDING",      "SPECIAL_EXIT", "REQUEUED",
+                                          "REQUEUE_HOLD", "REQUEUE_FED",  NULL};
+    static const char *const running[] = {"RUNNING",   "CONFIGURING", "COMPLETING",
+                                          "SUSPENDED", "STAGE_OUT",   "SIGNALING",
+                                          "STOPPED",   "RESIZING",    NULL};
+    static const char head[] = "ergon:1:";
+    char *fields[FIELDS], *rest = erg_arena_strdup(arena, text);
+    size_t count = 0;
+    while (count < FIELDS - 1 && strchr(rest, '|')) {
+        fields[count++] = rest;
+        rest = strchr(rest, '|');
+        *rest++ = '\0';
+    }
+    if (count < FIELDS - 1 || strncmp(rest, head, sizeof head - 1) != 0)
+        return false;
+    const char *token = rest + sizeof head - 1;
+    if (strlen(token) != ERG_TOKEN_LENGTH || strspn(token, "0123456789abcdef") != ERG_TOKEN_LENGTH)
+        return false;
+    *line = (struct erg_live_line){.id = fields[0],
+                                   .user = fields[2],
+                                   .state = fields[3],
+                                   .reason = fields[4],
+                                   .nodes = fields[5],
+                                   .waits = is_one_of(fields[3], waiting),
+                                   .since_s = NAN,
+                                   .speed = NAN,
+                                   .left_s = NAN};
+    memcpy(line->token, token, sizeof line->token);
+    line->ended = !line->waits && !is_one_of(fields[3], running);
+    if (!line->waits && !line->ended) {
+        line->gpus = (int)strtol(fields[6], NULL, 10) * read_gpus(fields[7]);
+        line->since_s = read_elapsed(fields[8]);
+    }
+    line->request.uid = (uid_t)strtoul(fields[1], NULL, 10);
+    return true;
+}
+
+/* What the folder says; of an unreadable one nothing. */
+static void read_folder(struct erg_live_line *line, const char *spool, struct erg_arena *arena)
+{
+    struct erg_report_reader reader = {0};
+    struct erg_error ignored;
+    const uid_t uid = line->request.uid;
+    bool fresh;
+    line->is_readable =
+        erg_job_folder_request(&line->request, spool, line->token, uid, arena, &ignored) == 0;
+    off_t before;
+    do { /* a long file in pieces */
+        before = reader.at;
+        if (erg_job_folder_reports(&reader, &fresh, spool, line->token, uid, &ignored) != 0)
+            break;
+    } while (reader.at > before);
+    line->report = reader.last;
+    if (!line->is_readable || line->report.incarnation == 0 || !(line->report.iteration_s > 0))
+        return;
+    line->speed = 1 / line->report.iteration_s;
+    if (line->gpus > 0)
+        line->left_s =
+            fmax(0, line->request.iterations - line->report.iteration) * line->report.iteration_s;
+}
+
+int erg_live_list_read(struct erg_live_list *list, const char *partition, const char *spool,
+                       bool all, struct erg_error *err)
+{
+    const char *words[12] = {"squeue", "--noheader", "--format", format, "--partition", partition};
+    struct erg_subprocess process;
+    char user[24];
+    size_t count = 6;
+    snprintf(user, sizeof user, "%lu", (unsigned long)geteuid());
+    words[count++] = all ? "--states=all" : "--user";
+    if (!all)
+        words[count++] = user;
+    if (erg_subprocess_run(&process, words, SLURM_S, err) != 0)
+        return -1;
+    if (process.status != 0 || process.late) {
+        erg_fail(err, ERG_FAILED, "asking Slurm for the jobs of the partition '%s': %s", partition,
+                 erg_subprocess_reason(&process));
+        erg_subprocess_release(&process);
+        return -1;
+    }
+    char *rest = process.out.data, *text;
+    while ((text = strtok_r(rest, "\n", &rest)) != NULL) {
+        struct erg_live_line line;
+        if (!erg_live_line_parse(&line, text, &list->arena))
+            continue;
+        read_folder(&line, spool, &list->arena);
+        ERG_PUSH(list, items, line);
+    }
+    erg_subprocess_release(&process);
+    return 0;
+}
+
+void erg_live_list_release(struct erg_live_list *list)
+{
+    free(list->items);
+    erg_arena_release(&list->arena);
+    *list = (struct erg_live_list){0};
+}
+
+const char *erg_live_line_says(const struct erg_live_line *line)
+{
+    static const char *const doing[] = {"loads", "trains", "saves", "leaves its GPUs", "ends"};
+    if (line->ended)
+        return !strcmp(line->state, "COMPLETED")   ? "done"
+               : !strcmp(line->state, "CANCELLED") ? "cancelled"
+                                                   : "failed";
+    if (line->waits && !strcmp(line->state, "PENDING") && strcmp(line->reason, "JobHeldUser") &&
+        strcmp(line->reason, "JobHeldAdmin") && strcmp(line->reason, "None") &&
+        !strstr(line->reason, "held"))
+        return "placed, waits for its GPUs";
+    if (line->waits)
+        return line->report.incarnation ? "waits for its next place" : "waits for its place";
+    return line->report.incarnation ? doing[line->report.state] : "starts";
+}

@@ -1,0 +1,43 @@
+/*
+ * Managed jobs as their users see them: what Slurm says of each, and what its folder does.
+ */
+#ifndef ERG_CLUSTER_LIVE_JOB_LIST_H
+#define ERG_CLUSTER_LIVE_JOB_LIST_H
+
+#include "base/memory.h"
+#include "cluster/live/job_folder.h"
+
+struct erg_live_line {
+    const char *id, *user, *state, *reason, *nodes; /* as Slurm says them */
+    char token[ERG_TOKEN_LENGTH + 1];
+    int gpus;          /* that it has; 0: none */
+    double since_s;    /* for how long it has run; NAN: it does not */
+    bool waits, ended; /* else it has GPUs */
+    bool is_readable;  /* its folder, whose words these are: */
+    struct erg_live_request request;
+    struct erg_report report; /* incarnation 0: there is none */
+    double speed;             /* iterations per second of late; NAN: not known */
+    double left_s;            /* until its end as it runs now; NAN: not known */
+};
+
+/* To be released. Empty at first. */
+struct erg_live_list {
+    struct erg_live_line *items;
+    size_t count, capacity;
+    struct erg_arena arena;
+};
+
+/* Those of a partition whose folders are in the spool; `all`: also other users', and ended ones
+ * that Slurm still knows. */
+int erg_live_list_read(struct erg_live_list *list, const char *partition, const char *spool,
+                       bool all, struct erg_error *err);
+void erg_live_list_release(struct erg_live_list *list);
+
+/* A line of "squeue -o" in the format of this file; false where it is no managed job's. Exposed for
+ * tests. */
+bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct erg_arena *arena);
+
+/* What a person is told: "runs", "waits for its place", … */
+const char *erg_live_line_says(const struct erg_live_line *line);
+
+#endif
