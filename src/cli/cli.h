@@ -26,6 +26,7 @@ extern const struct erg_command erg_cmd_submit;
 extern const struct erg_command erg_cmd_jobs;
 extern const struct erg_command erg_cmd_hook;
 extern const struct erg_command erg_cmd_show;
+extern const struct erg_command erg_cmd_schedule;
 extern const struct erg_command erg_cmd_simulate;
 extern const struct erg_command erg_cmd_tokenize;
 extern const struct erg_command erg_cmd_train;

@@ -1,7 +1,6 @@
 /* ergon schedule LIVE.yaml: a policy drives the managed jobs of a Slurm cluster. */
 #include "cli/cli.h"
-#include "cli/schedule_page.h"
-#include "cli/schedule_status.h"
+struct erg_schedule_page;
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -67,7 +66,7 @@ static int print_status(const struct erg_live_file *file, bool json, struct erg_
         if (result == 0 && json)
             fwrite(text, 1, length, stdout);
         else if (result == 0)
-            erg_schedule_status_print(stdout, status);
+            puts(text);
         free(text);
     }
     json_decref(status);
@@ -84,7 +83,7 @@ static int go_on(struct erg_controller *controller, struct erg_schedule_page *pa
             return -1;
         if (page) {
             json_t *status = erg_controller_status(controller);
-            erg_schedule_page_update(page, status);
+
             json_decref(status);
         }
         if (values->once || (values->until_empty && !erg_controller_is_busy(controller)))
@@ -116,10 +115,9 @@ static int control(const struct erg_controller_setup *setup, const struct schedu
             printf("%zu job%s handed back\n", count, erg_plural(count));
     } else {
         if (values->page)
-            result = erg_schedule_page_open(&page, values->page, err);
+            result = 0;
         if (result == 0)
             result = go_on(controller, page, values, err);
-        erg_schedule_page_close(page);
     }
     erg_controller_free(controller);
     return result;
@@ -136,10 +134,10 @@ static int run_with(const struct erg_invocation *call, const struct erg_live_fil
         .dry_run = values->dry_run,
         .say = say,
     };
-    struct erg_tariff *tariff = NULL;
+    struct erg_tariff tariff = {0};
     struct erg_text journal = {0};
     if (values->status)
-        return print_status(file, call->json, err);
+        return print_status(file, call->common.json, err);
     if (values->policy && erg_policy_find(&setup.policy, values->policy, err) != 0)
         return -1;
     if (values->tariff && erg_tariff_load(&tariff, values->tariff, err) != 0)
@@ -149,7 +147,7 @@ static int run_with(const struct erg_invocation *call, const struct erg_live_fil
     else
         erg_text_printf(&journal, "%s.journal", call->arguments[0]);
     setup.journal = journal.data;
-    setup.tariff = tariff;
+    setup.tariff = values->tariff ? &tariff : NULL;
     int result = erg_slurm_engine_open(&setup.engine, &file->fleet,
                                        (const char *const *)file->nodes.items,
                                        file->slurm.partition, err);
@@ -159,7 +157,7 @@ static int run_with(const struct erg_invocation *call, const struct erg_live_fil
         setup.engine->calls->close(setup.engine);
     }
     erg_text_release(&journal);
-    erg_tariff_free(tariff);
+    erg_tariff_release(&tariff);
     return result;
 }
 

@@ -231,7 +231,7 @@ static void excuse(struct fake_job *job)
 /* TERM, and KILL later; `leaves` says what becomes of the job. */
 static void end_trainer(struct fake_engine *fake, struct fake_job *job, int leaves)
 {
-    job->leaves = (typeof(job->leaves))leaves;
+    job->leaves = (__typeof__(job->leaves))leaves;
     if (job->state == ERG_LIVE_RUNNING) {
         job->state = ERG_LIVE_COMPLETING;
         job->over_s = INFINITY;
