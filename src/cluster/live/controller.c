@@ -181,7 +181,7 @@ static int write_plan(const struct erg_controller *controller, size_t i, struct 
         .point = record->point,
         .slowdown = slowdown,
         .power_w = erg_speed_power(speed, fleet->types[shape->type].idle_power_w, slowdown),
-        .iteration_s = speed->iteration_s * slowdown / controller->setup.compress,
+        .iteration_s = speed->iteration_s * slowdown,
     };
     return erg_job_folder_plan(controller->setup.file->slurm.spool, record->token, track->uid,
                                &plan, err);

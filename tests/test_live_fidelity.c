@@ -1,0 +1,372 @@
+/*
+ * A day of jobs on a real Slurm (tests/live/mini-cluster.sh) and in the simulator: the same trace,
+ * cluster, profiles and policy must give nearly the same. Trainers are fake ones, as fast as the
+ * profiles say; time passes LIVE_COMPRESS times as fast. LIVE_POLICIES, LIVE_JOBS and LIVE_SEED
+ * choose another day ("make live-check").
+ *
+ * The simulator runs after the live day, with what a start and a move cost there. No limit here is
+ * one of this machine's speed: a busy one makes restarts dearer, which the simulator is told.
+ */
+#include "check.h"
+#include "folder.h"
+#include "io/csv.h"
+#include "program.h"
+#include "side_by_side.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_JOBS = 200 };
+
+static const char types_text[] =
+    "  - {name: H800-SXM-80GB, nodes: %s, gpus_per_node: 8, memory_gb: 85.9, idle_power_w: 70}\n"
+    "  - {name: A100-SXM4-80GB, nodes: %s, gpus_per_node: 8, memory_gb: 85.9, idle_power_w: 55}\n"
+    "  - {name: A100-SXM4-40GB, nodes: %s, gpus_per_node: 4, memory_gb: 42.9, idle_power_w: 50}\n";
+
+static const char recipe_text[] =
+    "jobs: %ld\n"
+    "jobs_per_day: 400\n"
+    "duration: {median_h: 0.3, sigma: 0.7, least_h: 0.1, most_h: 1}\n"
+    "gpus: [{count: 1, weight: 20}, {count: 2, weight: 20}, {count: 4, weight: 30},"
+    " {count: 8, weight: 30}]\n"
+    "models:\n"
+    "  - {model: Llama-3.2-1B, size: 1.24B, batch: 128, weight: 1}\n"
+    "  - {model: Qwen3-1.7B, size: 1.72B, batch: 128, weight: 1}\n"
+    "  - {model: Llama-3.2-3B, size: 3.21B, batch: 128, weight: 1}\n";
+
+static double compress = 120;
+static long jobs_count = 12;
+
+static double unix_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void sleep_until(double at_s)
+{
+    for (double left_s; (left_s = at_s - unix_s()) > 0;)
+        nanosleep(&(struct timespec){(time_t)left_s, (long)(fmod(left_s, 1) * 1e9)}, NULL);
+}
+
+static int shell_of(const char *format, ...)
+{
+    char text[2000];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    struct erg_text line = with_folder(text);
+    int status = system(line.data);
+    erg_text_release(&line);
+    return status;
+}
+
+/* ---- the day ---- */
+
+/* A job of the trace, and what became of it. */
+struct day_job {
+    char id[40], model[60], size[20], type[40];
+    double submit_s, iterations;
+    long batch, gpus;
+    double live_submitted_s, live_ended_s, live_jct_s, simulated_jct_s, simulated_ended_s;
+    long starts;
+};
+
+struct day {
+    const char *policy;
+    struct day_job jobs[MOST_JOBS];
+    size_t count;
+    double began_s, makespan_s, gpu_s, start_s, move_s;
+};
+
+static void write_files(void)
+{
+    char text[2000];
+    int at = snprintf(text, sizeof text, "types:\n");
+    at += snprintf(text + at, sizeof text - (size_t)at, types_text, "1", "1", "2");
+    write_text("cluster.yaml", text);
+    at = snprintf(text, sizeof text,
+                  "slurm: {partition: ergon, spool: %s/spool, poll_s: 0.1, settle_s: 0.1}\n"
+                  "profiles: " ERGON_TEST_SOURCE_DIR "/examples/cluster/profiles\n"
+                  "reconfiguration: {fixed_s: %g}\ntypes:\n",
+                  folder, 1.5 * compress);
+    snprintf(text + at, sizeof text - (size_t)at, types_text, "h1", "a1", "\"b[1-2]\"");
+    write_text("live.yaml", text);
+    snprintf(text, sizeof text, recipe_text, jobs_count);
+    write_text("recipe.yaml", text);
+    mkdir(in_folder("spool"), 0777);
+}
+
+static double field(const struct erg_csv *csv, size_t row, size_t column)
+{
+    double value;
+    struct erg_error err;
+    assert_ok(erg_csv_double(csv, row, column, &value, &err), &err);
+    return value;
+}
+
+static struct erg_csv *open_csv(const char *name)
+{
+    struct erg_csv *csv;
+    struct erg_error err;
+    assert_ok(erg_csv_load(&csv, in_folder(name), &err), &err);
+    return csv;
+}
+
+static size_t column(const struct erg_csv *csv, const char *name)
+{
+    size_t at;
+    struct erg_error err;
+    assert_ok(erg_csv_require(csv, name, &at, &err), &err);
+    return at;
+}
+
+static void draw(struct day *day)
+{
+    const char *seed = getenv("LIVE_SEED");
+    assert_int_equal(
+        shell_of("'" ERGON_TEST_PROGRAM "' simulate @/cluster.yaml --generate @/recipe.yaml "
+                 "--profiles " ERGON_TEST_SOURCE_DIR "/examples/cluster/profiles --seed %s "
+                 ">@/trace.csv",
+                 seed ? seed : "1"),
+        0);
+    struct erg_csv *csv = open_csv("trace.csv");
+    day->count = erg_csv_rows(csv);
+    assert_int_equal(day->count, jobs_count);
+    for (size_t i = 0; i < day->count; i++) {
+        struct day_job *job = &day->jobs[i];
+        snprintf(job->id, sizeof job->id, "%s", erg_csv_text(csv, i, column(csv, "job_id")));
+        snprintf(job->model, sizeof job->model, "%s", erg_csv_text(csv, i, column(csv, "model")));
+        snprintf(job->size, sizeof job->size, "%s", erg_csv_text(csv, i, column(csv, "param_num")));
+        snprintf(job->type, sizeof job->type, "%s", erg_csv_text(csv, i, column(csv, "gpu_type")));
+        job->submit_s = field(csv, i, column(csv, "submit_time_s"));
+        job->iterations = field(csv, i, column(csv, "num_iterations"));
+        job->batch = (long)field(csv, i, column(csv, "global_batch"));
+        job->gpus = (long)field(csv, i, column(csv, "num_gpus"));
+    }
+    for (size_t i = day->count; i-- > 0;)
+        day->jobs[i].submit_s -= day->jobs[0].submit_s;
+    erg_csv_free(csv);
+}
+
+/* Job ids of the live day are their names. */
+static void submit(const struct day_job *job)
+{
+    const int status =
+        shell_of("'" ERGON_TEST_PROGRAM "' submit --live @/live.yaml --like %s-%s:%ld:%.0f -n %ld "
+                 "%s%s --json "
+                 "'" ERGON_TEST_FAKE_TRAINER
+                 "' -- compress=%g report_s=1 >@/submitted-%s.json 2>>@/submit.log",
+                 job->model, job->size, job->batch, job->iterations, job->gpus,
+                 job->type[0] ? "-t " : "", job->type, compress, job->id);
+    if (status != 0)
+        shell_of("cat @/submit.log");
+    assert_int_equal(status, 0);
+}
+
+static json_t *status_of_controller(void)
+{
+    return json_load_file(in_folder("spool/.status.json"), 0, NULL);
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* The number that Slurm gave a submitted job. */
+static json_int_t id_of(const struct day_job *job)
+{
+    char name[80];
+    snprintf(name, sizeof name, "submitted-%s.json", job->id);
+    json_t *document = json_load_file(in_folder(name), 0, NULL);
+    assert_non_null(document);
+    const json_t *id = json_object_get(document, "job");
+    assert_true(json_is_integer(id));
+    const json_int_t value = json_integer_value(id);
+    json_decref(document);
+    return value;
+}
+
+/* Whether all jobs have ended; none may end otherwise. */
+static bool all_ended(struct day *day)
+{
+    json_t *status = status_of_controller(), *one;
+    size_t k, ended = 0;
+    day->gpu_s = 0;
+    json_array_foreach(json_object_get(status, "jobs"), k, one)
+    {
+        const char *phase = json_string_value(json_object_get(one, "phase"));
+        if (strcmp(phase, "failed") == 0 || strcmp(phase, "cancelled") == 0 ||
+            strcmp(phase, "gone") == 0 || json_is_true(json_object_get(one, "needs_attention")))
+            fail_msg("job %lld is %s: %s", json_integer_value(json_object_get(one, "id")), phase,
+                     json_string_value(json_object_get(one, "reason")));
+        if (strcmp(phase, "ended") != 0)
+            continue;
+        ended++;
+        for (size_t i = 0; i < day->count; i++)
+            if (id_of(&day->jobs[i]) == json_integer_value(json_object_get(one, "id"))) {
+                struct day_job *job = &day->jobs[i];
+                job->live_submitted_s = number(one, "submitted_unix_s");
+                job->live_ended_s = number(one, "since_unix_s");
+                job->live_jct_s = (job->live_ended_s - job->live_submitted_s) * compress;
+                job->starts = (long)number(one, "starts");
+                day->gpu_s += number(one, "attained_gpu_s") * compress;
+            }
+    }
+    json_decref(status);
+    return ended == day->count;
+}
+
+static void live(struct day *day)
+{
+    assert_int_equal(shell_of("'" ERGON_TEST_SOURCE_DIR "/tests/live/mini-cluster.sh' start @/mini "
+                              "OWNER=%d NODES='h:1:h800:8 a:1:a100:8 b:2:a100-40:4' CPUS=16 "
+                              ">@/mini.log 2>&1",
+                              (int)getpid()),
+                     0);
+    setenv("SLURM_CONF", in_folder("mini/slurm.conf"), 1);
+    assert_int_equal(shell_of("'" ERGON_TEST_PROGRAM "' schedule @/live.yaml --policy %s "
+                              "--compress %g >@/schedule.log 2>&1 & echo $! >@/schedule.pid",
+                              day->policy, compress),
+                     0);
+    day->began_s = unix_s() + 1;
+    for (size_t i = 0; i < day->count; i++) {
+        sleep_until(day->began_s + day->jobs[i].submit_s / compress);
+        submit(&day->jobs[i]);
+    }
+    /* A job that takes ten times as long as the whole day should is stuck. */
+    const double give_up_s = unix_s() + 600;
+    while (!all_ended(day)) {
+        if (unix_s() > give_up_s || shell_of("kill -0 $(cat @/schedule.pid)") != 0) {
+            shell_of("tail -n 40 @/schedule.log; squeue");
+            fail_msg("the live day does not end");
+        }
+        sleep_until(unix_s() + 0.3);
+    }
+    assert_int_equal(
+        shell_of("kill $(cat @/schedule.pid); while kill -0 $(cat @/schedule.pid) 2>/dev/null; do "
+                 "sleep 0.1; done"),
+        0);
+    for (size_t i = 0; i < day->count; i++)
+        day->makespan_s =
+            fmax(day->makespan_s,
+                 (day->jobs[i].live_ended_s - day->jobs[0].live_submitted_s) * compress);
+}
+
+/* What starts and moves took, from the controller's journal. */
+static void read_restarts(struct day *day)
+{
+    sqlite3 *journal;
+    sqlite3_stmt *means;
+    day->start_s = 1.5 * compress;
+    day->move_s = NAN;
+    assert_int_equal(sqlite3_open(in_folder("live.yaml.journal"), &journal), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(journal,
+                                        "SELECT first, avg(took_s) FROM restart GROUP BY first", -1,
+                                        &means, NULL),
+                     SQLITE_OK);
+    while (sqlite3_step(means) == SQLITE_ROW)
+        *(sqlite3_column_int(means, 0) ? &day->start_s : &day->move_s) =
+            sqlite3_column_double(means, 1) * compress;
+    sqlite3_finalize(means);
+    sqlite3_close(journal);
+    if (isnan(day->move_s))
+        day->move_s = day->start_s;
+}
+
+static void simulate(struct day *day)
+{
+    char text[300];
+    snprintf(text, sizeof text, "reconfiguration: {fixed_s: %.1f, start_s: %.1f, most_s: 3600}\n",
+             day->move_s, day->start_s);
+    char types[1000], all[1400];
+    snprintf(types, sizeof types, types_text, "1", "1", "2");
+    snprintf(all, sizeof all, "types:\n%s%s", types, text);
+    write_text("cluster.yaml", all);
+    assert_int_equal(
+        shell_of("'" ERGON_TEST_PROGRAM "' simulate @/cluster.yaml @/trace.csv --policy %s "
+                 "--profiles " ERGON_TEST_SOURCE_DIR "/examples/cluster/profiles --until-empty "
+                 "-o @/simulated >@/simulate.log 2>&1",
+                 day->policy),
+        0);
+    struct erg_csv *csv = open_csv("simulated/jobs.csv");
+    for (size_t i = 0; i < day->count; i++)
+        for (size_t row = 0; row < erg_csv_rows(csv); row++)
+            if (strcmp(erg_csv_text(csv, row, column(csv, "job_id")), day->jobs[i].id) == 0) {
+                day->jobs[i].simulated_jct_s = field(csv, row, column(csv, "jct_s"));
+                day->jobs[i].simulated_ended_s = field(csv, row, column(csv, "ended_s"));
+            }
+    erg_csv_free(csv);
+}
+
+static void compare(struct day *day)
+{
+    double live_s = 0, simulated_s = 0, last_s = 0, worst_s = 0;
+    long starts = 0;
+    for (size_t i = 0; i < day->count; i++) {
+        const struct day_job *job = &day->jobs[i];
+        live_s += job->live_jct_s / (double)day->count;
+        simulated_s += job->simulated_jct_s / (double)day->count;
+        last_s = fmax(last_s, job->simulated_ended_s);
+        worst_s = fmax(worst_s, fabs(job->live_jct_s - job->simulated_jct_s) / compress);
+        starts += job->starts;
+        printf("%-10s %ld GPUs asked, %2ld starts: %6.0f s live, %6.0f s simulated\n", job->id,
+               job->gpus, job->starts, job->live_jct_s, job->simulated_jct_s);
+    }
+    printf("%s: mean completion %.0f s live, %.0f s simulated (%+.1f %%); makespan %+.1f %%; %ld "
+           "starts; a start took %.2f s, a move %.2f s of real time; largest difference of a job "
+           "%.1f real s\n",
+           day->policy, live_s, simulated_s, 100 * (live_s / simulated_s - 1),
+           100 * (day->makespan_s / last_s - 1), starts, day->start_s / compress,
+           day->move_s / compress, worst_s);
+    if (getenv("LIVE_KEEP"))
+        shell_of("cp -r @ %s/%s", getenv("LIVE_KEEP"), day->policy);
+    assert_true(fabs(live_s / simulated_s - 1) <= 0.03);
+    assert_true(fabs(day->makespan_s / last_s - 1) <= 0.03);
+}
+
+static void a_day(const char *policy)
+{
+    static struct day day;
+    day.policy = policy;
+    write_files();
+    draw(&day);
+    live(&day);
+    read_restarts(&day);
+    simulate(&day);
+    compare(&day);
+}
+
+static void fcfs(void **state)
+{
+    (void)state;
+    a_day("fcfs");
+}
+
+static void ergon(void **state)
+{
+    (void)state;
+    a_day("ergon");
+}
+
+int main(void)
+{
+    const char *given = getenv("LIVE_COMPRESS"), *jobs = getenv("LIVE_JOBS");
+    if (system("PATH=$PATH:/usr/sbin:/sbin; command -v slurmctld slurmd munged >/dev/null") != 0) {
+        puts("skipped: Slurm or munge is not installed");
+        return 77;
+    }
+    compress = given ? atof(given) : compress;
+    jobs_count = jobs ? atol(jobs) : jobs_count;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fcfs), cmocka_unit_test(ergon)};
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, make_folder, remove_folder);
+}
