@@ -285,19 +285,22 @@ static sigset_t awaited_set(void)
     return set;
 }
 
-/* Whether srun would pass a SIGUSR1 on, rather than die of it. */
+/* Whether srun would pass a SIGUSR1 on, rather than die of it: it blocks it, for a thread that waits
+ * for it. */
 static bool srun_listens(const struct running *at)
 {
+    static const char *const keys[] = {"SigBlk:", "SigCgt:"};
     char path[48], *text;
-    unsigned long long caught = 0;
+    unsigned long long set = 0;
     snprintf(path, sizeof path, "/proc/%d/status", (int)at->srun);
     if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, NULL, NULL) != 0)
         return false;
-    const char *at_line = strstr(text, "SigCgt:");
-    if (at_line)
-        caught = strtoull(at_line + strlen("SigCgt:"), NULL, 16);
+    for (size_t i = 0; i < 2; i++) {
+        const char *found = strstr(text, keys[i]);
+        set |= found ? strtoull(found + strlen(keys[i]), NULL, 16) : 0;
+    }
     free(text);
-    return caught >> (SIGUSR1 - 1) & 1;
+    return set >> (SIGUSR1 - 1) & 1;
 }
 
 /* A trainer that has reported handles the signal; one that never does gets time to be able to. */

@@ -289,6 +289,11 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
     const struct erg_job *job = at->job;
     if (!job->training)
         return erg_fail(err, ERG_FAILED, "%s: key 'train': the key is missing", job->path);
+    if (job->kind_count > 1)
+        return erg_fail(
+            err, ERG_FAILED,
+            "%s: key 'cluster.more_nodes': a managed job has GPUs of one kind at a time",
+            job->path);
     for (size_t i = 0; i < at->wish->argument_count; i++) {
         const char *option = at->wish->arguments[i];
         static const char *const own[] = {"--auto", "--output", "-o", "--fresh", "--plan", "-p"};
@@ -334,7 +339,7 @@ static int write_folder(struct submitting *at, struct erg_error *err)
     struct erg_text job = {0};
     int result = 0;
     if (at->job) {
-        erg_live_layout_write(&job, at->job, &at->job->layout);
+        erg_live_layout_write(&job, at->job, &at->job->layout, NULL);
         result = write_file(at, "job.yaml", job.data, job.count, err);
         erg_text_release(&job);
     }
