@@ -21,7 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLURM_S = 60, MOST_SCRIPT_BYTES = 16 << 20 };
+enum {
+    SLURM_S = 60,
+    MOST_SCRIPT_BYTES = 16 << 20,
+    PLANNED = 8, /* times the GPUs asked for, that speeds are worked out for at most */
+};
 
 struct submitting {
     const struct erg_live_file *live;
@@ -75,9 +79,12 @@ static int fill_request(struct submitting *at, struct erg_error *err)
     request->type = wish->type;
     request->per_node = wish->per_node;
     request->directory = directory ? erg_arena_strdup(&at->arena, directory) : NULL;
-    request->gpus_most = wish->gpus_most == ERG_NOT_GIVEN ? fleet->gpus : (int)wish->gpus_most;
     if (wish->gpus != ERG_NOT_GIVEN)
         request->gpus = (int)wish->gpus;
+    request->gpus_most = wish->gpus_most != ERG_NOT_GIVEN ? (int)wish->gpus_most
+                         : request->trains && request->gpus < fleet->gpus / PLANNED
+                             ? PLANNED * request->gpus
+                             : fleet->gpus;
     free(directory);
     if (wish->gpus_most == ERG_NOT_GIVEN && request->gpus > fleet->gpus)
         return erg_fail(err, ERG_INFEASIBLE, "%d GPUs were asked for, and the cluster has %d",
