@@ -37,6 +37,9 @@ static void environments_of_all_launchers_are_understood(void **state)
                       "SLURM_JOB_ID=1000 SLURM_STEP_ID=3 SLURM_STEP_NODELIST=r[1-2]n[5,7]x,a "
                       "ERGON_PORT=1234",
                       2, 4, 0, "r1n5x", 1234, "slurm 1000.3");
+    check_environment("SLURM_PROCID=2 SLURM_NTASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=1000 "
+                      "SLURM_STEP_NODELIST=r[1-2] ERGON_HOST=10.0.0.7",
+                      2, 4, 0, "10.0.0.7", 20000 + 16000 % 12000, "slurm 1000.0");
     /* All on one machine: they meet at its loopback address. */
     check_environment("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 "
                       "MASTER_PORT=29500",

@@ -8,7 +8,7 @@ ergon=$1
 man=$2
 failed=0
 
-commands=$("$ergon" help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' | grep -vx help)
+commands=$("$ergon" help | sed -n '/^Commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p' | grep -vx help)
 common='^(json|seed|quiet|verbose|help)$' # described in ergon(1)
 options_of() {
     "$ergon" "$1" --help | sed -n 's/^  [ -][^ ]* *--\([a-z0-9-]*\).*/\1/p'

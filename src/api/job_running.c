@@ -32,7 +32,7 @@ enum {
     LEFT_BEHIND_S = 600, /* how long tasks may run after the first has ended */
 };
 
-struct running {
+struct job_running {
     const char *folder, *program;
     char *spool, *token;
     struct erg_arena arena;
@@ -50,6 +50,19 @@ struct running {
     bool asked; /* to leave, and not passed on yet */
 };
 
+/* ---- signals ---- */
+
+static const int awaited[] = {SIGUSR1, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGCHLD};
+
+static sigset_t awaited_set(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof awaited / sizeof *awaited; i++)
+        sigaddset(&set, awaited[i]);
+    return set;
+}
+
 /* ---- where it is ---- */
 
 static int read_number(int *value, const char *name, struct erg_error *err)
@@ -65,7 +78,7 @@ static int read_number(int *value, const char *name, struct erg_error *err)
     return 0;
 }
 
-static int open_running(struct running *at, struct erg_error *err)
+static int open_running(struct job_running *at, struct erg_error *err)
 {
     char *slash;
     if (at->folder[0] != '/')
@@ -87,7 +100,7 @@ static int open_running(struct running *at, struct erg_error *err)
     return 0;
 }
 
-static int check_superseded(const struct running *at, struct erg_error *err)
+static int check_superseded(const struct job_running *at, struct erg_error *err)
 {
     long highest = erg_job_incarnation_highest(at->folder);
     if (highest <= at->incarnation)
@@ -100,7 +113,7 @@ static int check_superseded(const struct running *at, struct erg_error *err)
 /* ---- reports ---- */
 
 /* For the trainer: what is not known is null. */
-static void report(struct running *at, enum erg_job_state state)
+static void report(struct job_running *at, enum erg_job_state state)
 {
     char *path = erg_file_path(at->folder, "reports.jsonl");
     const struct erg_report *last = &at->reader.last;
@@ -127,7 +140,7 @@ static void report(struct running *at, enum erg_job_state state)
 }
 
 /* Whether the trainer speaks for itself. */
-static void listen_to_trainer(struct running *at)
+static void listen_to_trainer(struct job_running *at)
 {
     bool fresh;
     struct erg_error ignored;
@@ -149,7 +162,7 @@ static void add(struct words *words, const char *word)
 }
 
 /* The job's file with a layout for the GPUs that there are. */
-static int prepare_training(struct running *at, const char **job, int *nodes, int *ranks,
+static int prepare_training(struct job_running *at, const char **job, int *nodes, int *ranks,
                             struct erg_error *err)
 {
     bool host = false;
@@ -169,7 +182,7 @@ static int prepare_training(struct running *at, const char **job, int *nodes, in
     if (result == 0) {
         *nodes = chosen.nodes;
         *ranks = chosen.ranks;
-        erg_log(ERG_LOG_WARNING, "incarnation %ld trains on %d of %d GPUs: %s", at->incarnation,
+        erg_log(ERG_LOG_INFO, "incarnation %ld trains on %d of %d GPUs: %s", at->incarnation,
                 chosen.ranks, at->nodes * at->gpus_per_node, chosen.why.data);
     }
     erg_live_layout_release(&chosen);
@@ -177,7 +190,7 @@ static int prepare_training(struct running *at, const char **job, int *nodes, in
 }
 
 /* The command line. Memory is the arena's. */
-static int make_command(struct running *at, struct words *words, struct erg_error *err)
+static int make_command(struct job_running *at, struct words *words, struct erg_error *err)
 {
     const struct erg_live_request *request = &at->request;
     int nodes = at->nodes, ranks = request->per_node ? nodes : nodes * at->gpus_per_node;
@@ -221,7 +234,7 @@ static int set_secret(struct erg_error *err)
 }
 
 /* Rank 0 runs on this node, whose name others may not be able to look up. */
-static void set_host(const struct running *at)
+static void set_host(const struct job_running *at)
 {
     static const char key[] = "NodeAddr=";
     const char *node = getenv("SLURMD_NODENAME");
@@ -240,7 +253,7 @@ static void set_host(const struct running *at)
     erg_subprocess_release(&process);
 }
 
-static int set_environment(struct running *at, struct erg_error *err)
+static int set_environment(struct job_running *at, struct erg_error *err)
 {
     char number[24];
     snprintf(number, sizeof number, "%ld", at->incarnation);
@@ -251,13 +264,23 @@ static int set_environment(struct running *at, struct erg_error *err)
     return set_secret(err);
 }
 
-static int start(struct running *at, struct erg_error *err)
+/* A signal that has come before there is anything to be saved. */
+static bool leaves_at_once(struct job_running *at)
+{
+    sigset_t pending;
+    sigpending(&pending);
+    for (size_t i = 0; i < sizeof awaited / sizeof *awaited; i++)
+        at->asked |= awaited[i] != SIGCHLD && sigismember(&pending, awaited[i]) == 1;
+    return at->asked;
+}
+
+static int start(struct job_running *at, struct erg_error *err)
 {
     struct words words = {0};
     posix_spawnattr_t attributes;
-    if (set_environment(at, err) != 0 || make_command(at, &words, err) != 0) {
+    if (set_environment(at, err) != 0 || make_command(at, &words, err) != 0 || leaves_at_once(at)) {
         free(words.items);
-        return -1;
+        return at->asked ? 0 : -1;
     }
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
@@ -274,34 +297,26 @@ static int start(struct running *at, struct erg_error *err)
 
 /* ---- while it runs ---- */
 
-static const int awaited[] = {SIGUSR1, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGCHLD};
-
-static sigset_t awaited_set(void)
+/* Whether srun would pass a SIGUSR1 on, rather than die of it: it blocks it, for a thread that
+ * waits for it. */
+static bool srun_listens(const struct job_running *at)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof awaited / sizeof *awaited; i++)
-        sigaddset(&set, awaited[i]);
-    return set;
-}
-
-/* Whether srun would pass a SIGUSR1 on, rather than die of it. */
-static bool srun_listens(const struct running *at)
-{
+    static const char *const keys[] = {"SigBlk:", "SigCgt:"};
     char path[48], *text;
-    unsigned long long caught = 0;
+    unsigned long long set = 0;
     snprintf(path, sizeof path, "/proc/%d/status", (int)at->srun);
     if (erg_file_read(path, ERG_FILE_SMALL_BYTES, &text, NULL, NULL) != 0)
         return false;
-    const char *at_line = strstr(text, "SigCgt:");
-    if (at_line)
-        caught = strtoull(at_line + strlen("SigCgt:"), NULL, 16);
+    for (size_t i = 0; i < 2; i++) {
+        const char *found = strstr(text, keys[i]);
+        set |= found ? strtoull(found + strlen(keys[i]), NULL, 16) : 0;
+    }
     free(text);
-    return caught >> (SIGUSR1 - 1) & 1;
+    return set >> (SIGUSR1 - 1) & 1;
 }
 
 /* A trainer that has reported handles the signal; one that never does gets time to be able to. */
-static void pass_on(struct running *at)
+static void pass_on(struct job_running *at)
 {
     const bool ready = at->heard || erg_now_ns() - at->started_ns > (int64_t)REPORT_S * 1000000000;
     if (!at->asked || !ready || !srun_listens(at))
@@ -311,7 +326,7 @@ static void pass_on(struct running *at)
 }
 
 /* Until srun has ended: its status as a shell has it. */
-static int await(struct running *at)
+static int await(struct job_running *at)
 {
     const sigset_t set = awaited_set();
     const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
@@ -389,7 +404,7 @@ static void requeue(void)
     erg_subprocess_release(&process);
 }
 
-static int finish(struct running *at, int status, struct erg_error *err)
+static int finish(struct job_running *at, int status, struct erg_error *err)
 {
     const enum erg_job_state last = at->reader.last.state;
     const bool same = at->reader.last.incarnation == at->incarnation;
@@ -401,7 +416,7 @@ static int finish(struct running *at, int status, struct erg_error *err)
         return 0;
     }
     if (status == ERG_RESUMABLE) {
-        if (!at->heard)
+        if (!at->heard && at->srun)
             report(at, ERG_JOB_SAVED);
         requeue();
         return erg_fail(err, ERG_RESUMABLE, "the job has left its GPUs, and goes on later");
@@ -411,7 +426,7 @@ static int finish(struct running *at, int status, struct erg_error *err)
 
 int erg_job_run(const char *folder, const char *program, struct erg_error *err)
 {
-    struct running at = {.folder = folder, .program = program};
+    struct job_running at = {.folder = folder, .program = program};
     const sigset_t set = awaited_set();
     pthread_sigmask(SIG_BLOCK, &set, &at.before);
     at.asked = erg_interrupt_signal() != 0; /* it came before */
@@ -421,7 +436,7 @@ int erg_job_run(const char *folder, const char *program, struct erg_error *err)
         result = start(&at, err);
     }
     if (result == 0)
-        result = finish(&at, await(&at), err);
+        result = finish(&at, at.srun ? await(&at) : ERG_RESUMABLE, err);
     erg_arena_release(&at.arena);
     free(at.spool);
     return result;

@@ -2,6 +2,7 @@
 #include "api/live_layout.h"
 
 #include "base/log.h"
+#include "io/file.h"
 #include "io/yaml.h"
 
 #include <math.h>
@@ -21,10 +22,11 @@ int erg_live_layout_load(struct erg_job **job, const char *path, struct erg_erro
 }
 
 void erg_live_layout_write(struct erg_text *out, const struct erg_job *job,
-                           const struct erg_layout *layout)
+                           const struct erg_layout *layout, const struct erg_cluster *nodes)
 {
     size_t *kinds = erg_xcalloc((size_t)layout->pipeline, sizeof *kinds);
     const struct erg_job_change change = {.layout = layout,
+                                          .cluster = nodes,
                                           .vocabulary =
                                               erg_layout_vocabulary(job->model, layout->tensor),
                                           .stage_kind = kinds};
@@ -96,6 +98,23 @@ static int ask_planner(struct erg_text *out, const struct erg_job *job,
 
 /* ---- copies of the job's own ---- */
 
+/* The nodes that there are; what is not known of them is the job's. */
+static struct erg_cluster nodes_of(const struct erg_job *job,
+                                   const struct erg_live_layout_request *request)
+{
+    struct erg_cluster nodes = job->cluster;
+    char *known = request->plan->type ? erg_data_find("gpus", request->plan->type) : NULL;
+    nodes.nodes = request->nodes;
+    nodes.gpus_per_node = request->gpus_per_node;
+    nodes.more_count = 0;
+    if (!(nodes.inter_node_bandwidth > 0))
+        nodes.inter_node_bandwidth = 1e9 * assumed_network_gb_s;
+    if (known)
+        nodes.gpu = (char *)(uintptr_t)request->plan->type;
+    free(known);
+    return nodes;
+}
+
 /* A layout on fewest of the ranks left idle: with the job's own model parallelism or none. */
 static bool spread(struct erg_layout *layout, int *nodes, const struct erg_layout *own,
                    const struct erg_live_layout_request *request)
@@ -122,11 +141,12 @@ static void write_copies(struct erg_text *out, int *nodes, const struct erg_job 
                          const struct erg_live_layout_request *request)
 {
     const struct erg_layout *own = &job->layout;
+    const struct erg_cluster there = nodes_of(job, request);
     struct erg_layout layout = *own;
     struct erg_job *written = NULL;
     struct erg_error ignored;
     if (spread(&layout, nodes, own, request)) {
-        erg_live_layout_write(out, job, &layout);
+        erg_live_layout_write(out, job, &layout, &there);
         int result = erg_job_parse(&written, job->path, out->data, out->count, NULL, &ignored);
         erg_job_free(result == 0 ? written : NULL);
         if (result == 0)
@@ -140,7 +160,7 @@ static void write_copies(struct erg_text *out, int *nodes, const struct erg_job 
                                  .sequence = own->sequence,
                                  .recompute = own->recompute};
     spread(&layout, nodes, own, request); /* one rank takes any batch */
-    erg_live_layout_write(out, job, &layout);
+    erg_live_layout_write(out, job, &layout, &there);
 }
 
 /* ---- the answer ---- */
@@ -150,6 +170,7 @@ static int follow_plan(struct erg_text *out, const struct erg_job *job,
                        const struct erg_live_layout_request *request, struct erg_error *err)
 {
     const long gpus = (long)request->nodes * request->gpus_per_node;
+    const struct erg_cluster there = nodes_of(job, request);
     struct erg_layout layout = {.microbatch = 1,
                                 .virtual_stages = 1,
                                 .sequence = job->layout.sequence,
@@ -157,7 +178,7 @@ static int follow_plan(struct erg_text *out, const struct erg_job *job,
     if (erg_layout_parse(&layout, request->plan->layout, job->model->layers, err) != 0 ||
         erg_layout_fill(&layout, gpus, erg_layout_batch(&job->layout), err) != 0)
         return -1;
-    erg_live_layout_write(out, job, &layout);
+    erg_live_layout_write(out, job, &layout, &there);
     return 0;
 }
 

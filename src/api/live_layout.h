@@ -38,8 +38,8 @@ int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
 /* The job's file, or one that leaves its layout open. */
 int erg_live_layout_load(struct erg_job **job, const char *path, struct erg_error *err);
 
-/* Appends the job with another layout, on nodes of its own cluster's first kind. */
+/* Appends the job with another layout on such nodes; NULL: on its own. */
 void erg_live_layout_write(struct erg_text *out, const struct erg_job *job,
-                           const struct erg_layout *layout);
+                           const struct erg_layout *layout, const struct erg_cluster *nodes);
 
 #endif

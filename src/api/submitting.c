@@ -21,7 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLURM_S = 60, MOST_SCRIPT_BYTES = 16 << 20 };
+enum {
+    SLURM_S = 60,
+    MOST_SCRIPT_BYTES = 16 << 20,
+    PLANNED = 8, /* times the GPUs asked for, that speeds are worked out for at most */
+};
 
 struct submitting {
     const struct erg_live_file *live;
@@ -75,9 +79,12 @@ static int fill_request(struct submitting *at, struct erg_error *err)
     request->type = wish->type;
     request->per_node = wish->per_node;
     request->directory = directory ? erg_arena_strdup(&at->arena, directory) : NULL;
-    request->gpus_most = wish->gpus_most == ERG_NOT_GIVEN ? fleet->gpus : (int)wish->gpus_most;
     if (wish->gpus != ERG_NOT_GIVEN)
         request->gpus = (int)wish->gpus;
+    request->gpus_most = wish->gpus_most != ERG_NOT_GIVEN ? (int)wish->gpus_most
+                         : request->trains && request->gpus < fleet->gpus / PLANNED
+                             ? PLANNED * request->gpus
+                             : fleet->gpus;
     free(directory);
     if (wish->gpus_most == ERG_NOT_GIVEN && request->gpus > fleet->gpus)
         return erg_fail(err, ERG_INFEASIBLE, "%d GPUs were asked for, and the cluster has %d",
@@ -289,6 +296,11 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
     const struct erg_job *job = at->job;
     if (!job->training)
         return erg_fail(err, ERG_FAILED, "%s: key 'train': the key is missing", job->path);
+    if (job->kind_count > 1)
+        return erg_fail(
+            err, ERG_FAILED,
+            "%s: key 'cluster.more_nodes': a managed job has GPUs of one kind at a time",
+            job->path);
     for (size_t i = 0; i < at->wish->argument_count; i++) {
         const char *option = at->wish->arguments[i];
         static const char *const own[] = {"--auto", "--output", "-o", "--fresh", "--plan", "-p"};
@@ -334,7 +346,7 @@ static int write_folder(struct submitting *at, struct erg_error *err)
     struct erg_text job = {0};
     int result = 0;
     if (at->job) {
-        erg_live_layout_write(&job, at->job, &at->job->layout);
+        erg_live_layout_write(&job, at->job, &at->job->layout, NULL);
         result = write_file(at, "job.yaml", job.data, job.count, err);
         erg_text_release(&job);
     }

@@ -9,6 +9,7 @@ static const struct erg_option options[] = {{0}};
 
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
+    erg_terminal_start(1); /* what it says is the job's log */
     char *program = realpath("/proc/self/exe", NULL);
     int result = erg_job_run(call->arguments[0], program ? program : "ergon", err);
     free(program);

@@ -25,7 +25,8 @@ static const struct erg_option options[] = {
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e6,
      .help = "GPUs asked for (default: the job's layout; 1 for a program)"},
     {"at-most", 'm', ERG_OPTION_LONG, "N", AT(gpus_most), 1, 1e6,
-     .help = "never more GPUs than these (default: the cluster's)"},
+     .help = "never more GPUs than these (default: eight times those asked for; of a program "
+             "the cluster's)"},
     {"type", 't', ERG_OPTION_TEXT, "TYPE", AT(type),
      .help = "only GPUs of this type (default: any)"},
     {"deadline", 'D', ERG_OPTION_TEXT, "TIME", AT(deadline),

@@ -224,6 +224,8 @@ int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_e
         return result;
     if (!own && variable("ERGON_PORT") && read_number("ERGON_PORT", 1, 65535, &env->port, err))
         return -1;
+    if (!own && variable("ERGON_HOST") && read_text(env->host, sizeof env->host, "ERGON_HOST", err))
+        return -1;
     return read_secret(env, err);
 }
 

@@ -37,8 +37,8 @@ struct erg_launch_environment {
  *   of SLURM_STEP_NODELIST, and a port in [20000, 32000) that follows from job and step;
  * - none of them: rank 0 of a world of one.
  * Where all ranks are on one machine (LOCAL_WORLD_SIZE, a list of one node) they meet at its
- * loopback address. ERGON_PORT alone replaces the port of torchrun's and Slurm's sets;
- * ERGON_JOB_SECRET is the secret of all. A variable that is missing from its set or makes no sense
+ * loopback address. ERGON_PORT and ERGON_HOST alone replace the port and the host of
+ * torchrun's and Slurm's sets; ERGON_JOB_SECRET is the secret of all. A variable that is missing from its set or makes no sense
  * is an error; a world of one needs neither host nor port.
  */
 int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_error *err);

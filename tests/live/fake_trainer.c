@@ -162,10 +162,11 @@ static void report(const char *state)
     reported_s = now_s();
     snprintf(line, sizeof line, "{\"v\":1,\"incarnation\":%ld,\"state\":\"%s\"", incarnation,
              state);
-    add_number(line, sizeof line, "iteration", floor(done));
+    const bool knows = strcmp(state, "loading") != 0;
+    add_number(line, sizeof line, "iteration", knows ? floor(done) : NAN);
     add_number(line, sizeof line, "iteration_s", done > from ? plan_iteration_s / compress : NAN);
     add_number(line, sizeof line, "joules", joules);
-    add_number(line, sizeof line, "checkpoint", floor(checkpoint));
+    add_number(line, sizeof line, "checkpoint", knows ? floor(checkpoint) : NAN);
     add_number(line, sizeof line, "load_s", loaded_s);
     add_number(line, sizeof line, "save_s", saved_s);
     add_number(line, sizeof line, "mono_s", now_s());

@@ -114,7 +114,7 @@ struct erg_live_plan {
     int point;          /* 0: the fastest */
     double slowdown;    /* against the fastest point */
     double power_w;     /* of one GPU */
-    double iteration_s; /* expected; NAN: not known */
+    double iteration_s; /* expected at that point; NAN: not known */
     const char *layout; /* "t=2,p=4,…" as "ergon plan" has it; NULL: not said */
 };
 

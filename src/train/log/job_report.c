@@ -87,10 +87,13 @@ static void append(struct erg_job_report *report)
         return;
     report->reported_ns = erg_now_ns();
     json_t *line = erg_json_pack(
-        "{s:i, s:I, s:s, s:I, s:f, s:f, s:o, s:f, s:f, s:f}", "v", 1, "incarnation",
+        "{s:i, s:I, s:s, s:o, s:f, s:f, s:o, s:f, s:f, s:f}", "v", 1, "incarnation",
         (json_int_t)report->incarnation, "state", states[report->state], "iteration",
-        (json_int_t)report->iteration, "iteration_s", report->iteration_s, "joules", report->joules,
-        "checkpoint",
+        /* Of a run that looks for its checkpoint yet nothing is known. */
+        report->state == ERG_JOB_LOADING && !report->iteration
+            ? json_null()
+            : json_integer((json_int_t)report->iteration),
+        "iteration_s", report->iteration_s, "joules", report->joules, "checkpoint",
         report->checkpoint ? json_integer((json_int_t)report->checkpoint) : json_null(), "load_s",
         report->load_s, "save_s", report->save_s, "mono_s", 1e-9 * (double)report->reported_ns);
     char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));

@@ -1,0 +1,351 @@
+/*
+ * What submitting, listing and running managed jobs say without a Slurm: wrong command lines and
+ * files, the layout on other numbers of GPUs, and a fake srun and sbatch.
+ */
+#include "train_job.h"
+
+#include "api/live_layout.h"
+#include "api/submitting.h"
+#include "cluster/live/job_list.h"
+#include "job/job.h"
+
+#include <dirent.h>
+#include <time.h>
+
+/* ---- command lines ---- */
+
+static void wrong_submissions_are_named(void **state)
+{
+    (void)state;
+    check(2, "expected the option --live LIVE.yaml, or the environment variable ERGON_LIVE",
+          "submit @/job.yaml");
+    check(2, "needs JOB.yaml, or --like and a program", "submit --live @/live.yaml");
+    check(2, "--per-node goes with --like", "submit --live @/live.yaml --per-node @/job.yaml");
+    check(2, "--resume goes with --live alone", "submit --live @/live.yaml --resume @/x -n 2");
+    check(2, "--deadline got \"tomorrow\"",
+          "submit --live @/live.yaml --deadline tomorrow @/job.yaml");
+    check(2, "--like got \"bert:128:5\", expected MODEL:BATCH:ITERATIONS",
+          "submit --live @/live.yaml --like bert:128:5 /bin/true");
+    check(2, "--like got \"bert-2.6B:128:0\"",
+          "submit --live @/live.yaml --like bert-2.6B:128:0 /bin/true");
+    check(3, "know no GPUs of a40, h100 on which bert-2.6B with a batch of 64 runs",
+          "submit --live @/live.yaml --like bert-2.6B:64:5 /bin/true");
+    check(3, "know no GPUs of a40 on which bert-2.6B with a batch of 128 runs",
+          "submit --live @/live.yaml --like bert-2.6B:128:5 --type a40 /bin/true");
+    check(2, "no GPUs of the type 'b200', expected a40, h100",
+          "submit --live @/live.yaml --like bert-2.6B:128:5 --type b200 /bin/true");
+    check(1, "'", "submit --live @/live.yaml --like bert-2.6B:128:5 @/job.yaml");
+    check(1, "reading '", "submit --live @/live.yaml --like bert-2.6B:128:5 @/none");
+    check(3, "20 GPUs were asked for, and the cluster has 16",
+          "submit --live @/live.yaml --like bert-2.6B:128:5 -n 20 /bin/true");
+    check(2, "--gpus 4 are more than --at-most 2",
+          "submit --live @/live.yaml --like bert-2.6B:128:5 -n 4 -m 2 /bin/true");
+    check(2, "--fresh is not for a managed job", "submit --live @/live.yaml @/job.yaml -- --fresh");
+    check(3, "nothing says how fast ", "submit --live @/live.yaml @/job.yaml --type h100");
+    check(1, "is no job's folder in the spool", "submit --live @/live.yaml --resume @/model");
+    check(2, "is no absolute path", "run-job folder");
+    check(1, "is no token of a job", "run-job @/folder");
+    shell("test -z \"$(ls @/spool)\""); /* nothing stays behind */
+}
+
+static void deadlines_are_read(void **state)
+{
+    (void)state;
+    double unix_s;
+    struct erg_error err;
+    const double now = (double)time(NULL);
+    assert_ok(erg_submit_read_deadline(&unix_s, "10:00:05", &err), &err);
+    assert_near(unix_s, now + 36005, 2);
+    setenv("TZ", "UTC", 1);
+    tzset();
+    assert_ok(erg_submit_read_deadline(&unix_s, "2026-01-31T12:00", &err), &err);
+    assert_true(unix_s == 1769860800);
+    assert_ok(erg_submit_read_deadline(&unix_s, "2026-01-31T12:00:07", &err), &err);
+    assert_true(unix_s == 1769860807);
+    assert_fails(erg_submit_read_deadline(&unix_s, "10:70:00", &err), &err, "--deadline got");
+    assert_fails(erg_submit_read_deadline(&unix_s, "", &err), &err, "--deadline got");
+}
+
+/* ---- with programs in the place of Slurm's ---- */
+
+/* A program with @/ for the folder; "$@" stays. */
+static void write_program(const char *name, const char *text)
+{
+    struct erg_text whole = {0}, line = {0};
+    for (const char *at = text; *at; at++)
+        if (at[0] == '@' && at[1] == '/')
+            erg_text_add(&whole, folder);
+        else
+            erg_text_add_bytes(&whole, at, 1);
+    write_text(name, whole.data);
+    erg_text_printf(&line, "chmod +x @/%s", name);
+    shell(line.data);
+    erg_text_release(&whole);
+    erg_text_release(&line);
+}
+
+/* The only folder of the spool. */
+static const char *token_in_spool(void)
+{
+    static char token[32];
+    DIR *listing = opendir(in_folder("spool"));
+    assert_non_null(listing);
+    token[0] = '\0';
+    for (struct dirent *entry; (entry = readdir(listing)) != NULL;)
+        if (entry->d_name[0] != '.')
+            snprintf(token, sizeof token, "%.16s", entry->d_name);
+    closedir(listing);
+    return token;
+}
+
+static void sbatch_gets_all(void **state)
+{
+    (void)state;
+    write_program("bin/sbatch", "#!/bin/sh\nprintf '%s\\n' \"$@\" >@/asked\necho '17;cluster'\n");
+    write_program("train.sh", "#!/bin/sh\nexit 7\n");
+    check(
+        0, "\"job\": 17",
+        "submit --live @/live.yaml --json --like bert-2.6B:128:5000 -n 2 -m 8 --deadline 01:00:00 "
+        "--per-node @/train.sh -- --x 'a b'");
+    struct erg_arena arena = {0};
+    struct erg_live_request request;
+    struct erg_error err;
+    const char *token = token_in_spool();
+    struct erg_text expected = {0};
+    char *asked;
+    assert_ok(erg_job_folder_request(&request, in_folder("spool"), token, geteuid(), &arena, &err),
+              &err);
+    assert_string_equal(request.family, "bert");
+    assert_string_equal(request.size, "2.6B");
+    assert_true(request.batch == 128 && request.iterations == 5000 && request.weight == 1);
+    assert_true(request.gpus == 2 && request.gpus_most == 8 && request.per_node);
+    assert_near(request.deadline_unix_s, request.submitted_unix_s + 3600, 2);
+    assert_false(request.has_profile || request.trains);
+    assert_int_equal(request.command_count, 3);
+    erg_text_printf(&expected, "%s/spool/%s/script", folder, token);
+    assert_string_equal(request.command[0], expected.data);
+    assert_string_equal(request.command[1], "--x");
+    assert_string_equal(request.command[2], "a b");
+    assert_int_equal(access(expected.data, X_OK), 0);
+    assert_ok(erg_file_read(in_folder("asked"), 0, &asked, NULL, &err), &err);
+    static const char *const parts[] = {"--hold\n",
+                                        "--requeue\n",
+                                        "--open-mode=append\n",
+                                        "--gres=gpu:1\n",
+                                        "--signal=B:USR1@120\n",
+                                        "--partition=ergon\n",
+                                        "--job-name=train.sh\n",
+                                        "--wrap=exec '"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        assert_non_null(strstr(asked, parts[i]));
+    expected.count = 0;
+    erg_text_printf(&expected, " run-job '%s/spool/%s'\n", folder, token);
+    assert_non_null(strstr(asked, expected.data));
+    expected.count = 0;
+    erg_text_printf(&expected, "--comment=ergon:1:%s\n", token);
+    assert_non_null(strstr(asked, expected.data));
+    free(asked);
+    erg_text_release(&expected);
+    erg_arena_release(&arena);
+    shell("rm -r @/spool/*");
+
+    write_program("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: no such partition' >&2\nexit 1\n");
+    check(1, "Slurm refuses the job: sbatch: error: no such partition",
+          "submit --live @/live.yaml --like bert-2.6B:128:5000 @/train.sh");
+    shell("test -z \"$(ls @/spool)\"");
+}
+
+/* A job without a trainer's reports: a loading and a done, or the trainer's own status. */
+static void run_job_ends_as_the_trainer(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_text line = {0};
+    write_program("bin/sbatch", "#!/bin/sh\necho 18\n");
+    write_program("bin/srun", "#!/bin/sh\nprintf '%s ' \"$@\" >@/asked\n"
+                              "while [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"\n");
+    write_program("bin/scontrol", "#!/bin/sh\necho \"scontrol $*\" >>@/told\n"
+                                  "echo 'RequeueExitHold         = 7,80-84'\n");
+    write_program("bin/squeue", "#!/bin/sh\necho RUNNING\n");
+    write_program("train.sh", "#!/bin/sh\necho $ERGON_INCARNATION $ERGON_JOB >>@/ran\n"
+                              "exit $(cat @/status)\n");
+    check(0, "job 18", "submit --live @/live.yaml --like bert-2.6B:128:5000 @/train.sh");
+    const char *token = token_in_spool();
+    static const struct {
+        const char *status;
+        int exit_code;
+        const char *message, *state;
+    } runs[] = {{"7", 7, "the trainer ended with exit status 7", "loading"},
+                {"85", 85, "the job has left its GPUs, and goes on later", "saved"},
+                {"0", 0, "", "done"}};
+    setenv("SLURM_JOB_ID", "18", 1);
+    setenv("SLURM_JOB_NUM_NODES", "2", 1);
+    setenv("SLURM_GPUS_ON_NODE", "3", 1);
+    erg_text_printf(&line, "run-job @/spool/%s", token);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct erg_report_reader reader = {0};
+        bool fresh;
+        write_text("status", runs[i].status);
+        check(runs[i].exit_code, runs[i].message, line.data);
+        assert_ok(
+            erg_job_folder_reports(&reader, &fresh, in_folder("spool"), token, geteuid(), &err),
+            &err);
+        assert_int_equal(reader.last.incarnation, i + 1);
+        assert_string_equal(erg_report_state_name(reader.last.state), runs[i].state);
+    }
+    shell("grep -q -- '--nodes=2 --ntasks=6 --ntasks-per-node=3 --overcommit ' @/asked");
+    shell("test \"$(cut -d' ' -f1 @/ran | tr '\\n' ' ')\" = '1 2 3 '");
+    /* Slurm would not have put it back: asked for once, not for the failure and not for the end. */
+    shell("test \"$(grep -c 'requeuehold 18' @/told)\" = 1");
+    erg_text_release(&line);
+    unsetenv("SLURM_JOB_ID");
+    unsetenv("SLURM_JOB_NUM_NODES");
+    unsetenv("SLURM_GPUS_ON_NODE");
+    shell("rm -r @/spool/*");
+}
+
+/* ---- lists ---- */
+
+static void lines_of_slurm_are_read(void **state)
+{
+    (void)state;
+    struct erg_arena arena = {0};
+    struct erg_live_line line;
+    assert_true(erg_live_line_parse(&line,
+                                    "12|1000|ann|RUNNING|None|a[1-2]|2|gres:gpu:3|1-02:03:04|"
+                                    "ergon:1:0123456789abcdef",
+                                    &arena));
+    assert_string_equal(line.id, "12");
+    assert_string_equal(line.nodes, "a[1-2]");
+    assert_string_equal(line.token, "0123456789abcdef");
+    assert_true(line.gpus == 6 && !line.waits && !line.ended);
+    assert_true(line.since_s == 93784 && line.request.uid == 1000);
+    assert_string_equal(erg_live_line_says(&line), "starts");
+    assert_true(erg_live_line_parse(&line,
+                                    "12|1000|ann|RUNNING|None|h1|1|gres/gpu:h100:8(S:0)|3:04|"
+                                    "ergon:1:0123456789abcdef",
+                                    &arena));
+    assert_true(line.gpus == 8 && line.since_s == 184);
+    assert_true(erg_live_line_parse(&line,
+                                    "12|1000|ann|SPECIAL_EXIT|job requeued in special exit state||"
+                                    "1|gres:gpu:1|0:00|ergon:1:0123456789abcdef",
+                                    &arena));
+    assert_true(line.waits && line.gpus == 0 && isnan(line.since_s));
+    assert_true(erg_live_line_parse(
+        &line, "12|1|ann|PENDING|Resources||1|gpu:1|0:00|ergon:1:0123456789abcdef", &arena));
+    assert_string_equal(erg_live_line_says(&line), "placed, waits for its GPUs");
+    assert_true(erg_live_line_parse(
+        &line, "12|1|ann|PENDING|JobHeldUser||1|gpu:1|0:00|ergon:1:0123456789abcdef", &arena));
+    assert_string_equal(erg_live_line_says(&line), "waits for its place");
+    assert_true(erg_live_line_parse(
+        &line, "12|1|ann|NODE_FAIL|None|h1|1|gpu:1|0:10|ergon:1:0123456789abcdef", &arena));
+    assert_string_equal(erg_live_line_says(&line), "failed");
+    static const char *const foreign[] = {
+        "",
+        "12|1000|ann|RUNNING",
+        "12|1000|ann|RUNNING|None|h1|1|gpu:1|0:10|",
+        "12|1000|ann|RUNNING|None|h1|1|gpu:1|0:10|ergon:1:0123456789abcdeF",
+        "12|1000|ann|RUNNING|None|h1|1|gpu:1|0:10|ergon:1:0123456789abcdef0",
+        "12|1000|ann|RUNNING|None|h1|1|gpu:1|0:10|my ergon:1:0123456789abcdef",
+    };
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        assert_false(erg_live_line_parse(&line, foreign[i], &arena));
+    erg_arena_release(&arena);
+}
+
+/* ---- layouts ---- */
+
+static void check_layout(const struct erg_live_plan *plan, int nodes, int gpus_per_node,
+                         const char *degrees, int used_nodes)
+{
+    struct erg_live_layout chosen;
+    struct erg_error err;
+    const struct erg_live_layout_request request = {.path = in_folder("job.yaml"),
+                                                    .plan = plan,
+                                                    .nodes = nodes,
+                                                    .gpus_per_node = gpus_per_node};
+    assert_ok(erg_live_layout_choose(&chosen, &request, &err), &err);
+    if (strncmp(chosen.why.data, degrees, strlen(degrees)) != 0)
+        fail_msg("%d x %d GPUs: %s, expected %s", nodes, gpus_per_node, chosen.why.data, degrees);
+    assert_int_equal(chosen.nodes, used_nodes);
+    assert_int_equal(chosen.ranks % chosen.nodes, 0);
+    struct erg_job *job;
+    assert_ok(erg_job_parse(&job, "chosen", chosen.job.data, chosen.job.count, NULL, &err), &err);
+    assert_int_equal(erg_layout_batch(&job->layout), 12);
+    assert_int_equal(erg_layout_gpus(&job->layout), chosen.ranks);
+    erg_job_free(job);
+    erg_live_layout_release(&chosen);
+}
+
+static void layouts_keep_the_batch(void **state)
+{
+    (void)state;
+    const struct erg_live_plan none = {0};
+    struct erg_live_plan plan = {.type = "a40", .nodes = 1, .gpus_per_node = 4};
+    struct erg_text text = {0};
+    erg_text_printf(&text, "%s", job_text);
+    char *at = strstr(text.data, "microbatch_size: 2\nmicrobatches: 2");
+    memcpy(at, "microbatch_size: 3\nmicrobatches: 4",
+           strlen("microbatch_size: 3\nmicrobatches: 4"));
+    write_text("job.yaml", text.data);
+    check_layout(&none, 1, 1, "tensor 1 x context 1 x pipeline 1 x data 1, 4 microbatches of 3", 1);
+    check_layout(&none, 1, 2, "tensor 1 x context 1 x pipeline 1 x data 2, 2 microbatches of 3", 1);
+    check_layout(&none, 1, 3, "tensor 1 x context 1 x pipeline 1 x data 3, 2 microbatches of 2", 1);
+    check_layout(&none, 3, 2, "tensor 1 x context 1 x pipeline 1 x data 6, 1 microbatch of 2", 3);
+    /* 12 sequences are none of 5, of 8 and of 2 x 7 copies. */
+    check_layout(&none, 1, 5, "tensor 1 x context 1 x pipeline 1 x data 4, 1 microbatch of 3", 1);
+    check_layout(&none, 1, 8, "tensor 1 x context 1 x pipeline 1 x data 6, 1 microbatch of 2", 1);
+    check_layout(&none, 2, 7, "tensor 1 x context 1 x pipeline 1 x data 12, 1 microbatch of 1", 2);
+    plan.layout = "t=2,p=2,b=2";
+    check_layout(&plan, 1, 4, "tensor 2 x context 1 x pipeline 2 x data 1, 6 microbatches of 2", 1);
+    plan.layout = "t=3"; /* no layout of four heads */
+    check_layout(&plan, 1, 4, "tensor 1 x context 1 x pipeline 1 x data 4, 1 microbatch of 3", 1);
+    /* The job's own degrees where they fit. */
+    erg_text_add(&text, "");
+    at = strstr(text.data, "gpus_per_node: 1");
+    at[strlen("gpus_per_node: ")] = '2';
+    erg_text_add(&text, "tensor: 2\ndata: 1\n");
+    write_text("job.yaml", text.data);
+    check_layout(&none, 1, 4, "tensor 2 x context 1 x pipeline 1 x data 2, 2 microbatches of 3", 1);
+    check_layout(&none, 1, 1, "tensor 1 x context 1 x pipeline 1 x data 1, 4 microbatches of 3", 1);
+    write_text("job.yaml", job_text);
+    erg_text_release(&text);
+}
+
+static int begin(void **state)
+{
+    char *path = getenv("PATH");
+    struct erg_text whole = {0};
+    if (make_job(state) != 0)
+        return -1;
+    shell("mkdir @/bin @/spool @/profiles");
+    erg_text_printf(&whole, "%s:%s", in_folder("bin"), path);
+    setenv("PATH", whole.data, 1);
+    erg_text_release(&whole);
+    unsetenv("ERGON_LIVE");
+    struct erg_text live = with_folder(
+        "slurm: {partition: ergon, spool: @/spool}\n"
+        "profiles: profiles\n"
+        "types:\n"
+        "  - {name: a40, nodes: \"a[1-2]\", gpus_per_node: 4, memory_gb: 48, idle_power_w: 30}\n"
+        "  - {name: h100, nodes: \"h[1-2]\", gpus_per_node: 4, memory_gb: 80, idle_power_w: 60}\n");
+    write_text("live.yaml", live.data);
+    erg_text_release(&live);
+    write_text("profiles/prof_optimal.csv",
+               "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
+               "bert,2.6B,128,h100,1,2,0.1\n");
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_submissions_are_named),
+        cmocka_unit_test(deadlines_are_read),
+        cmocka_unit_test(sbatch_gets_all),
+        cmocka_unit_test(run_job_ends_as_the_trainer),
+        cmocka_unit_test(lines_of_slurm_are_read),
+        cmocka_unit_test(layouts_keep_the_batch),
+    };
+    return cmocka_run_group_tests(tests, begin, remove_folder);
+}
