@@ -332,36 +332,69 @@ static void add_slice(struct erg_placement *placement, int node, uint64_t gpus)
     erg_placement_add(placement, node, gpus);
 }
 
+static uint64_t gpus_mask(int gpus)
+{
+    return gpus >= ERG_NODE_GPUS_MOST ? ~UINT64_C(0) : (UINT64_C(1) << gpus) - 1;
+}
+
+/* Each node of a list gets these GPUs of it; or `count` where that is above 0. */
+static size_t add_nodes(struct erg_placement *placement, const struct erg_slurm_nodes *nodes,
+                        const char *list, uint64_t gpus, int count)
+{
+    struct erg_host_list hosts = {0};
+    erg_host_list_add(&hosts, list, NULL);
+    for (size_t i = 0; i < hosts.count; i++) {
+        int node = erg_slurm_nodes_find(nodes, hosts.items[i]);
+        if (node < 0)
+            continue;
+        int has = gpus_of(nodes->fleet, node);
+        uint64_t all = gpus_mask(has);
+        uint64_t bits = count > 0 ? erg_gpus_lowest(all, count < has ? count : has) : gpus & all;
+        if (bits)
+            add_slice(placement, node, bits);
+    }
+    size_t named = hosts.count;
+    erg_host_list_release(&hosts);
+    return named;
+}
+
 /* "Nodes=h[1-2] CPU_IDs=7 Mem=0 GRES=gpu:h100:3(IDX:0-2)", as often as it is there. */
-static void read_placement(struct erg_placement *placement, const struct erg_slurm_nodes *nodes,
+static void read_placement(struct erg_slurm_job *read, const struct erg_slurm_nodes *nodes,
                            struct span fields, struct erg_arena *arena)
 {
+    struct span total, list;
+    struct erg_slurm_gres all;
+    bool shown = false;
+    field(fields, " JOB_GRES=", &total);
+    erg_slurm_read_gres(&all, total.at, length_of(total));
+    if (field(fields, " NodeList=", &list) == 0)
+        return;
+    const char *node_list = keep(list, arena);
     for (const char *at; (at = find(fields, " Nodes=")) != NULL;) {
         fields.at = at + 1;
         const char *next = find(fields, " Nodes=");
-        struct span group = {at, next ? next : fields.end}, list, gpus;
+        struct span group = {at, next ? next : fields.end}, gpus;
         if (field(group, " Nodes=", &list) == 0 || field(group, " GRES=", &gpus) == 0)
             continue;
         struct erg_slurm_gres gres;
         erg_slurm_read_gres(&gres, gpus.at, length_of(gpus));
-        if (gres.count == 0)
-            continue;
-        struct erg_host_list hosts = {0};
-        erg_host_list_add(&hosts, keep(list, arena), NULL);
-        for (size_t i = 0; i < hosts.count; i++) {
-            int node = erg_slurm_nodes_find(nodes, hosts.items[i]);
-            if (node < 0)
-                continue;
-            int has = gpus_of(nodes->fleet, node);
-            uint64_t all = has == 64 ? ~UINT64_C(0) : (UINT64_C(1) << has) - 1;
-            uint64_t bits = gres.gpus & all;
-            if (!gres.indexed && gres.count <= has) /* which ones is not said */
-                bits = erg_gpus_lowest(all, gres.count);
-            if (bits)
-                add_slice(placement, node, bits);
+        shown |= gres.count > 0;
+        if (gres.count > 0) {
+            read->which_unknown |= !gres.indexed;
+            add_nodes(&read->job.placement, nodes, keep(list, arena), gres.gpus,
+                      gres.indexed ? 0 : gres.count);
         }
-        erg_host_list_release(&hosts);
     }
+    if (shown || all.count == 0)
+        return;
+    /* A job that completes: only how many there are of all its nodes is shown. */
+    struct erg_placement none = {0};
+    size_t named = add_nodes(&none, nodes, node_list, 0, 1);
+    erg_placement_release(&none);
+    read->which_unknown = true;
+    if (named)
+        add_nodes(&read->job.placement, nodes, node_list, 0,
+                  (int)(((size_t)all.count + named - 1) / named));
 }
 
 /* The fields that Slurm writes, from UserId to Network. */
@@ -413,7 +446,7 @@ static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes
     /* Only behind the state, before which an account of the user's choice may be. */
     if (job->state == ERG_LIVE_RUNNING || job->state == ERG_LIVE_COMPLETING ||
         job->state == ERG_LIVE_UNKNOWN)
-        read_placement(&job->placement, nodes, (struct span){state.end, fields.end}, arena);
+        read_placement(read, nodes, (struct span){state.end, fields.end}, arena);
     return true;
 }
 
