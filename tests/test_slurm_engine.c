@@ -4,6 +4,7 @@
  * and daemons are in test_slurm_faults.c.
  */
 #include "mini_cluster.h"
+#include "program.h"
 #include "side_by_side.h"
 
 /* ---- placing, moving, resizing ---- */
@@ -310,6 +311,13 @@ static void try_opening(void)
     free(path);
 }
 
+/* "ergon doctor" says what of the configuration is missing; KillWait is 3 s here. */
+static void try_doctor(void)
+{
+    check_program("doctor", 0, "ok       Slurm             RequeueExitHold is 85");
+    check_program("doctor", 0, "limited  Slurm             KillWait is 3 s\n");
+}
+
 /* ---- each on a cluster of its own ---- */
 
 static int begin_here(void **state)
@@ -338,6 +346,7 @@ static void test_others(void **state)
 {
     (void)state;
     try_opening();
+    try_doctor();
     try_foreign_jobs();
     clear_cluster();
     try_hand_back();

@@ -50,6 +50,7 @@ static void test_nodes(void **state)
     mini_cluster("kill", "h1");
     assert_int_equal(await_node(H1, ERG_NODE_DOWN), ERG_NODE_DOWN);
     mini_cluster("up", "h1");
+    shell("scontrol update NodeName=h1 State=RESUME"); /* it seems to have been rebooted */
     assert_int_equal(await_node(H1, ERG_NODE_UP), ERG_NODE_UP);
 }
 
