@@ -162,9 +162,11 @@ const struct erg_command erg_cmd_doctor = {
     .common = ERG_COMMON_JSON,
     .values_bytes = sizeof(struct doctor_values),
     .options = options,
-    .details = "Looks at every GPU with every metric and at how its sensors move, at CPU energy,\n"
-               "permissions, CUDA's libraries and disk. Each line says ok, limited or missing, and "
-               "what\nto do about it. Changes nothing. Takes about two seconds.",
+    .details =
+        "Looks at every GPU with every metric and at how its sensors move, at CPU energy,\n"
+        "permissions, CUDA's libraries, Slurm's configuration where it is installed, and disk. "
+        "Each\nline says ok, limited or missing, and what to do about it. Changes nothing. "
+        "Takes about\ntwo seconds.",
     .examples = "  ergon doctor\n"
                 "  ergon doctor --json | jq '.findings[] | select(.state != \"ok\")'\n",
     .run = run,

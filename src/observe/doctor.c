@@ -143,6 +143,7 @@ void erg_doctor_examine(struct erg_doctor *doctor, const char *select, double wa
         examine_permissions(doctor);
     examine_cpu(doctor);
     erg_doctor_libraries(doctor);
+    erg_doctor_slurm(doctor);
     examine_disk(doctor);
     examine_data(doctor);
 }

@@ -1,6 +1,6 @@
 /*
  * Doctor: what this machine can and cannot do for ergon, and why: GPUs with every metric, how
- * their sensors behave, CPU energy, permissions, CUDA's libraries, disk.
+ * their sensors behave, CPU energy, permissions, CUDA's libraries, Slurm, disk.
  *
  * Nothing is changed on the machine: permissions are looked up, never tried.
  */

@@ -17,4 +17,7 @@ void erg_doctor_gpus(struct erg_doctor *doctor, const char *select, double watch
 /* CUDA's libraries, as the CUDA device opens them. */
 void erg_doctor_libraries(struct erg_doctor *doctor);
 
+/* Slurm's configuration; nothing where Slurm is not installed. */
+void erg_doctor_slurm(struct erg_doctor *doctor);
+
 #endif

@@ -179,11 +179,16 @@ static enum erg_engine_answer explain(const char *const *words, int status, bool
     enum erg_engine_answer answer = ERG_ENGINE_LATER;
     add_command(&command, words);
     erg_text_add(&line, "");
-    if (said->count) {
-        const char *first = said->data + strspn(said->data, "\n");
-        erg_text_add_utf8(&raw, first, strcspn(first, "\n"));
-        erg_text_add_printable(&line, raw.count ? raw.data : "");
-    }
+    /* Its last line: what comes before are the reasons of reasons. */
+    const char *end = said->data + said->count;
+    while (end > said->data && end[-1] == '\n')
+        end--;
+    const char *first = end;
+    while (first > said->data && first[-1] != '\n')
+        first--;
+    erg_text_add_utf8(&raw, first, (size_t)(end - first));
+    if (raw.count)
+        erg_text_add_printable(&line, raw.data);
     if (late) {
         erg_fail(err, ERG_FAILED, "%s: Slurm does not answer within %g s", command.data, limit_s);
     } else if (status == -1 || WIFSIGNALED(status)) {

@@ -43,6 +43,14 @@ static double now_s(struct erg_engine *engine)
     return 1e-9 * (double)erg_now_ns();
 }
 
+static const struct erg_gpu_type *type_of(const struct erg_fleet *fleet, int node)
+{
+    unsigned type = 0;
+    while (node >= fleet->types[type].first_node + fleet->types[type].nodes)
+        type++;
+    return &fleet->types[type];
+}
+
 /* ---- one job, looked at alone ---- */
 
 static enum erg_engine_answer run(const char *const *words, double limit_s, struct erg_error *err)
@@ -510,6 +518,22 @@ static void confirm(struct erg_placement *placement, const struct in_use *use)
     placement->count = kept;
 }
 
+/* A job that completes still has its GPUs, which its node counts as free: of those it is given so
+ * many. */
+static void choose(const struct slurm_engine *engine, struct erg_placement *placement,
+                   const struct in_use *use)
+{
+    for (int i = 0; i < placement->count; i++) {
+        struct erg_slice *slice = &placement->slices[i];
+        int gpus = type_of(engine->fleet, slice->node)->gpus_per_node;
+        int wanted = __builtin_popcountll(slice->gpus);
+        uint64_t all = gpus == ERG_NODE_GPUS_MOST ? ~UINT64_C(0) : (UINT64_C(1) << gpus) - 1;
+        uint64_t free = all & ~use->gpus[slice->node] & ~use->explained[slice->node];
+        if (__builtin_popcountll(free) >= wanted)
+            slice->gpus = erg_gpus_lowest(free, wanted);
+    }
+}
+
 /* GPUs in use that no job has are those of jobs that are hidden from us, doubtful, or younger than
  * the list of jobs; these last, where one that was released wants the node, are most likely its. */
 static void add_unexplained(const struct slurm_engine *engine, const struct slurm_jobs *jobs,
@@ -544,6 +568,22 @@ static void add_unexplained(const struct slurm_engine *engine, const struct slur
         add_job(snapshot, &rest);
 }
 
+/* Moves a job into the snapshot. */
+static void take_job(const struct slurm_engine *engine, struct erg_live_job *job, bool unknown,
+                     struct erg_live_snapshot *snapshot, const struct in_use *use)
+{
+    if (unknown)
+        choose(engine, &job->placement, use);
+    else if (!job->token[0] || !job->in_partition)
+        confirm(&job->placement, use);
+    for (int i = 0; i < job->placement.count; i++)
+        use->explained[job->placement.slices[i].node] |= job->placement.slices[i].gpus;
+    if (!job->in_partition && job->placement.count == 0)
+        return;
+    add_job(snapshot, job);
+    job->placement = (struct erg_placement){0};
+}
+
 static enum erg_engine_answer
 take_snapshot(struct erg_engine *base, struct erg_live_snapshot *snapshot, struct erg_error *err)
 {
@@ -559,17 +599,10 @@ take_snapshot(struct erg_engine *base, struct erg_live_snapshot *snapshot, struc
     enum erg_engine_answer answer = read_jobs(engine, &jobs, &snapshot->strings, err);
     if (answer == ERG_ENGINE_DONE)
         answer = read_nodes(engine, snapshot, &use, err);
-    for (size_t i = 0; answer == ERG_ENGINE_DONE && i < jobs.count; i++) {
-        struct erg_live_job *job = &jobs.items[i].job;
-        if (!job->token[0] || !job->in_partition)
-            confirm(&job->placement, &use);
-        for (int s = 0; s < job->placement.count; s++)
-            use.explained[job->placement.slices[s].node] |= job->placement.slices[s].gpus;
-        if (!job->in_partition && job->placement.count == 0)
-            continue;
-        add_job(snapshot, job);
-        job->placement = (struct erg_placement){0}; /* is the snapshot's now */
-    }
+    for (int unknown = 0; answer == ERG_ENGINE_DONE && unknown < 2; unknown++)
+        for (size_t i = 0; i < jobs.count; i++)
+            if (jobs.items[i].which_unknown == unknown)
+                take_job(engine, &jobs.items[i].job, unknown, snapshot, &use);
     if (answer == ERG_ENGINE_DONE)
         add_unexplained(engine, &jobs, snapshot, &use);
     else
@@ -621,14 +654,6 @@ static int check_partition(struct slurm_engine *engine, bool *is_in, struct erg_
     erg_arena_release(&arena);
     erg_text_release(&text);
     return result;
-}
-
-static const struct erg_gpu_type *type_of(const struct erg_fleet *fleet, int node)
-{
-    unsigned type = 0;
-    while (node >= fleet->types[type].first_node + fleet->types[type].nodes)
-        type++;
-    return &fleet->types[type];
 }
 
 /* `kinds`: by type of the fleet, what Slurm calls its GPUs. */

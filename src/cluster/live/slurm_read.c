@@ -12,29 +12,29 @@
 #include <time.h>
 
 /* A part of a text that does not end with 0. */
-struct span {
+struct slurm_span {
     const char *at, *end;
 };
 
-static size_t length_of(struct span span)
+static size_t length_of(struct slurm_span span)
 {
     return (size_t)(span.end - span.at);
 }
 
 /* Where a word begins in a span, or NULL. */
-static const char *find(struct span span, const char *word)
+static const char *find(struct slurm_span span, const char *word)
 {
     return span.at < span.end ? memmem(span.at, length_of(span), word, strlen(word)) : NULL;
 }
 
-static bool begins(struct span span, const char *word)
+static bool begins(struct slurm_span span, const char *word)
 {
     size_t length = strlen(word);
     return length_of(span) >= length && memcmp(span.at, word, length) == 0;
 }
 
 /* A whole number without a sign, or -1; moves behind it. */
-static long take_number(struct span *span)
+static long take_number(struct slurm_span *span)
 {
     long value = -1;
     for (; span->at < span->end && isdigit((unsigned char)*span->at); span->at++) {
@@ -45,7 +45,7 @@ static long take_number(struct span *span)
     return value;
 }
 
-static const char *keep(struct span span, struct erg_arena *arena)
+static const char *keep(struct slurm_span span, struct erg_arena *arena)
 {
     char *copy = erg_arena_alloc(arena, length_of(span) + 1);
     memcpy(copy, span.at, length_of(span));
@@ -59,7 +59,7 @@ static const char *keep(struct span span, struct erg_arena *arena)
 /* ---- GPUs ---- */
 
 /* "0-2,5", up to a parenthesis. */
-static uint64_t read_bits(struct span span)
+static uint64_t read_bits(struct slurm_span span)
 {
     uint64_t bits = 0;
     while (span.at < span.end) {
@@ -80,7 +80,7 @@ static uint64_t read_bits(struct span span)
 }
 
 /* An entry without the parenthesis behind it: "gpu", "gpu:4", "gpu:a40:4", "gres/gpu:a40=4". */
-static bool read_entry(struct span entry, long *count, struct span *type)
+static bool read_entry(struct slurm_span entry, long *count, struct slurm_span *type)
 {
     if (begins(entry, "gres/") || begins(entry, "gres:"))
         entry.at += 5;
@@ -88,15 +88,15 @@ static bool read_entry(struct span entry, long *count, struct span *type)
         return false;
     entry.at += 3;
     *count = 1;
-    *type = (struct span){entry.at, entry.at};
+    *type = (struct slurm_span){entry.at, entry.at};
     while (entry.at < entry.end) {
         if (*entry.at != ':' && *entry.at != '=')
             return false;
-        struct span word = {entry.at + 1, entry.at + 1};
+        struct slurm_span word = {entry.at + 1, entry.at + 1};
         while (word.end < entry.end && *word.end != ':' && *word.end != '=')
             word.end++;
         entry.at = word.end;
-        struct span digits = word;
+        struct slurm_span digits = word;
         long number = take_number(&digits);
         if (number >= 0 && digits.at == word.end)
             *count = number;
@@ -109,15 +109,15 @@ static bool read_entry(struct span entry, long *count, struct span *type)
 void erg_slurm_read_gres(struct erg_slurm_gres *gres, const char *text, size_t length)
 {
     *gres = (struct erg_slurm_gres){.indexed = true};
-    struct span rest = {text, text + length};
+    struct slurm_span rest = {text, text + length};
     while (rest.at < rest.end) {
-        struct span entry = {rest.at, rest.at}, inner = {rest.at, rest.at}, type;
+        struct slurm_span entry = {rest.at, rest.at}, inner = {rest.at, rest.at}, type;
         while (entry.end < rest.end && *entry.end != ',' && *entry.end != '(')
             entry.end++;
         rest.at = entry.end;
         if (rest.at < rest.end && *rest.at == '(') {
             const char *close = memchr(rest.at, ')', length_of(rest));
-            inner = (struct span){rest.at + 1, close ? close : rest.end};
+            inner = (struct slurm_span){rest.at + 1, close ? close : rest.end};
             rest.at = close ? close + 1 : rest.end;
         }
         if (rest.at < rest.end)
@@ -126,7 +126,7 @@ void erg_slurm_read_gres(struct erg_slurm_gres *gres, const char *text, size_t l
         if (!read_entry(entry, &count, &type) || count > ERG_NODE_GPUS_MOST)
             continue;
         uint64_t bits =
-            begins(inner, "IDX:") ? read_bits((struct span){inner.at + 4, inner.end}) : 0;
+            begins(inner, "IDX:") ? read_bits((struct slurm_span){inner.at + 4, inner.end}) : 0;
         if (__builtin_popcountll(bits) != count)
             gres->indexed = false;
         gres->gpus |= bits;
@@ -214,18 +214,18 @@ bool erg_slurm_next_job(const char **text, const char **record, size_t *length)
 
 /* Where the fields begin that users do not write: "UserId=NAME(1) GroupId=NAME(1) MCS_label=".
  * NULL: nowhere in the span. */
-static const char *find_fields(struct span span)
+static const char *find_fields(struct slurm_span span)
 {
     for (const char *at; (at = find(span, " UserId=")) != NULL;) {
-        struct span rest = {at + 8, span.end};
+        struct slurm_span rest = {at + 8, span.end};
         const char *group = find(rest, " GroupId=");
         if (!group)
             return NULL;
-        struct span user = {rest.at, group}, group_rest = {group + 9, span.end};
+        struct slurm_span user = {rest.at, group}, group_rest = {group + 9, span.end};
         const char *label = find(group_rest, " MCS_label=");
         bool good = user.at < user.end && user.end[-1] == ')' && label && label[-1] == ')';
         /* Nothing of what follows may be within them. */
-        struct span both = {user.at, label ? label : user.end};
+        struct slurm_span both = {user.at, label ? label : user.end};
         for (const char *c = both.at; good && c < both.end; c++)
             good = *c != '=' || (c >= group && c < group + 9);
         if (good)
@@ -236,26 +236,26 @@ static const char *find_fields(struct span span)
 }
 
 /* The value of the field " KEY=" of a span, up to a blank; how often it is there. */
-static int field(struct span fields, const char *key, struct span *value)
+static int field(struct slurm_span fields, const char *key, struct slurm_span *value)
 {
     int times = 0;
-    *value = (struct span){fields.at, fields.at};
+    *value = (struct slurm_span){fields.at, fields.at};
     for (const char *at; (at = find(fields, key)) != NULL; times++) {
         fields.at = at + strlen(key);
         if (times == 0) {
             const char *end = memchr(fields.at, ' ', length_of(fields));
-            *value = (struct span){fields.at, end ? end : fields.end};
+            *value = (struct slurm_span){fields.at, end ? end : fields.end};
         }
     }
     return times;
 }
 
-static bool is(struct span span, const char *word)
+static bool is(struct slurm_span span, const char *word)
 {
     return length_of(span) == strlen(word) && memcmp(span.at, word, length_of(span)) == 0;
 }
 
-static enum erg_live_state state_of(struct span text, bool no_priority)
+static enum erg_live_state state_of(struct slurm_span text, bool no_priority)
 {
     static const struct {
         const char *text;
@@ -279,7 +279,7 @@ static enum erg_live_state state_of(struct span text, bool no_priority)
 }
 
 /* "7:0" as a shell says it. */
-static int exit_of(struct span text)
+static int exit_of(struct slurm_span text)
 {
     long status = take_number(&text), number = -1;
     if (text.at < text.end && *text.at == ':') {
@@ -291,7 +291,7 @@ static int exit_of(struct span text)
                                                                     : (int)status;
 }
 
-static double time_of(struct span text)
+static double time_of(struct slurm_span text)
 {
     char copy[32];
     struct tm at = {0};
@@ -303,23 +303,23 @@ static double time_of(struct span text)
     return end && !*end ? (double)timegm(&at) : NAN;
 }
 
-/* "ergon:1:" and 16 hexadecimal digits. */
-static void read_token(char *token, struct span free_text)
+/* "ergon:1:" and 16 hexadecimal digits, all of the comment. */
+static void read_token(char *token, struct slurm_span free_text)
 {
-    static const char mark[] = " Comment=ergon:1:";
-    for (const char *at; (at = find(free_text, mark)) != NULL;) {
-        free_text.at = at + sizeof mark - 1;
-        size_t digits = 0;
-        while (digits <= ERG_TOKEN_LENGTH && free_text.at + digits < free_text.end &&
-               strchr("0123456789abcdef", free_text.at[digits]) && free_text.at[digits])
-            digits++;
-        const char *end = free_text.at + digits;
-        if (digits != ERG_TOKEN_LENGTH || (end < free_text.end && *end != ' '))
-            continue;
-        memcpy(token, free_text.at, ERG_TOKEN_LENGTH);
-        token[ERG_TOKEN_LENGTH] = '\0';
+    static const char mark[] = "ergon:1:";
+    const char *at = find(free_text, " Comment=");
+    if (!at)
         return;
-    }
+    free_text.at = at + 9;
+    if (!begins(free_text, mark))
+        return;
+    const char *from = free_text.at + sizeof mark - 1, *end = from;
+    while (end < free_text.end && (isdigit((unsigned char)*end) || (*end >= 'a' && *end <= 'f')))
+        end++;
+    if (end - from != ERG_TOKEN_LENGTH || (end < free_text.end && *end != ' '))
+        return;
+    memcpy(token, from, ERG_TOKEN_LENGTH);
+    token[ERG_TOKEN_LENGTH] = '\0';
 }
 
 static void add_slice(struct erg_placement *placement, int node, uint64_t gpus)
@@ -332,52 +332,85 @@ static void add_slice(struct erg_placement *placement, int node, uint64_t gpus)
     erg_placement_add(placement, node, gpus);
 }
 
-/* "Nodes=h[1-2] CPU_IDs=7 Mem=0 GRES=gpu:h100:3(IDX:0-2)", as often as it is there. */
-static void read_placement(struct erg_placement *placement, const struct erg_slurm_nodes *nodes,
-                           struct span fields, struct erg_arena *arena)
+static uint64_t gpus_mask(int gpus)
 {
+    return gpus >= ERG_NODE_GPUS_MOST ? ~UINT64_C(0) : (UINT64_C(1) << gpus) - 1;
+}
+
+/* Each node of a list gets these GPUs of it; or `count` where that is above 0. */
+static size_t add_nodes(struct erg_placement *placement, const struct erg_slurm_nodes *nodes,
+                        const char *list, uint64_t gpus, int count)
+{
+    struct erg_host_list hosts = {0};
+    erg_host_list_add(&hosts, list, NULL);
+    for (size_t i = 0; i < hosts.count; i++) {
+        int node = erg_slurm_nodes_find(nodes, hosts.items[i]);
+        if (node < 0)
+            continue;
+        int has = gpus_of(nodes->fleet, node);
+        uint64_t all = gpus_mask(has);
+        uint64_t bits = count > 0 ? erg_gpus_lowest(all, count < has ? count : has) : gpus & all;
+        if (bits)
+            add_slice(placement, node, bits);
+    }
+    size_t named = hosts.count;
+    erg_host_list_release(&hosts);
+    return named;
+}
+
+/* "Nodes=h[1-2] CPU_IDs=7 Mem=0 GRES=gpu:h100:3(IDX:0-2)", as often as it is there. */
+static void read_placement(struct erg_slurm_job *read, const struct erg_slurm_nodes *nodes,
+                           struct slurm_span fields, struct erg_arena *arena)
+{
+    struct slurm_span total, list;
+    struct erg_slurm_gres all;
+    bool shown = false;
+    field(fields, " JOB_GRES=", &total);
+    erg_slurm_read_gres(&all, total.at, length_of(total));
+    if (field(fields, " NodeList=", &list) == 0)
+        return;
+    const char *node_list = keep(list, arena);
     for (const char *at; (at = find(fields, " Nodes=")) != NULL;) {
         fields.at = at + 1;
         const char *next = find(fields, " Nodes=");
-        struct span group = {at, next ? next : fields.end}, list, gpus;
+        struct slurm_span group = {at, next ? next : fields.end}, gpus;
         if (field(group, " Nodes=", &list) == 0 || field(group, " GRES=", &gpus) == 0)
             continue;
         struct erg_slurm_gres gres;
         erg_slurm_read_gres(&gres, gpus.at, length_of(gpus));
-        if (gres.count == 0)
-            continue;
-        struct erg_host_list hosts = {0};
-        erg_host_list_add(&hosts, keep(list, arena), NULL);
-        for (size_t i = 0; i < hosts.count; i++) {
-            int node = erg_slurm_nodes_find(nodes, hosts.items[i]);
-            if (node < 0)
-                continue;
-            int has = gpus_of(nodes->fleet, node);
-            uint64_t all = has == 64 ? ~UINT64_C(0) : (UINT64_C(1) << has) - 1;
-            uint64_t bits = gres.gpus & all;
-            if (!gres.indexed && gres.count <= has) /* which ones is not said */
-                bits = erg_gpus_lowest(all, gres.count);
-            if (bits)
-                add_slice(placement, node, bits);
+        shown |= gres.count > 0;
+        if (gres.count > 0) {
+            read->which_unknown |= !gres.indexed;
+            add_nodes(&read->job.placement, nodes, keep(list, arena), gres.gpus,
+                      gres.indexed ? 0 : gres.count);
         }
-        erg_host_list_release(&hosts);
     }
+    if (shown || all.count == 0)
+        return;
+    /* A job that completes: only how many there are of all its nodes is shown. */
+    struct erg_placement none = {0};
+    size_t named = add_nodes(&none, nodes, node_list, 0, 1);
+    erg_placement_release(&none);
+    read->which_unknown = true;
+    if (named)
+        add_nodes(&read->job.placement, nodes, node_list, 0,
+                  (int)(((size_t)all.count + named - 1) / named));
 }
 
 /* The fields that Slurm writes, from UserId to Network. */
 static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes *nodes,
-                        const char *partition, struct span fields, struct erg_arena *arena)
+                        const char *partition, struct slurm_span fields, struct erg_arena *arena)
 {
     struct erg_live_job *job = &read->job;
-    struct span user, priority, state, reason, restarts, exits, submitted, in, account, value;
+    struct slurm_span user, priority, state, reason, restarts, exits, submitted, in, account, value;
     if (field(fields, " UserId=", &user) != 1 || field(fields, " Priority=", &priority) != 1 ||
         field(fields, " JobState=", &state) != 1 || field(fields, " Reason=", &reason) != 1 ||
         field(fields, " Partition=", &in) != 1 || field(fields, " Restarts=", &restarts) > 1 ||
         field(fields, " ExitCode=", &exits) > 1 || field(fields, " SubmitTime=", &submitted) > 1)
         return false;
-    user = (struct span){user.at, find(fields, " GroupId=")};
+    user = (struct slurm_span){user.at, find(fields, " GroupId=")};
     const char *open = memrchr(user.at, '(', length_of(user));
-    struct span number = {open ? open + 1 : user.end, user.end};
+    struct slurm_span number = {open ? open + 1 : user.end, user.end};
     long uid = -1;
     if (open && user.end[-1] == ')') { /* up to 2^32 - 2 */
         uid = 0;
@@ -389,7 +422,7 @@ static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes
     if (uid < 0 || uid >= UINT32_MAX)
         return false;
     job->uid = (uid_t)uid;
-    job->user = keep((struct span){user.at, open}, arena);
+    job->user = keep((struct slurm_span){user.at, open}, arena);
     field(fields, " Account=", &account);
     job->account = is(account, "(null)") ? "" : keep(account, arena);
     job->in_partition = is(in, partition);
@@ -413,7 +446,7 @@ static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes
     /* Only behind the state, before which an account of the user's choice may be. */
     if (job->state == ERG_LIVE_RUNNING || job->state == ERG_LIVE_COMPLETING ||
         job->state == ERG_LIVE_UNKNOWN)
-        read_placement(&job->placement, nodes, (struct span){state.end, fields.end}, arena);
+        read_placement(read, nodes, (struct slurm_span){state.end, fields.end}, arena);
     return true;
 }
 
@@ -421,7 +454,7 @@ bool erg_slurm_read_job(struct erg_slurm_job *read, const struct erg_slurm_nodes
                         const char *partition, const char *record, size_t length,
                         struct erg_arena *arena)
 {
-    struct span all = {record, record + length};
+    struct slurm_span all = {record, record + length};
     *read = (struct erg_slurm_job){.job = {.user = "",
                                            .account = "",
                                            .name = "",
@@ -449,14 +482,14 @@ bool erg_slurm_read_job(struct erg_slurm_job *read, const struct erg_slurm_nodes
     const char *name = find(all, " JobName=");
     if (!name)
         return true;
-    struct span head = {all.at, name}, rest = {name, all.end}, value;
+    struct slurm_span head = {all.at, name}, rest = {name, all.end}, value;
     const char *begin = find_fields(rest);
-    if (!begin || find_fields((struct span){begin + 1, all.end}))
+    if (!begin || find_fields((struct slurm_span){begin + 1, all.end}))
         return true;
-    const char *end = find((struct span){begin, all.end}, " Command=");
+    const char *end = find((struct slurm_span){begin, all.end}, " Command=");
     if (!end)
         return true;
-    struct span fields = {begin, end};
+    struct slurm_span fields = {begin, end};
     if (!read_fields(read, nodes, partition, fields, arena)) {
         erg_placement_release(&read->job.placement);
         read->job.state = ERG_LIVE_UNKNOWN;
@@ -466,17 +499,17 @@ bool erg_slurm_read_job(struct erg_slurm_job *read, const struct erg_slurm_nodes
     read->job.single = !find(head, " ArrayJobId=") && !find(head, " HetJobId=") &&
                        !find(head, " PackJobId=") && *all.at == ' ';
     const char *title = name + 9;
-    const char *het = find((struct span){title, begin}, " HetJobIdSet=");
-    read->job.name = keep((struct span){title, het ? het : begin}, arena);
-    read_token(read->job.token, (struct span){end, all.end});
+    const char *het = find((struct slurm_span){title, begin}, " HetJobIdSet=");
+    read->job.name = keep((struct slurm_span){title, het ? het : begin}, arena);
+    read_token(read->job.token, (struct slurm_span){end, all.end});
     /* What was asked for is the user's to change and nobody's to trust: only compared. */
     const char *asked = NULL;
-    for (struct span tail = {end, all.end}; (tail.at = find(tail, " TresPerNode=")) != NULL;)
+    for (struct slurm_span tail = {end, all.end}; (tail.at = find(tail, " TresPerNode=")) != NULL;)
         asked = tail.at += 13;
     if (asked) {
         const char *stop = memchr(asked, ' ', (size_t)(all.end - asked));
         struct erg_slurm_gres gres;
-        value = (struct span){asked, stop ? stop : all.end};
+        value = (struct slurm_span){asked, stop ? stop : all.end};
         erg_slurm_read_gres(&gres, value.at, length_of(value));
         read->asked_gpus = gres.count;
     }
@@ -545,11 +578,11 @@ bool erg_slurm_next_node(const char **text, struct erg_slurm_node *node,
     if (!end)
         end = at + strlen(at);
     *text = *end ? end + 1 : end;
-    struct span line = {at + 9, end}, name = {line.at, line.at}, value;
+    struct slurm_span line = {at + 9, end}, name = {line.at, line.at}, value;
     while (name.end < line.end && !isspace((unsigned char)*name.end))
         name.end++;
     const char *reason = find(line, " Reason=");
-    struct span fields = {name.end, reason ? reason : line.end};
+    struct slurm_span fields = {name.end, reason ? reason : line.end};
     *node = (struct erg_slurm_node){.name = keep(name, arena), .live = {ERG_NODE_UNKNOWN, ""}};
     node->node = erg_slurm_nodes_find(nodes, node->name);
     field(fields, " State=", &value);
@@ -557,7 +590,7 @@ bool erg_slurm_next_node(const char **text, struct erg_slurm_node *node,
     node->live.state = erg_slurm_node_state(node->state_text);
     if (reason) {
         const char *stop = memchr(reason, '\n', (size_t)(line.end - reason));
-        node->live.reason = keep((struct span){reason + 8, stop ? stop : line.end}, arena);
+        node->live.reason = keep((struct slurm_span){reason + 8, stop ? stop : line.end}, arena);
     }
     if (field(fields, " Gres=", &value))
         erg_slurm_read_gres(&node->has, value.at, length_of(value));
@@ -579,13 +612,13 @@ const char *erg_slurm_value(const char *text, const char *key, struct erg_arena 
         const char *value = at + length;
         if (*value == '=') {
             value++;
-            return keep((struct span){value, value + strcspn(value, " \n")}, arena);
+            return keep((struct slurm_span){value, value + strcspn(value, " \n")}, arena);
         }
         size_t blanks = strspn(value, " \t");
         if (blanks && value[blanks] == '=') {
             value += blanks + 1;
             value += strspn(value, " \t");
-            return keep((struct span){value, value + strcspn(value, "\n")}, arena);
+            return keep((struct slurm_span){value, value + strcspn(value, "\n")}, arena);
         }
     }
     return NULL;

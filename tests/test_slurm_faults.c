@@ -1,0 +1,138 @@
+/*
+ * What the engine sees of nodes and of Slurm's daemons that go and come, on a real Slurm, and ids
+ * that are given again.
+ */
+#include "mini_cluster.h"
+#include "side_by_side.h"
+
+static enum erg_live_node_state await_node(int node, enum erg_live_node_state state)
+{
+    struct erg_error err;
+    for (int i = 0; i < 250; i++) {
+        if (engine->calls->snapshot(engine, &seen, &err) == ERG_ENGINE_DONE &&
+            seen.nodes[node].state == state)
+            break;
+        erg_sleep_ns(100000000);
+    }
+    return seen.nodes[node].state;
+}
+
+static void test_nodes(void **state)
+{
+    (void)state;
+    struct mini_job job = submit("stays", "", TRAINER);
+    assert_int_equal(await_node(A1, ERG_NODE_UP), ERG_NODE_UP);
+    place(job, placed_on(A1, 1, -1, 0));
+    await_state(job, ERG_LIVE_RUNNING);
+    await_text("stays.out", "begins");
+    shell("scontrol update NodeName=a1 State=DRAIN Reason='a fan State=IDLE'");
+    assert_int_equal(await_node(A1, ERG_NODE_DRAINS), ERG_NODE_DRAINS);
+    assert_int_equal(strncmp(seen.nodes[A1].reason, "a fan State=IDLE", 16), 0);
+    assert_int_equal(look(job)->state, ERG_LIVE_RUNNING);
+    shell("scontrol update NodeName=a1 State=RESUME");
+    assert_int_equal(await_node(A1, ERG_NODE_UP), ERG_NODE_UP);
+
+    /* Set down: its job comes back by itself, not held, at its old nodes, and can be held before it
+     * is eligible. */
+    shell("scontrol update NodeName=a1 State=DOWN Reason=gone");
+    assert_int_equal(await_node(A1, ERG_NODE_DOWN), ERG_NODE_DOWN);
+    const struct erg_live_job *at = await_state(job, ERG_LIVE_PENDING);
+    assert_int_equal(at->restarts, 1);
+    struct erg_error err;
+    assert_answer(ERG_ENGINE_DONE, err, engine->calls->hold(engine, job.id, job.token, &err));
+    assert_int_equal(look(job)->state, ERG_LIVE_HELD);
+    place(job, placed_on(A2, 1, -1, 0));
+    await_state(job, ERG_LIVE_RUNNING);
+    shell("scontrol update NodeName=a1 State=RESUME");
+    assert_int_equal(await_node(A1, ERG_NODE_UP), ERG_NODE_UP);
+
+    /* slurmd is killed: unknown, then, after SlurmdTimeout (10 s), down. */
+    mini_cluster("kill", "h1");
+    assert_int_equal(await_node(H1, ERG_NODE_DOWN), ERG_NODE_DOWN);
+    mini_cluster("up", "h1");
+    shell("scontrol update NodeName=h1 State=RESUME"); /* it seems to have been rebooted */
+    assert_int_equal(await_node(H1, ERG_NODE_UP), ERG_NODE_UP);
+}
+
+static void test_switching_nodes(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    assert_answer(ERG_ENGINE_DONE, err, engine->calls->wake(engine, A1, &err)); /* it is on */
+    assert_answer(ERG_ENGINE_DONE, err, engine->calls->sleep(engine, A1, &err));
+    assert_answer(ERG_ENGINE_DONE, err, engine->calls->sleep(engine, A1, &err));
+    assert_int_equal(await_node(A1, ERG_NODE_OFF), ERG_NODE_OFF);
+    assert_answer(ERG_ENGINE_DONE, err, engine->calls->sleep(engine, A1, &err));
+    assert_answer(ERG_ENGINE_DONE, err, engine->calls->wake(engine, A1, &err));
+    assert_answer(ERG_ENGINE_DONE, err, engine->calls->wake(engine, A1, &err));
+    assert_int_equal(await_node(A1, ERG_NODE_UP), ERG_NODE_UP);
+    struct mini_job job = submit("woken", "", TRAINER);
+    place(job, placed_on(A1, 1, -1, 0));
+    await_state(job, ERG_LIVE_RUNNING);
+    await_text("woken.out", "begins");
+}
+
+static void test_slurmctld_away(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct mini_job job = submit("survives", "", TRAINER), waits = submit("waits", "", TRAINER);
+    place(job, placed_on(A1, 1, -1, 0));
+    await_state(job, ERG_LIVE_RUNNING);
+    await_text("survives.out", "begins");
+    mini_cluster("down", "slurmctld");
+    assert_answer(ERG_ENGINE_LATER, err, engine->calls->snapshot(engine, &seen, &err));
+    assert_int_equal(seen.jobs_count, 0);
+    assert_answer(ERG_ENGINE_LATER, err, engine->calls->stop(engine, job.id, job.token, &err));
+    mini_cluster("up", "slurmctld");
+    assert_int_equal(await_state(job, ERG_LIVE_RUNNING)->restarts, 0);
+    assert_int_equal(await_state(waits, ERG_LIVE_HELD)->restarts, 0);
+    place(waits, placed_on(H2, 1, -1, 0));
+    await_state(waits, ERG_LIVE_RUNNING);
+}
+
+/* The id of a job that is gone is given to another one, which nobody may touch for the first. */
+static void test_ids_are_reused(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct mini_job first = submit("first", "", TRAINER), other = {0};
+    shell("scancel -n first");
+    for (int i = 0; i < 300 && other.id != first.id; i++) {
+        struct erg_text id = output_of("sbatch --parsable --hold -J other -o /dev/null "
+                                       "--comment=ergon:1:00000000000000bb --wrap=true 2>/dev/null "
+                                       "|| echo 0");
+        other.id = (uint32_t)strtoul(id.data, NULL, 10);
+        erg_text_release(&id);
+        if (other.id && other.id != first.id)
+            shell("scancel -n other");
+        if (other.id != first.id)
+            erg_sleep_ns(100000000);
+    }
+    assert_int_equal(other.id, first.id);
+    assert_answer(
+        ERG_ENGINE_GONE, err,
+        engine->calls->place(engine, first.id, first.token, placed_on(A1, 1, -1, 0), &err));
+    assert_answer(ERG_ENGINE_GONE, err, engine->calls->kill(engine, first.id, first.token, &err));
+    assert_int_equal(look(other)->state, ERG_LIVE_HELD);
+    assert_string_equal(look(other)->token, "00000000000000bb");
+}
+
+static int begin_here(void **state)
+{
+    (void)state;
+    return begin_with(
+        "POWER=86400 'EXTRA=ReturnToService=1\\nMinJobAge=2\\nFirstJobId=10\\nMaxJobId=15'");
+}
+
+int main(void)
+{
+    skip_without_slurm();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_switching_nodes),
+        cmocka_unit_test(test_slurmctld_away),
+        cmocka_unit_test(test_ids_are_reused),
+    };
+    return run_side_by_side(tests, sizeof tests / sizeof *tests, begin_here, end_with);
+}
