@@ -36,7 +36,9 @@ static const struct erg_database_format format = {
         " at_unix_s REAL NOT NULL, changes TEXT NOT NULL);"
         "CREATE TABLE restart (id INTEGER PRIMARY KEY, token TEXT NOT NULL, first INTEGER NOT NULL,"
         " gpus INTEGER NOT NULL, at_unix_s REAL NOT NULL, took_s REAL NOT NULL, save_s REAL,"
-        " load_s REAL)",
+        " load_s REAL);"
+        "CREATE TABLE delay (id INTEGER PRIMARY KEY, token TEXT NOT NULL, kind TEXT NOT NULL,"
+        " at_unix_s REAL NOT NULL, seconds REAL NOT NULL)",
     .get_sql = "SELECT value FROM entry WHERE kind = ?1 AND key = ?2",
     .put_sql = "INSERT INTO entry (kind, key, value) VALUES (?1, ?2, ?3)"
                " ON CONFLICT (kind, key) DO UPDATE SET value = ?3",
@@ -450,21 +452,14 @@ int erg_journal_restart(struct erg_journal *journal, const struct erg_journal_re
                   values, 7, err);
 }
 
-int erg_journal_restart_means(struct erg_journal *journal, double *first_s, double *moved_s,
-                              struct erg_error *err)
+int erg_journal_delay(struct erg_journal *journal, const char *token, const char *kind,
+                      double seconds, struct erg_error *err)
 {
-    sqlite3_stmt *statement = NULL;
-    int code = SQLITE_ERROR;
-    *first_s = *moved_s = NAN;
-    if (sqlite3_prepare_v2(journal->database.handle,
-                           "SELECT first, avg(took_s) FROM restart GROUP BY first", -1, &statement,
-                           NULL) == SQLITE_OK)
-        while ((code = sqlite3_step(statement)) == SQLITE_ROW)
-            *(sqlite3_column_int(statement, 0) ? first_s : moved_s) =
-                sqlite3_column_double(statement, 1);
-    int result = code == SQLITE_DONE ? 0 : erg_database_fail(&journal->database, "reading", err);
-    sqlite3_finalize(statement);
-    return result;
+    const struct value values[] = {OF_TEXT(token), OF_TEXT(kind), OF_REAL(unix_now()),
+                                   OF_REAL(seconds)};
+    return change(journal,
+                  "INSERT INTO delay (token, kind, at_unix_s, seconds) VALUES (?1, ?2, ?3, ?4)",
+                  values, 4, err);
 }
 
 int erg_journal_put_policy(struct erg_journal *journal, const char *name, const json_t *policy,

@@ -70,9 +70,10 @@ struct erg_journal_restart {
 int erg_journal_restart(struct erg_journal *journal, const struct erg_journal_restart *restart,
                         struct erg_error *err);
 
-/* Means of all restarts; NAN: there is none of the kind. */
-int erg_journal_restart_means(struct erg_journal *journal, double *first_s, double *moved_s,
-                              struct erg_error *err);
+/* What else passed, in seconds: "seen", from a job's submission until it was; "end", from its last
+ * iteration until its GPUs were free. A simulator that is told all of these predicts the days. */
+int erg_journal_delay(struct erg_journal *journal, const char *token, const char *kind,
+                      double seconds, struct erg_error *err);
 
 /* What the policy must not forget; `*policy` NULL: nothing was kept, or another policy's. */
 int erg_journal_put_policy(struct erg_journal *journal, const char *name, const json_t *policy,

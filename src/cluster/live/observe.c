@@ -196,7 +196,10 @@ static int meet(struct erg_controller *controller, const struct erg_live_job *jo
         track->failed_starts = record->failed_starts;
     }
     track->dirty = true;
-    return 0;
+    if (!controller->journal || found)
+        return 0;
+    return erg_journal_delay(controller->journal, job->token, "seen",
+                             fmax(0, unix_now() - track->request.submitted_unix_s), err);
 }
 
 static bool is_managed(const struct erg_live_job *job)
@@ -436,7 +439,20 @@ static void correct(struct erg_controller *controller, size_t i)
     track->dirty = true;
 }
 
-static void tell_phase(struct erg_controller *controller, size_t i, enum erg_live_phase before)
+/* Between its last iteration and this. */
+static int note_end(const struct erg_controller *controller, size_t i, struct erg_error *err)
+{
+    const struct erg_managed_job *record = &controller->records[i];
+    const struct erg_report *last = &controller->tracks[i].reader.last;
+    if (!controller->journal || last->state != ERG_JOB_DONE || isnan(record->report_s))
+        return 0;
+    return erg_journal_delay(
+        controller->journal, record->token, "end",
+        record->since_s - record->report_s + (isnan(last->save_s) ? 0 : last->save_s), err);
+}
+
+static int tell_phase(struct erg_controller *controller, size_t i, enum erg_live_phase before,
+                      struct erg_error *err)
 {
     struct erg_live_track *track = &controller->tracks[i];
     const struct erg_managed_job *record = &controller->records[i];
@@ -473,6 +489,11 @@ static void tell_phase(struct erg_controller *controller, size_t i, enum erg_liv
         end(controller, i);
         break;
     case ERG_PHASE_ENDED:
+        if (before != ERG_PHASE_ENDED && before != ERG_PHASE_NEW &&
+            note_end(controller, i, err) != 0)
+            return -1;
+        end(controller, i);
+        break;
     case ERG_PHASE_CANCELLED:
         end(controller, i);
         break;
@@ -486,6 +507,7 @@ static void tell_phase(struct erg_controller *controller, size_t i, enum erg_liv
             erg_controller_note(controller, "job %u needs attention: %s", record->id,
                                 record->reason);
     }
+    return 0;
 }
 
 /* ---- nodes and GPUs of others ---- */
@@ -552,8 +574,7 @@ int erg_controller_observe(struct erg_controller *controller, struct erg_error *
     for (size_t i = 0; result == 0 && i < controller->count; i++) {
         if (controller->tracks[i].job < 0)
             continue;
-        tell_phase(controller, i, before[i]);
-        result = tell_progress(controller, i, err);
+        result = tell_phase(controller, i, before[i], err) || tell_progress(controller, i, err);
     }
     free(before);
     if (result != 0)
