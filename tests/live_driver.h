@@ -8,6 +8,8 @@
 #include "cluster/schedule/control.h"
 #include "cluster_world.h"
 
+#include <limits.h>
+
 /* What a job really does. */
 struct real_job {
     int id; /* of the scheduler; -1: not submitted yet */
@@ -84,7 +86,7 @@ static inline struct erg_new_job new_job(const struct world *world, size_t index
                                 .family = workload->family,
                                 .size = workload->size,
                                 .batch = workload->batch,
-                                .tenant = index % 2 ? "odd" : "even",
+                                .tenant = "",
                                 .submitted_s = job->submit_s - first_s,
                                 .deadline_s = job->deadline_s - first_s,
                                 .iterations = job->iterations,
@@ -178,7 +180,9 @@ static inline void restart(struct driver *driver)
     erg_scheduler_advance(driver->scheduler, driver->now_s);
     for (size_t i = 0; i < driver->world->trace.count; i++) {
         struct real_job *real = &driver->jobs[i];
-        if (real->id < 0 || !isnan(real->ended_s))
+        if (real->id >= 0 && !isnan(real->ended_s))
+            real->id = INT_MAX; /* the new scheduler knows nothing of it */
+        if (real->id < 0 || real->id == INT_MAX)
             continue;
         const struct erg_cluster_job *was = &old->jobs[real->id];
         struct erg_new_job what = new_job(driver->world, i);
@@ -239,14 +243,16 @@ static inline bool step(struct driver *driver, double most_s)
         const struct real_job *job = &driver->jobs[i];
         comes |= isnan(job->ended_s);
         if (isnan(job->ended_s))
-            next_s = fmin(next_s, job->id < 0 ? world->jobs[i].submit_s - world->trace.first_submit_s
-                                              : end_of(driver, i));
+            next_s =
+                fmin(next_s, job->id < 0 ? world->jobs[i].submit_s - world->trace.first_submit_s
+                                         : end_of(driver, i));
     }
     if (!comes || isinf(next_s) || next_s > most_s)
         return false;
     pass(driver, next_s);
     for (size_t i = 0; i < world->trace.count; i++)
-        if (driver->jobs[i].id >= 0 && isnan(driver->jobs[i].ended_s) && left_of(driver, i) < 1e-6) {
+        if (driver->jobs[i].id >= 0 && isnan(driver->jobs[i].ended_s) &&
+            left_of(driver, i) < 1e-6) {
             driver->jobs[i].ended_s = next_s;
             driver->jobs[i].iteration_s = INFINITY;
             driver->jobs[i].gpus = 0;
