@@ -653,6 +653,65 @@ static void test_found(void **state)
     erg_speeds_free(world.speeds);
 }
 
+/* Many jobs of many tenants, and a journal that says anything: nothing of it harms. */
+static void test_strange_journal(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "[]",
+        "{\"policy\": 3}",
+        "{\"policy\": \"%s\", \"told\": {}, \"types\": [], \"restarts\": 7, \"state\": 7}",
+        "{\"policy\": \"%s\", \"told\": [1, null, \"0\", \"0\"], \"state\": []}",
+        "{\"policy\": \"%s\", \"told\": [\"0\", \"1\", \"2\"], \"state\": [\"0\", true, \"0\", "
+        "false, "
+        "\"9\"]}",
+        "{\"policy\": \"%s\", \"told\": [\"0\", \"1\"], \"state\": {\"0\": 7, \"1\": -1, \"2\": 1, "
+        "\"decided_s\": \"x\", \"prices\": [-1, \"x\"], \"left\": 3, \"supply\": [true], "
+        "\"jobs\": {\"0\": [], \"1\": {\"seen_s\": null, \"received_s\": [1]}}, "
+        "\"tenant_used_s\": {\"0\": -5, \"1\": []}}, \"restarts\": {\"0\": {\"sum_s\": -1, "
+        "\"count\": 4}}, "
+        "\"types\": {\"big\": {\"starts\": {\"sum_s\": 1}, \"again\": 2}}}",
+    };
+    for (int p = 0; erg_policies[p]; p++)
+        for (size_t t = 0; t < sizeof texts / sizeof *texts; t++) {
+            struct erg_text text = {0};
+            struct erg_rng rng;
+            struct erg_error err;
+            struct world world;
+            struct driver driver;
+            json_t *saved;
+            const char *name = strstr(texts[t], "%s");
+            erg_text_add_bytes(&text, texts[t],
+                               name ? (size_t)(name - texts[t]) : strlen(texts[t]));
+            if (name)
+                erg_text_printf(&text, "%s%s", erg_policies[p]->name, name + 2);
+            assert_ok(erg_json_parse(&saved, "journal", text.data, strlen(text.data), &err), &err);
+            erg_rng_seed(&rng, 400);
+            make_random(&world, &rng);
+            make_driver(&driver, &world, erg_policies[p]->name);
+            for (size_t i = 0; i < world.trace.count; i++) {
+                struct erg_new_job what = new_job(&world, i);
+                int job;
+                what.submitted_s = 0;
+                what.tenant = what.name;
+                assert_ok(erg_scheduler_add_job(driver.scheduler, &what, &job, &err), &err);
+                erg_scheduler_arrive(driver.scheduler, job);
+            }
+            erg_scheduler_load(driver.scheduler, saved);
+            decide_by_hand(&driver);
+            for (double now_s = 50; now_s < 2000; now_s += 100) {
+                erg_scheduler_advance(driver.scheduler, now_s);
+                if (driver.scheduler->running.first >= 0)
+                    erg_scheduler_end(driver.scheduler, driver.scheduler->running.first);
+                decide_by_hand(&driver);
+            }
+            json_decref(saved);
+            erg_text_release(&text);
+            release_driver(&driver);
+            erg_speeds_free(world.speeds);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -665,6 +724,7 @@ int main(void)
         cmocka_unit_test(test_measured_decides),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_found),
+        cmocka_unit_test(test_strange_journal),
         cmocka_unit_test(test_reopened),
         cmocka_unit_test(test_as_simulated),
         cmocka_unit_test(test_disturbed),
