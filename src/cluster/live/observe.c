@@ -298,7 +298,7 @@ static int tell_progress(struct erg_controller *controller, size_t i, struct erg
         return 0;
     erg_scheduler_report(
         controller->scheduler, track->job,
-        &(struct erg_job_progress){
+        &(struct erg_progress_report){
             .at_s = controller->scheduler->now_s,
             .iteration = last->iteration,
             .checkpoint = isnan(last->checkpoint) ? 0 : last->checkpoint,

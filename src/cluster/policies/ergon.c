@@ -145,14 +145,19 @@ static void load_ergon(void *state, const struct erg_scheduler *scheduler, const
     const json_t *left = json_object_get(saved, "left");
     const json_t *supply = json_object_get(saved, "supply");
     const json_t *tenants = json_object_get(saved, "tenant_used_s");
-    ergon->decided_s = erg_remembered_number(saved, "decided_s", ergon->decided_s);
+    ergon->decided_s = erg_remembered_time(saved, "decided_s", scheduler, ergon->decided_s);
     ergon->power_price = fmax(0, erg_remembered_number(saved, "power_price", 0));
     ergon->rent_per_w = fmax(0, erg_remembered_number(saved, "rent_per_w", 0));
     erg_remembered_read_array(json_object_get(saved, "prices"), market->prices,
                               (size_t)market->types);
     for (int type = 0; type < market->types; type++) {
-        market->left[type] = (int)json_integer_value(json_array_get(left, (size_t)type));
-        market->supply[type] = (int)json_integer_value(json_array_get(supply, (size_t)type));
+        long most = scheduler->fleet->gpus;
+        long had = (long)json_integer_value(json_array_get(supply, (size_t)type));
+        long kept = (long)json_integer_value(json_array_get(left, (size_t)type));
+        if (had < 0 || had > most || kept < 0 || kept > had)
+            continue;
+        market->supply[type] = (int)had;
+        market->left[type] = (int)kept;
     }
     for (size_t i = 0; i < scheduler->trace->tenants_count; i++)
         ergon->tenant_used_s[i] =

@@ -131,7 +131,7 @@ static void load_gavel(void *state, const struct erg_scheduler *scheduler, const
 {
     struct gavel *gavel = state;
     const json_t *jobs = json_object_get(saved, "jobs");
-    gavel->decided_s = erg_remembered_number(saved, "decided_s", gavel->decided_s);
+    gavel->decided_s = erg_remembered_time(saved, "decided_s", scheduler, gavel->decided_s);
     for (size_t i = 0; i < gavel->count; i++) {
         int job = gavel->jobs[i];
         const json_t *had = json_object_get(jobs, scheduler->jobs[job].request->id);

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void erg_remembered_init(struct erg_remembered *remembered, const struct erg_scheduler *scheduler)
@@ -31,6 +32,12 @@ double erg_remembered_number(const json_t *object, const char *key, double other
     return json_is_number(value) ? json_number_value(value) : otherwise;
 }
 
+double erg_remembered_time(const json_t *object, const char *key,
+                           const struct erg_scheduler *scheduler, double otherwise)
+{
+    return fmin(scheduler->now_s, erg_remembered_number(object, key, otherwise));
+}
+
 json_t *erg_remembered_array(const double *numbers, size_t count)
 {
     json_t *array = json_array();
@@ -43,7 +50,7 @@ void erg_remembered_read_array(const json_t *array, double *numbers, size_t coun
 {
     for (size_t i = 0; i < count; i++) {
         const json_t *value = json_array_get(array, i);
-        if (json_is_number(value))
+        if (json_is_number(value) && json_number_value(value) >= 0)
             numbers[i] = json_number_value(value);
     }
 }

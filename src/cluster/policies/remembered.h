@@ -24,7 +24,11 @@ int erg_remembered_find(const struct erg_remembered *remembered, const char *nam
 /* A number of an object, or what it is without. */
 double erg_remembered_number(const json_t *object, const char *key, double otherwise);
 
-/* An array of so many numbers; what there is of it replaces those that are there. */
+/* A time of an object, not after now, or what it is without. */
+double erg_remembered_time(const json_t *object, const char *key,
+                           const struct erg_scheduler *scheduler, double otherwise);
+
+/* An array of so many numbers; what there is of it, at least 0, replaces those that are there. */
 json_t *erg_remembered_array(const double *numbers, size_t count);
 void erg_remembered_read_array(const json_t *array, double *numbers, size_t count);
 

@@ -88,8 +88,7 @@ static json_t *save_sia(const void *state, const struct erg_scheduler *scheduler
 static void load_sia(void *state, const struct erg_scheduler *scheduler, const json_t *saved)
 {
     struct sia *sia = state;
-    (void)scheduler;
-    sia->decided_s = erg_remembered_number(saved, "decided_s", sia->decided_s);
+    sia->decided_s = erg_remembered_time(saved, "decided_s", scheduler, sia->decided_s);
     erg_remembered_read_array(json_object_get(saved, "prices"), sia->market.prices,
                               (size_t)sia->market.types);
 }

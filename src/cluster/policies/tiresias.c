@@ -116,11 +116,11 @@ static void expect_sinking(struct tiresias *tiresias, const struct erg_scheduler
     erg_event_heap_set(&tiresias->sinking, job, at_s);
 }
 
-/* The queue that a job of a queue is to be in, after so much more time. */
-static int sunk(const struct erg_scheduler *scheduler, int job, int level, double more_s)
+/* The queue that a job of a queue is to be in. */
+static int sunk(const struct erg_scheduler *scheduler, int job, int level)
 {
-    double attained =
-        erg_scheduler_attained(scheduler, job) + more_s * scheduler->jobs[job].request->gpus;
+    double attained = erg_scheduler_attained(scheduler, job) +
+                      2 * ROUNDING_S * scheduler->jobs[job].request->gpus;
     while (level < THRESHOLDS && attained >= thresholds_gpu_s[level])
         level++;
     return level;
@@ -133,7 +133,7 @@ static void demote(struct tiresias *tiresias, const struct erg_scheduler *schedu
         int job = erg_event_heap_pop(&tiresias->sinking), level = tiresias->levels[job];
         struct type_line *line = &tiresias->lines[tiresias->type_of[job]];
         line_remove(tiresias, scheduler, line, job);
-        level = sunk(scheduler, job, level, 2 * ROUNDING_S);
+        level = sunk(scheduler, job, level);
         tiresias->levels[job] = (unsigned char)level;
         line_insert(tiresias, scheduler, line, job);
         expect_sinking(tiresias, scheduler, job);
@@ -170,8 +170,7 @@ static void take_over(struct tiresias *tiresias, const struct erg_scheduler *sch
         if (type < 0)
             continue;
         tiresias->type_of[job->id] = type;
-        tiresias->levels[job->id] =
-            (unsigned char)sunk(scheduler, job->id, 0, runs ? ROUNDING_S : 0);
+        tiresias->levels[job->id] = (unsigned char)sunk(scheduler, job->id, 0);
         tiresias->lines[type].waiting++;
         line_insert(tiresias, scheduler, &tiresias->lines[type], job->id);
         if (runs)
@@ -351,7 +350,7 @@ static int decide_tiresias(void *state, struct erg_scheduler *scheduler,
             continue;
         }
         tiresias->type_of[job] = type;
-        tiresias->levels[job] = (unsigned char)sunk(scheduler, job, 0, 0);
+        tiresias->levels[job] = (unsigned char)sunk(scheduler, job, 0);
         tiresias->lines[type].waiting++;
         line_insert(tiresias, scheduler, &tiresias->lines[type], job);
     }

@@ -118,7 +118,7 @@ void erg_scheduler_withdraw(struct erg_scheduler *scheduler, int job);
 /* ---- progress, for the accounting "live" ---- */
 
 /* What a job's trainer says. */
-struct erg_job_progress {
+struct erg_progress_report {
     double at_s;        /* when it arrived; not after now */
     double iteration;   /* iterations done in all, since the job's first start */
     double checkpoint;  /* of those, saved */
@@ -128,7 +128,7 @@ struct erg_job_progress {
 /* Of a running job, which has resumed; the speed of its workload is corrected by iteration_s. A
  * report of a job that does not run, or earlier than its last, says only what it has left. */
 void erg_scheduler_report(struct erg_scheduler *scheduler, int job,
-                          const struct erg_job_progress *report);
+                          const struct erg_progress_report *report);
 
 /* A running job has begun to train, so many seconds after it was decided to (re)start it, nodes
  * that had to wake not counted. */

@@ -6,7 +6,7 @@
 
 /* ---- progress ---- */
 
-static bool is_sane(const struct erg_scheduler *scheduler, const struct erg_job_progress *report)
+static bool is_sane(const struct erg_scheduler *scheduler, const struct erg_progress_report *report)
 {
     return report->at_s <= scheduler->now_s && report->iteration >= 0 && report->checkpoint >= 0 &&
            report->checkpoint <= report->iteration && report->due_s >= 0;
@@ -25,7 +25,7 @@ static void believe(struct erg_scheduler *scheduler, int id, double iteration_s)
 }
 
 void erg_scheduler_report(struct erg_scheduler *scheduler, int id,
-                          const struct erg_job_progress *report)
+                          const struct erg_progress_report *report)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
     struct erg_work *work = &scheduler->works[id];
