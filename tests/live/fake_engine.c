@@ -438,11 +438,12 @@ static bool take_gpus(struct fake_engine *fake, struct fake_job *job)
 static void start_job(struct fake_engine *fake, struct fake_job *job)
 {
     struct erg_placement any = {0};
-    if (job->asked.count == 0) { /* one GPU anywhere */
-        for (int node = 0; node < fake->fleet->nodes && any.count == 0; node++)
-            if (fake->nodes[node].state == ERG_NODE_UP &&
-                (gpus_of(fake, node) & ~fake->nodes[node].taken))
-                erg_placement_add(&any, node, 1);
+    if (job->asked.count == 0) {
+        for (int node = 0; node < fake->fleet->nodes && any.count == 0; node++) {
+            uint64_t free = gpus_of(fake, node) & ~fake->nodes[node].taken;
+            if (fake->nodes[node].state == ERG_NODE_UP && bits(free) >= job->asked_gpus)
+                erg_placement_add(&any, node, erg_gpus_lowest(free, job->asked_gpus));
+        }
         erg_placement_assign(&job->asked, &any);
     }
     bool taken = job->asked.count > 0 && take_gpus(fake, job);
@@ -705,7 +706,7 @@ static void apply(struct fake_engine *fake, struct fake_job *job, enum verb verb
         if (job->state != ERG_LIVE_HELD && job->state != ERG_LIVE_PENDING)
             break;
         job->asked.count = 0;
-        (void)gpus;
+        job->asked_gpus = gpus;
         release_job(fake, job, 0);
         break;
     }
@@ -1048,6 +1049,7 @@ int fake_engine_submit(struct fake_engine *fake, const char *token,
         .id = fake->next_id++,
         .state = ERG_LIVE_HELD,
         .exit_status = -1,
+        .asked_gpus = token ? 1 : gpus,
         .trainer = *trainer,
         .plan_point = -1,
         .kill_s = INFINITY,

@@ -80,6 +80,7 @@ struct fake_job {
     enum erg_live_state state;
     bool held_by_administrator;
     struct erg_placement asked, has; /* has: while RUNNING or COMPLETING */
+    int asked_gpus;                  /* of any one node, where asked has none */
     double start_at_s;               /* of a pending job: its next try */
     double over_s;                   /* COMPLETING until then, or since when it is over */
     double unknown_until_s;          /* its state is shown as unknown till then */
