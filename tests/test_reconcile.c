@@ -18,9 +18,10 @@
 
 enum { JOBS = 4, NODES = 4 };
 
+static char type_names[2][2] = {"a", "h"};
 static struct erg_gpu_type gpu_types[] = {
-    {.name = "a", .nodes = 2, .gpus_per_node = 4, .first_node = 0},
-    {.name = "h", .nodes = 2, .gpus_per_node = 4, .first_node = 2},
+    {.name = type_names[0], .nodes = 2, .gpus_per_node = 4, .first_node = 0},
+    {.name = type_names[1], .nodes = 2, .gpus_per_node = 4, .first_node = 2},
 };
 static const struct erg_fleet small_fleet = {
     .types = gpu_types, .types_count = 2, .nodes = NODES, .gpus = 16};
@@ -904,8 +905,9 @@ static struct world *world_of(uint64_t seed)
     static struct world world;
     world = (struct world){.seed = seed, .chaos = 1};
     erg_rng_seed(&world.rng, seed);
-    world.types[0] = (struct erg_gpu_type){
-        .name = "a", .nodes = 1 + below(&world, 4), .gpus_per_node = 1 + below(&world, 4)};
+    world.types[0] = (struct erg_gpu_type){.name = type_names[0],
+                                           .nodes = 1 + below(&world, 4),
+                                           .gpus_per_node = 1 + below(&world, 4)};
     world.fleet = (struct erg_fleet){.types = world.types,
                                      .types_count = 1,
                                      .nodes = world.types[0].nodes,

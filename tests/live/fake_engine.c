@@ -229,9 +229,9 @@ static void excuse(struct fake_job *job)
 }
 
 /* TERM, and KILL later; `leaves` says what becomes of the job. */
-static void end_trainer(struct fake_engine *fake, struct fake_job *job, int leaves)
+static void end_trainer(struct fake_engine *fake, struct fake_job *job, enum fake_leaving leaves)
 {
-    job->leaves = (typeof(job->leaves))leaves;
+    job->leaves = leaves;
     if (job->state == ERG_LIVE_RUNNING) {
         job->state = ERG_LIVE_COMPLETING;
         job->over_s = INFINITY;
@@ -375,7 +375,7 @@ static void finish(struct fake_engine *fake, struct fake_job *job)
 {
     give_gpus_back(fake, job);
     job->exit_status = job->exit;
-    int leaves = job->leaves;
+    enum fake_leaving leaves = job->leaves;
     job->leaves = FAKE_AS_IT_EXITS;
     job->over_s = fake->now_s;
     if (leaves == FAKE_TO_CANCEL) {

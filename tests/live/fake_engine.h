@@ -73,6 +73,8 @@ enum fake_stage {
     FAKE_SAVES,
 };
 
+enum fake_leaving { FAKE_AS_IT_EXITS, FAKE_TO_HOLD, FAKE_TO_REQUEUE, FAKE_TO_CANCEL };
+
 struct fake_job {
     uint32_t id;
     char token[ERG_TOKEN_LENGTH + 1];
@@ -85,7 +87,7 @@ struct fake_job {
     double over_s;                   /* COMPLETING until then, or since when it is over */
     double unknown_until_s;          /* its state is shown as unknown till then */
     int restarts, exit_status;
-    enum { FAKE_AS_IT_EXITS, FAKE_TO_HOLD, FAKE_TO_REQUEUE, FAKE_TO_CANCEL } leaves;
+    enum fake_leaving leaves;
     double kill_s; /* KILL after TERM; INFINITY: none */
 
     struct fake_trainer trainer;
