@@ -259,6 +259,22 @@ static void a_new_incarnation_is_known_by_its_start(void **state)
     assert_string_equal(next(scene), "stop 0");
 }
 
+static void an_incarnation_that_came_and_went_unseen_is_another(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_of(1);
+    intend(scene, 0, 1, 2);
+    next(scene);
+    answer_all(scene, ERG_ENGINE_DONE);
+    show(scene, 0, ERG_LIVE_PENDING, 0, 0);
+    report(scene, 0, 1, ERG_JOB_LOADING, 0);
+    assert_phase(scene, 0, "starting");
+    show(scene, 0, ERG_LIVE_RUNNING, 1, 2);
+    assert_phase(scene, 0, "starting");
+    report(scene, 0, 1, ERG_JOB_TRAINING, 0); /* it had just started, after all */
+    assert_phase(scene, 0, "running");
+}
+
 static void a_kill_without_an_answer_is_no_kill_if_it_runs_on(void **state)
 {
     (void)state;
@@ -1174,8 +1190,9 @@ static void check_phases(struct world *world)
         else if (truth->state == ERG_LIVE_PENDING)
             right = phase == ERG_PHASE_STARTING || phase == ERG_PHASE_RETURNED;
         else if (truth->state == ERG_LIVE_RUNNING)
-            right = phase == ERG_PHASE_STARTING || phase == ERG_PHASE_STOPPING ||
-                    (phase == ERG_PHASE_RUNNING && truth->read_run == truth->runs);
+            right =
+                phase == ERG_PHASE_STARTING || phase == ERG_PHASE_STOPPING ||
+                (phase == ERG_PHASE_RUNNING && (truth->read_run == truth->runs || truth->confused));
         else if (truth->state == ERG_LIVE_COMPLETING)
             right = phase == ERG_PHASE_STOPPING || phase == ERG_PHASE_ENDING;
         else if (truth->state == ERG_LIVE_COMPLETED)
@@ -1363,6 +1380,7 @@ int main(void)
         cmocka_unit_test(an_id_of_another_token_is_another_job),
         cmocka_unit_test(only_reported_incarnations_are_signalled),
         cmocka_unit_test(a_new_incarnation_is_known_by_its_start),
+        cmocka_unit_test(an_incarnation_that_came_and_went_unseen_is_another),
         cmocka_unit_test(a_kill_without_an_answer_is_no_kill_if_it_runs_on),
         cmocka_unit_test(a_placement_that_is_not_wanted_any_more_is_taken_back),
         cmocka_unit_test(an_incarnation_that_was_found_waits_for_its_report),

@@ -13,7 +13,7 @@ enum verb { PLACE, HOLD, STOP, KILL, HAND_BACK };
 struct fake_late_call {
     double at_s;
     enum verb verb;
-    int job;
+    int job, run; /* a late signal is only for the run that it was meant for */
     struct erg_placement placement;
     int gpus;
 };
@@ -213,7 +213,7 @@ static void save_and_leave(struct fake_engine *fake, struct fake_job *job)
 static void signal_usr1(struct fake_engine *fake, struct fake_job *job)
 {
     if (job->stage == FAKE_BOOTS) {
-        fake->early_signals++;
+        fake->early_signals += !job->confused;
         leave(fake, job, 138);
     } else if (!job->trainer.ignores_usr1) {
         save_and_leave(fake, job);
@@ -542,7 +542,9 @@ static void forget_late(struct fake_engine *fake, size_t index)
 static void step_late(struct fake_engine *fake, size_t index)
 {
     struct fake_late_call *call = &fake->late.items[index];
-    apply(fake, &fake->jobs[call->job], call->verb, &call->placement, call->gpus);
+    struct fake_job *job = &fake->jobs[call->job];
+    if (job->runs == call->run || (call->verb != STOP && call->verb != KILL))
+        apply(fake, job, call->verb, &call->placement, call->gpus);
     forget_late(fake, index);
 }
 
@@ -634,6 +636,7 @@ static void restore(struct fake_engine *fake, struct fake_job *job, const struct
         kept->restarts == job->restarts)
         return;
     if (job->stage != FAKE_NO_TRAINER) {
+        job->confused = job->seen_run != job->runs || job->seen_state != ERG_LIVE_RUNNING;
         excuse(job);
         leave(fake, job, 137);
     }
@@ -752,7 +755,7 @@ static void judge(struct fake_engine *fake, struct fake_job *job, enum verb verb
                   const struct erg_placement *placement)
 {
     bool runs = job->seen_state == ERG_LIVE_RUNNING;
-    bool reported = job->read_run == job->seen_run;
+    bool reported = job->read_run == job->seen_run || job->confused;
     bool stopped = job->stopped_run == job->seen_run;
     if (verb == PLACE) {
         judge_place(fake, job, placement);
@@ -789,6 +792,7 @@ static enum erg_engine_answer later(struct fake_engine *fake, struct fake_job *j
     struct fake_late_call call = {.at_s = fake->now_s + between(fake, 0, 20),
                                   .verb = verb,
                                   .job = (int)(job - fake->jobs),
+                                  .run = job->runs,
                                   .gpus = gpus};
     if (placement)
         erg_placement_assign(&call.placement, placement);
@@ -1092,6 +1096,8 @@ bool fake_engine_report(struct fake_engine *fake, const char *token, struct erg_
     job->unread = false;
     if (job->report_run >= 0)
         job->read_run = job->report_run;
+    if (job->read_run == job->runs)
+        job->confused = false;
     return job->report_run >= 0;
 }
 

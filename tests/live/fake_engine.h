@@ -122,7 +122,9 @@ struct fake_job {
     double fastest_s; /* iteration_s of this run at its best */
     double stopped_s; /* last signal, of: */
     int stopped_run;
-    bool seen; /* in the last snapshot, as: */
+    bool seen;     /* in the last snapshot, as: */
+    bool confused; /* a crash undid a run that no snapshot showed: nobody can tell it from the next
+                    */
     enum erg_live_state seen_state;
     int seen_run, starts_without_checkpoint;
 };
@@ -169,7 +171,7 @@ struct fake_engine {
     struct fake_state *saved;
     bool lenient;       /* does not judge */
     long calls;         /* verbs */
-    long early_signals; /* that met a trainer before it could take them */
+    long early_signals; /* that met a trainer before it could take them, but of confused jobs */
     long fenced;        /* commits that trainers refused to make */
     char wrong[200];    /* what the controller did wrong first; "": nothing */
     char broken[200];   /* which invariant of the cluster broke first; "": none */

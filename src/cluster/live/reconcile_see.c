@@ -221,6 +221,8 @@ static enum erg_live_phase see_pending(struct erg_managed_job *job, const struct
 {
     if (!isnan(job->released_s) && !job->running && seen->restarts == job->restarts) {
         job->unsure = false;
+        if (job->reported) /* it has run, and is to start again; or starts just now */
+            forget_incarnation(job, true);
         return ERG_PHASE_STARTING;
     }
     if (job->phase != ERG_PHASE_RETURNED || seen->restarts != job->restarts)
