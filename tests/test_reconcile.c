@@ -18,9 +18,10 @@
 
 enum { JOBS = 4, NODES = 4 };
 
+static char type_names[2][2] = {"a", "h"};
 static struct erg_gpu_type gpu_types[] = {
-    {.name = "a", .nodes = 2, .gpus_per_node = 4, .first_node = 0},
-    {.name = "h", .nodes = 2, .gpus_per_node = 4, .first_node = 2},
+    {.name = type_names[0], .nodes = 2, .gpus_per_node = 4, .first_node = 0},
+    {.name = type_names[1], .nodes = 2, .gpus_per_node = 4, .first_node = 2},
 };
 static const struct erg_fleet small_fleet = {
     .types = gpu_types, .types_count = 2, .nodes = NODES, .gpus = 16};
@@ -236,6 +237,78 @@ static void only_reported_incarnations_are_signalled(void **state)
     assert_phase(scene, 0, "starting");
     report(scene, 0, 2, ERG_JOB_LOADING, 0);
     assert_string_equal(next(scene), "stop 0");
+}
+
+static void a_new_incarnation_is_known_by_its_start(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_of(1);
+    intend(scene, 0, 1, 2);
+    next(scene);
+    answer_all(scene, ERG_ENGINE_DONE);
+    show(scene, 0, ERG_LIVE_RUNNING, 1, 2);
+    scene->shown[0].started_unix_s = 2e9;
+    see(scene);
+    report(scene, 0, 1, ERG_JOB_TRAINING, 0);
+    assert_phase(scene, 0, "running");
+    scene->shown[0].started_unix_s = 2e9 + 7; /* as many restarts: the manager has forgotten one */
+    assert_phase(scene, 0, "starting");
+    intend(scene, 0, 0, 0);
+    assert_string_equal(next(scene), "");
+    report(scene, 0, 2, ERG_JOB_LOADING, 0);
+    assert_string_equal(next(scene), "stop 0");
+}
+
+static void an_incarnation_that_came_and_went_unseen_is_another(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_of(1);
+    intend(scene, 0, 1, 2);
+    next(scene);
+    answer_all(scene, ERG_ENGINE_DONE);
+    show(scene, 0, ERG_LIVE_PENDING, 0, 0);
+    report(scene, 0, 1, ERG_JOB_LOADING, 0);
+    assert_phase(scene, 0, "starting");
+    show(scene, 0, ERG_LIVE_RUNNING, 1, 2);
+    assert_phase(scene, 0, "starting");
+    report(scene, 0, 1, ERG_JOB_TRAINING, 0); /* it had just started, after all */
+    assert_phase(scene, 0, "running");
+}
+
+static void a_kill_without_an_answer_is_no_kill_if_it_runs_on(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_of(1);
+    intend(scene, 0, 1, 2);
+    next(scene);
+    answer_all(scene, ERG_ENGINE_DONE);
+    show(scene, 0, ERG_LIVE_RUNNING, 1, 2);
+    intend(scene, 0, 0, 0);
+    assert_string_equal(next(scene), "kill 0");
+    answer_all(scene, ERG_ENGINE_LATER);
+    assert_phase(scene, 0, "stopping");
+    scene->now_s += 1;
+    report(scene, 0, 1, ERG_JOB_LOADING, 0);
+    assert_string_equal(next(scene), "stop 0");
+}
+
+static void a_placement_that_is_not_wanted_any_more_is_taken_back(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_of(1);
+    for (int node = 0; node < 2; node++) {
+        intend(scene, 0, 2, 2);
+        assert_string_equal(next(scene), "place 0");
+        answer_all(scene, ERG_ENGINE_DONE);
+        show(scene, 0, ERG_LIVE_PENDING, 0, 0);
+        assert_string_equal(next(scene), "");
+        intend(scene, 0, node, node ? 2 : 0);
+        assert_string_equal(next(scene), "hold 0");
+        answer_all(scene, ERG_ENGINE_DONE);
+        show(scene, 0, ERG_LIVE_HELD, 0, 0);
+        see(scene);
+        assert_int_equal(scene->jobs[0].failed_starts, 0);
+    }
 }
 
 static void an_incarnation_that_was_found_waits_for_its_report(void **state)
@@ -591,6 +664,31 @@ static void the_cap_is_kept_by_lowering_first(void **state)
     assert_string_equal(next(scene), "hold 1");
     scene->shown[1].held_by_administrator = true;
     assert_string_equal(next(scene), "place 2");
+    /* Job 2 may draw its watts when nobody knows whether it was placed. */
+    answer_all(scene, ERG_ENGINE_LATER);
+    scene->jobs[0].point = 0;
+    scene->jobs[0].intended_w = 1501;
+    assert_string_equal(next(scene), "");
+    scene->jobs[0].intended_w = 1500;
+    assert_string_equal(next(scene), "pace 0");
+}
+
+static void a_job_that_returns_may_draw_power(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_of(2);
+    scene->limits.cap_w = 4000;
+    scene->jobs[0].intended_w = 3000;
+    make_run(scene, 0, 0, 4);
+    scene->shown[0].restarts = 1;
+    show(scene, 0, ERG_LIVE_PENDING, 0, 0);
+    intend(scene, 0, 0, 0);
+    intend(scene, 1, 1, 4);
+    scene->jobs[1].intended_w = 2000;
+    assert_string_equal(next(scene), "hold 0");
+    answer_all(scene, ERG_ENGINE_DONE);
+    show(scene, 0, ERG_LIVE_HELD, 0, 0);
+    assert_string_equal(next(scene), "place 1");
 }
 
 /* --- the fake's own rules --- */
@@ -823,8 +921,9 @@ static struct world *world_of(uint64_t seed)
     static struct world world;
     world = (struct world){.seed = seed, .chaos = 1};
     erg_rng_seed(&world.rng, seed);
-    world.types[0] = (struct erg_gpu_type){
-        .name = "a", .nodes = 1 + below(&world, 4), .gpus_per_node = 1 + below(&world, 4)};
+    world.types[0] = (struct erg_gpu_type){.name = type_names[0],
+                                           .nodes = 1 + below(&world, 4),
+                                           .gpus_per_node = 1 + below(&world, 4)};
     world.fleet = (struct erg_fleet){.types = world.types,
                                      .types_count = 1,
                                      .nodes = world.types[0].nodes,
@@ -837,6 +936,7 @@ static struct world *world_of(uint64_t seed)
     settings.requeue_s = chance(&world, 0.5) ? 6 : 121;
     settings.state_s = chance(&world, 0.3) ? 5 : INFINITY;
     settings.forget_s = chance(&world, 0.3) ? 20 : 300;
+    settings.obey_s = chance(&world, 0.5) ? 25 : 5;
     settings.other_gpus = chance(&world, 0.5);
     settings.after = watch_power;
     settings.context = &world;
@@ -1090,8 +1190,9 @@ static void check_phases(struct world *world)
         else if (truth->state == ERG_LIVE_PENDING)
             right = phase == ERG_PHASE_STARTING || phase == ERG_PHASE_RETURNED;
         else if (truth->state == ERG_LIVE_RUNNING)
-            right = phase == ERG_PHASE_STARTING || phase == ERG_PHASE_STOPPING ||
-                    (phase == ERG_PHASE_RUNNING && truth->read_run == truth->runs);
+            right =
+                phase == ERG_PHASE_STARTING || phase == ERG_PHASE_STOPPING ||
+                (phase == ERG_PHASE_RUNNING && (truth->read_run == truth->runs || truth->confused));
         else if (truth->state == ERG_LIVE_COMPLETING)
             right = phase == ERG_PHASE_STOPPING || phase == ERG_PHASE_ENDING;
         else if (truth->state == ERG_LIVE_COMPLETED)
@@ -1278,6 +1379,10 @@ int main(void)
         cmocka_unit_test(a_job_that_is_gone_was_done_or_is_lost),
         cmocka_unit_test(an_id_of_another_token_is_another_job),
         cmocka_unit_test(only_reported_incarnations_are_signalled),
+        cmocka_unit_test(a_new_incarnation_is_known_by_its_start),
+        cmocka_unit_test(an_incarnation_that_came_and_went_unseen_is_another),
+        cmocka_unit_test(a_kill_without_an_answer_is_no_kill_if_it_runs_on),
+        cmocka_unit_test(a_placement_that_is_not_wanted_any_more_is_taken_back),
         cmocka_unit_test(an_incarnation_that_was_found_waits_for_its_report),
         cmocka_unit_test(a_signal_is_sent_once_then_it_is_killed),
         cmocka_unit_test(jobs_that_exchange_gpus_stop_first),
@@ -1294,6 +1399,7 @@ int main(void)
         cmocka_unit_test(calls_that_fail_are_made_again_ever_later),
         cmocka_unit_test(points_change_by_the_plan_alone),
         cmocka_unit_test(the_cap_is_kept_by_lowering_first),
+        cmocka_unit_test(a_job_that_returns_may_draw_power),
         cmocka_unit_test(the_fake_costs_what_its_settings_say),
         cmocka_unit_test(the_fake_has_the_rules_of_slurm),
         cmocka_unit_test(the_fake_gives_lost_ids_again),

@@ -13,7 +13,7 @@ enum verb { PLACE, HOLD, STOP, KILL, HAND_BACK };
 struct fake_late_call {
     double at_s;
     enum verb verb;
-    int job;
+    int job, run; /* a late signal is only for the run that it was meant for */
     struct erg_placement placement;
     int gpus;
 };
@@ -213,7 +213,7 @@ static void save_and_leave(struct fake_engine *fake, struct fake_job *job)
 static void signal_usr1(struct fake_engine *fake, struct fake_job *job)
 {
     if (job->stage == FAKE_BOOTS) {
-        fake->early_signals++;
+        fake->early_signals += !job->confused;
         leave(fake, job, 138);
     } else if (!job->trainer.ignores_usr1) {
         save_and_leave(fake, job);
@@ -229,9 +229,9 @@ static void excuse(struct fake_job *job)
 }
 
 /* TERM, and KILL later; `leaves` says what becomes of the job. */
-static void end_trainer(struct fake_engine *fake, struct fake_job *job, int leaves)
+static void end_trainer(struct fake_engine *fake, struct fake_job *job, enum fake_leaving leaves)
 {
-    job->leaves = (__typeof__(job->leaves))leaves;
+    job->leaves = leaves;
     if (job->state == ERG_LIVE_RUNNING) {
         job->state = ERG_LIVE_COMPLETING;
         job->over_s = INFINITY;
@@ -375,7 +375,7 @@ static void finish(struct fake_engine *fake, struct fake_job *job)
 {
     give_gpus_back(fake, job);
     job->exit_status = job->exit;
-    int leaves = job->leaves;
+    enum fake_leaving leaves = job->leaves;
     job->leaves = FAKE_AS_IT_EXITS;
     job->over_s = fake->now_s;
     if (leaves == FAKE_TO_CANCEL) {
@@ -438,11 +438,12 @@ static bool take_gpus(struct fake_engine *fake, struct fake_job *job)
 static void start_job(struct fake_engine *fake, struct fake_job *job)
 {
     struct erg_placement any = {0};
-    if (job->asked.count == 0) { /* one GPU anywhere */
-        for (int node = 0; node < fake->fleet->nodes && any.count == 0; node++)
-            if (fake->nodes[node].state == ERG_NODE_UP &&
-                (gpus_of(fake, node) & ~fake->nodes[node].taken))
-                erg_placement_add(&any, node, 1);
+    if (job->asked.count == 0) {
+        for (int node = 0; node < fake->fleet->nodes && any.count == 0; node++) {
+            uint64_t free = gpus_of(fake, node) & ~fake->nodes[node].taken;
+            if (fake->nodes[node].state == ERG_NODE_UP && bits(free) >= job->asked_gpus)
+                erg_placement_add(&any, node, erg_gpus_lowest(free, job->asked_gpus));
+        }
         erg_placement_assign(&job->asked, &any);
     }
     bool taken = job->asked.count > 0 && take_gpus(fake, job);
@@ -541,7 +542,9 @@ static void forget_late(struct fake_engine *fake, size_t index)
 static void step_late(struct fake_engine *fake, size_t index)
 {
     struct fake_late_call *call = &fake->late.items[index];
-    apply(fake, &fake->jobs[call->job], call->verb, &call->placement, call->gpus);
+    struct fake_job *job = &fake->jobs[call->job];
+    if (job->runs == call->run || (call->verb != STOP && call->verb != KILL))
+        apply(fake, job, call->verb, &call->placement, call->gpus);
     forget_late(fake, index);
 }
 
@@ -633,6 +636,7 @@ static void restore(struct fake_engine *fake, struct fake_job *job, const struct
         kept->restarts == job->restarts)
         return;
     if (job->stage != FAKE_NO_TRAINER) {
+        job->confused = job->seen_run != job->runs || job->seen_state != ERG_LIVE_RUNNING;
         excuse(job);
         leave(fake, job, 137);
     }
@@ -705,7 +709,7 @@ static void apply(struct fake_engine *fake, struct fake_job *job, enum verb verb
         if (job->state != ERG_LIVE_HELD && job->state != ERG_LIVE_PENDING)
             break;
         job->asked.count = 0;
-        (void)gpus;
+        job->asked_gpus = gpus;
         release_job(fake, job, 0);
         break;
     }
@@ -751,7 +755,7 @@ static void judge(struct fake_engine *fake, struct fake_job *job, enum verb verb
                   const struct erg_placement *placement)
 {
     bool runs = job->seen_state == ERG_LIVE_RUNNING;
-    bool reported = job->read_run == job->seen_run;
+    bool reported = job->read_run == job->seen_run || job->confused;
     bool stopped = job->stopped_run == job->seen_run;
     if (verb == PLACE) {
         judge_place(fake, job, placement);
@@ -788,6 +792,7 @@ static enum erg_engine_answer later(struct fake_engine *fake, struct fake_job *j
     struct fake_late_call call = {.at_s = fake->now_s + between(fake, 0, 20),
                                   .verb = verb,
                                   .job = (int)(job - fake->jobs),
+                                  .run = job->runs,
                                   .gpus = gpus};
     if (placement)
         erg_placement_assign(&call.placement, placement);
@@ -1048,6 +1053,7 @@ int fake_engine_submit(struct fake_engine *fake, const char *token,
         .id = fake->next_id++,
         .state = ERG_LIVE_HELD,
         .exit_status = -1,
+        .asked_gpus = token ? 1 : gpus,
         .trainer = *trainer,
         .plan_point = -1,
         .kill_s = INFINITY,
@@ -1090,6 +1096,8 @@ bool fake_engine_report(struct fake_engine *fake, const char *token, struct erg_
     job->unread = false;
     if (job->report_run >= 0)
         job->read_run = job->report_run;
+    if (job->read_run == job->runs)
+        job->confused = false;
     return job->report_run >= 0;
 }
 

@@ -73,6 +73,8 @@ enum fake_stage {
     FAKE_SAVES,
 };
 
+enum fake_leaving { FAKE_AS_IT_EXITS, FAKE_TO_HOLD, FAKE_TO_REQUEUE, FAKE_TO_CANCEL };
+
 struct fake_job {
     uint32_t id;
     char token[ERG_TOKEN_LENGTH + 1];
@@ -80,11 +82,12 @@ struct fake_job {
     enum erg_live_state state;
     bool held_by_administrator;
     struct erg_placement asked, has; /* has: while RUNNING or COMPLETING */
+    int asked_gpus;                  /* of any one node, where asked has none */
     double start_at_s;               /* of a pending job: its next try */
     double over_s;                   /* COMPLETING until then, or since when it is over */
     double unknown_until_s;          /* its state is shown as unknown till then */
     int restarts, exit_status;
-    enum { FAKE_AS_IT_EXITS, FAKE_TO_HOLD, FAKE_TO_REQUEUE, FAKE_TO_CANCEL } leaves;
+    enum fake_leaving leaves;
     double kill_s; /* KILL after TERM; INFINITY: none */
 
     struct fake_trainer trainer;
@@ -119,7 +122,9 @@ struct fake_job {
     double fastest_s; /* iteration_s of this run at its best */
     double stopped_s; /* last signal, of: */
     int stopped_run;
-    bool seen; /* in the last snapshot, as: */
+    bool seen;     /* in the last snapshot, as: */
+    bool confused; /* a crash undid a run that no snapshot showed: nobody can tell it from the next
+                    */
     enum erg_live_state seen_state;
     int seen_run, starts_without_checkpoint;
 };
@@ -166,7 +171,7 @@ struct fake_engine {
     struct fake_state *saved;
     bool lenient;       /* does not judge */
     long calls;         /* verbs */
-    long early_signals; /* that met a trainer before it could take them */
+    long early_signals; /* that met a trainer before it could take them, but of confused jobs */
     long fenced;        /* commits that trainers refused to make */
     char wrong[200];    /* what the controller did wrong first; "": nothing */
     char broken[200];   /* which invariant of the cluster broke first; "": none */

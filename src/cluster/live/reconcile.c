@@ -105,7 +105,7 @@ static bool should_run(const struct erg_managed_job *job)
 static void pace(struct pass *pass, size_t index)
 {
     struct erg_managed_job *job = &pass->jobs[index];
-    if (job->told_point == job->point)
+    if (job->told_point == job->point && job->told_w == job->intended_w)
         return;
     double more_w = job->intended_w - allowed_w(job, pass->now_s);
     if (job->intended_w <= job->told_w) {
@@ -270,14 +270,14 @@ static void reconcile_job(struct pass *pass, size_t index)
     }
 }
 
-struct turn {
+struct placing_turn {
     long order;
     size_t job;
 };
 
 static int compare_turns(const void *a, const void *b)
 {
-    const struct turn *x = a, *y = b;
+    const struct placing_turn *x = a, *y = b;
     if (x->order != y->order)
         return x->order < y->order ? -1 : 1;
     return (x->job > y->job) - (x->job < y->job);
@@ -291,7 +291,7 @@ void erg_reconcile_next(struct erg_managed_job *jobs, size_t count,
     struct pass pass = {.jobs = jobs, .snapshot = snapshot, .limits = limits, .now_s = now_s};
     pass.free = erg_xcalloc((size_t)fleet->nodes + 1, sizeof *pass.free);
     pass.woken = erg_xcalloc((size_t)fleet->nodes + 1, sizeof *pass.woken);
-    struct turn *turns = erg_xcalloc(count + 1, sizeof *turns);
+    struct placing_turn *turns = erg_xcalloc(count + 1, sizeof *turns);
     size_t waiting = 0;
     count_free(&pass, count, fleet);
     pass.budget_w = limits->cap_w - limits->idle_w;
@@ -300,7 +300,7 @@ void erg_reconcile_next(struct erg_managed_job *jobs, size_t count,
     for (size_t i = 0; i < count; i++) {
         jobs[i].waits_for = NULL;
         if (jobs[i].phase == ERG_PHASE_WAITING)
-            turns[waiting++] = (struct turn){jobs[i].order, i};
+            turns[waiting++] = (struct placing_turn){jobs[i].order, i};
         else
             reconcile_job(&pass, i);
     }

@@ -55,6 +55,9 @@ const char *erg_live_phase_name(enum erg_live_phase phase);
 /* Whether its GPUs are taken, or may be at any moment. */
 bool erg_live_phase_holds_gpus(enum erg_live_phase phase);
 
+/* Whether both have as many GPUs of every node. */
+bool erg_placement_alike(const struct erg_placement *a, const struct erg_placement *b);
+
 enum { ERG_AVOIDED_MOST = 3 };
 
 /*

@@ -124,9 +124,11 @@ static void count_failure(struct erg_managed_job *job, const struct erg_reconcil
     if (job->failures < FAILURES_MOST)
         return;
     job->given_up = job->needs_attention = true;
-    snprintf(job->reason, sizeof job->reason,
-             "it failed %d times without a new checkpoint, at last with exit status %d",
-             job->failures, job->exit_status);
+    int used = snprintf(job->reason, sizeof job->reason,
+                        "it failed %d times without a new checkpoint", job->failures);
+    if (job->exit_status >= 0)
+        snprintf(job->reason + used, sizeof job->reason - (size_t)used,
+                 ", at last with exit status %d", job->exit_status);
 }
 
 void erg_reconcile_report(struct erg_managed_job *job, const struct erg_report *report,
@@ -219,6 +221,8 @@ static enum erg_live_phase see_pending(struct erg_managed_job *job, const struct
 {
     if (!isnan(job->released_s) && !job->running && seen->restarts == job->restarts) {
         job->unsure = false;
+        if (job->reported) /* it has run, and is to start again; or starts just now */
+            forget_incarnation(job, true);
         return ERG_PHASE_STARTING;
     }
     if (job->phase != ERG_PHASE_RETURNED || seen->restarts != job->restarts)
