@@ -253,6 +253,27 @@ static void lines_of_slurm_are_read(void **state)
     erg_arena_release(&arena);
 }
 
+static void the_controller_says_why(void **state)
+{
+    (void)state;
+    struct erg_live_list list = {0};
+    struct erg_live_line line;
+    static const char status[] =
+        "{\"schema_version\":1,\"at_unix_s\":1000,\"jobs\":[{\"token\":\"0000000000000000\"},"
+        "{\"token\":\"0123456789abcdef\",\"reason\":\"no GPUs\",\"starts_unix_s\":1500.5},7]}";
+    assert_true(erg_live_line_parse(
+        &line, "1|1|ann|PENDING|JobHeldAdmin||1|gpu:1|0:00|ergon:1:0123456789abcdef", &list.arena));
+    ERG_PUSH(&list, items, line);
+    erg_live_list_status(&list, status, sizeof status - 1, 1400); /* too old */
+    assert_true(!list.items[0].why && isnan(list.items[0].begins_unix_s));
+    erg_live_list_status(&list, "[]", 2, 1100);
+    erg_live_list_status(&list, status, 20, 1100);
+    erg_live_list_status(&list, status, sizeof status - 1, 1100);
+    assert_string_equal(list.items[0].why, "no GPUs");
+    assert_true(list.items[0].begins_unix_s == 1500.5);
+    erg_live_list_release(&list);
+}
+
 /* ---- layouts ---- */
 
 static void check_layout(const struct erg_live_plan *plan, int nodes, int gpus_per_node,
@@ -345,6 +366,7 @@ int main(void)
         cmocka_unit_test(sbatch_gets_all),
         cmocka_unit_test(run_job_ends_as_the_trainer),
         cmocka_unit_test(lines_of_slurm_are_read),
+        cmocka_unit_test(the_controller_says_why),
         cmocka_unit_test(layouts_keep_the_batch),
     };
     return cmocka_run_group_tests(tests, begin, remove_folder);
