@@ -155,6 +155,66 @@ static void sbatch_gets_all(void **state)
     shell("test -z \"$(ls @/spool)\"");
 }
 
+/* One that leaves its layout open, planned on the GPUs that the catalogue knows. */
+static void jobs_bring_their_profile(void **state)
+{
+    (void)state;
+    struct erg_arena arena = {0};
+    struct erg_live_request request;
+    struct erg_error err;
+    char *profile;
+    size_t length;
+    write_program("bin/sbatch", "#!/bin/sh\necho 19\n");
+    write_program("bin/srun", "#!/bin/sh\nprintf '%s ' \"$@\" >@/asked\n");
+    write_text("open.yaml", "model: model\n"
+                            "cluster: {nodes: 1, gpus_per_node: 2, gpu: A100-SXM4-40GB}\n"
+                            "sequence: 16\n"
+                            "train: {batch: 16, data: [{file: tokens.bin}], updates: 60, "
+                            "learning_rate: 0.01}\n");
+    check(0, "waits for its place on a40", "submit --live @/live.yaml @/open.yaml -- --steps 9");
+    const char *token = token_in_spool();
+    assert_ok(erg_job_folder_request(&request, in_folder("spool"), token, geteuid(), &arena, &err),
+              &err);
+    assert_true(request.trains && request.has_profile && request.gpus == 2);
+    assert_true(request.gpus_most == 16 && request.batch == 16 && request.iterations == 60);
+    assert_int_equal(request.command_count, 2);
+    assert_ok(erg_job_folder_profile(&profile, &length, in_folder("spool"), token, geteuid(), &err),
+              &err);
+    /* One header, and one row or more of each number of GPUs. */
+    assert_null(strstr(profile + 1, "model,param_num"));
+    static const char *const shapes[] = {",16,a40,1,1,", ",16,a40,1,2,", ",16,a40,1,4,",
+                                         ",16,a40,2,4,"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        assert_non_null(strstr(profile, shapes[i]));
+    assert_null(strstr(profile, "h100"));
+    free(profile);
+    /* The planner chooses where the plan names the type. */
+    const struct erg_live_plan plan = {.type = "a40",
+                                       .nodes = 1,
+                                       .gpus_per_node = 4,
+                                       .slowdown = 1,
+                                       .power_w = NAN,
+                                       .iteration_s = NAN};
+    assert_ok(erg_job_folder_plan(in_folder("spool"), token, geteuid(), &plan, &err), &err);
+    setenv("SLURM_JOB_NUM_NODES", "1", 1);
+    setenv("SLURM_GPUS_ON_NODE", "4", 1);
+    struct erg_text line = {0};
+    erg_text_printf(&line, "run-job @/spool/%s", token);
+    check(0, "incarnation 1 trains on 4 of 4 GPUs: ", line.data);
+    check(0, "(the planner's)", line.data);
+    line.count = 0;
+    erg_text_printf(&line,
+                    "grep -q -- '--ntasks=4 .* train @/spool/%s/job.2.yaml --output "
+                    "@/spool/%s/run --steps 9 ' @/asked",
+                    token, token);
+    shell(line.data);
+    erg_text_release(&line);
+    unsetenv("SLURM_JOB_NUM_NODES");
+    unsetenv("SLURM_GPUS_ON_NODE");
+    erg_arena_release(&arena);
+    shell("rm -r @/spool/*");
+}
+
 /* A job without a trainer's reports: a loading and a done, or the trainer's own status. */
 static void run_job_ends_as_the_trainer(void **state)
 {
@@ -253,6 +313,27 @@ static void lines_of_slurm_are_read(void **state)
     erg_arena_release(&arena);
 }
 
+static void the_controller_says_why(void **state)
+{
+    (void)state;
+    struct erg_live_list list = {0};
+    struct erg_live_line line;
+    static const char status[] =
+        "{\"schema_version\":1,\"at_unix_s\":1000,\"jobs\":[{\"token\":\"0000000000000000\"},"
+        "{\"token\":\"0123456789abcdef\",\"reason\":\"no GPUs\",\"starts_unix_s\":1500.5},7]}";
+    assert_true(erg_live_line_parse(
+        &line, "1|1|ann|PENDING|JobHeldAdmin||1|gpu:1|0:00|ergon:1:0123456789abcdef", &list.arena));
+    ERG_PUSH(&list, items, line);
+    erg_live_list_status(&list, status, sizeof status - 1, 1400); /* too old */
+    assert_true(!list.items[0].why && isnan(list.items[0].begins_unix_s));
+    erg_live_list_status(&list, "[]", 2, 1100);
+    erg_live_list_status(&list, status, 20, 1100);
+    erg_live_list_status(&list, status, sizeof status - 1, 1100);
+    assert_string_equal(list.items[0].why, "no GPUs");
+    assert_true(list.items[0].begins_unix_s == 1500.5);
+    erg_live_list_release(&list);
+}
+
 /* ---- layouts ---- */
 
 static void check_layout(const struct erg_live_plan *plan, int nodes, int gpus_per_node,
@@ -343,8 +424,10 @@ int main(void)
         cmocka_unit_test(wrong_submissions_are_named),
         cmocka_unit_test(deadlines_are_read),
         cmocka_unit_test(sbatch_gets_all),
+        cmocka_unit_test(jobs_bring_their_profile),
         cmocka_unit_test(run_job_ends_as_the_trainer),
         cmocka_unit_test(lines_of_slurm_are_read),
+        cmocka_unit_test(the_controller_says_why),
         cmocka_unit_test(layouts_keep_the_batch),
     };
     return cmocka_run_group_tests(tests, begin, remove_folder);

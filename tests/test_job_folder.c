@@ -1,11 +1,15 @@
 /* cluster/live/: job folders, whose files may be anything; the live file; lists of nodes. */
+#define _DEFAULT_SOURCE /* setgroups */
+
 #include "folder.h"
 
 #include "cluster/live/job_folder.h"
 #include "cluster/live/live_file.h"
 
 #include <dirent.h>
+#include <grp.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 static const char token[] = "0123456789abcdef";
 
@@ -149,6 +153,57 @@ static void folders_are_shared_where_the_spool_is(void **state)
     assert_fails(erg_job_folder_make(&again, in_folder("shared"), token, &err), &err, "exists");
     assert_fails(erg_job_folder_make(&again, in_folder("none"), token, &err), &err, "the spool '");
     free(made);
+}
+
+/* A user who may neither list the spool nor is of its group; the controller reads and writes. */
+static void users_have_their_folders(void **state)
+{
+    (void)state;
+    enum { USER = 65534 };
+    struct erg_error err;
+    struct erg_arena arena = {0};
+    struct erg_live_request request = some_request();
+    const struct erg_live_plan plan = {.type = "A40",
+                                       .nodes = 1,
+                                       .gpus_per_node = 1,
+                                       .slowdown = 1,
+                                       .power_w = NAN,
+                                       .iteration_s = NAN};
+    struct erg_live_plan read_plan;
+    char *path;
+    if (geteuid() != 0) {
+        print_message("skipped: only root can be another user\n");
+        skip();
+    }
+    shell("chmod 755 @ && mkdir @/users && chmod 3733 @/users");
+    for (int turn = 0; turn < 2; turn++) {
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            int failed = setgroups(0, NULL) || setgid(USER) || setuid(USER);
+            request.uid = USER;
+            if (turn == 0)
+                failed = failed || erg_job_folder_make(&path, in_folder("users"), token, &err) ||
+                         erg_job_folder_write_request(path, &request, &err);
+            else
+                failed = failed ||
+                         erg_job_folder_request(&request, in_folder("users"), token, USER, &arena,
+                                                &err) ||
+                         erg_job_folder_read_plan(
+                             &read_plan, erg_file_path(in_folder("users"), token), &arena, &err) ||
+                         !read_plan.type || strcmp(read_plan.type, "A40") != 0;
+            if (failed)
+                fprintf(stderr, "%s\n", err.message);
+            _exit(failed);
+        }
+        int status;
+        assert_true(child > 0 && waitpid(child, &status, 0) == child);
+        assert_int_equal(status, 0);
+        assert_ok(erg_job_folder_request(&request, in_folder("users"), token, USER, &arena, &err),
+                  &err);
+        assert_ok(erg_job_folder_plan(in_folder("users"), token, USER, &plan, &err), &err);
+    }
+    erg_arena_release(&arena);
 }
 
 /* ---- what is no file of the user's ---- */
@@ -472,6 +527,7 @@ int main(void)
         cmocka_unit_test(wrong_requests_are_refused),
         cmocka_unit_test(tokens_differ),
         cmocka_unit_test(folders_are_shared_where_the_spool_is),
+        cmocka_unit_test(users_have_their_folders),
         cmocka_unit_test(other_things_are_not_read),
         cmocka_unit_test(reports_are_followed),
         cmocka_unit_test(garbage_is_counted),

@@ -318,7 +318,7 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
     request->size = erg_arena_strdup(&at->arena, size);
     request->batch = erg_layout_batch(&job->layout);
     request->iterations = (double)job->training->updates;
-    request->gpus = (int)erg_layout_gpus(&job->layout);
+    request->gpus = (int)erg_cluster_gpus(&job->cluster);
     request->trains = true;
     request->command =
         erg_arena_alloc(&at->arena, (at->wish->argument_count + 1) * sizeof *request->command);

@@ -35,7 +35,7 @@ static json_t *line_document(const struct erg_live_line *line)
     return erg_json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:I, s:s, s:f, s:f, s:f, s:f, s:f, "
         "s:f, "
-        "s:f}",
+        "s:f, s:s, s:f}",
         "id", line->id, "token", line->token, "user", line->user, "name",
         known ? line->request.name : NULL, "state", line->state, "reason", line->reason, "says",
         erg_live_line_says(line), "nodes", line->nodes, "gpus", line->gpus, "running_s",
@@ -43,7 +43,8 @@ static json_t *line_document(const struct erg_live_line *line)
         reported ? erg_report_state_name(report->state) : NULL, "iteration", report->iteration,
         "iterations", known ? line->request.iterations : NAN, "iterations_per_s", line->speed,
         "checkpoint", report->checkpoint, "joules", report->joules, "expected_end_unix_s",
-        end_unix_s(line), "submitted_unix_s", known ? line->request.submitted_unix_s : NAN);
+        end_unix_s(line), "submitted_unix_s", known ? line->request.submitted_unix_s : NAN, "why",
+        line->why, "expected_begin_unix_s", line->begins_unix_s);
 }
 
 static void print_json(const struct erg_live_list *list)
@@ -74,7 +75,7 @@ static void add_duration(struct erg_table *table, double seconds)
         erg_table_add(table, "%.0f h %02.0f", floor(minutes / 60), fmod(minutes, 60));
 }
 
-static void add_end(struct erg_table *table, double unix_s)
+static void add_time(struct erg_table *table, double unix_s)
 {
     char text[32];
     time_t at = isnan(unix_s) || unix_s > 1e11 ? 0 : (time_t)unix_s;
@@ -87,8 +88,8 @@ static void add_end(struct erg_table *table, double unix_s)
 
 static void print_table(const struct erg_live_list *list)
 {
-    static const char *const heads[] = {"job",       "user", "name",  "GPUs", "nodes", "for",
-                                        "iteration", "of",   "per s", "ends", "state"};
+    static const char *const heads[] = {"job",       "user", "name",  "GPUs",   "nodes", "for",
+                                        "iteration", "of",   "per s", "begins", "ends",  "state"};
     enum { COLUMNS = sizeof heads / sizeof *heads };
     struct erg_table table = {.columns = COLUMNS};
     erg_print_heads(&table, heads, COLUMNS);
@@ -104,8 +105,12 @@ static void print_table(const struct erg_live_list *list)
         add_number(&table, 15, reported ? line->report.iteration : NAN);
         add_number(&table, 15, line->is_readable ? line->request.iterations : NAN);
         add_number(&table, 3, line->speed);
-        add_end(&table, end_unix_s(line));
-        erg_table_add(&table, "%s", erg_live_line_says(line));
+        add_time(&table, line->waits ? line->begins_unix_s : NAN);
+        add_time(&table, end_unix_s(line));
+        if (line->waits && line->why)
+            erg_table_add(&table, "%s: %s", erg_live_line_says(line), line->why);
+        else
+            erg_table_add(&table, "%s", erg_live_line_says(line));
     }
     erg_print_table(&table, "");
 }

@@ -23,7 +23,7 @@ static const struct erg_option options[] = {
      .help = "the job is a program that trains as fast as this model of the cluster's profiles, "
              "such as bert-2.6B:128:5000"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 1e6,
-     .help = "GPUs asked for (default: the job's layout; 1 for a program)"},
+     .help = "GPUs asked for (default: those of the job's cluster; 1 for a program)"},
     {"at-most", 'm', ERG_OPTION_LONG, "N", AT(gpus_most), 1, 1e6,
      .help = "never more GPUs than these (default: eight times those asked for; of a program "
              "the cluster's)"},

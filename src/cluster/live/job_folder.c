@@ -1,5 +1,5 @@
 /* The folders of live jobs: made and written by their users, read as if by anybody. */
-#define _GNU_SOURCE /* O_NOFOLLOW, getrandom */
+#define _GNU_SOURCE /* O_PATH, getrandom */
 
 #include "cluster/live/job_folder.h"
 
@@ -137,7 +137,8 @@ static int open_folder(const char *spool, const char *token, uid_t uid, struct e
     if (!is_token(token))
         return erg_fail(err, ERG_FAILED,
                         "'%.40s' is no token of a job, expected 16 hexadecimal digits", token);
-    int above = open(spool, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Users may go through the spool, and not list it. */
+    int above = open(spool, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (above < 0)
         return erg_fail(err, ERG_FAILED, "reading '%s': %s", spool, strerror(errno));
     int file = openat(above, token, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -7,6 +7,10 @@
  *   reports.jsonl  a line of progress each; appended by the trainer or "ergon run-job"
  *   incarnation.N  made by the Nth incarnation when it begins; the highest may commit
  *   plan.json      shape, operating point and what the policy expects; by the controller
+ *   job.yaml       what "ergon train" trains, or
+ *   script         what the user runs instead, where it is one; by "ergon submit"
+ *   job.N.yaml     the former with the layout of an incarnation; by "ergon run-job"
+ *   run            folder of the run of "ergon train"
  *   log            of the batch script
  *
  * The controller takes all of it but plan.json for hostile: sizes are bounded, links are not

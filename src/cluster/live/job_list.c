@@ -1,17 +1,21 @@
 /* Lists managed jobs for their users. */
 #include "cluster/live/job_list.h"
 
+#include "io/file.h"
+#include "io/json.h"
 #include "io/subprocess.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The comment, which is free text, comes last. */
 static const char format[] = "%i|%U|%u|%T|%r|%N|%D|%b|%M|%k";
-enum { FIELDS = 10, SLURM_S = 30 };
+enum { FIELDS = 10, SLURM_S = 30, MOST_STATUS_BYTES = 64 << 20 };
 
 static bool is_one_of(const char *text, const char *const *words)
 {
@@ -87,7 +91,8 @@ bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct er
                                    .waits = is_one_of(fields[3], waiting),
                                    .since_s = NAN,
                                    .speed = NAN,
-                                   .left_s = NAN};
+                                   .left_s = NAN,
+                                   .begins_unix_s = NAN};
     memcpy(line->token, token, sizeof line->token);
     line->ended = !line->waits && !is_one_of(fields[3], running);
     if (!line->waits && !line->ended) {
@@ -122,6 +127,53 @@ static void read_folder(struct erg_live_line *line, const char *spool, struct er
             fmax(0, line->request.iterations - line->report.iteration) * line->report.iteration_s;
 }
 
+/* ---- what the controller says ---- */
+
+/* Older than that it is of a controller that is no more. */
+static const double fresh_s = 300;
+
+void erg_live_list_status(struct erg_live_list *list, const char *text, size_t length,
+                          double now_unix_s)
+{
+    struct erg_error ignored;
+    json_t *root, *job;
+    size_t k;
+    if (erg_json_parse(&root, "status", text, length, &ignored) != 0)
+        return;
+    const double at_s = json_number_value(json_object_get(root, "at_unix_s"));
+    const bool is_fresh = at_s > now_unix_s - fresh_s;
+    const json_t *jobs = is_fresh ? json_object_get(root, "jobs") : NULL;
+    json_array_foreach(jobs, k, job)
+    {
+        const char *token = json_string_value(json_object_get(job, "token"));
+        const char *why = json_string_value(json_object_get(job, "reason"));
+        const json_t *begins = json_object_get(job, "starts_unix_s");
+        for (size_t i = 0; token && i < list->count; i++) {
+            struct erg_live_line *line = &list->items[i];
+            if (strcmp(line->token, token) != 0)
+                continue;
+            line->why = why ? erg_arena_strdup(&list->arena, why) : NULL;
+            line->begins_unix_s = json_is_number(begins) ? json_number_value(begins) : NAN;
+        }
+    }
+    json_decref(root);
+}
+
+/* Anybody may put a file into the spool: only that of its owner or root counts. */
+static void read_status(struct erg_live_list *list, const char *spool)
+{
+    struct stat above, info;
+    char *path = erg_file_path(spool, ".status.json"), *text;
+    size_t length;
+    if (stat(spool, &above) == 0 && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+        (info.st_uid == above.st_uid || info.st_uid == 0) &&
+        erg_file_read(path, MOST_STATUS_BYTES, &text, &length, NULL) == 0) {
+        erg_live_list_status(list, text, length, (double)time(NULL));
+        free(text);
+    }
+    free(path);
+}
+
 int erg_live_list_read(struct erg_live_list *list, const char *partition, const char *spool,
                        bool all, struct erg_error *err)
 {
@@ -150,6 +202,7 @@ int erg_live_list_read(struct erg_live_list *list, const char *partition, const 
         ERG_PUSH(list, items, line);
     }
     erg_subprocess_release(&process);
+    read_status(list, spool);
     return 0;
 }
 

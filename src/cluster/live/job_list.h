@@ -1,5 +1,6 @@
 /*
- * Managed jobs as their users see them: what Slurm says of each, and what its folder does.
+ * Managed jobs as their users see them: what Slurm says of each, what its folder does, and what the
+ * controller has written of it into the spool's .status.json lately.
  */
 #ifndef ERG_CLUSTER_LIVE_JOB_LIST_H
 #define ERG_CLUSTER_LIVE_JOB_LIST_H
@@ -18,6 +19,8 @@ struct erg_live_line {
     struct erg_report report; /* incarnation 0: there is none */
     double speed;             /* iterations per second of late; NAN: not known */
     double left_s;            /* until its end as it runs now; NAN: not known */
+    const char *why;          /* it waits, in the controller's words; NULL: not known */
+    double begins_unix_s;     /* as the controller expects it; NAN: not known */
 };
 
 /* To be released. Empty at first. */
@@ -36,6 +39,10 @@ void erg_live_list_release(struct erg_live_list *list);
 /* A line of "squeue -o" in the format of this file; false where it is no managed job's. Exposed for
  * tests. */
 bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct erg_arena *arena);
+
+/* Fills what the controller says of jobs; `text` is the document. */
+void erg_live_list_status(struct erg_live_list *list, const char *text, size_t length,
+                          double now_unix_s);
 
 /* What a person is told: "runs", "waits for its place", … */
 const char *erg_live_line_says(const struct erg_live_line *line);
