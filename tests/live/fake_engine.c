@@ -772,7 +772,8 @@ static void judge(struct fake_engine *fake, struct fake_job *job, enum verb verb
         bool late = stopped && fake->now_s - job->stopped_s >= 60;
         bool silent = job->stage == FAKE_NO_TRAINER || job->trainer.silent ||
                       fake->now_s - job->written_s >= 60;
-        if (job->seen_state != ERG_LIVE_FAILED && !(runs && (!reported || late || silent)))
+        if (job->seen_state != ERG_LIVE_FAILED &&
+            !(runs && (!reported || job->confused || late || silent)))
             WRONG(fake, "job %u is killed while its state is %d, %s", job->id, (int)job->seen_state,
                   stopped ? "before its time is over" : "unasked");
     }
