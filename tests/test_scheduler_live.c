@@ -626,7 +626,7 @@ static void test_found(void **state)
     (void)state;
     struct world world;
     struct driver driver;
-    struct erg_placement there = {0}, other = {0};
+    struct erg_placement there = {0}, other = {0}, odd = {0};
     make_world(&world);
     set_time(&world, 0, 0, 1, 2, 3);
     make_driver(&driver, &world, "tiresias");
@@ -635,7 +635,12 @@ static void test_found(void **state)
     erg_scheduler_set_foreign(scheduler, 1, 15); /* whose they are was not known yet */
     erg_placement_add(&there, 1, 3);
     erg_placement_add(&other, 1, 10);
-    erg_scheduler_adopt(scheduler, a, &there, 1);
+    assert_false(erg_scheduler_adopt(scheduler, a, &there, 2)); /* there is no such point */
+    erg_placement_add(&odd, 1, 1);
+    assert_false(erg_scheduler_adopt(scheduler, a, &odd, 0)); /* it cannot run on one GPU */
+    erg_placement_add(&odd, 0, 7);
+    assert_false(erg_scheduler_adopt(scheduler, a, &odd, 0));
+    assert_true(erg_scheduler_adopt(scheduler, a, &there, 1));
     assert_int_equal(erg_scheduler_point(scheduler, a), 1);
     erg_scheduler_arrive(scheduler, b);
     decide_by_hand(&driver);
@@ -647,6 +652,21 @@ static void test_found(void **state)
     assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 1, 1), a);
     assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 1, 2), ERG_OWNER_FOREIGN);
     assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 1, 3), a);
+    /* GPUs that were to be another job's, on the same node: both have two still. */
+    int c = add_by_hand(&driver, "c", 0, 10, 0, 2);
+    erg_scheduler_arrive(scheduler, c);
+    decide_by_hand(&driver);
+    assert_true(scheduler->jobs[b].placement.slices[0].gpus == 3);
+    assert_true(scheduler->jobs[c].placement.slices[0].gpus == 12);
+    odd.count = 0;
+    erg_placement_add(&odd, 0, 6);
+    erg_scheduler_correct(scheduler, b, &odd);
+    assert_true(scheduler->jobs[b].placement.slices[0].gpus == 6);
+    assert_true(scheduler->jobs[c].placement.slices[0].gpus == 9);
+    assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 0, 0), c);
+    assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 0, 2), b);
+    assert_true(scheduler->occupancy->free[0] == 0 && scheduler->occupancy->free[1] == 1);
+    erg_placement_release(&odd);
     erg_placement_release(&there);
     erg_placement_release(&other);
     release_driver(&driver);
