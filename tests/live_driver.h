@@ -191,7 +191,7 @@ static inline void restart(struct driver *driver)
         assert_ok(erg_scheduler_add_job(driver->scheduler, &what, &id, &err), &err);
         erg_scheduler_recall(driver->scheduler, id, real->had_gpu_s, was->reconfigurations);
         if (was->placement.count > 0)
-            erg_scheduler_adopt(driver->scheduler, id, &was->placement, was->point);
+            assert_true(erg_scheduler_adopt(driver->scheduler, id, &was->placement, was->point));
         else
             assert_true(erg_scheduler_arrive(driver->scheduler, id));
         real->id = id;

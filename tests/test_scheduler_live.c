@@ -49,6 +49,10 @@ static void test_reopened(void **state)
 static void test_as_simulated(void **state)
 {
     (void)state;
+    struct erg_tariff tariff = {0};
+    struct erg_error err;
+    write_text("tariff.csv", "at_s,usd_per_kwh,g_co2_per_kwh\n0,0.1,300\n700,0.4,100\n1800,,\n");
+    assert_ok(erg_tariff_load(&tariff, in_folder("tariff.csv"), &err), &err);
     for (int p = 0; erg_policies[p]; p++)
         for (unsigned seed = 0; seed < 4; seed++) {
             struct erg_rng rng;
@@ -59,6 +63,7 @@ static void test_as_simulated(void **state)
             erg_rng_seed(&rng, 200 + seed);
             make_random(&world, &rng);
             world.simulation.outages_count = 0;
+            world.simulation.tariff = seed == 1 ? &tariff : NULL;
             simulate(&result, &world, erg_policies[p]->name);
             make_driver(&driver, &world, erg_policies[p]->name);
             driver.restart_at = seed == 3 ? 20 : 0;
@@ -81,6 +86,7 @@ static void test_as_simulated(void **state)
             erg_simulated_release(&result);
             erg_speeds_free(world.speeds);
         }
+    erg_tariff_release(&tariff);
 }
 
 /* ---- GPUs of others, nodes that drain, jobs that vanish ---- */
@@ -626,7 +632,7 @@ static void test_found(void **state)
     (void)state;
     struct world world;
     struct driver driver;
-    struct erg_placement there = {0}, other = {0};
+    struct erg_placement there = {0}, other = {0}, odd = {0};
     make_world(&world);
     set_time(&world, 0, 0, 1, 2, 3);
     make_driver(&driver, &world, "tiresias");
@@ -635,7 +641,12 @@ static void test_found(void **state)
     erg_scheduler_set_foreign(scheduler, 1, 15); /* whose they are was not known yet */
     erg_placement_add(&there, 1, 3);
     erg_placement_add(&other, 1, 10);
-    erg_scheduler_adopt(scheduler, a, &there, 1);
+    assert_false(erg_scheduler_adopt(scheduler, a, &there, 2)); /* there is no such point */
+    erg_placement_add(&odd, 1, 1);
+    assert_false(erg_scheduler_adopt(scheduler, a, &odd, 0)); /* it cannot run on one GPU */
+    erg_placement_add(&odd, 0, 7);
+    assert_false(erg_scheduler_adopt(scheduler, a, &odd, 0));
+    assert_true(erg_scheduler_adopt(scheduler, a, &there, 1));
     assert_int_equal(erg_scheduler_point(scheduler, a), 1);
     erg_scheduler_arrive(scheduler, b);
     decide_by_hand(&driver);
@@ -647,10 +658,97 @@ static void test_found(void **state)
     assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 1, 1), a);
     assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 1, 2), ERG_OWNER_FOREIGN);
     assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 1, 3), a);
+    /* GPUs that were to be another job's, on the same node: both have two still. */
+    int c = add_by_hand(&driver, "c", 0, 10, 0, 2);
+    erg_scheduler_arrive(scheduler, c);
+    decide_by_hand(&driver);
+    assert_true(scheduler->jobs[b].placement.slices[0].gpus == 3);
+    assert_true(scheduler->jobs[c].placement.slices[0].gpus == 12);
+    odd.count = 0;
+    erg_placement_add(&odd, 0, 6);
+    erg_scheduler_correct(scheduler, b, &odd);
+    assert_true(scheduler->jobs[b].placement.slices[0].gpus == 6);
+    assert_true(scheduler->jobs[c].placement.slices[0].gpus == 9);
+    assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 0, 0), c);
+    assert_int_equal(erg_occupancy_owner(scheduler->occupancy, 0, 2), b);
+    assert_true(scheduler->occupancy->free[0] == 0 && scheduler->occupancy->free[1] == 1);
+    erg_placement_release(&odd);
     erg_placement_release(&there);
     erg_placement_release(&other);
     release_driver(&driver);
     erg_speeds_free(world.speeds);
+}
+
+/* Nodes that are off cost what waking them takes. */
+static void test_switched(void **state)
+{
+    (void)state;
+    struct world world;
+    struct driver driver;
+    struct erg_placement there = {0};
+    make_world(&world);
+    world.fleet.saves_power = true;
+    world.fleet.power_saving = (struct erg_power_saving){600, 120};
+    make_driver(&driver, &world, "fcfs");
+    erg_placement_add(&there, 2, 3);
+    assert_near(erg_scheduler_power(driver.scheduler), 8 * 10 + 8 * 5, 0);
+    erg_scheduler_switch_node(driver.scheduler, 2, true, 0);
+    assert_near(erg_scheduler_wait(driver.scheduler, &there), 120, 0);
+    assert_near(erg_scheduler_power(driver.scheduler), 8 * 10 + 6 * 5, 0);
+    erg_scheduler_switch_node(driver.scheduler, 2, false, 90);
+    erg_scheduler_advance(driver.scheduler, 30);
+    assert_near(erg_scheduler_wait(driver.scheduler, &there), 60, 0);
+    /* What others draw is not known: at the most it is that of the fastest point. */
+    erg_scheduler_set_foreign(driver.scheduler, 3, 1);
+    assert_near(erg_scheduler_power(driver.scheduler), 8 * 10 + 7 * 5 + 50, 0);
+    erg_placement_release(&there);
+    release_driver(&driver);
+    erg_speeds_free(world.speeds);
+}
+
+/* Profiles give workloads that come one by one what they give those of a trace. */
+static void test_profile_source(void **state)
+{
+    (void)state;
+    struct erg_fleet *fleet;
+    struct erg_job_trace *trace;
+    struct erg_speeds *known;
+    struct erg_profile_source *source;
+    struct erg_error err;
+    const char *profiles = ERGON_TEST_SOURCE_DIR "/examples/cluster/profiles";
+    assert_ok(erg_fleet_load(&fleet, ERGON_TEST_SOURCE_DIR "/examples/cluster/cluster.yaml", &err),
+              &err);
+    assert_ok(erg_job_trace_load(&trace, ERGON_TEST_SOURCE_DIR "/examples/cluster/trace.csv", fleet,
+                                 &err),
+              &err);
+    assert_ok(erg_speeds_load(&known, profiles, fleet, trace, &err), &err);
+    assert_ok(erg_profile_source_open(&source, profiles, fleet, &err), &err);
+    struct erg_speeds *grown = erg_profile_source_table(source);
+    assert_int_equal(grown->shapes_count, known->shapes_count);
+    for (size_t w = 0; w < trace->workloads_count; w++) {
+        assert_int_equal(erg_speeds_add(grown), w);
+        assert_ok(erg_profile_source_fill(source, grown, (int)w, &trace->workloads[w], &err), &err);
+    }
+    int runnable = 0;
+    for (size_t w = 0; w < trace->workloads_count; w++)
+        for (int shape = 0; shape < known->shapes_count; shape++) {
+            const struct erg_speed *x = erg_speed_at(known, (int)w, shape);
+            const struct erg_speed *y = erg_speed_at(grown, (int)w, shape);
+            assert_true(x->samples_per_s == y->samples_per_s && x->iteration_s == y->iteration_s &&
+                        x->busy == y->busy);
+            assert_int_equal(x->points_count, y->points_count);
+            for (int p = 0; p < x->points_count; p++)
+                assert_true(x->points[p].slowdown == y->points[p].slowdown &&
+                            x->points[p].power_w == y->points[p].power_w);
+            runnable += erg_speed_feasible(x);
+        }
+    assert_true(runnable > 50);
+    erg_profile_source_close(source);
+    assert_fails(erg_profile_source_open(&source, "/nowhere", fleet, &err), &err, "/nowhere");
+    erg_speeds_free(known);
+    erg_speeds_free(grown);
+    erg_job_trace_free(trace);
+    erg_fleet_free(fleet);
 }
 
 /* Many jobs of many tenants, and a journal that says anything: nothing of it harms. */
@@ -724,9 +822,11 @@ int main(void)
         cmocka_unit_test(test_measured_decides),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_found),
+        cmocka_unit_test(test_switched),
+        cmocka_unit_test(test_profile_source),
         cmocka_unit_test(test_strange_journal),
         cmocka_unit_test(test_reopened),
-        cmocka_unit_test(test_as_simulated),
+        cmocka_unit_test_setup_teardown(test_as_simulated, make_folder, remove_folder),
         cmocka_unit_test(test_disturbed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

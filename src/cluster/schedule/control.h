@@ -94,13 +94,15 @@ void erg_scheduler_recall(struct erg_scheduler *scheduler, int job, double attai
 bool erg_scheduler_arrive(struct erg_scheduler *scheduler, int job);
 
 /* The same of a job that has these GPUs already, for a driver that finds running ones. The GPUs
- * must be free or somebody else's, which they are then not any more, and the job able to run on
- * them. */
-void erg_scheduler_adopt(struct erg_scheduler *scheduler, int job,
+ * must be free or somebody else's, which they are then not any more. False, and nothing has
+ * changed: of a job on such GPUs, as many on each node, or of that operating point, nothing is
+ * known. */
+bool erg_scheduler_adopt(struct erg_scheduler *scheduler, int job,
                          const struct erg_placement *placement, int point);
 
 /* It has other GPUs than was decided, as many on each of as many nodes of the type: no restart.
- * They must be its own, free or somebody else's. */
+ * They must be its own, free or somebody else's; or on a node that it keeps, another job's, which
+ * then has those that this one leaves there. */
 void erg_scheduler_correct(struct erg_scheduler *scheduler, int job,
                            const struct erg_placement *placement);
 

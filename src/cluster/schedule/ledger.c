@@ -16,6 +16,8 @@ static double iteration_s(const struct erg_scheduler *scheduler, const struct er
 {
     const struct erg_speed *speed =
         erg_speed_at(scheduler->speeds, job->request->workload, job->shape);
+    if (scheduler->live) /* clocks of one's own between points are the simulator's */
+        return speed->iteration_s * speed->points[erg_scheduler_point(scheduler, job->id)].slowdown;
     return speed->iteration_s * erg_speed_slowdown(speed, job->point, scheduler->throttle);
 }
 

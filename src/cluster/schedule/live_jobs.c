@@ -189,30 +189,66 @@ static void take_any(struct erg_scheduler *scheduler, int id, const struct erg_p
     erg_occupancy_take(occupancy, id, placement);
 }
 
-void erg_scheduler_adopt(struct erg_scheduler *scheduler, int id,
+/* Whether all nodes of a placement have as many of its GPUs, of one type. */
+static bool is_even(const struct erg_scheduler *scheduler, const struct erg_placement *placement)
+{
+    const int *type_of = scheduler->occupancy->type_of;
+    const struct erg_slice *slices = placement->slices;
+    for (int i = 1; i < placement->count; i++)
+        if (__builtin_popcountll(slices[i].gpus) != __builtin_popcountll(slices[0].gpus) ||
+            type_of[slices[i].node] != type_of[slices[0].node])
+            return false;
+    return placement->count > 0;
+}
+
+bool erg_scheduler_adopt(struct erg_scheduler *scheduler, int id,
                          const struct erg_placement *placement, int point)
 {
     struct erg_cluster_job *job = &scheduler->jobs[id];
     struct erg_course *course = scheduler->course;
     assert(job->state == ERG_JOB_FUTURE);
+    int shape = is_even(scheduler, placement) ? erg_scheduler_shape(scheduler, placement) : -1;
+    const struct erg_speed *speed = shape < 0 ? NULL : erg_scheduler_speed(scheduler, id, shape);
+    if (!speed || !erg_speed_feasible(speed) || point < 0 || point >= speed->points_count)
+        return false;
     take_any(scheduler, id, placement);
     erg_placement_assign(&job->placement, placement);
-    job->shape = erg_scheduler_shape(scheduler, placement);
-    assert(job->shape >= 0);
+    job->shape = shape;
     job->point = point;
     erg_scheduler_set_state(scheduler, id, ERG_JOB_RUNNING);
     if (isnan(job->started_s))
         job->started_s = job->submitted_s;
     if (job->reconfigurations == 0)
         job->reconfigurations = 1;
-    const struct erg_speed *speed = erg_scheduler_speed(scheduler, id, job->shape);
-    assert(erg_speed_feasible(speed) && point < speed->points_count);
     scheduler->accounting->change(
         &scheduler->works[id], scheduler->now_s,
         speed->iteration_s * erg_speed_slowdown(speed, point, scheduler->throttle), 0);
     course->events |= ERG_EVENT_ARRIVAL;
     course->stale = true;
     ERG_PUSH(&course->adopted, items, id);
+    return true;
+}
+
+static struct erg_slice *slice_on(struct erg_placement *placement, int node)
+{
+    for (int i = 0; i < placement->count; i++)
+        if (placement->slices[i].node == node)
+            return &placement->slices[i];
+    return NULL;
+}
+
+/* Another job's GPU of a node becomes one of those of the node that nobody has any more. */
+static void exchange(struct erg_scheduler *scheduler, int other, int node, uint64_t gpu,
+                     uint64_t for_gpu)
+{
+    struct erg_slice *slice = slice_on(&scheduler->jobs[other].placement, node);
+    struct erg_placement one = {0};
+    erg_placement_add(&one, node, gpu);
+    erg_occupancy_give(scheduler->occupancy, other, &one);
+    one.slices[0].gpus = for_gpu;
+    erg_occupancy_take(scheduler->occupancy, other, &one);
+    slice->gpus = (slice->gpus & ~gpu) | for_gpu;
+    erg_placement_release(&one);
 }
 
 void erg_scheduler_correct(struct erg_scheduler *scheduler, int id,
@@ -222,6 +258,19 @@ void erg_scheduler_correct(struct erg_scheduler *scheduler, int id,
     assert(job->state == ERG_JOB_RUNNING);
     assert(erg_scheduler_shape(scheduler, placement) == job->shape);
     erg_occupancy_give(scheduler->occupancy, id, &job->placement);
+    for (int i = 0; i < placement->count; i++) {
+        const struct erg_slice *to = &placement->slices[i];
+        const struct erg_slice *from = slice_on(&job->placement, to->node);
+        uint64_t left = from ? from->gpus & ~to->gpus : 0;
+        for (uint64_t rest = to->gpus; rest; rest &= rest - 1) {
+            int owner = erg_occupancy_owner(scheduler->occupancy, to->node, __builtin_ctzll(rest));
+            if (owner < 0)
+                continue;
+            assert(left);
+            exchange(scheduler, owner, to->node, rest & -rest, left & -left);
+            left &= left - 1;
+        }
+    }
     take_any(scheduler, id, placement);
     erg_placement_assign(&job->placement, placement);
 }
