@@ -15,18 +15,18 @@ static int fail(struct erg_error *err, const char *text, const char *why)
                     text, why);
 }
 
-struct range {
+struct host_range {
     long from, to;
     int width; /* of numbers with leading zeros */
 };
 
 /* "001-004" up to a comma or the bracket. */
-static const char *read_range(struct range *range, const char *at)
+static const char *read_range(struct host_range *range, const char *at)
 {
     size_t width = strspn(at, digits);
     if (width == 0 || width > 9)
         return NULL;
-    *range = (struct range){strtol(at, NULL, 10), strtol(at, NULL, 10), (int)width};
+    *range = (struct host_range){strtol(at, NULL, 10), strtol(at, NULL, 10), (int)width};
     at += width;
     if (*at == '-') {
         width = strspn(++at, digits);
@@ -65,7 +65,7 @@ static int add_entry(struct erg_host_list *hosts, const char *head, const char *
                                  : "a name has other characters than letters, digits, "
                                    "'-', '_' and '.'");
     for (const char *at = rest; at != end;) {
-        struct range range;
+        struct host_range range;
         at = read_range(&range, at + 1);
         if (!at)
             return fail(err, whole, "expected numbers and ranges such as 1-4 in brackets");
