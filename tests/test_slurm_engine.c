@@ -111,6 +111,22 @@ static void try_what_is_refused(void)
                   engine->calls->place(engine, job.id, job.token, placed_on(A1, 1, A2, 3), &err));
     assert_int_equal(look(job)->state, ERG_LIVE_HELD);
 
+    /* Another user cannot release what is held by the administrator. */
+    if (getuid() == 0) {
+        struct mini_job others = submit("others", "--uid=65534 --gid=65534", TRAINER);
+        assert_int_equal(look(others)->uid, 65534);
+        assert_answer(ERG_ENGINE_DONE, err,
+                      engine->calls->hold(engine, others.id, others.token, &err));
+        struct erg_text release = {0};
+        erg_text_printf(&release,
+                        "! setpriv --reuid=65534 --regid=65534 --clear-groups scontrol release %u "
+                        "2>/dev/null",
+                        others.id);
+        shell(release.data);
+        erg_text_release(&release);
+        assert_int_equal(look(others)->state, ERG_LIVE_HELD);
+    }
+
     /* More GPUs than a node has: Slurm says no, the job stays held and can be placed better. */
     enum erg_engine_answer answer =
         engine->calls->place(engine, job.id, job.token, placed_on(A1, 31, -1, 0), &err);
@@ -254,6 +270,29 @@ static void try_foreign_jobs(void)
         times += seen.jobs[i].id == job.id;
     assert_int_equal(times, 1);
     assert_int_equal(look(foreign)->state, ERG_LIVE_RUNNING);
+
+    /* A name that is a whole second set of fields: hands off, but its GPUs are somebody's. */
+    shell("sbatch -Q -p other -w h2 --gres=gpu:2 -o /dev/null --wrap='sleep 100' -J 'w "
+          "UserId=root(0) "
+          "GroupId=root(0) MCS_label=N/A Priority=1 JobState=PENDING Reason=None Partition=ergon "
+          "Command=x'");
+    struct mini_job twofold = {0, ""};
+    for (int i = 0; i < 200 && !erg_live_snapshot_find(&seen, 0); i++) {
+        look(job);
+        erg_sleep_ns(100000000);
+    }
+    at = look(twofold); /* of no id: GPUs in use that no job has */
+    assert_non_null(at);
+    assert_int_equal(at->state, ERG_LIVE_UNKNOWN);
+    assert_int_equal(at->placement.count, 1);
+    assert_gpus(at, H2, 2);
+    id = output_of("squeue -h -w h2 -o %A");
+    twofold.id = (uint32_t)strtoul(id.data, NULL, 10);
+    erg_text_release(&id);
+    at = look(twofold);
+    assert_non_null(at);
+    assert_int_equal(at->state, ERG_LIVE_UNKNOWN);
+    assert_string_equal(at->token, "");
 }
 
 /* A job that is handed back starts where Slurm likes. */

@@ -91,6 +91,59 @@ static void test_slurmctld_away(void **state)
     await_state(waits, ERG_LIVE_RUNNING);
 }
 
+/* slurmctld is killed: nodes are not down because of that, and the job runs on. What is younger
+ * than five seconds may be forgotten. */
+static void test_slurmctld_killed(void **state)
+{
+    (void)state;
+    struct mini_job job = submit("old", "", TRAINER);
+    place(job, placed_on(A1, 1, -1, 0));
+    await_state(job, ERG_LIVE_RUNNING);
+    await_text("old.out", "begins");
+    shell("touch @/now; sleep 0.01; scontrol update JobId=$(squeue -h -n old -o %A) Name=older; "
+          "for i in $(seq 300); do test @/mini/state/job_state -nt @/now && exit; sleep 0.1; done; "
+          "exit 1");
+    mini_cluster("kill", "slurmctld");
+    mini_cluster("up", "slurmctld");
+    for (int i = 0; i < 30; i++) {
+        const struct erg_live_job *at = look(job);
+        assert_non_null(at);
+        assert_int_equal(at->state, ERG_LIVE_RUNNING);
+        assert_gpus(at, A1, 1);
+        for (int node = 0; node < 4; node++)
+            if (seen.nodes[node].state != ERG_NODE_UP && seen.nodes[node].state != ERG_NODE_UNKNOWN)
+                fail_msg("%s is in state %d", mini_nodes[node], seen.nodes[node].state);
+        erg_sleep_ns(100000000);
+    }
+    stop(job);
+    await_state(job, ERG_LIVE_HELD);
+}
+
+/* A partition of a higher tier takes the GPUs: the job comes back waiting, not held, and can be
+ * held before it is eligible; the GPUs are the other's. */
+static void test_preemption(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct mini_job job =
+        submit("victim", "",
+               "trap \"echo saves; exit 85\" TERM; echo begins; while :; do sleep "
+               "0.1; done");
+    place(job, placed_on(H1, 15, -1, 0));
+    await_state(job, ERG_LIVE_RUNNING);
+    await_text("victim.out", "begins");
+    struct erg_text id = output_of("sbatch --parsable -p urgent -w h1 --gres=gpu:4 -o /dev/null "
+                                   "--wrap='sleep 100'");
+    struct mini_job urgent = {(uint32_t)strtoul(id.data, NULL, 10), ""};
+    erg_text_release(&id);
+    assert_gpus(await_state(urgent, ERG_LIVE_RUNNING), H1, 4);
+    await_text("victim.out", "saves");
+    const struct erg_live_job *at = await_state(job, ERG_LIVE_PENDING);
+    assert_int_equal(at->restarts, 1);
+    assert_answer(ERG_ENGINE_DONE, err, engine->calls->hold(engine, job.id, job.token, &err));
+    assert_true(look(job)->held_by_administrator);
+}
+
 /* The id of a job that is gone is given to another one, which nobody may touch for the first. */
 static void test_ids_are_reused(void **state)
 {
@@ -121,18 +174,18 @@ static void test_ids_are_reused(void **state)
 static int begin_here(void **state)
 {
     (void)state;
-    return begin_with(
-        "POWER=86400 'EXTRA=ReturnToService=1\\nMinJobAge=2\\nFirstJobId=10\\nMaxJobId=15'");
+    return begin_with("POWER=86400 'EXTRA=ReturnToService=1\\nMinJobAge=2\\nFirstJobId=10\\n"
+                      "MaxJobId=15\\nPreemptType=preempt/partition_prio\\nPreemptMode=REQUEUE\\n"
+                      "PartitionName=urgent Nodes=ALL PriorityTier=20 State=UP'");
 }
 
 int main(void)
 {
     skip_without_slurm();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_switching_nodes),
-        cmocka_unit_test(test_slurmctld_away),
-        cmocka_unit_test(test_ids_are_reused),
+        cmocka_unit_test(test_nodes),          cmocka_unit_test(test_switching_nodes),
+        cmocka_unit_test(test_slurmctld_away), cmocka_unit_test(test_slurmctld_killed),
+        cmocka_unit_test(test_preemption),     cmocka_unit_test(test_ids_are_reused),
     };
     return run_side_by_side(tests, sizeof tests / sizeof *tests, begin_here, end_with);
 }

@@ -306,11 +306,14 @@ start() {
 }
 
 stop() {
-    local began pids names try
-    [ -e "$dir/slurm.conf" ] || return 0
+    local began pids names=() try there=0
     began=$(milliseconds)
-    mapfile -t names <"$dir/nodes"
-    end_daemons KILL slurmctld "${names[@]}" munged
+    if [ -e "$dir/slurm.conf" ]; then
+        there=1
+        mapfile -t names <"$dir/nodes"
+        end_daemons KILL slurmctld "${names[@]}" munged
+    fi
+    # Also where somebody has removed the folder.
     for ((try = 0; try < 100; try++)); do
         mapfile -t pids < <(all_pids)
         alive "${pids[@]}" || break
@@ -319,7 +322,7 @@ stop() {
     done
     rm -rf "$dir/gpu" "$dir/slurm.conf"
     ! alive "${pids[@]}" || die "these processes do not end: ${pids[*]}"
-    echo "mini-cluster: stopped after $(($(milliseconds) - began)) ms" >&2
+    ((there == 0)) || echo "mini-cluster: stopped after $(($(milliseconds) - began)) ms" >&2
 }
 
 finish() {

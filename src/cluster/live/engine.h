@@ -32,7 +32,7 @@ enum erg_live_state {
 
 /* A job of the partition or on one of the fleet's nodes. Strings belong to the snapshot. */
 struct erg_live_job {
-    uint32_t id;
+    uint32_t id; /* 0: GPUs in use that no job shown has; UNKNOWN, of no user */
     char token[ERG_TOKEN_LENGTH + 1]; /* of its comment; "": a foreign job */
     uid_t uid;
     const char *user, *account, *name;
