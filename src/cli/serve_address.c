@@ -54,7 +54,7 @@ int erg_serve_listen(const struct addrinfo *address, int *opened)
 
 int erg_serve_port(int listener)
 {
-    char port[NI_MAXSERV];
+    char port[sizeof "65535"];
     struct sockaddr_storage address;
     socklen_t size = sizeof address;
     if (getsockname(listener, (struct sockaddr *)&address, &size) != 0 ||
