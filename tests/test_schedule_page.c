@@ -392,7 +392,7 @@ static void test_browser(void **state)
         "not enough GPUs are free",
         "h[001-002]",
         "1 ended, 1 cancelled",
-        "Policy ergon; looked ",
+        "Policy ergon; updated ",
     };
     const char *browser = find_browser();
     if (!browser) {

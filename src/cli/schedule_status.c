@@ -149,6 +149,7 @@ static void print_cluster(struct erg_text *out, const json_t *status)
 {
     static const char *const texts[ERG_GPU_USES] = {"with managed jobs", "with other jobs", "free",
                                                     "on nodes that are not up"};
+    const char *policy = erg_schedule_string(status, "policy");
     char now[ERG_FORMAT_BYTES];
     struct erg_schedule_counts counts;
     size_t gpus = 0;
@@ -157,7 +158,7 @@ static void print_cluster(struct erg_text *out, const json_t *status)
         gpus += counts.gpus[use];
     erg_text_printf(out, "%s, policy %s: %zu GPU%s on %zu node%s",
                     local_time(now, erg_schedule_number(status, "at_unix_s"), true),
-                    erg_schedule_string(status, "policy"), gpus, erg_plural(gpus), counts.nodes,
+                    *policy ? policy : "-", gpus, erg_plural(gpus), counts.nodes,
                     erg_plural(counts.nodes));
     for (int use = 0; use < ERG_GPU_USES; use++)
         if (counts.gpus[use] > 0 || use == ERG_GPU_MANAGED || use == ERG_GPU_FREE)

@@ -1,6 +1,6 @@
 /* The page of a live cluster: which job has which GPUs, which wait and why, power, and what was decided. It asks for
  * status.json again and again; what is inside the page is the first status. */
-const PERIOD_MS = 2000, OLD_S = 30, HOUR_S = 3600, MOST_ROWS = 50, MOST_MOMENTS = 1500;
+const PERIOD_MS = 2000, OLD_S = 30, HOUR_S = 3600, MOST_ROWS = 50, MOST_TROUBLES = 12, MOST_MOMENTS = 1500;
 const OVER = ["ended", "cancelled", "gone"], MOVING = ["starting", "stopping", "ending"];
 const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
 const grouped = value => Math.round(value).toLocaleString("en");
@@ -65,7 +65,7 @@ function keyedTable(place, heads, name) {
   const rows = new Map(), more = h("button", { type: "button", class: "more", onclick: () => { all = !all; show(items); } });
   let items = [], all = false, order = null;
   function rowOf({ key, cells }) {
-    const row = rows.get(key) || { line: h("tr", {}, cells.map((cell, i) => h(i ? "td" : "th", i ? {} : { scope: "row" }))), was: [] };
+    const row = rows.get(key) || { line: h("tr", {}, cells.map((cell, i) => h(i ? "td" : "th", i ? { "data-label": heads[i] } : { scope: "row" }))), was: [] };
     rows.set(key, row);
     cells.forEach((cell, i) => {
       const now = JSON.stringify(cell);
@@ -86,6 +86,7 @@ function keyedTable(place, heads, name) {
     table.hidden = !items.length;
   }
   place.replaceChildren(table, more);
+  show(items);
   return show;
 }
 
@@ -102,14 +103,14 @@ function heading(status, jobs) {
   const running = [...jobs.values()].filter(hasGpus).length, waiting = [...jobs.values()].filter(job => !hasGpus(job) && !isOver(job)).length;
   const power = status.power || {}, run = count => (count === 1 ? "runs" : "run"), wait = count => (count === 1 ? "waits" : "wait");
   byId("headline").textContent = running
-    ? `${plural(running, "job")} ${run(running)} on ${use.managed} of ${plural(gpus.length, "GPU")}; ${waiting ? `${waiting} ${wait(waiting)}` : "none waits"}.`
-    : `No job runs on the ${plural(gpus.length, "GPU")}; ${waiting ? `${waiting} ${wait(waiting)}` : "none waits"}.`;
+    ? `${plural(running, "job")} ${run(running)} on ${grouped(use.managed)} of ${grouped(gpus.length)} GPUs; ${waiting ? `${grouped(waiting)} ${wait(waiting)}` : "none waits"}.`
+    : `No job runs on the ${grouped(gpus.length)} GPUs; ${waiting ? `${grouped(waiting)} ${wait(waiting)}` : "none waits"}.`;
   document.title = `ergon schedule: ${running} ${run(running)}, ${waiting} ${wait(waiting)}`;
   const tile = (value, text) => h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
   byId("tiles").replaceChildren(...[
-    tile(`${use.managed} of ${gpus.length}`, "GPUs with managed jobs"),
-    tile(String(use.free), `free${use.foreign ? `; ${use.foreign} with other jobs` : ""}${use.unavailable ? `; ${use.unavailable} on nodes that are not up` : ""}`),
-    tile(String(waiting), waiting === 1 ? "job waits" : "jobs wait"),
+    tile(`${grouped(use.managed)} of ${grouped(gpus.length)}`, "GPUs with managed jobs"),
+    tile(grouped(use.free), `free${use.foreign ? `; ${use.foreign} with other jobs` : ""}${use.unavailable ? `; ${use.unavailable} on nodes that are not up` : ""}`),
+    tile(grouped(waiting), waiting === 1 ? "job waits" : "jobs wait"),
     isNumber(power.now_w) ? tile(quantity(power.now_w, POWER_UNITS), isNumber(power.cap_w)
       ? `of a cap of ${quantity(power.cap_w, POWER_UNITS)}: ${percent(100 * power.now_w / power.cap_w)}` : "drawn by all nodes; there is no cap") : null,
   ].filter(Boolean));
@@ -121,8 +122,8 @@ function troubles(status, jobs) {
       .map(node => `Node ${node.name} is ${node.state === "unknown" ? "in an unknown state" : node.state}${node.reason ? `: ${node.reason}` : "."}`),
     ...[...jobs.values()].filter(job => job.needs_attention).map(job => `Job ${jobName(job)} of ${job.user || NONE}: ${job.reason || "it needs attention."}`)];
   byId("trouble-section").hidden = !items.length;
-  byId("trouble").replaceChildren(...items.slice(0, MOST_ROWS).map(text => h("li", {}, text)),
-    ...(items.length > MOST_ROWS ? [h("li", {}, `and ${items.length - MOST_ROWS} more`)] : []));
+  byId("trouble").replaceChildren(...items.slice(0, MOST_TROUBLES).map(text => h("li", {}, text)),
+    ...(items.length > MOST_TROUBLES ? [h("li", {}, `and ${items.length - MOST_TROUBLES} more`)] : []));
 }
 
 /* ---- GPUs by node ---- */
@@ -266,8 +267,8 @@ function remember(status, jobs) {
 }
 
 /* `lines` are [{ key, color, text, dashed? }]. Returns what draws it anew. */
-function momentChart(title, units, lines) {
-  const place = h("div", {}), card = h("div", {}, h("h3", {}, title), place);
+function momentChart(title, note, units, lines) {
+  const place = h("div", {}), card = h("div", {}, h("h3", {}, title), h("p", {}, note), place);
   let width = 0, held = false;
   function draw() {
     const known = moments.flatMap(moment => lines.map(line => moment[line.key])).filter(isNumber);
@@ -275,7 +276,7 @@ function momentChart(title, units, lines) {
     if (!width || !known.length) return;
     const most = Math.max(...known), [unit, size] = unitOf(most, units);
     const height = 200, margin = { left: 50, right: 14, top: 26, bottom: 42 }, first = moments[0].ms;
-    const longest = Math.max(60, (moments[moments.length - 1].ms - first) / 1000), [timeUnit, timeSize] = unitOf(longest, LENGTHS.slice(1).map(([name, size]) => [name, size]));
+    const longest = Math.max(60, (moments[moments.length - 1].ms - first) / 1000), [timeUnit, timeSize] = LENGTHS.find(([, size]) => longest >= 2 * size);
     const { frame, atX, atY } = axes(width, height, margin, { low: 0, high: longest / timeSize, title: timeUnit },
       { low: 0, high: 1.08 * (most || 1) / size, title: unit });
     const places = moments.map(moment => atX((moment.ms - first) / 1000 / timeSize));
@@ -307,11 +308,11 @@ function momentChart(title, units, lines) {
 }
 const watts = value => quantity(value, POWER_UNITS);
 const charts = [
-  momentChart("Power", POWER_UNITS, [
+  momentChart("Power", "Of all nodes, at the operating points of their jobs; dashed: the cap.", POWER_UNITS, [
     { key: "cap", color: "var(--memory-rounding)", dashed: true, text: value => (isNumber(value) ? `cap ${watts(value)}` : "no cap") },
     { key: "power", color: "var(--ergon)", text: value => `power ${watts(value)}` }]),
-  momentChart("GPUs with managed jobs", [["GPUs", 1]], [{ key: "busy", color: "var(--sequential-clocks)", text: value => plural(value, "GPU") }]),
-  momentChart("Jobs that wait", [["jobs", 1]], [{ key: "waiting", color: "var(--nanobatching)", text: value => plural(value, "job") }]),
+  momentChart("GPUs with managed jobs", "Those of jobs that start or stop among them.", [["GPUs", 1]], [{ key: "busy", color: "var(--sequential-clocks)", text: value => plural(value, "GPU") }]),
+  momentChart("Jobs that wait", "All managed jobs that are not over and have no GPUs.", [["jobs", 1]], [{ key: "waiting", color: "var(--nanobatching)", text: value => plural(value, "job") }]),
 ];
 
 /* ---- decisions ---- */
@@ -341,11 +342,11 @@ function showState() {
     : live.status && live.status.answers === false ? "The resource manager does not answer. What is shown is what was last known; running jobs run on." : "";
   state.hidden = !text;
   if (state.textContent !== text) state.textContent = text;
-  if (main) main.setAttribute("class", text && live.status ? "old" : "");
+  if (main) main.setAttribute("class", !live.status ? "empty" : text ? "old" : "");
   if (!live.status) return;
   const speed = live.status.compress;
   byId("subtitle").textContent = `Policy ${live.status.policy || NONE}${isNumber(speed) && speed !== 1 ? `, at ${digits(speed)} times the speed of the clock` : ""}; ` +
-    (live.failedMs === null ? `looked ${length(age)} ago.` : `last looked at ${clock(live.status.at_unix_s, true)}.`);
+    (live.failedMs === null ? `updated ${length(age)} ago.` : `updated last at ${clock(live.status.at_unix_s, true)}.`);
 }
 
 /* A status that was so many seconds old when it came. */
@@ -391,4 +392,5 @@ fill(byId("map"), { tabindex: 0, role: "application", onpointerleave: leaveMap, 
   } }, []);
 if (isNumber(plan.at_unix_s)) take(plan, 0);
 else byId("headline").textContent = "Nothing is known of the cluster yet.";
+showState();
 ask();
