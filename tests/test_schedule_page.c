@@ -5,6 +5,7 @@
 #include "served.h"
 #include "side_by_side.h"
 
+#include "base/log.h"
 #include "cli/schedule_page.h"
 
 #include <pthread.h>
@@ -332,6 +333,32 @@ static void test_where_it_cannot_listen(void **state)
     erg_schedule_page_close(page);
 }
 
+static char warned[256];
+
+static void keep_warning(void *context, enum erg_log_level level, const char *text)
+{
+    (void)context;
+    if (level == ERG_LOG_WARNING)
+        snprintf(warned, sizeof warned, "%s", text);
+}
+
+/* Only an address that others reach is warned of. */
+static void test_who_reaches_it(void **state)
+{
+    (void)state;
+    const struct erg_log_sink sink = {.message = keep_warning};
+    struct erg_schedule_page *page;
+    struct erg_error err = {0};
+    struct server server;
+    erg_log_set_sink(&sink);
+    erg_schedule_page_close(open_page(&server));
+    assert_string_equal(warned, "");
+    assert_ok(erg_schedule_page_open(&page, "0.0.0.0:0", &err), &err);
+    assert_non_null(strstr(warned, "other machines reach the page at 0.0.0.0:0"));
+    erg_schedule_page_close(page);
+    erg_log_set_sink(NULL);
+}
+
 /* ---- a browser, where there is one ---- */
 
 static const char *find_browser(void)
@@ -436,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_odd_statuses),
         cmocka_unit_test(test_slow_clients),
         cmocka_unit_test(test_where_it_cannot_listen),
+        cmocka_unit_test(test_who_reaches_it),
         cmocka_unit_test(test_browser),
     };
     return run_side_by_side(tests, sizeof tests / sizeof *tests, make_folder, remove_folder);

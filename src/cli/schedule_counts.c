@@ -28,7 +28,7 @@ bool erg_schedule_flag(const json_t *object, const char *key)
 
 /* ---- ids of managed jobs, in order ---- */
 
-struct ids {
+struct managed_ids {
     json_int_t *items;
     size_t count, capacity;
 };
@@ -39,9 +39,9 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static struct ids ids_of_jobs(const json_t *status)
+static struct managed_ids ids_of_jobs(const json_t *status)
 {
-    struct ids ids = {0};
+    struct managed_ids ids = {0};
     const json_t *job;
     size_t i;
     json_array_foreach(json_object_get(status, "jobs"), i, job)
@@ -51,7 +51,7 @@ static struct ids ids_of_jobs(const json_t *status)
     return ids;
 }
 
-static enum erg_gpu_use use_of(const json_t *gpu, bool up, const struct ids *ids)
+static enum erg_gpu_use use_of(const json_t *gpu, bool up, const struct managed_ids *ids)
 {
     const json_int_t id = json_integer_value(gpu);
     if (!json_is_integer(gpu))
@@ -74,7 +74,7 @@ static struct erg_schedule_type *find_type(struct erg_schedule_counts *counts, c
 
 void erg_schedule_count(struct erg_schedule_counts *counts, const json_t *status)
 {
-    struct ids ids = ids_of_jobs(status);
+    struct managed_ids ids = ids_of_jobs(status);
     const json_t *node, *gpu;
     size_t n, g;
     *counts = (struct erg_schedule_counts){0};

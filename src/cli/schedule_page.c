@@ -22,7 +22,7 @@
 static const struct erg_serve_limits limits = {.of_address = 64, .together = 128};
 
 /* The server's copy of what is shown: what answers need of it is made once, at each update. */
-struct shown {
+struct shown_status {
     struct erg_text status;  /* JSON; empty: none yet */
     struct erg_text metrics; /* without the age of the snapshot, and without an end */
     int64_t updated_ns;
@@ -35,7 +35,7 @@ struct erg_schedule_page {
     struct erg_text url;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
-    struct shown shown;
+    struct shown_status shown;
     bool ends;
     pthread_t closer; /* of connections whose time is over */
 };
@@ -249,7 +249,7 @@ void erg_schedule_page_update(struct erg_schedule_page *page, const json_t *stat
     char *json = json_dumps(status, JSON_COMPACT | JSON_REAL_PRECISION(15));
     if (!json) /* it holds itself: no document of a controller does */
         return;
-    struct shown now = {.updated_ns = erg_now_ns()}, before;
+    struct shown_status now = {.updated_ns = erg_now_ns()}, before;
     erg_text_add(&now.status, json);
     free(json);
     erg_schedule_metrics(&now.metrics, status);

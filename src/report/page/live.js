@@ -3,10 +3,11 @@
 const PERIOD_MS = 2000, OLD_S = 30, HOUR_S = 3600, MOST_ROWS = 50, MOST_TROUBLES = 12, MOST_MOMENTS = 1500;
 const OVER = ["ended", "cancelled", "gone"], MOVING = ["starting", "stopping", "ending"];
 const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
-const grouped = value => Math.round(value).toLocaleString("en");
+const numbers = new Intl.NumberFormat("en");
+const grouped = value => numbers.format(Math.round(value));
 
 /* What is known, when it came by this machine's clock, and how old it was then. */
-const live = { status: null, cameMs: 0, ageS: 0, failedMs: null, why: "" };
+const live = { status: null, jobs: new Map(), cameMs: 0, ageS: 0, failedMs: null, why: "" };
 const nowS = () => live.status.at_unix_s + live.ageS + (Date.now() - live.cameMs) / 1000;
 
 /* ---- times as text ---- */
@@ -18,11 +19,12 @@ function length(seconds) {
   const rest = next ? Math.floor((whole % size) / next[1]) : 0;
   return `${Math.floor(whole / size)}\u00a0${unit}${rest ? ` ${rest}\u00a0${next[0]}` : ""}`;
 }
+const days = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
 const two = value => String(value).padStart(2, "0");
 function clock(unixS, withSeconds) {
   if (!isNumber(unixS)) return NONE;
   const date = new Date(1000 * unixS), today = new Date(1000 * nowS());
-  const day = date.toDateString() === today.toDateString() ? "" : `${date.toLocaleDateString("en", { day: "numeric", month: "short" })} `;
+  const day = date.toDateString() === today.toDateString() ? "" : `${days.format(date)} `;
   return `${day}${two(date.getHours())}:${two(date.getMinutes())}${withSeconds ? `:${two(date.getSeconds())}` : ""}`;
 }
 /* A moment to come: { text, small }. */
@@ -59,8 +61,8 @@ function fillCell(cell, { text, small, share, color, strong }) {
   cell.replaceChildren(...parts.filter(Boolean));
 }
 
-/* `name` is of its rows, "jobs". Returns what shows items [{ key, cells }]. */
-function keyedTable(place, heads, name) {
+/* `name` is of its rows, "jobs"; `make` gives { key, cells } of an item. Returns what shows a list of items. */
+function keyedTable(place, heads, name, make) {
   const body = h("tbody", {}), table = h("table", {}, h("thead", {}, h("tr", {}, heads.map(text => h("th", { scope: "col" }, text)))), body);
   const rows = new Map(), more = h("button", { type: "button", class: "more", onclick: () => { all = !all; show(items); } });
   let items = [], all = false, order = null;
@@ -76,7 +78,7 @@ function keyedTable(place, heads, name) {
   }
   function show(newItems) {
     items = newItems;
-    const shown = all ? items : items.slice(0, MOST_ROWS), keys = new Set(shown.map(item => item.key)), lines = shown.map(rowOf);
+    const shown = (all ? items : items.slice(0, MOST_ROWS)).map(make), keys = new Set(shown.map(item => item.key)), lines = shown.map(rowOf);
     for (const key of rows.keys()) if (!keys.has(key)) rows.delete(key);
     const newOrder = JSON.stringify([...keys]);
     if (newOrder !== order) body.replaceChildren(...lines);
@@ -127,7 +129,7 @@ function troubles(status, jobs) {
 }
 
 /* ---- GPUs by node ---- */
-const map = { made: null, squares: [], texts: [], at: 0, lit: null };
+const map = { made: null, squares: [], texts: new Map(), at: 0, lit: null };
 const USES = [["managed", "a job, in its colour"], ["managed moving", "starts or stops"], ["foreign", "a job of others"], ["free", "free"], ["unavailable", "node not up"]];
 
 /* Marks all GPUs of a job; null: none. */
@@ -137,10 +139,18 @@ function light(id) {
   for (const square of map.squares) square.setAttribute("class", square.look + (id !== null && square.job === id ? " lit" : ""));
 }
 
+function squareText(square) {
+  const node = live.status.nodes[square.place], id = node.gpus[square.gpu], kind = useOf(node, id, live.jobs), job = live.jobs.get(id);
+  return `${node.name}, GPU ${square.gpu}, ${node.type}\n` + (job
+    ? `job ${jobName(job)} of ${job.user || NONE}\n${job.phase}, ${plural(job.gpus, "GPU")}, ${shareDone(job) === null ? "progress not known" : `${percentDone(job)} done`}`
+    : kind === "foreign" ? `job ${id}, which is not managed by ergon` : kind === "free" ? "free" : "nobody’s") +
+    (node.state === "up" ? "" : `\nnode: ${node.state}${node.reason ? `, ${node.reason}` : ""}`);
+}
+
 function showSquare(index, x, y) {
   const square = map.squares[map.at = Math.min(map.squares.length - 1, Math.max(0, index))], box = square.getBoundingClientRect();
   light(isNumber(square.job) ? square.job : null);
-  showTip(square.text, x === undefined ? box.left + box.width : x, y === undefined ? box.top + box.height : y);
+  showTip(squareText(square), x === undefined ? box.left + box.width : x, y === undefined ? box.top + box.height : y);
   return square;
 }
 let pointed = null;
@@ -202,10 +212,6 @@ function showMap(status, jobs) {
     const look = kind === "managed" && MOVING.includes(job.phase) ? "managed moving" : kind;
     const count = busy.get(node.type) || [0, 0];
     busy.set(node.type, [count[0] + isNumber(id), count[1] + 1]);
-    square.text = `${node.name}, GPU ${square.gpu}, ${node.type}\n` + (job
-      ? `job ${jobName(job)} of ${job.user || NONE}\n${job.phase}, ${plural(job.gpus, "GPU")}, ${percentDone(job) === NONE ? "progress not known" : `${percentDone(job)} done`}`
-      : kind === "foreign" ? `job ${id}, which is not managed by ergon` : kind === "free" ? "free" : "nobody’s") +
-      (node.state === "up" ? "" : `\nnode: ${node.state}${node.reason ? `, ${node.reason}` : ""}`);
     if (look === square.look && square.job === id) continue;
     square.setAttribute("style", kind === "managed" ? `--job:${jobColor(id)}` : "");
     Object.assign(square, { look, job: id });
@@ -217,8 +223,6 @@ function showMap(status, jobs) {
 }
 
 /* ---- tables of jobs ---- */
-const showRunning = keyedTable(byId("running"), ["job", "GPUs", "where", "point", "done", "speed", "ends", "restarts"], "jobs");
-const showWaiting = keyedTable(byId("waiting"), ["job", "GPUs", "has waited", "should start", "why it waits"], "jobs");
 const jobCell = (job, color) => ({ text: jobName(job), color, small: [job.user, job.account].filter(Boolean).join(", ") || null });
 
 function runningRow(job) {
@@ -245,13 +249,16 @@ function waitingRow(job) {
   ] };
 }
 
+const showRunning = keyedTable(byId("running"), ["job", "GPUs", "where", "point", "done", "speed", "ends", "restarts"], "jobs", runningRow);
+const showWaiting = keyedTable(byId("waiting"), ["job", "GPUs", "has waited", "should start", "why it waits"], "jobs", waitingRow);
+
 function tables(jobs) {
   const all = [...jobs.values()], running = all.filter(hasGpus), waiting = all.filter(job => !hasGpus(job) && !isOver(job));
   byId("running-text").textContent = running.length ? "Speed and progress are what the trainers reported last." : "No managed job has GPUs.";
   byId("waiting-text").textContent = waiting.length
     ? "A start is expected if running jobs end as they should and none grows; jobs are in the order in which they came." : "No job waits.";
-  showRunning(running.map(runningRow));
-  showWaiting(waiting.map(waitingRow));
+  showRunning(running);
+  showWaiting(waiting);
   const over = OVER.map(phase => [phase, all.filter(job => job.phase === phase && !hasGpus(job)).length]).filter(([, count]) => count);
   byId("over-text").textContent = over.length ? `Over: ${over.map(([phase, count]) => `${count} ${phase}`).join(", ")}.` : "";
 }
@@ -321,14 +328,16 @@ function notes(status) {
   const recent = list(status.notes).filter(note => isNumber(note.at_unix_s) && note.at_unix_s > status.at_unix_s - HOUR_S).reverse();
   const extra = [["why", "why"], ["gain", "expected gain"], ["cost", "cost"]].filter(([key]) => recent.some(note => note[key]));
   const columns = JSON.stringify(extra);
-  if (columns !== noteColumns) showNotes = keyedTable(byId("notes"), ["time", "what", ...extra.map(([, title]) => title)], "lines");
+  if (columns !== noteColumns)
+    showNotes = keyedTable(byId("notes"), ["time", "what", ...extra.map(([, title]) => title)], "lines", ({ note, key }) => (
+      { key, cells: [{ text: clock(note.at_unix_s, true) }, { text: note.text || NONE }, ...extra.map(([part]) => ({ text: note[part] || NONE }))] }));
   noteColumns = columns;
   byId("notes-text").textContent = recent.length ? "" : "Nothing was decided or done.";
   const seen = new Map();
   showNotes(recent.map(note => {
     const same = `${note.at_unix_s} ${note.text}`, count = seen.get(same) || 0;
     seen.set(same, count + 1);
-    return { key: `${count} ${same}`, cells: [{ text: clock(note.at_unix_s, true) }, { text: note.text || NONE }, ...extra.map(([key]) => ({ text: note[key] || NONE }))] };
+    return { note, key: `${count} ${same}` };
   }));
 }
 
@@ -352,8 +361,8 @@ function showState() {
 /* A status that was so many seconds old when it came. */
 function take(status, ageS) {
   const fresh = !live.status || status.at_unix_s !== live.status.at_unix_s;
-  Object.assign(live, { status, cameMs: Date.now(), ageS, failedMs: null });
   const jobs = new Map(list(status.jobs).map(job => [job.id, job]));
+  Object.assign(live, { status, jobs, cameMs: Date.now(), ageS, failedMs: null });
   heading(status, jobs);
   if (fresh) remember(status, jobs);
   troubles(status, jobs);
