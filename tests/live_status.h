@@ -74,7 +74,8 @@ static inline json_t *live_status(double at)
                     "\"iteration\":null,\"iterations\":100.0,\"iteration_s\":null,"
                     "\"starts_unix_s\":null,\"ends_unix_s\":null,\"starts\":3,"
                     "\"needs_attention\":true");
-    for (int id = 10; id < 12; id++)
+    /* The second one's id is the foreign job's now. */
+    for (int id = 10; id < 100; id += 89)
         live_status_job(&text, at, id, "\"over\"", id == 10 ? "ended" : "cancelled",
                         "\"reason\":null,\"gpus\":0,\"gpus_intended\":0,\"nodes\":[],\"point\":0,"
                         "\"iteration\":null,\"iterations\":1.0,\"iteration_s\":null,"

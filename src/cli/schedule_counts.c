@@ -26,7 +26,20 @@ bool erg_schedule_flag(const json_t *object, const char *key)
     return json_is_true(json_object_get(object, key));
 }
 
-/* ---- ids of managed jobs, in order ---- */
+bool erg_schedule_has_gpus(const json_t *job)
+{
+    return erg_schedule_number(job, "gpus") > 0 || erg_schedule_number(job, "gpus_intended") > 0;
+}
+
+bool erg_schedule_is_over(const json_t *job)
+{
+    const char *phase = erg_schedule_string(job, "phase");
+    return !erg_schedule_has_gpus(job) &&
+           (strcmp(phase, "ended") == 0 || strcmp(phase, "cancelled") == 0 ||
+            strcmp(phase, "gone") == 0);
+}
+
+/* ---- ids of managed jobs, in order; that of one that is over may be another job's by now ---- */
 
 struct managed_ids {
     json_int_t *items;
@@ -45,7 +58,10 @@ static struct managed_ids ids_of_jobs(const json_t *status)
     const json_t *job;
     size_t i;
     json_array_foreach(json_object_get(status, "jobs"), i, job)
-        ERG_PUSH(&ids, items, json_integer_value(json_object_get(job, "id")));
+    {
+        if (!erg_schedule_is_over(job))
+            ERG_PUSH(&ids, items, json_integer_value(json_object_get(job, "id")));
+    }
     if (ids.count > 0)
         qsort(ids.items, ids.count, sizeof *ids.items, compare_ids);
     return ids;

@@ -33,6 +33,10 @@ struct erg_schedule_counts {
 void erg_schedule_count(struct erg_schedule_counts *counts, const json_t *status);
 void erg_schedule_counts_release(struct erg_schedule_counts *counts);
 
+/* Whether a job has GPUs or is to get them, and whether it is over and has none. */
+bool erg_schedule_has_gpus(const json_t *job);
+bool erg_schedule_is_over(const json_t *job);
+
 /* A member of an object: NAN, "" or false where it is none. */
 double erg_schedule_number(const json_t *object, const char *key);
 const char *erg_schedule_string(const json_t *object, const char *key);

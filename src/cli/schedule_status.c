@@ -130,19 +130,6 @@ static void add_nodes(struct erg_table *table, const json_t *nodes)
     erg_text_release(&text);
 }
 
-/* Whether a job has GPUs, or should have them soon; others wait, unless they are over. */
-static bool has_gpus(const json_t *job)
-{
-    return erg_schedule_number(job, "gpus") > 0 || erg_schedule_number(job, "gpus_intended") > 0;
-}
-
-static bool waits(const json_t *job)
-{
-    const char *phase = erg_schedule_string(job, "phase");
-    return !has_gpus(job) && strcmp(phase, "ended") != 0 && strcmp(phase, "cancelled") != 0 &&
-           strcmp(phase, "gone") != 0;
-}
-
 /* ---- parts ---- */
 
 static void print_cluster(struct erg_text *out, const json_t *status)
@@ -273,10 +260,10 @@ static void print_jobs(struct erg_text *out, const json_t *status)
     erg_print_heads(&waiting, waiting_heads, sizeof waiting_heads / sizeof *waiting_heads);
     json_array_foreach(json_object_get(status, "jobs"), i, job)
     {
-        if (has_gpus(job)) {
+        if (erg_schedule_has_gpus(job)) {
             add_running(&running, job, at_s);
             running_count++;
-        } else if (waits(job)) {
+        } else if (!erg_schedule_is_over(job)) {
             add_waiting(&waiting, job, at_s);
             waiting_count++;
         }

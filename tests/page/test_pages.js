@@ -63,7 +63,7 @@ function liveStatus(changes = {}) {
     jobs: [job(12, "running", { gpus: 4, gpus_intended: 4, nodes: ["a1"], iteration: 333, iteration_s: 0.84, ends_unix_s: at + 7380, starts: 3 }),
       job(14, "stopping", { gpus: 4, gpus_intended: 6, nodes: ["h001", "h002", "h003", "h10", "x"], starts: 1 }),
       job(15, "waiting", { reason: "not enough GPUs are free", gpus_asked: 8, starts_unix_s: at + 90 }),
-      job(16, "failed", { reason: "it failed three times", needs_attention: true }), job(17, "ended"), job(18, "cancelled")],
+      job(16, "failed", { reason: "it failed three times", needs_attention: true }), job(17, "ended"), job(99, "cancelled")],
     notes: [{ at_unix_s: at - 4000, text: "too long ago" }, { at_unix_s: at - 61, text: "job 14: stop" }, { at_unix_s: at - 60, text: "job 12: place" }], ...changes };
 }
 

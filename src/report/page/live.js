@@ -53,9 +53,9 @@ function nodesText(names) {
 }
 
 /* ---- a table whose rows stay while their keys do, so that what is selected in them is not lost ---- */
-/* A cell is { text, small?, share?, color?, strong? }. */
-function fillCell(cell, { text, small, share, color, strong }) {
-  const parts = [color ? h("i", { class: "swatch", style: `background:${color}` }) : null, strong ? h("b", {}, text) : text,
+/* A cell is { text, small?, share?, color? }. */
+function fillCell(cell, { text, small, share, color }) {
+  const parts = [color ? h("i", { class: "swatch", style: `background:${color}` }) : null, text,
     isNumber(share) ? h("span", { class: "meter", role: "img", "aria-label": `${Math.floor(100 * share)} % done` }, h("i", { style: `width:${(100 * share).toFixed(1)}%` })) : null,
     small ? h("small", {}, small) : null];
   cell.replaceChildren(...parts.filter(Boolean));
@@ -102,7 +102,7 @@ function useOf(node, id, jobs) {
 function heading(status, jobs) {
   const gpus = list(status.nodes).flatMap(node => list(node.gpus).map(id => useOf(node, id, jobs)));
   for (const key of Object.keys(use)) use[key] = gpus.filter(one => one === key).length;
-  const running = [...jobs.values()].filter(hasGpus).length, waiting = [...jobs.values()].filter(job => !hasGpus(job) && !isOver(job)).length;
+  const running = [...jobs.values()].filter(hasGpus).length, waiting = [...jobs.values()].filter(job => !hasGpus(job)).length;
   const power = status.power || {}, run = count => (count === 1 ? "runs" : "run"), wait = count => (count === 1 ? "waits" : "wait");
   byId("headline").textContent = running
     ? `${plural(running, "job")} ${run(running)} on ${grouped(use.managed)} of ${grouped(gpus.length)} GPUs; ${waiting ? `${grouped(waiting)} ${wait(waiting)}` : "none waits"}.`
@@ -252,14 +252,14 @@ function waitingRow(job) {
 const showRunning = keyedTable(byId("running"), ["job", "GPUs", "where", "point", "done", "speed", "ends", "restarts"], "jobs", runningRow);
 const showWaiting = keyedTable(byId("waiting"), ["job", "GPUs", "has waited", "should start", "why it waits"], "jobs", waitingRow);
 
-function tables(jobs) {
-  const all = [...jobs.values()], running = all.filter(hasGpus), waiting = all.filter(job => !hasGpus(job) && !isOver(job));
+function tables(status, jobs) {
+  const all = [...jobs.values()], running = all.filter(hasGpus), waiting = all.filter(job => !hasGpus(job));
   byId("running-text").textContent = running.length ? "Speed and progress are what the trainers reported last." : "No managed job has GPUs.";
   byId("waiting-text").textContent = waiting.length
     ? "A start is expected if running jobs end as they should and none grows; jobs are in the order in which they came." : "No job waits.";
   showRunning(running);
   showWaiting(waiting);
-  const over = OVER.map(phase => [phase, all.filter(job => job.phase === phase && !hasGpus(job)).length]).filter(([, count]) => count);
+  const over = OVER.map(phase => [phase, list(status.jobs).filter(job => job.phase === phase && isOver(job)).length]).filter(([, count]) => count);
   byId("over-text").textContent = over.length ? `Over: ${over.map(([phase, count]) => `${count} ${phase}`).join(", ")}.` : "";
 }
 
@@ -268,7 +268,7 @@ const moments = [];
 function remember(status, jobs) {
   const power = status.power || {};
   moments.push({ ms: live.cameMs, power: power.now_w, cap: power.cap_w, busy: use.managed,
-    waiting: [...jobs.values()].filter(job => !hasGpus(job) && !isOver(job)).length });
+    waiting: [...jobs.values()].filter(job => !hasGpus(job)).length });
   if (moments.length > MOST_MOMENTS) /* the older half at half the detail */
     moments.splice(0, moments.length, ...moments.filter((moment, i) => i % 2 === 0 || i > moments.length / 2));
 }
@@ -361,13 +361,14 @@ function showState() {
 /* A status that was so many seconds old when it came. */
 function take(status, ageS) {
   const fresh = !live.status || status.at_unix_s !== live.status.at_unix_s;
-  const jobs = new Map(list(status.jobs).map(job => [job.id, job]));
+  /* By id, which another job may have had before. */
+  const jobs = new Map(list(status.jobs).filter(job => !isOver(job)).map(job => [job.id, job]));
   Object.assign(live, { status, jobs, cameMs: Date.now(), ageS, failedMs: null });
   heading(status, jobs);
   if (fresh) remember(status, jobs);
   troubles(status, jobs);
   showMap(status, jobs);
-  tables(jobs);
+  tables(status, jobs);
   charts.forEach(draw => draw());
   notes(status);
   showState();
