@@ -2,6 +2,7 @@
  * other trainers. */
 #include "cli/cli.h"
 #include "cli/serve_address.h"
+#include "cli/serve_http.h"
 #include "cli/serve_plan.h"
 #include "cli/serve_token.h"
 
@@ -17,10 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 struct serve_values {
     const char *listen, *gpus, *plan, *record, *token;
@@ -65,48 +64,6 @@ struct server {
 
 /* ---- requests; one thread answers them all ---- */
 
-/* A header beyond the content's type. */
-struct extra {
-    const char *name, *value;
-};
-
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status,
-                              const char *content_type, const struct extra *extra,
-                              const struct erg_text *text)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(text->count, text->data, MHD_RESPMEM_MUST_COPY);
-    if (!response)
-        return MHD_NO;
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
-    if (extra && extra->value)
-        MHD_add_response_header(response, extra->name, extra->value);
-    enum MHD_Result result = MHD_queue_response(connection, status, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-/* The path of a request; its target may be a whole URI (RFC 9112, 3.2.2). */
-static const char *path_of(const char *target)
-{
-    size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
-                    : strncasecmp(target, "https://", 8) == 0 ? 8
-                                                              : 0;
-    return scheme ? target + scheme + strcspn(target + scheme, "/?") : target;
-}
-
-static const char plain[] = "text/plain; charset=utf-8";
-
-static enum MHD_Result answer_plain(struct MHD_Connection *connection, unsigned status,
-                                    const struct extra *extra, const char *sentence)
-{
-    struct erg_text text = {0};
-    erg_text_add(&text, sentence);
-    enum MHD_Result result = answer(connection, status, plain, extra, &text);
-    erg_text_release(&text);
-    return result;
-}
-
 static enum MHD_Result answer_scrape(const struct server *server, struct MHD_Connection *connection)
 {
     struct erg_text text = {0};
@@ -119,7 +76,7 @@ static enum MHD_Result answer_scrape(const struct server *server, struct MHD_Con
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT));
     (open_metrics ? erg_openmetrics_text : erg_prometheus_text)(&text, &view, &cpu);
     erg_live_view_release(&view);
-    enum MHD_Result result = answer(
+    enum MHD_Result result = erg_serve_answer(
         connection, MHD_HTTP_OK,
         open_metrics ? ERG_OPENMETRICS_CONTENT_TYPE : ERG_PROMETHEUS_CONTENT_TYPE, NULL, &text);
     erg_text_release(&text);
@@ -130,13 +87,11 @@ static enum MHD_Result answer_metrics(const struct server *server,
                                       struct MHD_Connection *connection, const char *method,
                                       const char *path)
 {
-    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return answer_plain(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                            &(struct extra){MHD_HTTP_HEADER_ALLOW, "GET, HEAD"},
-                            "Only GET and HEAD are answered.\n");
+    if (!erg_serve_reads(method))
+        return erg_serve_refuse_method(connection);
     if (strcmp(path, "/metrics") != 0)
-        return answer_plain(connection, MHD_HTTP_NOT_FOUND, NULL,
-                            "There is nothing here; the metrics are at /metrics.\n");
+        return erg_serve_answer_plain(connection, MHD_HTTP_NOT_FOUND, NULL,
+                                      "There is nothing here; the metrics are at /metrics.\n");
     return answer_scrape(server, connection);
 }
 
@@ -148,8 +103,9 @@ static enum MHD_Result answer_plan(struct server *server, struct erg_serve_reque
         return MHD_NO;
     if (!question->status) /* it waits, and comes back here */
         return MHD_YES;
-    return answer(request->connection, question->status, "application/json",
-                  &(struct extra){MHD_HTTP_HEADER_ALLOW, question->allow}, &question->answer);
+    const struct erg_serve_header allow[] = {{MHD_HTTP_HEADER_ALLOW, question->allow}, {0}};
+    return erg_serve_answer(request->connection, question->status, "application/json", allow,
+                            &question->answer);
 }
 
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
@@ -171,11 +127,12 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         *upload_bytes = 0;
         return MHD_YES;
     }
-    const char *path = path_of(url);
+    const char *path = erg_serve_path(url);
     if (server->token && !erg_serve_brings_token(connection, server->token))
-        return answer_plain(connection, MHD_HTTP_UNAUTHORIZED,
-                            &(struct extra){MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer"},
-                            "The token of the server is missing.\n");
+        return erg_serve_answer_plain(
+            connection, MHD_HTTP_UNAUTHORIZED,
+            (const struct erg_serve_header[]){{MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer"}, {0}},
+            "The token of the server is missing.\n");
     if (server->plans && !(server->gpus && strcmp(path, "/metrics") == 0))
         return answer_plan(server, request, path, method);
     return answer_metrics(server, connection, method, path);
@@ -198,36 +155,16 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     free(request);
 }
 
-static void on_connection(void *context, struct MHD_Connection *connection, void **own,
-                          enum MHD_ConnectionNotificationCode code)
-{
-    struct server *server = context;
-    erg_serve_notice(&server->connections, connection, own, code);
-}
-
 /* ---- serving ---- */
 
 static int listen_at(struct MHD_Daemon **daemon, struct server *server, const char *listen,
                      const struct addrinfo *address, struct erg_error *err)
 {
-    int listener = -1, reason = erg_serve_listen(address, &listener);
-    if (reason)
-        return erg_fail(err, ERG_FAILED,
-                        "listening at %s failed: %s; expected a free port at an address of this "
-                        "machine",
-                        listen, strerror(reason));
-    const unsigned most = (unsigned)server->connections.count - 1;
-    *daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
-        on_request, server, MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT, most,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, server, MHD_OPTION_END);
-    if (!*daemon) {
-        close(listener);
-        return erg_fail(err, ERG_FAILED, "listening at %s failed: no threads for the server",
-                        listen);
-    }
-    const int host = (int)(strrchr(listen, ':') - listen), port = erg_serve_port(listener);
+    const struct erg_serve_handlers handlers = {on_request, on_completed, server};
+    int port;
+    if (erg_serve_start(daemon, &server->connections, &handlers, listen, address, &port, err) != 0)
+        return -1;
+    const int host = (int)(strrchr(listen, ':') - listen);
     if (server->plans)
         printf("http://%.*s:%d\n", host, listen, port);
     if (server->gpus)
@@ -377,7 +314,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                          : values->plan ? "127.0.0.1:7787"
                                         : "127.0.0.1:9464";
     struct addrinfo *address; /* first: a wrong one is wrong on machines without GPUs, too */
-    if (erg_serve_resolve(listen, &address, err) != 0)
+    if (erg_serve_resolve("listen", listen, &address, err) != 0)
         return -1;
     int result = open_and_serve(values, listen, address, err);
     freeaddrinfo(address);

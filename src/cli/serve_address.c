@@ -1,4 +1,4 @@
-/* Where ergon serve listens. */
+/* Where servers of ergon listen. */
 #include "cli/serve_address.h"
 
 #include "base/text.h"
@@ -11,7 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int erg_serve_resolve(const char *listen, struct addrinfo **found, struct erg_error *err)
+int erg_serve_resolve(const char *option, const char *listen, struct addrinfo **found,
+                      struct erg_error *err)
 {
     char host[256], *end;
     const char *colon = strrchr(listen, ':');
@@ -19,9 +20,9 @@ int erg_serve_resolve(const char *listen, struct addrinfo **found, struct erg_er
     if (!colon || colon == listen || (size_t)(colon - listen) >= sizeof host ||
         !erg_parse_long(colon + 1, &port) || port < 0 || port > 65535)
         return erg_fail(err, ERG_USAGE,
-                        "The option --listen got \"%s\", but must be an address and a port, as in "
+                        "The option --%s got \"%s\", but must be an address and a port, as in "
                         "\"127.0.0.1:9464\".",
-                        listen);
+                        option, listen);
     bool brackets = listen[0] == '[';
     snprintf(host, sizeof host, "%.*s", (int)(colon - listen) - brackets, listen + brackets);
     end = strchr(host, ']');
@@ -31,8 +32,8 @@ int erg_serve_resolve(const char *listen, struct addrinfo **found, struct erg_er
     int result = getaddrinfo(host, colon + 1, &hints, found);
     if (result == 0)
         return 0;
-    return erg_fail(err, ERG_USAGE, "The option --listen got \"%s\", whose address is unknown: %s.",
-                    listen, gai_strerror(result));
+    return erg_fail(err, ERG_USAGE, "The option --%s got \"%s\", whose address is unknown: %s.",
+                    option, listen, gai_strerror(result));
 }
 
 int erg_serve_listen(const struct addrinfo *address, int *opened)
@@ -53,7 +54,7 @@ int erg_serve_listen(const struct addrinfo *address, int *opened)
 
 int erg_serve_port(int listener)
 {
-    char port[NI_MAXSERV];
+    char port[sizeof "65535"];
     struct sockaddr_storage address;
     socklen_t size = sizeof address;
     if (getsockname(listener, (struct sockaddr *)&address, &size) != 0 ||

@@ -1,4 +1,4 @@
-/* The address at which ergon serve listens, as --listen names it. */
+/* The address at which a server listens, as an option of its command names it. */
 #ifndef ERG_CLI_SERVE_ADDRESS_H
 #define ERG_CLI_SERVE_ADDRESS_H
 
@@ -7,8 +7,10 @@
 #include <netdb.h>
 #include <stdbool.h>
 
-/* "ADDRESS:PORT", an IPv6 address in brackets. *found is to be given to freeaddrinfo(). */
-int erg_serve_resolve(const char *listen, struct addrinfo **found, struct erg_error *err);
+/* "ADDRESS:PORT", an IPv6 address in brackets, as this option got it. *found is to be given to
+ * freeaddrinfo(). */
+int erg_serve_resolve(const char *option, const char *listen, struct addrinfo **found,
+                      struct erg_error *err);
 
 /* 0 and a socket that listens, or errno: the server itself does not say why it could not. */
 int erg_serve_listen(const struct addrinfo *address, int *opened);

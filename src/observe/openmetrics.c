@@ -60,8 +60,8 @@ static const struct exported {
 };
 enum { EXPORTED = sizeof exported / sizeof *exported };
 
-static void add_heading(struct erg_text *out, const char *name, const char *type, const char *unit,
-                        const char *help)
+void erg_openmetrics_add_family(struct erg_text *out, const char *name, const char *type,
+                                const char *unit, const char *help)
 {
     erg_text_printf(out, "# TYPE %s %s\n", name, type);
     if (unit[0])
@@ -69,7 +69,7 @@ static void add_heading(struct erg_text *out, const char *name, const char *type
     erg_text_printf(out, "# HELP %s %s\n", name, help);
 }
 
-static void add_label(struct erg_text *out, const char *name, const char *value)
+void erg_openmetrics_add_label(struct erg_text *out, const char *name, const char *value)
 {
     erg_text_printf(out, "%s=\"", name);
     for (; *value; value++) {
@@ -86,7 +86,7 @@ static void add_sample(struct erg_text *out, const char *name, const char *suffi
                        const struct erg_gpu_info *info)
 {
     erg_text_printf(out, "%s%s{gpu=\"%d\",", name, suffix, info->index);
-    add_label(out, "uuid", info->uuid);
+    erg_openmetrics_add_label(out, "uuid", info->uuid);
 }
 
 /* Of the rows from `first` on; returns how many they are. */
@@ -97,8 +97,8 @@ static size_t add_family(struct erg_text *out, size_t first, const struct erg_li
     size_t count = 1;
     while (first + count < EXPORTED && !exported[first + count].name)
         count++;
-    add_heading(out, name, counter ? "counter" : "gauge", exported[first].unit,
-                exported[first].help);
+    erg_openmetrics_add_family(out, name, counter ? "counter" : "gauge", exported[first].unit,
+                               exported[first].help);
     for (size_t g = 0; g < view->count; g++) {
         const struct erg_live_gpu *gpu = &view->gpus[g];
         for (const struct exported *row = &exported[first]; row < &exported[first + count]; row++) {
@@ -116,9 +116,10 @@ static size_t add_family(struct erg_text *out, size_t first, const struct erg_li
 static void add_integral(struct erg_text *out, const struct erg_live_view *view)
 {
     static const char name[] = "ergon_gpu_power_integral_joules";
-    add_heading(out, name, "counter", "joules",
-                "Energy as the sum of power readings since the exporter started: a second source "
-                "beside the counter.");
+    erg_openmetrics_add_family(
+        out, name, "counter", "joules",
+        "Energy as the sum of power readings since the exporter started: a second source "
+        "beside the counter.");
     for (size_t g = 0; g < view->count; g++)
         if (view->gpus[g].answers && !isnan(view->gpus[g].power_energy_j)) {
             add_sample(out, name, "_total", &view->gpus[g].info);
@@ -129,7 +130,8 @@ static void add_integral(struct erg_text *out, const struct erg_live_view *view)
 static void add_reasons(struct erg_text *out, const struct erg_live_view *view)
 {
     static const char name[] = "ergon_gpu_clock_reasons";
-    add_heading(out, name, "stateset", "", "Why the clock is lower than it could be.");
+    erg_openmetrics_add_family(out, name, "stateset", "",
+                               "Why the clock is lower than it could be.");
     for (size_t g = 0; g < view->count; g++) {
         const struct erg_live_gpu *gpu = &view->gpus[g];
         if (!erg_live_has(gpu, ERG_METRIC_REASONS))
@@ -142,11 +144,16 @@ static void add_reasons(struct erg_text *out, const struct erg_live_view *view)
     }
 }
 
+void erg_openmetrics_add_build(struct erg_text *out)
+{
+    erg_openmetrics_add_family(out, "ergon_build", "info", "", "The program that answers.");
+    erg_text_printf(out, "ergon_build_info{version=\"%s\"} 1\n", ERG_VERSION);
+}
+
 static void add_descriptions(struct erg_text *out, const struct erg_live_view *view)
 {
-    add_heading(out, "ergon_build", "info", "", "The program that answers.");
-    erg_text_printf(out, "ergon_build_info{version=\"%s\"} 1\n", ERG_VERSION);
-    add_heading(out, "ergon_gpu", "info", "", "What the GPUs are.");
+    erg_openmetrics_add_build(out);
+    erg_openmetrics_add_family(out, "ergon_gpu", "info", "", "What the GPUs are.");
     for (size_t g = 0; g < view->count; g++) {
         const struct erg_gpu_info *info = &view->gpus[g].info;
         const char *const labels[][2] = {{"vendor", info->vendor},
@@ -156,13 +163,14 @@ static void add_descriptions(struct erg_text *out, const struct erg_live_view *v
         add_sample(out, "ergon_gpu", "_info", info);
         for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
             erg_text_add(out, ",");
-            add_label(out, labels[i][0], labels[i][1]);
+            erg_openmetrics_add_label(out, labels[i][0], labels[i][1]);
         }
         erg_text_add(out, "} 1\n");
     }
-    add_heading(out, "ergon_gpu_up", "gauge", "",
-                "1 while the GPU answers, 0 while it hangs or once it fell off the bus; other "
-                "values are left out then.");
+    erg_openmetrics_add_family(
+        out, "ergon_gpu_up", "gauge", "",
+        "1 while the GPU answers, 0 while it hangs or once it fell off the bus; other "
+        "values are left out then.");
     for (size_t g = 0; g < view->count; g++) {
         add_sample(out, "ergon_gpu_up", "", &view->gpus[g].info);
         erg_text_printf(out, "} %d\n", view->gpus[g].answers);
@@ -172,13 +180,14 @@ static void add_descriptions(struct erg_text *out, const struct erg_live_view *v
 static void add_cpu(struct erg_text *out, const struct erg_rapl_reading *cpu)
 {
     if (cpu && cpu->cpu_valid) {
-        add_heading(out, "ergon_cpu_energy_joules", "counter", "joules",
-                    "Energy of all CPU packages since the exporter started.");
+        erg_openmetrics_add_family(out, "ergon_cpu_energy_joules", "counter", "joules",
+                                   "Energy of all CPU packages since the exporter started.");
         erg_text_printf(out, "ergon_cpu_energy_joules_total %.15g\n", cpu->cpu_j);
     }
     if (cpu && cpu->dram_valid) {
-        add_heading(out, "ergon_dram_energy_joules", "counter", "joules",
-                    "Energy of the memory of all CPU packages since the exporter started.");
+        erg_openmetrics_add_family(
+            out, "ergon_dram_energy_joules", "counter", "joules",
+            "Energy of the memory of all CPU packages since the exporter started.");
         erg_text_printf(out, "ergon_dram_energy_joules_total %.15g\n", cpu->dram_j);
     }
 }
@@ -212,13 +221,10 @@ static void add_older_heading(struct erg_text *out, const char *line, size_t cou
     erg_text_add(out, "\n");
 }
 
-void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
-                         const struct erg_rapl_reading *cpu)
+void erg_openmetrics_add_older(struct erg_text *out, const char *text)
 {
-    struct erg_text text = {0};
     const char *type = "";
-    erg_openmetrics_text(&text, view, cpu);
-    for (const char *line = text.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+    for (const char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         size_t count = (size_t)(end - line);
         if (strncmp(line, "# TYPE ", 7) == 0)
             type = line + 7 + strcspn(line + 7, " ") + 1;
@@ -227,6 +233,14 @@ void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
         else if (strncmp(line, "# TYPE ", 7) == 0 || strncmp(line, "# HELP ", 7) == 0)
             add_older_heading(out, line, count, type);
     }
+}
+
+void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
+                         const struct erg_rapl_reading *cpu)
+{
+    struct erg_text text = {0};
+    erg_openmetrics_text(&text, view, cpu);
+    erg_openmetrics_add_older(out, text.data);
     erg_text_release(&text);
 }
 

@@ -29,4 +29,19 @@ void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
  */
 bool erg_openmetrics_accepted(const char *accept);
 
+/* ---- for others that write such texts ---- */
+
+/* The lines before the samples of a family; `unit` is "" for none. */
+void erg_openmetrics_add_family(struct erg_text *out, const char *name, const char *type,
+                                const char *unit, const char *help);
+
+/* name="value", escaped. */
+void erg_openmetrics_add_label(struct erg_text *out, const char *name, const char *value);
+
+/* The family that names this program. */
+void erg_openmetrics_add_build(struct erg_text *out);
+
+/* An OpenMetrics text in the format 0.0.4. */
+void erg_openmetrics_add_older(struct erg_text *out, const char *text);
+
 #endif

@@ -139,6 +139,15 @@ static void add_escaped(struct erg_text *out, const char *json)
     }
 }
 
+/* Adds a page with a document inside it, which is JSON. */
+static void add_page(struct erg_text *out, const char *page, const char *json)
+{
+    const char *marker = "@PLAN@", *place = strstr(page, marker);
+    erg_text_add_bytes(out, page, (size_t)(place - page));
+    add_escaped(out, json);
+    erg_text_add(out, place + strlen(marker));
+}
+
 /* Writes a page with the document inside it. */
 static int write_page(const char *path, const char *page, const json_t *document,
                       struct erg_error *err)
@@ -148,11 +157,8 @@ static int write_page(const char *path, const char *page, const json_t *document
     if (!json)
         return erg_fail(err, ERG_FAILED,
                         "writing the report %s: the document holds a value that is not JSON", path);
-    const char *marker = "@PLAN@", *place = strstr(page, marker);
     struct erg_text text = {0};
-    erg_text_add_bytes(&text, page, (size_t)(place - page));
-    add_escaped(&text, json);
-    erg_text_add(&text, place + strlen(marker));
+    add_page(&text, page, json);
     free(json);
     int status = erg_file_write(path, text.data, text.count, err);
     erg_text_release(&text);
@@ -215,4 +221,9 @@ int erg_report_training_write(const char *path, const json_t *training, struct e
 {
     return write_document(path, erg_report_training_page, training, "ergon.training",
                           ERG_TRAINING_SCHEMA_VERSION, err);
+}
+
+void erg_report_live(struct erg_text *out, const char *status)
+{
+    add_page(out, erg_report_live_page, status ? status : "{}");
 }

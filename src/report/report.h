@@ -38,6 +38,12 @@ int erg_report_sweep_write(const char *path, const json_t *sweep, struct erg_err
  * over steps, tokens and time. */
 int erg_report_training_write(const char *path, const json_t *training, struct erg_error *err);
 
+/*
+ * The page of a live cluster with its status (cluster/live) inside, to be served: it asks for
+ * "status.json" beside it again and again. `status` is JSON; NULL: there is none yet.
+ */
+void erg_report_live(struct erg_text *out, const char *status);
+
 /* The comparison of the methods and the selected point, lines of text in UTF-8. */
 int erg_report_table(struct erg_text *out, const json_t *plan, struct erg_error *err);
 

@@ -31,5 +31,6 @@ extern const char erg_report_layouts_page[];
 extern const char erg_report_cluster_page[];
 extern const char erg_report_sweep_page[];
 extern const char erg_report_training_page[];
+extern const char erg_report_live_page[];
 
 #endif

@@ -32,6 +32,7 @@ class Element {
     node.parentNode = this.parentNode;
   }
   setAttribute(name, value) { this.attributes[name] = String(value); }
+  removeAttribute(name) { delete this.attributes[name]; }
   getAttribute(name) { return name in this.attributes ? this.attributes[name] : null; }
   addEventListener(name, listener) { (this.listeners[name] = this.listeners[name] || []).push(listener); }
   getBoundingClientRect() { return { left: 0, top: 0, width: WIDTH, height: 300 }; }
@@ -86,6 +87,8 @@ function openPage(path, names = []) {
     matchMedia: () => ({ addEventListener() {} }),
     addEventListener: (name, listener) => windowListeners.addEventListener(name, listener),
     ResizeObserver: class { observe() {} },
+    /* No answer ever comes: a test gives a page what it would have got. */
+    fetch: () => new Promise(() => {}), setTimeout: () => 0, AbortSignal: { timeout: () => null },
   });
   const wanted = vm.runInContext(`${script}\n({ ${names.join(", ")} });`, context, { filename: path });
   return { ...wanted, data: JSON.parse(data), document, body, window: windowListeners, byId: id => {

@@ -44,6 +44,29 @@ function checkWhole(page) {
 
 const rowsOf = (page, id) => page.byId(id).all("tbody").flatMap(body => body.all("tr"));
 const cellsOf = row => row.children.map(cell => cell.textContent);
+/* The page of a live cluster, which no command writes to a file, put together as CMake does. */
+function writeLive(name, status) {
+  const read = part => fs.readFileSync(path.join(source, "src/report/page", part), "utf8");
+  const parts = { TITLE: "ergon schedule", HEADLINE: "A cluster at work", SECTIONS: read("live.html").replace(/^.*\n/, ""), STYLE: read("report.css"),
+    SCRIPT: ["report.js", "charts.js", "live.js"].map(read).join(""), PLAN: JSON.stringify(status).replace(/</g, "\\u003c") };
+  fs.writeFileSync(inFolder(name), read("frame.html").replace(/@([A-Z]+)@/g, (all, key) => parts[key]));
+}
+function liveStatus(changes = {}) {
+  const at = Date.now() / 1000;
+  const job = (id, phase, rest) => ({ token: `000000000000${id}`, id, name: `job <b>${id}</b>`, user: "anna", account: "vision", phase, reason: null, gpus: 0,
+    gpus_intended: 0, nodes: [], point: 1, submitted_unix_s: at - 7260, deadline_unix_s: null, iteration: null, iterations: 1000, iteration_s: null,
+    starts_unix_s: null, ends_unix_s: null, starts: 0, needs_attention: false, ...rest });
+  const node = (name, type, state, reason, gpus) => ({ name, type, state, reason, gpus });
+  return { schema_version: 1, at_unix_s: at, policy: "ergon", compress: 1, answers: true, power: { now_w: 5120, idle_w: 1800, cap_w: 9000 },
+    nodes: [node("h001", "H100", "up", null, [14, 14, 99, null]), node("a1", "A40", "up", null, [12, 12, 12, 12]),
+      node("h002", "H100", "down", "Not responding", [14, 14, null, null])],
+    jobs: [job(12, "running", { gpus: 4, gpus_intended: 4, nodes: ["a1"], iteration: 333, iteration_s: 0.84, ends_unix_s: at + 7380, starts: 3 }),
+      job(14, "stopping", { gpus: 4, gpus_intended: 6, nodes: ["h001", "h002", "h003", "h10", "x"], starts: 1 }),
+      job(15, "waiting", { reason: "not enough GPUs are free", gpus_asked: 8, starts_unix_s: at + 90 }),
+      job(16, "failed", { reason: "it failed three times", needs_attention: true }), job(17, "ended"), job(99, "cancelled")],
+    notes: [{ at_unix_s: at - 4000, text: "too long ago" }, { at_unix_s: at - 61, text: "job 14: stop" }, { at_unix_s: at - 60, text: "job 12: place" }], ...changes };
+}
+
 /* Positions go with values: a larger value lies further in the direction of `sign`. */
 function checkOrder(values, positions, sign, what) {
   assert.strictEqual(values.length, positions.length, what);
@@ -313,6 +336,130 @@ sequence: 256
     caps.fire("keydown", { key: "ArrowDown" });
     assert.match(page.byId("tip").textContent, /^ergon, 100\u00a0% of the power\n/);
     checkWhole(page);
+  },
+
+  "schedule: who has which GPUs, who waits and why"() {
+    writeLive("live.html", liveStatus());
+    const page = openPage(inFolder("live.html"), []);
+    checkWhole(page);
+    assert.strictEqual(page.document.title, "ergon schedule: 2 run, 2 wait");
+    assert.strictEqual(page.byId("headline").textContent, "2 jobs run on 8 of 12 GPUs; 2 wait.");
+    same(page.byId("tiles").children.map(tile => tile.textContent), ["8 of 12GPUs with managed jobs", "1free; 1 with other jobs; 2 on nodes that are not up",
+      "2jobs wait", "5.12\u00a0kWof a cap of 9.00\u00a0kW: 56.9\u00a0%"]);
+    same(page.byId("trouble").children.map(item => item.textContent), ["Node h002 is down: Not responding", "Job 16 job <b>16</b> of anna: it failed three times"]);
+    /* A type's nodes lie together, whatever their order. */
+    const groups = page.byId("map").children, squares = page.byId("map").all(e => e.tag === "i");
+    same(groups.map(group => group.all("h3")[0].textContent), ["H100 5 of 8 GPUs in use", "A40 4 of 4 GPUs in use"]);
+    same(squares.map(square => square.getAttribute("class")), ["managed moving", "managed moving", "foreign", "free",
+      "managed moving", "managed moving", "unavailable", "unavailable", "managed", "managed", "managed", "managed"]);
+    assert.strictEqual(new Set(squares.slice(8).map(square => square.getAttribute("style"))).size, 1);
+    assert.notStrictEqual(squares[0].getAttribute("style"), squares[8].getAttribute("style"));
+    same(rowsOf(page, "running").map(cellsOf), [
+      ["12 job <b>12</b>anna, vision", "4", "a1", "1", "33\u00a0%333 of 1,000", "840\u00a0msan iteration", rowsOf(page, "running")[0].children[6].textContent, "2"],
+      ["14 job <b>14</b>anna, vision", "4 → 6stopping", "h[001-003], h10, x", "1", "–", "–", "–", "0"]]);
+    assert.match(rowsOf(page, "running")[0].children[6].textContent, /^in 2\u00a0h 3\u00a0min.*\d\d:\d\d$/);
+    assert.match(rowsOf(page, "running")[0].all("i")[1].getAttribute("style"), /^width:33\.3%$/);
+    const waiting = rowsOf(page, "waiting").map(cellsOf);
+    same(waiting.map(cells => [cells[1], cells[2], cells[4]]), [["8", "2\u00a0h 1\u00a0min", "not enough GPUs are free"], ["–", "2\u00a0h 1\u00a0min", "it failed three timesneeds attention"]]);
+    assert.match(waiting[0][3], /^in 1\u00a0min (30|29|28)\u00a0s/);
+    assert.strictEqual(page.byId("over-text").textContent, "Over: 1 ended, 1 cancelled.");
+    same(rowsOf(page, "notes").map(row => row.children[1].textContent), ["job 12: place", "job 14: stop"]);
+    assert.strictEqual(page.byId("state").hidden, true);
+  },
+
+  "schedule: pointing and keys on the GPUs"() {
+    const page = openPage(inFolder("live.html"), []), map = page.byId("map"), squares = map.all(e => e.tag === "i"), tip = page.byId("tip");
+    const lit = () => squares.filter(square => / lit$/.test(square.getAttribute("class"))).length;
+    map.fire("pointermove", { target: squares[0] });
+    assert.strictEqual(tip.textContent, "h001, GPU 0, H100\njob 14 job <b>14</b> of anna\nstopping, 4 GPUs, progress not known");
+    assert.strictEqual(lit(), 4);
+    map.fire("pointermove", { target: squares[2] });
+    assert.match(tip.textContent, /^h001, GPU 2, H100\njob 99, which is not managed by ergon$/);
+    assert.strictEqual(lit(), 1);
+    map.fire("pointermove", { target: map });
+    assert.strictEqual(tip.hidden, true);
+    map.fire("keydown", { key: "Home" });
+    map.fire("keydown", { key: "ArrowDown" });
+    assert.match(tip.textContent, /^h002, GPU 0, H100\njob 14 .*\n.*\nnode: down, Not responding$/);
+    map.fire("keydown", { key: "ArrowDown" });
+    map.fire("keydown", { key: "ArrowRight" });
+    assert.match(tip.textContent, /^a1, GPU 1, A40\njob 12 .*\nrunning, 4 GPUs, 33\u00a0% done$/);
+    map.fire("keydown", { key: "End" });
+    map.fire("keydown", { key: "ArrowRight" });
+    assert.match(tip.textContent, /^a1, GPU 3/);
+    assert.strictEqual(squares.filter(square => square.getAttribute("id") === "gpu-at").length, 1);
+    map.fire("keydown", { key: "Escape" });
+    assert.strictEqual(lit(), 0);
+    checkWhole(page);
+  },
+
+  "schedule: what comes anew, and what does not come"() {
+    const page = openPage(inFolder("live.html"), ["take", "fail", "moments"]), state = page.byId("state"), main = state.parentNode;
+    const [row] = rowsOf(page, "running"), square = page.byId("map").all(e => e.tag === "i")[3], next = liveStatus();
+    next.at_unix_s += 2;
+    next.jobs[0].iteration = 500;
+    next.nodes[0].gpus[3] = 12;
+    next.power.now_w = 6000;
+    page.take(next, 0);
+    assert.strictEqual(rowsOf(page, "running")[0], row); /* the same element says other things */
+    assert.match(row.textContent, /50\u00a0%500 of 1,000/);
+    assert.strictEqual(square.getAttribute("class"), "managed");
+    const power = () => page.byId("course").all("svg")[0];
+    assert.strictEqual(page.moments.length, 2);
+    assert.match(power().all("path")[1].getAttribute("d"), /^M[0-9.,]+H[0-9.]+V[0-9.]+$/);
+    power().fire("keydown", { key: "ArrowLeft" });
+    assert.match(page.byId("tip").textContent, /^\d+\u00a0s ago\ncap 9\.00\u00a0kW\npower 5\.12\u00a0kW$/);
+    /* Old, without an answer of the resource manager, without an answer at all, and well again. */
+    page.take({ ...next, at_unix_s: next.at_unix_s + 2 }, 75);
+    assert.strictEqual(state.textContent, "The controller looked at the cluster last 1\u00a0min 15\u00a0s ago. What is shown is as old as that.");
+    assert.strictEqual(main.getAttribute("class"), "old");
+    page.take({ ...next, answers: false, at_unix_s: next.at_unix_s + 4 }, 0);
+    assert.match(state.textContent, /^The resource manager does not answer\./);
+    page.fail("The controller does not answer.");
+    assert.match(state.textContent, /^The controller has not answered for \d+\u00a0s\. What is shown is of \d\d:\d\d:\d\d\.$/);
+    page.fail("The controller does not answer.");
+    assert.strictEqual(page.moments.length, 5); /* one gap */
+    page.take({ ...next, at_unix_s: next.at_unix_s + 6 }, 0);
+    assert.strictEqual(state.hidden, true);
+    assert.strictEqual(power().all("path")[1].getAttribute("d").split("M").length, 3);
+    checkWhole(page);
+    /* A long time: the older moments are thinned out, the newest stay. */
+    for (let i = 0; i < 3000; i++) page.moments.push({ ms: Date.now() + i, power: 1, cap: 2, busy: 3, waiting: 4 });
+    page.take({ ...next, at_unix_s: next.at_unix_s + 8 }, 0);
+    assert.ok(page.moments.length < 2400, page.moments.length);
+    for (let i = 1; i < page.moments.length; i++) assert.ok(page.moments[i].ms >= page.moments[i - 1].ms - 3000);
+  },
+
+  "schedule: many jobs, none, and nothing known"() {
+    const many = liveStatus(), [, , waiting] = many.jobs;
+    many.jobs = Array.from({ length: 120 }, (_, i) => ({ ...waiting, id: 1000 + i, token: `t${i}` }));
+    many.notes = many.notes.map(note => ({ ...note, why: "a job came", gain: "12 min", cost: note.text === "job 12: place" ? "40 s" : undefined }));
+    many.power.cap_w = null;
+    writeLive("many.html", many);
+    let page = openPage(inFolder("many.html"), ["take"]);
+    checkWhole(page);
+    assert.strictEqual(rowsOf(page, "waiting").length, 50);
+    const [more] = page.byId("waiting").all("button");
+    assert.strictEqual(more.textContent, "Show all 120 jobs");
+    more.fire("click");
+    assert.strictEqual(rowsOf(page, "waiting").length, 120);
+    page.take({ ...many, jobs: many.jobs.slice(1), at_unix_s: many.at_unix_s + 2 }, 0);
+    assert.strictEqual(rowsOf(page, "waiting").length, 119); /* all still */
+    assert.match(rowsOf(page, "waiting")[0].textContent, /^1001 /);
+    same(page.byId("notes").all("thead")[0].all("th").map(th => th.textContent), ["time", "what", "why", "expected gain", "cost"]);
+    same(cellsOf(rowsOf(page, "notes")[1]).slice(1), ["job 14: stop", "a job came", "12 min", "–"]);
+    assert.match(page.byId("tiles").textContent, /there is no cap/);
+    writeLive("empty.html", liveStatus({ jobs: [], notes: [], nodes: [], power: {}, answers: true }));
+    page = openPage(inFolder("empty.html"), []);
+    checkWhole(page);
+    assert.strictEqual(page.byId("headline").textContent, "No job runs on the 0 GPUs; none waits.");
+    assert.strictEqual(page.byId("running").all("table")[0].hidden, true);
+    page.byId("map").fire("keydown", { key: "ArrowRight" });
+    writeLive("nothing.html", {});
+    page = openPage(inFolder("nothing.html"), ["fail"]);
+    page.fail("The controller has not looked at the cluster yet.");
+    assert.strictEqual(page.byId("state").textContent, "The controller has not looked at the cluster yet.");
+    assert.strictEqual(page.byId("state").parentNode.getAttribute("class"), "empty");
   },
 
   "train: a run of the host over steps, tokens and time"() {

@@ -176,12 +176,11 @@ const typeOf = node => plan.types.find(type => node >= type.first_node && node <
 
 /* Each is {rows, paint(context, x, y): paints, at(row, seconds): text}; x and y give pixels. */
 function usesPicture(policy) {
-  const job = index => `hsl(${(index * 137.5) % 360} 55% ${44 + (index * 29) % 22}%)`;
   return {
     rows: plan.gpus,
     paint(context, x, y) {
       for (const [node, bits, from, to, index] of policy.uses) {
-        context.fillStyle = job(index);
+        context.fillStyle = jobColor(index);
         for (let g = 0; g < bits.length; g++)
           if (bits[g] === "1")
             context.fillRect(x(from), y(firstGpus[node] + g), Math.max(0.5, x(to) - x(from)), Math.max(0.5, y(1) - y(0) - (y(1) - y(0) > 4 ? 1 : 0)));
