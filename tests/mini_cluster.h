@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "check.h"
-#include "cluster/live/engine.h"
+#include "cluster/live/live_engine.h"
 #include "folder.h"
 
 #include <stdbool.h>
@@ -87,9 +87,9 @@ static const struct erg_fleet mini_fleet = {
 static const char *const mini_nodes[] = {"a1", "a2", "h1", "h2"};
 enum { A1, A2, H1, H2 };
 
-static inline struct erg_engine *open_mini_engine(void)
+static inline struct erg_live_engine *open_mini_engine(void)
 {
-    struct erg_engine *engine;
+    struct erg_live_engine *engine;
     struct erg_error err;
     assert_ok(erg_slurm_engine_open(&engine, &mini_fleet, mini_nodes, "ergon", &err), &err);
     return engine;
@@ -107,7 +107,7 @@ static inline struct erg_placement *placed_on(int node, uint64_t gpus, int other
     return &placement;
 }
 
-static struct erg_engine *engine;
+static struct erg_live_engine *engine;
 static struct erg_live_snapshot seen;
 
 static inline int begin_with(const char *settings)

@@ -176,7 +176,7 @@ static void submit(const struct day_job *job)
 
 static json_t *status_of_controller(void)
 {
-    return json_load_file(in_folder("spool/.status.json"), 0, NULL);
+    return json_load_file(in_folder("spool/.controller/status.json"), 0, NULL);
 }
 
 static double number(const json_t *object, const char *key)

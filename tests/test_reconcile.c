@@ -717,7 +717,7 @@ static void the_fake_costs_what_its_settings_say(void **state)
     struct fake_settings settings;
     struct erg_error err = {0};
     struct fake_engine *fake = usual_fake(&settings);
-    const struct erg_engine_calls *calls = fake->engine.calls;
+    const struct erg_live_engine_calls *calls = fake->engine.calls;
     struct fake_trainer trainer = usual_trainer();
     fake_engine_submit(fake, token_of(0), &trainer, 0, 0);
     struct fake_job *job = fake_engine_job(fake, token_of(0));
@@ -777,7 +777,7 @@ static void the_fake_has_the_rules_of_slurm(void **state)
     /* A signal before the trap is set kills; what failed can be taken back until it is forgotten.
      */
     struct fake_engine *fake = running_fake(&settings, 1.5, &trainer);
-    const struct erg_engine_calls *calls = fake->engine.calls;
+    const struct erg_live_engine_calls *calls = fake->engine.calls;
     struct fake_job *job = fake_engine_job(fake, token_of(0));
     calls->stop(&fake->engine, 1, token_of(0), &err);
     fake_engine_advance(fake, 3);
@@ -1252,7 +1252,7 @@ static void carry_out(struct world *world)
 static bool pass(struct world *world)
 {
     struct erg_error err = {0};
-    struct erg_engine *engine = &world->fake->engine;
+    struct erg_live_engine *engine = &world->fake->engine;
     if (engine->calls->snapshot(engine, &world->snapshot, &err) != ERG_ENGINE_DONE)
         return false;
     double now_s = world->fake->now_s;

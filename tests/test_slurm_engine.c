@@ -324,7 +324,7 @@ static void try_hand_back(void)
 
 static void try_opening(void)
 {
-    struct erg_engine *opened;
+    struct erg_live_engine *opened;
     struct erg_error err;
     struct erg_gpu_type types[2] = {mini_types[0], mini_types[1]};
     struct erg_fleet fleet = mini_fleet;

@@ -1,6 +1,7 @@
 /* ergon schedule LIVE.yaml: a policy drives the managed jobs of a Slurm cluster. */
 #include "cli/cli.h"
-struct erg_schedule_page;
+#include "cli/schedule_page.h"
+#include "cli/schedule_status.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -55,7 +56,7 @@ static void say(void *context, const char *line)
 
 static int print_status(const struct erg_live_file *file, bool json, struct erg_error *err)
 {
-    char *path = erg_file_path(file->slurm.spool, ".status.json"), *text;
+    char *path = erg_file_path(file->slurm.spool, ".controller/status.json"), *text;
     size_t length;
     json_t *status = NULL;
     int result = -1;
@@ -66,7 +67,7 @@ static int print_status(const struct erg_live_file *file, bool json, struct erg_
         if (result == 0 && json)
             fwrite(text, 1, length, stdout);
         else if (result == 0)
-            puts(text);
+            erg_schedule_status_print(stdout, status);
         free(text);
     }
     json_decref(status);
@@ -83,7 +84,7 @@ static int go_on(struct erg_controller *controller, struct erg_schedule_page *pa
             return -1;
         if (page) {
             json_t *status = erg_controller_status(controller);
-
+            erg_schedule_page_update(page, status);
             json_decref(status);
         }
         if (values->once || (values->until_empty && !erg_controller_is_busy(controller)))
@@ -115,9 +116,14 @@ static int control(const struct erg_controller_setup *setup, const struct schedu
             printf("%zu job%s handed back\n", count, erg_plural(count));
     } else {
         if (values->page)
-            result = 0;
+            result = erg_schedule_page_open(&page, values->page, err);
+        if (page) {
+            puts(erg_schedule_page_url(page));
+            fflush(stdout);
+        }
         if (result == 0)
             result = go_on(controller, page, values, err);
+        erg_schedule_page_close(page);
     }
     erg_controller_free(controller);
     return result;
@@ -148,9 +154,9 @@ static int run_with(const struct erg_invocation *call, const struct erg_live_fil
         erg_text_printf(&journal, "%s.journal", call->arguments[0]);
     setup.journal = journal.data;
     setup.tariff = values->tariff ? &tariff : NULL;
-    int result = erg_slurm_engine_open(&setup.engine, &file->fleet,
-                                       (const char *const *)file->nodes.items,
-                                       file->slurm.partition, err);
+    int result =
+        erg_slurm_engine_open(&setup.engine, &file->fleet, (const char *const *)file->nodes.items,
+                              file->slurm.partition, err);
     if (result == 0) {
         erg_interrupt_install();
         result = control(&setup, values, err);

@@ -809,7 +809,7 @@ static enum erg_engine_answer answer(struct fake_engine *fake, enum erg_engine_a
     return what;
 }
 
-static enum erg_engine_answer do_call(struct erg_engine *engine, uint32_t id, const char *token,
+static enum erg_engine_answer do_call(struct erg_live_engine *engine, uint32_t id, const char *token,
                                       enum verb verb, const struct erg_placement *placement,
                                       int gpus, struct erg_error *err)
 {
@@ -853,7 +853,7 @@ static enum erg_engine_answer do_call(struct erg_engine *engine, uint32_t id, co
     return ERG_ENGINE_DONE;
 }
 
-static enum erg_engine_answer call(struct erg_engine *engine, uint32_t id, const char *token,
+static enum erg_engine_answer call(struct erg_live_engine *engine, uint32_t id, const char *token,
                                    enum verb verb, const struct erg_placement *placement, int gpus,
                                    struct erg_error *err)
 {
@@ -868,37 +868,37 @@ static enum erg_engine_answer call(struct erg_engine *engine, uint32_t id, const
     return answer;
 }
 
-static enum erg_engine_answer place(struct erg_engine *engine, uint32_t id, const char *token,
+static enum erg_engine_answer place(struct erg_live_engine *engine, uint32_t id, const char *token,
                                     const struct erg_placement *placement, struct erg_error *err)
 {
     return call(engine, id, token, PLACE, placement, 0, err);
 }
 
-static enum erg_engine_answer hold(struct erg_engine *engine, uint32_t id, const char *token,
+static enum erg_engine_answer hold(struct erg_live_engine *engine, uint32_t id, const char *token,
                                    struct erg_error *err)
 {
     return call(engine, id, token, HOLD, NULL, 0, err);
 }
 
-static enum erg_engine_answer stop(struct erg_engine *engine, uint32_t id, const char *token,
+static enum erg_engine_answer stop(struct erg_live_engine *engine, uint32_t id, const char *token,
                                    struct erg_error *err)
 {
     return call(engine, id, token, STOP, NULL, 0, err);
 }
 
-static enum erg_engine_answer kill_job(struct erg_engine *engine, uint32_t id, const char *token,
+static enum erg_engine_answer kill_job(struct erg_live_engine *engine, uint32_t id, const char *token,
                                        struct erg_error *err)
 {
     return call(engine, id, token, KILL, NULL, 0, err);
 }
 
-static enum erg_engine_answer hand_back(struct erg_engine *engine, uint32_t id, const char *token,
+static enum erg_engine_answer hand_back(struct erg_live_engine *engine, uint32_t id, const char *token,
                                         int gpus, struct erg_error *err)
 {
     return call(engine, id, token, HAND_BACK, NULL, gpus, err);
 }
 
-static enum erg_engine_answer wake(struct erg_engine *engine, int node, struct erg_error *err)
+static enum erg_engine_answer wake(struct erg_live_engine *engine, int node, struct erg_error *err)
 {
     struct fake_engine *fake = (struct fake_engine *)engine;
     fake->calls++;
@@ -913,7 +913,7 @@ static enum erg_engine_answer wake(struct erg_engine *engine, int node, struct e
     return ERG_ENGINE_DONE;
 }
 
-static enum erg_engine_answer sleep_node(struct erg_engine *engine, int node, struct erg_error *err)
+static enum erg_engine_answer sleep_node(struct erg_live_engine *engine, int node, struct erg_error *err)
 {
     struct fake_engine *fake = (struct fake_engine *)engine;
     fake->calls++;
@@ -926,12 +926,12 @@ static enum erg_engine_answer sleep_node(struct erg_engine *engine, int node, st
     return ERG_ENGINE_DONE;
 }
 
-static double now_s(struct erg_engine *engine)
+static double now_s(struct erg_live_engine *engine)
 {
     return ((struct fake_engine *)engine)->now_s;
 }
 
-static void close_engine(struct erg_engine *engine)
+static void close_engine(struct erg_live_engine *engine)
 {
     (void)engine;
 }
@@ -947,7 +947,7 @@ static const char *state_text(enum erg_live_state state)
     return texts[state];
 }
 
-static enum erg_engine_answer snapshot(struct erg_engine *engine, struct erg_live_snapshot *to,
+static enum erg_engine_answer snapshot(struct erg_live_engine *engine, struct erg_live_snapshot *to,
                                        struct erg_error *err)
 {
     struct fake_engine *fake = (struct fake_engine *)engine;
@@ -1000,7 +1000,7 @@ static enum erg_engine_answer snapshot(struct erg_engine *engine, struct erg_liv
     return ERG_ENGINE_DONE;
 }
 
-static const struct erg_engine_calls calls = {
+static const struct erg_live_engine_calls calls = {
     .now_s = now_s,
     .snapshot = snapshot,
     .place = place,

@@ -15,7 +15,7 @@
 #define ERGON_TESTS_FAKE_ENGINE_H
 
 #include "base/random.h"
-#include "cluster/live/engine.h"
+#include "cluster/live/live_engine.h"
 #include "cluster/live/job_folder.h"
 
 struct fake_engine;
@@ -148,7 +148,7 @@ struct fake_late_call;
 struct fake_state;
 
 struct fake_engine {
-    struct erg_engine engine;
+    struct erg_live_engine engine;
     struct fake_settings settings;
     struct fake_faults faults;
     const struct erg_fleet *fleet; /* borrowed */

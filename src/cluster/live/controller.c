@@ -12,9 +12,11 @@
 
 enum { TALKS_MOST_S = 30, LEASE_S = 30, STALE_S = 30 };
 
-void erg_controller_note(struct erg_controller *controller, const char *format, ...)
+struct erg_live_note *erg_controller_note(struct erg_controller *controller, const char *format,
+                                          ...)
 {
     struct erg_live_note *note = &controller->notes[controller->notes_count++ % ERG_NOTES];
+    *note = (struct erg_live_note){0};
     struct timespec now;
     char line[240];
     va_list arguments;
@@ -31,6 +33,7 @@ void erg_controller_note(struct erg_controller *controller, const char *format, 
     if (controller->setup.say)
         controller->setup.say(controller->setup.context, note->text);
     erg_text_release(&printable);
+    return note;
 }
 
 double erg_controller_virtual(const struct erg_controller *controller, double engine_s)
@@ -76,6 +79,18 @@ static void name_nodes(struct erg_controller *controller)
         controller->node_names[i] = file->nodes.items[i];
 }
 
+/* The scheduler's clock goes on where that of the controller before it was. */
+static int go_on_with_clock(struct erg_controller *controller, struct erg_error *err)
+{
+    struct timespec now;
+    double epoch_s;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (erg_journal_epoch(controller->journal, &epoch_s, err) != 0)
+        return -1;
+    controller->began_s -= fmax(0, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - epoch_s);
+    return 0;
+}
+
 int erg_controller_new(struct erg_controller **out, const struct erg_controller_setup *setup,
                        struct erg_error *err)
 {
@@ -98,7 +113,10 @@ int erg_controller_new(struct erg_controller **out, const struct erg_controller_
                           "a power cap of %g W cannot be kept: the cluster's GPUs draw %g W idle",
                           file->power_cap_w, idle_w);
     if (result == 0 && !setup->dry_run)
-        result = erg_journal_open(&controller->journal, setup->journal, err);
+        result = erg_controller_folder(&controller->folder, file->slurm.spool, err) ||
+                 erg_journal_open(&controller->journal, setup->journal, err);
+    if (result == 0 && controller->journal)
+        result = go_on_with_clock(controller, err);
     if (result == 0)
         result = open_speeds(controller, err);
     if (result != 0) {
@@ -129,7 +147,7 @@ void erg_controller_free(struct erg_controller *controller)
     if (!controller)
         return;
     if (controller->journal && controller->leased_s > -INFINITY)
-        erg_lease_give_back(controller->setup.file->slurm.spool);
+        erg_lease_give_back(controller->folder);
     for (size_t i = 0; i < controller->count; i++) {
         erg_managed_job_release(&controller->records[i]);
         release_track(&controller->tracks[i]);
@@ -143,6 +161,7 @@ void erg_controller_free(struct erg_controller *controller)
     free(controller->tracks);
     free(controller->actions.items);
     free(controller->node_names);
+    free(controller->folder);
     free(controller->node_states);
     free(controller);
 }
@@ -199,12 +218,16 @@ static void say_action(struct erg_controller *controller, const struct erg_actio
 {
     const struct erg_managed_job *record = &controller->records[action->job];
     const char *node = action->node >= 0 ? controller->node_names[action->node] : "";
-    erg_controller_note(controller, "job %u: %s%s%s%s%s%s%s%s", record->id,
-                        erg_action_verb_name(action->verb), *node ? " of node " : "", node,
-                        action->why ? ", since " : "", action->why ? action->why : "",
-                        answer == ERG_ENGINE_DONE ? "" : ": ",
-                        answer == ERG_ENGINE_DONE ? "" : answer_text(answer),
-                        answer == ERG_ENGINE_DONE || !why->message[0] ? "" : " (see the journal)");
+    const bool done = answer == ERG_ENGINE_DONE;
+    struct erg_live_note *note = erg_controller_note(
+        controller, "job %u: %s%s%s%s%s%s%s", record->id, erg_action_verb_name(action->verb),
+        *node ? " of node " : "", node, action->why ? ", since " : "",
+        action->why ? action->why : "", done ? "" : ": ", done ? "" : answer_text(answer));
+    snprintf(note->why, sizeof note->why, "%s", action->why ? action->why : "");
+    if (!done && why->message[0])
+        erg_controller_note(controller, "job %u: %s", record->id, why->message);
+    controller->actions_done++;
+    controller->actions_failed += !done;
 }
 
 static int act(struct erg_controller *controller, const struct erg_action *action,
@@ -317,7 +340,7 @@ static int renew_lease(struct erg_controller *controller, struct erg_error *err)
 {
     if (controller->setup.dry_run || controller->now_s - controller->leased_s < LEASE_S / 3.0)
         return 0;
-    if (erg_lease_renew(controller->setup.file->slurm.spool, LEASE_S, err) != 0)
+    if (erg_lease_renew(controller->folder, LEASE_S, err) != 0)
         return -1;
     controller->leased_s = controller->now_s;
     return 0;
@@ -343,7 +366,7 @@ static double next_wait(const struct erg_controller *controller)
 
 int erg_controller_pass(struct erg_controller *controller, double *wait_s, struct erg_error *err)
 {
-    struct erg_engine *engine = controller->setup.engine;
+    struct erg_live_engine *engine = controller->setup.engine;
     struct erg_error why = {0};
     controller->now_s = engine->calls->now_s(engine);
     if (renew_lease(controller, err) != 0)
@@ -375,7 +398,7 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
 int erg_controller_hand_back(struct erg_controller *controller, size_t *count,
                              struct erg_error *err)
 {
-    struct erg_engine *engine = controller->setup.engine;
+    struct erg_live_engine *engine = controller->setup.engine;
     struct erg_error why = {0};
     *count = 0;
     if (engine->calls->snapshot(engine, &controller->snapshot, &why) != ERG_ENGINE_DONE)

@@ -19,7 +19,7 @@
 
 struct erg_controller_setup {
     const struct erg_live_file *file; /* borrowed, like the rest */
-    struct erg_engine *engine;
+    struct erg_live_engine *engine;
     const char *journal; /* path */
     const struct erg_policy *policy;
     const struct erg_tariff *tariff; /* NULL: none */
@@ -51,8 +51,8 @@ int erg_controller_hand_back(struct erg_controller *controller, size_t *count,
 /* Whether anything is managed that has not ended. */
 bool erg_controller_is_busy(const struct erg_controller *controller);
 
-/* What is there, as a document (status.c): a new reference. Also in SPOOL/.status.json after each
- * pass. */
+/* What is there, as a document (status.c): a new reference. Also in
+ * SPOOL/.controller/status.json after each pass. */
 json_t *erg_controller_status(const struct erg_controller *controller);
 
 #endif

@@ -29,9 +29,9 @@ struct erg_live_track {
 /* The last decisions and actions, for people. */
 struct erg_live_note {
     double unix_s;
-    char text[240];
+    char text[240], why[80], gain[60], cost[60]; /* "": not said */
 };
-enum { ERG_NOTES = 200 };
+enum { ERG_NOTES = 1000 };
 
 struct erg_controller {
     struct erg_controller_setup setup;
@@ -41,6 +41,7 @@ struct erg_controller {
     struct erg_speeds *speeds;
     struct erg_scheduler *scheduler;
     const char **node_names;
+    char *folder;   /* of its own, in the spool; NULL in a dry run */
     double began_s; /* the engine's time at the scheduler's 0 */
 
     struct erg_managed_job *records;
@@ -54,8 +55,8 @@ struct erg_controller {
     double decided_s; /* the engine's, of the last decision; -INFINITY: none */
     double leased_s;  /* when the lease was renewed */
     double late_s;    /* how long the next wait is while nobody answers; 0: they do */
-    enum erg_live_node_state *node_states; /* as the scheduler knows them */
-    long decisions;
+    enum erg_live_node_state *node_states;        /* as the scheduler knows them */
+    long decisions, actions_done, actions_failed; /* since it began */
 
     struct erg_actions actions;
     struct erg_live_note notes[ERG_NOTES];
@@ -63,9 +64,9 @@ struct erg_controller {
     bool complained;    /* that the status cannot be written */
 };
 
-/* Says a line, and keeps it. */
-void erg_controller_note(struct erg_controller *controller, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Says a line, and keeps it: the note, to which more may be added. */
+struct erg_live_note *erg_controller_note(struct erg_controller *controller, const char *format,
+                                          ...) __attribute__((format(printf, 2, 3)));
 
 /* The scheduler's time of an engine's. */
 double erg_controller_virtual(const struct erg_controller *controller, double engine_s);
@@ -76,7 +77,7 @@ int erg_controller_observe(struct erg_controller *controller, struct erg_error *
 /* decide.c: has the policy called if it is due, and makes its decision the records' intentions. */
 int erg_controller_decide(struct erg_controller *controller, struct erg_error *err);
 
-/* status.c: writes SPOOL/.status.json if it has changed. */
+/* status.c: writes SPOOL/.controller/status.json. */
 void erg_controller_publish(struct erg_controller *controller);
 
 /* Fills a workload's row of the speeds: from the profile in a job's folder, or from the live

@@ -4,6 +4,7 @@
 #include "io/json.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static size_t index_of_job(const struct erg_controller *controller, int job)
 {
@@ -26,6 +27,25 @@ static double watts(const struct erg_scheduler *scheduler, int id, int point)
     return erg_shape_gpus(shape) * fmax(0, erg_speed_power(speed, idle_w, slowdown) - idle_w);
 }
 
+/* Seconds until a job has done all it is to do, where it is to run; NAN: it does not. */
+static double left_s(const struct erg_scheduler *scheduler, int id, int shape, int point)
+{
+    if (shape < 0)
+        return NAN;
+    const struct erg_speed *speed = erg_scheduler_speed(scheduler, id, shape);
+    return erg_scheduler_remaining(scheduler, id) * speed->iteration_s *
+           erg_speed_slowdown(speed, point, scheduler->throttle);
+}
+
+static int shape_of(const struct erg_scheduler *scheduler, const struct erg_placement *placement)
+{
+    if (placement->count == 0)
+        return -1;
+    return erg_speeds_shape(scheduler->speeds,
+                            scheduler->occupancy->type_of[placement->slices[0].node],
+                            placement->count, __builtin_popcountll(placement->slices[0].gpus));
+}
+
 static json_t *change_json(const struct erg_managed_job *record, int before, int after)
 {
     return erg_json_pack("{s:s, s:i, s:i, s:i}", "token", record->token, "gpus_before", before,
@@ -38,7 +58,10 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
     struct erg_managed_job *record = &controller->records[i];
     struct erg_live_track *track = &controller->tracks[i];
     const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
+    const struct erg_scheduler *scheduler = controller->scheduler;
     const int before = erg_placement_gpus(&record->intended);
+    const double before_s =
+        left_s(scheduler, track->job, shape_of(scheduler, &record->intended), record->point);
     const bool runs = job->state == ERG_JOB_RUNNING;
     const bool moves = !runs || !erg_placement_equal(&record->intended, &job->placement);
     track->dirty = true;
@@ -56,19 +79,30 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
     record->point = runs ? job->point : record->point;
     const int after = erg_placement_gpus(&record->intended);
     json_array_append_new(changes, change_json(record, before, after));
+    struct erg_live_note *note;
     if (!moves)
-        erg_controller_note(controller, "job %u: to operating point %d", record->id, job->point);
+        note = erg_controller_note(controller, "job %u: to operating point %d", record->id,
+                                   job->point);
     else if (after == 0)
-        erg_controller_note(controller, "job %u: from %d GPUs to waiting", record->id, before);
+        note =
+            erg_controller_note(controller, "job %u: from %d GPUs to waiting", record->id, before);
     else
-        erg_controller_note(controller,
-                            "job %u: from %d to %d GPUs of %s on %d node%s from %s on, point %d",
-                            record->id, before, after,
-                            controller->scheduler->fleet
-                                ->types[controller->scheduler->speeds->shapes[job->shape].type]
-                                .name,
-                            record->intended.count, record->intended.count == 1 ? "" : "s",
-                            controller->node_names[record->intended.slices[0].node], record->point);
+        note = erg_controller_note(
+            controller, "job %u: from %d to %d GPUs of %s on %d node%s from %s on, point %d",
+            record->id, before, after,
+            scheduler->fleet->types[scheduler->speeds->shapes[job->shape].type].name,
+            record->intended.count, record->intended.count == 1 ? "" : "s",
+            controller->node_names[record->intended.slices[0].node], record->point);
+    const double sooner_s = before_s - left_s(scheduler, track->job, job->shape, record->point);
+    if (runs && !isnan(sooner_s) && fabs(sooner_s) >= 1)
+        snprintf(note->gain, sizeof note->gain, "ends %.0f s %s", fabs(sooner_s),
+                 sooner_s > 0 ? "sooner" : "later");
+    if (runs && moves)
+        snprintf(note->cost, sizeof note->cost, "%.0f s to %s",
+                 erg_scheduler_cost(scheduler, track->job,
+                                    scheduler->speeds->shapes[job->shape].type, after),
+                 before > 0 || track->starts > 0 ? "restart" : "start");
+    snprintf(note->why, sizeof note->why, "policy %s", controller->setup.policy->name);
 }
 
 /* Points that keep the power cap, and what jobs draw at them. */

@@ -163,7 +163,7 @@ void erg_live_list_status(struct erg_live_list *list, const char *text, size_t l
 static void read_status(struct erg_live_list *list, const char *spool)
 {
     struct stat above, info;
-    char *path = erg_file_path(spool, ".status.json"), *text;
+    char *path = erg_file_path(spool, ".controller/status.json"), *text;
     size_t length;
     if (stat(spool, &above) == 0 && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
         (info.st_uid == above.st_uid || info.st_uid == 0) &&

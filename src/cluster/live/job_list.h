@@ -1,6 +1,6 @@
 /*
  * Managed jobs as their users see them: what Slurm says of each, what its folder does, and what the
- * controller has written of it into the spool's .status.json lately.
+ * controller has written of it into the spool's .controller/status.json lately.
  */
 #ifndef ERG_CLUSTER_LIVE_JOB_LIST_H
 #define ERG_CLUSTER_LIVE_JOB_LIST_H

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -462,6 +463,25 @@ int erg_journal_delay(struct erg_journal *journal, const char *token, const char
                   values, 4, err);
 }
 
+int erg_journal_epoch(struct erg_journal *journal, double *unix_s, struct erg_error *err)
+{
+    char *text;
+    *unix_s = unix_now();
+    if (get_entry(journal, "clock", "epoch", &text, err) != 0)
+        return -1;
+    double kept;
+    const bool known = text && erg_parse_double(text, &kept) && kept > 0 && kept <= *unix_s;
+    free(text);
+    if (known) {
+        *unix_s = kept;
+        return 0;
+    }
+    json_t *value = json_real(*unix_s);
+    int result = put_entry(journal, "clock", "epoch", value, err);
+    json_decref(value);
+    return result;
+}
+
 int erg_journal_put_policy(struct erg_journal *journal, const char *name, const json_t *policy,
                            struct erg_error *err)
 {
@@ -482,22 +502,43 @@ int erg_journal_get_policy(struct erg_journal *journal, const char *name, json_t
 
 /* ---- the lease ---- */
 
-static char *lease_path(const char *spool)
+int erg_controller_folder(char **path, const char *spool, struct erg_error *err)
 {
-    return erg_file_path(spool, ".controller");
+    char *at = erg_file_path(spool, ".controller");
+    struct stat status;
+    *path = NULL;
+    int result = 0;
+    if (mkdir(at, 0755) != 0 && errno != EEXIST)
+        result = erg_fail(err, ERG_FAILED, "making '%s': %s", at, strerror(errno));
+    else if (lstat(at, &status) != 0)
+        result = erg_fail(err, ERG_FAILED, "'%s': %s", at, strerror(errno));
+    else if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022))
+        result = erg_fail(err, ERG_FAILED,
+                          "'%s' is not a folder of user %ld that nobody else can write to: remove "
+                          "it, or run the controller as its owner",
+                          at, (long)geteuid());
+    if (result == 0)
+        *path = at;
+    else
+        free(at);
+    return result;
 }
 
-int erg_lease_renew(const char *spool, double seconds, struct erg_error *err)
+static char *lease_path(const char *folder)
 {
-    char host[256] = "", *path = lease_path(spool), *text = NULL, *until = NULL;
+    return erg_file_path(folder, "lease");
+}
+
+int erg_lease_renew(const char *folder, double seconds, struct erg_error *err)
+{
+    char host[256] = "", *path = lease_path(folder), *text = NULL, *until = NULL;
     gethostname(host, sizeof host - 1);
     double now_s = unix_now();
     if (erg_file_read(path, 4096, &text, NULL, NULL) == 0 && (until = strchr(text, '\n')) != NULL) {
         *until++ = '\0';
         if (strcmp(text, host) != 0 && strtod(until, NULL) > now_s) {
-            erg_fail(err, ERG_FAILED,
-                     "the controller on host '%.255s' has the spool '%s' for %.0f s more", text,
-                     spool, strtod(until, NULL) - now_s);
+            erg_fail(err, ERG_FAILED, "the controller on host '%.255s' has '%s' for %.0f s more",
+                     text, folder, strtod(until, NULL) - now_s);
             free(text);
             free(path);
             return -1;
@@ -512,9 +553,9 @@ int erg_lease_renew(const char *spool, double seconds, struct erg_error *err)
     return result;
 }
 
-void erg_lease_give_back(const char *spool)
+void erg_lease_give_back(const char *folder)
 {
-    char *path = lease_path(spool);
+    char *path = lease_path(folder);
     unlink(path);
     free(path);
 }

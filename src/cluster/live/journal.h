@@ -75,15 +75,23 @@ int erg_journal_restart(struct erg_journal *journal, const struct erg_journal_re
 int erg_journal_delay(struct erg_journal *journal, const char *token, const char *kind,
                       double seconds, struct erg_error *err);
 
+/* When the first controller with this journal began, UTC: the zero of the scheduler's clock, which
+ * goes on. */
+int erg_journal_epoch(struct erg_journal *journal, double *unix_s, struct erg_error *err);
+
 /* What the policy must not forget; `*policy` NULL: nothing was kept, or another policy's. */
 int erg_journal_put_policy(struct erg_journal *journal, const char *name, const json_t *policy,
                            struct erg_error *err);
 int erg_journal_get_policy(struct erg_journal *journal, const char *name, json_t **policy,
                            struct erg_error *err);
 
-/* The lease SPOOL/.controller: taken or renewed for `seconds` from now by wall clock; fails where
+/* SPOOL/.controller, a folder that nobody else can write to: `*path` is to be freed. Made if it is
+ * not there; one that is somebody else's is refused, since a spool is open to all. */
+int erg_controller_folder(char **path, const char *spool, struct erg_error *err);
+
+/* The lease in that folder: taken or renewed for `seconds` from now by wall clock; fails where
  * another host's is not over. */
-int erg_lease_renew(const char *spool, double seconds, struct erg_error *err);
-void erg_lease_give_back(const char *spool);
+int erg_lease_renew(const char *folder, double seconds, struct erg_error *err);
+void erg_lease_give_back(const char *folder);
 
 #endif

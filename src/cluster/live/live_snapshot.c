@@ -1,5 +1,5 @@
 /* Snapshots of a resource manager: looking a job up, and releasing one. */
-#include "cluster/live/engine.h"
+#include "cluster/live/live_engine.h"
 
 #include <stdlib.h>
 

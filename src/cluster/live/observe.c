@@ -310,16 +310,6 @@ static int tell_progress(struct erg_controller *controller, size_t i, struct erg
 
 /* ---- what became of jobs ---- */
 
-static bool can_run_on(const struct erg_controller *controller, int job,
-                       const struct erg_placement *placement)
-{
-    const struct erg_scheduler *scheduler = controller->scheduler;
-    const int type = scheduler->occupancy->type_of[placement->slices[0].node];
-    const int gpus = __builtin_popcountll(placement->slices[0].gpus);
-    const int shape = erg_speeds_shape(scheduler->speeds, type, placement->count, gpus);
-    return shape >= 0 && erg_speed_feasible(erg_scheduler_speed(scheduler, job, shape));
-}
-
 /* Whether GPUs are a job's own, nobody's or somebody else's for the scheduler. */
 static bool can_have(const struct erg_controller *controller, int job,
                      const struct erg_placement *placement)
@@ -341,29 +331,25 @@ static void adopt(struct erg_controller *controller, size_t i)
 {
     struct erg_live_track *track = &controller->tracks[i];
     struct erg_managed_job *record = &controller->records[i];
+    struct erg_scheduler *scheduler = controller->scheduler;
     const struct erg_placement *has = record->actual.count ? &record->actual : &record->asked;
-    /* Where the journal says that it is to leave, it waits; its GPUs are free when it has. */
+    /* On its way, as the journal says, or else where it is. One that is to leave waits. */
+    const bool moves = record->phase == ERG_PHASE_STOPPING && record->intended.count > 0 &&
+                       can_have(controller, track->job, &record->intended);
     const bool leaves = record->phase == ERG_PHASE_STOPPING && record->intended.count == 0;
-    if (leaves || has->count == 0 || !can_run_on(controller, track->job, has) ||
-        !can_have(controller, track->job, has)) {
-        record->intended.count = 0;
-        erg_scheduler_arrive(controller->scheduler, track->job);
+    if (!moves && !leaves)
+        erg_placement_assign(&record->intended, has);
+    const struct erg_placement *at = &record->intended;
+    if (!leaves && at->count > 0 && can_have(controller, track->job, at) &&
+        (erg_scheduler_adopt(scheduler, track->job, at, record->point) ||
+         erg_scheduler_adopt(scheduler, track->job, at, 0))) {
+        record->point = scheduler->jobs[track->job].point;
+        const struct erg_report *last = &track->reader.last;
+        track->trained = last->state == ERG_JOB_TRAINING ? last->incarnation : 0;
         return;
     }
-    if (record->intended.count == 0 || record->phase == ERG_PHASE_RUNNING ||
-        !can_have(controller, track->job, &record->intended))
-        erg_placement_assign(&record->intended, has);
-    const struct erg_speed *speed = NULL;
-    const struct erg_placement *at = &record->intended;
-    const int shape = erg_speeds_shape(
-        controller->speeds, controller->scheduler->occupancy->type_of[at->slices[0].node],
-        at->count, __builtin_popcountll(at->slices[0].gpus));
-    speed = erg_scheduler_speed(controller->scheduler, track->job, shape);
-    if (record->point < 0 || record->point >= speed->points_count)
-        record->point = 0;
-    erg_scheduler_adopt(controller->scheduler, track->job, at, record->point);
-    track->trained =
-        track->reader.last.state == ERG_JOB_TRAINING ? track->reader.last.incarnation : 0;
+    record->intended.count = 0;
+    erg_scheduler_arrive(scheduler, track->job);
 }
 
 static void lose(struct erg_controller *controller, size_t i, bool withdraw)
@@ -432,8 +418,6 @@ static void correct(struct erg_controller *controller, size_t i)
         if (!same_node)
             return; /* it is on its way elsewhere */
     }
-    if (!can_have(controller, track->job, &record->actual))
-        return;
     erg_scheduler_correct(controller->scheduler, track->job, &record->actual);
     erg_placement_assign(&record->intended, &record->actual);
     track->dirty = true;

@@ -318,7 +318,7 @@ void erg_reconcile_next(struct erg_managed_job *jobs, size_t count,
     free(pass.free);
 }
 
-enum erg_engine_answer erg_reconcile_act(struct erg_engine *engine,
+enum erg_engine_answer erg_reconcile_act(struct erg_live_engine *engine,
                                          const struct erg_managed_job *jobs,
                                          const struct erg_action *action, struct erg_error *err)
 {

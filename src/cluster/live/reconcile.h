@@ -28,8 +28,8 @@
 #ifndef ERG_CLUSTER_LIVE_RECONCILE_H
 #define ERG_CLUSTER_LIVE_RECONCILE_H
 
-#include "cluster/live/engine.h"
 #include "cluster/live/job_folder.h"
+#include "cluster/live/live_engine.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -198,7 +198,7 @@ void erg_reconcile_next(struct erg_managed_job *jobs, size_t count,
                         struct erg_actions *actions);
 
 /* Carries an action out; of PACE nothing, the plan file being the controller's: DONE. */
-enum erg_engine_answer erg_reconcile_act(struct erg_engine *engine,
+enum erg_engine_answer erg_reconcile_act(struct erg_live_engine *engine,
                                          const struct erg_managed_job *jobs,
                                          const struct erg_action *action, struct erg_error *err);
 

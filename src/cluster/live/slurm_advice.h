@@ -4,7 +4,7 @@
 #ifndef ERG_CLUSTER_LIVE_SLURM_ADVICE_H
 #define ERG_CLUSTER_LIVE_SLURM_ADVICE_H
 
-#include "cluster/live/engine.h"
+#include "cluster/live/live_engine.h"
 
 enum { ERG_SLURM_SETTINGS = 5 };
 

@@ -8,7 +8,7 @@
 #define ERG_CLUSTER_LIVE_SLURM_COMMAND_H
 
 #include "base/text.h"
-#include "cluster/live/engine.h"
+#include "cluster/live/live_engine.h"
 
 /* Of a command that is not installed; a shell's exit status. */
 enum { ERG_SLURM_MISSING = 127 };

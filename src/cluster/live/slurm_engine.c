@@ -1,6 +1,6 @@
 /* The engine over Slurm's commands: each verb looks at its job first, then runs scontrol or
  * scancel. */
-#include "cluster/live/engine.h"
+#include "cluster/live/live_engine.h"
 
 #include "cluster/live/host_list.h"
 #include "cluster/live/slurm_command.h"
@@ -20,7 +20,7 @@ static const double signal_patience_s = 5; /* scancel goes on for 95 s if the jo
 enum { ALONE_MOST = 64 };
 
 struct slurm_engine {
-    struct erg_engine base;
+    struct erg_live_engine base;
     const struct erg_fleet *fleet;
     char **names; /* by node */
     char *partition;
@@ -32,12 +32,12 @@ struct slurm_jobs {
     size_t count, capacity;
 };
 
-static struct slurm_engine *of(struct erg_engine *engine)
+static struct slurm_engine *of(struct erg_live_engine *engine)
 {
     return (struct slurm_engine *)engine;
 }
 
-static double now_s(struct erg_engine *engine)
+static double now_s(struct erg_live_engine *engine)
 {
     (void)engine;
     return 1e-9 * (double)erg_now_ns();
@@ -87,7 +87,7 @@ static enum erg_engine_answer look_at(struct slurm_engine *engine, uint32_t id,
 }
 
 /* A verb's job. On DONE the placement is to be released. */
-static enum erg_engine_answer look(struct erg_engine *base, uint32_t id, const char *token,
+static enum erg_engine_answer look(struct erg_live_engine *base, uint32_t id, const char *token,
                                    struct erg_slurm_job *job, struct erg_arena *arena,
                                    struct erg_error *err)
 {
@@ -207,7 +207,7 @@ static enum erg_engine_answer ask_for(const struct erg_slurm_job *job, int nodes
     return answer;
 }
 
-static enum erg_engine_answer place(struct erg_engine *base, uint32_t id, const char *token,
+static enum erg_engine_answer place(struct erg_live_engine *base, uint32_t id, const char *token,
                                     const struct erg_placement *placement, struct erg_error *err)
 {
     struct slurm_engine *engine = of(base);
@@ -253,8 +253,8 @@ static int nodes_for(const struct erg_fleet *fleet, int gpus)
     return nodes;
 }
 
-static enum erg_engine_answer hand_back(struct erg_engine *base, uint32_t id, const char *token,
-                                        int gpus, struct erg_error *err)
+static enum erg_engine_answer hand_back(struct erg_live_engine *base, uint32_t id,
+                                        const char *token, int gpus, struct erg_error *err)
 {
     struct erg_arena arena = {0};
     struct erg_slurm_job job;
@@ -279,7 +279,7 @@ static enum erg_engine_answer hand_back(struct erg_engine *base, uint32_t id, co
 
 /* ---- holding, stopping, killing ---- */
 
-static enum erg_engine_answer hold(struct erg_engine *base, uint32_t id, const char *token,
+static enum erg_engine_answer hold(struct erg_live_engine *base, uint32_t id, const char *token,
                                    struct erg_error *err)
 {
     struct erg_arena arena = {0};
@@ -296,7 +296,7 @@ static enum erg_engine_answer hold(struct erg_engine *base, uint32_t id, const c
     return answer;
 }
 
-static enum erg_engine_answer stop(struct erg_engine *base, uint32_t id, const char *token,
+static enum erg_engine_answer stop(struct erg_live_engine *base, uint32_t id, const char *token,
                                    struct erg_error *err)
 {
     struct erg_arena arena = {0};
@@ -316,7 +316,7 @@ static enum erg_engine_answer stop(struct erg_engine *base, uint32_t id, const c
     return answer;
 }
 
-static enum erg_engine_answer kill_job(struct erg_engine *base, uint32_t id, const char *token,
+static enum erg_engine_answer kill_job(struct erg_live_engine *base, uint32_t id, const char *token,
                                        struct erg_error *err)
 {
     struct erg_arena arena = {0};
@@ -339,7 +339,7 @@ static enum erg_engine_answer kill_job(struct erg_engine *base, uint32_t id, con
 
 /* ---- nodes ---- */
 
-static enum erg_engine_answer switch_node(struct erg_engine *base, int node, bool on,
+static enum erg_engine_answer switch_node(struct erg_live_engine *base, int node, bool on,
                                           struct erg_error *err)
 {
     struct slurm_engine *engine = of(base);
@@ -372,12 +372,12 @@ static enum erg_engine_answer switch_node(struct erg_engine *base, int node, boo
     return answer;
 }
 
-static enum erg_engine_answer wake(struct erg_engine *engine, int node, struct erg_error *err)
+static enum erg_engine_answer wake(struct erg_live_engine *engine, int node, struct erg_error *err)
 {
     return switch_node(engine, node, true, err);
 }
 
-static enum erg_engine_answer put_to_sleep(struct erg_engine *engine, int node,
+static enum erg_engine_answer put_to_sleep(struct erg_live_engine *engine, int node,
                                            struct erg_error *err)
 {
     return switch_node(engine, node, false, err);
@@ -584,8 +584,9 @@ static void take_job(const struct slurm_engine *engine, struct erg_live_job *job
     job->placement = (struct erg_placement){0};
 }
 
-static enum erg_engine_answer
-take_snapshot(struct erg_engine *base, struct erg_live_snapshot *snapshot, struct erg_error *err)
+static enum erg_engine_answer take_snapshot(struct erg_live_engine *base,
+                                            struct erg_live_snapshot *snapshot,
+                                            struct erg_error *err)
 {
     struct slurm_engine *engine = of(base);
     size_t nodes = (size_t)engine->fleet->nodes;
@@ -616,7 +617,7 @@ take_snapshot(struct erg_engine *base, struct erg_live_snapshot *snapshot, struc
 
 /* ---- opening ---- */
 
-static void close_engine(struct erg_engine *base)
+static void close_engine(struct erg_live_engine *base)
 {
     struct slurm_engine *engine = of(base);
     erg_slurm_nodes_release(&engine->nodes);
@@ -716,11 +717,11 @@ static int check_nodes(struct slurm_engine *engine, struct erg_error *err)
     return result;
 }
 
-int erg_slurm_engine_open(struct erg_engine **opened, const struct erg_fleet *fleet,
+int erg_slurm_engine_open(struct erg_live_engine **opened, const struct erg_fleet *fleet,
                           const char *const *node_names, const char *partition,
                           struct erg_error *err)
 {
-    static const struct erg_engine_calls calls = {
+    static const struct erg_live_engine_calls calls = {
         .now_s = now_s,
         .snapshot = take_snapshot,
         .place = place,

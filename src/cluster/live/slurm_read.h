@@ -11,7 +11,7 @@
 #ifndef ERG_CLUSTER_LIVE_SLURM_READ_H
 #define ERG_CLUSTER_LIVE_SLURM_READ_H
 
-#include "cluster/live/engine.h"
+#include "cluster/live/live_engine.h"
 
 /* GPUs as Slurm writes them: "gpu:a40:2(IDX:0-1)", "gpu:4", "gres/gpu:4", "gres:gpu:4". */
 struct erg_slurm_gres {

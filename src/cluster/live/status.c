@@ -131,7 +131,7 @@ static json_t *job_json(const struct erg_controller *controller, size_t i, doubl
             nodes, erg_json_new_string(controller->node_names[record->actual.slices[s].node]));
     return erg_json_pack(
         "{s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f,"
-        " s:f, s:f, s:f, s:i, s:b}",
+        " s:f, s:f, s:f, s:i, s:i, s:b}",
         "token", record->token, "id", (json_int_t)record->id, "name", track->request.name, "user",
         track->user, "account", track->account, "phase", erg_live_phase_name(record->phase),
         "reason", why_waiting(controller, i), "gpus", erg_placement_gpus(&record->actual),
@@ -143,7 +143,8 @@ static json_t *job_json(const struct erg_controller *controller, size_t i, doubl
         reported ? last->joules : NAN, "starts_unix_s", unix_s + starts_s, "ends_unix_s",
         unix_s + left_s(controller, i), "attained_gpu_s",
         erg_scheduler_attained(controller->scheduler, track->job) / controller->setup.compress,
-        "starts", track->starts, "needs_attention", record->needs_attention);
+        "starts", track->starts, "gpus_asked", track->request.gpus, "needs_attention",
+        record->needs_attention);
 }
 
 /* Jobs that wait are counted in the order of their records, which is that of their arrival. */
@@ -182,8 +183,11 @@ static json_t *notes_json(const struct erg_controller *controller)
     for (size_t k = 0; k < count; k++) {
         const struct erg_live_note *note =
             &controller->notes[(controller->notes_count - count + k) % ERG_NOTES];
-        json_array_append_new(
-            notes, erg_json_pack("{s:f, s:s}", "at_unix_s", note->unix_s, "text", note->text));
+        json_array_append_new(notes, erg_json_pack("{s:f, s:s, s:s, s:s, s:s}", "at_unix_s",
+                                                   note->unix_s, "text", note->text, "why",
+                                                   *note->why ? note->why : NULL, "gain",
+                                                   *note->gain ? note->gain : NULL, "cost",
+                                                   *note->cost ? note->cost : NULL));
     }
     return notes;
 }
@@ -194,7 +198,9 @@ json_t *erg_controller_status(const struct erg_controller *controller)
     return erg_json_pack("{s:i, s:f, s:s, s:f, s:b, s:{s:f, s:f, s:f}, s:o, s:o, s:o}",
                          "schema_version", 1, "at_unix_s", unix_s, "policy",
                          controller->setup.policy->name, "compress", controller->setup.compress,
-                         "answers", controller->seen && controller->late_s == 0, "power", "now_w",
+                         "answers", controller->seen && controller->late_s == 0, "decisions",
+                         (int)controller->decisions, "actions", (int)controller->actions_done,
+                         "actions_failed", (int)controller->actions_failed, "power", "now_w",
                          erg_scheduler_power(controller->scheduler), "idle_w",
                          controller->limits.idle_w, "cap_w", cap_w, "nodes", nodes_json(controller),
                          "jobs", jobs_json(controller, unix_s), "notes", notes_json(controller));
@@ -206,7 +212,7 @@ void erg_controller_publish(struct erg_controller *controller)
         return;
     struct erg_error why = {0};
     json_t *status = erg_controller_status(controller);
-    char *path = erg_file_path(controller->setup.file->slurm.spool, ".status.json");
+    char *path = erg_file_path(controller->folder, "status.json");
     const bool failed = erg_json_write(path, status, &why) != 0;
     if (failed && !controller->complained)
         erg_controller_note(controller, "%s", why.message);

@@ -7,8 +7,8 @@
  *
  * Times are seconds of the engine's own clock, which never goes back.
  */
-#ifndef ERG_CLUSTER_LIVE_ENGINE_H
-#define ERG_CLUSTER_LIVE_ENGINE_H
+#ifndef ERG_CLUSTER_LIVE_LIVE_ENGINE_H
+#define ERG_CLUSTER_LIVE_LIVE_ENGINE_H
 
 #include "base/memory.h"
 #include "cluster/live/token.h"
@@ -88,13 +88,13 @@ enum erg_engine_answer {
     ERG_ENGINE_BROKEN,
 };
 
-struct erg_engine;
+struct erg_live_engine;
 
-struct erg_engine_calls {
-    double (*now_s)(struct erg_engine *engine);
+struct erg_live_engine_calls {
+    double (*now_s)(struct erg_live_engine *engine);
 
     /* Fills an empty or a former snapshot. DONE, LATER or BROKEN. */
-    enum erg_engine_answer (*snapshot)(struct erg_engine *engine,
+    enum erg_engine_answer (*snapshot)(struct erg_live_engine *engine,
                                        struct erg_live_snapshot *snapshot, struct erg_error *err);
 
     /*
@@ -103,30 +103,31 @@ struct erg_engine_calls {
      */
 
     /* A held job is given these GPUs (equal numbers on each node) and may start at once. */
-    enum erg_engine_answer (*place)(struct erg_engine *engine, uint32_t id, const char *token,
+    enum erg_engine_answer (*place)(struct erg_live_engine *engine, uint32_t id, const char *token,
                                     const struct erg_placement *placement, struct erg_error *err);
     /* A pending job may not start any more; a hold of the user's becomes the administrator's. */
-    enum erg_engine_answer (*hold)(struct erg_engine *engine, uint32_t id, const char *token,
+    enum erg_engine_answer (*hold)(struct erg_live_engine *engine, uint32_t id, const char *token,
                                    struct erg_error *err);
     /* A running job is asked to save and to leave, to be held then. */
-    enum erg_engine_answer (*stop)(struct erg_engine *engine, uint32_t id, const char *token,
+    enum erg_engine_answer (*stop)(struct erg_live_engine *engine, uint32_t id, const char *token,
                                    struct erg_error *err);
     /* A running job is ended without being asked, or one that failed is taken back; held then.
      * Never one that its user cancelled. */
-    enum erg_engine_answer (*kill)(struct erg_engine *engine, uint32_t id, const char *token,
+    enum erg_engine_answer (*kill)(struct erg_live_engine *engine, uint32_t id, const char *token,
                                    struct erg_error *err);
     /* A waiting job is given back to the manager's own scheduling: any node, so many GPUs. */
-    enum erg_engine_answer (*hand_back)(struct erg_engine *engine, uint32_t id, const char *token,
-                                        int gpus, struct erg_error *err);
-    enum erg_engine_answer (*wake)(struct erg_engine *engine, int node, struct erg_error *err);
-    enum erg_engine_answer (*sleep)(struct erg_engine *engine, int node, struct erg_error *err);
+    enum erg_engine_answer (*hand_back)(struct erg_live_engine *engine, uint32_t id,
+                                        const char *token, int gpus, struct erg_error *err);
+    enum erg_engine_answer (*wake)(struct erg_live_engine *engine, int node, struct erg_error *err);
+    enum erg_engine_answer (*sleep)(struct erg_live_engine *engine, int node,
+                                    struct erg_error *err);
 
-    void (*close)(struct erg_engine *engine);
+    void (*close)(struct erg_live_engine *engine);
 };
 
 /* The first member of each engine's own struct. */
-struct erg_engine {
-    const struct erg_engine_calls *calls;
+struct erg_live_engine {
+    const struct erg_live_engine_calls *calls;
 };
 
 /*
@@ -134,7 +135,7 @@ struct erg_engine {
  * fleet; `partition`: where managed jobs are. Fails where the commands are missing, the partition
  * or a node is unknown, or a node has other GPUs than the fleet says.
  */
-int erg_slurm_engine_open(struct erg_engine **engine, const struct erg_fleet *fleet,
+int erg_slurm_engine_open(struct erg_live_engine **engine, const struct erg_fleet *fleet,
                           const char *const *node_names, const char *partition,
                           struct erg_error *err);
 
