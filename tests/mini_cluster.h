@@ -159,12 +159,22 @@ static inline struct mini_job submit(const char *name, const char *options, cons
     return job;
 }
 
+/* The job of an id, or NULL. */
+static inline const struct erg_live_job *snapshot_find(const struct erg_live_snapshot *snapshot,
+                                                       uint32_t id)
+{
+    for (size_t i = 0; i < snapshot->jobs_count; i++)
+        if (snapshot->jobs[i].id == id)
+            return &snapshot->jobs[i];
+    return NULL;
+}
+
 static inline const struct erg_live_job *look(struct mini_job job)
 {
     struct erg_error err;
     if (engine->calls->snapshot(engine, &seen, &err) != ERG_ENGINE_DONE)
         fail_msg("snapshot: %s", err.message);
-    return erg_live_snapshot_find(&seen, job.id);
+    return snapshot_find(&seen, job.id);
 }
 
 /* Waits for up to 20 s. */

@@ -344,7 +344,9 @@ static void check_steps(void)
             if (strcmp(x->gpu, y->gpu) == 0 && !one_job && x->from_s < y->until_s &&
                 y->from_s < x->until_s)
                 fail_msg("GPU %s has jobs %s and %s at a time", x->gpu, x->token, y->token);
-            if (one_job && x->incarnation < y->incarnation && x->iteration > y->iteration + 1)
+            /* One that had to leave while it loaded has no iteration. */
+            if (one_job && x->incarnation < y->incarnation && y->iteration > 0 &&
+                x->iteration > y->iteration + 1)
                 fail_msg("job %s has %g iterations in incarnation %ld, %g in %ld", x->token,
                          x->iteration, x->incarnation, y->iteration, y->incarnation);
         }
@@ -419,7 +421,7 @@ static void a_day(const char *policy, double most)
 static void fcfs(void **state)
 {
     (void)state;
-    a_day("fcfs", 0.03);
+    a_day("fcfs", 0.05);
 }
 
 static void ergon(void **state)

@@ -164,7 +164,7 @@ static void try_kill_of_a_deaf_job(void)
     /* Slurm counts these as free by now, but starts nobody else on the node. */
     place(next, placed_on(H1, 15, -1, 0));
     while ((at = look(job))->state == ERG_LIVE_COMPLETING)
-        assert_int_equal(erg_live_snapshot_find(&seen, next.id)->state, ERG_LIVE_PENDING);
+        assert_int_equal(snapshot_find(&seen, next.id)->state, ERG_LIVE_PENDING);
     assert_int_equal(at->state, ERG_LIVE_HELD);
     assert_int_equal(at->restarts, 1);
     assert_int_equal(at->placement.count, 0);
@@ -277,7 +277,7 @@ static void try_foreign_jobs(void)
           "GroupId=root(0) MCS_label=N/A Priority=1 JobState=PENDING Reason=None Partition=ergon "
           "Command=x'");
     struct mini_job twofold = {0, ""};
-    for (int i = 0; i < 200 && !erg_live_snapshot_find(&seen, 0); i++) {
+    for (int i = 0; i < 200 && !snapshot_find(&seen, 0); i++) {
         look(job);
         erg_sleep_ns(100000000);
     }

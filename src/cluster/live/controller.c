@@ -116,7 +116,8 @@ int erg_controller_new(struct erg_controller **out, const struct erg_controller_
         result = erg_controller_folder(&controller->folder, file->slurm.spool, err) ||
                  erg_journal_open(&controller->journal, setup->journal, err);
     if (result == 0 && controller->journal)
-        result = go_on_with_clock(controller, err);
+        result = go_on_with_clock(controller, err) ||
+                 erg_journal_get_speeds(controller->journal, &controller->recalled_speeds, err);
     if (result == 0)
         result = open_speeds(controller, err);
     if (result != 0) {
@@ -162,6 +163,7 @@ void erg_controller_free(struct erg_controller *controller)
     free(controller->actions.items);
     free(controller->node_names);
     free(controller->folder);
+    json_decref(controller->recalled_speeds);
     free(controller->node_states);
     free(controller);
 }
@@ -294,7 +296,11 @@ static int keep(struct erg_controller *controller, struct erg_error *err)
     if (!any)
         return 0;
     json_t *policy = erg_scheduler_save(controller->scheduler);
-    int result = policy ? erg_journal_put_policy(controller->journal,
+    json_t *measured = erg_controller_measured(controller);
+    int result = erg_journal_put_speeds(controller->journal, measured, err);
+    json_decref(measured);
+    if (result == 0)
+        result = policy ? erg_journal_put_policy(controller->journal,
                                                  controller->setup.policy->name, policy, err)
                         : 0;
     json_decref(policy);

@@ -49,12 +49,13 @@ struct erg_controller {
     size_t count, capacity;
 
     struct erg_live_snapshot snapshot;
-    bool seen;        /* there was a snapshot */
-    bool recalled;    /* the policy got back what the journal has */
-    double now_s;     /* the engine's, of this pass */
-    double decided_s; /* the engine's, of the last decision; -INFINITY: none */
-    double leased_s;  /* when the lease was renewed */
-    double late_s;    /* how long the next wait is while nobody answers; 0: they do */
+    bool seen;               /* there was a snapshot */
+    json_t *recalled_speeds; /* of the journal; of workloads that have not come again */
+    bool recalled;           /* the policy got back what the journal has */
+    double now_s;            /* the engine's, of this pass */
+    double decided_s;        /* the engine's, of the last decision; -INFINITY: none */
+    double leased_s;         /* when the lease was renewed */
+    double late_s;           /* how long the next wait is while nobody answers; 0: they do */
     enum erg_live_node_state *node_states;        /* as the scheduler knows them */
     long decisions, actions_done, actions_failed; /* since it began */
 
@@ -79,6 +80,14 @@ int erg_controller_decide(struct erg_controller *controller, struct erg_error *e
 
 /* status.c: writes SPOOL/.controller/status.json. */
 void erg_controller_publish(struct erg_controller *controller);
+
+/* live_speeds.c */
+
+/* What was measured, as the journal keeps it: a new reference. */
+json_t *erg_controller_measured(const struct erg_controller *controller);
+
+/* What earlier controllers measured of a job's workload that has just come. */
+void erg_controller_recall_speeds(struct erg_controller *controller, int job);
 
 /* Fills a workload's row of the speeds: from the profile in a job's folder, or from the live
  * file's profiles. */

@@ -476,9 +476,25 @@ int erg_journal_epoch(struct erg_journal *journal, double *unix_s, struct erg_er
         *unix_s = kept;
         return 0;
     }
-    json_t *value = json_real(*unix_s);
+    json_t *value = erg_json_number(*unix_s);
     int result = put_entry(journal, "clock", "epoch", value, err);
     json_decref(value);
+    return result;
+}
+
+int erg_journal_put_speeds(struct erg_journal *journal, const json_t *speeds, struct erg_error *err)
+{
+    return put_entry(journal, "speeds", "", speeds, err);
+}
+
+int erg_journal_get_speeds(struct erg_journal *journal, json_t **speeds, struct erg_error *err)
+{
+    char *text;
+    *speeds = NULL;
+    if (get_entry(journal, "speeds", "", &text, err) != 0)
+        return -1;
+    int result = text ? erg_json_parse(speeds, journal->database.path, text, strlen(text), err) : 0;
+    free(text);
     return result;
 }
 

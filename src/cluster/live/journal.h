@@ -75,6 +75,11 @@ int erg_journal_restart(struct erg_journal *journal, const struct erg_journal_re
 int erg_journal_delay(struct erg_journal *journal, const char *token, const char *kind,
                       double seconds, struct erg_error *err);
 
+/* What was measured of workloads, as speeds.c of the controller has it; `*speeds` NULL: nothing. */
+int erg_journal_put_speeds(struct erg_journal *journal, const json_t *speeds,
+                           struct erg_error *err);
+int erg_journal_get_speeds(struct erg_journal *journal, json_t **speeds, struct erg_error *err);
+
 /* When the first controller with this journal began, UTC: the zero of the scheduler's clock, which
  * goes on. */
 int erg_journal_epoch(struct erg_journal *journal, double *unix_s, struct erg_error *err);

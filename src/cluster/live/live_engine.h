@@ -74,10 +74,6 @@ struct erg_live_snapshot {
 
 void erg_live_snapshot_release(struct erg_live_snapshot *snapshot);
 
-/* The managed or foreign job of an id, or NULL. */
-const struct erg_live_job *erg_live_snapshot_find(const struct erg_live_snapshot *snapshot,
-                                                  uint32_t id);
-
 /* How a call went. Only ERG_ENGINE_BROKEN has an error of the program's; the others are answers,
  * whose sentence is in `err`, too. */
 enum erg_engine_answer {

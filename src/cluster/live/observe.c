@@ -2,7 +2,6 @@
 #include "cluster/live/controller_internal.h"
 
 #include "base/text.h"
-#include "cluster/profiles_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,92 +17,6 @@ static double unix_now(void)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* ---- speeds of workloads that come ---- */
-
-static const struct erg_live_track *track_of_token(const struct erg_controller *controller,
-                                                   const char *token)
-{
-    for (size_t i = 0; i < controller->count; i++)
-        if (strcmp(controller->records[i].token, token) == 0)
-            return &controller->tracks[i];
-    return NULL;
-}
-
-static int compare_rows(const void *a, const void *b)
-{
-    const struct erg_profile_row *x = a, *y = b;
-    if (x->shape.type != y->shape.type)
-        return x->shape.type - y->shape.type;
-    if (x->shape.nodes != y->shape.nodes)
-        return x->shape.nodes - y->shape.nodes;
-    if (x->shape.gpus_per_node != y->shape.gpus_per_node)
-        return x->shape.gpus_per_node - y->shape.gpus_per_node;
-    return (x->time_s > y->time_s) - (x->time_s < y->time_s);
-}
-
-/* The rows of one shape from `first` on, by rising time. Those that draw no less than a faster one
- * are left out. */
-static size_t fill_shape(struct erg_speeds *speeds, int workload, long batch,
-                         const struct erg_profile_row *first, size_t left)
-{
-    enum { POINTS_MOST = 256 };
-    struct erg_operating_point points[POINTS_MOST];
-    size_t count = 0, rows = 0;
-    const struct erg_gpu_shape *at = &first->shape;
-    const int shape = erg_speeds_shape(speeds, at->type, at->nodes, at->gpus_per_node);
-    for (; rows < left && memcmp(&first[rows].shape, at, sizeof *at) == 0; rows++) {
-        const struct erg_profile_row *row = &first[rows];
-        const bool frugal = !isnan(row->power_w) && row->power_w > 0 &&
-                            (count == 0 || row->power_w < points[count - 1].power_w);
-        if (row->time_s > 0 && frugal && count < POINTS_MOST)
-            points[count++] =
-                (struct erg_operating_point){row->time_s / first->time_s, row->power_w};
-    }
-    if (shape < 0 || first->time_s <= 0)
-        return rows;
-    erg_speeds_set(speeds, workload, shape, (double)batch / first->time_s, first->time_s);
-    if (count > 0 && points[0].slowdown == 1)
-        erg_speeds_set_points(speeds, workload, shape, points, count);
-    return rows;
-}
-
-static int fill_from_folder(struct erg_controller *controller, struct erg_speeds *speeds,
-                            int workload, const struct erg_live_track *track, const char *token,
-                            struct erg_error *err)
-{
-    struct erg_profiles profiles = {0};
-    char *text = NULL;
-    size_t length;
-    int result = -1;
-    if (erg_job_folder_profile(&text, &length, controller->setup.file->slurm.spool, token,
-                               track->uid, err) == 0 &&
-        erg_profiles_parse(&profiles, "profile.csv", text, length, &controller->setup.file->fleet,
-                           err) == 0) {
-        result = 0;
-        qsort(profiles.rows.items, profiles.rows.count, sizeof *profiles.rows.items, compare_rows);
-        for (size_t i = 0; i < profiles.rows.count;)
-            i += fill_shape(speeds, workload, track->request.batch, &profiles.rows.items[i],
-                            profiles.rows.count - i);
-    }
-    erg_profiles_release(&profiles);
-    free(text);
-    return result;
-}
-
-/* A job that brings its profile has a workload of its own, named by its token: what it says is
- * nobody else's concern. */
-int erg_controller_fill_speeds(void *context, struct erg_speeds *speeds, int workload,
-                               const struct erg_trace_workload *what, struct erg_error *err)
-{
-    struct erg_controller *controller = context;
-    const struct erg_live_track *track = track_of_token(controller, what->family);
-    if (track && track->request.has_profile)
-        return fill_from_folder(controller, speeds, workload, track, what->family, err);
-    return controller->profiles
-               ? erg_profile_source_fill(controller->profiles, speeds, workload, what, err)
-               : 0;
 }
 
 /* ---- new jobs ---- */
@@ -195,6 +108,7 @@ static int meet(struct erg_controller *controller, const struct erg_live_job *jo
         track->starts = kept.starts;
         track->failed_starts = record->failed_starts;
     }
+    erg_controller_recall_speeds(controller, track->job);
     track->dirty = true;
     if (!controller->journal || found)
         return 0;

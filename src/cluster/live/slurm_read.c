@@ -402,11 +402,13 @@ static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes
                         const char *partition, struct slurm_span fields, struct erg_arena *arena)
 {
     struct erg_live_job *job = &read->job;
-    struct slurm_span user, priority, state, reason, restarts, exits, submitted, in, account, value;
+    struct slurm_span user, priority, state, reason, restarts, exits, submitted, started, in,
+        account, value;
     if (field(fields, " UserId=", &user) != 1 || field(fields, " Priority=", &priority) != 1 ||
         field(fields, " JobState=", &state) != 1 || field(fields, " Reason=", &reason) != 1 ||
         field(fields, " Partition=", &in) != 1 || field(fields, " Restarts=", &restarts) > 1 ||
-        field(fields, " ExitCode=", &exits) > 1 || field(fields, " SubmitTime=", &submitted) > 1)
+        field(fields, " ExitCode=", &exits) > 1 || field(fields, " SubmitTime=", &submitted) > 1 ||
+        field(fields, " StartTime=", &started) > 1)
         return false;
     user = (struct slurm_span){user.at, find(fields, " GroupId=")};
     const char *open = memrchr(user.at, '(', length_of(user));
@@ -438,6 +440,8 @@ static bool read_fields(struct erg_slurm_job *read, const struct erg_slurm_nodes
     long times = take_number(&restarts);
     job->restarts = times < 0 ? 0 : (int)times;
     job->submitted_unix_s = time_of(submitted);
+    const double started_s = time_of(started); /* of a pending job: when it is to start */
+    job->started_unix_s = read->is_started && !isnan(started_s) ? started_s : 0;
     field(fields, " CPUs/Task=", &value);
     long cpus = take_number(&value);
     read->cpus_per_task = cpus > 0 && cpus < 100000 ? (int)cpus : 1;

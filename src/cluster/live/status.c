@@ -195,15 +195,15 @@ static json_t *notes_json(const struct erg_controller *controller)
 json_t *erg_controller_status(const struct erg_controller *controller)
 {
     const double unix_s = unix_now(), cap_w = controller->limits.cap_w;
-    return erg_json_pack("{s:i, s:f, s:s, s:f, s:b, s:{s:f, s:f, s:f}, s:o, s:o, s:o}",
-                         "schema_version", 1, "at_unix_s", unix_s, "policy",
-                         controller->setup.policy->name, "compress", controller->setup.compress,
-                         "answers", controller->seen && controller->late_s == 0, "decisions",
-                         (int)controller->decisions, "actions", (int)controller->actions_done,
-                         "actions_failed", (int)controller->actions_failed, "power", "now_w",
-                         erg_scheduler_power(controller->scheduler), "idle_w",
-                         controller->limits.idle_w, "cap_w", cap_w, "nodes", nodes_json(controller),
-                         "jobs", jobs_json(controller, unix_s), "notes", notes_json(controller));
+    return erg_json_pack(
+        "{s:i, s:f, s:s, s:f, s:b, s:i, s:i, s:i, s:{s:f, s:f, s:f}, s:o, s:o, s:o}",
+        "schema_version", 1, "at_unix_s", unix_s, "policy", controller->setup.policy->name,
+        "compress", controller->setup.compress, "answers",
+        controller->seen && controller->late_s == 0, "decisions", (int)controller->decisions,
+        "actions", (int)controller->actions_done, "actions_failed", (int)controller->actions_failed,
+        "power", "now_w", erg_scheduler_power(controller->scheduler), "idle_w",
+        controller->limits.idle_w, "cap_w", cap_w, "nodes", nodes_json(controller), "jobs",
+        jobs_json(controller, unix_s), "notes", notes_json(controller));
 }
 
 void erg_controller_publish(struct erg_controller *controller)

@@ -1,0 +1,159 @@
+/* How fast jobs are: what profiles say of them, and what was measured, over restarts too. */
+#include "cluster/live/controller_internal.h"
+
+#include "cluster/profiles_internal.h"
+#include "io/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- workloads that come ---- */
+
+static const struct erg_live_track *track_of_token(const struct erg_controller *controller,
+                                                   const char *token)
+{
+    for (size_t i = 0; i < controller->count; i++)
+        if (strcmp(controller->records[i].token, token) == 0)
+            return &controller->tracks[i];
+    return NULL;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct erg_profile_row *x = a, *y = b;
+    if (x->shape.type != y->shape.type)
+        return x->shape.type - y->shape.type;
+    if (x->shape.nodes != y->shape.nodes)
+        return x->shape.nodes - y->shape.nodes;
+    if (x->shape.gpus_per_node != y->shape.gpus_per_node)
+        return x->shape.gpus_per_node - y->shape.gpus_per_node;
+    return (x->time_s > y->time_s) - (x->time_s < y->time_s);
+}
+
+/* The rows of one shape from `first` on, by rising time. Those that draw no less than a faster one
+ * are left out. */
+static size_t fill_shape(struct erg_speeds *speeds, int workload, long batch,
+                         const struct erg_profile_row *first, size_t left)
+{
+    enum { POINTS_MOST = 256 };
+    struct erg_operating_point points[POINTS_MOST];
+    size_t count = 0, rows = 0;
+    const struct erg_gpu_shape *at = &first->shape;
+    const int shape = erg_speeds_shape(speeds, at->type, at->nodes, at->gpus_per_node);
+    for (; rows < left && memcmp(&first[rows].shape, at, sizeof *at) == 0; rows++) {
+        const struct erg_profile_row *row = &first[rows];
+        const bool frugal = !isnan(row->power_w) && row->power_w > 0 &&
+                            (count == 0 || row->power_w < points[count - 1].power_w);
+        if (row->time_s > 0 && frugal && count < POINTS_MOST)
+            points[count++] =
+                (struct erg_operating_point){row->time_s / first->time_s, row->power_w};
+    }
+    if (shape < 0 || first->time_s <= 0)
+        return rows;
+    erg_speeds_set(speeds, workload, shape, (double)batch / first->time_s, first->time_s);
+    if (count > 0 && points[0].slowdown == 1)
+        erg_speeds_set_points(speeds, workload, shape, points, count);
+    return rows;
+}
+
+static int fill_from_folder(struct erg_controller *controller, struct erg_speeds *speeds,
+                            int workload, const struct erg_live_track *track, const char *token,
+                            struct erg_error *err)
+{
+    struct erg_profiles profiles = {0};
+    char *text = NULL;
+    size_t length;
+    int result = -1;
+    if (erg_job_folder_profile(&text, &length, controller->setup.file->slurm.spool, token,
+                               track->uid, err) == 0 &&
+        erg_profiles_parse(&profiles, "profile.csv", text, length, &controller->setup.file->fleet,
+                           err) == 0) {
+        result = 0;
+        qsort(profiles.rows.items, profiles.rows.count, sizeof *profiles.rows.items, compare_rows);
+        for (size_t i = 0; i < profiles.rows.count;)
+            i += fill_shape(speeds, workload, track->request.batch, &profiles.rows.items[i],
+                            profiles.rows.count - i);
+    }
+    erg_profiles_release(&profiles);
+    free(text);
+    return result;
+}
+
+/* A job that brings its profile has a workload of its own, named by its token: what it says is
+ * nobody else's concern. */
+int erg_controller_fill_speeds(void *context, struct erg_speeds *speeds, int workload,
+                               const struct erg_trace_workload *what, struct erg_error *err)
+{
+    struct erg_controller *controller = context;
+    const struct erg_live_track *track = track_of_token(controller, what->family);
+    if (track && track->request.has_profile)
+        return fill_from_folder(controller, speeds, workload, track, what->family, err);
+    return controller->profiles
+               ? erg_profile_source_fill(controller->profiles, speeds, workload, what, err)
+               : 0;
+}
+
+/* ---- what was measured ---- */
+
+/* A cell of the table by names, so that it can be found again in another one. */
+static json_t *measured_json(const struct erg_scheduler *scheduler,
+                             const struct erg_measured_speed *measured)
+{
+    const struct erg_trace_workload *what = &scheduler->trace->workloads[measured->workload];
+    const struct erg_gpu_shape *shape = &scheduler->speeds->shapes[measured->shape];
+    return erg_json_pack("{s:s, s:s, s:I, s:s, s:i, s:i, s:i, s:f, s:f}", "family", what->family,
+                         "size", what->size, "batch", (json_int_t)what->batch, "type",
+                         scheduler->fleet->types[shape->type].name, "nodes", shape->nodes,
+                         "gpus_per_node", shape->gpus_per_node, "point", measured->point,
+                         "iteration_s", measured->iteration_s, "count", measured->count);
+}
+
+json_t *erg_controller_measured(const struct erg_controller *controller)
+{
+    const struct erg_speeds *speeds = controller->speeds;
+    json_t *rows = json_array(), *row;
+    size_t k;
+    for (size_t i = 0; i < speeds->measured.count; i++)
+        json_array_append_new(rows,
+                              measured_json(controller->scheduler, &speeds->measured.items[i]));
+    /* Of workloads that have not come again yet. */
+    json_array_foreach(controller->recalled_speeds, k, row) json_array_append(rows, row);
+    return rows;
+}
+
+/* Whether a row is about a workload; takes it into the table if it is. */
+static bool take_row(struct erg_controller *controller, int workload, const json_t *row)
+{
+    const struct erg_scheduler *scheduler = controller->scheduler;
+    const struct erg_trace_workload *what = &scheduler->trace->workloads[workload];
+    const char *family = json_string_value(json_object_get(row, "family"));
+    const char *size = json_string_value(json_object_get(row, "size"));
+    const char *type = json_string_value(json_object_get(row, "type"));
+    if (!family || !size || !type || strcmp(family, what->family) != 0 ||
+        strcmp(size, what->size) != 0 ||
+        json_integer_value(json_object_get(row, "batch")) != what->batch)
+        return false;
+    const int of = erg_fleet_type(scheduler->fleet, type);
+    const int shape =
+        of < 0 ? -1
+               : erg_speeds_shape(controller->speeds, of,
+                                  (int)json_integer_value(json_object_get(row, "nodes")),
+                                  (int)json_integer_value(json_object_get(row, "gpus_per_node")));
+    const int point = (int)json_integer_value(json_object_get(row, "point"));
+    const double iteration_s = json_number_value(json_object_get(row, "iteration_s"));
+    const double count = json_number_value(json_object_get(row, "count"));
+    if (shape >= 0 && point >= 0 && iteration_s > 0 && count > 0 &&
+        erg_speed_feasible(erg_speed_at(controller->speeds, workload, shape)) &&
+        point < erg_speed_at(controller->speeds, workload, shape)->points_count)
+        erg_scheduler_measured(controller->scheduler, workload, shape, point, iteration_s, count);
+    return true;
+}
+
+void erg_controller_recall_speeds(struct erg_controller *controller, int job)
+{
+    const int workload = controller->scheduler->jobs[job].request->workload;
+    for (size_t k = json_array_size(controller->recalled_speeds); k-- > 0;)
+        if (take_row(controller, workload, json_array_get(controller->recalled_speeds, k)))
+            json_array_remove(controller->recalled_speeds, k);
+}
