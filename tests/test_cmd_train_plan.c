@@ -180,6 +180,9 @@ static void clocks_are_left_alone(void **state)
     struct world world = world_begin("");
     check_two(0, "trained 8 steps", "@/planned.yaml -o @/alone --plan @/opt/plan.json");
     assert_true(access(world.log, F_OK) != 0); /* the driver was not asked */
+    /* The page names the plan. */
+    shell(
+        "grep -q '\"by\": *{' @/alone/report.html && grep -q 'opt/plan.json' @/alone/report.html");
     world_end(&world);
     setenv("ERGON_NVML", "/nonexistent", 1);
     check_two(0, "clocks: refused",

@@ -229,6 +229,7 @@ function provenance() {
     item("Device", onHost ? `CPU of ${plan.host}` : `${plan.ranks} × ${plan.device}; the first rank on ${plan.host}`),
     item("Layout", degrees.filter(([, degree]) => degree > 1).map(([name, degree]) => `${name} ${degree}`).join(", ") || "one rank"),
     item("Step", `${plural(plan.batch, "sequence")} of ${grouped(plan.sequence)} tokens, ${plan.microbatch} at a time on a rank; recomputation ${plan.recompute}`),
+    plan.by ? item("Plan", `${plan.by.file}, ${plan.by.method}, point ${grouped(plan.by.point)} of ${grouped(plan.by.points)} (${plan.by.rule})${isNumber(plan.by.step_s) ? `: ${time(plan.by.step_s)} and ${energy(plan.by.step_j)} a step expected` : ""}`) : [],
     item("Numbers", `${plan.type} in use, float32 masters`),
     isNumber(plan.memory_bytes) ? item("Memory", `${grouped(plan.memory_bytes)} bytes of the engine${isNumber(plan.memory_outside_bytes) ? `, ${grouped(plan.memory_outside_bytes)} beyond them` : ""}`) : [],
     item("Written", `${plan.written} by ergon ${plan.version}`)));

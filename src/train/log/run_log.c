@@ -231,6 +231,17 @@ static json_t *memory_items(const struct erg_run_log *log)
     return object;
 }
 
+/* By which plan the passes run, and what it promised of a step. */
+static json_t *expected_json(const struct erg_run_expected *expected)
+{
+    return expected->plan
+               ? erg_json_pack("{s:s, s:s, s:s, s:I, s:I, s:f, s:f}", "file", expected->plan,
+                               "method", expected->method, "rule", expected->rule, "point",
+                               (json_int_t)expected->point, "points", (json_int_t)expected->points,
+                               "step_s", expected->step_s, "step_j", expected->step_j)
+               : json_null();
+}
+
 json_t *erg_run_log_document(const struct erg_run_log *log)
 {
     const struct erg_job *job = log->about.job;
@@ -241,7 +252,7 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
     return erg_json_pack(
         "{s:s, s:i, s:s, s:s, s:f, s:s, s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, "
         "s:I, "
-        "s:I, s:I, s:s, s:f, s:f, s:o, s:f, s:o, s:o}",
+        "s:I, s:I, s:s, s:f, s:f, s:o, s:f, s:o, s:o, s:o}",
         "schema", "ergon.training", "schema_version", 1, "job", job->name, "model",
         job->model->name, "parameters", erg_model_trained_parameters(job->model), "device",
         log->about.device, "ranks", (json_int_t)log->about.ranks, "type", log->about.type, "host",
@@ -254,7 +265,8 @@ json_t *erg_run_log_document(const struct erg_run_log *log)
         "memory_bytes", log->memory_bytes, "memory_outside_bytes", log->memory_outside_bytes,
         "memory_items", memory_items(log), "energy_j", log->history.energy_j, "columns",
         erg_run_history_columns(&log->history), "trials",
-        log->history.trials ? json_incref(log->history.trials) : json_null());
+        log->history.trials ? json_incref(log->history.trials) : json_null(), "by",
+        expected_json(&log->about.expected));
 }
 
 int erg_run_log_close(struct erg_run_log *log, struct erg_error *err)
