@@ -3,9 +3,9 @@
 #include "daemon/daemon_peer.h"
 
 #include "base/text.h"
+#include "io/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,20 +22,13 @@
 /* Reads PROC/PID/name; false where it is not there or too long. */
 static bool read_proc(const char *proc, pid_t pid, const char *name, char *text, size_t capacity)
 {
-    char path[512];
+    char path[512], *whole;
     snprintf(path, sizeof path, "%s/%ld/%s", proc, (long)pid, name);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
+    if (erg_file_read(path, capacity - 1, &whole, NULL, NULL) != 0)
         return false;
-    size_t count = 0;
-    ssize_t got = 1;
-    while (got > 0 && count < capacity - 1) {
-        got = read(file, text + count, capacity - 1 - count);
-        count += got > 0 ? (size_t)got : 0;
-    }
-    close(file);
-    text[count] = '\0';
-    return got == 0;
+    snprintf(text, capacity, "%s", whole);
+    free(whole);
+    return true;
 }
 
 bool erg_daemon_had_begun(const char *stat, double at_s)
