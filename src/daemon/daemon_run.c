@@ -19,8 +19,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* What an event of epoll is of; connections and processes have index and generation beside it. */
@@ -325,24 +323,13 @@ static void end_all(struct erg_daemon *daemon)
 
 static int listen_at(struct erg_daemon *daemon, struct erg_error *err)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[600];
     snprintf(path, sizeof path, "%s%s",
              daemon->options->socket ? daemon->options->socket : daemon->options->folder,
              daemon->options->socket ? "" : "/ergond.sock");
-    if (daemon->activated)
-        return 0;
-    if (strlen(path) >= sizeof address.sun_path)
-        return erg_fail(err, ERG_FAILED, "listening at '%s': expected a path of at most %zu bytes",
-                        path, sizeof address.sun_path - 1);
-    memcpy(address.sun_path, path, strlen(path));
-    unlink(path); /* of a daemon that is gone: ours is the lock */
-    daemon->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (daemon->listener < 0 ||
-        bind(daemon->listener, (struct sockaddr *)&address, sizeof address) != 0 ||
-        chmod(path, 0666) != 0 || listen(daemon->listener, SOMAXCONN) != 0)
-        return erg_fail(err, ERG_FAILED, "listening at '%s': %s", path, strerror(errno));
-    return 0;
+    if (!daemon->activated) /* what is there is of a daemon that is gone: ours is the lock */
+        daemon->listener = erg_service_listen(path, SOCK_SEQPACKET, err);
+    return daemon->listener < 0 ? -1 : 0;
 }
 
 /* A thread of its own waits for each GPU's bounds; one that hangs is not waited for. */
