@@ -1,7 +1,7 @@
 /*
  * What a hook costs the trainer's thread, on the fake NVML: begin and end of a pass, one after the
  * other and with passes of 2 ms between them, whose caches are cold and among which clocks change;
- * and a step's begin and end. No clock of a real GPU is touched.
+ * and a step's begin and end; how much longer a step is. No clock of a real GPU is touched.
  */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "base/clock.h"
@@ -10,6 +10,7 @@
 #include "fake_gpu.h"
 #include "iteration/iteration.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,84 @@ static int run_steps(struct erg_hook *hook, int steps, int64_t pass_ns, struct e
     return 0;
 }
 
+/* ---- a step's length with a hook and without ---- */
+
+static volatile double sink;
+
+static void work(long turns)
+{
+    double value = sink;
+    for (long i = 0; i < turns; i++)
+        value = value * 0.999999 + 1e-6;
+    sink = value;
+}
+
+/* The turns of a pass of 2 ms. */
+static long turns_of_a_pass(void)
+{
+    int64_t least_ns = INT64_MAX;
+    for (int i = 0; i < 20; i++) {
+        const int64_t begin_ns = erg_now_ns();
+        work(1000000);
+        const int64_t taken_ns = erg_now_ns() - begin_ns;
+        least_ns = taken_ns < least_ns ? taken_ns : least_ns;
+    }
+    return (long)(2000000 * 1e6 / (double)least_ns);
+}
+
+/* `hook` NULL: nobody follows. */
+static int time_step(struct erg_hook *hook, long turns, int64_t *taken_ns, struct erg_error *err)
+{
+    struct erg_instruction order[PER_STAGE];
+    const struct erg_pass_order passes_of = erg_pass_order_of(STAGES, 1, MICROBATCHES);
+    erg_schedule_stage(order, 0, &passes_of);
+    const int64_t begin_ns = erg_now_ns();
+    if (hook && erg_hook_step_begin(hook, err) != 0)
+        return -1;
+    for (int i = 0; i < PER_STAGE; i++) {
+        if (hook &&
+            erg_hook_begin(hook, order[i].direction, 0, (int)order[i].microbatch, NULL, err) != 0)
+            return -1;
+        work(turns);
+        if (hook && erg_hook_end(hook, NULL, err) != 0)
+            return -1;
+    }
+    if (hook && erg_hook_step_end(hook, err) != 0)
+        return -1;
+    *taken_ns = erg_now_ns() - begin_ns;
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static int compare_steps(struct erg_hook *hook, struct erg_error *err)
+{
+    enum { PAIRS = 200 };
+    const long turns = turns_of_a_pass();
+    double ratios[PAIRS], plain_ms[PAIRS];
+    for (int i = 0; i < PAIRS; i++) {
+        int64_t with_ns = 0, plain_ns = 0;
+        const bool first = i % 2; /* in turn */
+        if (time_step(first ? hook : NULL, turns, first ? &with_ns : &plain_ns, err) ||
+            time_step(first ? NULL : hook, turns, first ? &plain_ns : &with_ns, err))
+            return -1;
+        ratios[i] = (double)with_ns / (double)plain_ns;
+        plain_ms[i] = 1e-6 * (double)plain_ns;
+    }
+    qsort(ratios, PAIRS, sizeof *ratios, by_value);
+    qsort(plain_ms, PAIRS, sizeof *plain_ms, by_value);
+    printf(
+        "steps of %d passes that work for 2 ms: median %.2f ms, with the hook %+.2f %% (quartiles "
+        "%+.2f and %+.2f, %d pairs)\n",
+        (int)PER_STAGE, plain_ms[PAIRS / 2], 100 * (ratios[PAIRS / 2] - 1),
+        100 * (ratios[PAIRS / 4] - 1), 100 * (ratios[PAIRS * 3 / 4] - 1), (int)PAIRS);
+    return 0;
+}
+
 static double process_cpu_s(void)
 {
     struct timespec used;
@@ -96,10 +175,13 @@ static int bench(struct erg_error *err)
     const int64_t begin_ns = erg_now_ns();
     if (result == 0)
         result = run_steps(hook, 100, 2000000, err);
+    const double used_s = process_cpu_s() - cpu_s;
+    const double taken_s = 1e-9 * (double)(erg_now_ns() - begin_ns);
+    if (result == 0)
+        result = compare_steps(hook, err);
     erg_hook_stats(hook, &stats);
     printf("%.2f %% of a core with the clock thread, %d changes of clock in all\n",
-           100 * (process_cpu_s() - cpu_s) / (1e-9 * (double)(erg_now_ns() - begin_ns)),
-           (int)stats.clock_changes);
+           100 * used_s / taken_s, (int)stats.clock_changes);
     return erg_hook_close(hook, result ? NULL : err) != 0 ? -1 : result;
 }
 
