@@ -14,7 +14,7 @@
  * Leases are written to FOLDER/leases before the driver is asked for anything. A daemon that finds
  * leases of one that was killed takes those GPUs back before it accepts anybody.
  *
- * One thread speaks with clients (epoll; it allocates nothing once it listens), one per GPU asks
+ * One thread speaks with clients (epoll), one per GPU asks
  * the driver and has at most one target pending for each knob, the newest, one per GPU reads
  * sensors, and one writes the audit. So a driver that hangs on one GPU delays nobody else.
  */
