@@ -76,7 +76,7 @@ struct erg_window_gpu {
     int quality; /* enum erg_energy_quality */
     int counter; /* enum erg_counter_state */
     int lost;    /* 1: fell off the bus or did not answer in time; then no clock, no throttling */
-    double reserved[8]; /* of one day, as not known until then */
+    double reserved[8]; /* NaN until they get a meaning */
 };
 
 struct erg_window_result {
