@@ -18,7 +18,8 @@ int main(void)
 {
     struct erg_error err;
     struct erg_meter *meter;
-    struct erg_window_result result = {.size = sizeof result};
+    struct erg_window_result result;
+    result.size = sizeof result;
     if (erg_meter_open(&meter, NULL, &err) != 0) {
         fprintf(stderr, "%s\n", err.message);
         return err.status;
