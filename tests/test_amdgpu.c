@@ -403,8 +403,8 @@ static void test_the_energy_of_a_window(void **state)
     assert_ok(erg_meter_open(&meter, "0", &err), &err);
     struct erg_window *window = erg_window_begin(meter);
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-    struct erg_window_result result;
-    erg_window_end(window, &result);
+    struct erg_window_result result = {.size = sizeof result};
+    erg_window_end(window, &result, NULL);
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
     assert_int_equal(result.gpu[0].quality, ERG_ENERGY_MEASURED);

@@ -170,7 +170,7 @@ static void test_parts_of_a_run(void **state)
     struct erg_parts *parts;
     struct erg_part *items;
     struct erg_error err = {0};
-    struct erg_window_result whole;
+    struct erg_window_result whole = {.size = sizeof whole};
     size_t count;
     double sum_j = 0;
     set_world(QUIET_WORLD);
@@ -179,7 +179,7 @@ static void test_parts_of_a_run(void **state)
     assert_ok(erg_parts_begin(&parts, meter, NULL, 0.25, &err), &err);
     nanosleep(&(struct timespec){1, 100000000}, NULL);
     erg_parts_stop(parts);
-    erg_window_end(window, &whole);
+    erg_window_end(window, &whole, NULL);
     erg_parts_end(parts, &whole, &items, &count);
     assert_true(count >= 4);
     for (size_t i = 0; i < count; i++) {

@@ -317,9 +317,10 @@ static void program_trains_by_the_library(void **state)
 {
     (void)state;
     struct erg_train *train;
-    struct erg_train_stats stats;
+    struct erg_train_stats stats = {.size = sizeof stats};
     struct erg_error err;
-    struct erg_train_options options = {.folder = in_folder("own"),
+    struct erg_train_options options = {.size = sizeof options,
+                                        .folder = in_folder("own"),
                                         .device = ERG_TRAIN_HOST,
                                         .type = ERG_TRAIN_FLOAT32,
                                         .steps = 8,
@@ -327,14 +328,14 @@ static void program_trains_by_the_library(void **state)
                                         .context = &lines};
     assert_ok(erg_train_open(&train, in_folder("job.yaml"), &options, &err), &err);
     assert_ok(erg_train_resume(train, NULL, &err), &err);
-    erg_train_stats(train, &stats);
+    erg_train_stats(train, &stats, NULL);
     assert_true(stats.step == 0 && stats.steps == 8 && isnan(stats.loss) && !stats.resumed);
     for (int i = 0; i < 5; i++)
         assert_ok(erg_train_step(train, &err), &err);
     assert_ok(erg_train_checkpoint(train, &err), &err);
     erg_train_stop(train, SIGTERM);
     assert_ok(erg_train_step(train, &err), &err);
-    erg_train_stats(train, &stats);
+    erg_train_stats(train, &stats, NULL);
     assert_true(stats.step == 6 && stats.end == ERG_TRAIN_STOPPED && stats.signal == SIGTERM);
     assert_true(stats.saved && stats.tokens == 6 * 64 && stats.ranks == 1);
     assert_int_equal(erg_train_step(train, &err), -1);
@@ -342,13 +343,20 @@ static void program_trains_by_the_library(void **state)
     assert_ok(erg_train_close(train, &err), &err);
     assert_int_equal(lines, 3);
 
+    options.size = 0;
+    assert_fails(erg_train_open(&train, in_folder("job.yaml"), &options, &err), &err,
+                 "struct erg_train_options: its size is 0");
+    options.size = sizeof options;
     assert_ok(erg_train_open(&train, in_folder("job.yaml"), &options, &err), &err);
     assert_ok(erg_train_resume(train, NULL, &err), &err);
-    erg_train_stats(train, &stats);
+    erg_train_stats(train, &stats, NULL);
+    struct erg_train_stats none = {0};
+    assert_fails(erg_train_stats(train, &none, &err), &err,
+                 "struct erg_train_stats: its size is 0");
     assert_true(stats.step == 6 && stats.updates == 6 && strstr(stats.resumed, "step-00000006"));
     while (!stats.end) {
         assert_ok(erg_train_step(train, &err), &err);
-        erg_train_stats(train, &stats);
+        erg_train_stats(train, &stats, NULL);
     }
     assert_int_equal(stats.end, ERG_TRAIN_DONE);
     assert_ok(erg_train_export(train, in_folder("own_model"), &err), &err);

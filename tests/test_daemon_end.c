@@ -175,12 +175,51 @@ static void test_a_reset_that_fails(void **state)
     daemon_world_end(&world);
 }
 
+/* What could not be taken back is not forgotten by the next lease: the limit of before that. It
+ * takes ten seconds until the daemon gives up, during which the other tests run. */
+static struct daemon_world left;
+
+static void test_a_limit_that_is_left_begins(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    left = daemon_world_begin("gpu 0 limit 650\ngpu 0 fail SetPowerManagementLimit 999 1.5 12.5\n",
+                              ALL_FOR_ME);
+    const int64_t begin_ns = erg_now_ns();
+    start_daemon(&left);
+    struct erg_daemon_client *client = connect_client(&left);
+    uint64_t lease = take_lease(client, 0, ERG_KNOB_POWER);
+    assert_ok(change_knob(client, lease, ERG_WIRE_POWER, 0, 400000, NULL, &err), &err);
+    erg_sleep_ns(begin_ns + 1900000000 - erg_now_ns());
+    erg_daemon_disconnect(client);
+}
+
+static void test_a_limit_that_is_left_ends(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    uint64_t lease;
+    for (int i = 0; i < 10 && !audit_lines(&left, "\"event\":\"end\"", "power", 1); i++)
+        ;
+    struct erg_daemon_client *client = connect_client(&left);
+    assert_ok(erg_daemon_take_lease(client, 0, ERG_KNOB_POWER, &lease, &ttl_ms, &err), &err);
+    const int failed = audit_lines(&left, "\"reset\":\"failed\"", "power", 0);
+    print_message("the daemon gave up %d times\n", failed);
+    assert_ok(ask_for(client, ERG_WIRE_RELEASE, lease, &err), &err);
+    await_setting(&left, 0, 'l', 650000);
+    erg_daemon_disconnect(client);
+    stop_daemon(&left);
+    daemon_world_end(&left);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_limit_that_is_left_begins),
         cmocka_unit_test(test_holders_killed),
         cmocka_unit_test(test_daemons_killed),
         cmocka_unit_test(test_a_reset_that_fails),
+        cmocka_unit_test(test_a_limit_that_is_left_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

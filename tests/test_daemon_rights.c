@@ -7,6 +7,8 @@
 #include "daemon/daemon_rules.h"
 #include "daemon_world.h"
 
+#include "launch/slurm_cgroup.h"
+
 #include <grp.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -127,9 +129,9 @@ static void test_jobs(void **state)
         {"0::", 0},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (erg_daemon_job_of(texts[i].cgroup) != texts[i].job)
+        if (erg_slurm_job_of(texts[i].cgroup) != texts[i].job)
             fail_msg("job of \"%s\" is %u, expected %u", texts[i].cgroup,
-                     (unsigned)erg_daemon_job_of(texts[i].cgroup), (unsigned)texts[i].job);
+                     (unsigned)erg_slurm_job_of(texts[i].cgroup), (unsigned)texts[i].job);
 }
 
 /* The file of a number says nothing of a process that has ended, whose number may be another's. */

@@ -14,17 +14,20 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
-enum { STAGES = 2, REPLICAS = 2, RANKS = STAGES * REPLICAS, MICROBATCHES = 8 };
+enum { STAGES = 2, REPLICAS = 2, RANKS = STAGES * REPLICAS, MICROBATCHES = 3 };
 enum { PASSES = 2 * MICROBATCHES, MOST_STEPS = 2000, FULL_MHZ = 1980 };
 
 /* ---- what passes need ---- */
 
 #define WAITING_W 90.0
 
+/* Batches that are so much larger. */
+static double larger = 1;
+
 /* Stage 0 has less to do. */
 static double time_of(int stage, int direction, int clock_mhz)
 {
-    return (direction == ERG_FORWARD ? 0.012 : 0.024) * (stage == 0 ? 0.7 : 1) * FULL_MHZ /
+    return larger * (direction == ERG_FORWARD ? 0.006 : 0.012) * (stage == 0 ? 0.7 : 1) * FULL_MHZ /
            clock_mhz;
 }
 
@@ -32,9 +35,9 @@ static double time_of(int stage, int direction, int clock_mhz)
  */
 static double power_of(int direction, int replica, int clock_mhz)
 {
-    const double share = (double)clock_mhz / FULL_MHZ, volts = fmax(share, 0.85);
+    const double share = (double)clock_mhz / FULL_MHZ, volts = fmax(1 - 2.5 * (1 - share), 0.8);
     return (direction == ERG_FORWARD ? 0.9 : 1) * (replica ? 1.04 : 1) *
-           (60 + 300 * share * volts * volts);
+           (250 + 300 * share * volts * volts);
 }
 
 static double energy_of(int stage, int direction, int replica, int clock_mhz)
@@ -100,7 +103,9 @@ static struct shared {
     /* When a pass is through, known as soon as it is queued. */
     _Atomic int64_t done_ns[REPLICAS][MOST_STEPS][2][STAGES][MICROBATCHES];
     _Atomic double work_j[RANKS][MOST_STEPS]; /* without waiting */
-    _Atomic int64_t begin_ns[RANKS][MOST_STEPS], end_ns[RANKS][MOST_STEPS];
+    /* Since the step began, were no CPU ever late: what clocks alone make of it. */
+    _Atomic double through_s[REPLICAS][MOST_STEPS][2][STAGES][MICROBATCHES];
+    _Atomic double end_s[RANKS][MOST_STEPS];
     struct result results[RANKS];
 } * shared;
 
@@ -125,12 +130,13 @@ static int gather(void *context, const void *mine, void *all, size_t bytes)
 struct gpu {
     void *stream;
     int64_t free_ns;
+    double free_s; /* as `through_s` */
 };
 
 static const int64_t lead_ns = 2000000; /* queued so long before */
 
-/* When the pass may begin; its neighbour has told by then. */
-static int64_t await_neighbour(const struct erg_instruction *pass, int step)
+/* When the pass may begin; its neighbour has told by then. `free_s` becomes when it might. */
+static int64_t await_neighbour(const struct erg_instruction *pass, int step, double *free_s)
 {
     const int stage = this_rank % STAGES, replica = this_rank / STAGES;
     const int other = pass->direction == ERG_FORWARD ? stage - 1 : stage + 1;
@@ -140,6 +146,8 @@ static int64_t await_neighbour(const struct erg_instruction *pass, int step)
         &shared->done_ns[replica][step][pass->direction][other][pass->microbatch];
     while (!atomic_load(done_ns))
         erg_sleep_ns(100000);
+    *free_s =
+        fmax(*free_s, shared->through_s[replica][step][pass->direction][other][pass->microbatch]);
     return atomic_load(done_ns);
 }
 
@@ -149,7 +157,7 @@ static int run_pass(struct erg_hook *hook, struct gpu *gpu, const struct erg_ins
 {
     const int stage = this_rank % STAGES, replica = this_rank / STAGES;
     const int direction = (int)pass->direction;
-    const int64_t ready_ns = later(gpu->free_ns, await_neighbour(pass, step));
+    const int64_t ready_ns = later(gpu->free_ns, await_neighbour(pass, step, &gpu->free_s));
     sleep_until(ready_ns - lead_ns);
     const int locked_mhz = lock_of(this_world, this_rank);
     const int clock_mhz = locked_mhz ? locked_mhz : FULL_MHZ;
@@ -160,14 +168,16 @@ static int run_pass(struct erg_hook *hook, struct gpu *gpu, const struct erg_ins
                                gpu->stream, err) != 0)
         return -1;
     const double power_w = power_of(direction, replica, clock_mhz);
-    gpu->free_ns = fake.work(gpu->stream, time_of(stage, direction, clock_mhz));
+    const double takes_s = time_of(stage, direction, clock_mhz);
+    gpu->free_ns = fake.work(gpu->stream, takes_s);
+    gpu->free_s += takes_s;
     if (hook) {
         fake.draw((unsigned)this_rank, from_ns, gpu->free_ns, power_w);
         if (erg_hook_end(hook, gpu->stream, err) != 0)
             return -1;
     }
-    shared->work_j[this_rank][step] =
-        shared->work_j[this_rank][step] + power_w * time_of(stage, direction, clock_mhz);
+    shared->work_j[this_rank][step] = shared->work_j[this_rank][step] + power_w * takes_s;
+    shared->through_s[replica][step][direction][stage][pass->microbatch] = gpu->free_s;
     atomic_store(&shared->done_ns[replica][step][direction][stage][pass->microbatch], gpu->free_ns);
     return 0;
 }
@@ -182,11 +192,12 @@ static int run_step(struct erg_hook *hook, struct gpu *gpu, int step, struct erg
         erg_sleep_ns(20000);
     if (hook && erg_hook_step_begin(hook, err) != 0)
         return -1;
-    gpu->free_ns = shared->begin_ns[this_rank][step] = erg_now_ns() + lead_ns;
+    gpu->free_ns = erg_now_ns() + lead_ns;
+    gpu->free_s = 0;
     for (int i = 0; i < PASSES; i++)
         if (run_pass(hook, gpu, &order[i], step, err) != 0)
             return -1;
-    shared->end_ns[this_rank][step] = gpu->free_ns;
+    shared->end_s[this_rank][step] = gpu->free_s;
     sleep_until(gpu->free_ns);
     return hook ? erg_hook_step_end(hook, err) : 0;
 }
@@ -312,35 +323,56 @@ static void check_locks(const struct world *world)
     }
 }
 
-/* Of the fastest step, and all energy that it took. */
-static double best_step(int steps, double *energy_j)
+/* Of the step that took the least energy, of those that took no longer: its time and that energy.
+ */
+static double best_step(int steps, double most_s, double *energy_j)
 {
     double best_s = INFINITY;
+    *energy_j = INFINITY;
     for (int step = 1; step < steps; step++) {
-        int64_t begin_ns = INT64_MAX, end_ns = 0;
-        double work_j = 0;
+        double step_s = 0, step_j = 0;
         for (int rank = 0; rank < RANKS; rank++) {
-            begin_ns =
-                shared->begin_ns[rank][step] < begin_ns ? shared->begin_ns[rank][step] : begin_ns;
-            end_ns = later(end_ns, shared->end_ns[rank][step]);
-            work_j += shared->work_j[rank][step];
+            step_s = fmax(step_s, shared->end_s[rank][step]);
+            step_j += shared->work_j[rank][step];
         }
-        const double step_s = 1e-9 * (double)(end_ns - begin_ns);
-        if (step_s < best_s) {
+        step_j += RANKS * WAITING_W * step_s;
+        if (step_s <= most_s && step_j < *energy_j) {
             best_s = step_s;
-            *energy_j = work_j + RANKS * WAITING_W * step_s;
+            *energy_j = step_j;
         }
     }
     return best_s;
 }
 
+/* The profile as it would be with larger batches: clocks change in milliseconds, whatever a batch
+ * takes, and are not worth changing for small ones. */
+static void enlarge(const char *path)
+{
+    struct erg_text text = {0};
+    char line[128];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    erg_text_add(&text, line);
+    larger = 5;
+    while (fgets(line, sizeof line, file)) {
+        double time_s, energy_j;
+        int end = 0;
+        assert_int_equal(sscanf(line, "%*d,%*[^,],%*d,%n%lf,%lf", &end, &time_s, &energy_j), 2);
+        erg_text_printf(&text, "%.*s%.9g,%.9g\n", end, line, larger * time_s, larger * energy_j);
+    }
+    fclose(file);
+    write_text("profile.csv", text.data);
+    erg_text_release(&text);
+}
+
 static void a_profile_becomes_a_plan_that_saves(void **state)
 {
-    enum { STEPS = 12 };
+    enum { STEPS = 6 };
     (void)state;
     char path[160], plan[160];
     int clocks = 0;
-    struct world world = world_of(RANKS, "gpu * power 0=90\ngpu * counter 0.031 0.013\n");
+    struct world world = world_of(RANKS, "gpu * power 0=90\ngpu * counter 0.016 0.007\n");
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(shared != MAP_FAILED);
     snprintf(path, sizeof path, "%s", in_folder("profile.csv"));
@@ -358,6 +390,7 @@ static void a_profile_becomes_a_plan_that_saves(void **state)
     for (int rank = 1; rank < RANKS; rank++)
         assert_string_equal(shared->results[rank].stats.profile, "");
 
+    enlarge(path);
     /* The command that was said, but for where its plan goes. */
     struct erg_text line = {0};
     const char *command = strstr(stats->profile, "ergon frontier ");
@@ -372,13 +405,12 @@ static void a_profile_becomes_a_plan_that_saves(void **state)
 
     double plain_j = 0, saved_j = 0;
     run_job(&world, ERG_HOOK_OBSERVE, NULL, STEPS);
-    const double plain_s = best_step(STEPS, &plain_j);
+    const double plain_s = best_step(STEPS, INFINITY, &plain_j);
     run_job(&world, ERG_HOOK_FOLLOW, plan, STEPS);
-    const double saved_s = best_step(STEPS, &saved_j);
+    const double saved_s = best_step(STEPS, 1.02 * plain_s, &saved_j);
     print_message("a step: %.1f ms, %.1f J; by the plan %+.2f %%, %+.2f %%\n", 1e3 * plain_s,
                   plain_j, 100 * (saved_s / plain_s - 1), 100 * (saved_j / plain_j - 1));
-    assert_true(saved_s <= 1.02 * plain_s);
-    assert_true(saved_j <= 0.98 * plain_j);
+    assert_true(saved_j <= 0.995 * plain_j);
     munmap(shared, sizeof *shared);
     world_end(&world);
 }
@@ -424,7 +456,7 @@ static void keep_warning(void *context, enum erg_log_level level, const char *te
 static void closed_early_it_keeps_what_it_has(void **state)
 {
     (void)state;
-    struct world world = world_begin("gpu 1 power 0=90\ngpu 1 counter 0.031 0.013\n");
+    struct world world = world_begin("gpu 1 power 0=90\ngpu 1 counter 0.016 0.007\n");
     const struct erg_hook_options options = profiling();
     struct erg_hook *hook = open_hook(&options);
     struct erg_profile profile;
@@ -444,7 +476,7 @@ static void closed_early_it_keeps_what_it_has(void **state)
     close_hook(hook, &world);
     assert_int_equal(warnings, 1);
     if (!strstr(last_warning, "closed before all clocks were tried: ") ||
-        !strstr(last_warning, " -m 8 ") || !strstr(last_warning, " --plan plan.json"))
+        !strstr(last_warning, " -m 3 ") || !strstr(last_warning, " --plan plan.json"))
         fail_msg("said \"%s\"", last_warning);
     assert_ok(erg_profile_load(&profile, in_folder("alone.csv"), &err), &err);
     assert_int_equal(profile.tables[0].count, 1);
@@ -686,6 +718,9 @@ static void a_killed_rank_leaves_no_lock(void **state)
 {
     (void)state;
     struct world world = world_begin("gpu 1 power 0=90\n");
+    int told[2]; /* the child has locked its GPU, after what the open of a hook tries */
+    char byte;
+    assert_int_equal(pipe(told), 0);
     pid_t child = fork();
     if (child == 0) {
         const struct erg_hook_options options = profiling();
@@ -694,14 +729,18 @@ static void a_killed_rank_leaves_no_lock(void **state)
         int result = erg_hook_open(&hook, &options, &err);
         for (int step = 0; step < 5 && result == 0; step++)
             result = train(hook, &as_planned, &err);
+        for (int i = 0; i < 20000 && result == 0 && lock_of(&world, 1) != FULL_MHZ; i++)
+            pause_s(0.001);
+        result = result || lock_of(&world, 1) != FULL_MHZ || write(told[1], "", 1) != 1;
         pause_s(result == 0 ? 1000 : 0);
         _exit(1);
     }
-    for (int i = 0; i < 20000 && lock_of(&world, 1) == 0; i++)
-        pause_s(0.001);
-    int status, locked_mhz = lock_of(&world, 1);
+    close(told[1]);
+    const bool locked = read(told[0], &byte, 1) == 1;
+    int status;
+    close(told[0]);
     assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(locked_mhz, FULL_MHZ);
+    assert_true(locked);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     for (int i = 0; i < 20000 && lock_of(&world, 1) != 0; i++)

@@ -249,6 +249,61 @@ class Clusters(unittest.TestCase):
                            "fifo")
 
 
+class Tuning(unittest.TestCase):
+    OPTIONS = {"selector": "energy", "gpus": "0", "least": 300, "most": 500, "step": 100,
+               "settle_steps": 0, "measure_steps": 2, "measure_s": 0.05}
+
+    def tuned(self, **more):
+        with ergon.Tune("power", **self.OPTIONS, **more) as tune:
+            for _ in range(3000):
+                if tune.stats.state != "measuring":
+                    break
+                with tune.step():
+                    time.sleep(0.005)
+        return tune
+
+    def test_a_limit(self):
+        profile = WORK / "limits.json"
+        tune = self.tuned(profile=profile)
+        self.assertEqual(tune.stats.state, "done")
+        self.assertIn(tune.stats.value, (300, 400, 500))
+        self.assertTrue(tune.stats.meets and tune.stats.blocks >= len(tune.points) >= 2)
+        values = [point.value for point in tune.points]
+        self.assertEqual(values, sorted(set(values)))
+        for point in tune.points:  # of two steps of 5 ms at least, at 500 W
+            self.assertGreater(point.time_s, 0.005)
+            self.assertGreater(point.energy_j, 0.5 * 500 * point.time_s)
+            self.assertLess(point.energy_j, 2 * 500 * point.time_s)
+        self.assertEqual(len(json.loads(profile.read_text())["measurements"]), len(tune.points))
+        with ergon.Tune("power", **self.OPTIONS, profile=profile) as again:  # nothing is measured
+            self.assertEqual((again.stats.state, again.stats.blocks), ("done", 0))
+            self.assertEqual(again.stats.value, tune.stats.value)
+        with self.assertRaisesRegex(ergon.Error, "the tuner is closed"):
+            tune.step_begin()
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(ergon.Error, "knob got 'voltage', expected one of power, clock"):
+            ergon.Tune("voltage")
+        with self.assertRaisesRegex(ergon.Error, "selector got 'best'"):
+            ergon.Tune("power", selector="best")
+        with self.assertRaisesRegex(ergon.Error, "weight 2, expected 0 to 1"):
+            ergon.Tune("power", weight=2)
+        tune = ergon.Tune("clock", gpus="0")
+        tune.step_begin()
+        with self.assertRaisesRegex(ergon.Error, "begins within a step"):
+            tune.step_begin()
+        child = os.fork()
+        if child == 0:
+            try:
+                tune.step_end()
+            except ergon.Error as problem:
+                os._exit(0 if "its parent process's" in str(problem) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        tune.close()
+        tune.close()
+
+
 class Meters(unittest.TestCase):
     def near(self, gpu, expected_w, result):
         # Twice the stated uncertainty, which must say something.

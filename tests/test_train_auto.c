@@ -80,8 +80,10 @@ static uint64_t run_until(size_t way)
 static void run_rank(void)
 {
     struct erg_error err;
-    const struct erg_train_options options = {
-        .folder = in_folder("run"), .device = ERG_TRAIN_HOST, .type = ERG_TRAIN_FLOAT32};
+    const struct erg_train_options options = {.size = sizeof options,
+                                              .folder = in_folder("run"),
+                                              .device = ERG_TRAIN_HOST,
+                                              .type = ERG_TRAIN_FLOAT32};
     const struct erg_train_auto asked = {.budget_s = 0.01, .plan = plan_job};
     assert_ok(erg_train_open_auto(&train, in_folder("auto.yaml"), &options, &asked, &err), &err);
     assert_int_equal(train->tuning.count, 2);

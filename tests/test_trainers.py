@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import types
+import time
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 SOURCE, LIBRARY, ERGON, FAKE_NVML, FAKE_CUDA = sys.argv[1:6]
@@ -664,6 +666,44 @@ class HuggingFace(Trainers):
             self.saw(follower, done, 2 * done * MICROBATCHES)
         self.assertEqual(self.calls.count("backward"), 4 * MICROBATCHES + 2)
         self.assertEqual(self.calls.count("forward"), 4 * MICROBATCHES + 2 + 6)
+
+    def test_tuning(self):
+        trainer = HuggingFaceTrainer(200 * MICROBATCHES, self.calls)
+        callback = self.huggingface.TuneCallback(
+            "power", selector="energy", gpus="0", least=300, most=500, step=100, settle_steps=0,
+            measure_steps=1, measure_s=0.05)
+        trainer.add_callback(callback)
+        trainer.run_backward = lambda loss: time.sleep(0.002)
+        trainer.accelerator.backward = trainer.run_backward
+        trainer.train()
+        self.assertEqual(callback.tune.stats.steps, 200)
+        self.assertGreater(callback.tune.stats.blocks, 2)
+        self.assertTrue(callback.tune.points)
+        callback.on_train_end(trainer.args, None, None)
+        with self.assertRaisesRegex(ergon.Error, "the tuner is closed"):
+            callback.tune.step_begin()
+        trainer.args.process_index, trainer.args.world_size = 1, 2  # another one tunes
+        other = self.huggingface.TuneCallback()
+        trainer.add_callback(other)
+        trainer.batches = MICROBATCHES
+        trainer.train()
+        self.assertIsNone(other.tune)
+        with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="1"):
+            with self.assertRaisesRegex(ergon.Error, "has 2 processes, 1 of them on this machine"):
+                trainer.train()
+
+    def test_tuning_that_fails(self):
+        trainer = HuggingFaceTrainer(3 * MICROBATCHES, self.calls)
+        callback = self.huggingface.TuneCallback("clock", gpus="0")
+        trainer.add_callback(callback)
+        callback.on_train_begin(trainer.args, None, None)
+        callback.tune.step_begin()  # by somebody else: the callback's own is one too many
+        with self.assertLogs("ergon", "WARNING") as said:
+            trainer.train()
+        self.assertEqual(len(said.output), 1)
+        self.assertIn("begins within a step", said.output[0])
+        self.assertEqual(self.calls.count("backward"), 3 * MICROBATCHES)
+        callback.on_train_end(trainer.args, None, None)
 
     def test_refusals(self):
         trainer = HuggingFaceTrainer(MICROBATCHES, self.calls)

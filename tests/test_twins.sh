@@ -87,6 +87,20 @@ run telemetry c
 [ -z "$python" ] || run telemetry py
 compare telemetry timed
 
+# A GPU that takes the least energy at 400 W.
+printf 'gpus 1\ngpu 0 follow limit 300=900 400=300 500=900\ngpu 0 counter 0.02 0\n' >curve
+(
+    export ERGON_FAKE_NVML="$work/curve"
+    twin tune 300 500 100
+    grep -qx "least energy at 400 W" tune.c || { echo "tune.c: $(cat tune.c)"; exit 1; }
+)
+run watch c job.yaml out-watch 5
+cp watch.c watched
+rm -r out-watch
+[ -z "$python" ] || run watch py job.yaml out-watch 5
+compare watch exactly
+[ "$(wc -l <watched)" -eq 2 ] || { echo "watch.c was not stopped: $(cat watched)"; exit 1; }
+
 printf 'stage,instruction,frequency,time,energy\n%s\n%s\n%s\n%s\n' 0,forward,1410,0.010,4 \
     0,forward,1200,0.012,3 0,backward,1410,0.020,8 0,backward,1200,0.024,6 >profile.csv
 "$ergon" frontier profile.csv -m 4 -p 80 --plan hooked.json --quiet >log

@@ -75,6 +75,26 @@ static void check_some_attempt(bool (*is_exact)(void))
     fail_msg("not once in %d times as exact as promised", ATTEMPTS);
 }
 
+/* Programs of other days: results are filled as far as they go, and what has no size is refused. */
+static void check_sizes(struct erg_meter *meter)
+{
+    struct erg_window *window = erg_window_begin(meter);
+    struct erg_window_result older = {.size = offsetof(struct erg_window_result, gpus)};
+    struct erg_window_result none = {0};
+    struct erg_meter_gpu gpu = {.size = offsetof(struct erg_meter_gpu, index), .index = 77};
+    struct erg_error err = {0};
+    older.gpus = 77;
+    assert_ok(erg_window_look(window, &older, &err), &err);
+    assert_true(older.time_s > 0 && older.gpus == 77 && older.gpu[0].power_peak_w == 0);
+    assert_fails(erg_window_look(window, &none, &err), &err, "struct erg_window_result: its size");
+    assert_fails(erg_window_end(window, &none, &err), &err, "expected sizeof(struct erg_window_r");
+    assert_true(none.time_s == 0);
+    assert_ok(erg_meter_gpu(meter, 0, &gpu, &err), &err);
+    assert_true(gpu.index == 77 && strcmp(gpu.name, "NVIDIA Fake H200") == 0);
+    gpu.size = 0;
+    assert_fails(erg_meter_gpu(meter, 0, &gpu, &err), &err, "struct erg_meter_gpu");
+}
+
 /*
  * What holds however late a busy host reads: energy within what is stated. Returns whether it was
  * also as exact as promised for a host that reads in time: test_energy.c has the statistics in
@@ -83,14 +103,14 @@ static void check_some_attempt(bool (*is_exact)(void))
 static bool check_energy_of_a_second(void)
 {
     struct erg_meter *meter = open_meter(loads);
-    struct erg_window_result result, outside;
+    struct erg_window_result result = {.size = sizeof result}, outside = {.size = sizeof outside};
     assert_int_equal(erg_meter_gpus(meter), GPUS);
     sleep_until(2);
     struct erg_window *outer = erg_window_begin(meter), *inner = erg_window_begin(meter);
     sleep_until(3.2);
-    erg_window_end(inner, &result);
+    erg_window_end(inner, &result, NULL);
     sleep_until(4);
-    erg_window_end(outer, &outside);
+    erg_window_end(outer, &outside, NULL);
     assert_int_equal(result.gpus, GPUS);
     assert_near(result.time_s, 1e-9 * (double)(result.end_ns - result.begin_ns), 1e-8);
     double sum_j = 0, sum_uncertainty_j = 0, mean_error = 0;
@@ -117,15 +137,17 @@ static bool check_energy_of_a_second(void)
     }
     assert_near(result.energy_j, sum_j, 1e-6);
     assert_near(result.uncertainty_j, sum_uncertainty_j, 1e-6);
+    assert_true(isnan(result.gpu[7].reserved[7]));
     assert_near(result.gpu[2].temperature_begin_c, 64, 0);
     assert_near(result.gpu[2].temperature_max_c, 64, 0);
     assert_near(result.gpu[2].memory_temperature_max_c, 80, 0);
     assert_near(result.gpu[2].power_peak_w, 690, 0.5);
 
-    struct erg_meter_gpu first, fifth;
-    erg_meter_gpu(meter, 0, &first);
+    struct erg_meter_gpu first = {.size = sizeof first}, fifth = {.size = sizeof fifth};
+    erg_meter_gpu(meter, 0, &first, NULL);
     assert_string_equal(first.name, "NVIDIA Fake H200");
-    erg_meter_gpu(meter, 5, &fifth);
+    erg_meter_gpu(meter, 5, &fifth, NULL);
+    check_sizes(meter);
     close_meter(meter);
     return exact && mean_error <= 0.005 && covered >= GPUS - 1 &&
            result.uncertainty_j < 0.02 * result.energy_j &&
@@ -144,7 +166,7 @@ static void test_energy_of_a_second(void **state)
 static bool check_looks_at_an_open_window(void)
 {
     struct erg_meter *meter = open_meter(loads);
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     size_t looks = 0, covered = 0;
     int64_t longest_ns = 0;
     sleep_until(1.6);
@@ -152,7 +174,7 @@ static bool check_looks_at_an_open_window(void)
     for (int i = 1; i <= 8; i++) {
         sleep_until(1.6 + 0.29 * i);
         int64_t start_ns = erg_now_ns();
-        erg_window_look(window, &result);
+        erg_window_look(window, &result, NULL);
         longest_ns = erg_now_ns() - start_ns > longest_ns ? erg_now_ns() - start_ns : longest_ns;
         assert_near(result.time_s, 0.29 * i, 0.25);
         assert_int_equal(result.energy_gpus, GPUS);
@@ -166,7 +188,7 @@ static bool check_looks_at_an_open_window(void)
     assert_int_equal(result.gpu[2].quality, ERG_ENERGY_MEASURED);
     assert_near(result.gpu[2].sm_clock_mean_mhz, 1980, 1e-6);
     assert_near(look_j, 690 * result.time_s, fmax(2 * uncertainty_j, 0.02 * look_j));
-    erg_window_end(window, &result);
+    erg_window_end(window, &result, NULL);
     assert_true(result.gpu[2].energy_j > look_j - uncertainty_j);
     close_meter(meter);
     return longest_ns < 20000000 && (double)covered >= 0.95 * (double)looks &&
@@ -187,10 +209,10 @@ static void test_short_windows(void **state)
     size_t windows = 0, covered = 0;
     sleep_until(1.4);
     for (int i = 0; i < 12; i++) {
-        struct erg_window_result result;
+        struct erg_window_result result = {.size = sizeof result};
         struct erg_window *window = erg_window_begin(meter);
         sleep_until(1e-9 * (double)(erg_now_ns() - fake.start_ns()) + 0.05 + 0.017 * i);
-        erg_window_end(window, &result);
+        erg_window_end(window, &result, NULL);
         for (unsigned gpu = 0; gpu < GPUS; gpu++) {
             const struct erg_window_gpu *at = &result.gpu[gpu];
             double period_s = gpu == 5 ? 0.02 : gpu == 1 || gpu == 3 ? 0.1 : 0.092;
@@ -216,11 +238,11 @@ static void test_troubled_gpus(void **state)
                                          "gpu * power 0=400\n"
                                          "gpu 1 hang GetTotalEnergyConsumption 2 600\n"
                                          "gpu 2 lost 2\n");
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     sleep_until(1.5);
     struct erg_window *window = erg_window_begin(meter);
     sleep_until(2.7);
-    erg_window_end(window, &result);
+    erg_window_end(window, &result, NULL);
     for (unsigned gpu = 0; gpu < 4; gpu += 3) {
         assert_near(result.gpu[gpu].energy_j, truth_of(gpu, &result),
                     fmax(2 * result.gpu[gpu].uncertainty_j, 0.005 * truth_of(gpu, &result)));
@@ -244,11 +266,11 @@ static void test_a_slow_gpu(void **state)
     struct erg_meter *meter = open_meter("gpus 2\n"
                                          "gpu * power 0=400\n"
                                          "gpu 1 slow GetTotalEnergyConsumption 0.4\n");
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     sleep_until(2.5);
     struct erg_window *window = erg_window_begin(meter);
     sleep_until(4);
-    erg_window_end(window, &result);
+    erg_window_end(window, &result, NULL);
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         assert_false(result.gpu[gpu].lost);
         assert_int_equal(result.gpu[gpu].quality, ERG_ENERGY_MEASURED);
@@ -269,11 +291,11 @@ static bool check_without_counters(void)
                                          "gpu 0 reasons 24 1.5 2.5\n"
                                          "gpu 1 fail field186 3\n"
                                          "gpu 1 fail GetPowerUsage 3\n");
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     sleep_until(1.4);
     struct erg_window *window = erg_window_begin(meter);
     sleep_until(2.9);
-    erg_window_end(window, &result);
+    erg_window_end(window, &result, NULL);
     const struct erg_window_gpu *at = &result.gpu[0];
     assert_int_equal(at->quality, ERG_ENERGY_POWER_ONLY);
     assert_int_equal(at->counter, ERG_COUNTER_MISSING);
@@ -301,14 +323,14 @@ static void test_without_counters(void **state)
 static bool check_a_counter_that_starts_anew(void)
 {
     struct erg_meter *meter = open_meter("gpus 2\ngpu * power 0=400\ngpu 1 restart 2\n");
-    struct erg_window_result result, after;
+    struct erg_window_result result = {.size = sizeof result}, after = {.size = sizeof after};
     sleep_until(1.4);
     struct erg_window *window = erg_window_begin(meter);
     sleep_until(2.6);
-    erg_window_end(window, &result);
+    erg_window_end(window, &result, NULL);
     window = erg_window_begin(meter);
     sleep_until(4);
-    erg_window_end(window, &after);
+    erg_window_end(window, &after, NULL);
     int64_t restart_ns = fake.start_ns() + 2000000000;
     bool known = result.begin_ns < restart_ns - 500000000;
     assert_int_equal(result.gpu[0].quality, ERG_ENERGY_MEASURED);
@@ -361,10 +383,10 @@ static void test_missing_is_not_zero(void **state)
                                          "gpu 0 fail GetViolationStatus 3\n"
                                          "gpu 0 fail field74 3\n"
                                          "gpu 0 fail field75 3\n");
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     struct erg_window *window = erg_window_begin(meter);
     sleep_until(1);
-    erg_window_end(window, &result);
+    erg_window_end(window, &result, NULL);
     assert_false(result.gpu[0].lost);
     assert_true(result.gpu[0].energy_j > 0);
     assert_true(isnan(result.gpu[0].sm_clock_mean_mhz));
@@ -382,11 +404,11 @@ static bool check_counters_that_stand_still(void)
                                          "gpu * reasons 4 1 9\n"
                                          "gpu 0 glitch 0 99 5000000\n"
                                          "gpu 1 glitch 2 99 5600000\n");
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     sleep_until(1.5);
     struct erg_window *window = erg_window_begin(meter);
     sleep_until(3);
-    erg_window_end(window, &result);
+    erg_window_end(window, &result, NULL);
     bool exact = true;
     for (unsigned gpu = 0; gpu < 2; gpu++) {
         const struct erg_window_gpu *at = &result.gpu[gpu];
@@ -417,10 +439,10 @@ static void test_no_sensors(void **state)
                                          "gpu * fail field185 3\n"
                                          "gpu * fail field186 3\n"
                                          "gpu * fail GetPowerUsage 3\n");
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     struct erg_window *window = erg_window_begin(meter);
     sleep_until(1);
-    erg_window_end(window, &result);
+    erg_window_end(window, &result, NULL);
     assert_true(isnan(result.energy_j) && isnan(result.uncertainty_j));
     assert_int_equal(result.energy_gpus, 0);
     for (unsigned gpu = 0; gpu < 2; gpu++) {
@@ -439,11 +461,11 @@ static void test_mean_power_of_short_windows(void **state)
     sleep_until(1.4);
     size_t unknown = 0;
     for (int i = 0; i < 24; i++) {
-        struct erg_window_result result;
+        struct erg_window_result result = {.size = sizeof result};
         struct erg_window *window = erg_window_begin(meter);
         double from_s = 1e-9 * (double)(erg_now_ns() - fake.start_ns());
         sleep_until(from_s + 0.002 * i);
-        erg_window_end(window, &result);
+        erg_window_end(window, &result, NULL);
         for (unsigned gpu = 0; gpu < 2; gpu++) {
             const struct erg_window_gpu *at = &result.gpu[gpu];
             unknown += isnan(at->power_mean_w);
@@ -461,8 +483,8 @@ static void test_cancel(void **state)
 {
     (void)state;
     struct erg_meter *meter = open_meter("gpus 2\ngpu 1 fail GetTotalEnergyConsumption 3\n");
-    struct erg_window_result result;
-    erg_window_end(erg_window_begin(meter), &result);
+    struct erg_window_result result = {.size = sizeof result};
+    erg_window_end(erg_window_begin(meter), &result, NULL);
     assert_true(result.gpu[0].energy_j >= 0 && result.gpu[1].energy_j >= 0);
     erg_window_cancel(erg_window_begin(meter));
     assert_non_null(erg_window_begin(meter));

@@ -19,13 +19,17 @@ int main(void)
     struct erg_error err;
     struct erg_meter *meter;
     struct erg_window_result result;
+    result.size = sizeof result;
     if (erg_meter_open(&meter, NULL, &err) != 0) {
         fprintf(stderr, "%s\n", err.message);
         return err.status;
     }
     struct erg_window *window = erg_window_begin(meter);
     work();
-    erg_window_end(window, &result);
+    if (erg_window_end(window, &result, &err) != 0) {
+        fprintf(stderr, "%s\n", err.message);
+        return err.status;
+    }
 
     printf("%.3f s, %.1f +- %.1f J\n", result.time_s, result.energy_j, result.uncertainty_j);
     for (size_t i = 0; i < result.gpus; i++) {

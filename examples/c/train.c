@@ -20,13 +20,12 @@ static void stop(int signal)
 
 static int train(struct erg_train_stats *stats, struct erg_error *err)
 {
-    if (erg_train_resume(run, NULL, err) != 0) /* from the newest checkpoint, if there is one */
-        return -1;
     signal(SIGINT, stop);
-    for (erg_train_stats(run, stats); !stats->end; erg_train_stats(run, stats)) {
-        if (erg_train_step(run, err) != 0)
+    if (erg_train_resume(run, NULL, err) || erg_train_stats(run, stats, err))
+        return -1; /* NULL: from the newest checkpoint, if there is one */
+    while (!stats->end) {
+        if (erg_train_step(run, err) != 0 || erg_train_stats(run, stats, err) != 0)
             return -1;
-        erg_train_stats(run, stats);
         if (stats->rank == 0)
             printf("step %d of %d: loss %.4f, %.0f ms\n", (int)stats->step, (int)stats->steps,
                    stats->loss, 1e3 * stats->step_s);
@@ -37,8 +36,8 @@ static int train(struct erg_train_stats *stats, struct erg_error *err)
 int main(int argc, char **argv)
 {
     struct erg_error err;
-    struct erg_train_stats stats;
-    struct erg_train_options options = {0};
+    struct erg_train_stats stats = {.size = sizeof stats};
+    struct erg_train_options options = {.size = sizeof options};
     if (argc < 3 || argc > 4) {
         fprintf(stderr, "usage: train JOB.yaml STEPS [RUN]\n");
         return 2;

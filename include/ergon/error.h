@@ -29,7 +29,7 @@ enum erg_status {
     ERG_INTERRUPTED = 130,
 };
 
-struct erg_error {
+struct erg_error { /* never grows: nobody sets it up before a call */
     enum erg_status status;
     char message[1024];
 };

@@ -25,7 +25,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-struct erg_point {
+struct erg_point { /* neither it nor erg_frontier grows: lists are copied as they are */
     double time_s;
     double energy_j;
     int64_t recipe; /* index into the scale below */

@@ -2,11 +2,11 @@
  * Telemetry: the energy of a piece of a program, on all its GPUs and the CPU, with its uncertainty.
  *
  *     struct erg_meter *meter;
- *     struct erg_window_result result;
+ *     struct erg_window_result result = {.size = sizeof result};
  *     if (erg_meter_open(&meter, NULL, &err) != 0) ...
  *     struct erg_window *window = erg_window_begin(meter);
  *     ... work; wait for the GPU to finish it ...
- *     erg_window_end(window, &result);
+ *     if (erg_window_end(window, &result, &err) != 0) ...
  *     erg_meter_close(meter);
  *
  * Windows may nest and overlap, and be used from several threads. The GPUs' energy counters move
@@ -17,6 +17,8 @@
  * What is uncertain beyond the stated uncertainty is the sensor itself: vendors say +-5 %, and some
  * sensors look only a part of the time (arXiv 2312.02741). The two sources help to see it: the
  * ratio of integrated power to the counter should be close to 1.
+ *
+ * Results begin with their size, as ergon/watch.h says.
  */
 #ifndef ERGON_TELEMETRY_H
 #define ERGON_TELEMETRY_H
@@ -53,7 +55,8 @@ enum erg_counter_state {
     ERG_COUNTER_RESET = 3    /* it started anew, or jumped further than a GPU can use */
 };
 
-/* Values that are not known are NaN. Temperatures in degrees C. */
+/* Values that are not known are NaN. Temperatures in degrees C. It never grows, since results have
+ * an array of it. */
 struct erg_window_gpu {
     double energy_j;       /* best source, see quality */
     double uncertainty_j;  /* 95 % */
@@ -73,9 +76,11 @@ struct erg_window_gpu {
     int quality; /* enum erg_energy_quality */
     int counter; /* enum erg_counter_state */
     int lost;    /* 1: fell off the bus or did not answer in time; then no clock, no throttling */
+    double reserved[8]; /* NaN until they get a meaning */
 };
 
 struct erg_window_result {
+    size_t size;
     int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
     double time_s;
     double energy_j;    /* sum over the GPUs whose energy is known; NaN of none */
@@ -90,6 +95,7 @@ struct erg_window_result {
 };
 
 struct erg_meter_gpu {
+    size_t size;
     char name[96];
     char uuid[96];
     char trouble[96];        /* why nothing can be read from it; "" for a GPU that works */
@@ -112,7 +118,8 @@ void erg_meter_close(struct erg_meter *meter);
 
 /* How many GPUs it watches, and what is known of one of them, from 0 in the order of results. */
 size_t erg_meter_gpus(const struct erg_meter *meter);
-void erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *info);
+int erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *info,
+                  struct erg_error *err);
 
 /*
  * The window begins when this is called. Work on a GPU is asynchronous: wait for it before. Never
@@ -124,16 +131,18 @@ struct erg_window *erg_window_begin(struct erg_meter *meter);
 /*
  * The window ends when this is called. Returns once the counters have moved twice after that, about
  * 0.2 s later, or after a second for a GPU that does not answer one read for so long. Frees the
- * window.
+ * window, also where the result has no size.
  */
-void erg_window_end(struct erg_window *window, struct erg_window_result *result);
+int erg_window_end(struct erg_window *window, struct erg_window_result *result,
+                   struct erg_error *err);
 
 /*
  * What is known of a window that goes on, as if it ended when this is called. Does not wait: since
  * the latest step of its counter a GPU is taken to go on as its power was read last, and half of
  * that is uncertain. As often as wanted.
  */
-void erg_window_look(const struct erg_window *window, struct erg_window_result *result);
+int erg_window_look(const struct erg_window *window, struct erg_window_result *result,
+                    struct erg_error *err);
 
 /* Drops a window without a result. */
 void erg_window_cancel(struct erg_window *window);

@@ -2,12 +2,12 @@
  * Training: a run of a job file, step by step, on the rank that this process is.
  *
  *     struct erg_train *train;
- *     struct erg_train_stats stats;
- *     const struct erg_train_options options = {.folder = "run"};
+ *     struct erg_train_stats stats = {.size = sizeof stats};
+ *     const struct erg_train_options options = {.size = sizeof options, .folder = "run"};
  *     if (erg_train_open(&train, "job.yaml", &options, &err) ||
  *         erg_train_resume(train, NULL, &err))
  *         ...
- *     for (erg_train_stats(train, &stats); !stats.end; erg_train_stats(train, &stats))
+ *     while (erg_train_stats(train, &stats, &err) == 0 && !stats.end)
  *         if (erg_train_step(train, &err) != 0)
  *             ...
  *     erg_train_close(train, &err);
@@ -19,6 +19,7 @@
  * others may be empty.
  *
  * A run is used by one thread at a time, but for erg_train_stop() and erg_train_save_soon().
+ * Structs begin with their size, as ergon/watch.h says.
  */
 #ifndef ERGON_TRAIN_H
 #define ERGON_TRAIN_H
@@ -46,8 +47,9 @@ enum erg_train_device {
 /* Of weights in use and activations; masters are always float32. */
 enum erg_train_type { ERG_TRAIN_BFLOAT16 = 0, ERG_TRAIN_FLOAT32 = 1 };
 
-/* All-zero: the defaults. */
+/* All-zero behind the size: the defaults. */
 struct erg_train_options {
+    size_t size;
     const char *folder; /* of the run: log, page, checkpoints. NULL: nothing is kept */
     const char *init;   /* a model's folder, or "random". NULL: as the job says */
     int device;         /* enum erg_train_device */
@@ -116,6 +118,7 @@ enum erg_train_end {
 
 /* Of the latest step, the same on all ranks but where it says so. Not known is NaN. */
 struct erg_train_stats {
+    size_t size;
     uint64_t step, steps;     /* of so many; 0: none was made */
     uint64_t updates, tokens; /* so far, those before a checkpoint included */
     double loss;              /* mean of -log p over its targets that count */
@@ -131,7 +134,8 @@ struct erg_train_stats {
     int signal;          /* that the run was stopped with */
     const char *resumed; /* the checkpoint that the run went on from, NULL: none; until it closes */
 };
-void erg_train_stats(const struct erg_train *train, struct erg_train_stats *stats);
+int erg_train_stats(const struct erg_train *train, struct erg_train_stats *stats,
+                    struct erg_error *err);
 
 /* Asks for an end after the next step of the run, with a checkpoint. `signal`, a number above 0,
  * becomes that of the stats. From any thread or signal handler. */

@@ -21,6 +21,7 @@ from .jobs import (Job, JobInfo, Layout, Layouts, Memory, MemoryInfo, Model, Mod
 from .meter import Measurement, Meter, MeterGpu, Window, WindowGpu, WindowResult, ZeusMonitor
 from .plans import METHODS, Frontier, Pass, Plan, PlanInfo, Point, combine
 from .train import Train, TrainStats
+from .tune import Tune, TunePoint, TuneStats
 
 __version__ = version()
 
@@ -28,6 +29,6 @@ __all__ = [
     "METHODS", "Error", "Frontier", "Hook", "HookChoice", "HookClass", "HookStats", "Job",
     "JobInfo", "Layout", "Layouts", "Measurement", "Memory", "MemoryInfo", "Meter", "MeterGpu",
     "Model", "ModelInfo", "ModelWork", "Pass", "Plan", "PlanInfo", "Point", "SimulationResult",
-    "Simulations", "StageMemory", "Train", "TrainStats", "Window", "WindowGpu", "WindowResult",
+    "Simulations", "StageMemory", "Train", "TrainStats", "Tune", "TunePoint", "TuneStats", "Window", "WindowGpu", "WindowResult",
     "ZeusMonitor", "combine", "simulate", "version",
 ]

@@ -303,6 +303,7 @@ class erg_memory_stage_info(c.Structure):
 
 class erg_meter_gpu(c.Structure):
     _fields_ = [
+        ("size", c.c_size_t),
         ("name", c.c_char * 96),
         ("uuid", c.c_char * 96),
         ("trouble", c.c_char * 96),
@@ -487,6 +488,7 @@ class erg_simulations_result(c.Structure):
 
 class erg_train_options(c.Structure):
     _fields_ = [
+        ("size", c.c_size_t),
         ("folder", c.c_char_p),
         ("init", c.c_char_p),
         ("device", c.c_int),
@@ -511,6 +513,7 @@ class erg_train_options(c.Structure):
 
 class erg_train_stats(c.Structure):
     _fields_ = [
+        ("size", c.c_size_t),
         ("step", c.c_uint64),
         ("steps", c.c_uint64),
         ("updates", c.c_uint64),
@@ -606,11 +609,13 @@ class erg_window_gpu(c.Structure):
         ("quality", c.c_int),
         ("counter", c.c_int),
         ("lost", c.c_int),
+        ("reserved", c.c_double * 8),
     ]
 
 
 class erg_window_result(c.Structure):
     _fields_ = [
+        ("size", c.c_size_t),
         ("begin_ns", c.c_int64),
         ("end_ns", c.c_int64),
         ("time_s", c.c_double),
@@ -640,7 +645,7 @@ SIZES = {
     erg_memory_info: 120,
     erg_memory_options: 72,
     erg_memory_stage_info: 96,
-    erg_meter_gpu: 320,
+    erg_meter_gpu: 328,
     erg_model_info: 120,
     erg_model_work: 48,
     erg_optimize_options: 64,
@@ -652,14 +657,14 @@ SIZES = {
     erg_point: 24,
     erg_simulations_options: 128,
     erg_simulations_result: 144,
-    erg_train_options: 136,
-    erg_train_stats: 136,
+    erg_train_options: 144,
+    erg_train_stats: 144,
     erg_tune_options: 88,
     erg_tune_point: 48,
     erg_tune_stats: 40,
     erg_watch: 40,
-    erg_window_gpu: 120,
-    erg_window_result: 3928,
+    erg_window_gpu: 184,
+    erg_window_result: 5984,
 }
 
 OFFSETS = {
@@ -676,7 +681,7 @@ OFFSETS = {
     erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112},
     erg_memory_options: {"size": 0, "layout": 8, "gpus": 16, "batch": 24, "solve_offload": 32, "per_stage": 40, "accounting": 48, "layer_copies": 56, "watch": 64},
     erg_memory_stage_info: {"size": 0, "gpu": 8, "peak_bytes": 16, "gpu_bytes": 24, "weights_bytes": 32, "gradients_bytes": 40, "optimizer_bytes": 48, "activations_bytes": 56, "other_bytes": 64, "host_bytes": 72, "offload": 80, "layers": 88},
-    erg_meter_gpu: {"name": 0, "uuid": 96, "trouble": 192, "index": 288, "counter_period_s": 296, "power_period_s": 304, "read_latency_s": 312},
+    erg_meter_gpu: {"size": 0, "name": 8, "uuid": 104, "trouble": 200, "index": 296, "counter_period_s": 304, "power_period_s": 312, "read_latency_s": 320},
     erg_model_info: {"size": 0, "name": 8, "architecture": 16, "layers": 24, "hidden": 32, "heads": 40, "kv_heads": 48, "head_dim": 56, "ffn": 64, "vocabulary": 72, "most_positions": 80, "window": 88, "parameters": 96, "trained_parameters": 104, "tied": 112, "gated": 116},
     erg_model_work: {"size": 0, "linear_flops": 8, "head_flops": 16, "attention_flops": 24, "training_flops": 32, "recomputing_flops": 40},
     erg_optimize_options: {"size": 0, "folder": 8, "device": 16, "methods": 24, "deadline_s": 32, "energy_j": 40, "watch": 48, "lock_clocks": 56},
@@ -688,14 +693,14 @@ OFFSETS = {
     erg_point: {"time_s": 0, "energy_j": 8, "recipe": 16},
     erg_simulations_options: {"size": 0, "cluster": 8, "trace": 16, "profiles": 24, "policies": 32, "until_s": 40, "work": 48, "power_cap_w": 56, "tariff": 64, "outages": 72, "failure_s": 80, "repair_s": 88, "seed": 96, "folder": 104, "page": 112, "watch": 120},
     erg_simulations_result: {"size": 0, "policy": 8, "submitted_jobs": 16, "finished_jobs": 24, "rejected_jobs": 32, "reconfigurations": 40, "mean_completion_s": 48, "median_completion_s": 56, "p99_completion_s": 64, "mean_waiting_s": 72, "utilization": 80, "goodput": 88, "deadlines_met": 96, "energy_j": 104, "peak_power_w": 112, "cost_usd": 120, "co2_kg": 128, "simulated_s": 136},
-    erg_train_options: {"folder": 0, "init": 8, "device": 16, "type": 20, "fresh": 24, "plan": 32, "method": 40, "point": 48, "deadline_s": 56, "energy_budget_j": 64, "force_plan": 72, "lock_clocks": 76, "require_clocks": 80, "steps": 88, "time_s": 96, "line": 104, "context": 112, "stuck": 120, "allow_change": 128},
-    erg_train_stats: {"step": 0, "steps": 8, "updates": 16, "tokens": 24, "loss": 32, "validation_loss": 40, "gradient_norm": 48, "learning_rate": 56, "step_s": 64, "j_per_token": 72, "j_per_token_uncertainty": 80, "memory_bytes": 88, "clipped": 96, "skipped": 100, "saved": 104, "rank": 108, "ranks": 112, "end": 116, "signal": 120, "resumed": 128},
+    erg_train_options: {"size": 0, "folder": 8, "init": 16, "device": 24, "type": 28, "fresh": 32, "plan": 40, "method": 48, "point": 56, "deadline_s": 64, "energy_budget_j": 72, "force_plan": 80, "lock_clocks": 84, "require_clocks": 88, "steps": 96, "time_s": 104, "line": 112, "context": 120, "stuck": 128, "allow_change": 136},
+    erg_train_stats: {"size": 0, "step": 8, "steps": 16, "updates": 24, "tokens": 32, "loss": 40, "validation_loss": 48, "gradient_norm": 56, "learning_rate": 64, "step_s": 72, "j_per_token": 80, "j_per_token_uncertainty": 88, "memory_bytes": 96, "clipped": 104, "skipped": 108, "saved": 112, "rank": 116, "ranks": 120, "end": 124, "signal": 128, "resumed": 136},
     erg_tune_options: {"size": 0, "knob": 4, "selector": 8, "weight": 16, "slowdown": 24, "budget_j": 32, "gpus": 40, "profile": 48, "least": 56, "most": 60, "step": 64, "settle_steps": 68, "measure_steps": 72, "measure_s": 80},
     erg_tune_point: {"size": 0, "value": 4, "blocks": 8, "time_s": 16, "energy_j": 24, "time_uncertainty_s": 32, "energy_uncertainty_j": 40},
     erg_tune_stats: {"size": 0, "state": 4, "value": 8, "meets": 12, "points": 16, "searches": 20, "blocks": 24, "steps": 32},
     erg_watch: {"size": 0, "context": 8, "log": 16, "progress": 24, "cancel": 32},
-    erg_window_gpu: {"energy_j": 0, "uncertainty_j": 8, "power_energy_j": 16, "ratio": 24, "power_mean_w": 32, "power_peak_w": 40, "temperature_begin_c": 48, "temperature_end_c": 56, "temperature_max_c": 64, "memory_temperature_max_c": 72, "throttled_power_s": 80, "throttled_thermal_s": 88, "sm_clock_mean_mhz": 96, "quality": 104, "counter": 108, "lost": 112},
-    erg_window_result: {"begin_ns": 0, "end_ns": 8, "time_s": 16, "energy_j": 24, "energy_gpus": 32, "uncertainty_j": 40, "cpu_j": 48, "cpu_uncertainty_j": 56, "dram_j": 64, "dram_uncertainty_j": 72, "gpus": 80, "gpu": 88},
+    erg_window_gpu: {"energy_j": 0, "uncertainty_j": 8, "power_energy_j": 16, "ratio": 24, "power_mean_w": 32, "power_peak_w": 40, "temperature_begin_c": 48, "temperature_end_c": 56, "temperature_max_c": 64, "memory_temperature_max_c": 72, "throttled_power_s": 80, "throttled_thermal_s": 88, "sm_clock_mean_mhz": 96, "quality": 104, "counter": 108, "lost": 112, "reserved": 120},
+    erg_window_result: {"size": 0, "begin_ns": 8, "end_ns": 16, "time_s": 24, "energy_j": 32, "energy_gpus": 40, "uncertainty_j": 48, "cpu_j": 56, "cpu_uncertainty_j": 64, "dram_j": 72, "dram_uncertainty_j": 80, "gpus": 88, "gpu": 96},
 }
 
 FUNCTIONS = {
@@ -750,7 +755,7 @@ FUNCTIONS = {
     "erg_memory_stage": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
     "erg_memory_write_page": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_meter_close": (None, [c.c_void_p]),
-    "erg_meter_gpu": (None, [c.c_void_p, c.c_size_t, c.c_void_p]),
+    "erg_meter_gpu": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
     "erg_meter_gpus": (c.c_size_t, [c.c_void_p]),
     "erg_meter_open": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_model_free": (None, [c.c_void_p]),
@@ -782,7 +787,7 @@ FUNCTIONS = {
     "erg_train_open": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p, c.c_void_p]),
     "erg_train_resume": (c.c_int, [c.c_void_p, c.c_char_p, c.c_void_p]),
     "erg_train_save_soon": (None, [c.c_void_p]),
-    "erg_train_stats": (None, [c.c_void_p, c.c_void_p]),
+    "erg_train_stats": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_train_step": (c.c_int, [c.c_void_p, c.c_void_p]),
     "erg_train_stop": (None, [c.c_void_p, c.c_int]),
     "erg_tune_close": (c.c_int, [c.c_void_p, c.c_void_p]),
@@ -795,6 +800,6 @@ FUNCTIONS = {
     "erg_version": (c.c_char_p, []),
     "erg_window_begin": (c.c_void_p, [c.c_void_p]),
     "erg_window_cancel": (None, [c.c_void_p]),
-    "erg_window_end": (None, [c.c_void_p, c.c_void_p]),
-    "erg_window_look": (None, [c.c_void_p, c.c_void_p]),
+    "erg_window_end": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_window_look": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
 }

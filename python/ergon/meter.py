@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Sequence
 
 from . import _abi
-from ._library import Error, known, library, opened, take, text
+from ._library import Error, call, known, library, opened, sized, take, text
 
 QUALITIES = ("missing", "measured", "estimated", "power only")  #: by enum erg_energy_quality
 
@@ -97,16 +97,16 @@ class Window:
 
     def look(self) -> WindowResult:
         """What is known so far; does not wait."""
-        raw = _abi.erg_window_result()
-        library.erg_window_look(self._taken(), c.byref(raw))
+        raw = sized(_abi.erg_window_result)
+        call("erg_window_look", self._taken(), c.byref(raw))
         return _result(raw)
 
     def end(self) -> WindowResult:
         """Returns once the counters have moved twice, about 0.2 s later."""
-        raw = _abi.erg_window_result()
+        raw = sized(_abi.erg_window_result)
         pointer, self._pointer = self._taken(), None
         self._meter._windows.discard(self)
-        library.erg_window_end(pointer, c.byref(raw))
+        call("erg_window_end", pointer, c.byref(raw))
         self.result = _result(raw)
         return self.result
 
@@ -154,8 +154,8 @@ class Meter:
         """The GPUs that are watched, in the order of results."""
         found = []
         for index in range(library.erg_meter_gpus(self._open())):
-            info = _abi.erg_meter_gpu()
-            library.erg_meter_gpu(self._pointer, index, c.byref(info))
+            info = sized(_abi.erg_meter_gpu)
+            call("erg_meter_gpu", self._pointer, index, c.byref(info))
             found.append(take(MeterGpu, info))
         return found
 

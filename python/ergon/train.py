@@ -8,7 +8,7 @@ import os
 from typing import Any, Callable, Iterator
 
 from . import _abi
-from ._library import Error, call, library, number, opened, take, text
+from ._library import Error, call, library, number, opened, sized, take, text
 
 DEVICES = {"any": _abi.ERG_TRAIN_ANY, "gpu": _abi.ERG_TRAIN_GPU, "host": _abi.ERG_TRAIN_HOST}
 TYPES = {"bfloat16": _abi.ERG_TRAIN_BFLOAT16, "float32": _abi.ERG_TRAIN_FLOAT32}
@@ -59,9 +59,9 @@ class Train:
         if device not in DEVICES or type not in TYPES:
             raise Error(f"device '{device}' and type '{type}'; expected one of "
                         f"{', '.join(DEVICES)} and of {', '.join(TYPES)}")
-        options = _abi.erg_train_options(
-            folder=text(folder), init=text(init), device=DEVICES[device], type=TYPES[type],
-            fresh=fresh, plan=text(plan), method=text(method),
+        options = sized(
+            _abi.erg_train_options, folder=text(folder), init=text(init), device=DEVICES[device],
+            type=TYPES[type], fresh=fresh, plan=text(plan), method=text(method),
             point=0 if point is None else point + 1, deadline_s=number(deadline),
             energy_budget_j=number(energy), lock_clocks=lock_clocks, steps=steps,
             time_s=number(time_s))
@@ -84,8 +84,8 @@ class Train:
 
     @property
     def stats(self) -> TrainStats:
-        stats = _abi.erg_train_stats()
-        library.erg_train_stats(self._open(), c.byref(stats))
+        stats = sized(_abi.erg_train_stats)
+        call("erg_train_stats", self._open(), c.byref(stats))
         return take(TrainStats, stats, end=ENDS[stats.end])
 
     def __iter__(self) -> Iterator[TrainStats]:

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -38,6 +39,24 @@ int erg_service_socket(void)
     fcntl(FIRST_PASSED, F_SETFD, FD_CLOEXEC);
     fcntl(FIRST_PASSED, F_SETFL, O_NONBLOCK);
     return FIRST_PASSED;
+}
+
+int erg_service_listen(const char *path, int type, struct erg_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address.sun_path)
+        return erg_fail(err, ERG_FAILED, "listening at '%s': expected a path of at most %zu bytes",
+                        path, sizeof address.sun_path - 1);
+    memcpy(address.sun_path, path, strlen(path));
+    unlink(path);
+    const int file = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (file >= 0 && bind(file, (struct sockaddr *)&address, sizeof address) == 0 &&
+        chmod(path, 0666) == 0 && listen(file, SOMAXCONN) == 0)
+        return file;
+    erg_fail(err, ERG_FAILED, "listening at '%s': %s", path, strerror(errno));
+    if (file >= 0)
+        close(file);
+    return -1;
 }
 
 void erg_service_notify(const char *state)

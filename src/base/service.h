@@ -6,10 +6,16 @@
 #ifndef ERG_BASE_SERVICE_H
 #define ERG_BASE_SERVICE_H
 
+#include "ergon/error.h"
+
 #include <stdint.h>
 
 /* The listening local socket of packets that was passed, the only one; -1: none. */
 int erg_service_socket(void);
+
+/* One that everybody may connect to, of SOCK_SEQPACKET or SOCK_STREAM; what had the path before is
+ * removed. -1 where that failed. */
+int erg_service_listen(const char *path, int type, struct erg_error *err);
 
 /* Tells that the program is ready ("READY=1") and the like. */
 void erg_service_notify(const char *state);

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/memory.h"
+#include "cli/zeusd.h"
 #include "daemon/daemon.h"
 #include "telemetry/daemon_client.h"
 #include "telemetry/gpu_bits.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 
 struct daemon_values {
-    const char *config, *folder, *socket, *gpus;
+    const char *config, *folder, *socket, *zeusd, *gpus;
     bool restore;
     long job, uid;
 };
@@ -25,6 +26,8 @@ static const struct erg_option options[] = {
      .help = "of the socket and of what outlives a daemon that is killed"},
     {"socket", 's', ERG_OPTION_FILE, "PATH", AT(socket),
      .help = "where to listen, or to ask (default: FOLDER/ergond.sock)"},
+    {"zeusd", 'z', ERG_OPTION_FILE, "PATH", AT(zeusd),
+     .help = "listen there, too, for clients of zeusd: their ZEUSD_SOCK_PATH"},
     {"restore", 'r', ERG_OPTION_FLAG, NULL, AT(restore),
      .help = "take back what a daemon that was killed had lent, and end"},
     {"job", 'j', ERG_OPTION_LONG, "JOB", AT(job), 1, UINT32_MAX, .help = "of a grant: Slurm's job"},
@@ -105,7 +108,18 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
                                         .proc = "/proc"};
     if (call->argument_count)
         return ask(call->arguments[0], values, err);
-    return values->restore ? erg_daemon_restore(&daemon, err) : erg_daemon_run(&daemon, err);
+    if (values->restore)
+        return erg_daemon_restore(&daemon, err);
+    struct erg_zeusd *zeusd = NULL;
+    if (values->zeusd) {
+        if (erg_zeusd_new(&zeusd, values->zeusd, &daemon.guests, err) != 0)
+            return -1;
+        daemon.opened = erg_zeusd_listen;
+        daemon.context = zeusd;
+    }
+    int result = erg_daemon_run(&daemon, err);
+    erg_zeusd_free(zeusd);
+    return result;
 }
 
 static const char *const tasks[] = {"grant", "revoke", "show", NULL};
@@ -125,6 +139,7 @@ const struct erg_command erg_cmd_daemon = {
         "for the prolog and the\nepilog of Slurm, say which GPUs a job has; \"show\" says what is "
         "there and what you may do.",
     .examples = "  ergon daemon --config /etc/ergon/ergond.yaml\n"
+                "  ergon daemon --zeusd /run/ergon/zeusd.sock\n"
                 "  ergon daemon grant --job $SLURM_JOB_ID --uid $SLURM_JOB_UID --gpus "
                 "$SLURM_JOB_GPUS\n"
                 "  ergon daemon revoke --job $SLURM_JOB_ID\n"

@@ -53,8 +53,10 @@ struct sources {
 static void describe_gpus(struct erg_runs *runs, struct erg_meter *meter)
 {
     runs->gpu_count = erg_meter_gpus(meter);
-    for (size_t g = 0; g < runs->gpu_count; g++)
-        erg_meter_gpu(meter, g, &runs->gpus[g]);
+    for (size_t g = 0; g < runs->gpu_count; g++) {
+        runs->gpus[g].size = sizeof *runs->gpus;
+        erg_meter_gpu(meter, g, &runs->gpus[g], NULL);
+    }
 }
 
 /* The first run begins once heat and the steps of the counters are known. */
@@ -66,8 +68,8 @@ static void wait_until_known(struct erg_meter *meter)
         nanosleep(&(struct timespec){0, 20000000}, NULL);
         known = true;
         for (size_t g = 0; g < erg_meter_gpus(meter); g++) {
-            struct erg_meter_gpu gpu;
-            erg_meter_gpu(meter, g, &gpu);
+            struct erg_meter_gpu gpu = {.size = sizeof gpu};
+            erg_meter_gpu(meter, g, &gpu, NULL);
             known = known && (gpu.trouble[0] || !isnan(gpu.counter_period_s));
         }
     }
@@ -154,8 +156,8 @@ static int run_with_meter(struct erg_meter *meter, const struct erg_child_signal
         erg_window_cancel(window);
         return -1;
     }
-    erg_window_end(window, result);
-    return 0;
+    result->size = sizeof *result;
+    return erg_window_end(window, result, err);
 }
 
 static int run_with_rapl(struct erg_rapl *rapl, const struct erg_child_signals *signals,

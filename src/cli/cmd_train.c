@@ -366,7 +366,7 @@ static void end_stuck(const char *sentence)
 
 static int run_steps(struct erg_train *train, struct erg_train_stats *stats, struct erg_error *err)
 {
-    for (erg_train_stats(train, stats); !stats->end; erg_train_stats(train, stats)) {
+    while (erg_train_stats(train, stats, err) == 0 && !stats->end) {
         if (stats->rank == 0)
             erg_progress("training", stats->step, stats->steps);
         erg_train_stop(train, erg_interrupt_signal());
@@ -383,8 +383,8 @@ static int run_steps(struct erg_train *train, struct erg_train_stats *stats, str
 static int train_model(struct erg_train *train, const struct train_values *values,
                        struct erg_error *err)
 {
-    struct erg_train_stats stats;
-    erg_train_stats(train, &stats);
+    struct erg_train_stats stats = {.size = sizeof stats};
+    erg_train_stats(train, &stats, err);
     if (stats.rank == 0)
         print_run(train, &stats, values->type);
     const char *from = values->resume;
@@ -392,7 +392,7 @@ static int train_model(struct erg_train *train, const struct train_values *value
         from = values->output; /* else where is said */
     if ((from || !values->fresh) && erg_train_resume(train, from, err) != 0)
         return -1;
-    erg_train_stats(train, &stats);
+    erg_train_stats(train, &stats, err);
     if (stats.resumed && stats.rank == 0)
         print_resumed(&stats);
     if (run_steps(train, &stats, err) != 0 || explain_end(&stats, values->output, err) != 0)
@@ -443,6 +443,7 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct train_values *values = call->values;
     struct erg_train_options train_options = {
+        .size = sizeof train_options,
         .folder = values->output,
         .init = values->init,
         .device = values->device,

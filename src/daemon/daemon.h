@@ -14,14 +14,22 @@
  * Leases are written to FOLDER/leases before the driver is asked for anything. A daemon that finds
  * leases of one that was killed takes those GPUs back before it accepts anybody.
  *
- * One thread speaks with clients (epoll; it allocates nothing once it listens), one per GPU asks
+ * One thread speaks with clients (epoll), one per GPU asks
  * the driver and has at most one target pending for each knob, the newest, one per GPU reads
  * sensors, and one writes the audit. So a driver that hangs on one GPU delays nobody else.
  */
 #ifndef ERG_DAEMON_DAEMON_H
 #define ERG_DAEMON_DAEMON_H
 
+#include "daemon/daemon_peer.h"
 #include "ergon/error.h"
+
+/* A client whom another server of this process speaks with: one end of a pair of sockets, whose
+ * other end that server has, and who it is. Its leases end with its process, not with silence. */
+struct erg_daemon_guest {
+    int fd, pidfd; /* the daemon's, which closes them */
+    struct erg_daemon_peer peer;
+};
 
 struct erg_daemon_options {
     const char *config; /* the file of rules */
@@ -31,6 +39,10 @@ struct erg_daemon_options {
     const char *proc;   /* "/proc" but for tests */
     int per_user;       /* connections of one user that is not root; 0: 16 */
     int idle_ms; /* silent for so long, one that holds nothing may have to make room; 0: 10,000 */
+    int guests;  /* a pipe of struct erg_daemon_guest; 0: none */
+    /* Called once clients are let in, to open that other server; may be NULL. */
+    int (*opened)(void *context, struct erg_error *err);
+    void *context;
 };
 
 /*

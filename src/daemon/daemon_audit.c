@@ -1,10 +1,11 @@
-/* The audit: a ring of lines and the thread that writes them. */
+/* The audit: lines that wait, and the thread that writes them. */
 #include "daemon/daemon_audit.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINES = 512, LINE = 1024 };
+enum { LINE = 1024, WAITING = 512 * LINE }; /* bytes: of a line, and that wait at most */
 
 struct erg_daemon_audit {
     pthread_t thread;
@@ -25,8 +26,7 @@ struct erg_daemon_audit {
     bool reopen, stop, told;
     int file; /* of the thread */
     unsigned long lost;
-    size_t first, count;
-    char lines[LINES][LINE];
+    struct erg_text lines;
 };
 
 static int open_file(const char *path)
@@ -37,21 +37,16 @@ static int open_file(const char *path)
 /* The lock held, which is given up while the file is written to. */
 static void write_lines(struct erg_daemon_audit *audit)
 {
-    char line[LINE];
-    while (audit->count > 0 && !audit->reopen) {
-        memcpy(line, audit->lines[audit->first], sizeof line);
-        audit->first = (audit->first + 1) % LINES;
-        audit->count--;
-        int file = audit->file;
-        pthread_mutex_unlock(&audit->lock);
-        size_t length = strlen(line);
-        bool failed = file >= 0 && write(file, line, length) != (ssize_t)length;
-        pthread_mutex_lock(&audit->lock);
-        if (failed && !audit->told) {
-            audit->told = true;
-            erg_log(ERG_LOG_WARNING, "writing the audit '%s' failed: %s", audit->path,
-                    strerror(errno));
-        }
+    struct erg_text lines = audit->lines;
+    audit->lines = (struct erg_text){0};
+    pthread_mutex_unlock(&audit->lock);
+    bool failed = audit->file >= 0 && erg_file_write_some(audit->file, &lines) != 0;
+    int code = errno;
+    erg_text_release(&lines);
+    pthread_mutex_lock(&audit->lock);
+    if (failed && !audit->told) {
+        audit->told = true;
+        erg_log(ERG_LOG_WARNING, "writing the audit '%s' failed: %s", audit->path, strerror(code));
     }
 }
 
@@ -73,7 +68,7 @@ static void *run(void *context)
     for (;;) {
         if (audit->reopen) /* first: what is told of it belongs into the new file */
             open_again(audit);
-        else if (audit->count > 0)
+        else if (audit->lines.count > 0)
             write_lines(audit);
         else if (audit->stop)
             break;
@@ -131,28 +126,25 @@ void erg_daemon_audit_line(struct erg_daemon_audit *audit, const char *event, co
 {
     struct timespec now;
     struct tm date;
-    char stamp[32], *line;
+    char stamp[32], rest[LINE - 100]; /* texts are short enough */
+    va_list values;
+    va_start(values, format);
+    vsnprintf(rest, sizeof rest, format, values);
+    va_end(values);
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &date);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &date);
     pthread_mutex_lock(&audit->lock);
-    if (audit->count == LINES) {
+    if (audit->lines.count > WAITING - LINE) {
         audit->lost++;
-        pthread_mutex_unlock(&audit->lock);
-        return;
+    } else {
+        erg_text_printf(&audit->lines, "{\"time\":\"%s.%03ldZ\",\"event\":\"%s\"", stamp,
+                        now.tv_nsec / 1000000, event);
+        if (audit->lost)
+            erg_text_printf(&audit->lines, ",\"lost\":%lu", audit->lost);
+        erg_text_printf(&audit->lines, "%s}\n", rest);
+        audit->lost = 0;
     }
-    line = audit->lines[(audit->first + audit->count++) % LINES];
-    int at = snprintf(line, LINE, "{\"time\":\"%s.%03ldZ\",\"event\":\"%s\"", stamp,
-                      now.tv_nsec / 1000000, event);
-    if (audit->lost)
-        at += snprintf(line + at, LINE - (size_t)at, ",\"lost\":%lu", audit->lost);
-    audit->lost = 0;
-    va_list values;
-    va_start(values, format);
-    int more = vsnprintf(line + at, LINE - 3 - (size_t)at, format, values);
-    va_end(values);
-    at = at + more > LINE - 4 ? LINE - 4 : at + more; /* texts are short enough; never beyond */
-    snprintf(line + at, LINE - (size_t)at, "}\n");
     pthread_cond_signal(&audit->news);
     pthread_mutex_unlock(&audit->lock);
 }
@@ -170,5 +162,6 @@ void erg_daemon_audit_close(struct erg_daemon_audit *audit)
         close(audit->file);
     pthread_mutex_destroy(&audit->lock);
     pthread_cond_destroy(&audit->news);
+    erg_text_release(&audit->lines);
     free(audit);
 }

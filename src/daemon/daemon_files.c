@@ -2,17 +2,17 @@
  * What outlives a daemon that is killed: a lock, its leases and its grants, in its folder. Lines
  * are "GPU-UUID KNOB BEFORE_MW" and "JOB UID GPU-BITS", the bits in hexadecimal.
  */
-#define _GNU_SOURCE /* flock */
+#define _GNU_SOURCE /* flock, strsep */
 #include "daemon/daemon_internal.h"
 
 #include "base/log.h"
-#include "base/text.h"
 #include "io/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -74,6 +74,8 @@ static bool write_text(const struct erg_daemon *daemon, const char *name, struct
 bool erg_daemon_files_write_leases(const struct erg_daemon *daemon)
 {
     struct erg_text text = {0};
+    if (daemon->elsewhere.count)
+        erg_text_add_bytes(&text, daemon->elsewhere.data, daemon->elsewhere.count);
     for (size_t i = 0; i < daemon->count; i++)
         for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++) {
             const struct erg_daemon_lease *lease = &daemon->items[i].leases[knob];
@@ -97,36 +99,44 @@ bool erg_daemon_files_write_grants(const struct erg_daemon *daemon)
     return write_text(daemon, "grants", &text);
 }
 
-static void read_lease(struct erg_daemon *daemon, const char *line)
+/* False where that is no lease of a GPU that is here. */
+static bool read_lease(struct erg_daemon *daemon, const char *line)
 {
     char uuid[96], name[16];
     int64_t before_mw;
     if (sscanf(line, "%95s %15s %" SCNd64, uuid, name, &before_mw) != 3)
-        return;
+        return false;
     for (size_t i = 0; i < daemon->count; i++)
         for (enum erg_knob knob = 1; knob < ERG_KNOBS; knob++)
             if (strcmp(erg_gpus_info(daemon->gpus, i)->uuid, uuid) == 0 &&
-                strcmp(erg_knob_name(knob), name) == 0)
+                strcmp(erg_knob_name(knob), name) == 0) {
                 erg_daemon_lease_restore(daemon, i, knob, before_mw);
+                return true;
+            }
+    return false;
 }
 
-void erg_daemon_files_read(struct erg_daemon *daemon)
+int erg_daemon_files_read(struct erg_daemon *daemon, struct erg_error *err)
 {
     static const char *const names[] = {"leases", "grants"};
     size_t grants = 0;
     for (int which = 0; which < 2; which++) {
-        char path[PATH], line[256];
+        char path[PATH], *text, *rest, *line;
         snprintf(path, sizeof path, "%s/%s", daemon->options->folder, names[which]);
-        FILE *file = fopen(path, "re");
-        while (file && fgets(line, sizeof line, file)) {
+        if (access(path, F_OK) != 0 && errno == ENOENT)
+            continue;
+        if (erg_file_read(path, 0, &text, NULL, err) != 0)
+            return -1;
+        for (rest = text; (line = strsep(&rest, "\n"));) {
             struct erg_daemon_grant grant;
-            if (which == 0)
-                read_lease(daemon, line);
-            else if (grants < ERG_DAEMON_GRANTS && sscanf(line, "%" SCNu32 " %" SCNu32 " %" SCNx64,
-                                                          &grant.job, &grant.uid, &grant.gpus) == 3)
+            if (which == 0 && *line && !read_lease(daemon, line))
+                erg_text_printf(&daemon->elsewhere, "%s\n", line);
+            else if (which == 1 && grants < ERG_DAEMON_GRANTS &&
+                     sscanf(line, "%" SCNu32 " %" SCNu32 " %" SCNx64, &grant.job, &grant.uid,
+                            &grant.gpus) == 3)
                 daemon->grants[grants++] = grant;
         }
-        if (file)
-            fclose(file);
+        free(text);
     }
+    return 0;
 }

@@ -5,6 +5,7 @@
 #ifndef ERG_DAEMON_INTERNAL_H
 #define ERG_DAEMON_INTERNAL_H
 
+#include "base/text.h"
 #include "daemon/daemon.h"
 #include "daemon/daemon_audit.h"
 #include "daemon/daemon_rules.h"
@@ -29,6 +30,7 @@ struct erg_daemon_connection {
     uint64_t metrics; /* subscribed to, 0: none */
     int64_t period_ns, next_ns;
     uint32_t lost;
+    bool guest; /* of another server, and as silent as its clients are */
 };
 
 /* Somebody who waits for the answer to a LEASE. */
@@ -56,7 +58,7 @@ struct erg_daemon_lease {
     uint64_t changes, superseded, limited;
     int64_t low, high; /* of all changes */
     double sum;
-    int64_t rate_ns;
+    int64_t rate_ns, begins_ns; /* paces, of changes and of leases: they outlive the lease */
 };
 
 struct erg_daemon_gpu {
@@ -83,7 +85,8 @@ struct erg_daemon {
     size_t count;
     struct erg_daemon_grant grants[ERG_DAEMON_GRANTS];
     struct erg_daemon_connection connections[ERG_DAEMON_CONNECTIONS];
-    size_t used; /* of those, at least: all behind are free */
+    size_t used;               /* of those, at least: all behind are free */
+    struct erg_text elsewhere; /* lines of leases of GPUs that are not here */
     int epoll, news, signals, listener, lock;
     bool activated, restoring, stop;
     unsigned char id[16];
@@ -179,7 +182,7 @@ int erg_daemon_files_lock(struct erg_daemon *daemon, struct erg_error *err);
 /* Writes FOLDER/leases or FOLDER/grants anew, in one step. */
 bool erg_daemon_files_write_leases(const struct erg_daemon *daemon);
 bool erg_daemon_files_write_grants(const struct erg_daemon *daemon);
-/* Reads them; of leases each GPU that is here starts to be taken back. */
-void erg_daemon_files_read(struct erg_daemon *daemon);
+/* Reads them; of leases each GPU that is here starts to be taken back, the others' are kept. */
+int erg_daemon_files_read(struct erg_daemon *daemon, struct erg_error *err);
 
 #endif

@@ -1,6 +1,5 @@
 /* How a lease begins: rights, bounds, the claim against runs that lock directly, the file. */
 #include "base/clock.h"
-#include "base/text.h"
 #include "daemon/daemon_internal.h"
 #include "telemetry/claim.h"
 
@@ -80,9 +79,10 @@ void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob
                                      .peer = from->peer,
                                      .begin_ns = erg_now_ns(),
                                      .ttl_ns = asker->ttl_ns,
-                                     /* The knob's pace, and what could not be taken back of it,
+                                     /* The knob's paces, and what could not be taken back of it,
                                       * outlive the lease. */
                                      .rate_ns = lease->rate_ns,
+                                     .begins_ns = lease->begins_ns,
                                      .before_mw = lease->before_mw,
                                      .left_behind = lease->left_behind,
                                      .touched = lease->left_behind};
@@ -177,6 +177,13 @@ void erg_daemon_lease_ask(struct erg_daemon *daemon, struct erg_daemon_connectio
     } else if (item->lost || erg_daemon_worker_busy_ns(item->worker) > hang_ns) {
         erg_daemon_answer(daemon, from, request, ERG_WIRE_LOST, 0,
                           "GPU %zu is lost or its driver hangs, expected one that answers", gpu);
+    } else if (lease->state != ERG_LEASE_HELD && lease->state != ERG_LEASE_BEGINS &&
+               erg_pace_reserve(&lease->begins_ns, from->heard_ns, daemon->config.changes_per_s,
+                                daemon->config.burst, 0) > from->heard_ns) {
+        erg_daemon_answer(daemon, from, request, ERG_WIRE_BUSY, 0,
+                          "leases of the %s of GPU %zu begin too often, expected at most %g a "
+                          "second",
+                          erg_knob_name(knob), gpu, daemon->config.changes_per_s);
     } else if (lease->state == ERG_LEASE_FREE) {
         erg_daemon_lease_begin(daemon, gpu, knob, &asker);
     } else if (lease->state == ERG_LEASE_ENDS && !erg_daemon_asker_of(daemon, &lease->waiter)) {

@@ -1,7 +1,6 @@
 /* Leases: changes under them, and how they end. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "daemon/daemon_internal.h"
 
 #include <inttypes.h>
@@ -50,27 +49,30 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
         const struct erg_daemon_config *config = &daemon->config;
         int64_t own_ns = erg_pace_reserve(&lease->rate_ns, now_ns, config->changes_per_s,
                                           config->burst, most_ns);
-        int64_t node_ns = erg_pace_reserve(&daemon->rate_ns, now_ns, config->node_changes_per_s,
-                                           config->burst, most_ns);
+        /* Who is beyond the own pace takes nothing of what others share. */
+        int64_t node_ns = own_ns > now_ns + most_ns ? own_ns
+                                                    : erg_pace_reserve(&daemon->rate_ns, now_ns,
+                                                                       config->node_changes_per_s,
+                                                                       config->burst, most_ns);
         target->due_ns = own_ns > node_ns ? own_ns : node_ns;
     }
     bool limited = target->due_ns > now_ns;
-    bool wait = target->wait && !limited;
-    target->wait = wait;
     target->connection = (int)(from - daemon->connections);
     target->generation = from->generation;
     target->sequence = request->sequence;
     lease->touched = true;
     lease->limited += limited;
     erg_daemon_worker_give(item->worker, knob, target);
-    if (limited) {
+    if (target->wait) {
+        return; /* the answer comes when the driver has it */
+    } else if (limited) {
         erg_daemon_answer(
             daemon, from, request, ERG_WIRE_LIMITED, 0,
             "changes come too fast, expected at most %g a second of a lease and %g of "
             "all; this one is made in %.0f ms, unless a newer one takes its place",
             daemon->config.changes_per_s, daemon->config.node_changes_per_s,
             1e-6 * (double)(target->due_ns - now_ns));
-    } else if (!wait) {
+    } else {
         struct erg_wire_change change = {.received_ns = target->received_ns};
         erg_wire_begin_answer(&daemon->writer, request->type, request->sequence, ERG_WIRE_DONE, 0,
                               "");
@@ -313,7 +315,7 @@ int64_t erg_daemon_leases_expire(struct erg_daemon *daemon, int64_t now_ns)
                 lease->state == ERG_LEASE_HELD ? erg_daemon_asker_of(daemon, &lease->owner) : NULL;
             if (!owner)
                 continue;
-            int64_t heard_ns = owner->heard_ns + lease->ttl_ns;
+            int64_t heard_ns = owner->guest ? INT64_MAX : owner->heard_ns + lease->ttl_ns;
             int64_t longest_ns = lease->begin_ns + daemon->config.longest_ns;
             int64_t end_ns = heard_ns < longest_ns ? heard_ns : longest_ns;
             if (end_ns <= now_ns)

@@ -3,9 +3,10 @@
 #include "daemon/daemon_peer.h"
 
 #include "base/text.h"
+#include "io/file.h"
+#include "launch/slurm_cgroup.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,20 +23,13 @@
 /* Reads PROC/PID/name; false where it is not there or too long. */
 static bool read_proc(const char *proc, pid_t pid, const char *name, char *text, size_t capacity)
 {
-    char path[512];
+    char path[512], *whole;
     snprintf(path, sizeof path, "%s/%ld/%s", proc, (long)pid, name);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
+    if (erg_file_read(path, capacity - 1, &whole, NULL, NULL) != 0)
         return false;
-    size_t count = 0;
-    ssize_t got = 1;
-    while (got > 0 && count < capacity - 1) {
-        got = read(file, text + count, capacity - 1 - count);
-        count += got > 0 ? (size_t)got : 0;
-    }
-    close(file);
-    text[count] = '\0';
-    return got == 0;
+    snprintf(text, capacity, "%s", whole);
+    free(whole);
+    return true;
 }
 
 bool erg_daemon_had_begun(const char *stat, double at_s)
@@ -71,75 +65,12 @@ static bool has_ended(int pidfd)
     return poll(&wait, 1, 0) != 0;
 }
 
-/* The number at the end of `name`N, which must be all that is there; 0 else. */
-static uint32_t number_behind(const char *text, size_t length, const char *name)
-{
-    size_t before = strlen(name);
-    unsigned long long number = 0;
-    if (length <= before || length > before + 10 || strncmp(text, name, before) != 0)
-        return 0;
-    for (size_t i = before; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return 0;
-        number = 10 * number + (unsigned)(text[i] - '0');
-    }
-    return number <= UINT32_MAX ? (uint32_t)number : 0;
-}
-
-static bool ends_with(const char *text, size_t length, const char *end)
-{
-    size_t behind = strlen(end);
-    return length >= behind && strncmp(text + length - behind, end, behind) == 0;
-}
-
-/* Of one path of a control group. */
-static uint32_t job_of_path(const char *path, bool second_version)
-{
-    bool after_scope = false;
-    for (int depth = 0; *path; depth++) {
-        path += strspn(path, "/");
-        size_t length = strcspn(path, "/");
-        uint32_t job = number_behind(path, length, "job_");
-        if (second_version) {
-            if (after_scope && job)
-                return job;
-            if (strncmp(path, "user", 4) == 0 || ends_with(path, length, ".service"))
-                return 0;
-            after_scope = ends_with(path, length, "slurmstepd.scope");
-        } else if (depth == 0 ? strncmp(path, "slurm", 5) != 0
-                              : depth == 1 && strncmp(path, "uid_", 4) != 0) {
-            return 0;
-        } else if (depth == 2) {
-            return job;
-        }
-        path += length;
-    }
-    return 0;
-}
-
-uint32_t erg_daemon_job_of(const char *cgroup)
-{
-    char line[4096];
-    while (*cgroup) {
-        size_t length = strcspn(cgroup, "\n");
-        snprintf(line, sizeof line, "%.*s", (int)length, cgroup);
-        const char *first = strchr(line, ':'), *second = first ? strchr(first + 1, ':') : NULL;
-        if (second && length < sizeof line) {
-            uint32_t job = job_of_path(second + 1, second == first + 1);
-            if (job)
-                return job;
-        }
-        cgroup += length + (cgroup[length] == '\n');
-    }
-    return 0;
-}
-
 /* Who lives after its files were read has had its number meanwhile: they were its own. */
 uint32_t erg_daemon_job_of_process(const char *proc, pid_t pid, int pidfd)
 {
     char text[8192];
     bool read = read_proc(proc, pid, "cgroup", text, sizeof text) && !has_ended(pidfd);
-    return read ? erg_daemon_job_of(text) : 0;
+    return read ? erg_slurm_job_of(text) : 0;
 }
 
 bool erg_daemon_peer_of(int socket, const char *proc, struct erg_daemon_peer *peer, int *pidfd)

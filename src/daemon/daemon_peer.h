@@ -25,13 +25,6 @@ struct erg_daemon_peer {
 /* False for a process that has ended, or whose number another one has now. *pidfd can be polled. */
 bool erg_daemon_peer_of(int socket, const char *proc, struct erg_daemon_peer *peer, int *pidfd);
 
-/*
- * The job that the text of /proc/PID/cgroup says, 0 for none: job_N right below a
- * *slurmstepd.scope (version 2), or /slurm.../uid_U/job_N (version 1). Control groups below a
- * user's slice or a service say nothing, since users can make those.
- */
-uint32_t erg_daemon_job_of(const char *cgroup);
-
 /* The job of a process now; 0 of one that has ended, whose number may be another's. */
 uint32_t erg_daemon_job_of_process(const char *proc, pid_t pid, int pidfd);
 

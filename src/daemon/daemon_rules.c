@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "io/file.h"
 #include "io/yaml.h"
 #include "telemetry/gpu_bits.h"
 
@@ -263,43 +264,41 @@ static int take(struct erg_daemon_config *config, struct config_file *file,
 }
 
 /* Reads the text and judges the owner by one and the same open file. */
-static int read_safely(const char *path, char *text, size_t capacity, size_t *length,
-                       struct erg_error *err)
+static int read_safely(const char *path, char **text, size_t *length, struct erg_error *err)
 {
+    enum { MOST = 1 << 18 };
     struct stat info;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
-        if (file >= 0)
-            close(file);
-        return erg_fail(err, ERG_FAILED, "reading the rules '%s': expected a file with them", path);
+    char same[40];
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), result;
+    if (file < 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
+        result =
+            erg_fail(err, ERG_FAILED, "reading the rules '%s': expected a file with them", path);
+    else if ((info.st_uid != 0 && info.st_uid != geteuid()) || info.st_mode & (S_IWGRP | S_IWOTH))
+        result =
+            erg_fail(err, ERG_FAILED,
+                     "reading the rules '%s': it belongs to user %lu and has mode %04o, expected "
+                     "root's file, which neither group nor others may write to",
+                     path, (unsigned long)info.st_uid, (unsigned)info.st_mode & 07777);
+    else {
+        snprintf(same, sizeof same, "/proc/self/fd/%d", file);
+        result = erg_file_read(same, MOST, text, length, err);
+        if (result != 0)
+            erg_fail_context(err, "reading the rules '%s'", path);
     }
-    ssize_t got = 1;
-    for (*length = 0; got > 0 && *length<capacity; *length += got> 0 ? (size_t)got : 0)
-        got = read(file, text + *length, capacity - *length);
-    close(file);
-    if ((info.st_uid != 0 && info.st_uid != geteuid()) || info.st_mode & (S_IWGRP | S_IWOTH))
-        return erg_fail(
-            err, ERG_FAILED,
-            "reading the rules '%s': it belongs to user %lu and has mode %04o, expected "
-            "root's file, which neither group nor others may write to",
-            path, (unsigned long)info.st_uid, (unsigned)info.st_mode & 07777);
-    return got == 0
-               ? 0
-               : erg_fail(err, ERG_FAILED,
-                          "reading the rules '%s': expected at most %zu bytes that can be read",
-                          path, capacity);
+    if (file >= 0)
+        close(file);
+    return result;
 }
 
 int erg_daemon_config_load(struct erg_daemon_config *config, const char *path,
                            const struct erg_gpus *gpus, struct erg_error *err)
 {
-    enum { MOST = 1 << 18 };
-    char *text = erg_xmalloc(MOST);
+    char *text = NULL;
     size_t length = 0;
     struct erg_yaml *yaml;
     void *file = NULL;
     *config = (struct erg_daemon_config){0};
-    int result = read_safely(path, text, MOST, &length, err);
+    int result = read_safely(path, &text, &length, err);
     if (result == 0)
         result = erg_yaml_open_text(&yaml, path, text, length, err);
     free(text);

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/service.h"
-#include "base/text.h"
 #include "base/thread.h"
 #include "daemon/daemon_internal.h"
 
@@ -20,12 +19,10 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* What an event of epoll is of; connections and processes have index and generation beside it. */
-enum source { OF_LISTENER, OF_NEWS, OF_SIGNALS, OF_CONNECTION, OF_PROCESS };
+enum source { OF_LISTENER, OF_GUESTS, OF_NEWS, OF_SIGNALS, OF_CONNECTION, OF_PROCESS };
 enum { EVENTS = 64, PACKETS_AT_ONCE = 8, ACCEPTED_AT_ONCE = 16 };
 static const int64_t patience_ns = 10000000000;
 
@@ -119,16 +116,10 @@ static struct erg_daemon_connection *place_for(struct erg_daemon *daemon, uid_t 
     return silent;
 }
 
-static void let_in(struct erg_daemon *daemon, int fd)
+static void seat(struct erg_daemon *daemon, int fd, int pidfd, const struct erg_daemon_peer *peer,
+                 bool guest)
 {
-    struct erg_daemon_peer peer;
-    int pidfd;
-    if (!erg_daemon_peer_of(fd, daemon->options->proc, &peer, &pidfd)) {
-        say_no(daemon, fd, "the process that connected is not there any more");
-        close(fd);
-        return;
-    }
-    struct erg_daemon_connection *place = place_for(daemon, peer.uid);
+    struct erg_daemon_connection *place = place_for(daemon, peer->uid);
     if (!place) {
         say_no(daemon, fd, "there are too many connections already");
         close(fd);
@@ -137,8 +128,12 @@ static void let_in(struct erg_daemon *daemon, int fd)
     }
     size_t index = (size_t)(place - daemon->connections);
     uint32_t generation = place->generation;
-    *place = (struct erg_daemon_connection){
-        .fd = fd, .pidfd = pidfd, .generation = generation, .peer = peer, .heard_ns = erg_now_ns()};
+    *place = (struct erg_daemon_connection){.fd = fd,
+                                            .pidfd = pidfd,
+                                            .generation = generation,
+                                            .peer = *peer,
+                                            .heard_ns = erg_now_ns(),
+                                            .guest = guest};
     daemon->used = daemon->used > index ? daemon->used : index + 1;
     if (!watch(daemon, fd, mark(OF_CONNECTION, index, generation)) ||
         !watch(daemon, pidfd, mark(OF_PROCESS, index, generation)))
@@ -149,10 +144,24 @@ static void accept_some(struct erg_daemon *daemon)
 {
     for (int i = 0; i < ACCEPTED_AT_ONCE; i++) {
         int fd = accept4(daemon->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct erg_daemon_peer peer;
+        int pidfd;
         if (fd < 0)
             return;
-        let_in(daemon, fd);
+        if (erg_daemon_peer_of(fd, daemon->options->proc, &peer, &pidfd)) {
+            seat(daemon, fd, pidfd, &peer, false);
+        } else {
+            say_no(daemon, fd, "the process that connected is not there any more");
+            close(fd);
+        }
     }
+}
+
+static void take_guest(struct erg_daemon *daemon)
+{
+    struct erg_daemon_guest guest;
+    if (read(daemon->options->guests, &guest, sizeof guest) == (ssize_t)sizeof guest)
+        seat(daemon, guest.fd, guest.pidfd, &guest.peer, true);
 }
 
 static void receive_some(struct erg_daemon *daemon, struct erg_daemon_connection *from)
@@ -239,6 +248,8 @@ static void take_event(struct erg_daemon *daemon, uint64_t data)
     uint64_t count;
     if (source == OF_LISTENER) {
         accept_some(daemon);
+    } else if (source == OF_GUESTS) {
+        take_guest(daemon);
     } else if (source == OF_SIGNALS) {
         take_signals(daemon);
     } else if (source == OF_NEWS) {
@@ -312,24 +323,13 @@ static void end_all(struct erg_daemon *daemon)
 
 static int listen_at(struct erg_daemon *daemon, struct erg_error *err)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     char path[600];
     snprintf(path, sizeof path, "%s%s",
              daemon->options->socket ? daemon->options->socket : daemon->options->folder,
              daemon->options->socket ? "" : "/ergond.sock");
-    if (daemon->activated)
-        return 0;
-    if (strlen(path) >= sizeof address.sun_path)
-        return erg_fail(err, ERG_FAILED, "listening at '%s': expected a path of at most %zu bytes",
-                        path, sizeof address.sun_path - 1);
-    memcpy(address.sun_path, path, strlen(path));
-    unlink(path); /* of a daemon that is gone: ours is the lock */
-    daemon->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (daemon->listener < 0 ||
-        bind(daemon->listener, (struct sockaddr *)&address, sizeof address) != 0 ||
-        chmod(path, 0666) != 0 || listen(daemon->listener, SOMAXCONN) != 0)
-        return erg_fail(err, ERG_FAILED, "listening at '%s': %s", path, strerror(errno));
-    return 0;
+    if (!daemon->activated) /* what is there is of a daemon that is gone: ours is the lock */
+        daemon->listener = erg_service_listen(path, SOCK_SEQPACKET, err);
+    return daemon->listener < 0 ? -1 : 0;
 }
 
 /* A thread of its own waits for each GPU's bounds; one that hangs is not waited for. */
@@ -405,19 +405,23 @@ static int begin(struct erg_daemon *daemon, struct erg_error *err)
     erg_daemon_audit_line(daemon->audit, "start", ",\"pid\":%ld,\"gpus\":%zu,\"rules\":%zu",
                           (long)getpid(), daemon->count, daemon->config.rule_count);
     /* What a daemon before this one had lent comes back before anybody is let in. */
-    erg_daemon_files_read(daemon);
+    if (erg_daemon_files_read(daemon, err) != 0)
+        return -1;
     wait_until_free(daemon, patience_ns);
     return 0;
 }
 
 static int serve(struct erg_daemon *daemon, struct erg_error *err)
 {
+    const struct erg_daemon_options *options = daemon->options;
     if (begin(daemon, err) != 0 || erg_daemon_readings_start(daemon, err) != 0 ||
-        listen_at(daemon, err) != 0)
+        listen_at(daemon, err) != 0 ||
+        (options->opened && options->opened(options->context, err) != 0))
         return -1;
     if (!watch(daemon, daemon->listener, mark(OF_LISTENER, 0, 0)) ||
         !watch(daemon, daemon->news, mark(OF_NEWS, 0, 0)) ||
-        !watch(daemon, daemon->signals, mark(OF_SIGNALS, 0, 0)))
+        !watch(daemon, daemon->signals, mark(OF_SIGNALS, 0, 0)) ||
+        (options->guests && !watch(daemon, options->guests, mark(OF_GUESTS, 0, 0))))
         return erg_fail(err, ERG_FAILED, "starting the daemon: %s", strerror(errno));
     erg_service_notify("READY=1");
     erg_log(ERG_LOG_INFO, "%zu GPUs, %zu rules", daemon->count, daemon->config.rule_count);
@@ -453,6 +457,7 @@ static void release(struct erg_daemon *daemon)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] >= 0)
             close(files[i]);
+    erg_text_release(&daemon->elsewhere);
     free(daemon->items);
     free(daemon);
 }
@@ -484,6 +489,12 @@ int erg_daemon_restore(const struct erg_daemon_options *options, struct erg_erro
         result = erg_fail(err, ERG_NO_DEVICE,
                           "taking back what a daemon had lent: a GPU may still be locked or "
                           "limited, expected drivers that answer");
+    else if (result == 0 && daemon->elsewhere.count)
+        result = erg_fail(err, ERG_NO_DEVICE,
+                          "taking back what a daemon had lent: the first line of '%s/leases' is "
+                          "no lease of a GPU that is here: '%.*s'",
+                          options->folder, (int)strcspn(daemon->elsewhere.data, "\n"),
+                          daemon->elsewhere.data);
     release(daemon);
     return result;
 }

@@ -447,9 +447,9 @@ static int finish(struct erg_tune *tune, struct erg_error *err)
 /* A block of the search is complete. */
 static int end_block(struct erg_tune *tune, struct erg_error *err)
 {
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     struct erg_tune_block block;
-    erg_window_end(tune->block.window, &result);
+    erg_window_end(tune->block.window, &result, NULL);
     tune->block.window = NULL;
     if (read_block(tune, &result, &block, err) != 0)
         return -1;
@@ -466,9 +466,9 @@ static bool is_moved(double value, double usual)
 /* A block after the search: without waiting, since the training goes on. */
 static int watch_block(struct erg_tune *tune, struct erg_error *err)
 {
-    struct erg_window_result result;
+    struct erg_window_result result = {.size = sizeof result};
     struct erg_tune_block block;
-    erg_window_look(tune->block.window, &result);
+    erg_window_look(tune->block.window, &result, NULL);
     const int32_t steps = tune->block.steps;
     if (read_block(tune, &result, &block, err) != 0)
         return -1;

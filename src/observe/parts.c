@@ -59,10 +59,11 @@ static void cut_part(struct erg_parts *parts)
     struct erg_window *window = parts->window;
     const struct erg_rapl_reading before = parts->reading;
     struct erg_part part = {.begin_s = parts->begin_s, .end_s = wall_s()};
-    struct erg_window_result result = {.energy_j = NAN, .uncertainty_j = NAN};
+    struct erg_window_result result = {
+        .size = sizeof result, .energy_j = NAN, .uncertainty_j = NAN};
     begin_part(parts);
     if (parts->meter) {
-        erg_window_end(window, &result);
+        erg_window_end(window, &result, NULL);
     } else {
         result.begin_ns = before.end_ns;
         result.end_ns = parts->reading.begin_ns;

@@ -24,7 +24,7 @@ struct erg_daemon_client {
     bool broken; /* an answer did not come in time, and would be taken for the next one's */
     uint64_t ended;
     char reason[ERG_WIRE_TEXT]; /* why that lease has ended, "": none has */
-    char limit[ERG_WIRE_TEXT];  /* what the last answer said of a change that comes later, or "" */
+    enum erg_wire_status said;  /* in the latest answer */
     struct erg_wire_writer out;
     unsigned char in[ERG_WIRE_MOST];
 };
@@ -121,13 +121,13 @@ static int exchange(struct erg_daemon_client *client, struct erg_wire_request *r
     erg_wire_write_request(&client->out, request);
     if (!client->broken) /* where it fails, what was said before is still there to be read */
         (void)!send(client->socket, client->out.bytes, client->out.count, MSG_NOSIGNAL);
+    client->said = ERG_WIRE_LOST;
     if (client->broken || !await_answer(client, request->sequence, &head, &rest))
         return erg_fail(
             err, ERG_NO_DEVICE,
             "asking the daemon of clocks: it has ended or does not answer, expected one "
             "that lives as long as this process");
-    snprintf(client->limit, sizeof client->limit, "%s",
-             head.status == ERG_WIRE_LIMITED ? head.text : "");
+    client->said = head.status;
     if (head.status == ERG_WIRE_DONE || head.status == ERG_WIRE_LIMITED) {
         if (body)
             *body = rest;
@@ -151,29 +151,41 @@ int erg_daemon_exchange(struct erg_daemon_client *client, struct erg_wire_reques
     return result;
 }
 
-int erg_daemon_connect(struct erg_daemon_client **out, const char *path,
-                       struct erg_wire_hello *hello, struct erg_error *err)
+enum erg_wire_status erg_daemon_said(const struct erg_daemon_client *client)
 {
-    int connected = -1;
-    if (connect_to(path, &connected, err) != 0)
-        return -1;
+    return client->said;
+}
+
+int erg_daemon_speak(struct erg_daemon_client **out, int socket, struct erg_wire_hello *hello,
+                     struct erg_error *err)
+{
     struct erg_daemon_client *client = erg_xcalloc(1, sizeof *client);
     struct erg_wire_request request = {.type = ERG_WIRE_HELLO};
     struct erg_wire_reader body = {0};
-    client->socket = connected;
+    client->socket = socket;
     pthread_mutex_init(&client->lock, NULL);
     int result = erg_daemon_exchange(client, &request, &body, err);
     if (result == 0 && !erg_wire_read_hello(hello, &body))
         result = erg_fail(err, ERG_NO_DEVICE,
-                          "connecting to the daemon at '%s': it speaks another version, expected "
-                          "%d",
-                          path, ERG_WIRE_VERSION);
+                          "asking the daemon of clocks: it speaks another version, expected %d",
+                          ERG_WIRE_VERSION);
     if (result != 0) {
         erg_daemon_disconnect(client);
         return -1;
     }
     *out = client;
     return 0;
+}
+
+int erg_daemon_connect(struct erg_daemon_client **out, const char *path,
+                       struct erg_wire_hello *hello, struct erg_error *err)
+{
+    int connected = -1;
+    if (connect_to(path, &connected, err) != 0)
+        return -1;
+    return erg_daemon_speak(out, connected, hello, err) == 0
+               ? 0
+               : erg_fail_context(err, "connecting to the daemon at '%s'", path);
 }
 
 void erg_daemon_disconnect(struct erg_daemon_client *client)
@@ -216,8 +228,7 @@ int erg_daemon_take_lease(struct erg_daemon_client *client, uint32_t index, enum
 }
 
 int erg_daemon_change(struct erg_daemon_client *client, struct erg_wire_request *request,
-                      struct erg_wire_change *change, char limit[ERG_WIRE_TEXT],
-                      struct erg_error *err)
+                      struct erg_wire_change *change, struct erg_error *err)
 {
     struct erg_wire_reader body;
     *change = (struct erg_wire_change){0};
@@ -225,7 +236,6 @@ int erg_daemon_change(struct erg_daemon_client *client, struct erg_wire_request 
     int result = exchange(client, request, &body, err);
     if (result == 0 && body.left > 0 && !erg_wire_read_change(change, &body))
         result = erg_fail(err, ERG_NO_DEVICE, "asking the daemon of clocks: its answer is garbled");
-    snprintf(limit, ERG_WIRE_TEXT, "%s", result == 0 ? client->limit : "");
     pthread_mutex_unlock(&client->lock);
     return result;
 }

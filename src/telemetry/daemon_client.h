@@ -15,6 +15,9 @@ struct erg_daemon_client;
 /* Fails also where the socket is not root's or this user's own. */
 int erg_daemon_connect(struct erg_daemon_client **client, const char *path,
                        struct erg_wire_hello *hello, struct erg_error *err);
+/* The same of a socket that is connected and becomes the client's, also where this fails. */
+int erg_daemon_speak(struct erg_daemon_client **client, int socket, struct erg_wire_hello *hello,
+                     struct erg_error *err);
 void erg_daemon_disconnect(struct erg_daemon_client *client);
 
 /*
@@ -23,6 +26,9 @@ void erg_daemon_disconnect(struct erg_daemon_client *client);
  */
 int erg_daemon_exchange(struct erg_daemon_client *client, struct erg_wire_request *request,
                         struct erg_wire_reader *body, struct erg_error *err);
+
+/* The status of the latest answer: only for clients of one thread. */
+enum erg_wire_status erg_daemon_said(const struct erg_daemon_client *client);
 
 /* What is there and what this process may do with it. */
 int erg_daemon_ask_gpu(struct erg_daemon_client *client, uint32_t index, struct erg_wire_gpu *gpu,
@@ -33,11 +39,9 @@ int erg_daemon_take_lease(struct erg_daemon_client *client, uint32_t index, enum
                           uint64_t *lease, uint32_t *ttl_ms, struct erg_error *err);
 
 /* CLOCK or POWER under a lease, and when the driver was asked; all 0 of a change that is still
- * pending, because it was not to be waited for or changes come too fast: then `limit` is what the
- * daemon says of that, else "". */
+ * pending because it was not to be waited for. */
 int erg_daemon_change(struct erg_daemon_client *client, struct erg_wire_request *request,
-                      struct erg_wire_change *change, char limit[ERG_WIRE_TEXT],
-                      struct erg_error *err);
+                      struct erg_wire_change *change, struct erg_error *err);
 
 /* Why a lease has ended before it was released, or NULL: valid until the next call. Waits for
  * nothing. `lease` is set to its number. */

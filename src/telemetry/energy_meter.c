@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/thread.h"
 
 #include <math.h>
@@ -211,20 +212,22 @@ static double or_nan(double value)
     return value > 0 ? value : NAN;
 }
 
-void erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *info)
+int erg_meter_gpu(struct erg_meter *meter, size_t gpu, struct erg_meter_gpu *info,
+                  struct erg_error *err)
 {
     const struct erg_gpu_info *known = erg_gpus_info(meter->gpus, gpu);
     struct erg_sensor_traits counter, power;
     pthread_mutex_lock(&meter->lock);
     erg_energy_log_traits(meter->watched[gpu].log, &counter, &power);
     pthread_mutex_unlock(&meter->lock);
-    *info = (struct erg_meter_gpu){
+    struct erg_meter_gpu own = {
         .index = known->index,
         .counter_period_s = or_nan(counter.period_s),
         .power_period_s = or_nan(power.period_s),
         .read_latency_s = or_nan(counter.latency_s),
     };
-    memcpy(info->name, known->name, sizeof info->name);
-    memcpy(info->uuid, known->uuid, sizeof info->uuid);
-    memcpy(info->trouble, known->trouble, sizeof info->trouble);
+    memcpy(own.name, known->name, sizeof own.name);
+    memcpy(own.uuid, known->uuid, sizeof own.uuid);
+    memcpy(own.trouble, known->trouble, sizeof own.trouble);
+    return erg_sized_give(info, &own, sizeof own, "erg_meter_gpu", err);
 }

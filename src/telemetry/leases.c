@@ -16,6 +16,9 @@
 /* A lease that the daemon does not hear of ends; a look at its events costs next to nothing. */
 enum { LOOK_MS = 200 };
 
+/* A driver takes less between two changes. */
+static const int64_t late_ns = 30000000;
+
 struct erg_leases {
     struct erg_daemon_client *client;
     pid_t owner;
@@ -123,13 +126,14 @@ int erg_leases_set(struct erg_leases *leases, size_t gpu, enum erg_knob knob, in
                                        .high = (uint32_t)value,
                                        .flags = ERG_WIRE_WAIT};
     struct erg_wire_change change;
-    char limit[ERG_WIRE_TEXT];
-    if (erg_daemon_change(leases->client, &request, &change, limit, err) != 0)
+    if (erg_daemon_change(leases->client, &request, &change, err) != 0)
         return -1;
-    if (limit[0] && !__atomic_exchange_n(&leases->limited, true, __ATOMIC_RELAXED))
+    const int64_t waited_ns = change.begin_ns - change.received_ns;
+    if (waited_ns > late_ns && !__atomic_exchange_n(&leases->limited, true, __ATOMIC_RELAXED))
         erg_log(ERG_LOG_WARNING,
-                "the daemon of clocks limits how often the %s of GPU %zu changes: %s (said once)",
-                knob == ERG_KNOB_CLOCK ? "clock" : "power limit", gpu, limit);
+                "a change of the %s of GPU %zu waited for %.0f ms in the daemon of clocks, which "
+                "limits how often it changes (said once)",
+                knob == ERG_KNOB_CLOCK ? "clock" : "power limit", gpu, 1e-6 * (double)waited_ns);
     return 0;
 }
 

@@ -26,8 +26,8 @@ bool erg_leases_is_mine(const struct erg_leases *leases);
 int erg_leases_take(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
                     struct erg_error *err);
 
-/* MHz or mW. Where changes come too fast for the daemon it sets it later, which is said in the log,
- * once. */
+/* MHz or mW. Returns when the driver has it: up to a second later where changes come too fast for
+ * the daemon, which is said in the log, once. */
 int erg_leases_set(struct erg_leases *leases, size_t gpu, enum erg_knob knob, int64_t value,
                    struct erg_error *err);
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/sized.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -221,6 +222,8 @@ static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
     out->throttled_thermal_s = to->thermal_s - from->thermal_s;
     out->sm_clock_mean_mhz = (end->clock_s_mhz - begin->clock_s_mhz) / time_s;
     out->lost = lost;
+    for (size_t i = 0; i < sizeof out->reserved / sizeof *out->reserved; i++)
+        out->reserved[i] = NAN;
     if (out->lost) /* what held before it went does not hold for the window */
         out->throttled_power_s = out->throttled_thermal_s = out->sm_clock_mean_mhz = NAN;
 }
@@ -229,6 +232,7 @@ static void begin_result(struct erg_window_result *result, const struct erg_wind
                          double end_s, const struct erg_rapl_reading *cpu)
 {
     *result = (struct erg_window_result){
+        .size = sizeof *result,
         .begin_ns = llround(window->begin_s * 1e9),
         .end_ns = llround(end_s * 1e9),
         .time_s = end_s - window->begin_s,
@@ -251,30 +255,41 @@ static void add_energies(struct erg_window_result *result)
     }
 }
 
-void erg_window_look(const struct erg_window *window, struct erg_window_result *result)
+static int give(struct erg_window_result *result, const struct erg_window_result *own,
+                struct erg_error *err)
+{
+    return erg_sized_give(result, own, sizeof *own, "erg_window_result", err);
+}
+
+int erg_window_look(const struct erg_window *window, struct erg_window_result *result,
+                    struct erg_error *err)
 {
     struct erg_meter *meter = window->meter;
+    struct erg_window_result own;
     double end_s = now_s();
     struct erg_rapl_reading cpu = {0};
     if (meter->rapl)
         erg_rapl_read(meter->rapl, &cpu);
     pthread_mutex_lock(&meter->lock);
-    begin_result(result, window, end_s, &cpu);
+    begin_result(&own, window, end_s, &cpu);
     for (size_t i = 0; i < meter->count; i++) {
         const struct watched *watched = &meter->watched[i];
         struct window_gpu at = window->gpus[i];
         bool silent = watched->seen_s < end_s - patience_s;
         set_mark(&at.end, watched, end_s);
         settle_mark(&at.end, watched, end_s);
-        set_gpu(&result->gpu[i], &at, watched, result->time_s, watched->lost || silent, true);
+        set_gpu(&own.gpu[i], &at, watched, own.time_s, watched->lost || silent, true);
     }
-    add_energies(result);
+    add_energies(&own);
     pthread_mutex_unlock(&meter->lock);
+    return give(result, &own, err);
 }
 
-void erg_window_end(struct erg_window *window, struct erg_window_result *result)
+int erg_window_end(struct erg_window *window, struct erg_window_result *result,
+                   struct erg_error *err)
 {
     struct erg_meter *meter = window->meter;
+    struct erg_window_result own;
     double end_s = now_s(); /* first, for the same reason */
     struct erg_rapl_reading cpu = {0};
     if (meter->rapl)
@@ -286,15 +301,16 @@ void erg_window_end(struct erg_window *window, struct erg_window_result *result)
     look(meter);
     wait_for_marks(meter, window);
     forget(window);
-    begin_result(result, window, end_s, &cpu);
+    begin_result(&own, window, end_s, &cpu);
     for (size_t i = 0; i < meter->count; i++) {
         const struct window_gpu *at = &window->gpus[i];
         const struct watched *watched = &meter->watched[i];
         bool settled = at->begin.settled && at->end.settled;
         bool lost = watched->lost || (!settled && !has_answered(window, i));
-        set_gpu(&result->gpu[i], at, watched, result->time_s, lost, false);
+        set_gpu(&own.gpu[i], at, watched, own.time_s, lost, false);
     }
-    add_energies(result);
+    add_energies(&own);
     pthread_mutex_unlock(&meter->lock);
     free(window);
+    return give(result, &own, err);
 }

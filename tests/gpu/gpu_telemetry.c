@@ -75,11 +75,12 @@ static void show_window(const char *name, const struct erg_window_result *result
 
 static void check_windows(struct erg_meter *meter)
 {
-    struct erg_window_result whole, first, second;
+    struct erg_window_result whole = {.size = sizeof whole}, first = {.size = sizeof first},
+                             second = {.size = sizeof second};
     pause_s(1.5);
     for (size_t i = 0; i < erg_meter_gpus(meter); i++) {
-        struct erg_meter_gpu info;
-        erg_meter_gpu(meter, i, &info);
+        struct erg_meter_gpu info = {.size = sizeof info};
+        erg_meter_gpu(meter, i, &info, NULL);
         printf("%s: counter steps every %.1f ms, power every %.1f ms, a read takes %.2f ms\n",
                info.name, 1e3 * info.counter_period_s, 1e3 * info.power_period_s,
                1e3 * info.read_latency_s);
@@ -88,11 +89,11 @@ static void check_windows(struct erg_meter *meter)
     }
     struct erg_window *window = erg_window_begin(meter), *part = erg_window_begin(meter);
     pause_s(2);
-    erg_window_end(part, &first);
+    erg_window_end(part, &first, NULL);
     part = erg_window_begin(meter);
     pause_s(2);
-    erg_window_end(part, &second);
-    erg_window_end(window, &whole);
+    erg_window_end(part, &second, NULL);
+    erg_window_end(window, &whole, NULL);
     show_window("whole", &whole);
     show_window("first part", &first);
     show_window("second part", &second);

@@ -7,17 +7,24 @@
 A step is what an optimizer step takes: compute_loss() and accelerator.backward() of each
 accumulated batch. The last step of an epoch, where it has fewer batches, runs in a pause, as
 evaluations do.
+
+Without a plan, one knob of the GPUs can be tuned while the model is trained:
+
+    trainer = Trainer(model, ..., callbacks=[ergon.trainers.huggingface.TuneCallback("power")])
 """
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 from typing import Any
 
 from transformers import TrainerCallback
 
 from .._library import Error
-from ._follower import Follower, Place, check_signature
+from ..tune import Tune
+from ._follower import Follower, Place, _cuda, _gpu, check_signature
 
 
 def follow(trainer: Any, plan: str | os.PathLike[str] | None = None, agree: bool = True,
@@ -62,3 +69,63 @@ class _Steps(TrainerCallback):
             self.follower.resume()
         else:
             self.follower.hook.step_end()
+
+
+class TuneCallback(TrainerCallback):
+    """Tunes the power limit or the SM clock while the trainer runs; options as of ergon.Tune. From
+    the end of the training on all is as before.
+
+    The first process of a machine tunes the GPUs of all its processes, which get one value. The
+    training goes on where tuning fails, with a warning.
+    """
+
+    def __init__(self, knob: str = "power", **options: Any) -> None:
+        self.tune: Tune | None = None  #: on the process that tunes; its stats say what was found
+        self._knob, self._options, self._tunes = knob, options, False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", args.world_size))
+        if args.world_size > ranks:
+            raise Error(f"the job has {args.world_size} processes, {ranks} of them on this machine; "
+                        "expected a job of one machine, since steps of others would be measured")
+        options = dict(self._options)
+        cuda = _cuda()
+        if cuda and "gpus" not in options:
+            options["gpus"] = self._gpus_of_all(_gpu(cuda) or "", args.world_size)
+        if args.process_index > 0:
+            return
+        if self.tune is None:
+            self.tune = Tune(self._knob, **options)
+            atexit.register(self.tune.close)
+        self._tunes = True
+
+    def _gpus_of_all(self, mine: str, ranks: int) -> str | None:
+        """With commas; None: those of CUDA_VISIBLE_DEVICES. All processes call it."""
+        gpus = [mine]
+        if ranks > 1:
+            parts = Follower("transformers.Trainer").gather(mine.encode().ljust(64))
+            gpus = [part.decode().strip() for part in parts]
+        return ",".join(dict.fromkeys(gpus)) if all(gpus) else None
+
+    def _attempt(self, act: Any) -> None:
+        try:
+            act()
+        except Error as problem:
+            logging.getLogger("ergon").warning("%s; the training goes on untuned", problem)
+            self._tunes = False
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._tunes:
+            self._attempt(self.tune.step_begin)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._tunes:
+            cuda = _cuda()
+            if cuda:
+                cuda.synchronize()  # the step is over when the GPU is through
+            self._attempt(self.tune.step_end)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._tunes = False
+        if self.tune is not None:
+            self.tune.close()

@@ -112,8 +112,8 @@ void erg_rank_meter_close(struct erg_rank_meter *meter)
 
 static void take_gpu(struct erg_rank_numbers *numbers, const struct erg_rank_mark *from)
 {
-    struct erg_window_result result;
-    erg_window_look(from->window, &result);
+    struct erg_window_result result = {.size = sizeof result};
+    erg_window_look(from->window, &result, NULL);
     const struct erg_window_gpu *gpu = &result.gpu[0];
     numbers->measured_s = result.time_s;
     if (gpu->lost)

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sized.h"
 #include "device/backend.h"
 #include "train/run/run_memory.h"
 
@@ -130,6 +131,7 @@ static void start(struct erg_train *train, int64_t start_ns)
                         train->most[ERG_RANK_OPTIMIZER]);
     train->saved_ns = erg_now_ns();
     train->stats = (struct erg_train_stats){
+        .size = sizeof train->stats,
         .steps = train->end,
         .loss = NAN,
         .validation_loss = NAN,
@@ -148,18 +150,19 @@ int erg_train_open_auto(struct erg_train **out, const char *job,
                         const struct erg_train_options *options, const struct erg_train_auto *asked,
                         struct erg_error *err)
 {
-    static const struct erg_train_options defaults = {0};
     struct erg_error ignored;
     int64_t start_ns = erg_now_ns();
+    struct erg_train_options taken = {.size = sizeof taken};
     err = err ? err : &ignored;
-    if (options &&
-        ((unsigned)options->device > ERG_TRAIN_HOST || (unsigned)options->type > ERG_TRAIN_FLOAT32))
+    if (erg_sized_take(&taken, sizeof taken, options, "erg_train_options", err) != 0)
+        return -1;
+    if ((unsigned)taken.device > ERG_TRAIN_HOST || (unsigned)taken.type > ERG_TRAIN_FLOAT32)
         return erg_fail(err, ERG_USAGE,
                         "the options of a run name device %d and type %d; expected constants of "
                         "ergon/train.h",
-                        (int)options->device, (int)options->type);
+                        taken.device, taken.type);
     struct erg_train *train = erg_xcalloc(1, sizeof *train);
-    train->options = options ? *options : defaults;
+    train->options = taken;
     if (asked)
         train->tuning = (struct erg_train_tuning){.on = true, .asked = *asked};
     if (train->options.folder)
@@ -429,9 +432,10 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
 
 /* ---- what comes out ---- */
 
-void erg_train_stats(const struct erg_train *train, struct erg_train_stats *stats)
+int erg_train_stats(const struct erg_train *train, struct erg_train_stats *stats,
+                    struct erg_error *err)
 {
-    *stats = train->stats;
+    return erg_sized_give(stats, &train->stats, sizeof train->stats, "erg_train_stats", err);
 }
 
 void erg_train_stop(struct erg_train *train, int signal)
