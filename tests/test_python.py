@@ -18,7 +18,9 @@ sys.dont_write_bytecode = True
 SOURCE, LIBRARY, ERGON, FAKE_NVML = sys.argv[1:5]
 FOLDER = tempfile.TemporaryDirectory()
 WORK = pathlib.Path(FOLDER.name)
-(WORK / "gpus").write_text("gpus 2\ngpu 0 power 0=500\ngpu 1 power 0=300\n")
+# GPUs are claimed by their UUID, so those of other tests have others.
+(WORK / "gpus").write_text("gpus 2\ngpu 0 power 0=500\ngpu 1 power 0=300\n" +
+                           "".join(f"gpu {i} uuid GPU-python-{os.getpid()}-{i}\n" for i in (0, 1)))
 os.environ["ERGON_LIBRARY"] = LIBRARY
 os.environ["ERGON_NVML"] = FAKE_NVML
 os.environ["ERGON_FAKE_NVML"] = str(WORK / "gpus")

@@ -13,7 +13,8 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 export ERGON_NVML="$4" ERGON_FAKE_NVML="$work/gpus" ERGON_LIBRARY="$5"
 export PYTHONPATH="$source/python" PYTHONDONTWRITEBYTECODE=1
-printf 'gpus 2\ngpu * power 0=500\n' >gpus
+# GPUs are claimed by their UUID, so those of other tests have others.
+printf 'gpus 2\ngpu * power 0=500\ngpu 0 uuid GPU-twins-%s-0\ngpu 1 uuid GPU-twins-%s-1\n' $$ $$ >gpus
 [ -n "$python" ] || echo "there is no Python here: the examples in C run alone"
 
 # Numbers that are measured differ from run to run.
@@ -88,7 +89,7 @@ run telemetry c
 compare telemetry timed
 
 # A GPU that takes the least energy at 400 W.
-printf 'gpus 1\ngpu 0 follow limit 300=900 400=300 500=900\ngpu 0 counter 0.02 0\n' >curve
+printf 'gpus 1\ngpu 0 follow limit 300=900 400=300 500=900\ngpu 0 counter 0.02 0\ngpu 0 uuid GPU-twins-%s-2\n' $$ >curve
 (
     export ERGON_FAKE_NVML="$work/curve"
     twin tune 300 500 100
