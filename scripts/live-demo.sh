@@ -16,8 +16,7 @@ for name in slurmctld slurmd munged sqlite3; do
     }
 done
 
-compress=60
-policy=${POLICY:-ergon}
+compress=60 updates=3000
 work=$(mktemp -d "${TMPDIR:-/tmp}/ergon-live.XXXXXX")
 chmod 755 "$work"
 controller=""
@@ -100,31 +99,33 @@ export SLURM_CONF=$work/mini/slurm.conf ERGON_LIVE=$demo/live.yaml
 cat >"$demo/live.yaml" <<END
 slurm: {partition: ergon, spool: $work/spool, poll_s: 0.2, settle_s: 0.2}
 profiles: profiles
-policy: $policy
 reconfiguration: {fixed_s: $((2 * compress))}
 types:
   - {name: fake-h800, nodes: h1, gpus_per_node: 8, memory_gb: 85.9, idle_power_w: 70}
   - {name: fake-a100, nodes: a1, gpus_per_node: 8, memory_gb: 85.9, idle_power_w: 55}
 END
-echo "ergon schedule live.yaml --policy $policy --page 127.0.0.1:0 --compress $compress"
-"$ergon" schedule "$demo/live.yaml" --policy "$policy" --page 127.0.0.1:0 --compress "$compress" \
+echo "ergon schedule live.yaml --page 127.0.0.1:0 --compress $compress"
+"$ergon" schedule "$demo/live.yaml" --page 127.0.0.1:0 --compress "$compress" \
     >"$work/url" 2>"$demo/schedule.log" &
 controller=$!
 
-: >"$work/jobs"
-submit() { # what "ergon submit" gets
+# id,model,size,batch,iterations,GPUs of each job, as a trace has them.
+submit() { # MODEL SIZE BATCH ITERATIONS GPUS, and what "ergon submit" gets
+    local job=$1,$2,$3,$4,$5
+    shift 5
     "$ergon" submit --json "$@" >"$work/submitted" 2>"$work/submit.log" || {
         cat "$work/submit.log" >&2
         fail "ergon submit $* fails"
     }
-    sed -n 's/.*"job": *\([0-9]*\).*/\1/p' "$work/submitted" >>"$work/jobs"
+    sed -n "s/.*\"job\": *\([0-9]*\).*/\1,$job/p" "$work/submitted" >>"$work/jobs"
 }
 real() { # NUMBER GPUS
-    make_job "tiny-$1" 3000 1 "$1"
-    submit "$demo/tiny-$1.yaml" -n "$2" --at-most 4 -- --device host
+    make_job "tiny-$1" "$updates" 1 "$1"
+    submit tiny-llama "$size" 8 "$updates" "$2" "$demo/tiny-$1.yaml" -n "$2" --at-most 4 -- --device host
+    ln -s "$(sed -n 's/.*"folder": *"\([^"]*\)".*/\1/p' "$work/submitted")/run" "$work/tiny-$1"
 }
-fake() { # MODEL BATCH ITERATIONS GPUS
-    submit --like "$1:$2:$3" -n "$4" "$trainer" -- compress="$compress"
+fake() { # MODEL SIZE ITERATIONS GPUS
+    submit "$1" "$2" 128 "$3" "$4" --like "$1-$2:128:$3" -n "$4" "$trainer" -- compress="$compress"
 }
 now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
 status() { # SQL over the jobs of the status, as j
@@ -157,19 +158,19 @@ at() { # SECONDS COMMAND...
     "$@"
 }
 at 0 real 1 2
-at 1 fake Llama-3.2-3B 128 120 8
-at 2 fake Qwen3-1.7B 128 250 4
+at 1 fake Llama-3.2-3B 3.21B 120 8
+at 2 fake Qwen3-1.7B 1.72B 250 4
 at 4 real 2 1
-at 6 fake Llama-3.2-1B 128 200 2
-at 8 fake Llama-3.2-1B 128 500 4
+at 6 fake Llama-3.2-1B 1.24B 200 2
+at 8 fake Llama-3.2-1B 1.24B 500 4
 at 10 show
-at 12 fake Qwen3-1.7B 128 100 4
+at 12 fake Qwen3-1.7B 1.72B 100 4
 at 15 real 3 4
-at 17 fake Llama-3.2-3B 128 60 4
-at 20 fake Llama-3.2-1B 128 300 8
-at 23 fake Qwen3-1.7B 128 150 2
-at 26 fake Llama-3.2-1B 128 150 1
-at 30 fake Llama-3.2-3B 128 50 4
+at 17 fake Llama-3.2-3B 3.21B 60 4
+at 20 fake Llama-3.2-1B 1.24B 300 8
+at 23 fake Qwen3-1.7B 1.72B 150 2
+at 26 fake Llama-3.2-1B 1.24B 150 1
+at 30 fake Llama-3.2-3B 3.21B 50 4
 at 34 show
 save_page "$demo/page.html"
 
@@ -194,3 +195,77 @@ cp "$work/spool/.controller/status.json" "$demo/status.json"
 kill "$controller"
 wait "$controller" || fail "the scheduler ends with status $?"
 controller=""
+
+# ---- what became of it ----
+
+say "The three trainings: which steps ran on how many GPUs, and their loss"
+printf '%-7s %12s %5s %8s %8s\n' run steps GPUs "loss from" to
+for run in tiny-1 tiny-2 tiny-3; do
+    mkdir "$demo/$run"
+    cp "$work/$run"/{metrics.jsonl,sessions.jsonl,report.html} "$demo/$run"
+    sqlite3 :memory: <<END
+CREATE TABLE session (j);
+CREATE TABLE metric (j);
+.mode ascii
+.separator "\037" "\n"
+.import $demo/$run/sessions.jsonl session
+.import $demo/$run/metrics.jsonl metric
+.mode list
+CREATE TABLE stretch AS
+    SELECT rowid AS n, j ->> 'behind' AS first, j ->> 'ranks' AS gpus,
+        coalesce(lead(j ->> 'behind') OVER (ORDER BY rowid), $updates) AS last FROM session;
+CREATE TABLE point AS
+    SELECT n, gpus, j ->> 'step' AS step, j ->> 'loss' AS loss, j ->> '$.undisturbed.ms' AS ms
+    FROM metric JOIN stretch ON j ->> 'step' > first AND j ->> 'step' <= last;
+SELECT printf('%-7s %12s %5d %9s %8s', '$run', first + 1 || '-' || last, gpus,
+    coalesce((SELECT printf('%.3f', loss) FROM point p WHERE p.n = s.n ORDER BY step LIMIT 1), '-'),
+    coalesce((SELECT printf('%.3f', loss) FROM point p WHERE p.n = s.n ORDER BY step DESC LIMIT 1), '-'))
+    FROM stretch s WHERE last > first ORDER BY n;
+.output $work/$run.speeds
+SELECT printf('%d %.6f', gpus, ms / 1000) FROM point WHERE ms > 0;
+END
+done
+
+# The day as a trace, in seconds of which $compress passed in one; speeds of the trainings as measured.
+status "SELECT json_extract(j, '$.id') || ',' || json_extract(j, '$.submitted_unix_s') || ',' ||
+    json_extract(j, '$.since_unix_s') || ',' || json_extract(j, '$.starts') FROM jobs" >"$work/ends"
+awk -F, -v c="$compress" 'NR == FNR { at[$1] = $2; next }
+    FNR == 1 { first = at[$1]
+        print "job_id,submit_time_s,num_iterations,model,param_num,deadline_s,global_batch,num_gpus,gpu_type,tenant" }
+    { printf "job-%d,%.0f,%d,%s,%s,,%d,%d,,\n", $1, (at[$1] - first) * c, $5, $2, $3, $4, $6 }' \
+    "$work/ends" "$work/jobs" >"$demo/trace.csv"
+mkdir "$work/profiles"
+cat "$work"/tiny-*.speeds | awk -v c="$compress" 'NR == FNR { sum[$1] += $2; count[$1]++; next }
+    $1 == "tiny-llama" && count[$6] { $7 = c * sum[$6] / count[$6] }
+    { print }' FS=' ' - FS=, OFS=, "$demo/profiles/prof_optimal.csv" >"$work/profiles/prof_optimal.csv"
+mv "$work/profiles/prof_optimal.csv" "$demo/profiles/prof_optimal.csv"
+read -r start_s move_s < <(sqlite3 -separator ' ' "$demo/live.yaml.journal" "
+    SELECT $compress * (coalesce((SELECT avg(took_s) FROM restart WHERE first), 1.5) +
+            coalesce((SELECT sum(s) FROM (SELECT avg(seconds) AS s FROM delay GROUP BY kind)), 0)),
+        $compress * coalesce((SELECT avg(took_s) FROM restart WHERE NOT first), 2)")
+cat >"$demo/cluster.yaml" <<END
+# What ergon simulate needs; a start and a move cost what they did in this day.
+reconfiguration: {fixed_s: $move_s, start_s: $start_s, most_s: 3600}
+types:
+  - {name: fake-h800, nodes: 1, gpus_per_node: 8, memory_gb: 85.9, idle_power_w: 70}
+  - {name: fake-a100, nodes: 1, gpus_per_node: 8, memory_gb: 85.9, idle_power_w: 55}
+END
+simulated() { # POLICY: the mean completion
+    "$ergon" simulate "$demo/cluster.yaml" "$demo/trace.csv" --profiles "$demo/profiles" --until-empty \
+        --policy "$1" -o "$work/$1" >"$work/simulate.log" 2>&1 ||
+        fail "the simulation under $1 fails: $(cat "$work/simulate.log")"
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "jct_s") column = i; next }
+        { sum += $column } END { printf "%.0f", sum / (NR - 1) }' "$work/$1/jobs.csv"
+}
+say "The day's jobs, in seconds of which $compress passed in one"
+awk -F, -v c="$compress" '{ sum += c * ($3 - $2); starts += $4 }
+    END { printf "mean completion live, policy ergon:     %5.0f s, %d starts and moves\n", sum / NR, starts }' "$work/ends"
+printf 'in the simulator, policy ergon:          %5s s (a start takes %.0f s, a move %.0f s, as measured)\n' \
+    "$(simulated ergon)" "$start_s" "$move_s"
+printf 'fcfs would have taken, by the simulator: %5s s\n' "$(simulated fcfs)"
+
+say "Left in build/live-demo"
+echo "page.html      the scheduler's page as it was while jobs ran; page-end.html at the end"
+echo "tiny-N         log and page (report.html) of each training"
+echo "trace.csv      the day, for: ergon simulate cluster.yaml trace.csv --profiles profiles --policy ..."
+echo "schedule.log   every decision and action"
