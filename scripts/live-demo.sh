@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A day of twelve jobs on a Slurm of this host with 16 GPUs that are only device files: nine of a program that
 # does nothing but keep time, sixty times as fast, and three of `ergon train` on the CPU, which are
-# moved and resized while they train. Then what another policy would have made of the day. About two
-# minutes; everything is ended and removed, and build/live-demo is left. Usage: live-demo.sh ERGON FAKE_TRAINER
+# moved and resized while they train. Then what another policy would have made of the day. Two minutes;
+# everything is ended and removed, and build/live-demo is left. Usage: live-demo.sh ERGON FAKE_TRAINER
 set -euo pipefail
 export LC_ALL=C
 ergon=$(readlink -f "$1") trainer=$(readlink -f "$2")
@@ -217,7 +217,7 @@ CREATE TABLE stretch AS
 CREATE TABLE point AS
     SELECT n, gpus, j ->> 'step' AS step, j ->> 'loss' AS loss, j ->> '$.undisturbed.ms' AS ms
     FROM metric JOIN stretch ON j ->> 'step' > first AND j ->> 'step' <= last;
-SELECT printf('%-7s %12s %5d %9s %8s', '$run', first + 1 || '-' || last, gpus,
+SELECT printf('%-7s %12s %5d %9s %8s', '$run', (first + 1) || '-' || last, gpus,
     coalesce((SELECT printf('%.3f', loss) FROM point p WHERE p.n = s.n ORDER BY step LIMIT 1), '-'),
     coalesce((SELECT printf('%.3f', loss) FROM point p WHERE p.n = s.n ORDER BY step DESC LIMIT 1), '-'))
     FROM stretch s WHERE last > first ORDER BY n;
@@ -259,13 +259,13 @@ simulated() { # POLICY: the mean completion
 }
 say "The day's jobs, in seconds of which $compress passed in one"
 awk -F, -v c="$compress" '{ sum += c * ($3 - $2); starts += $4 }
-    END { printf "mean completion live, policy ergon:     %5.0f s, %d starts and moves\n", sum / NR, starts }' "$work/ends"
-printf 'in the simulator, policy ergon:          %5s s (a start takes %.0f s, a move %.0f s, as measured)\n' \
+    END { printf "mean completion, live, policy ergon:  %5.0f s, %d starts and moves\n", sum / NR, starts }' "$work/ends"
+printf 'the same in the simulator:            %5s s (a start takes %.0f s, a move %.0f s, as measured)\n' \
     "$(simulated ergon)" "$start_s" "$move_s"
-printf 'fcfs would have taken, by the simulator: %5s s\n' "$(simulated fcfs)"
+printf 'under fcfs, by the simulator:         %5s s\n' "$(simulated fcfs)"
 
 say "Left in build/live-demo"
 echo "page.html      the scheduler's page as it was while jobs ran; page-end.html at the end"
 echo "tiny-N         log and page (report.html) of each training"
-echo "trace.csv      the day, for: ergon simulate cluster.yaml trace.csv --profiles profiles --policy ..."
+echo "trace.csv      the day, with cluster.yaml and profiles for ergon simulate"
 echo "schedule.log   every decision and action"

@@ -273,7 +273,7 @@ static int make_profile(struct submitting *at, struct erg_error *err)
         if (!known)
             erg_fail(&why, ERG_FAILED, "the catalogue has no GPU '%s' (data/gpus)", name);
         if (!known || add_profile(at, &fleet->types[t], &why) != 0)
-            erg_text_printf(&unknown, "%sno speeds on %s: %s", unknown.count ? "; " : "", name,
+            erg_text_printf(&unknown, "%s%s: %s", unknown.count ? "; " : "no speeds on ", name,
                             why.message);
         free(known);
         result = erg_interrupt_check(err);
