@@ -46,6 +46,8 @@ static void wrong_submissions_are_named(void **state)
     check(1, "is no job's folder in the spool", "submit --live @/live.yaml --resume @/model");
     check(2, "is no absolute path", "run-job folder");
     check(1, "is no token of a job", "run-job @/folder");
+    check(1, "no controller has written its status yet", /* the example is a live file */
+          "schedule " ERGON_TEST_SOURCE_DIR "/examples/live/live.yaml --status");
     shell("test -z \"$(ls @/spool)\""); /* nothing stays behind */
 }
 

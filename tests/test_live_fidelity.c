@@ -393,10 +393,12 @@ static void append_row(const struct day *day, double live_s, double simulated_s,
     assert_int_equal(fclose(table), 0);
 }
 
-/* Fcfs decides the same in both; the others decide anew at every event. */
+/* Fcfs decides the same in both; the others decide anew at every event. On a busy host starts are
+ * dearer than the usual 1.5 s, and the less alike, of which the simulator has but the mean. */
 static void compare(const struct day *day)
 {
-    const double most = strcmp(day->policy, "fcfs") == 0 ? 0.05 : 0.12;
+    const double most =
+        (strcmp(day->policy, "fcfs") == 0 ? 0.05 : 0.12) * fmax(1, day->start_s / (1.5 * compress));
     double live_s = 0, simulated_s = 0, last_s = 0, worst_s = 0;
     long starts = 0;
     for (size_t i = 0; i < day->count; i++) {
