@@ -3,6 +3,8 @@
 #   make demo      builds, then optimizes the first example; says which page to open
 #   make check     builds and runs every test
 #   make train-demo  trains a tiny model, on a GPU or on the CPU
+#   make live-demo    schedules twelve jobs on a Slurm of this host with fake GPUs; three minutes
+#   make live-check   days of jobs on such a Slurm against the simulator, all policies; an hour
 #   make train-bench  measures training beside PyTorch; needs a GPU and PyTorch
 #   make bench     measures speed and quality, each program prints its table; under ten minutes
 #   make research  builds the replays of published evaluations (research/README.md)
@@ -10,13 +12,14 @@
 #   make install   into PREFIX (and below DESTDIR)
 #   make deb       writes Debian packages into build/release/packages
 #
-# All of them first install the Debian packages that are missing. PRESET chooses a build:
+# All of them first install the Debian packages that are missing; the two live ones also Slurm's, as
+# root only, and none of its daemons starts by that. PRESET chooses a build:
 # release, debug, asan or tsan.
 PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := build/$(PRESET)
 
-.PHONY: all packages check demo train-demo train-bench bench research gpu-check install deb clean
+.PHONY: all packages check demo train-demo live-demo live-check train-bench bench research gpu-check install deb clean
 
 all: packages
 	@log=$$(cmake --preset $(PRESET) 2>&1) || { echo "$$log"; false; }
@@ -40,6 +43,13 @@ demo: all
 
 train-demo: all
 	sh scripts/train-demo.sh $(BUILD)/ergon
+
+live-demo: all
+	@bash scripts/live-demo.sh $(BUILD)/ergon $(BUILD)/tests/fake_trainer
+
+live-check: all
+	@sh scripts/install-packages.sh live
+	@sh scripts/live-check.sh $(BUILD)/tests/test_live_fidelity
 
 train-bench: all
 	sh scripts/train-bench.sh $(BUILD)/ergon

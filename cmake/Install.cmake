@@ -34,7 +34,10 @@ add_custom_target(manual ALL DEPENDS ${PROJECT_BINARY_DIR}/man3/ergon_plan.3)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3
         COMPONENT development)
 
-# The daemon's units, which nobody enables but the administrator. They name no path of the prefix.
+# The units of the daemon and of `ergon schedule`, which nobody enables but the administrator. They
+# name no path of the prefix.
+install(FILES ${PROJECT_SOURCE_DIR}/examples/live/ergon-schedule.service
+        DESTINATION lib/systemd/system COMPONENT program)
 install(FILES ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.service ${PROJECT_SOURCE_DIR}/examples/daemon/ergond.socket
         DESTINATION lib/systemd/system COMPONENT daemon)
 

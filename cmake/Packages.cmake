@@ -1,5 +1,5 @@
 # Debian packages, one for each component of cmake/Install.cmake (`make deb`): for the Debian release
-# on which they are built, under /usr. The daemon's units come disabled, as no script enables them.
+# on which they are built, under /usr. Units come disabled, as no script enables them.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ergon)
 set(CPACK_PACKAGE_CONTACT "the maintainers of ergon <ergon@localhost>")
@@ -35,4 +35,6 @@ ergon_package(daemon ergond admin "Daemon of GPU clocks and power limits, for sy
 # systemd reads its units anew.
 set(CPACK_DEBIAN_DAEMON_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/ergond/postinst
     ${PROJECT_SOURCE_DIR}/cmake/ergond/prerm ${PROJECT_SOURCE_DIR}/cmake/ergond/postrm)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/schedule/postinst
+    ${PROJECT_SOURCE_DIR}/cmake/schedule/prerm ${PROJECT_SOURCE_DIR}/cmake/schedule/postrm)
 include(CPack)

@@ -1,10 +1,13 @@
 #!/bin/sh
-# Installs the Debian packages that ergon needs to build and test, when they are missing.
+# Installs the Debian packages that ergon needs to build and test, when they are missing. Those of Slurm,
+# for a cluster on this host, are apart: only root installs them, and no daemon of theirs starts.
+# Usage: install-packages.sh [live]
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config libjansson-dev libcyaml-dev libyaml-dev
           libsqlite3-dev libcmocka-dev zlib1g-dev libncurses-dev libmicrohttpd-dev
           coinor-libclp-dev coinor-libcbc-dev libpcre2-dev libutf8proc-dev libxxhash-dev"
+[ "${1-}" != live ] || packages="slurmctld slurmd slurm-client munge sqlite3"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     exit 0 # not Debian: CMake says what it does not find
@@ -20,6 +23,10 @@ for package in $packages; do
 done
 [ -n "$missing" ] || exit 0
 
+if [ "${1-}" = live ] && [ "$(id -u)" -ne 0 ]; then
+    echo "a Slurm on this host needs these Debian packages, which only root installs here:$missing" >&2
+    exit 1
+fi
 echo "installing missing packages:$missing"
 if [ "$(id -u)" -eq 0 ]; then
     run=""
@@ -28,6 +35,13 @@ elif command -v sudo >/dev/null 2>&1; then
 else
     echo "these Debian packages are missing and this user cannot install them:$missing" >&2
     exit 1
+fi
+if [ "${1-}" = live ] && [ ! -e /usr/sbin/policy-rc.d ]; then
+    # What Debian asks before it starts a daemon: 101 is no.
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+    chmod 755 /usr/sbin/policy-rc.d
 fi
 $run apt-get update -qq
 # shellcheck disable=SC2086 # the list is meant to be split

@@ -8,6 +8,7 @@
 #include "api/submitting.h"
 #include "cluster/live/job_list.h"
 #include "job/job.h"
+#include "layout/exchange/profile_rows.h"
 
 #include <dirent.h>
 #include <time.h>
@@ -45,7 +46,26 @@ static void wrong_submissions_are_named(void **state)
     check(1, "is no job's folder in the spool", "submit --live @/live.yaml --resume @/model");
     check(2, "is no absolute path", "run-job folder");
     check(1, "is no token of a job", "run-job @/folder");
+    check(1, "no controller has written its status yet", /* the example is a live file */
+          "schedule " ERGON_TEST_SOURCE_DIR "/examples/live/live.yaml --status");
     shell("test -z \"$(ls @/spool)\""); /* nothing stays behind */
+}
+
+static void models_of_folders_have_their_names(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {{"meta-llama/Llama-3.2-1B", "Llama-3.2-1B"},
+                                           {"/data/tiny-llama/config.json", "tiny-llama"},
+                                           {"./tiny-llama/config.json", "tiny-llama"},
+                                           {"./config.json", "."},
+                                           {"config.json", "config.json"},
+                                           {"tiny", "tiny"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char family[80];
+        const struct erg_model model = {.name = (char *)(uintptr_t)names[i][0]};
+        erg_profile_rows_family(&model, family);
+        assert_string_equal(family, names[i][1]);
+    }
 }
 
 static void deadlines_are_read(void **state)
@@ -96,6 +116,25 @@ static const char *token_in_spool(void)
             snprintf(token, sizeof token, "%.16s", entry->d_name);
     closedir(listing);
     return token;
+}
+
+/* Of GPUs that the catalogue does not know the live file's profiles say how fast a job is. */
+static void profiles_know_types_of_a_site(void **state)
+{
+    (void)state;
+    write_program("bin/sbatch", "#!/bin/sh\necho 18\n");
+    shell("sed 's/h100/fake/; s/a40/other/; s/profiles$/site/' @/live.yaml >@/site.yaml; mkdir "
+          "@/site");
+    write_text("site/prof_optimal.csv",
+               "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
+               "model,0.032M,8,fake,1,1,0.1\n");
+    check(3, "no GPU 'fake' (data/gpus); nor do the live file's profiles",
+          "submit --live @/site.yaml @/job.yaml");
+    write_text("site/prof_optimal.csv",
+               "model,param_num,global_batch,gpu_type,num_nodes,gpus_per_node,iter_time_s\n"
+               "model,0.032M,4,fake,1,1,0.1\n");
+    check(0, "\"types\": \"fake\"", "submit --live @/site.yaml --json @/job.yaml");
+    shell("rm -r @/spool/*");
 }
 
 static void sbatch_gets_all(void **state)
@@ -422,6 +461,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_submissions_are_named),
+        cmocka_unit_test(models_of_folders_have_their_names),
+        cmocka_unit_test(profiles_know_types_of_a_site),
         cmocka_unit_test(deadlines_are_read),
         cmocka_unit_test(sbatch_gets_all),
         cmocka_unit_test(jobs_bring_their_profile),

@@ -48,6 +48,11 @@ needs ergon libsqlite3-0
 needs ergond "ergon (= "
 needs libergon-dev "libergon (= "
 dpkg-deb -c ergond_*.deb | grep -q ./usr/lib/systemd/system/ergond.socket || fail "ergond has no unit"
+dpkg-deb -c ergon_*.deb >"$work/files"
+for file in lib/systemd/system/ergon-schedule.service share/man/man1/ergon-schedule.1 \
+    share/doc/ergon/examples/live/live.yaml; do
+    grep -q "./usr/$file" "$work/files" || fail "ergon has no $file"
+done
 
 if ! command -v debootstrap >/dev/null || [ "$(id -u)" -ne 0 ]; then
     echo "not installed in a bare Debian: this needs debootstrap, and root"
@@ -82,7 +87,7 @@ inside python3 -c 'import ergon; print(ergon.version())' >"$work/log" 2>&1 || {
     fail "Python does not import the installed package"
 }
 inside sh -c 'ldconfig -p | grep -q libergon.so.0' || fail "the loader does not know the library"
-inside sh -c 'ls /etc/systemd/system/*/ergond* 2>/dev/null' && fail "ergond is enabled"
+inside sh -c 'ls /etc/systemd/system/*/ergon* 2>/dev/null' && fail "a unit is enabled"
 # shellcheck disable=SC2086
 inside apt-get -qy purge $names >"$work/log" 2>&1 || {
     tail -n 20 "$work/log"

@@ -257,40 +257,46 @@ static int add_profile(struct submitting *at, const struct erg_gpu_type *type,
     return result;
 }
 
-/* Times and powers on all types that the catalogue knows. */
+/* Times and powers on all types that the catalogue knows; where it knows none, those of the live
+ * file's profiles. */
 static int make_profile(struct submitting *at, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
     struct erg_error why = {0};
-    for (unsigned t = 0; t < fleet->types_count; t++) {
+    struct erg_text unknown = {0};
+    int result = 0;
+    for (unsigned t = 0; t < fleet->types_count && result == 0; t++) {
         const char *name = fleet->types[t].name;
-        char *known = erg_data_find("gpus", name);
-        if (type_of(at) >= 0 && type_of(at) != (int)t) {
-            free(known);
+        if (type_of(at) >= 0 && type_of(at) != (int)t)
             continue;
-        }
+        char *known = erg_data_find("gpus", name);
         if (!known)
             erg_fail(&why, ERG_FAILED, "the catalogue has no GPU '%s' (data/gpus)", name);
         if (!known || add_profile(at, &fleet->types[t], &why) != 0)
-            erg_log(ERG_LOG_WARNING, "no speeds on %s: %s", name, why.message);
+            erg_text_printf(&unknown, "%s%s: %s", unknown.count ? "; " : "no speeds on ", name,
+                            why.message);
         free(known);
-        if (erg_interrupt_check(err) != 0)
-            return -1;
+        result = erg_interrupt_check(err);
     }
     bool found = at->profile.count > 0;
     at->request.has_profile = found;
-    if (!found && look_into_profiles(at, &found, err) != 0)
-        return -1;
-    return found ? 0
-                 : erg_fail(err, ERG_INFEASIBLE,
-                            "nothing says how fast %s is on the GPUs of the cluster: %s",
-                            at->wish->job, why.message);
+    if (found && unknown.count)
+        erg_log(ERG_LOG_WARNING, "%s", unknown.data);
+    if (result == 0 && !found)
+        result = look_into_profiles(at, &found, err);
+    if (result == 0 && !found)
+        result =
+            erg_fail(err, ERG_INFEASIBLE,
+                     "nothing says how fast %s is on the GPUs of the cluster: %s%s", at->wish->job,
+                     unknown.data, at->live->profiles ? "; nor do the live file's profiles" : "");
+    erg_text_release(&unknown);
+    return result;
 }
 
 static int prepare_training(struct submitting *at, struct erg_error *err)
 {
     struct erg_live_request *request = &at->request;
-    char size[32];
+    char family[80], size[32];
     if (erg_live_layout_load(&at->job, at->wish->job, err) != 0)
         return -1;
     const struct erg_job *job = at->job;
@@ -312,9 +318,9 @@ static int prepare_training(struct submitting *at, struct erg_error *err)
                                 own[k]);
     }
     erg_profile_rows_size(job->model, size);
-    const char *slash = strrchr(job->model->name, '/');
+    erg_profile_rows_family(job->model, family);
     request->name = job->name;
-    request->family = slash ? slash + 1 : job->model->name;
+    request->family = erg_arena_strdup(&at->arena, family);
     request->size = erg_arena_strdup(&at->arena, size);
     request->batch = erg_layout_batch(&job->layout);
     request->iterations = (double)job->training->updates;

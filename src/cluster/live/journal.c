@@ -525,7 +525,10 @@ int erg_controller_folder(char **path, const char *spool, struct erg_error *err)
     *path = NULL;
     int result = 0;
     if (mkdir(at, 0755) != 0 && errno != EEXIST)
-        result = erg_fail(err, ERG_FAILED, "making '%s': %s", at, strerror(errno));
+        result = erg_fail(err, ERG_FAILED,
+                          "making '%s': %s; expected the spool to be a folder that the controller "
+                          "can write to",
+                          at, strerror(errno));
     else if (lstat(at, &status) != 0)
         result = erg_fail(err, ERG_FAILED, "'%s': %s", at, strerror(errno));
     else if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022))

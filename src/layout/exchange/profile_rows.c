@@ -17,11 +17,15 @@ static double rounded(double value)
     return result;
 }
 
-/* Without whose model it is. */
-static const char *model_name(const struct erg_model *model)
+void erg_profile_rows_family(const struct erg_model *model, char family[80])
 {
-    const char *slash = strrchr(model->name, '/');
-    return slash ? slash + 1 : model->name;
+    static const char file[] = "/config.json";
+    size_t length = strlen(model->name), begin;
+    if (length >= sizeof file && strcmp(model->name + length - (sizeof file - 1), file) == 0)
+        length -= sizeof file - 1;
+    for (begin = length; begin > 0 && model->name[begin - 1] != '/';)
+        begin--;
+    snprintf(family, 80, "%.*s", (int)(length - begin), model->name + begin);
 }
 
 void erg_profile_rows_size(const struct erg_model *model, char size[32])
@@ -42,9 +46,10 @@ void erg_profile_rows_header(struct erg_text *out)
 void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *shape,
                           double time_s, double power_w)
 {
-    char size[32];
+    char family[80], size[32];
+    erg_profile_rows_family(shape->model, family);
     erg_profile_rows_size(shape->model, size);
-    erg_csv_add(out, model_name(shape->model));
+    erg_csv_add(out, family);
     erg_csv_add(out, size);
     erg_csv_add_long(out, shape->batch);
     erg_csv_add(out, shape->gpu);

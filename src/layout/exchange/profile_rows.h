@@ -12,6 +12,8 @@ struct erg_profile_shape {
     long batch, nodes, node_gpus;
 };
 
+/* The model's name in such rows: without whose it is, and of a config.json that of its folder. */
+void erg_profile_rows_family(const struct erg_model *model, char family[80]);
 /* The model's size in such rows: "6.74B". */
 void erg_profile_rows_size(const struct erg_model *model, char size[32]);
 
