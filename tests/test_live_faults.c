@@ -151,13 +151,10 @@ static void end_controller(int number)
     int status;
     assert_int_equal(kill(controller, number), 0);
     assert_int_equal(waitpid(controller, &status, 0), controller);
-    const bool well = number == SIGKILL
-                          ? WIFSIGNALED(status)
-                          : WIFEXITED(status) &&
-                                (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 128 + number);
-    if (!well)
+    if (status != 0 && (!WIFSIGNALED(status) || WTERMSIG(status) != number)) {
         show();
-    assert_true(well);
+        fail_msg("the controller has ended before, with wait status %d", status);
+    }
 }
 
 static bool controller_lives(void)
@@ -367,7 +364,7 @@ static void test_two_controllers(void **state)
     /* Another host's lease: it stops within ten seconds, and begins once that is over. */
     lease_of_elsewhere(15);
     assert_int_not_equal(end_of(controller), 0);
-    assert_int_equal(lines_with("schedule.log", "the controller on host 'elsewhere' has"), 1);
+    assert_int_equal(lines_with("schedule.log", "on host .elsewhere., has"), 1);
     lease_of_elsewhere(3);
     start_controller();
     assert_int_not_equal(end_of(controller), 0);

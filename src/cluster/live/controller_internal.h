@@ -55,6 +55,7 @@ struct erg_controller {
     double now_s;            /* the engine's, of this pass */
     double decided_s;        /* the engine's, of the last decision; -INFINITY: none */
     double leased_s;         /* when the lease was renewed */
+    bool lease_late;         /* it could not be written the last time */
     double late_s;           /* how long the next wait is while nobody answers; 0: they do */
     enum erg_live_node_state *node_states;        /* as the scheduler knows them */
     long decisions, actions_done, actions_failed; /* since it began */

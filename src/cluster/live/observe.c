@@ -94,6 +94,7 @@ static int meet(struct erg_controller *controller, const struct erg_live_job *jo
     if (erg_job_folder_request(&track->request, controller->setup.file->slurm.spool, job->token,
                                job->uid, &track->strings, &why) != 0 ||
         introduce(controller, i, &why) != 0) {
+        record->left_alone = true;
         erg_controller_note(controller, "job %u is left alone: %s", job->id, why.message);
         return 0;
     }
@@ -121,6 +122,15 @@ static bool is_managed(const struct erg_live_job *job)
     return job->token[0] && job->in_partition && job->single;
 }
 
+/* Submitted anew from its folder: the same job by another id, with all its tries again. */
+static void meet_again(struct erg_managed_job *record, uint32_t id)
+{
+    record->id = id;
+    record->given_up = record->needs_attention = false;
+    record->failures = record->failed_starts = 0;
+    record->not_before_s = record->retry_s = -INFINITY;
+}
+
 static int meet_new(struct erg_controller *controller, struct erg_error *err)
 {
     const struct erg_live_snapshot *snapshot = &controller->snapshot;
@@ -134,10 +144,9 @@ static int meet_new(struct erg_controller *controller, struct erg_error *err)
             if (!over && meet(controller, job, err) != 0)
                 return -1;
         } else if (controller->records[i].id != job->id && !over) {
-            /* Submitted anew from its folder: the same job by another id. */
             const enum erg_live_phase phase = controller->records[i].phase;
             if (!erg_live_phase_holds_gpus(phase) && phase != ERG_PHASE_WAITING)
-                controller->records[i].id = job->id;
+                meet_again(&controller->records[i], job->id);
         }
     }
     return 0;
@@ -270,9 +279,10 @@ static void lose(struct erg_controller *controller, size_t i, bool withdraw)
 {
     struct erg_live_track *track = &controller->tracks[i];
     const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
+    const bool there = job->state == ERG_JOB_RUNNING || job->state == ERG_JOB_WAITING;
+    track->dirty |= there || controller->records[i].intended.count > 0;
     controller->records[i].intended.count = 0;
-    track->dirty = true;
-    if (withdraw && (job->state == ERG_JOB_RUNNING || job->state == ERG_JOB_WAITING))
+    if (withdraw && there)
         erg_scheduler_withdraw(controller->scheduler, track->job);
     else if (job->state == ERG_JOB_RUNNING)
         erg_scheduler_evict(controller->scheduler, track->job);
@@ -297,11 +307,7 @@ static void tell_waiting(struct erg_controller *controller, size_t i)
     struct erg_live_track *track = &controller->tracks[i];
     struct erg_managed_job *record = &controller->records[i];
     const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
-    if (record->given_up) {
-        end(controller, i);
-        return;
-    }
-    if (record->not_before_s > controller->now_s) {
+    if (record->given_up || record->not_before_s > controller->now_s) {
         lose(controller, i, true);
         return;
     }
@@ -375,8 +381,6 @@ static int tell_phase(struct erg_controller *controller, size_t i, enum erg_live
         break;
     case ERG_PHASE_FAILED:
         lose(controller, i, true);
-        if (record->given_up)
-            end(controller, i);
         break;
     case ERG_PHASE_GONE:
         if (before != ERG_PHASE_GONE)
@@ -384,7 +388,7 @@ static int tell_phase(struct erg_controller *controller, size_t i, enum erg_live
                                 "job %u is lost: the resource manager does not know it any more; "
                                 "\"ergon submit --resume %s/%s\" submits it anew",
                                 record->id, controller->setup.file->slurm.spool, record->token);
-        end(controller, i);
+        lose(controller, i, true); /* it may come back */
         break;
     case ERG_PHASE_ENDED:
         if (before != ERG_PHASE_ENDED && before != ERG_PHASE_NEW &&
@@ -393,7 +397,7 @@ static int tell_phase(struct erg_controller *controller, size_t i, enum erg_live
         end(controller, i);
         break;
     case ERG_PHASE_CANCELLED:
-        end(controller, i);
+        lose(controller, i, true); /* its user may submit or requeue it again */
         break;
     default:
         break;
@@ -463,7 +467,9 @@ int erg_controller_observe(struct erg_controller *controller, struct erg_error *
     enum erg_live_phase *before = erg_xmalloc((controller->count + 1) * sizeof *before);
     for (size_t i = 0; i < controller->count; i++) {
         before[i] = controller->records[i].phase;
-        if (controller->tracks[i].job >= 0)
+        /* Those that are over may be thousands. */
+        if (controller->tracks[i].job >= 0 && before[i] != ERG_PHASE_ENDED &&
+            before[i] != ERG_PHASE_CANCELLED)
             read_reports(controller, i);
     }
     erg_reconcile_see(controller->records, controller->count, &controller->snapshot,

@@ -123,6 +123,7 @@ struct erg_managed_job {
         int node; /* -1: none */
         double until_s;
     } avoided[ERG_AVOIDED_MOST];
+    bool left_alone;      /* set by the controller: its request cannot be used, nothing is done */
     bool given_up;        /* never placed again: it fails */
     bool needs_attention; /* with the reason: */
     char reason[160];

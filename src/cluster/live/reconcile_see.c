@@ -381,7 +381,9 @@ void erg_reconcile_see(struct erg_managed_job *jobs, size_t count,
     for (size_t i = 0; i < count; i++) {
         const struct erg_live_job **found =
             bsearch(&jobs[i].id, by_id, known, sizeof *by_id, compare_id);
-        bool same = found && strcmp((*found)->token, jobs[i].token) == 0;
+        /* Of a record that can be read in two ways only the id is known. */
+        bool same = found && (strcmp((*found)->token, jobs[i].token) == 0 ||
+                              (!(*found)->token[0] && (*found)->state == ERG_LIVE_UNKNOWN));
         see_job(&jobs[i], same ? *found : NULL, snapshot, limits, now_s);
     }
     free(by_id);
