@@ -160,6 +160,7 @@ void erg_controller_free(struct erg_controller *controller)
     erg_live_snapshot_release(&controller->snapshot);
     free(controller->records);
     free(controller->tracks);
+    free(controller->by_token);
     free(controller->actions.items);
     free(controller->node_names);
     free(controller->folder);
@@ -334,13 +335,14 @@ static int doubt_open_actions(struct erg_controller *controller, struct erg_erro
     struct erg_open_action *open = NULL;
     size_t count = 0;
     int result = erg_journal_take_open(controller->journal, &open, &count, err);
-    for (size_t k = 0; result == 0 && k < count; k++)
-        for (size_t i = 0; i < controller->count; i++)
-            if (strcmp(controller->records[i].token, open[k].token) == 0) {
-                open[k].action.job = i;
-                erg_reconcile_answer(&controller->records[i], &open[k].action, ERG_ENGINE_LATER,
-                                     &controller->limits, controller->now_s);
-            }
+    for (size_t k = 0; result == 0 && k < count; k++) {
+        const size_t i = erg_controller_find(controller, open[k].token);
+        if (i == controller->count)
+            continue;
+        open[k].action.job = i;
+        erg_reconcile_answer(&controller->records[i], &open[k].action, ERG_ENGINE_LATER,
+                             &controller->limits, controller->now_s);
+    }
     free(open);
     return result;
 }

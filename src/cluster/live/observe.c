@@ -21,12 +21,37 @@ static double unix_now(void)
 
 /* ---- new jobs ---- */
 
-static size_t index_of(const struct erg_controller *controller, const char *token)
+/* Where a token is in the table, or would be. Tokens are users' texts: one who makes them meet
+ * slows a look by as many jobs as are theirs. */
+static size_t slot_of(const struct erg_controller *controller, const char *token)
 {
-    size_t i = 0;
-    while (i < controller->count && strcmp(controller->records[i].token, token) != 0)
-        i++;
-    return i;
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *at = token; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    size_t slot = hash & (controller->by_token_capacity - 1), i;
+    while ((i = controller->by_token[slot]) != 0 &&
+           strcmp(controller->records[i - 1].token, token) != 0)
+        slot = (slot + 1) & (controller->by_token_capacity - 1);
+    return slot;
+}
+
+size_t erg_controller_find(const struct erg_controller *controller, const char *token)
+{
+    const size_t i =
+        controller->by_token_capacity ? controller->by_token[slot_of(controller, token)] : 0;
+    return i ? i - 1 : controller->count;
+}
+
+/* Twice as many places as records, at least. */
+static void index_records(struct erg_controller *controller)
+{
+    free(controller->by_token);
+    controller->by_token_capacity = 64;
+    while (controller->by_token_capacity < 2 * controller->capacity)
+        controller->by_token_capacity *= 2;
+    controller->by_token = erg_xcalloc(controller->by_token_capacity, sizeof *controller->by_token);
+    for (size_t i = 0; i < controller->count; i++)
+        controller->by_token[slot_of(controller, controller->records[i].token)] = i + 1;
 }
 
 static size_t add_record(struct erg_controller *controller, const struct erg_live_job *job)
@@ -37,9 +62,11 @@ static size_t add_record(struct erg_controller *controller, const struct erg_liv
             erg_xrealloc(controller->records, controller->capacity, sizeof *controller->records);
         controller->tracks =
             erg_xrealloc(controller->tracks, controller->capacity, sizeof *controller->tracks);
+        index_records(controller);
     }
     const size_t i = controller->count++;
     erg_managed_job_init(&controller->records[i], job->id, job->token);
+    controller->by_token[slot_of(controller, job->token)] = i + 1;
     controller->tracks[i] = (struct erg_live_track){
         .job = -1,
         .uid = job->uid,
@@ -137,7 +164,8 @@ static int meet_new(struct erg_controller *controller, struct erg_error *err)
     for (size_t k = 0; k < snapshot->jobs_count; k++) {
         const struct erg_live_job *job = &snapshot->jobs[k];
         const bool over = job->state == ERG_LIVE_COMPLETED || job->state == ERG_LIVE_CANCELLED;
-        const size_t i = is_managed(job) ? index_of(controller, job->token) : controller->count;
+        const size_t i =
+            is_managed(job) ? erg_controller_find(controller, job->token) : controller->count;
         if (!is_managed(job))
             continue;
         if (i == controller->count) {
@@ -267,6 +295,8 @@ static void adopt(struct erg_controller *controller, size_t i)
         (erg_scheduler_adopt(scheduler, track->job, at, record->point) ||
          erg_scheduler_adopt(scheduler, track->job, at, 0))) {
         record->point = scheduler->jobs[track->job].point;
+        if (record->told_point < 0) /* nobody knows what its plan file says */
+            record->told_w = fmax(record->told_w, erg_controller_watts(scheduler, track->job, 0));
         const struct erg_report *last = &track->reader.last;
         track->trained = last->state == ERG_JOB_TRAINING ? last->incarnation : 0;
         return;
@@ -448,7 +478,8 @@ static void tell_foreign(struct erg_controller *controller)
     uint64_t *foreign = erg_xcalloc((size_t)nodes, sizeof *foreign);
     for (size_t k = 0; k < snapshot->jobs_count; k++) {
         const struct erg_live_job *job = &snapshot->jobs[k];
-        const size_t i = is_managed(job) ? index_of(controller, job->token) : controller->count;
+        const size_t i =
+            is_managed(job) ? erg_controller_find(controller, job->token) : controller->count;
         const bool ours = i < controller->count && controller->records[i].id == job->id &&
                           controller->tracks[i].job >= 0 &&
                           controller->records[i].phase != ERG_PHASE_UNKNOWN;
