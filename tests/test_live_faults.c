@@ -217,10 +217,10 @@ static size_t ended(void)
     return count;
 }
 
-/* Until so many of the jobs have; ten times as long as that should take. */
+/* Until so many of the jobs have; some times as long as that should take. */
 static void await_ended(size_t count)
 {
-    const double give_up_s = unix_s() + 200;
+    const double give_up_s = unix_s() + 100;
     while (ended() < count) {
         if (unix_s() > give_up_s || !controller_lives()) {
             show();
@@ -563,7 +563,6 @@ static void test_nodes_fail(void **state)
     wait_s(2);
     assert_int_equal(shell_of("scontrol update NodeName=b1 State=DOWN Reason=test"), 0);
     assert_int_equal(shell_of("scontrol update NodeName=b2 State=DRAIN Reason=test"), 0);
-    await_line("schedule.log", "node b1 is down: test");
     await_line("schedule.log", "node b2 is draining: test");
     wait_s(3);
     const double drained_s = unix_s();
@@ -571,7 +570,6 @@ static void test_nodes_fail(void **state)
     const double back_s = unix_s();
     shell_of("scontrol update NodeName=b1 State=RESUME 2>/dev/null"); /* if it has not come back */
     assert_int_equal(shell_of("scontrol update NodeName=b2 State=RESUME"), 0);
-    await_line("schedule.log", "node b1 is up");
     await_line("schedule.log", "node b2 is up");
     mini("kill", "b2");
     await_ended(jobs_count);

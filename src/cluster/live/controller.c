@@ -404,8 +404,10 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
     controller->now_s = controller->snapshot.at_s;
     erg_scheduler_advance(controller->scheduler,
                           erg_controller_virtual(controller, controller->now_s));
-    if (erg_controller_observe(controller, err) != 0 ||
+    if ((controller->journal && erg_journal_gather(controller->journal, err) != 0) ||
+        erg_controller_observe(controller, err) != 0 ||
         (!controller->recalled && recall(controller, err) != 0) ||
+        (controller->journal && erg_journal_flush(controller->journal, err) != 0) ||
         erg_controller_decide(controller, err) != 0 || keep(controller, err) != 0 ||
         act_all(controller, err) != 0 || keep(controller, err) != 0)
         return -1;

@@ -362,6 +362,7 @@ static void answer_place(struct erg_managed_job *job, enum erg_engine_answer ans
                          const struct erg_reconcile_limits *limits, double now_s)
 {
     bool written = answer != ERG_ENGINE_BROKEN;
+    job->holds = job->holds && answer == ERG_ENGINE_BROKEN;
     tell(job, written, job->unsure ? limits->pace_s : 0, now_s);
     if (answer == ERG_ENGINE_REFUSED)
         erg_managed_job_failed_start(job, "the resource manager refused the placement", 0, limits,
@@ -382,6 +383,7 @@ static void answer_hold(struct erg_managed_job *job, bool failed, enum erg_engin
         return;
     job->released_s = NAN;
     job->unsure = false;
+    job->holds = true;
     if (failed)
         erg_managed_job_failed_start(job, "it did not start in time", 0, limits, now_s);
 }

@@ -107,6 +107,7 @@ struct erg_managed_job {
     struct erg_placement asked; /* by the last placement; it may start there at any moment while: */
     double released_s;
     bool unsure;      /* whether that placement had its effect */
+    bool holds;       /* it was held by us: the manager's reason may still be an older one */
     double stopped_s; /* signalled */
     double killed_s;
     bool kill_unsure; /* whether that was done */

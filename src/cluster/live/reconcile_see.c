@@ -249,7 +249,7 @@ static enum erg_live_phase see_held(struct erg_managed_job *job, const struct er
     forget_incarnation(job, false);
     job->running = false;
     job->began_checkpoint = job->checkpoint;
-    job->held_by_administrator = seen->held_by_administrator;
+    job->held_by_administrator = seen->held_by_administrator || job->holds;
     if (!job->unsure)
         job->released_s = NAN;
     return ERG_PHASE_WAITING;
@@ -350,6 +350,7 @@ static void see_job(struct erg_managed_job *job, const struct erg_live_job *seen
         job->actual.count = 0;
     if (seen)
         job->restarts = seen->restarts;
+    job->holds = job->holds && phase == ERG_PHASE_WAITING;
     if (phase != job->phase)
         job->since_s = now_s;
     job->phase = phase;
