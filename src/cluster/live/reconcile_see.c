@@ -250,6 +250,7 @@ static enum erg_live_phase see_held(struct erg_managed_job *job, const struct er
     job->running = false;
     job->began_checkpoint = job->checkpoint;
     job->held_by_administrator = seen->held_by_administrator || job->holds;
+    job->holds = job->holds && !seen->held_by_administrator; /* from here on its reason says so */
     if (!job->unsure)
         job->released_s = NAN;
     return ERG_PHASE_WAITING;
