@@ -399,11 +399,23 @@ static void test_slurmctld_ended(void **state)
 }
 
 /* Slurm forgets what was in the seconds before: a job may run anew, none is lost that was known. */
+static struct erg_reconcile_limits quick_limits(void)
+{
+    struct erg_reconcile_limits limits;
+    erg_reconcile_limits_init(&limits);
+    limits.save_least_s = 3;
+    limits.retry_s = 2;
+    limits.avoid_s = 3;
+    limits.pace_s = 1;
+    return limits;
+}
+
 static void test_slurmctld_killed(void **state)
 {
     (void)state;
+    const struct erg_reconcile_limits limits = quick_limits();
     begin("");
-    start_controller();
+    start_quick_controller(&limits);
     submit_day(8, 12, "");
     wait_s(5.5);
     for (int i = 0; i < 2; i++) {
@@ -413,7 +425,7 @@ static void test_slurmctld_killed(void **state)
         mini("up", "slurmctld");
     }
     await_ended(jobs_count);
-    end_controller(SIGTERM);
+    end_controller(SIGKILL);
     check_steps(read_steps());
 }
 
@@ -516,17 +528,6 @@ static void test_foreign_jobs(void **state)
         assert_int_equal(incarnations(steps, token), 1);
         assert_int_equal(ends(ids[i], "COMPLETED"), 1);
     }
-}
-
-static struct erg_reconcile_limits quick_limits(void)
-{
-    struct erg_reconcile_limits limits;
-    erg_reconcile_limits_init(&limits);
-    limits.save_least_s = 3;
-    limits.retry_s = 2;
-    limits.avoid_s = 3;
-    limits.pace_s = 1;
-    return limits;
 }
 
 static void test_trainers_misbehave(void **state)
@@ -639,13 +640,14 @@ static void test_garbage(void **state)
 static void test_spool_full(void **state)
 {
     (void)state;
+    const struct erg_reconcile_limits limits = quick_limits();
     begin("");
     if (mount("spool", in_folder("spool"), "tmpfs", MS_NOSUID, "size=400k,mode=1777") != 0) {
         mini("stop", "");
         skip();
     }
     submit_day(3, 14, "checkpoint_s=1000");
-    start_controller();
+    start_quick_controller(&limits);
     await_line("schedule.log", ": place, since");
     wait_s(2);
     shell_of("dd if=/dev/zero of=@/spool/fill bs=1k 2>/dev/null");
@@ -657,7 +659,7 @@ static void test_spool_full(void **state)
     assert_true(lived);
     submit(2, 20, "");
     await_ended(jobs_count);
-    end_controller(SIGTERM);
+    end_controller(SIGKILL);
     umount2(in_folder("spool"), MNT_DETACH);
     check_steps(read_steps());
     check_ends_once();

@@ -331,6 +331,17 @@ static void end(struct erg_controller *controller, size_t i)
     erg_scheduler_end(controller->scheduler, track->job);
 }
 
+/* Whether it is to run on a node that takes no jobs any more: those that run there stay, this one
+ * does not. */
+static bool is_to_drained(const struct erg_controller *controller,
+                          const struct erg_placement *intended)
+{
+    for (int s = 0; s < intended->count; s++)
+        if (controller->node_states[intended->slices[s].node] == ERG_NODE_DRAINS)
+            return true;
+    return false;
+}
+
 /* A held job: it waits for a decision, or for its time. */
 static void tell_waiting(struct erg_controller *controller, size_t i)
 {
@@ -346,7 +357,8 @@ static void tell_waiting(struct erg_controller *controller, size_t i)
         if (!erg_scheduler_arrive(controller->scheduler, track->job))
             erg_controller_note(controller, "job %u can run on no GPUs of this cluster",
                                 record->id);
-    } else if (job->state == ERG_JOB_RUNNING && record->failed_starts > track->failed_starts) {
+    } else if (job->state == ERG_JOB_RUNNING && (record->failed_starts > track->failed_starts ||
+                                                 is_to_drained(controller, &record->intended))) {
         lose(controller, i, false); /* somebody was faster: decide again */
     }
 }
