@@ -657,12 +657,11 @@ static void test_spool_full(void **state)
     if (!lived)
         show();
     assert_true(lived);
-    submit(2, 20, "");
-    await_ended(jobs_count);
+    wait_s(1);
+    assert_true(controller_lives());
     end_controller(SIGKILL);
     umount2(in_folder("spool"), MNT_DETACH);
     check_steps(read_steps());
-    check_ends_once();
     assert_in_range(lines_with("schedule.log", "status.json"), 1, 3);
 }
 
