@@ -12,17 +12,14 @@
  * by more than their means do.
  */
 #include "check.h"
-#include "folder.h"
 #include "io/csv.h"
+#include "live_day.h"
 #include "program.h"
 #include "side_by_side.h"
 
-#include <jansson.h>
-#include <math.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MOST_JOBS = 200 };
@@ -45,32 +42,6 @@ static const char recipe_text[] =
 
 static double compress = 120;
 static long jobs_count = 12;
-
-static double unix_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static void sleep_until(double at_s)
-{
-    for (double left_s; (left_s = at_s - unix_s()) > 0;)
-        nanosleep(&(struct timespec){(time_t)left_s, (long)(fmod(left_s, 1) * 1e9)}, NULL);
-}
-
-static int shell_of(const char *format, ...)
-{
-    char text[2000];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    struct erg_text line = with_folder(text);
-    int status = system(line.data);
-    erg_text_release(&line);
-    return status;
-}
 
 /* ---- the day ---- */
 
@@ -296,64 +267,6 @@ static void read_restarts(struct day *day)
         day->move_s = day->start_s;
 }
 
-/* A stretch of time in which an incarnation of a job had a GPU, by its own log. */
-struct stretch {
-    char token[24], gpu[40];
-    long incarnation;
-    double from_s, until_s, iteration;
-};
-
-/* No GPU has two jobs at a time, and a later incarnation goes on where the one before it was. */
-static void check_steps(void)
-{
-    enum { MOST = 2000 };
-    static struct stretch stretches[MOST];
-    size_t count = 0;
-    FILE *steps = fopen(in_folder("steps"), "r");
-    char line[600], token[24], node[16], gpus[40], what[24];
-    double at_s, iteration;
-    long incarnation, rank;
-    assert_non_null(steps);
-    while (fgets(line, sizeof line, steps)) {
-        assert_int_equal(sscanf(line, "%lf %23s %ld %ld %15s %39s %23s %lf", &at_s, token,
-                                &incarnation, &rank, node, gpus, what, &iteration),
-                         8);
-        for (char *gpu = strtok(gpus, ","); gpu; gpu = strtok(NULL, ",")) {
-            char name[40];
-            size_t k = 0;
-            snprintf(name, sizeof name, "%s:%s", node, gpu);
-            while (k < count &&
-                   (strcmp(stretches[k].token, token) != 0 || strcmp(stretches[k].gpu, name) != 0 ||
-                    stretches[k].incarnation != incarnation))
-                k++;
-            assert_true(k < MOST);
-            if (k == count) {
-                stretches[count++] =
-                    (struct stretch){.incarnation = incarnation, .from_s = at_s, .until_s = at_s};
-                snprintf(stretches[k].token, sizeof stretches[k].token, "%s", token);
-                snprintf(stretches[k].gpu, sizeof stretches[k].gpu, "%s", name);
-            }
-            stretches[k].until_s = fmax(stretches[k].until_s, at_s);
-            stretches[k].iteration = fmax(stretches[k].iteration, iteration);
-        }
-    }
-    fclose(steps);
-    assert_true(count > 0);
-    for (size_t a = 0; a < count; a++)
-        for (size_t b = 0; b < count; b++) {
-            const struct stretch *x = &stretches[a], *y = &stretches[b];
-            const bool one_job = strcmp(x->token, y->token) == 0;
-            if (strcmp(x->gpu, y->gpu) == 0 && !one_job && x->from_s < y->until_s &&
-                y->from_s < x->until_s)
-                fail_msg("GPU %s has jobs %s and %s at a time", x->gpu, x->token, y->token);
-            /* One that had to leave while it loaded has no iteration. */
-            if (one_job && x->incarnation < y->incarnation && y->iteration > 0 &&
-                x->iteration > y->iteration + 1)
-                fail_msg("job %s has %g iterations in incarnation %ld, %g in %ld", x->token,
-                         x->iteration, x->incarnation, y->iteration, y->incarnation);
-        }
-}
-
 static void simulate(struct day *day)
 {
     char text[300];
@@ -437,7 +350,7 @@ static void a_day(const char *policy)
     live(&day);
     read_restarts(&day);
     simulate(&day);
-    check_steps();
+    check_steps(read_steps());
     compare(&day);
 }
 

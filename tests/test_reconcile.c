@@ -444,6 +444,20 @@ static void what_returns_is_held_and_users_holds_are_taken_over(void **state)
     scene->shown[0].held_by_administrator = false;
     assert_string_equal(next(scene), "hold 0");
     assert_int_equal(scene->jobs[0].failures + scene->jobs[0].failed_starts, 0);
+    answer_all(scene, ERG_ENGINE_DONE);
+    assert_string_equal(next(scene), ""); /* though the reason that is shown stays an older one */
+    scene->shown[0].held_by_administrator = true;
+    assert_string_equal(next(scene), "");
+    scene->shown[0].held_by_administrator = false;
+    scene->jobs[0].left_alone = true;
+    assert_string_equal(next(scene), "");
+    scene->jobs[0].left_alone = false;
+    assert_string_equal(next(scene), "hold 0");
+    /* A record that can be read in two ways is of a job that is there. */
+    scene->shown[0].state = ERG_LIVE_UNKNOWN;
+    scene->shown[0].token[0] = '\0';
+    assert_string_equal(next(scene), "");
+    assert_int_equal(scene->jobs[0].phase, ERG_PHASE_UNKNOWN);
 }
 
 static void three_placements_without_a_start_need_attention(void **state)

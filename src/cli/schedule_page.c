@@ -264,6 +264,8 @@ void erg_schedule_page_update(struct erg_schedule_page *page, const json_t *stat
 
 void erg_schedule_page_close(struct erg_schedule_page *page)
 {
+    if (!page)
+        return;
     pthread_mutex_lock(&page->lock);
     page->ends = true;
     pthread_cond_signal(&page->changed);

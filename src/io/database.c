@@ -142,19 +142,25 @@ static int create(struct erg_database *database, struct erg_error *err)
     return result;
 }
 
-/* A file of another program may carry ergon's marks: its table has to be the one ergon makes. */
-static int check_table(struct erg_database *database, struct erg_error *err)
+/* A file of another program may carry ergon's marks: its tables have to be those that ergon makes,
+ * each by the very statement. */
+static int check_tables(struct erg_database *database, struct erg_error *err)
 {
-    static const char sql[] = "SELECT count(*), max(type = 'table' AND sql = ?1) FROM sqlite_master"
+    static const char sql[] = "SELECT count(*), sum(type = 'table' AND instr(';' || ?1 || ';', "
+                              "';' || sql || ';') > 0) FROM sqlite_master"
                               " WHERE type <> 'index' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    static const char table[] = "CREATE TABLE ";
+    const char *create = database->format->create_sql;
     sqlite3_stmt *statement = NULL;
-    int result = 0;
+    int result = 0, tables = 0;
+    for (const char *at = create; (at = strstr(at, table)); at += sizeof table - 1)
+        tables++;
     if (sqlite3_prepare_v2(database->handle, sql, -1, &statement, NULL) != SQLITE_OK ||
-        sqlite3_bind_text(statement, 1, database->format->create_sql, -1, SQLITE_STATIC) !=
-            SQLITE_OK ||
+        sqlite3_bind_text(statement, 1, create, -1, SQLITE_STATIC) != SQLITE_OK ||
         sqlite3_step(statement) != SQLITE_ROW)
         result = erg_database_fail(database, "opening", err);
-    else if (sqlite3_column_int64(statement, 0) != 1 || !sqlite3_column_int(statement, 1))
+    else if (sqlite3_column_int64(statement, 0) != tables ||
+             sqlite3_column_int64(statement, 1) != tables)
         result = erg_fail(err, ERG_FAILED,
                           "opening the %s '%s': its tables are not those that ergon makes; move it "
                           "away to start a new one",
@@ -192,7 +198,7 @@ static int set_up(struct erg_database *database, struct erg_error *err)
     if (sqlite3_db_readonly(database->handle, "main") == 1)
         return erg_fail(err, ERG_FAILED, "opening the %s '%s': the file is write-protected",
                         database->format->name, database->path);
-    if (!empty && (check_table(database, err) || check_integrity(database, err)))
+    if (!empty && (check_tables(database, err) || check_integrity(database, err)))
         return -1;
     if (enter_wal(database, err) || (empty && create(database, err)))
         return -1;

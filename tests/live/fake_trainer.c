@@ -240,6 +240,9 @@ static void look_at_plan(void)
     power_w = isnan(watts) ? power_w : watts;
     from = done;
     begun_s = now_s();
+    char what[32];
+    snprintf(what, sizeof what, "plan:%.1f", power_w);
+    log_step(what);
 }
 
 static void progress(void)

@@ -160,6 +160,7 @@ void erg_controller_free(struct erg_controller *controller)
     erg_live_snapshot_release(&controller->snapshot);
     free(controller->records);
     free(controller->tracks);
+    free(controller->by_token);
     free(controller->actions.items);
     free(controller->node_names);
     free(controller->folder);
@@ -260,13 +261,31 @@ static int act(struct erg_controller *controller, const struct erg_action *actio
                            answer == ERG_ENGINE_DONE ? "" : why.message, err);
 }
 
+/* A pass may wait long for the resource manager: the lease must be its own all the time. */
+static int renew_lease(struct erg_controller *controller, struct erg_error *err)
+{
+    const double now_s = controller->setup.engine->calls->now_s(controller->setup.engine);
+    if (controller->setup.dry_run || now_s - controller->leased_s < LEASE_S / 3.0)
+        return 0;
+    const int result = erg_lease_renew(controller->folder, LEASE_S, err);
+    if (result < 0 || (result > 0 && controller->leased_s == -INFINITY))
+        return -1;
+    if (result > 0 && !controller->lease_late)
+        erg_controller_note(controller, "%s", err->message);
+    controller->lease_late = result > 0;
+    if (result == 0)
+        controller->leased_s = now_s;
+    return 0;
+}
+
 static int act_all(struct erg_controller *controller, struct erg_error *err)
 {
     erg_reconcile_next(controller->records, controller->count, &controller->snapshot,
                        &controller->setup.file->fleet, &controller->limits, controller->now_s,
                        &controller->actions);
     for (size_t i = 0; i < controller->actions.count; i++)
-        if (act(controller, &controller->actions.items[i], err) != 0)
+        if (renew_lease(controller, err) != 0 ||
+            act(controller, &controller->actions.items[i], err) != 0)
             return -1;
     return 0;
 }
@@ -278,6 +297,12 @@ static int keep(struct erg_controller *controller, struct erg_error *err)
     if (!controller->journal)
         return 0;
     bool any = false;
+    for (size_t i = 0; !any && i < controller->count; i++)
+        any = controller->tracks[i].dirty && controller->tracks[i].job >= 0;
+    if (!any)
+        return 0;
+    if (erg_journal_gather(controller->journal, err) != 0)
+        return -1;
     for (size_t i = 0; i < controller->count; i++) {
         struct erg_live_track *track = &controller->tracks[i];
         if (!track->dirty || track->job < 0)
@@ -291,10 +316,7 @@ static int keep(struct erg_controller *controller, struct erg_error *err)
                                 controller->now_s, err) != 0)
             return -1;
         track->dirty = false;
-        any = true;
     }
-    if (!any)
-        return 0;
     json_t *policy = erg_scheduler_save(controller->scheduler);
     json_t *measured = erg_controller_measured(controller);
     int result = erg_journal_put_speeds(controller->journal, measured, err);
@@ -304,7 +326,7 @@ static int keep(struct erg_controller *controller, struct erg_error *err)
                                                  controller->setup.policy->name, policy, err)
                         : 0;
     json_decref(policy);
-    return result;
+    return result == 0 ? erg_journal_flush(controller->journal, err) : result;
 }
 
 /* Of actions that a controller before this one began and did not end nothing is known. */
@@ -313,13 +335,14 @@ static int doubt_open_actions(struct erg_controller *controller, struct erg_erro
     struct erg_open_action *open = NULL;
     size_t count = 0;
     int result = erg_journal_take_open(controller->journal, &open, &count, err);
-    for (size_t k = 0; result == 0 && k < count; k++)
-        for (size_t i = 0; i < controller->count; i++)
-            if (strcmp(controller->records[i].token, open[k].token) == 0) {
-                open[k].action.job = i;
-                erg_reconcile_answer(&controller->records[i], &open[k].action, ERG_ENGINE_LATER,
-                                     &controller->limits, controller->now_s);
-            }
+    for (size_t k = 0; result == 0 && k < count; k++) {
+        const size_t i = erg_controller_find(controller, open[k].token);
+        if (i == controller->count)
+            continue;
+        open[k].action.job = i;
+        erg_reconcile_answer(&controller->records[i], &open[k].action, ERG_ENGINE_LATER,
+                             &controller->limits, controller->now_s);
+    }
     free(open);
     return result;
 }
@@ -341,16 +364,6 @@ static int recall(struct erg_controller *controller, struct erg_error *err)
 }
 
 /* ---- passes ---- */
-
-static int renew_lease(struct erg_controller *controller, struct erg_error *err)
-{
-    if (controller->setup.dry_run || controller->now_s - controller->leased_s < LEASE_S / 3.0)
-        return 0;
-    if (erg_lease_renew(controller->folder, LEASE_S, err) != 0)
-        return -1;
-    controller->leased_s = controller->now_s;
-    return 0;
-}
 
 /* Nobody answers: wait longer each time. */
 static void back_off(struct erg_controller *controller, const struct erg_error *why, double *wait_s)
@@ -391,8 +404,10 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
     controller->now_s = controller->snapshot.at_s;
     erg_scheduler_advance(controller->scheduler,
                           erg_controller_virtual(controller, controller->now_s));
-    if (erg_controller_observe(controller, err) != 0 ||
+    if ((controller->journal && erg_journal_gather(controller->journal, err) != 0) ||
+        erg_controller_observe(controller, err) != 0 ||
         (!controller->recalled && recall(controller, err) != 0) ||
+        (controller->journal && erg_journal_flush(controller->journal, err) != 0) ||
         erg_controller_decide(controller, err) != 0 || keep(controller, err) != 0 ||
         act_all(controller, err) != 0 || keep(controller, err) != 0)
         return -1;

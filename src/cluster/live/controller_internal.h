@@ -47,6 +47,8 @@ struct erg_controller {
     struct erg_managed_job *records;
     struct erg_live_track *tracks;
     size_t count, capacity;
+    size_t *by_token; /* a hash table of their indices + 1; 0: none */
+    size_t by_token_capacity;
 
     struct erg_live_snapshot snapshot;
     bool seen;               /* there was a snapshot */
@@ -55,6 +57,7 @@ struct erg_controller {
     double now_s;            /* the engine's, of this pass */
     double decided_s;        /* the engine's, of the last decision; -INFINITY: none */
     double leased_s;         /* when the lease was renewed */
+    bool lease_late;         /* it could not be written the last time */
     double late_s;           /* how long the next wait is while nobody answers; 0: they do */
     enum erg_live_node_state *node_states;        /* as the scheduler knows them */
     long decisions, actions_done, actions_failed; /* since it began */
@@ -72,11 +75,17 @@ struct erg_live_note *erg_controller_note(struct erg_controller *controller, con
 /* The scheduler's time of an engine's. */
 double erg_controller_virtual(const struct erg_controller *controller, double engine_s);
 
+/* The index of a job's record by its token; the records' count: none. */
+size_t erg_controller_find(const struct erg_controller *controller, const char *token);
+
 /* observe.c: what a snapshot and the jobs' folders say, to the scheduler. */
 int erg_controller_observe(struct erg_controller *controller, struct erg_error *err);
 
 /* decide.c: has the policy called if it is due, and makes its decision the records' intentions. */
 int erg_controller_decide(struct erg_controller *controller, struct erg_error *err);
+
+/* Watts of all of a job's GPUs at a point, beyond what they draw idle. */
+double erg_controller_watts(const struct erg_scheduler *scheduler, int id, int point);
 
 /* status.c: writes SPOOL/.controller/status.json. */
 void erg_controller_publish(struct erg_controller *controller);

@@ -6,16 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static size_t index_of_job(const struct erg_controller *controller, int job)
-{
-    size_t i = 0;
-    while (i < controller->count && controller->tracks[i].job != job)
-        i++;
-    return i;
-}
-
-/* Watts of all its GPUs at a point, beyond what they draw idle. */
-static double watts(const struct erg_scheduler *scheduler, int id, int point)
+double erg_controller_watts(const struct erg_scheduler *scheduler, int id, int point)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];
     if (job->shape < 0)
@@ -114,7 +105,7 @@ static void pace(struct erg_controller *controller)
         if (id < 0 || controller->scheduler->jobs[id].state != ERG_JOB_RUNNING)
             continue;
         record->point = erg_scheduler_point(controller->scheduler, id);
-        record->intended_w = watts(controller->scheduler, id, record->point);
+        record->intended_w = erg_controller_watts(controller->scheduler, id, record->point);
     }
 }
 
@@ -134,7 +125,8 @@ int erg_controller_decide(struct erg_controller *controller, struct erg_error *e
     controller->decisions++;
     json_t *changes = json_array();
     for (size_t k = 0; k < count; k++) {
-        const size_t i = index_of_job(controller, changed[k]);
+        const size_t i =
+            erg_controller_find(controller, controller->scheduler->trace->jobs[changed[k]].id);
         if (i < controller->count)
             intend(controller, i, changes);
     }

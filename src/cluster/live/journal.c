@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <float.h>
 #include <math.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,6 +133,16 @@ static int get_entry(struct erg_journal *journal, const char *kind, const char *
     return result;
 }
 
+int erg_journal_gather(struct erg_journal *journal, struct erg_error *err)
+{
+    return erg_database_execute(&journal->database, "BEGIN IMMEDIATE", "writing to", err);
+}
+
+int erg_journal_flush(struct erg_journal *journal, struct erg_error *err)
+{
+    return erg_database_execute(&journal->database, "COMMIT", "writing to", err);
+}
+
 /* ---- jobs ---- */
 
 struct kept_slice {
@@ -245,7 +256,9 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
         .point = record->point,
         .told_point = record->told_point,
         .intended_w = record->intended_w,
-        .told_w = record->told_w,
+        /* One that was told to draw less may not obey yet: it is told again. */
+        .told_w =
+            now_s < record->settles_s ? fmax(record->told_w, record->before_w) : record->told_w,
         .incarnation = record->incarnation,
         .incarnation_before = record->incarnation_before,
         .checkpoint = record->checkpoint,
@@ -555,9 +568,14 @@ int erg_lease_renew(const char *folder, double seconds, struct erg_error *err)
     double now_s = unix_now();
     if (erg_file_read(path, 4096, &text, NULL, NULL) == 0 && (until = strchr(text, '\n')) != NULL) {
         *until++ = '\0';
-        if (strcmp(text, host) != 0 && strtod(until, NULL) > now_s) {
-            erg_fail(err, ERG_FAILED, "the controller on host '%.255s' has '%s' for %.0f s more",
-                     text, folder, strtod(until, NULL) - now_s);
+        char *holder = strchr(until, '\n');
+        const long pid = holder ? strtol(holder, NULL, 10) : 0;
+        const bool lives = pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+        const bool own = strcmp(text, host) == 0 && (pid == (long)getpid() || !lives);
+        if (!own && strtod(until, NULL) > now_s) {
+            erg_fail(err, ERG_FAILED,
+                     "another controller, process %ld on host '%.255s', has '%s' for %.0f s more",
+                     pid, text, folder, strtod(until, NULL) - now_s);
             free(text);
             free(path);
             return -1;
@@ -566,7 +584,7 @@ int erg_lease_renew(const char *folder, double seconds, struct erg_error *err)
     free(text);
     struct erg_text lease = {0};
     erg_text_printf(&lease, "%s\n%.3f\n%ld\n", host, now_s + seconds, (long)getpid());
-    int result = erg_file_write(path, lease.data, lease.count, err);
+    const int result = erg_file_write(path, lease.data, lease.count, err) == 0 ? 0 : 1;
     erg_text_release(&lease);
     free(path);
     return result;

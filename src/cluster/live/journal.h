@@ -30,6 +30,10 @@ struct erg_journal_job {
     int starts;
 };
 
+/* Changes between the two are on the disk together, and cost one wait for it. */
+int erg_journal_gather(struct erg_journal *journal, struct erg_error *err);
+int erg_journal_flush(struct erg_journal *journal, struct erg_error *err);
+
 /* Writes a job anew. Placements are kept by node names. */
 int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_job *job,
                         const char *const *node_names, double now_s, struct erg_error *err);
@@ -94,8 +98,9 @@ int erg_journal_get_policy(struct erg_journal *journal, const char *name, json_t
  * not there; one that is somebody else's is refused, since a spool is open to all. */
 int erg_controller_folder(char **path, const char *spool, struct erg_error *err);
 
-/* The lease in that folder: taken or renewed for `seconds` from now by wall clock; fails where
- * another host's is not over. */
+/* The lease in that folder: taken or renewed for `seconds` from now by wall clock. -1: another
+ * controller's, of another host or of a process that lives here, is not over. 1: nobody else has
+ * it, and it cannot be written. */
 int erg_lease_renew(const char *folder, double seconds, struct erg_error *err);
 void erg_lease_give_back(const char *folder);
 

@@ -13,10 +13,8 @@
 static const struct erg_live_track *track_of_token(const struct erg_controller *controller,
                                                    const char *token)
 {
-    for (size_t i = 0; i < controller->count; i++)
-        if (strcmp(controller->records[i].token, token) == 0)
-            return &controller->tracks[i];
-    return NULL;
+    const size_t i = erg_controller_find(controller, token);
+    return i < controller->count ? &controller->tracks[i] : NULL;
 }
 
 static int compare_rows(const void *a, const void *b)

@@ -21,12 +21,37 @@ static double unix_now(void)
 
 /* ---- new jobs ---- */
 
-static size_t index_of(const struct erg_controller *controller, const char *token)
+/* Where a token is in the table, or would be. Tokens are users' texts: one who makes them meet
+ * slows a look by as many jobs as are theirs. */
+static size_t slot_of(const struct erg_controller *controller, const char *token)
 {
-    size_t i = 0;
-    while (i < controller->count && strcmp(controller->records[i].token, token) != 0)
-        i++;
-    return i;
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *at = token; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    size_t slot = hash & (controller->by_token_capacity - 1), i;
+    while ((i = controller->by_token[slot]) != 0 &&
+           strcmp(controller->records[i - 1].token, token) != 0)
+        slot = (slot + 1) & (controller->by_token_capacity - 1);
+    return slot;
+}
+
+size_t erg_controller_find(const struct erg_controller *controller, const char *token)
+{
+    const size_t i =
+        controller->by_token_capacity ? controller->by_token[slot_of(controller, token)] : 0;
+    return i ? i - 1 : controller->count;
+}
+
+/* Twice as many places as records, at least. */
+static void index_records(struct erg_controller *controller)
+{
+    free(controller->by_token);
+    controller->by_token_capacity = 64;
+    while (controller->by_token_capacity < 2 * controller->capacity)
+        controller->by_token_capacity *= 2;
+    controller->by_token = erg_xcalloc(controller->by_token_capacity, sizeof *controller->by_token);
+    for (size_t i = 0; i < controller->count; i++)
+        controller->by_token[slot_of(controller, controller->records[i].token)] = i + 1;
 }
 
 static size_t add_record(struct erg_controller *controller, const struct erg_live_job *job)
@@ -37,9 +62,11 @@ static size_t add_record(struct erg_controller *controller, const struct erg_liv
             erg_xrealloc(controller->records, controller->capacity, sizeof *controller->records);
         controller->tracks =
             erg_xrealloc(controller->tracks, controller->capacity, sizeof *controller->tracks);
+        index_records(controller);
     }
     const size_t i = controller->count++;
     erg_managed_job_init(&controller->records[i], job->id, job->token);
+    controller->by_token[slot_of(controller, job->token)] = i + 1;
     controller->tracks[i] = (struct erg_live_track){
         .job = -1,
         .uid = job->uid,
@@ -94,6 +121,7 @@ static int meet(struct erg_controller *controller, const struct erg_live_job *jo
     if (erg_job_folder_request(&track->request, controller->setup.file->slurm.spool, job->token,
                                job->uid, &track->strings, &why) != 0 ||
         introduce(controller, i, &why) != 0) {
+        record->left_alone = true;
         erg_controller_note(controller, "job %u is left alone: %s", job->id, why.message);
         return 0;
     }
@@ -121,23 +149,32 @@ static bool is_managed(const struct erg_live_job *job)
     return job->token[0] && job->in_partition && job->single;
 }
 
+/* Submitted anew from its folder: the same job by another id, with all its tries again. */
+static void meet_again(struct erg_managed_job *record, uint32_t id)
+{
+    record->id = id;
+    record->given_up = record->needs_attention = false;
+    record->failures = record->failed_starts = 0;
+    record->not_before_s = record->retry_s = -INFINITY;
+}
+
 static int meet_new(struct erg_controller *controller, struct erg_error *err)
 {
     const struct erg_live_snapshot *snapshot = &controller->snapshot;
     for (size_t k = 0; k < snapshot->jobs_count; k++) {
         const struct erg_live_job *job = &snapshot->jobs[k];
         const bool over = job->state == ERG_LIVE_COMPLETED || job->state == ERG_LIVE_CANCELLED;
-        const size_t i = is_managed(job) ? index_of(controller, job->token) : controller->count;
+        const size_t i =
+            is_managed(job) ? erg_controller_find(controller, job->token) : controller->count;
         if (!is_managed(job))
             continue;
         if (i == controller->count) {
             if (!over && meet(controller, job, err) != 0)
                 return -1;
         } else if (controller->records[i].id != job->id && !over) {
-            /* Submitted anew from its folder: the same job by another id. */
             const enum erg_live_phase phase = controller->records[i].phase;
             if (!erg_live_phase_holds_gpus(phase) && phase != ERG_PHASE_WAITING)
-                controller->records[i].id = job->id;
+                meet_again(&controller->records[i], job->id);
         }
     }
     return 0;
@@ -258,6 +295,8 @@ static void adopt(struct erg_controller *controller, size_t i)
         (erg_scheduler_adopt(scheduler, track->job, at, record->point) ||
          erg_scheduler_adopt(scheduler, track->job, at, 0))) {
         record->point = scheduler->jobs[track->job].point;
+        if (record->told_point < 0) /* nobody knows what its plan file says */
+            record->told_w = fmax(record->told_w, erg_controller_watts(scheduler, track->job, 0));
         const struct erg_report *last = &track->reader.last;
         track->trained = last->state == ERG_JOB_TRAINING ? last->incarnation : 0;
         return;
@@ -270,9 +309,10 @@ static void lose(struct erg_controller *controller, size_t i, bool withdraw)
 {
     struct erg_live_track *track = &controller->tracks[i];
     const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
+    const bool there = job->state == ERG_JOB_RUNNING || job->state == ERG_JOB_WAITING;
+    track->dirty |= there || controller->records[i].intended.count > 0;
     controller->records[i].intended.count = 0;
-    track->dirty = true;
-    if (withdraw && (job->state == ERG_JOB_RUNNING || job->state == ERG_JOB_WAITING))
+    if (withdraw && there)
         erg_scheduler_withdraw(controller->scheduler, track->job);
     else if (job->state == ERG_JOB_RUNNING)
         erg_scheduler_evict(controller->scheduler, track->job);
@@ -291,17 +331,24 @@ static void end(struct erg_controller *controller, size_t i)
     erg_scheduler_end(controller->scheduler, track->job);
 }
 
+/* Whether it is to run on a node that takes no jobs any more: those that run there stay, this one
+ * does not. */
+static bool is_to_drained(const struct erg_controller *controller,
+                          const struct erg_placement *intended)
+{
+    for (int s = 0; s < intended->count; s++)
+        if (controller->node_states[intended->slices[s].node] == ERG_NODE_DRAINS)
+            return true;
+    return false;
+}
+
 /* A held job: it waits for a decision, or for its time. */
 static void tell_waiting(struct erg_controller *controller, size_t i)
 {
     struct erg_live_track *track = &controller->tracks[i];
     struct erg_managed_job *record = &controller->records[i];
     const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
-    if (record->given_up) {
-        end(controller, i);
-        return;
-    }
-    if (record->not_before_s > controller->now_s) {
+    if (record->given_up || record->not_before_s > controller->now_s) {
         lose(controller, i, true);
         return;
     }
@@ -310,7 +357,8 @@ static void tell_waiting(struct erg_controller *controller, size_t i)
         if (!erg_scheduler_arrive(controller->scheduler, track->job))
             erg_controller_note(controller, "job %u can run on no GPUs of this cluster",
                                 record->id);
-    } else if (job->state == ERG_JOB_RUNNING && record->failed_starts > track->failed_starts) {
+    } else if (job->state == ERG_JOB_RUNNING && (record->failed_starts > track->failed_starts ||
+                                                 is_to_drained(controller, &record->intended))) {
         lose(controller, i, false); /* somebody was faster: decide again */
     }
 }
@@ -375,8 +423,6 @@ static int tell_phase(struct erg_controller *controller, size_t i, enum erg_live
         break;
     case ERG_PHASE_FAILED:
         lose(controller, i, true);
-        if (record->given_up)
-            end(controller, i);
         break;
     case ERG_PHASE_GONE:
         if (before != ERG_PHASE_GONE)
@@ -384,7 +430,7 @@ static int tell_phase(struct erg_controller *controller, size_t i, enum erg_live
                                 "job %u is lost: the resource manager does not know it any more; "
                                 "\"ergon submit --resume %s/%s\" submits it anew",
                                 record->id, controller->setup.file->slurm.spool, record->token);
-        end(controller, i);
+        lose(controller, i, true); /* it may come back */
         break;
     case ERG_PHASE_ENDED:
         if (before != ERG_PHASE_ENDED && before != ERG_PHASE_NEW &&
@@ -393,7 +439,7 @@ static int tell_phase(struct erg_controller *controller, size_t i, enum erg_live
         end(controller, i);
         break;
     case ERG_PHASE_CANCELLED:
-        end(controller, i);
+        lose(controller, i, true); /* its user may submit or requeue it again */
         break;
     default:
         break;
@@ -444,7 +490,8 @@ static void tell_foreign(struct erg_controller *controller)
     uint64_t *foreign = erg_xcalloc((size_t)nodes, sizeof *foreign);
     for (size_t k = 0; k < snapshot->jobs_count; k++) {
         const struct erg_live_job *job = &snapshot->jobs[k];
-        const size_t i = is_managed(job) ? index_of(controller, job->token) : controller->count;
+        const size_t i =
+            is_managed(job) ? erg_controller_find(controller, job->token) : controller->count;
         const bool ours = i < controller->count && controller->records[i].id == job->id &&
                           controller->tracks[i].job >= 0 &&
                           controller->records[i].phase != ERG_PHASE_UNKNOWN;
@@ -463,7 +510,9 @@ int erg_controller_observe(struct erg_controller *controller, struct erg_error *
     enum erg_live_phase *before = erg_xmalloc((controller->count + 1) * sizeof *before);
     for (size_t i = 0; i < controller->count; i++) {
         before[i] = controller->records[i].phase;
-        if (controller->tracks[i].job >= 0)
+        /* Those that are over may be thousands. */
+        if (controller->tracks[i].job >= 0 && before[i] != ERG_PHASE_ENDED &&
+            before[i] != ERG_PHASE_CANCELLED)
             read_reports(controller, i);
     }
     erg_reconcile_see(controller->records, controller->count, &controller->snapshot,

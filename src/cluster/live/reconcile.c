@@ -164,7 +164,9 @@ static void reconcile_running(struct pass *pass, size_t index)
 static void reconcile_stopping(struct pass *pass, size_t index)
 {
     const struct erg_managed_job *job = &pass->jobs[index];
-    double deadline_s = fmax(pass->limits->save_least_s, 3 * job->longest_save_s);
+    /* What a trainer says of its savings buys it no GPUs for days. */
+    double deadline_s =
+        fmax(pass->limits->save_least_s, 3 * fmin(job->longest_save_s, pass->limits->silence_s));
     if (!isnan(job->killed_s)) {
         if (pass->now_s - job->killed_s > pass->limits->kill_again_s)
             push(pass, KILL, ERG_ACTION_KILL, index, "it was killed and still runs");
@@ -253,7 +255,7 @@ static void reconcile_job(struct pass *pass, size_t index)
         reconcile_stopping(pass, index);
         break;
     case ERG_PHASE_ENDING:
-        if (job->reported && is_silent(pass, job))
+        if (job->reported && pass->now_s - job->since_s > 3 * pass->limits->silence_s)
             push(pass, KILL, ERG_ACTION_KILL, index, "it is done and does not leave");
         break;
     case ERG_PHASE_FAILED:
@@ -299,6 +301,8 @@ void erg_reconcile_next(struct erg_managed_job *jobs, size_t count,
         pass.budget_w -= draw_w(&jobs[i], now_s);
     for (size_t i = 0; i < count; i++) {
         jobs[i].waits_for = NULL;
+        if (jobs[i].left_alone)
+            continue;
         if (jobs[i].phase == ERG_PHASE_WAITING)
             turns[waiting++] = (struct placing_turn){jobs[i].order, i};
         else
@@ -358,6 +362,7 @@ static void answer_place(struct erg_managed_job *job, enum erg_engine_answer ans
                          const struct erg_reconcile_limits *limits, double now_s)
 {
     bool written = answer != ERG_ENGINE_BROKEN;
+    job->holds = job->holds && answer == ERG_ENGINE_BROKEN;
     tell(job, written, job->unsure ? limits->pace_s : 0, now_s);
     if (answer == ERG_ENGINE_REFUSED)
         erg_managed_job_failed_start(job, "the resource manager refused the placement", 0, limits,
@@ -378,6 +383,7 @@ static void answer_hold(struct erg_managed_job *job, bool failed, enum erg_engin
         return;
     job->released_s = NAN;
     job->unsure = false;
+    job->holds = true;
     if (failed)
         erg_managed_job_failed_start(job, "it did not start in time", 0, limits, now_s);
 }

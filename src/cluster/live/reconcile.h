@@ -107,6 +107,7 @@ struct erg_managed_job {
     struct erg_placement asked; /* by the last placement; it may start there at any moment while: */
     double released_s;
     bool unsure;      /* whether that placement had its effect */
+    bool holds;       /* it was held by us: the manager's reason may still be an older one */
     double stopped_s; /* signalled */
     double killed_s;
     bool kill_unsure; /* whether that was done */
@@ -123,6 +124,7 @@ struct erg_managed_job {
         int node; /* -1: none */
         double until_s;
     } avoided[ERG_AVOIDED_MOST];
+    bool left_alone;      /* set by the controller: its request cannot be used, nothing is done */
     bool given_up;        /* never placed again: it fails */
     bool needs_attention; /* with the reason: */
     char reason[160];

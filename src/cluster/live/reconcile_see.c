@@ -249,7 +249,8 @@ static enum erg_live_phase see_held(struct erg_managed_job *job, const struct er
     forget_incarnation(job, false);
     job->running = false;
     job->began_checkpoint = job->checkpoint;
-    job->held_by_administrator = seen->held_by_administrator;
+    job->held_by_administrator = seen->held_by_administrator || job->holds;
+    job->holds = job->holds && !seen->held_by_administrator; /* from here on its reason says so */
     if (!job->unsure)
         job->released_s = NAN;
     return ERG_PHASE_WAITING;
@@ -350,6 +351,7 @@ static void see_job(struct erg_managed_job *job, const struct erg_live_job *seen
         job->actual.count = 0;
     if (seen)
         job->restarts = seen->restarts;
+    job->holds = job->holds && phase == ERG_PHASE_WAITING;
     if (phase != job->phase)
         job->since_s = now_s;
     job->phase = phase;
@@ -381,7 +383,9 @@ void erg_reconcile_see(struct erg_managed_job *jobs, size_t count,
     for (size_t i = 0; i < count; i++) {
         const struct erg_live_job **found =
             bsearch(&jobs[i].id, by_id, known, sizeof *by_id, compare_id);
-        bool same = found && strcmp((*found)->token, jobs[i].token) == 0;
+        /* Of a record that can be read in two ways only the id is known. */
+        bool same = found && (strcmp((*found)->token, jobs[i].token) == 0 ||
+                              (!(*found)->token[0] && (*found)->state == ERG_LIVE_UNKNOWN));
         see_job(&jobs[i], same ? *found : NULL, snapshot, limits, now_s);
     }
     free(by_id);

@@ -1,0 +1,759 @@
+/*
+ * Faults of a live day, each on a real Slurm of its own (tests/live/mini-cluster.sh) with fake
+ * trainers: whatever happens, no GPU has two jobs, no work that was committed is lost, every job
+ * ends once, and jobs of others are left alone. That is read from what trainers logged and from
+ * Slurm's records, not from what the controller says. LIVE_KILLS=50 makes a longer day of the first
+ * test; LIVE_SEED draws other moments.
+ */
+#define _GNU_SOURCE /* random */
+
+#include "cluster/live/controller.h"
+#include "cluster/policies/policies.h"
+#include "live_day.h"
+#include "side_by_side.h"
+
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST_JOBS = 64 };
+
+static const double compress = 60;
+
+struct day_job {
+    long id;
+    char token[24];
+};
+
+static struct day_job jobs[MOST_JOBS];
+static size_t jobs_count;
+static pid_t controller;
+
+static double random_s(double most_s)
+{
+    return most_s * (double)random() / (double)RAND_MAX;
+}
+
+static void wait_s(double seconds)
+{
+    sleep_until(unix_s() + seconds);
+}
+
+/* ---- the cluster: 8 H800 on h1, 4 A100 each on b1 and b2 ---- */
+
+static void mini(const char *verb, const char *names)
+{
+    assert_int_equal(shell_of("'" ERGON_TEST_SOURCE_DIR "/tests/live/mini-cluster.sh' %s @/mini %s "
+                              ">>@/mini.log 2>&1",
+                              verb, names),
+                     0);
+}
+
+/* `more`: lines of the live file. */
+static void begin(const char *more)
+{
+    const char *seed = getenv("LIVE_SEED");
+    char text[2000];
+    srandom((unsigned)(seed ? atol(seed) : 1));
+    snprintf(text, sizeof text,
+             "slurm: {partition: ergon, spool: %s/spool, poll_s: 0.2, settle_s: 0.2}\n"
+             "profiles: " ERGON_TEST_SOURCE_DIR "/examples/cluster/profiles\n"
+             "reconfiguration: {fixed_s: %g}\n%stypes:\n"
+             "  - {name: H800-SXM-80GB, nodes: h1, gpus_per_node: 8, memory_gb: 85.9,"
+             " idle_power_w: 70}\n"
+             "  - {name: A100-SXM4-40GB, nodes: \"b[1-2]\", gpus_per_node: 4, memory_gb: 42.9,"
+             " idle_power_w: 50}\n",
+             folder, 1.5 * compress, more);
+    write_text("live.yaml", text);
+    assert_true(chmod(folder, 0755) == 0);
+    mkdir(in_folder("spool"), 0777);
+    chmod(in_folder("spool"), 01777);
+    snprintf(text, sizeof text, "OWNER=%d NODES='h:1:h800:8 b:2:a100-40:4' CPUS=16", (int)getpid());
+    mini("start", text);
+    setenv("SLURM_CONF", in_folder("mini/slurm.conf"), 1);
+}
+
+/* The command line as it is, in a process of its own. */
+static pid_t start_schedule(const char *option, const char *value, const char *log)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (!freopen(in_folder(log), "a", stderr) || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+            _exit(99);
+        execl(ERGON_TEST_PROGRAM, "ergon", "schedule", in_folder("live.yaml"), "--compress", "60",
+              option, value, (char *)NULL);
+        _exit(99);
+    }
+    return child;
+}
+
+static void start_controller(void)
+{
+    controller = start_schedule("--policy", "ergon", "schedule.log");
+}
+
+static void say(void *context, const char *line)
+{
+    (void)context;
+    fprintf(stderr, "%s\n", line);
+}
+
+/* A controller that waits less than those of real clusters do. */
+static int control(const struct erg_reconcile_limits *limits)
+{
+    struct erg_error err;
+    struct erg_controller_setup setup = {.limits = limits, .compress = compress, .say = say};
+    struct erg_live_file *file;
+    struct erg_controller *made;
+    if (erg_live_file_load(&file, in_folder("live.yaml"), &err) == 0 &&
+        erg_policy_find(&setup.policy, "ergon", &err) == 0 &&
+        erg_slurm_engine_open(&setup.engine, &file->fleet, (const char *const *)file->nodes.items,
+                              "ergon", &err) == 0) {
+        setup.file = file;
+        setup.journal = in_folder("live.yaml.journal");
+        if (erg_controller_new(&made, &setup, &err) == 0)
+            for (double next_s; erg_controller_pass(made, &next_s, &err) == 0;)
+                wait_s(next_s);
+    }
+    fprintf(stderr, "%s\n", err.message);
+    return 1;
+}
+
+static void start_quick_controller(const struct erg_reconcile_limits *limits)
+{
+    fflush(NULL);
+    controller = fork();
+    assert_true(controller >= 0);
+    if (controller == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (!freopen(in_folder("schedule.log"), "a", stderr))
+            _exit(99);
+        setvbuf(stderr, NULL, _IOLBF, 0);
+        _exit(control(limits));
+    }
+}
+
+static void show(void)
+{
+    shell_of("tail -n 60 @/schedule.log; squeue -h; cat @/mini/log/jobcomp | cut -c1-150");
+    if (getenv("LIVE_KEEP"))
+        shell_of("cp -r @ %s/", getenv("LIVE_KEEP"));
+}
+
+static void end_controller(int number)
+{
+    int status;
+    assert_int_equal(kill(controller, number), 0);
+    assert_int_equal(waitpid(controller, &status, 0), controller);
+    if (status != 0 && (!WIFSIGNALED(status) || WTERMSIG(status) != number)) {
+        show();
+        fail_msg("the controller has ended before, with wait status %d", status);
+    }
+}
+
+static bool controller_lives(void)
+{
+    int status;
+    return waitpid(controller, &status, WNOHANG) == 0;
+}
+
+/* ---- jobs ---- */
+
+static void submit(long gpus, long iterations, const char *arguments)
+{
+    struct day_job *job = &jobs[jobs_count];
+    assert_true(jobs_count < MOST_JOBS);
+    if (shell_of("'" ERGON_TEST_PROGRAM "' submit --live @/live.yaml --like "
+                 "Llama-3.2-1B-1.24B:128:%ld -n %ld --json '" ERGON_TEST_FAKE_TRAINER
+                 "' -- compress=60 report_s=0.5 checkpoint_s=1 log=@/steps %s >@/submitted "
+                 "2>>@/submit.log",
+                 iterations, gpus, arguments) != 0) {
+        shell_of("cat @/submit.log");
+        fail_msg("a job cannot be submitted");
+    }
+    json_t *said = json_load_file(in_folder("submitted"), 0, NULL);
+    job->id = (long)json_integer_value(json_object_get(said, "job"));
+    snprintf(job->token, sizeof job->token, "%s",
+             json_string_value(json_object_get(said, "token")));
+    json_decref(said);
+    jobs_count++;
+}
+
+/* Jobs of 1 to 8 GPUs: all of them are of about so many seconds of the whole cluster. */
+static void submit_day(size_t count, double seconds, const char *arguments)
+{
+    static const long gpus[] = {4, 2, 8, 1, 4, 8, 2, 4};
+    const double each_s = 16 * seconds / (double)count; /* of a GPU */
+    for (size_t i = 0; i < count; i++)
+        submit(gpus[i % 8], (long)(each_s * (0.6 + 0.8 * (double)(i % 3) / 2) / 0.27), arguments);
+}
+
+/* How often Slurm has written that an incarnation of a job ended so. */
+static long ends(long id, const char *state)
+{
+    char line[2000], job[40], how[60];
+    long count = 0;
+    FILE *file = fopen(in_folder("mini/log/jobcomp"), "r");
+    snprintf(job, sizeof job, "JobId=%ld ", id);
+    snprintf(how, sizeof how, " JobState=%s ", state);
+    while (file && fgets(line, sizeof line, file))
+        count += strncmp(line, job, strlen(job)) == 0 && strstr(line, how) != NULL;
+    if (file)
+        fclose(file);
+    return count;
+}
+
+static size_t ended(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < jobs_count; i++)
+        count += ends(jobs[i].id, "COMPLETED") > 0;
+    return count;
+}
+
+/* Until so many of the jobs have; some times as long as that should take. */
+static void await_ended(size_t count)
+{
+    const double give_up_s = unix_s() + 100;
+    while (ended() < count) {
+        if (unix_s() > give_up_s || !controller_lives()) {
+            show();
+            fail_msg("%zu of %zu jobs have ended", ended(), count);
+        }
+        wait_s(0.3);
+    }
+}
+
+static void await_line(const char *file, const char *text)
+{
+    for (int i = 0; i < 300; i++) {
+        if (shell_of("grep -qF -e '%s' @/%s 2>/dev/null", text, file) == 0)
+            return;
+        wait_s(0.1);
+    }
+    show();
+    fail_msg("%s never says: %s", file, text);
+}
+
+static long lines_with(const char *file, const char *text)
+{
+    long count = 0;
+    char line[2000];
+    FILE *lines = fopen(in_folder(file), "r");
+    while (lines && fgets(line, sizeof line, lines))
+        count += strstr(line, text) != NULL;
+    if (lines)
+        fclose(lines);
+    return count;
+}
+
+static void check_ends_once(void)
+{
+    for (size_t i = 0; i < jobs_count; i++) {
+        assert_int_equal(ends(jobs[i].id, "COMPLETED"), 1);
+        assert_int_equal(ends(jobs[i].id, "CANCELLED"), 0);
+    }
+}
+
+static void check_all_left(const struct steps *steps)
+{
+    for (size_t k = 0; k < steps->lives_count; k++)
+        if (!steps->lives[k].leaves)
+            fail_msg("job %s: incarnation %ld was killed", steps->lives[k].token,
+                     steps->lives[k].incarnation);
+}
+
+static long incarnations(const struct steps *steps, const char *token)
+{
+    long count = 0;
+    for (size_t k = 0; k < steps->lives_count; k++)
+        count += strcmp(steps->lives[k].token, token) == 0;
+    return count;
+}
+
+/* A job of somebody else's: its shell logs as a trainer does. */
+static long submit_foreign(long gpus, double seconds)
+{
+    assert_int_equal(
+        shell_of("sbatch --parsable -p other --gres=gpu:%ld -o /dev/null --wrap='"
+                 "log() { echo $(date +%%s.%%3N) foreign-$SLURM_JOB_ID $((1 + "
+                 "${SLURM_RESTART_COUNT:-0})) 0 $SLURMD_NODENAME $SLURM_JOB_GPUS $1 0 >>@/steps; "
+                 "}; log starts; for i in $(seq %ld); do sleep 0.2; log step; done; log leaves' "
+                 ">@/foreign",
+                 gpus, lround(seconds / 0.2)),
+        0);
+    char *text;
+    struct erg_error err;
+    assert_ok(erg_file_read(in_folder("foreign"), 100, &text, NULL, &err), &err);
+    const long id = atol(text);
+    free(text);
+    return id;
+}
+
+/* ---- the faults ---- */
+
+static void test_controller_killed(void **state)
+{
+    (void)state;
+    const char *given = getenv("LIVE_KILLS");
+    const long kills = given ? atol(given) : 8;
+    begin("");
+    start_controller();
+    submit_day(10, 2.5 * (double)kills, "");
+    long killed = 0;
+    for (; killed < kills && ended() < jobs_count; killed++) {
+        wait_s(0.1 + random_s(2));
+        end_controller(SIGKILL);
+        wait_s(killed % 2 ? random_s(2) : 0);
+        if (killed % 4 == 2)
+            shell_of("rm -f @/live.yaml.journal @/live.yaml.journal-wal @/live.yaml.journal-shm");
+        start_controller();
+    }
+    assert_true(killed >= kills / 2);
+    await_ended(jobs_count);
+    end_controller(SIGTERM);
+    const struct steps *steps = read_steps();
+    check_steps(steps);
+    check_all_left(steps);
+    check_ends_once();
+    for (size_t i = 0; i < jobs_count; i++) {
+        char placed[60];
+        snprintf(placed, sizeof placed, "job %ld: from ", jobs[i].id);
+        const long meant = lines_with("schedule.log", placed);
+        if (incarnations(steps, jobs[i].token) > meant + killed)
+            fail_msg("job %ld: %ld incarnations of %ld decisions after %ld kills", jobs[i].id,
+                     incarnations(steps, jobs[i].token), meant, killed);
+    }
+    printf("%ld kills: %zu incarnations of %zu jobs\n", killed, steps->lives_count, jobs_count);
+}
+
+static int end_of(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void lease_of_elsewhere(double seconds)
+{
+    char text[100];
+    snprintf(text, sizeof text, "elsewhere\n%.3f\n1\n", unix_s() + seconds);
+    write_text("spool/.controller/lease", text);
+}
+
+static void test_two_controllers(void **state)
+{
+    (void)state;
+    begin("");
+    start_controller();
+    await_line("spool/.controller/lease", "\n");
+    submit_day(3, 3, "");
+    assert_int_not_equal(end_of(start_schedule("--policy", "ergon", "second.log")), 0);
+    assert_int_equal(lines_with("second.log", "another controller has the journal"), 1);
+    /* A journal of its own makes it no other cluster. */
+    assert_int_not_equal(end_of(start_schedule("--journal", in_folder("other"), "third.log")), 0);
+    assert_int_equal(lines_with("third.log", "another controller"), 1);
+    assert_true(controller_lives());
+    await_ended(jobs_count);
+    /* Another host's lease: it stops within ten seconds, and begins once that is over. */
+    lease_of_elsewhere(15);
+    assert_int_not_equal(end_of(controller), 0);
+    assert_int_equal(lines_with("schedule.log", "on host 'elsewhere', has"), 1);
+    lease_of_elsewhere(3);
+    start_controller();
+    assert_int_not_equal(end_of(controller), 0);
+    wait_s(3);
+    start_controller();
+    submit(4, 40, "");
+    await_ended(jobs_count);
+    end_controller(SIGTERM);
+    check_steps(read_steps());
+    check_ends_once();
+}
+
+static void test_slurmctld_ended(void **state)
+{
+    (void)state;
+    begin("");
+    start_controller();
+    submit_day(8, 10, "");
+    for (int i = 0; i < 3; i++) {
+        wait_s(1 + random_s(1.5));
+        mini("down", "slurmctld");
+        wait_s(i * 3.5); /* commands wait for the first seconds by themselves */
+        mini("up", "slurmctld");
+    }
+    await_ended(jobs_count);
+    end_controller(SIGTERM);
+    const struct steps *steps = read_steps();
+    check_steps(steps);
+    check_all_left(steps);
+    check_ends_once();
+    assert_true(lines_with("schedule.log", "the resource manager answers again") > 0);
+}
+
+/* Slurm forgets what was in the seconds before: a job may run anew, none is lost that was known. */
+static struct erg_reconcile_limits quick_limits(void)
+{
+    struct erg_reconcile_limits limits;
+    erg_reconcile_limits_init(&limits);
+    limits.save_least_s = 3;
+    limits.retry_s = 2;
+    limits.avoid_s = 3;
+    limits.pace_s = 1;
+    return limits;
+}
+
+static void test_slurmctld_killed(void **state)
+{
+    (void)state;
+    const struct erg_reconcile_limits limits = quick_limits();
+    begin("");
+    start_quick_controller(&limits);
+    submit_day(8, 12, "");
+    wait_s(5.5);
+    for (int i = 0; i < 2; i++) {
+        wait_s(random_s(3));
+        mini("kill", "slurmctld");
+        wait_s(0.5);
+        mini("up", "slurmctld");
+    }
+    await_ended(jobs_count);
+    end_controller(SIGKILL);
+    check_steps(read_steps());
+}
+
+static void check_cancelled(const struct steps *steps, const struct day_job *job, double at_s)
+{
+    assert_int_equal(ends(job->id, "CANCELLED"), 1);
+    assert_int_equal(ends(job->id, "COMPLETED"), 0);
+    for (size_t k = 0; k < steps->lives_count; k++)
+        if (strcmp(steps->lives[k].token, job->token) == 0 && steps->lives[k].from_s > at_s + 1)
+            fail_msg("job %ld runs %.1f s after its user cancelled it", job->id,
+                     steps->lives[k].from_s - at_s);
+}
+
+static void test_users_cancel(void **state)
+{
+    (void)state;
+    enum { CANCELLED = 6 };
+    double at_s[CANCELLED];
+    begin("");
+    start_controller();
+    submit_day(12, 12, "");
+    for (size_t i = 0; i < CANCELLED; i++) {
+        wait_s(random_s(1));
+        if (shell_of("scancel %ld", jobs[2 * i].id) != 0)
+            fail_msg("scancel fails");
+        at_s[i] = unix_s();
+    }
+    await_ended(jobs_count - CANCELLED);
+    wait_s(2);
+    end_controller(SIGTERM);
+    const struct steps *steps = read_steps();
+    check_steps(steps);
+    for (size_t i = 0; i < jobs_count; i++)
+        if (i % 2 || i / 2 >= CANCELLED)
+            assert_int_equal(ends(jobs[i].id, "COMPLETED"), 1);
+        else
+            check_cancelled(steps, &jobs[i], at_s[i / 2]);
+}
+
+/* What a user may do to the own job, at random moments: refused or not, nothing is lost by it. */
+static void test_users_commands(void **state)
+{
+    (void)state;
+    static const char *const does[] = {
+        "scontrol release $J",
+        "scontrol requeue $J",
+        "scontrol hold $J",
+        "scontrol update JobId=$J ReqNodeList=b1",
+        "scontrol update JobId=$J NumNodes=1-1 StartTime=now",
+        "scontrol requeuehold $J",
+        "scontrol update JobId=$J Gres=gpu:4",
+    };
+    begin("");
+    start_controller();
+    submit_day(8, 10, "");
+    const size_t foreign = 5; /* leaves: the job is its user's from then on */
+    for (int i = 0; i < 14; i++) {
+        const size_t at = (size_t)random() % 5;
+        wait_s(random_s(0.6));
+        shell_of("J=%ld; %s >>@/user.log 2>&1", jobs[at].id, does[i % 7]);
+    }
+    const bool over = ends(jobs[foreign].id, "COMPLETED") > 0;
+    shell_of("scontrol update JobId=%ld Comment= >>@/user.log 2>&1", jobs[foreign].id);
+    if (!over) /* where it is held, its user starts it */
+        shell_of("scontrol update JobId=%ld NumNodes=1-1 NumTasks=1 NumCPUs=1 ReqNodeList= "
+                 "Gres=gpu:1 >>@/user.log 2>&1; scontrol release %ld >>@/user.log 2>&1",
+                 jobs[foreign].id, jobs[foreign].id);
+    await_ended(jobs_count);
+    end_controller(SIGTERM);
+    check_steps(read_steps());
+    for (size_t i = 0; i < jobs_count; i++)
+        assert_int_equal(ends(jobs[i].id, "COMPLETED"), 1);
+}
+
+static void test_foreign_jobs(void **state)
+{
+    (void)state;
+    enum { FOREIGN = 6 };
+    long ids[FOREIGN];
+    begin("");
+    ids[0] = submit_foreign(4, 6);
+    start_controller();
+    submit_day(8, 8, "");
+    for (int i = 1; i < FOREIGN; i++) {
+        ids[i] = submit_foreign(1 + i % 4, 3);
+        wait_s(random_s(2));
+    }
+    await_ended(jobs_count);
+    for (int i = 0; i < FOREIGN; i++)
+        while (ends(ids[i], "COMPLETED") == 0)
+            wait_s(0.2);
+    end_controller(SIGTERM);
+    const struct steps *steps = read_steps();
+    check_steps(steps);
+    check_all_left(steps);
+    check_ends_once();
+    for (int i = 0; i < FOREIGN; i++) {
+        char token[24];
+        snprintf(token, sizeof token, "foreign-%ld", ids[i]);
+        assert_int_equal(incarnations(steps, token), 1);
+        assert_int_equal(ends(ids[i], "COMPLETED"), 1);
+    }
+}
+
+static void test_trainers_misbehave(void **state)
+{
+    (void)state;
+    const struct erg_reconcile_limits limits = quick_limits();
+    begin("");
+    submit(8, 700, "ignore=1 checkpoint_s=3");
+    submit(4, 100, "exit=7 exits=9");
+    submit(2, 120, "dies_saving=1");
+    const size_t good = jobs_count;
+    start_quick_controller(&limits);
+    wait_s(4); /* the first has GPUs that these want, too */
+    submit_day(6, 6, "");
+    await_line("schedule.log", "it failed 3 times without a new checkpoint, at last with exit");
+    await_ended(jobs_count - 1);
+    end_controller(SIGKILL);
+    const struct steps *steps = read_steps();
+    check_steps(steps);
+    assert_int_equal(incarnations(steps, jobs[1].token), 3);
+    assert_int_equal(ends(jobs[1].id, "COMPLETED"), 0);
+    assert_true(incarnations(steps, jobs[2].token) >= 2);
+    assert_int_equal(ends(jobs[0].id, "COMPLETED"), 1);
+    for (size_t i = good; i < jobs_count; i++)
+        assert_int_equal(ends(jobs[i].id, "COMPLETED"), 1);
+}
+
+static void test_nodes_fail(void **state)
+{
+    (void)state;
+    begin("");
+    start_controller();
+    submit_day(8, 14, "");
+    wait_s(2);
+    assert_int_equal(shell_of("scontrol update NodeName=b1 State=DOWN Reason=test"), 0);
+    assert_int_equal(shell_of("scontrol update NodeName=b2 State=DRAIN Reason=test"), 0);
+    await_line("schedule.log", "node b2 is draining: test");
+    wait_s(3);
+    const double drained_s = unix_s();
+    wait_s(4);
+    const double back_s = unix_s();
+    shell_of("scontrol update NodeName=b1 State=RESUME 2>/dev/null"); /* if it has not come back */
+    assert_int_equal(shell_of("scontrol update NodeName=b2 State=RESUME"), 0);
+    await_line("schedule.log", "node b2 is up");
+    mini("kill", "b2");
+    await_ended(jobs_count);
+    end_controller(SIGTERM);
+    const struct steps *steps = read_steps();
+    check_steps(steps);
+    for (size_t k = 0; k < steps->stretches_count; k++) {
+        const struct stretch *one = &steps->stretches[k];
+        if (strncmp(one->gpu, "b2", 2) == 0 && one->from_s > drained_s && one->from_s < back_s)
+            fail_msg("job %s starts on %s, which takes none", one->token, one->gpu);
+    }
+    for (size_t i = 0; i < jobs_count; i++)
+        assert_int_equal(ends(jobs[i].id, "COMPLETED"), 1);
+}
+
+static void test_garbage(void **state)
+{
+    (void)state;
+    begin("");
+    submit_day(3, 4, "");
+    const size_t good = jobs_count;
+    for (int i = 0; i < 4; i++)
+        submit(1, 40, "");
+    const struct day_job *bad = &jobs[good];
+    jobs_count = good;
+    assert_int_equal(
+        shell_of("cd @/spool/%s; mv request.json x; ln -s x request.json", bad[0].token), 0);
+    assert_int_equal(shell_of("cd @/spool/%s; rm request.json; mkfifo request.json", bad[1].token),
+                     0);
+    if (geteuid() == 0)
+        assert_int_equal(shell_of("chown 12345 @/spool/%s/request.json", bad[2].token), 0);
+    else
+        assert_int_equal(shell_of("echo >@/spool/%s/request.json", bad[2].token), 0);
+    assert_int_equal(shell_of("cd @/spool/%s; sed -i 's/\"has_profile\": *false/\"has_profile\": "
+                              "true/' request.json; head -c 3000 /dev/urandom >profile.csv",
+                              bad[3].token),
+                     0);
+    start_controller();
+    for (int i = 0; i < 20; i++) {
+        shell_of(
+            "for job in %s %s; do { printf '{\"v\":1,\"incarnation\":1,\"state\":\"trai\\n'; "
+            "printf '{\"v\":1,\"incarnation\":1,\"state\":\"training\",\"iteration\":NaN}\\n'; "
+            "printf '{\"v\":1,\"incarnation\":1,\"state\":\"training\",\"iteration\":-5}\\n'; "
+            "head -c 9000 /dev/zero | tr '\\0' x; printf '\\n'; head -c 200 /dev/urandom; "
+            "printf '\\n'; } >>@/spool/$job/reports.jsonl; done",
+            jobs[0].token, jobs[1].token);
+        wait_s(0.1);
+    }
+    await_ended(jobs_count);
+    end_controller(SIGTERM);
+    check_steps(read_steps());
+    check_ends_once();
+    for (int i = 0; i < 4; i++) {
+        char text[60];
+        snprintf(text, sizeof text, "job %ld is left alone", bad[i].id);
+        assert_int_equal(lines_with("schedule.log", text), 1);
+        snprintf(text, sizeof text, "job %ld: ", bad[i].id);
+        assert_int_equal(lines_with("schedule.log", text), 0); /* nothing is done to it */
+    }
+    for (int i = 0; i < 2; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "job %ld: lines of its reports are ignored", jobs[i].id);
+        assert_int_equal(lines_with("schedule.log", text), 1);
+    }
+}
+
+static void test_spool_full(void **state)
+{
+    (void)state;
+    const struct erg_reconcile_limits limits = quick_limits();
+    begin("");
+    if (mount("spool", in_folder("spool"), "tmpfs", MS_NOSUID, "size=400k,mode=1777") != 0) {
+        mini("stop", "");
+        skip();
+    }
+    submit_day(3, 14, "checkpoint_s=1000");
+    start_quick_controller(&limits);
+    await_line("schedule.log", ": place, since");
+    wait_s(2);
+    shell_of("dd if=/dev/zero of=@/spool/fill bs=1k 2>/dev/null");
+    wait_s(13); /* the lease has to be renewed in that time */
+    const bool lived = controller_lives();
+    shell_of("rm @/spool/fill");
+    if (!lived)
+        show();
+    assert_true(lived);
+    wait_s(1);
+    assert_true(controller_lives());
+    end_controller(SIGKILL);
+    umount2(in_folder("spool"), MNT_DETACH);
+    check_steps(read_steps());
+    assert_in_range(lines_with("schedule.log", "status.json"), 1, 3);
+}
+
+static int compare_watts(const void *a, const void *b)
+{
+    const struct watts *x = a, *y = b;
+    return (x->at_s > y->at_s) - (x->at_s < y->at_s);
+}
+
+static double idle_w(const char *gpu)
+{
+    return gpu[0] == 'h' ? 70 : 50;
+}
+
+/* What all may draw at a moment, by the plan files as their trainers read them: until the first is
+ * read that one counts. */
+static double draw_w(const struct steps *steps, double at_s)
+{
+    double sum_w = 8 * 70 + 8 * 50;
+    for (size_t k = 0; k < steps->lives_count; k++) {
+        const struct life *life = &steps->lives[k];
+        double each_w = 0;
+        if (at_s < life->from_s || at_s > life->until_s)
+            continue;
+        for (size_t w = 0; w < steps->watts_count; w++)
+            if (steps->watts[w].life == k && (each_w == 0 || steps->watts[w].at_s <= at_s))
+                each_w = steps->watts[w].each_w;
+        for (size_t s = 0; each_w > 0 && s < steps->stretches_count; s++)
+            if (steps->stretches[s].incarnation == life->incarnation &&
+                strcmp(steps->stretches[s].token, life->token) == 0)
+                sum_w += fmax(0, each_w - idle_w(steps->stretches[s].gpu));
+    }
+    return sum_w;
+}
+
+static void test_power_cap(void **state)
+{
+    (void)state;
+    const double cap_w = 4000;
+    const struct erg_reconcile_limits limits = quick_limits();
+    begin("power_cap_w: 4000\n");
+    start_quick_controller(&limits);
+    submit_day(8, 8, "");
+    for (int i = 0; i < 3; i++) { /* what was told must be known to the next, too */
+        wait_s(1 + random_s(2));
+        end_controller(SIGKILL);
+        if (i == 1)
+            shell_of("rm -f @/live.yaml.journal @/live.yaml.journal-wal @/live.yaml.journal-shm");
+        start_quick_controller(&limits);
+    }
+    await_ended(jobs_count);
+    end_controller(SIGKILL);
+    struct steps *steps = read_steps();
+    check_steps(steps);
+    check_ends_once();
+    double most_w = 0;
+    qsort(steps->watts, steps->watts_count, sizeof *steps->watts, compare_watts);
+    for (size_t w = 0; w < steps->watts_count; w++) {
+        most_w = fmax(most_w, draw_w(steps, steps->watts[w].at_s));
+        most_w = fmax(most_w, draw_w(steps, steps->lives[steps->watts[w].life].from_s));
+    }
+    printf("at most %.0f W of %.0f W\n", most_w, cap_w);
+    assert_true(most_w > 2000);
+    assert_true(most_w <= cap_w + 1);
+}
+
+static int end(void **state)
+{
+    if (folder[0] && access(in_folder("mini"), F_OK) == 0)
+        shell_of("'" ERGON_TEST_SOURCE_DIR "/tests/live/mini-cluster.sh' stop @/mini 2>/dev/null");
+    umount2(in_folder("spool"), MNT_DETACH);
+    return remove_folder(state);
+}
+
+int main(int argc, char **argv)
+{
+    if (system("PATH=$PATH:/usr/sbin:/sbin; command -v slurmctld slurmd munged >/dev/null") != 0) {
+        puts("skipped: Slurm or munge is not installed");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_controller_killed), cmocka_unit_test(test_two_controllers),
+        cmocka_unit_test(test_slurmctld_ended),   cmocka_unit_test(test_slurmctld_killed),
+        cmocka_unit_test(test_users_cancel),      cmocka_unit_test(test_users_commands),
+        cmocka_unit_test(test_foreign_jobs),      cmocka_unit_test(test_trainers_misbehave),
+        cmocka_unit_test(test_nodes_fail),        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_spool_full),        cmocka_unit_test(test_power_cap),
+    };
+    struct CMUnitTest chosen[sizeof tests / sizeof *tests];
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        if (argc < 2 || strstr(tests[i].name, argv[1]))
+            chosen[count++] = tests[i];
+    return run_side_by_side(chosen, count, make_folder, end);
+}
