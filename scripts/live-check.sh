@@ -28,6 +28,14 @@ for seed in $seeds; do
     [ "$status" -eq 0 ] || failed=1
 done
 
+# Faults that take longer than "make check" gives them, one at a time.
+for name in slurmctld_ended slurmctld_killed users_commands trainers_misbehave nodes_fail spool_full; do
+    echo "faults: $name"
+    LIVE_TABLE='' "$(dirname "$1")/test_live_faults" "$name" >"$LIVE_TABLE.log" 2>&1 ||
+        { tail -n 30 "$LIVE_TABLE.log"; failed=1; }
+    rm -f "$LIVE_TABLE.log"
+done
+
 # Bounds: 5 % of the mean completion under fcfs, 12 % under policies that decide anew at every event,
 # in which an order of two events that differs by a second leads to another day; 1.5 times as much of
 # the makespan.
