@@ -114,8 +114,9 @@ static const char *why_waiting(const struct erg_controller *controller, size_t i
         return record->waits_for;
     if (record->not_before_s > controller->now_s)
         return "it failed and is tried again later";
-    return erg_wait_reason_text(
-        erg_scheduler_reason(controller->scheduler, controller->tracks[i].job));
+    const enum erg_wait_reason reason =
+        erg_scheduler_reason(controller->scheduler, controller->tracks[i].job);
+    return reason == ERG_WAIT_NONE ? "its placement begins" : erg_wait_reason_text(reason);
 }
 
 static json_t *job_json(const struct erg_controller *controller, size_t i, double unix_s,
