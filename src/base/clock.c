@@ -3,6 +3,13 @@
 
 #include <time.h>
 
+double erg_unix_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 int64_t erg_now_ns(void)
 {
     struct timespec now;

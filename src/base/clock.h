@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 int64_t erg_now_ns(void);     /* monotonic */
+double erg_unix_s(void);      /* of the calendar: it can go back */
 double erg_cpu_seconds(void); /* of the calling thread */
 
 /* Returns at once for 0 or less, and may return early after a signal. */

@@ -1,6 +1,7 @@
 /* The controller of a live cluster: its passes, its actions, and what it keeps. */
 #include "cluster/live/controller_internal.h"
 
+#include "base/clock.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -8,16 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { TALKS_MOST_S = 30, LEASE_S = 30, STALE_S = 30 };
+enum { TALKS_MOST_S = 30, LEASE_S = 30 };
 
 struct erg_live_note *erg_controller_note(struct erg_controller *controller, const char *format,
                                           ...)
 {
     struct erg_live_note *note = &controller->notes[controller->notes_count++ % ERG_NOTES];
     *note = (struct erg_live_note){0};
-    struct timespec now;
     char line[240];
     va_list arguments;
     va_start(arguments, format);
@@ -26,8 +25,7 @@ struct erg_live_note *erg_controller_note(struct erg_controller *controller, con
     erg_utf8_repair(line, sizeof line);
     struct erg_text printable = {0};
     erg_text_add_printable(&printable, line);
-    clock_gettime(CLOCK_REALTIME, &now);
-    note->unix_s = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    note->unix_s = erg_unix_s();
     snprintf(note->text, sizeof note->text, "%s", printable.data ? printable.data : "");
     erg_utf8_repair(note->text, sizeof note->text);
     if (controller->setup.say)
@@ -82,12 +80,10 @@ static void name_nodes(struct erg_controller *controller)
 /* The scheduler's clock goes on where that of the controller before it was. */
 static int go_on_with_clock(struct erg_controller *controller, struct erg_error *err)
 {
-    struct timespec now;
     double epoch_s;
-    clock_gettime(CLOCK_REALTIME, &now);
     if (erg_journal_epoch(controller->journal, &epoch_s, err) != 0)
         return -1;
-    controller->began_s -= fmax(0, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - epoch_s);
+    controller->began_s -= fmax(0, erg_unix_s() - epoch_s);
     return 0;
 }
 

@@ -21,9 +21,8 @@ struct erg_live_track {
     int failed_starts; /* as the scheduler knows them */
     int starts;        /* that were seen */
     double decided_s;  /* scheduler's time at which its present placement was; NAN: not by us */
-    double attained_before_gpu_s;
-    bool complained; /* about its folder */
-    bool dirty;      /* to be written to the journal */
+    bool complained;   /* about its folder */
+    bool dirty;        /* to be written to the journal */
 };
 
 /* The last decisions and actions, for people. */
@@ -86,6 +85,9 @@ int erg_controller_decide(struct erg_controller *controller, struct erg_error *e
 
 /* Watts of all of a job's GPUs at a point, beyond what they draw idle. */
 double erg_controller_watts(const struct erg_scheduler *scheduler, int id, int point);
+
+/* The scheduler's seconds in which a job does what it has left on a shape; NAN: shape -1. */
+double erg_controller_left_s(const struct erg_scheduler *scheduler, int id, int shape, int point);
 
 /* status.c: writes SPOOL/.controller/status.json. */
 void erg_controller_publish(struct erg_controller *controller);

@@ -18,8 +18,7 @@ double erg_controller_watts(const struct erg_scheduler *scheduler, int id, int p
     return erg_shape_gpus(shape) * fmax(0, erg_speed_power(speed, idle_w, slowdown) - idle_w);
 }
 
-/* Seconds until a job has done all it is to do, where it is to run; NAN: it does not. */
-static double left_s(const struct erg_scheduler *scheduler, int id, int shape, int point)
+double erg_controller_left_s(const struct erg_scheduler *scheduler, int id, int shape, int point)
 {
     if (shape < 0)
         return NAN;
@@ -51,8 +50,8 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
     const struct erg_cluster_job *job = &controller->scheduler->jobs[track->job];
     const struct erg_scheduler *scheduler = controller->scheduler;
     const int before = erg_placement_gpus(&record->intended);
-    const double before_s =
-        left_s(scheduler, track->job, shape_of(scheduler, &record->intended), record->point);
+    const double before_s = erg_controller_left_s(
+        scheduler, track->job, shape_of(scheduler, &record->intended), record->point);
     const bool runs = job->state == ERG_JOB_RUNNING;
     const bool moves = !runs || !erg_placement_equal(&record->intended, &job->placement);
     track->dirty = true;
@@ -84,7 +83,8 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
             scheduler->fleet->types[scheduler->speeds->shapes[job->shape].type].name,
             record->intended.count, record->intended.count == 1 ? "" : "s",
             controller->node_names[record->intended.slices[0].node], record->point);
-    const double sooner_s = before_s - left_s(scheduler, track->job, job->shape, record->point);
+    const double sooner_s =
+        before_s - erg_controller_left_s(scheduler, track->job, job->shape, record->point);
     if (runs && !isnan(sooner_s) && fabs(sooner_s) >= 1)
         snprintf(note->gain, sizeof note->gain, "ends %.0f s %s", fabs(sooner_s),
                  sooner_s > 0 ? "sooner" : "later");

@@ -20,7 +20,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const struct erg_database_format format = {
@@ -51,13 +50,6 @@ struct erg_journal {
     struct erg_database database;
     int lock; /* of PATH.lock: SQLite's own locks are released between changes */
 };
-
-static double unix_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 int erg_journal_open(struct erg_journal **out, const char *path, struct erg_error *err)
 {
@@ -249,7 +241,7 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
                         const char *const *node_names, double now_s, struct erg_error *err)
 {
     const struct erg_managed_job *record = job->record;
-    const double zero_s = unix_now() - now_s; /* of the engine's clock */
+    const double zero_s = erg_unix_s() - now_s; /* of the engine's clock */
     struct erg_arena arena = {0};
     struct kept_job kept = {
         .id = record->id,
@@ -333,7 +325,7 @@ int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job
     int result = -1;
     if (erg_json_open(&place, &root, journal->database.path, text, strlen(text), err) == 0 &&
         erg_fields_read(&jobs, &place, &kept, &arena, err) == 0) {
-        take_job(job, &kept, node_names, nodes, unix_now() - now_s);
+        take_job(job, &kept, node_names, nodes, erg_unix_s() - now_s);
         *found = kept.id == job->record->id;
         result = 0;
     }
@@ -394,7 +386,7 @@ int erg_journal_begin(struct erg_journal *journal, int64_t *id, const char *toke
                       enum erg_action_verb verb, int node, const char *why, struct erg_error *err)
 {
     const struct value values[] = {OF_TEXT(token), OF_WHOLE(verb), OF_WHOLE(node), OF_TEXT(why),
-                                   OF_REAL(unix_now())};
+                                   OF_REAL(erg_unix_s())};
     int result = change(journal,
                         "INSERT INTO action (token, verb, node, why, begun_unix_s)"
                         " VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -406,7 +398,7 @@ int erg_journal_begin(struct erg_journal *journal, int64_t *id, const char *toke
 int erg_journal_end(struct erg_journal *journal, int64_t id, enum erg_engine_answer answer,
                     const char *sentence, struct erg_error *err)
 {
-    const struct value values[] = {OF_WHOLE(id), OF_REAL(unix_now()), OF_WHOLE(answer),
+    const struct value values[] = {OF_WHOLE(id), OF_REAL(erg_unix_s()), OF_WHOLE(answer),
                                    OF_TEXT(sentence)};
     return change(journal,
                   "UPDATE action SET ended_unix_s = ?2, answer = ?3, sentence = ?4 WHERE id = ?1",
@@ -434,7 +426,7 @@ int erg_journal_take_open(struct erg_journal *journal, struct erg_open_action **
     *count = open.count;
     if (code != SQLITE_DONE)
         return erg_database_fail(&journal->database, "reading", err);
-    const struct value values[] = {OF_REAL(unix_now()), OF_WHOLE(ERG_ENGINE_LATER)};
+    const struct value values[] = {OF_REAL(erg_unix_s()), OF_WHOLE(ERG_ENGINE_LATER)};
     return change(journal,
                   "UPDATE action SET ended_unix_s = ?1, answer = ?2, sentence = 'its controller "
                   "died' WHERE ended_unix_s IS NULL",
@@ -445,7 +437,7 @@ int erg_journal_decision(struct erg_journal *journal, const char *policy, const 
                          struct erg_error *err)
 {
     char *text = erg_json_text(changes);
-    const struct value values[] = {OF_TEXT(policy), OF_REAL(unix_now()), OF_TEXT(text)};
+    const struct value values[] = {OF_TEXT(policy), OF_REAL(erg_unix_s()), OF_TEXT(text)};
     int result =
         change(journal, "INSERT INTO decision (policy, at_unix_s, changes) VALUES (?1, ?2, ?3)",
                values, 3, err);
@@ -457,7 +449,7 @@ int erg_journal_restart(struct erg_journal *journal, const struct erg_journal_re
                         struct erg_error *err)
 {
     const struct value values[] = {OF_TEXT(restart->token),  OF_WHOLE(restart->first),
-                                   OF_WHOLE(restart->gpus),  OF_REAL(unix_now()),
+                                   OF_WHOLE(restart->gpus),  OF_REAL(erg_unix_s()),
                                    OF_REAL(restart->took_s), OF_REAL(restart->save_s),
                                    OF_REAL(restart->load_s)};
     return change(journal,
@@ -469,7 +461,7 @@ int erg_journal_restart(struct erg_journal *journal, const struct erg_journal_re
 int erg_journal_delay(struct erg_journal *journal, const char *token, const char *kind,
                       double seconds, struct erg_error *err)
 {
-    const struct value values[] = {OF_TEXT(token), OF_TEXT(kind), OF_REAL(unix_now()),
+    const struct value values[] = {OF_TEXT(token), OF_TEXT(kind), OF_REAL(erg_unix_s()),
                                    OF_REAL(seconds)};
     return change(journal,
                   "INSERT INTO delay (token, kind, at_unix_s, seconds) VALUES (?1, ?2, ?3, ?4)",
@@ -479,7 +471,7 @@ int erg_journal_delay(struct erg_journal *journal, const char *token, const char
 int erg_journal_epoch(struct erg_journal *journal, double *unix_s, struct erg_error *err)
 {
     char *text;
-    *unix_s = unix_now();
+    *unix_s = erg_unix_s();
     if (get_entry(journal, "clock", "epoch", &text, err) != 0)
         return -1;
     double kept;
@@ -565,7 +557,7 @@ int erg_lease_renew(const char *folder, double seconds, struct erg_error *err)
 {
     char host[256] = "", *path = lease_path(folder), *text = NULL, *until = NULL;
     gethostname(host, sizeof host - 1);
-    double now_s = unix_now();
+    double now_s = erg_unix_s();
     if (erg_file_read(path, 4096, &text, NULL, NULL) == 0 && (until = strchr(text, '\n')) != NULL) {
         *until++ = '\0';
         char *holder = strchr(until, '\n');

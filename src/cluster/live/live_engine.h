@@ -57,6 +57,9 @@ enum erg_live_node_state {
     ERG_NODE_UNKNOWN, /* the manager was just started: as it was before */
 };
 
+/* "up", "draining", … */
+const char *erg_live_node_state_name(enum erg_live_node_state state);
+
 struct erg_live_node {
     enum erg_live_node_state state;
     const char *reason;

@@ -1,7 +1,13 @@
-/* Snapshots of a resource manager, released. */
+/* Snapshots of a resource manager: the names of states, and releasing one. */
 #include "cluster/live/live_engine.h"
 
 #include <stdlib.h>
+
+const char *erg_live_node_state_name(enum erg_live_node_state state)
+{
+    static const char *const names[] = {"up", "draining", "down", "off", "changing", "unknown"};
+    return names[state];
+}
 
 void erg_live_snapshot_release(struct erg_live_snapshot *snapshot)
 {

@@ -1,23 +1,16 @@
 /* What the resource manager and the jobs' folders say, told to the scheduler. */
 #include "cluster/live/controller_internal.h"
 
+#include "base/clock.h"
 #include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Reports come every ten seconds; one that is late by as much again is overdue. */
 static const double report_due_s = 20;
-
-static double unix_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* ---- new jobs ---- */
 
@@ -83,7 +76,7 @@ static int introduce(struct erg_controller *controller, size_t i, struct erg_err
     struct erg_live_track *track = &controller->tracks[i];
     const struct erg_managed_job *record = &controller->records[i];
     const struct erg_live_request *request = &track->request;
-    const double now_s = controller->scheduler->now_s, unix_s = unix_now();
+    const double now_s = controller->scheduler->now_s, unix_s = erg_unix_s();
     const double compress = controller->setup.compress;
     const double submitted_s = fmin(now_s, now_s - (unix_s - request->submitted_unix_s) * compress);
     const int type =
@@ -141,7 +134,7 @@ static int meet(struct erg_controller *controller, const struct erg_live_job *jo
     if (!controller->journal || found)
         return 0;
     return erg_journal_delay(controller->journal, job->token, "seen",
-                             fmax(0, unix_now() - track->request.submitted_unix_s), err);
+                             fmax(0, erg_unix_s() - track->request.submitted_unix_s), err);
 }
 
 static bool is_managed(const struct erg_live_job *job)
@@ -474,10 +467,10 @@ static void tell_nodes(struct erg_controller *controller)
             erg_scheduler_switch_node(scheduler, node, true, 0);
         else if (*known == ERG_NODE_OFF && scheduler->occupancy->off[node])
             erg_scheduler_switch_node(scheduler, node, false, 0);
-        static const char *const names[] = {"up", "draining", "down", "off", "changing", "unknown"};
         const char *reason = controller->snapshot.nodes[node].reason;
         erg_controller_note(controller, "node %s is %s%s%s", controller->node_names[node],
-                            names[is], reason && *reason ? ": " : "", reason ? reason : "");
+                            erg_live_node_state_name(is), reason && *reason ? ": " : "",
+                            reason ? reason : "");
         *known = is;
     }
 }

@@ -1,20 +1,13 @@
 /* What a controller knows, as a document: for people, pages and metrics. */
 #include "cluster/live/controller_internal.h"
 
+#include "base/clock.h"
 #include "io/file.h"
 #include "io/json.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double unix_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* ---- when jobs should end and begin ---- */
 
@@ -23,12 +16,10 @@ static double left_s(const struct erg_controller *controller, size_t i)
 {
     const struct erg_scheduler *scheduler = controller->scheduler;
     const int id = controller->tracks[i].job;
-    if (id < 0 || scheduler->jobs[id].state != ERG_JOB_RUNNING || scheduler->jobs[id].shape < 0)
+    if (id < 0 || scheduler->jobs[id].state != ERG_JOB_RUNNING)
         return NAN;
-    const struct erg_speed *speed = erg_scheduler_speed(scheduler, id, scheduler->jobs[id].shape);
-    const double slowdown =
-        erg_speed_slowdown(speed, controller->records[i].point, scheduler->throttle);
-    return erg_scheduler_remaining(scheduler, id) * speed->iteration_s * slowdown /
+    return erg_controller_left_s(scheduler, id, scheduler->jobs[id].shape,
+                                 controller->records[i].point) /
            controller->setup.compress;
 }
 
@@ -78,7 +69,6 @@ static int free_gpus(const struct erg_scheduler *scheduler)
 
 static json_t *nodes_json(const struct erg_controller *controller)
 {
-    static const char *const states[] = {"up", "draining", "down", "off", "changing", "unknown"};
     const struct erg_fleet *fleet = controller->scheduler->fleet;
     json_t *nodes = json_array();
     for (int n = 0; n < fleet->nodes; n++) {
@@ -97,8 +87,10 @@ static json_t *nodes_json(const struct erg_controller *controller)
         json_array_append_new(
             nodes, erg_json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", controller->node_names[n],
                                  "type", type->name, "state",
-                                 states[snapshot->nodes ? snapshot->nodes[n].state : 5], "reason",
-                                 snapshot->nodes ? snapshot->nodes[n].reason : NULL, "gpus", gpus));
+                                 erg_live_node_state_name(snapshot->nodes ? snapshot->nodes[n].state
+                                                                          : ERG_NODE_UNKNOWN),
+                                 "reason", snapshot->nodes ? snapshot->nodes[n].reason : NULL,
+                                 "gpus", gpus));
     }
     return nodes;
 }
@@ -195,7 +187,7 @@ static json_t *notes_json(const struct erg_controller *controller)
 
 json_t *erg_controller_status(const struct erg_controller *controller)
 {
-    const double unix_s = unix_now(), cap_w = controller->limits.cap_w;
+    const double unix_s = erg_unix_s(), cap_w = controller->limits.cap_w;
     return erg_json_pack(
         "{s:i, s:f, s:s, s:f, s:b, s:i, s:i, s:i, s:{s:f, s:f, s:f}, s:o, s:o, s:o}",
         "schema_version", 1, "at_unix_s", unix_s, "policy", controller->setup.policy->name,
