@@ -32,9 +32,9 @@ int erg_layout_query_prepare(struct erg_layout_query *at, struct erg_error *err)
     at->energy = (struct erg_layout_energy_request){
         .time = {at->job->model, kind->engine, &kind->machine}, .gpu = kind->gpu};
     at->query = (struct erg_goal){
-        .objective = wish->objective >= 0       ? (enum erg_objective)wish->objective
-                     : !isnan(wish->deadline_s) ? ERG_LEAST_ENERGY
-                                                : ERG_FASTEST,
+        .objective = (enum erg_objective)(wish->objective >= 0       ? wish->objective
+                                          : !isnan(wish->deadline_s) ? ERG_LEAST_ENERGY
+                                                                     : ERG_FASTEST),
         .deadline_s = isnan(wish->deadline_s) ? 0 : wish->deadline_s,
         .energy_j = isnan(wish->energy_j) ? 0 : wish->energy_j,
         .power_w = isnan(wish->power_w) ? 0 : wish->power_w,

@@ -25,7 +25,8 @@ struct erg_layout_wish {
     bool per_stage;
     bool draws; /* all that a page shows: every layout that fits, and the frontier over all */
     bool plain; /* of that one layout no clocks */
-    /* The engine is taken for GPUs that it was not fitted to, with their peak: enough to compare. */
+    /* The engine is taken for GPUs that it was not fitted to, with their peak: enough to compare.
+     */
     bool any_gpu;
 };
 

@@ -82,8 +82,8 @@ static void print_table(const struct erg_memory_answer *answer)
     const struct erg_layout *layout = answer->request.layout;
     const struct erg_memory_result *result = answer->result;
     const bool mixed = erg_memory_answer_is_mixed(answer);
-    struct erg_table table = {.columns = (answer->per_stage ? 5 : 3) + !!layout->chunk_layers +
-                                         (mixed ? 2 : 0)};
+    struct erg_table table = {.columns = (answer->per_stage ? 5u : 3u) +
+                                         (layout->chunk_layers ? 1u : 0u) + (mixed ? 2u : 0u)};
     for (int c = 0; c < COLUMNS; c++)
         table.columns += is_used(result, c);
     erg_table_add(&table, "stage");

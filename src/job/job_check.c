@@ -106,8 +106,8 @@ static int fill_microbatches(struct erg_job *job, const struct erg_job_file *fil
 static int check_batch(const struct erg_job *job, const struct erg_yaml *yaml,
                        struct erg_error *err)
 {
-    const double batch =
-        (double)job->layout.microbatch * job->layout.microbatches * job->layout.data;
+    const double batch = (double)job->layout.microbatch * (double)job->layout.microbatches *
+                         (double)job->layout.data;
     if (batch <= ERG_JOB_MOST_BATCH)
         return 0;
     return erg_yaml_fail(
@@ -315,7 +315,7 @@ static void split_evenly(long *layers, long chunks, long total)
 static int split_layers(struct erg_job *job, const struct erg_job_file *file,
                         const struct erg_yaml *yaml, struct erg_error *err)
 {
-    int chunks = job->layout.pipeline * job->layout.virtual_stages;
+    const long chunks = job->layout.pipeline * job->layout.virtual_stages;
     if (job->model->layers < chunks)
         return erg_yaml_fail(yaml, "pipeline", err,
                              "%s has %ld layers, too few for %ld x %ld stages", job->model->name,
@@ -330,12 +330,12 @@ static int split_layers(struct erg_job *job, const struct erg_job_file *file,
     }
     if (file->layers_count != (unsigned)chunks)
         return erg_yaml_fail(
-            yaml, "layers", err, "expected %d entries (pipeline %ld x virtual_stages %ld), got %u",
+            yaml, "layers", err, "expected %ld entries (pipeline %ld x virtual_stages %ld), got %u",
             chunks, job->layout.pipeline, job->layout.virtual_stages, file->layers_count);
     long sum = 0;
-    for (int i = 0; i < chunks; i++) {
+    for (long i = 0; i < chunks; i++) {
         char key[32];
-        snprintf(key, sizeof key, "layers[%d]", i);
+        snprintf(key, sizeof key, "layers[%ld]", i);
         if (erg_yaml_check_range(yaml, key, file->layers[i], 1, (double)job->model->layers, err))
             return -1;
         layers[i] = file->layers[i];

@@ -54,7 +54,7 @@ static json_t *gpu_json(const struct erg_live_gpu *gpu)
                       info->vendor, "name", info->name, "uuid", info->uuid, "pci", info->pci,
                       "driver", info->driver, "answers", gpu->answers, "lost", gpu->lost);
     json_t *reasons = json_array(), *rates = json_object();
-    for (int m = 0; m < ERG_METRICS; m++)
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++)
         if (m != ERG_METRIC_REASONS) /* in words below */
             json_object_set_new(object, erg_metric_info(m)->name,
                                 erg_live_has(gpu, m) ? json_integer(gpu->values[m]) : json_null());

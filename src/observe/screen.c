@@ -88,7 +88,8 @@ struct sum {
 static void add(struct sum *sum, double value)
 {
     sum->value += isnan(value) ? 0 : value;
-    sum->count += !isnan(value);
+    if (!isnan(value))
+        sum->count++;
 }
 
 enum { SUM_BYTES = ERG_FORMAT_BYTES + 32 };

@@ -415,9 +415,10 @@ int erg_journal_take_open(struct erg_journal *journal, struct erg_open_action **
     sqlite3_stmt *each = journal->database.each;
     int code;
     while ((code = sqlite3_step(each)) == SQLITE_ROW) {
-        struct erg_open_action one = {.action = {.verb = sqlite3_column_int(each, 2),
-                                                 .node = sqlite3_column_int(each, 3),
-                                                 .why = "its controller died"}};
+        struct erg_open_action one = {
+            .action = {.verb = (enum erg_action_verb)sqlite3_column_int(each, 2),
+                       .node = sqlite3_column_int(each, 3),
+                       .why = "its controller died"}};
         snprintf(one.token, sizeof one.token, "%s", (const char *)sqlite3_column_text(each, 1));
         ERG_PUSH(&open, items, one);
     }

@@ -54,7 +54,8 @@
 /* GPUs of one kind, in nodes of their own. */
 struct erg_layout_kind {
     const char *name;
-    const struct erg_gpu *gpu; /* for energy (energy/layout_energy.h); a search does not ask for it */
+    const struct erg_gpu
+        *gpu; /* for energy (energy/layout_energy.h); a search does not ask for it */
     const struct erg_engine *engine;
     struct erg_time_machine machine;
     long gpus;           /* that there are */

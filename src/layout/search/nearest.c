@@ -76,7 +76,7 @@ static void try_layout(struct erg_layout_change *change, const struct erg_layout
 static void try_fields(struct erg_layout_change *change, const struct erg_layout_search *search,
                        const struct erg_layout *layout, int first, int left, int changed)
 {
-    for (int field = first; field < FIELDS; field++)
+    for (enum field field = (enum field)first; field < FIELDS; field++)
         for (long value = field == RECOMPUTE ? 0 : 1; value <= largest(search, field); value++) {
             struct erg_layout tried = *layout;
             if (!is_allowed(search, field, value) ||
@@ -84,7 +84,7 @@ static void try_fields(struct erg_layout_change *change, const struct erg_layout
                 tried.pipeline * tried.virtual_stages > search->model->layers)
                 continue;
             if (left > 1)
-                try_fields(change, search, &tried, field + 1, left - 1, changed);
+                try_fields(change, search, &tried, (int)field + 1, left - 1, changed);
             else
                 try_layout(change, search, &tried, changed);
         }
