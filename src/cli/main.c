@@ -11,17 +11,35 @@
 #include <string.h>
 #include <unistd.h>
 
-/* clang-format off: a command per line */
+/* clang-format off */
 const struct erg_command *const erg_commands[] = {
-    &erg_cmd_optimize, &erg_cmd_verify,     &erg_cmd_show,
-    &erg_cmd_frontier, &erg_cmd_memory,     &erg_cmd_run,
-    &erg_cmd_measure,  &erg_cmd_monitor,    &erg_cmd_record,
-    &erg_cmd_export,   &erg_cmd_serve,      &erg_cmd_daemon,
-    &erg_cmd_doctor,   &erg_cmd_fit,        &erg_cmd_import,
-    &erg_cmd_plan,     &erg_cmd_simulate,   &erg_cmd_schedule,
-    &erg_cmd_submit,   &erg_cmd_jobs,       &erg_cmd_run_job,
-    &erg_cmd_probe,    &erg_cmd_tokenize,   &erg_cmd_train,
-    &erg_cmd_hook,     &erg_cmd_completion, NULL,
+    &erg_cmd_optimize,
+    &erg_cmd_verify,
+    &erg_cmd_show,
+    &erg_cmd_frontier,
+    &erg_cmd_memory,
+    &erg_cmd_run,
+    &erg_cmd_measure,
+    &erg_cmd_monitor,
+    &erg_cmd_record,
+    &erg_cmd_export,
+    &erg_cmd_serve,
+    &erg_cmd_daemon,
+    &erg_cmd_doctor,
+    &erg_cmd_fit,
+    &erg_cmd_import,
+    &erg_cmd_plan,
+    &erg_cmd_simulate,
+    &erg_cmd_schedule,
+    &erg_cmd_submit,
+    &erg_cmd_jobs,
+    &erg_cmd_run_job,
+    &erg_cmd_probe,
+    &erg_cmd_tokenize,
+    &erg_cmd_train,
+    &erg_cmd_hook,
+    &erg_cmd_completion,
+    NULL,
 };
 /* clang-format on */
 
