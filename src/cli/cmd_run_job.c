@@ -1,5 +1,4 @@
 /* ergon run-job FOLDER: what the batch script of a managed job runs. */
-#define _XOPEN_SOURCE 700 /* realpath */
 #include "cli/cli.h"
 
 #include "api/job_running.h"

@@ -1,5 +1,4 @@
 /* ergon submit: gives a job to the cluster's scheduler. */
-#define _XOPEN_SOURCE 700 /* realpath */
 #include "cli/cli.h"
 
 #include "api/submitting.h"

@@ -197,11 +197,11 @@ static double least_excess(const struct change_search *search, const struct erg_
     request.accounting = fixed ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA;
     erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
                           layout->microbatch, layout->sequence);
-    for (enum erg_recompute recompute = layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
+    for (int recompute = (int)layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
         for (int offload = 0; offload < (can_offload(search, layout) ? 2 : 1); offload++) {
             double excess = -INFINITY;
             bool hosts = true;
-            least.recompute = recompute;
+            least.recompute = (enum erg_recompute)recompute;
             least.offload = offload;
             if (!erg_recompute_is_within(layout->recompute, least.recompute))
                 continue;

@@ -79,9 +79,9 @@ static int read_recompute(struct erg_layout *layout, const struct erg_csv *csv, 
     if (columns->recompute < 0)
         return 0;
     const char *name = erg_csv_text(csv, row, (size_t)columns->recompute);
-    for (enum erg_recompute recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
-        if (!strcmp(erg_recompute_name(recompute), name)) {
-            layout->recompute = recompute;
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
+        if (!strcmp(erg_recompute_name((enum erg_recompute)recompute), name)) {
+            layout->recompute = (enum erg_recompute)recompute;
             return 0;
         }
     }
