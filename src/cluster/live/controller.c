@@ -143,8 +143,8 @@ void erg_controller_free(struct erg_controller *controller)
 {
     if (!controller)
         return;
-    if (controller->journal && controller->leased_s > -INFINITY)
-        erg_lease_give_back(controller->folder);
+    if (controller->folder)
+        erg_lease_give_back(&controller->lease, controller->folder);
     for (size_t i = 0; i < controller->count; i++) {
         erg_managed_job_release(&controller->records[i]);
         release_track(&controller->tracks[i]);
@@ -263,7 +263,7 @@ static int renew_lease(struct erg_controller *controller, struct erg_error *err)
     const double now_s = controller->setup.engine->calls->now_s(controller->setup.engine);
     if (controller->setup.dry_run || now_s - controller->leased_s < LEASE_S / 3.0)
         return 0;
-    const int result = erg_lease_renew(controller->folder, LEASE_S, err);
+    const int result = erg_lease_renew(&controller->lease, controller->folder, LEASE_S, err);
     if (result < 0 || (result > 0 && controller->leased_s == -INFINITY))
         return -1;
     if (result > 0 && !controller->lease_late)

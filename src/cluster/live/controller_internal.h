@@ -6,6 +6,7 @@
 #include "cluster/live/controller.h"
 #include "cluster/live/job_folder.h"
 #include "cluster/live/journal.h"
+#include "cluster/live/lease.h"
 #include "cluster/schedule/control.h"
 
 /* What the controller knows of a managed job beyond the reconciler's record, which has the same
@@ -41,6 +42,7 @@ struct erg_controller {
     struct erg_scheduler *scheduler;
     const char **node_names;
     char *folder;   /* of its own, in the spool; NULL in a dry run */
+    struct erg_lease lease;
     double began_s; /* the engine's time at the scheduler's 0 */
 
     struct erg_managed_job *records;

@@ -1,4 +1,4 @@
-/* The journal of a live controller, a SQLite file, and the lease that other hosts see. */
+/* The journal of a live controller, a SQLite file, and its folder in the spool. */
 #include "cluster/live/journal.h"
 
 #include "base/clock.h"
@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <float.h>
 #include <math.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -521,7 +520,7 @@ int erg_journal_get_policy(struct erg_journal *journal, const char *name, json_t
     return result;
 }
 
-/* ---- the lease ---- */
+/* ---- the folder ---- */
 
 int erg_controller_folder(char **path, const char *spool, struct erg_error *err)
 {
@@ -546,45 +545,4 @@ int erg_controller_folder(char **path, const char *spool, struct erg_error *err)
     else
         free(at);
     return result;
-}
-
-static char *lease_path(const char *folder)
-{
-    return erg_file_path(folder, "lease");
-}
-
-int erg_lease_renew(const char *folder, double seconds, struct erg_error *err)
-{
-    char host[256] = "", *path = lease_path(folder), *text = NULL, *until = NULL;
-    gethostname(host, sizeof host - 1);
-    double now_s = erg_unix_s();
-    if (erg_file_read(path, 4096, &text, NULL, NULL) == 0 && (until = strchr(text, '\n')) != NULL) {
-        *until++ = '\0';
-        char *holder = strchr(until, '\n');
-        const long pid = holder ? strtol(holder, NULL, 10) : 0;
-        const bool lives = pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
-        const bool own = strcmp(text, host) == 0 && (pid == (long)getpid() || !lives);
-        if (!own && strtod(until, NULL) > now_s) {
-            erg_fail(err, ERG_FAILED,
-                     "another controller, process %ld on host '%.255s', has '%s' for %.0f s more",
-                     pid, text, folder, strtod(until, NULL) - now_s);
-            free(text);
-            free(path);
-            return -1;
-        }
-    }
-    free(text);
-    struct erg_text lease = {0};
-    erg_text_printf(&lease, "%s\n%.3f\n%ld\n", host, now_s + seconds, (long)getpid());
-    const int result = erg_file_write(path, lease.data, lease.count, err) == 0 ? 0 : 1;
-    erg_text_release(&lease);
-    free(path);
-    return result;
-}
-
-void erg_lease_give_back(const char *folder)
-{
-    char *path = lease_path(folder);
-    unlink(path);
-    free(path);
 }
