@@ -95,7 +95,7 @@ int erg_controller_new(struct erg_controller **out, const struct erg_controller_
     const double idle_w = erg_fleet_idle_power(&file->fleet);
     controller->setup = *setup;
     controller->began_s = setup->engine->calls->now_s(setup->engine);
-    controller->decided_s = controller->leased_s = -INFINITY;
+    controller->decided_s = controller->leased_s = controller->forgot_s = -INFINITY;
     if (setup->limits)
         controller->limits = *setup->limits;
     else
@@ -132,11 +132,12 @@ int erg_controller_new(struct erg_controller **out, const struct erg_controller_
     return 0;
 }
 
-static void release_track(struct erg_live_track *track)
+void erg_live_track_release(struct erg_live_track *track)
 {
     erg_arena_release(&track->strings);
     free(track->user);
     free(track->account);
+    free(track->left_why);
 }
 
 void erg_controller_free(struct erg_controller *controller)
@@ -147,7 +148,7 @@ void erg_controller_free(struct erg_controller *controller)
         erg_lease_give_back(&controller->lease, controller->folder);
     for (size_t i = 0; i < controller->count; i++) {
         erg_managed_job_release(&controller->records[i]);
-        release_track(&controller->tracks[i]);
+        erg_live_track_release(&controller->tracks[i]);
     }
     erg_scheduler_free(controller->scheduler);
     erg_speeds_free(controller->speeds);
@@ -405,7 +406,8 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
         (!controller->recalled && recall(controller, err) != 0) ||
         (controller->journal && erg_journal_flush(controller->journal, err) != 0) ||
         erg_controller_decide(controller, err) != 0 || keep(controller, err) != 0 ||
-        act_all(controller, err) != 0 || keep(controller, err) != 0)
+        act_all(controller, err) != 0 || keep(controller, err) != 0 ||
+        erg_controller_forget(controller, err) != 0)
         return -1;
     erg_controller_publish(controller);
     *wait_s = next_wait(controller);

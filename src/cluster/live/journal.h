@@ -44,6 +44,19 @@ int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job
                         const char *const *node_names, int nodes, double now_s,
                         struct erg_error *err);
 
+/* What a journal is to keep. */
+struct erg_journal_needs {
+    double since_unix_s; /* jobs that were written since then, and */
+    bool (*is_known)(const void *context, const char *token); /* jobs that are known */
+    const void *context;
+    long rows; /* the last ones of actions that ended, decisions, restarts and delays, of each */
+};
+
+/* Deletes the rest, of which a controller that begins anew needs nothing; a file of which most has
+ * become free is made smaller. Not between gather and flush. */
+int erg_journal_forget(struct erg_journal *journal, const struct erg_journal_needs *needs,
+                       struct erg_error *err);
+
 /* An action before its command, and after it. `id` names it. */
 int erg_journal_begin(struct erg_journal *journal, int64_t *id, const char *token,
                       enum erg_action_verb verb, int node, const char *why, struct erg_error *err);
