@@ -216,8 +216,16 @@ static void write_trace(const char *name, int64_t unix_ns, const char *uuid)
 {
     static const struct erg_kernel_record records[] = {
         {.start_ns = 200000000, .end_ns = 400000000, .wait_ns = -1, .name = "gemm"},
-        {.start_ns = 400000000, .end_ns = 600000000, .wait_ns = -1, .name = "ncclAllReduce"},
-        {.start_ns = 700000000, .end_ns = 800000000, .wait_ns = -1, .name = "layer_norm"},
+        {.start_ns = 400000000,
+         .end_ns = 600000000,
+         .wait_ns = -1,
+         .name = "ncclAllReduce",
+         .category = ERG_CATEGORY_ALL_REDUCE},
+        {.start_ns = 700000000,
+         .end_ns = 800000000,
+         .wait_ns = -1,
+         .name = "layer_norm",
+         .category = ERG_CATEGORY_LAYERNORM},
         {.start_ns = 700000000, .end_ns = 800000000, .wait_ns = -1, .name = "gemm", .stream = 1},
     };
     struct erg_error err;

@@ -60,7 +60,7 @@ static int add(void *context, const struct erg_kernel_record *given, struct erg_
         .end_ns = record.end_ns,
         .lane = (uint32_t)(lane - importing->lanes->items),
         .category = (uint8_t)category,
-        .computes = record.source == ERG_SOURCE_KERNEL && !erg_kernel_communicates(record.category),
+        .computes = erg_kernel_computes(&record),
     };
     lane->first_ns = record.start_ns < lane->first_ns ? record.start_ns : lane->first_ns;
     lane->last_ns = record.end_ns > lane->last_ns ? record.end_ns : lane->last_ns;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "telemetry/gpu.h"
+#include "trace/kernel_time.h"
 #include "trace/trace_write.h"
 #include "train/log/rank_meter.h"
 
@@ -137,18 +138,28 @@ static int write_files(const struct erg_train *train, uint64_t step,
     return result;
 }
 
-static void tell(const struct erg_train *train, uint64_t step, double step_s, size_t count,
-                 int64_t overhead_ns)
+static double percent(int64_t part_ns, const struct erg_kernel_time *time)
+{
+    const int64_t window_ns = time->end_ns - time->begin_ns;
+    return window_ns > 0 ? 100 * (double)part_ns / (double)window_ns : 0;
+}
+
+static void tell(const struct erg_train *train, uint64_t step, double step_s,
+                 const struct step_kernels *of, int64_t overhead_ns)
 {
     const struct erg_train_kernels *kernels = &train->kernels;
     const double mean_s = kernels->others_s / (double)kernels->others;
     struct erg_text text = {0};
+    struct erg_kernel_time time;
     if (!erg_train_tells(train))
         return;
+    erg_kernel_time_of(&time, of->records, of->count, of->records[0].device, NULL, NULL);
     erg_text_printf(&text,
                     "step %" PRIu64 ": %zu kernels of rank 0 are in %s/kernels-%08" PRIu64
-                    ".rank-0.json; the step took %.4f s",
-                    step, count, train->folder, step, step_s);
+                    ".rank-0.json: computing %.1f %%, only communicating or copying %.1f %%, idle "
+                    "%.1f %%; the step took %.4f s",
+                    step, of->count, train->folder, step, percent(time.compute_ns, &time),
+                    percent(time.exposed_ns, &time), percent(time.idle_ns, &time), step_s);
     if (kernels->others)
         erg_text_printf(&text, ", %.1f %% %s than the mean of steps without trace",
                         100 * fabs(step_s / mean_s - 1), step_s < mean_s ? "less" : "more");
@@ -191,7 +202,7 @@ static int end(struct erg_train *train, uint64_t step, const struct erg_timeline
     };
     int result = write_files(train, step, &trace, err);
     if (result == 0)
-        tell(train, step, step_s, recorded.count, recorded.overhead_ns);
+        tell(train, step, step_s, &of, recorded.overhead_ns);
     release(&of);
     return result;
 }
