@@ -24,6 +24,7 @@ static const char *const rooms[] = {
     "job",
     "telemetry",
     "device",
+    "trace",
     "partition",
     "search",
     "probe",

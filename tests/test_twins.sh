@@ -79,6 +79,7 @@ twin memory "$source/examples/kwai/llama-65b.yaml"
 twin layout "$source/examples/kwai/llama2-7b.yaml" 8
 twin frontier
 twin simulate "$source/examples/cluster"
+twin kernels "$source/tests/data/kernels/kineto.json"
 run optimize c job.yaml out-c
 [ -z "$python" ] || run optimize py job.yaml out-py
 compare optimize exactly
