@@ -168,6 +168,7 @@ static int open_lab(const struct erg_optimization *o, struct erg_optimization_ki
         .device = o->request->device,
         .seed = o->job->search.seed,
         .gpus = (size_t)(o->job->layout.tensor * o->job->layout.context),
+        .chassis = kind->on->chassis,
         .profiler = o->profiler,
     };
     return erg_lab_open(&kind->lab, &lab, err);
