@@ -155,8 +155,9 @@ struct erg_sweep_result {
     size_t flag_count;
 };
 
-/* All numbers of the metrics NaN, no lists. */
+/* All numbers with a fraction NaN, no lists. */
 void erg_sweep_result_init(struct erg_sweep_result *result);
+void erg_result_gpu_init(struct erg_result_gpu *gpu);
 
 /* A new reference. */
 json_t *erg_sweep_result_json(const struct erg_sweep_result *result);
