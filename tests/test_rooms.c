@@ -21,6 +21,7 @@ static const char *const rooms[] = {
     "model",
     "ops",
     "hardware",
+    "thermal",
     "job",
     "telemetry",
     "device",

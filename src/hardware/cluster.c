@@ -1,6 +1,6 @@
 /* Clusters: as files of their own and inside job files. */
+#include "hardware/catalogue.h"
 #include "hardware/cluster_schema.h"
-#include "hardware/hardware_internal.h"
 
 #include <stdio.h>
 
