@@ -38,6 +38,7 @@ static const char *const rooms[] = {
     "layout/document",
     "layout/grid",
     "layout/exchange",
+    "characterize",
     "plan",
     "report",
     "hooks",
