@@ -1,0 +1,108 @@
+/*
+ * Studies: one training job after the other, in every combination of model, layout, microbatch and
+ * optimisation on one cluster. A YAML file says which:
+ *
+ *   name: h200-optimisation
+ *   cluster: charllm-h200       # a name of data/clusters, or a path relative to this file
+ *   engine: nemo-hopper         # a name of data/engines, or a path
+ *   batch: 128                  # sequences of an iteration
+ *   sequence: 2048              # tokens; here or in an entry
+ *   points:
+ *     - {model: gpt3-175b, layouts: ["t=2,p=16", "t=8,fsdp=4"], microbatch: [1, 4]}
+ *   optimisations: [base, cc, act, cc+act]
+ *   figures: [4, 8]
+ *
+ * Lists multiply. All of an entry's lists but its layouts may stand at the top, too, for the
+ * entries that have none of their own:
+ *
+ *   microbatch, optimisations   # or overlap: [none, gradients, tensor, all], recompute: [full]
+ *   layers: [equal, alternate+1, "21,19,21,19"]
+ *   placement: [given, cold-first, search]
+ *   clocks: [0, 1500]           # MHz that are asked for; 0: the GPU's highest
+ *   power_w: [0, 600]           # of a GPU; 0: its own cap
+ *   inlet_c: [29, 42]
+ *   faults: [{node: 2, clock_share: 0.25}]   # a share of 1 is no fault
+ *   lora: {rank: 32, targets: [qkv]}
+ *
+ * A point is what one combination comes to. Two combinations that come to the same are one point
+ * with two names: it runs once. Its ID is a hash of all that its result depends on, the contents of
+ * the files that it names and the version of ergon included, and of nothing else.
+ */
+#ifndef ERG_CHARACTERIZE_STUDY_H
+#define ERG_CHARACTERIZE_STUDY_H
+
+#include "ergon/error.h"
+#include "hardware/engine.h"
+#include "hardware/hardware.h"
+#include "job/layout.h"
+#include "model/model.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct erg_chassis; /* thermal/ */
+
+/* What a communication runs beside compute for; bits. */
+enum {
+    ERG_STUDY_OVERLAP_GRADIENTS = 1, /* sums of gradients and gathers of weights */
+    ERG_STUDY_OVERLAP_TENSOR = 2,    /* exchanges of tensor groups */
+};
+
+enum erg_study_placement {
+    ERG_STUDY_GIVEN,      /* ranks fill slots in the order of layout.h */
+    ERG_STUDY_COLD_FIRST, /* early stages have the coolest slots */
+    ERG_STUDY_SEARCH,     /* what is best by energy and time */
+};
+extern const char *const erg_study_placement_names[]; /* "given", …; ends with NULL */
+
+enum { ERG_STUDY_NO_NODE = -1 };
+
+/* What the points of a file share. */
+struct erg_study_machine {
+    const char *cluster_name, *engine_name;
+    struct erg_cluster *cluster;
+    struct erg_gpu *gpu;
+    struct erg_engine *engine;
+    const struct erg_chassis *chassis; /* NULL: GPUs do not heat each other */
+};
+
+/* How a point is measured. */
+struct erg_study_measuring {
+    uint64_t seed;
+    long repeats; /* windows; emulated ones differ in the sensors' phases and noise */
+    double settle_k_per_min;
+    long settle_most_iterations;
+    double record_period_ms;
+    const char *sensor; /* "hopper", "exact" */
+    bool trace_stages;  /* kernels of one rank of each stage */
+    double transient_s; /* NaN: the steady state; else so long from a cold start */
+};
+
+/* The keys of a point. Texts and pointers live as long as the study. */
+struct erg_study_point {
+    const struct erg_study_machine *machine;
+    const struct erg_study_measuring *measuring;
+    const char *model_name; /* as in the file: "gpt3-175b" */
+    const struct erg_model *model;
+    /* Degrees, microbatch, microbatches, sequence, recomputation and, where stages differ in
+     * layers, chunk_layers. */
+    struct erg_layout layout;
+    const char *degrees; /* the text in the file: "e=8,t=1,p=4" */
+    long expert, fsdp;   /* degrees; 1: none */
+    long batch;          /* sequences of an iteration */
+    unsigned overlap;    /* ERG_STUDY_OVERLAP_…, of those that change anything in this layout */
+    enum erg_study_placement placement;
+    double clock_mhz, power_w; /* 0: as the GPU has it */
+    double inlet_c;            /* NaN: as the chassis has it */
+    long fault_node;           /* whose clocks are down to a share; ERG_STUDY_NO_NODE: none */
+    double fault_clock_share;
+    long lora_rank;           /* 0: every weight is trained */
+    const char *lora_targets; /* "qkv", with commas between */
+    /* One sentence where the layout cannot be; then nothing above of the layout may be used. */
+    const char *impossible;
+    char id[17];
+};
+
+#endif
