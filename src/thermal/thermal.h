@@ -61,7 +61,8 @@ struct erg_chassis {
     char *name;
     char *confidence; /* how far it was checked, one sentence for people */
     struct erg_slot *slots;
-    unsigned gpus; /* slots */
+    unsigned gpus;                    /* slots */
+    double die_k_per_w, sink_k_per_w; /* of slots that say nothing else */
     double inlet_c;
     double preheat_k;   /* that the air has taken up before the first GPU */
     double air_k_per_w; /* kappa: by which a watt of a front GPU warms its lane's air */
@@ -80,8 +81,12 @@ struct erg_chassis {
 int erg_chassis_load(struct erg_chassis **chassis, const char *name, struct erg_error *err);
 void erg_chassis_free(struct erg_chassis *chassis);
 
-/* A number that changes with anything that changes a temperature. */
+/* A number that changes with anything that changes a temperature or a clock. */
 uint64_t erg_chassis_fingerprint(const struct erg_chassis *chassis);
+
+/* Writes it as a file of the catalogue below `heading`, a comment (lines without "#"). */
+int erg_chassis_write(const struct erg_chassis *chassis, const char *path, const char *heading,
+                      struct erg_error *err);
 
 /* ---- steady state ---- */
 
@@ -104,6 +109,7 @@ struct erg_thermal_load {
     const void *context;
     double request_mhz; /* no higher clock is asked for */
     double lowest_mhz;  /* no limit goes below it */
+    double highest_mhz; /* of the GPU: from which ERG_HEAT_PROPORTIONAL counts down */
     double step_mhz;    /* of clocks, counted down from the request; 0: any clock */
     double cap_w;       /* on busy_w */
 };
