@@ -22,7 +22,7 @@ static struct erg_chassis *load(const char *name)
 /* ---- published-like tables ---- */
 
 /* A front and a rear GPU of one lane, as hgx-8-air has four. */
-static struct erg_slot pair_slots[] = {
+static struct erg_chassis_slot pair_slots[] = {
     {ERG_SLOT_FRONT, 0, 0, 0.0196, 0.0294},
     {ERG_SLOT_REAR, 0, 1, 0.0196, 0.0294},
 };

@@ -48,15 +48,16 @@ static const cyaml_strval_t law_names[] = {{"hold", ERG_HEAT_HOLD},
                                            {"proportional", ERG_HEAT_PROPORTIONAL}};
 
 static const cyaml_schema_field_t slot_fields[] = {
-    CYAML_FIELD_ENUM("position", CYAML_FLAG_STRICT, struct erg_slot, position, position_names, 2),
-    CYAML_FIELD_INT("lane", CYAML_FLAG_DEFAULT, struct erg_slot, lane),
-    CYAML_FIELD_INT("sink", CYAML_FLAG_OPTIONAL, struct erg_slot, sink),
-    CYAML_FIELD_FLOAT("die_k_per_w", CYAML_FLAG_OPTIONAL, struct erg_slot, die_k_per_w),
-    CYAML_FIELD_FLOAT("sink_k_per_w", CYAML_FLAG_OPTIONAL, struct erg_slot, sink_k_per_w),
+    CYAML_FIELD_ENUM("position", CYAML_FLAG_STRICT, struct erg_chassis_slot, position,
+                     position_names, 2),
+    CYAML_FIELD_INT("lane", CYAML_FLAG_DEFAULT, struct erg_chassis_slot, lane),
+    CYAML_FIELD_INT("sink", CYAML_FLAG_OPTIONAL, struct erg_chassis_slot, sink),
+    CYAML_FIELD_FLOAT("die_k_per_w", CYAML_FLAG_OPTIONAL, struct erg_chassis_slot, die_k_per_w),
+    CYAML_FIELD_FLOAT("sink_k_per_w", CYAML_FLAG_OPTIONAL, struct erg_chassis_slot, sink_k_per_w),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t slot_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct erg_slot, slot_fields)};
+    CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct erg_chassis_slot, slot_fields)};
 
 static const cyaml_schema_field_t heat_fields[] = {HEAT_NUMBERS(FIELD) HEAT_OPTIONS(OPTION)
                                                        CYAML_FIELD_END};
@@ -84,7 +85,7 @@ static const cyaml_schema_field_t fields[] = {
     {.key = "slots",
      .value = {.type = CYAML_SEQUENCE,
                .flags = CYAML_FLAG_POINTER,
-               .data_size = sizeof(struct erg_slot),
+               .data_size = sizeof(struct erg_chassis_slot),
                .sequence = {.entry = &slot_schema, .min = 1, .max = ERG_CHASSIS_GPUS}},
      .data_offset = offsetof(struct erg_chassis, slots),
      .count_offset = offsetof(struct erg_chassis, gpus),
@@ -113,7 +114,7 @@ static bool has(const struct erg_yaml *yaml, unsigned slot, const char *key, cha
 static int finish_sink(struct erg_chassis *chassis, unsigned at, const struct erg_yaml *yaml,
                        struct erg_error *err)
 {
-    struct erg_slot *slot = &chassis->slots[at];
+    struct erg_chassis_slot *slot = &chassis->slots[at];
     char path[64];
     if (!has(yaml, at, "sink", path, sizeof path)) {
         slot->sink = (int)at;
@@ -121,7 +122,7 @@ static int finish_sink(struct erg_chassis *chassis, unsigned at, const struct er
     }
     if (erg_yaml_check_range(yaml, path, slot->sink, 0, at, err) != 0)
         return -1;
-    const struct erg_slot *owner = &chassis->slots[slot->sink];
+    const struct erg_chassis_slot *owner = &chassis->slots[slot->sink];
     if (owner->sink != slot->sink)
         return erg_yaml_fail(yaml, path, err,
                              "slot %d has no sink of its own, expected the slot whose sink it is, "
@@ -137,7 +138,7 @@ static int finish_sink(struct erg_chassis *chassis, unsigned at, const struct er
 static int finish_slot(struct erg_chassis *chassis, unsigned at, const struct erg_yaml *yaml,
                        struct erg_error *err)
 {
-    struct erg_slot *slot = &chassis->slots[at];
+    struct erg_chassis_slot *slot = &chassis->slots[at];
     char path[64];
     has(yaml, at, "lane", path, sizeof path);
     if (erg_yaml_check_range(yaml, path, slot->lane, 0, ERG_CHASSIS_GPUS - 1, err) != 0)
@@ -203,7 +204,7 @@ uint64_t erg_chassis_fingerprint(const struct erg_chassis *chassis)
 {
     uint64_t hash = erg_hash_u64(erg_hash_text(chassis->name), chassis->limit.law);
     for (unsigned i = 0; i < chassis->gpus; i++) {
-        const struct erg_slot *slot = &chassis->slots[i];
+        const struct erg_chassis_slot *slot = &chassis->slots[i];
         uint64_t bits[2];
         memcpy(&bits[0], &slot->die_k_per_w, sizeof bits[0]);
         memcpy(&bits[1], &slot->sink_k_per_w, sizeof bits[1]);
@@ -221,7 +222,7 @@ static void write_slots(struct erg_text *out, const struct erg_chassis *chassis)
 {
     erg_text_add(out, "\nslots:\n");
     for (unsigned i = 0; i < chassis->gpus; i++) {
-        const struct erg_slot *slot = &chassis->slots[i];
+        const struct erg_chassis_slot *slot = &chassis->slots[i];
         erg_text_printf(out, "  - {position: %s, lane: %d", position_names[slot->position].str,
                         slot->lane);
         if (slot->sink != (int)i)

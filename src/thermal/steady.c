@@ -24,7 +24,7 @@ unsigned erg_thermal_lanes(const struct erg_chassis *chassis)
 double erg_thermal_air(const struct erg_chassis *chassis, unsigned lanes, unsigned slot,
                        unsigned from)
 {
-    const struct erg_slot *warmed = &chassis->slots[slot], *source = &chassis->slots[from];
+    const struct erg_chassis_slot *warmed = &chassis->slots[slot], *source = &chassis->slots[from];
     if (warmed->position != ERG_SLOT_REAR || source->position != ERG_SLOT_FRONT)
         return 0;
     const double mix = lanes > 1 ? chassis->lane_mix : 0;
@@ -37,7 +37,7 @@ void erg_thermal_matrix(const struct erg_chassis *chassis, double fan_speed, dou
     const double sink = erg_thermal_sink_factor(fan_speed);
     for (unsigned g = 0; g < n; g++)
         for (unsigned j = 0; j < n; j++) {
-            const struct erg_slot *slot = &chassis->slots[g];
+            const struct erg_chassis_slot *slot = &chassis->slots[g];
             double rise = erg_thermal_air(chassis, lanes, g, j) / fan_speed;
             if (slot->sink == chassis->slots[j].sink)
                 rise += chassis->slots[slot->sink].sink_k_per_w * sink;

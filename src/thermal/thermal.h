@@ -27,7 +27,7 @@ enum { ERG_CHASSIS_GPUS = 32 }; /* that a node may have */
 
 enum erg_slot_position { ERG_SLOT_FRONT, ERG_SLOT_REAR };
 
-struct erg_slot {
+struct erg_chassis_slot {
     enum erg_slot_position position;
     int lane;
     int sink; /* the slot whose sink it sits on: its own, or that of an earlier one (two dies) */
@@ -60,7 +60,7 @@ struct erg_heat_limit {
 struct erg_chassis {
     char *name;
     char *confidence; /* how far it was checked, one sentence for people */
-    struct erg_slot *slots;
+    struct erg_chassis_slot *slots;
     unsigned gpus;                    /* slots */
     double die_k_per_w, sink_k_per_w; /* of slots that say nothing else */
     double inlet_c;

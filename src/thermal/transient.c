@@ -12,7 +12,7 @@ struct heat {
 /* The node as numbers, for one fan speed. */
 struct cooling {
     unsigned gpus;
-    const struct erg_slot *slots;
+    const struct erg_chassis_slot *slots;
     const double *power_w;
     double inlet_c;
     double sink_k_per_w[ERG_CHASSIS_GPUS];
@@ -25,7 +25,7 @@ static void take_capacities(const struct erg_chassis *chassis, double *die_j_per
                             double *sink_j_per_k)
 {
     for (unsigned g = 0; g < chassis->gpus; g++) {
-        const struct erg_slot *slot = &chassis->slots[g];
+        const struct erg_chassis_slot *slot = &chassis->slots[g];
         die_j_per_k[g] = chassis->die_time_s / slot->die_k_per_w;
         sink_j_per_k[g] = slot->sink == (int)g ? chassis->sink_time_s / slot->sink_k_per_w : 0;
     }
