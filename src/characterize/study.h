@@ -31,6 +31,7 @@
 #ifndef ERG_CHARACTERIZE_STUDY_H
 #define ERG_CHARACTERIZE_STUDY_H
 
+#include "base/memory.h"
 #include "ergon/error.h"
 #include "hardware/engine.h"
 #include "hardware/hardware.h"
@@ -70,6 +71,7 @@ struct erg_study_machine {
 
 /* How a point is measured. */
 struct erg_study_measuring {
+    const char *device; /* "emulated", or that of `ergon train`: "cuda", "host" */
     uint64_t seed;
     long repeats; /* windows; emulated ones differ in the sensors' phases and noise */
     double settle_k_per_min;
@@ -104,5 +106,57 @@ struct erg_study_point {
     const char *impossible;
     char id[17];
 };
+
+/* One combination of the file, as figures draw it. */
+struct erg_study_mark {
+    /* "gpt3-175b/t=2,p=16/b=1/cc": of the entry's model and layout and of what is not usual. Unique
+     * in the study. */
+    const char *name;
+    const char *label;        /* of the degrees: "TP2 PP16" */
+    const char *optimisation; /* "base", "cc", …; else what overlaps and is recomputed */
+    const char *variant;      /* the rest of the name, "inlet=42/lora=32"; "": nothing unusual */
+    size_t point;
+    bool equal; /* another mark, before this one, is of the same point */
+};
+
+struct erg_study {
+    const char *name;
+    struct erg_study_machine machine;
+    struct erg_study_measuring measuring;
+    struct erg_study_point *points;
+    size_t point_count;
+    struct erg_study_mark *marks; /* in the order of the file */
+    size_t mark_count;
+    const int *figures; /* numbers that the file wants; none: all that its points fill */
+    size_t figure_count;
+    struct erg_arena arena; /* private, like the rest */
+    uint64_t cluster_hash, engine_hash;
+    struct erg_study_models *models;
+};
+
+/* What the caller says in place of the file. */
+struct erg_study_change {
+    bool seeded;
+    uint64_t seed;
+    double transient_s; /* NaN: none */
+    const char *sensor; /* NULL: as the file says */
+    const char *device; /* NULL: emulated */
+};
+
+/* Reads the file and all that it names. Every error says file and line. */
+int erg_study_load(struct erg_study **study, const char *path,
+                   const struct erg_study_change *change, struct erg_error *err);
+/* The file's keys and values alone, for what reads anything. */
+int erg_study_check(const char *name, const char *text, size_t length, struct erg_error *err);
+void erg_study_free(struct erg_study *study); /* NULL is fine */
+
+/* All that the result of a point depends on: its keys, and fingerprints of what it names. New
+ * references. */
+json_t *erg_study_keys(const struct erg_study_point *point);
+json_t *erg_study_identity(const struct erg_study *study, const struct erg_study_point *point);
+
+/* DIR/sweep.json, schema "ergon.characterize": all marks with the keys of their points. A new
+ * reference. */
+json_t *erg_study_document(const struct erg_study *study);
 
 #endif
