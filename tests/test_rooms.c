@@ -25,6 +25,7 @@ static const char *const rooms[] = {
     "job",
     "telemetry",
     "device",
+    "trace",
     "partition",
     "search",
     "probe",
