@@ -23,8 +23,8 @@ static struct erg_chassis *load(const char *name)
 
 /* A front and a rear GPU of one lane, as hgx-8-air has four. */
 static struct erg_chassis_slot pair_slots[] = {
-    {ERG_SLOT_FRONT, 0, 0, 0.0196, 0.0294},
-    {ERG_SLOT_REAR, 0, 1, 0.0196, 0.0294},
+    {ERG_SLOT_FRONT, 0, 0, 0.0196, 0.0294, 0},
+    {ERG_SLOT_REAR, 0, 1, 0.0196, 0.0294, 0},
 };
 
 static struct erg_chassis pair(double inlet_c)
@@ -242,7 +242,8 @@ static struct erg_chassis *load_coupled(void)
 {
     struct erg_chassis *chassis = load("hgx-8-air");
     chassis->lane_mix = 0.15;
-    chassis->preheat_k = 3;
+    for (unsigned g = 0; g < chassis->gpus; g++)
+        chassis->slots[g].preheat_k = 3;
     chassis->fan = (struct erg_fan){70, 0.02, 20, 1, 0.05, 0.4, 2};
     return chassis;
 }
@@ -459,8 +460,11 @@ static void a_written_chassis_is_the_same(void **state)
     (void)state;
     for (int c = 0; c < 3; c++) {
         struct erg_chassis *chassis = c < 2 ? load(shipped[c]) : load_coupled();
-        if (c == 2)
+        if (c == 2) {
+            chassis->slots[2].preheat_k = 4;
+            chassis->slots[3].die_k_per_w = 0.03;
             chassis->limit = (struct erg_heat_limit){ERG_HEAT_PROPORTIONAL, 87, 4, 75, 20};
+        }
         assert_ok(erg_chassis_write(chassis, path, "Measured.", &err), &err);
         struct erg_chassis *again = load(path);
         assert_true(erg_chassis_fingerprint(again) == erg_chassis_fingerprint(chassis));

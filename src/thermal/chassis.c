@@ -54,6 +54,7 @@ static const cyaml_schema_field_t slot_fields[] = {
     CYAML_FIELD_INT("sink", CYAML_FLAG_OPTIONAL, struct erg_chassis_slot, sink),
     CYAML_FIELD_FLOAT("die_k_per_w", CYAML_FLAG_OPTIONAL, struct erg_chassis_slot, die_k_per_w),
     CYAML_FIELD_FLOAT("sink_k_per_w", CYAML_FLAG_OPTIONAL, struct erg_chassis_slot, sink_k_per_w),
+    CYAML_FIELD_FLOAT("preheat_k", CYAML_FLAG_OPTIONAL, struct erg_chassis_slot, preheat_k),
     CYAML_FIELD_END,
 };
 static const cyaml_schema_value_t slot_schema = {
@@ -135,23 +136,32 @@ static int finish_sink(struct erg_chassis *chassis, unsigned at, const struct er
     return 0;
 }
 
+/* A number of a slot; where it says nothing, that of all. */
+static int finish_number(const struct erg_yaml *yaml, unsigned at, const char *key, double all,
+                         double min, double max, double *number, struct erg_error *err)
+{
+    char path[64];
+    if (!has(yaml, at, key, path, sizeof path)) {
+        *number = all;
+        return 0;
+    }
+    return erg_yaml_check_range(yaml, path, *number, min, max, err);
+}
+
 static int finish_slot(struct erg_chassis *chassis, unsigned at, const struct erg_yaml *yaml,
                        struct erg_error *err)
 {
     struct erg_chassis_slot *slot = &chassis->slots[at];
     char path[64];
     has(yaml, at, "lane", path, sizeof path);
-    if (erg_yaml_check_range(yaml, path, slot->lane, 0, ERG_CHASSIS_GPUS - 1, err) != 0)
+    if (erg_yaml_check_range(yaml, path, slot->lane, 0, ERG_CHASSIS_GPUS - 1, err) != 0 ||
+        finish_number(yaml, at, "die_k_per_w", chassis->die_k_per_w, 1e-4, 1, &slot->die_k_per_w,
+                      err) != 0 ||
+        finish_number(yaml, at, "sink_k_per_w", chassis->sink_k_per_w, 1e-4, 1, &slot->sink_k_per_w,
+                      err) != 0 ||
+        finish_number(yaml, at, "preheat_k", chassis->preheat_k, 0, 50, &slot->preheat_k, err) != 0)
         return -1;
-    if (!has(yaml, at, "die_k_per_w", path, sizeof path))
-        slot->die_k_per_w = chassis->die_k_per_w;
-    if (erg_yaml_check_range(yaml, path, slot->die_k_per_w, 1e-4, 1, err) != 0)
-        return -1;
-    if (!has(yaml, at, "sink_k_per_w", path, sizeof path))
-        slot->sink_k_per_w = chassis->sink_k_per_w;
-    return erg_yaml_check_range(yaml, path, slot->sink_k_per_w, 1e-4, 1, err) != 0
-               ? -1
-               : finish_sink(chassis, at, yaml, err);
+    return finish_sink(chassis, at, yaml, err);
 }
 
 static int finish_limit(struct erg_chassis *chassis, const struct erg_yaml *yaml,
@@ -164,10 +174,12 @@ static int finish_limit(struct erg_chassis *chassis, const struct erg_yaml *yaml
         if (!erg_yaml_has(yaml, needed[i]))
             return erg_yaml_fail(yaml, "limit.law", err, "a proportional limit needs the key '%s'",
                                  needed[i]);
-    if (chassis->limit.hold_c <= chassis->inlet_c + chassis->preheat_k)
-        return erg_yaml_fail(yaml, "limit.hold_c", err,
-                             "expected more than the %g C of the air that cools, got %g",
-                             chassis->inlet_c + chassis->preheat_k, chassis->limit.hold_c);
+    for (unsigned i = 0; i < chassis->gpus; i++)
+        if (chassis->limit.hold_c <= chassis->inlet_c + chassis->slots[i].preheat_k)
+            return erg_yaml_fail(yaml, "limit.hold_c", err,
+                                 "expected more than the %g C of the air that cools, got %g",
+                                 chassis->inlet_c + chassis->slots[i].preheat_k,
+                                 chassis->limit.hold_c);
     return 0;
 }
 
@@ -205,13 +217,15 @@ uint64_t erg_chassis_fingerprint(const struct erg_chassis *chassis)
     uint64_t hash = erg_hash_u64(erg_hash_text(chassis->name), chassis->limit.law);
     for (unsigned i = 0; i < chassis->gpus; i++) {
         const struct erg_chassis_slot *slot = &chassis->slots[i];
-        uint64_t bits[2];
+        uint64_t bits[3];
         memcpy(&bits[0], &slot->die_k_per_w, sizeof bits[0]);
         memcpy(&bits[1], &slot->sink_k_per_w, sizeof bits[1]);
+        memcpy(&bits[2], &slot->preheat_k, sizeof bits[2]);
         hash = erg_hash_u64(hash, (uint64_t)slot->position);
         hash = erg_hash_u64(hash, (uint64_t)slot->lane);
         hash = erg_hash_u64(hash, (uint64_t)slot->sink);
-        hash = erg_hash_u64(erg_hash_u64(hash, bits[0]), bits[1]);
+        for (int b = 0; b < 3; b++)
+            hash = erg_hash_u64(hash, bits[b]);
     }
     return erg_quantities_hash(chassis, quantities, hash);
 }
@@ -231,6 +245,8 @@ static void write_slots(struct erg_text *out, const struct erg_chassis *chassis)
             erg_text_printf(out, ", die_k_per_w: %.5g", slot->die_k_per_w);
         if (slot->sink_k_per_w != chassis->sink_k_per_w)
             erg_text_printf(out, ", sink_k_per_w: %.5g", slot->sink_k_per_w);
+        if (slot->preheat_k != chassis->preheat_k)
+            erg_text_printf(out, ", preheat_k: %.5g", slot->preheat_k);
         erg_text_add(out, "}\n");
     }
 }

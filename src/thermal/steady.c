@@ -13,6 +13,12 @@ double erg_thermal_sink_factor(double fan_speed)
     return pow(fan_speed, -0.8);
 }
 
+double erg_thermal_inlet(const struct erg_chassis *chassis, unsigned slot)
+{
+    const int sink = chassis->slots[slot].sink;
+    return chassis->inlet_c + chassis->slots[sink].preheat_k;
+}
+
 unsigned erg_thermal_lanes(const struct erg_chassis *chassis)
 {
     uint32_t seen = 0;
@@ -81,7 +87,7 @@ static double steady_at(void *context, double speed)
     double matrix[ERG_CHASSIS_GPUS * ERG_CHASSIS_GPUS], hottest = -INFINITY;
     erg_thermal_matrix(at->chassis, speed, matrix);
     for (unsigned g = 0; g < n; g++) {
-        double t = at->chassis->inlet_c + at->chassis->preheat_k;
+        double t = erg_thermal_inlet(at->chassis, g);
         for (unsigned j = 0; j < n; j++)
             t += matrix[g * n + j] * at->power_w[j];
         at->temperature_c[g] = t;
@@ -99,7 +105,7 @@ double erg_thermal_steady(const struct erg_chassis *chassis, const double *power
 
 /* ---- the highest clock ---- */
 
-struct search {
+struct clock_search {
     const struct erg_heat_limit *limit;
     const struct erg_thermal_load *load;
     double base_c, k_per_w, step_mhz;
@@ -108,7 +114,8 @@ struct search {
 
 /* Where the die settles at a clock: power rises with the temperature that it makes, so that from
  * below the sequence rises to the lowest solution. */
-static void settle_at(const struct search *at, double clock_mhz, struct erg_thermal_point *point)
+static void settle_at(const struct clock_search *at, double clock_mhz,
+                      struct erg_thermal_point *point)
 {
     const struct erg_thermal_load *load = at->load;
     double t = at->base_c;
@@ -124,7 +131,7 @@ static void settle_at(const struct search *at, double clock_mhz, struct erg_ther
     point->temperature_c = t;
 }
 
-static bool allowed(struct search *at, double clock_mhz, struct erg_thermal_point *point)
+static bool allowed(struct clock_search *at, double clock_mhz, struct erg_thermal_point *point)
 {
     const struct erg_heat_limit *limit = at->limit;
     settle_at(at, clock_mhz, point);
@@ -139,7 +146,7 @@ static bool allowed(struct search *at, double clock_mhz, struct erg_thermal_poin
     return !at->over_cap && !at->too_hot;
 }
 
-static double clock_at(const struct search *at, int64_t steps)
+static double clock_at(const struct clock_search *at, int64_t steps)
 {
     return fmax(at->load->request_mhz - (double)steps * at->step_mhz, at->load->lowest_mhz);
 }
@@ -153,7 +160,7 @@ void erg_thermal_limit(const struct erg_heat_limit *limit, const struct erg_ther
 {
     enum { STRIDES = 24 };
     const double range = fmax(load->request_mhz - load->lowest_mhz, 0);
-    struct search at = {limit, load, base_c, k_per_w, load->step_mhz, false, false};
+    struct clock_search at = {limit, load, base_c, k_per_w, load->step_mhz, false, false};
     if (!(at.step_mhz > 0))
         at.step_mhz = fmax(ldexp(range, -26), 1e-9);
     int64_t last = (int64_t)ceil(range / at.step_mhz - 1e-9);
@@ -198,7 +205,7 @@ static double settle_node(void *context, double speed)
         moved = 0;
         hottest = -INFINITY;
         for (unsigned g = 0; g < n; g++) {
-            double base = chassis->inlet_c + chassis->preheat_k;
+            double base = erg_thermal_inlet(chassis, g);
             for (unsigned j = 0; j < n; j++)
                 base += j == g ? 0 : matrix[g * n + j] * at->points[j].mean_w;
             double before = at->points[g].mean_w;

@@ -32,6 +32,7 @@ struct erg_chassis_slot {
     int lane;
     int sink; /* the slot whose sink it sits on: its own, or that of an earlier one (two dies) */
     double die_k_per_w, sink_k_per_w; /* R1; R2 of the sink at the fan's reference speed */
+    double preheat_k;                 /* of its air above the inlet's, by what is no GPU */
 };
 
 /* Fan speeds are shares of the speed at which the chassis file gives its resistances. */
@@ -61,10 +62,9 @@ struct erg_chassis {
     char *name;
     char *confidence; /* how far it was checked, one sentence for people */
     struct erg_chassis_slot *slots;
-    unsigned gpus;                    /* slots */
-    double die_k_per_w, sink_k_per_w; /* of slots that say nothing else */
+    unsigned gpus;                               /* slots */
+    double die_k_per_w, sink_k_per_w, preheat_k; /* of slots that say nothing else */
     double inlet_c;
-    double preheat_k;   /* that the air has taken up before the first GPU */
     double air_k_per_w; /* kappa: by which a watt of a front GPU warms its lane's air */
     double lane_mix;    /* mu: share of it that goes to the other lanes, in equal parts */
     double die_time_s, sink_time_s; /* R1 C1; R2 C2 at the reference speed */

@@ -14,8 +14,7 @@ struct cooling {
     unsigned gpus;
     const struct erg_chassis_slot *slots;
     const double *power_w;
-    double inlet_c;
-    double sink_k_per_w[ERG_CHASSIS_GPUS];
+    double sink_k_per_w[ERG_CHASSIS_GPUS], inlet_c[ERG_CHASSIS_GPUS];
     double die_j_per_k[ERG_CHASSIS_GPUS], sink_j_per_k[ERG_CHASSIS_GPUS];
     double air_k_per_w[ERG_CHASSIS_GPUS][ERG_CHASSIS_GPUS];
     bool warmed; /* some air is */
@@ -39,10 +38,10 @@ static void take_cooling(struct cooling *cooling, const struct erg_chassis *chas
     cooling->gpus = chassis->gpus;
     cooling->slots = chassis->slots;
     cooling->power_w = power_w;
-    cooling->inlet_c = chassis->inlet_c + chassis->preheat_k;
     cooling->warmed = chassis->air_k_per_w > 0;
     take_capacities(chassis, cooling->die_j_per_k, cooling->sink_j_per_k);
     for (unsigned g = 0; g < chassis->gpus; g++) {
+        cooling->inlet_c[g] = erg_thermal_inlet(chassis, g);
         cooling->sink_k_per_w[g] = chassis->slots[g].sink_k_per_w * factor;
         for (unsigned j = 0; j < chassis->gpus; j++)
             cooling->air_k_per_w[g][j] = erg_thermal_air(chassis, lanes, g, j) / speed;
@@ -72,7 +71,7 @@ static void differentiate(const struct cooling *cooling, const struct heat *at, 
         for (unsigned g = 0; g < n; g++) {
             if (!owns_sink(cooling, g) || (int)cooling->slots[g].position != position)
                 continue;
-            double air_c = cooling->inlet_c;
+            double air_c = cooling->inlet_c[g];
             if (position == ERG_SLOT_REAR && cooling->warmed)
                 for (unsigned j = 0; j < n; j++)
                     air_c += cooling->air_k_per_w[g][j] * given_w[j];
@@ -188,10 +187,10 @@ void erg_thermal_step(struct erg_thermal_state *state, const double *power_w, do
 double erg_thermal_stored_j(const struct erg_thermal_state *state)
 {
     const struct erg_chassis *chassis = state->chassis;
-    const double inlet_c = chassis->inlet_c + chassis->preheat_k;
     double die_j_per_k[ERG_CHASSIS_GPUS], sink_j_per_k[ERG_CHASSIS_GPUS], stored = 0;
     take_capacities(chassis, die_j_per_k, sink_j_per_k);
     for (unsigned g = 0; g < chassis->gpus; g++) {
+        const double inlet_c = erg_thermal_inlet(chassis, g);
         stored += die_j_per_k[g] * (state->die_c[g] - inlet_c);
         if (sink_j_per_k[g] > 0)
             stored += sink_j_per_k[g] * (state->sink_c[g] - inlet_c);
