@@ -41,6 +41,7 @@ static const char *const rooms[] = {
     "characterize",
     "plan",
     "report",
+    "report/figures",
     "hooks",
     "decoder",
     "train",
