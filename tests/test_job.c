@@ -393,6 +393,11 @@ static void stages_and_gpus_have_to_match(void **state)
          "job.yaml:10: key 'cluster.more_nodes[0].gpu': other nodes have A100-SXM4-80GB, too"},
         {"gpu: H800-SXM-80GB", "gpu: H801-SXM-80GB",
          "job.yaml:10: key 'cluster.more_nodes[0].gpu': "},
+        {"gpu: H800-SXM-80GB", "gpu: H800-SXM-80GB\n      chassis: hgx-8-ear",
+         "job.yaml:11: key 'cluster.more_nodes[0].chassis': the chassis 'hgx-8-ear' is not known"},
+        {"gpu: A100-SXM4-80GB\n", "gpu: A100-SXM4-80GB\n  chassis: hgx-8-air\n",
+         "job.yaml:6: key 'cluster.chassis': expected a chassis of the 4 GPUs of a node, hgx-8-air "
+         "has 8 slots"},
         {"gpu: H800-SXM-80GB", "gpu: H800-SXM-80GB\n      engine: megatronn",
          "job.yaml:11: key 'cluster.more_nodes[0].engine': "},
         {"tensor: 4", "engine: megatron-kwai-a100\noffload: 0.2\ntensor: 4",

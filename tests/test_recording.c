@@ -461,10 +461,56 @@ static void test_trace(void **state)
     json_decref(root);
 }
 
+/* Equal samples make equal files, whenever they are written. */
+static void test_virtual_time(void **state)
+{
+    (void)state;
+    enum { ITEMS = 200 };
+    struct erg_gpu_info infos[3];
+    char other[160], *bytes[2];
+    size_t sizes[2];
+    struct erg_error err;
+    snprintf(other, sizeof other, "%s/b.rec", folder);
+    for (size_t g = 0; g < 3; g++)
+        infos[g] = *erg_gpus_info(gpus, g);
+    for (int turn = 0; turn < 2; turn++) {
+        const char *name = turn ? other : path;
+        struct erg_recorder *recorder;
+        unlink(name);
+        assert_ok(erg_recorder_open_virtual(&recorder, name, "nowhere", infos, 3, &err), &err);
+        for (size_t i = 0; i < ITEMS; i++) {
+            struct erg_sampler_item item = make_item(i);
+            assert_ok(erg_recorder_add(recorder, &item, &err), &err);
+        }
+        assert_ok(erg_recorder_close(recorder, &err), &err);
+        assert_ok(erg_file_read(name, 0, &bytes[turn], &sizes[turn], &err), &err);
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    assert_int_equal(sizes[0], sizes[1]);
+    assert_memory_equal(bytes[0], bytes[1], sizes[0]);
+    struct erg_recording *recording;
+    struct erg_sampler_item item;
+    int64_t at_ns;
+    assert_ok(erg_recording_open(&recording, path, &err), &err);
+    assert_true(erg_recording_is_virtual(recording));
+    assert_string_equal(erg_recording_node(recording), "nowhere");
+    for (size_t i = 0; i < ITEMS; i++) {
+        assert_int_equal(erg_recording_next(recording, &item, &at_ns, &err), 1);
+        check_item(&item, i);
+        assert_int_equal(at_ns, item.sample.start_ns);
+    }
+    assert_int_equal(erg_recording_next(recording, &item, &at_ns, &err), 0);
+    assert_true(erg_recording_was_closed(recording));
+    erg_recording_close(recording);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_round_trip, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_virtual_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_more_after_the_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_a_recording, set_up, tear_down),

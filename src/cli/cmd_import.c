@@ -1,5 +1,6 @@
-/* ergon import: other tools' files as files of ours. */
+/* ergon import: other tools' files as files of ours, or as what they say. */
 #include "cli/cli.h"
+#include "cli/import_kernels.h"
 #include "cli/print.h"
 
 #include "base/log.h"
@@ -15,9 +16,13 @@
 #include <string.h>
 
 struct import_values {
-    const char *output, *cluster, *profiles;
+    const char *output, *cluster, *profiles, *recording;
     long gpus, batch;
+    int categories;
+    bool csv;
 };
+
+static const char *const rules[] = {"ergon", "charllm", NULL};
 
 #define AT(member) offsetof(struct import_values, member)
 static const struct erg_option options[] = {
@@ -31,11 +36,23 @@ static const struct erg_option options[] = {
      .help = "trace: the cluster on which its jobs are to run, as for ergon simulate"},
     {"profiles", 'P', ERG_OPTION_FILE, "DIR", AT(profiles),
      .help = "trace: the folder of the profiles of their models"},
+    {"recording", 'r', ERG_OPTION_FILE, "FILE", AT(recording),
+     .help = "kineto: what ergon record wrote meanwhile on the same node: gives joules"},
+    {"categories", 'k', ERG_OPTION_CHOICE, "RULE", AT(categories), .choices = rules,
+     .help = "kineto: by ergon's dictionary (default), or by the rule of a published study"},
+    {"csv", 0, ERG_OPTION_FLAG, NULL, AT(csv), .help = "kineto: print CSV instead of a table"},
     {0},
 };
 
-static const char *const formats[] = {"calculon", "trace", NULL};
-enum { CALCULON, TRACE };
+static const char *const formats[] = {"calculon", "trace", "kineto", NULL};
+enum { CALCULON, TRACE, KINETO };
+
+/* Whether an option that only traces of kernels have was given. */
+static bool is_of_kernels(const struct erg_invocation *call)
+{
+    const struct import_values *values = call->values;
+    return values->recording || values->categories >= 0 || values->csv;
+}
 
 /* The name of a file without folder and suffix; to be freed. */
 static char *stem(const char *path)
@@ -107,7 +124,8 @@ static int import_calculon(const struct erg_invocation *call, struct erg_error *
     struct erg_gpu *base = NULL;
     struct erg_job *job = NULL;
     struct erg_text path = {0};
-    if (call->argument_count != 3 || !values->output || values->cluster || values->profiles)
+    if (call->argument_count != 3 || !values->output || values->cluster || values->profiles ||
+        is_of_kernels(call))
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import calculon\" needs MODEL.json, SYSTEM.json and --output DIR, "
                         "and takes --gpus and --batch");
@@ -183,18 +201,44 @@ static int import_trace(const struct erg_invocation *call, struct erg_error *err
     return status;
 }
 
+static int import_kineto(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct import_values *values = call->values;
+    const struct erg_kernels_options wish = {
+        .size = sizeof wish,
+        .files = call->arguments + 1,
+        .file_count = call->argument_count - 1,
+        .recording = values->recording,
+        .categories = values->categories >= 0 ? rules[values->categories] : NULL};
+    if (values->output || values->cluster || values->profiles || values->gpus != ERG_NOT_GIVEN ||
+        values->batch != ERG_NOT_GIVEN || call->common.seed != ERG_NOT_GIVEN ||
+        (values->csv && call->common.json))
+        return erg_fail(err, ERG_USAGE,
+                        "\"ergon import kineto\" takes FILE..., --recording, --categories, and "
+                        "--csv or --json");
+    return erg_import_kernels(&wish,
+                              call->common.json ? ERG_IMPORT_JSON
+                              : values->csv     ? ERG_IMPORT_CSV
+                                                : ERG_IMPORT_TABLE,
+                              err);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct import_values *values = call->values;
     const char *what = call->arguments[0];
     if (!strcmp(what, formats[CALCULON]))
         return import_calculon(call, err);
+    if (!strcmp(what, formats[KINETO]))
+        return import_kineto(call, err);
     if (strcmp(what, formats[TRACE]) != 0)
         return erg_fail(err, ERG_USAGE,
-                        "files of '%.80s' cannot be imported, expected 'calculon' or 'trace'",
+                        "files of '%.80s' cannot be imported, expected 'calculon', 'trace' or "
+                        "'kineto'",
                         what);
     if (call->argument_count != 2 || !values->cluster || !values->profiles || values->output ||
-        values->gpus != ERG_NOT_GIVEN || values->batch != ERG_NOT_GIVEN || call->common.json)
+        values->gpus != ERG_NOT_GIVEN || values->batch != ERG_NOT_GIVEN || call->common.json ||
+        is_of_kernels(call))
         return erg_fail(err, ERG_USAGE,
                         "\"ergon import trace\" needs LOG, --cluster FILE and --profiles DIR, and "
                         "takes --seed");
@@ -203,11 +247,11 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 
 const struct erg_command erg_cmd_import = {
     .name = "import",
-    .summary = "models and systems of Calculon, and logs of clusters, as files of ergon",
-    .arguments = "calculon MODEL.json SYSTEM.json | trace LOG",
+    .summary = "files of other tools: systems of Calculon, logs of clusters, traces of GPUs",
+    .arguments = "calculon MODEL.json SYSTEM.json | trace LOG | kineto FILE...",
     .argument_choices = formats,
     .least_arguments = 2,
-    .most_arguments = 3,
+    .most_arguments = SIZE_MAX,
     .values_bytes = sizeof(struct import_values),
     .options = options,
     .details =
@@ -216,9 +260,16 @@ const struct erg_command erg_cmd_import = {
         "trace: a log as of Philly, Helios, Acme, PAI, Pollux or Arena, told by its columns, "
         "becomes a\n"
         "trace for ergon simulate on standard output; models that it does not name are drawn.\n"
+        "kineto: traces of the GPUs of a training, one of each rank, as PyTorch's profiler and "
+        "ergon "
+        "train\n"
+        "write them, plain or compressed by gzip: prints the seconds, and with a recording the "
+        "joules,\n"
+        "of every category of kernels.\n"
         "What is left out, and why: ergon-import(1).",
     .examples = "  ergon import calculon gpt3-175B.json a100_80g.json -n 64 -b 256 -o imported\n"
                 "  ergon plan imported/job.yaml\n"
-                "  ergon import trace cluster_log.csv -c cluster.yaml -P profiles > trace.csv\n",
+                "  ergon import trace cluster_log.csv -c cluster.yaml -P profiles > trace.csv\n"
+                "  ergon import kineto rank-*.json.gz --recording node.rec\n",
     .run = run,
 };

@@ -1,5 +1,5 @@
 /* Finding catalogue entries, and the units of their numbers. */
-#include "hardware/hardware_internal.h"
+#include "hardware/catalogue.h"
 
 #include "base/memory.h"
 #include "base/random.h"

@@ -1,6 +1,6 @@
 /* Clusters: as files of their own and inside job files. */
+#include "hardware/catalogue.h"
 #include "hardware/cluster_schema.h"
-#include "hardware/hardware_internal.h"
 
 #include <stdio.h>
 
@@ -23,6 +23,8 @@
         CYAML_FIELD_INT("gpus_per_node", CYAML_FLAG_DEFAULT, struct erg_cluster, gpus_per_node),   \
         CYAML_FIELD_INT("gpus_used", CYAML_FLAG_OPTIONAL, struct erg_cluster, gpus_used),          \
         CYAML_FIELD_STRING_PTR("gpu", CYAML_FLAG_POINTER, struct erg_cluster, gpu, 1, 200),        \
+        CYAML_FIELD_STRING_PTR("chassis", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,                \
+                               struct erg_cluster, chassis, 1, 200),                               \
         NUMBERS(FIELD)
 
 static const cyaml_schema_field_t more_fields[] = {

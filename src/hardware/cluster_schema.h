@@ -6,6 +6,7 @@
  *     gpus_per_node: 8
  *     gpus_used: 12                   # of the first nodes on; optional: all
  *     gpu: A100-SXM4-40GB
+ *     chassis: hgx-8-air              # of a node, thermal/thermal.h; optional: GPUs are alike
  *     intra_node_bandwidth_gb_s: 300  # one direction, per GPU; optional: the GPU's own link
  *     inter_node_bandwidth_gb_s: 50   # one direction, per node; needed with several nodes
  *     inter_node_latency_us: 15       # optional

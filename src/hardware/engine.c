@@ -1,6 +1,6 @@
 /* Engines as data. */
 #include "hardware/engine.h"
-#include "hardware/hardware_internal.h"
+#include "hardware/catalogue.h"
 
 #include "base/memory.h"
 #include "base/text.h"

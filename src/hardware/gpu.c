@@ -1,5 +1,5 @@
 /* GPUs as data: the sections of a catalogue file, their units and limits. */
-#include "hardware/hardware_internal.h"
+#include "hardware/catalogue.h"
 
 #include "base/random.h"
 #include "base/text.h"

@@ -123,6 +123,7 @@ struct erg_cluster {
     int nodes, gpus_per_node;
     int gpus_used; /* nodes are filled one after the other, so only the last has others; 0 = all */
     char *gpu;     /* a name of the catalogue */
+    char *chassis; /* likewise; how the GPUs of a node are cooled; NULL: not named, all alike */
     double intra_node_bandwidth; /* bytes/s, one direction, per GPU; 0 = the GPU's link */
     double inter_node_bandwidth; /* bytes/s, one direction, per node */
     double inter_node_latency_s;

@@ -1,5 +1,5 @@
 /* Software stacks as data. */
-#include "hardware/hardware_internal.h"
+#include "hardware/catalogue.h"
 
 #include "base/random.h"
 

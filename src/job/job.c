@@ -257,6 +257,7 @@ void erg_job_free(struct erg_job *job)
     for (size_t k = 0; k < job->kind_count; k++) {
         erg_gpu_free(job->kinds[k].gpu);
         erg_engine_free(job->kinds[k].engine);
+        erg_chassis_free(job->kinds[k].chassis);
     }
     free(job->kinds);
     free(job->stage_kind);

@@ -19,6 +19,7 @@
 #include "job/search_method.h"
 #include "job/training.h"
 #include "model/model.h"
+#include "thermal/thermal.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +35,7 @@ enum erg_job_prior { ERG_JOB_NO_PRIOR, ERG_JOB_EMULATOR_PRIOR };
 struct erg_job_kind {
     const struct erg_cluster *nodes; /* the job's cluster, or one of its more_nodes */
     struct erg_gpu *gpu;             /* with the nodes' links between its GPUs */
+    struct erg_chassis *chassis;     /* with as many slots as a node has GPUs; NULL: not named */
     struct erg_engine *engine;       /* what trains whole layers, for ergon plan; NULL: not named */
 };
 

@@ -22,6 +22,25 @@ static const char *node_key(char path[KEY_BYTES], size_t kind, const char *key)
 /* ---- what there is ---- */
 
 /* The failure of each load gets the line of the key that names it. */
+static int load_chassis(struct erg_job *job, size_t index, const struct erg_yaml *yaml,
+                        struct erg_error *err)
+{
+    struct erg_job_kind *kind = &job->kinds[index];
+    struct erg_error inner = {0};
+    char key[KEY_BYTES];
+    char *name = erg_job_relative_to(job->path, kind->nodes->chassis);
+    int result = erg_chassis_load(&kind->chassis, name, &inner);
+    free(name);
+    node_key(key, index, "chassis");
+    if (result != 0)
+        return erg_yaml_fail(yaml, key, err, "%.700s", inner.message);
+    if (kind->chassis->gpus != (unsigned)kind->nodes->gpus_per_node)
+        return erg_yaml_fail(yaml, key, err,
+                             "expected a chassis of the %d GPUs of a node, %s has %u slots",
+                             kind->nodes->gpus_per_node, kind->chassis->name, kind->chassis->gpus);
+    return 0;
+}
+
 static int load_kind(struct erg_job *job, size_t index, const char *engine,
                      const struct erg_yaml *yaml, struct erg_error *err)
 {
@@ -33,6 +52,8 @@ static int load_kind(struct erg_job *job, size_t index, const char *engine,
     if (erg_gpu_load(&kind->gpu, gpu, &inner) != 0)
         result = erg_yaml_fail(yaml, node_key(key, index, "gpu"), err, "%.700s", inner.message);
     free(gpu);
+    if (result == 0 && kind->nodes->chassis)
+        result = load_chassis(job, index, yaml, err);
     if (result == 0 && engine) {
         char *name = erg_job_relative_to(job->path, engine);
         if (erg_engine_load(&kind->engine, name, &inner) != 0)

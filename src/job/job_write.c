@@ -44,6 +44,10 @@ static void add_nodes(struct erg_text *out, const char *path, const struct erg_c
         erg_text_printf(out, "%sgpus_used: %ld\n", others, gpus);
     erg_text_add(out, others);
     add_name(out, "gpu", cluster->gpu, path);
+    if (cluster->chassis) {
+        erg_text_add(out, others);
+        add_name(out, "chassis", cluster->chassis, path);
+    }
     for (const struct erg_quantity *number = erg_cluster_numbers; number->key; number++) {
         double value = *(const double *)(const void *)((const char *)cluster + number->offset);
         if (value > 0)

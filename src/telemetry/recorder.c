@@ -23,6 +23,8 @@ struct erg_recorder {
     struct erg_text chunk; /* of samples, growing */
     struct recording_last *last;
     size_t gpus;
+    bool is_virtual;
+    int64_t now_ns; /* in virtual time, of the latest sample */
     int64_t begun_ns, chunk_ns;
     struct erg_error broken; /* status set once a chunk could not be written */
 };
@@ -93,7 +95,8 @@ static int write_chunk(struct erg_recorder *recorder, enum recording_chunk kind,
     if (result != 0)
         return erg_fail(err, ERG_FAILED, "writing the recording '%s': %s", recorder->path,
                         strerror(reason));
-    fsync(recorder->file); /* pipes cannot; what was written is written */
+    if (!recorder->is_virtual || kind == RECORDING_END)
+        fsync(recorder->file); /* pipes cannot; what was written is written */
     return 0;
 }
 
@@ -104,21 +107,25 @@ static json_t *gpu_json(const struct erg_gpu_info *info)
                          "index", info->index);
 }
 
-static int write_header(struct erg_recorder *recorder, const struct erg_gpus *gpus,
+/* What the header says beside the metrics. */
+struct recorded {
+    const char *node, *begun;
+    const struct erg_gpu_info *const *gpus;
+};
+
+static int write_header(struct erg_recorder *recorder, const struct recorded *of,
                         struct erg_error *err)
 {
-    char node[256] = "", begun[32];
-    gethostname(node, sizeof node - 1);
-    erg_utf8_repair(node, sizeof node);
-    erg_utc_now(begun, sizeof begun);
     json_t *gpu_list = json_array(), *metrics = json_array();
-    for (size_t i = 0; i < erg_gpus_count(gpus); i++)
-        json_array_append_new(gpu_list, gpu_json(erg_gpus_info(gpus, i)));
+    for (size_t i = 0; i < recorder->gpus; i++)
+        json_array_append_new(gpu_list, gpu_json(of->gpus[i]));
     for (int m = 0; m < ERG_METRICS; m++)
         json_array_append_new(metrics,
                               erg_json_new_string(erg_metric_info((enum erg_metric)m)->name));
-    json_t *header = erg_json_pack("{s:s, s:s, s:o, s:o}", "node", node, "begun", begun, "gpus",
-                                   gpu_list, "metrics", metrics);
+    json_t *header = erg_json_pack("{s:s, s:s, s:o, s:o}", "node", of->node, "begun", of->begun,
+                                   "gpus", gpu_list, "metrics", metrics);
+    if (recorder->is_virtual)
+        json_object_set_new(header, "virtual", json_true());
     char *text = erg_json_text(header);
     unsigned char start[RECORDING_START_BYTES] = RECORDING_MAGIC;
     recording_store_u32(start + RECORDING_MAGIC_BYTES, RECORDING_VERSION);
@@ -133,8 +140,8 @@ static int write_header(struct erg_recorder *recorder, const struct erg_gpus *gp
     return result;
 }
 
-int erg_recorder_open(struct erg_recorder **out, const char *path, const struct erg_gpus *gpus,
-                      int64_t chunk_ns, struct erg_error *err)
+static int open_recorder(struct erg_recorder **out, const char *path, const struct recorded *of,
+                         size_t gpus, bool is_virtual, struct erg_error *err)
 {
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     if (file < 0)
@@ -143,13 +150,45 @@ int erg_recorder_open(struct erg_recorder **out, const char *path, const struct 
     struct erg_recorder *recorder = erg_xcalloc(1, sizeof *recorder);
     recorder->file = file;
     recorder->path = erg_xstrdup(path);
-    recorder->gpus = erg_gpus_count(gpus);
+    recorder->gpus = gpus;
+    recorder->is_virtual = is_virtual;
     recorder->last = erg_xcalloc(recorder->gpus, sizeof *recorder->last);
-    recorder->chunk_ns = chunk_ns > 0 ? chunk_ns : 2000000000;
-    if (write_header(recorder, gpus, &recorder->broken) != 0)
+    recorder->chunk_ns = 2000000000;
+    if (write_header(recorder, of, &recorder->broken) != 0)
         return erg_recorder_close(recorder, err);
     *out = recorder;
     return 0;
+}
+
+int erg_recorder_open(struct erg_recorder **recorder, const char *path, const struct erg_gpus *gpus,
+                      int64_t chunk_ns, struct erg_error *err)
+{
+    char node[256] = "", begun[32];
+    const size_t count = erg_gpus_count(gpus);
+    const struct erg_gpu_info **infos = erg_xcalloc(count, sizeof(const struct erg_gpu_info *));
+    gethostname(node, sizeof node - 1);
+    erg_utf8_repair(node, sizeof node);
+    erg_utc_now(begun, sizeof begun);
+    for (size_t i = 0; i < count; i++)
+        infos[i] = erg_gpus_info(gpus, i);
+    int status =
+        open_recorder(recorder, path, &(struct recorded){node, begun, infos}, count, false, err);
+    free(infos);
+    if (status == 0 && chunk_ns > 0)
+        (*recorder)->chunk_ns = chunk_ns;
+    return status;
+}
+
+int erg_recorder_open_virtual(struct erg_recorder **recorder, const char *path, const char *node,
+                              const struct erg_gpu_info *gpus, size_t count, struct erg_error *err)
+{
+    const struct erg_gpu_info **infos = erg_xcalloc(count, sizeof(const struct erg_gpu_info *));
+    for (size_t i = 0; i < count; i++)
+        infos[i] = &gpus[i];
+    int status = open_recorder(
+        recorder, path, &(struct recorded){node, "1970-01-01T00:00:00Z", infos}, count, true, err);
+    free(infos);
+    return status;
 }
 
 int erg_recorder_flush(struct erg_recorder *recorder, struct erg_error *err)
@@ -163,12 +202,17 @@ int erg_recorder_flush(struct erg_recorder *recorder, struct erg_error *err)
     return 0;
 }
 
+static int64_t now_ns(const struct erg_recorder *recorder)
+{
+    return recorder->is_virtual ? recorder->now_ns : erg_now_ns();
+}
+
 static void begin_chunk(struct erg_recorder *recorder)
 {
     memset(recorder->last, 0, recorder->gpus * sizeof *recorder->last);
-    recorder->begun_ns = erg_now_ns();
+    recorder->begun_ns = now_ns(recorder);
     add_i64(&recorder->chunk, recorder->begun_ns);
-    add_i64(&recorder->chunk, unix_ns());
+    add_i64(&recorder->chunk, recorder->is_virtual ? recorder->begun_ns : unix_ns());
 }
 
 int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_item *item,
@@ -177,6 +221,7 @@ int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_ite
     const struct erg_gpu_sample *sample = &item->sample;
     struct erg_text *out = &recorder->chunk;
     struct recording_last *last = &recorder->last[item->gpu];
+    recorder->now_ns = sample->start_ns;
     if (out->count == 0)
         begin_chunk(recorder);
     add_unsigned(out, item->gpu);
@@ -198,7 +243,7 @@ int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_ite
 
 int erg_recorder_tick(struct erg_recorder *recorder, struct erg_error *err)
 {
-    bool old = recorder->chunk.count && erg_now_ns() - recorder->begun_ns >= recorder->chunk_ns;
+    bool old = recorder->chunk.count && now_ns(recorder) - recorder->begun_ns >= recorder->chunk_ns;
     if (old || recorder->broken.status != ERG_OK)
         return erg_recorder_flush(recorder, err);
     return 0;

@@ -21,6 +21,7 @@ struct erg_recording {
     char *path;
     json_t *header;
     const char *node;
+    bool is_virtual;
     struct erg_gpu_info *gpus;
     size_t gpu_count;
     int metric_of[METRICS_MAX]; /* ours for each of the recording's; -1 for one we do not know */
@@ -172,6 +173,7 @@ static int read_header(struct erg_recording *recording, struct erg_error *err)
         erg_json_string(&root, "node", &recording->node, err) != 0 ||
         read_gpus(recording, &root, err) != 0 || read_metrics(recording, &root, err) != 0)
         return -1;
+    recording->is_virtual = json_is_true(json_object_get(recording->header, "virtual"));
     return 0;
 }
 
@@ -204,6 +206,11 @@ void erg_recording_close(struct erg_recording *recording)
     free(recording->last);
     free(recording->chunk);
     free(recording);
+}
+
+bool erg_recording_is_virtual(const struct erg_recording *recording)
+{
+    return recording->is_virtual;
 }
 
 const char *erg_recording_node(const struct erg_recording *recording)

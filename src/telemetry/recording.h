@@ -27,6 +27,13 @@ struct erg_recorder;
 int erg_recorder_open(struct erg_recorder **recorder, const char *path, const struct erg_gpus *gpus,
                       int64_t chunk_ns, struct erg_error *err);
 
+/*
+ * The same of GPUs in virtual time. Times are those of the samples alone, so that equal samples
+ * make equal bytes: the calendar's time 0 is theirs, and chunks end by it. Synced once, at the end.
+ */
+int erg_recorder_open_virtual(struct erg_recorder **recorder, const char *path, const char *node,
+                              const struct erg_gpu_info *gpus, size_t count, struct erg_error *err);
+
 /* Fails when a chunk could not be written (a full disk); later calls fail the same way. */
 int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_item *item,
                      struct erg_error *err);
@@ -49,6 +56,7 @@ int erg_recording_open(struct erg_recording **recording, const char *path, struc
 void erg_recording_close(struct erg_recording *recording);
 
 const char *erg_recording_node(const struct erg_recording *recording);
+bool erg_recording_is_virtual(const struct erg_recording *recording);
 size_t erg_recording_gpus(const struct erg_recording *recording);
 const struct erg_gpu_info *erg_recording_gpu(const struct erg_recording *recording, size_t gpu);
 

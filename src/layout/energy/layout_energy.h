@@ -105,6 +105,14 @@ void erg_layout_work_init(struct erg_layout_work *work,
                           const struct erg_time_parts *parts, long tensor, long context,
                           long microbatch, long sequence, long gpus);
 
+/*
+ * Finds the clocks anew at which passes draw the cap's power, on a GPU like the one that the work
+ * is of but with the static power or the cap of request->gpu: one that is hotter, say, or has a
+ * lower limit. The seconds hold at the clocks at which they did.
+ */
+void erg_layout_work_recap(struct erg_layout_work *work,
+                           const struct erg_layout_energy_request *request);
+
 /* What they take at one clock. Well below a microsecond. */
 struct erg_layout_costs {
     struct erg_pass_cost {

@@ -1,9 +1,9 @@
 /*
- * Shared between the files of the hardware room only: numbers whose unit in the file is not the
- * unit in memory.
+ * Catalogues: kinds of files in the data folders, found by a name or a path, whose numbers may have
+ * another unit in the file than in memory.
  */
-#ifndef ERG_HARDWARE_INTERNAL_H
-#define ERG_HARDWARE_INTERNAL_H
+#ifndef ERG_HARDWARE_CATALOGUE_H
+#define ERG_HARDWARE_CATALOGUE_H
 
 #include "hardware/hardware.h"
 #include "io/yaml.h"

@@ -1,0 +1,227 @@
+/* Steady states of heat: where temperatures settle, and the highest clocks that cap and heat allow.
+ */
+#include "thermal/thermal_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Beyond it a die counts as running away. */
+static const double runaway_c = 1000;
+
+double erg_thermal_sink_factor(double fan_speed)
+{
+    return pow(fan_speed, -0.8);
+}
+
+double erg_thermal_inlet(const struct erg_chassis *chassis, unsigned slot)
+{
+    const int sink = chassis->slots[slot].sink;
+    return chassis->inlet_c + chassis->slots[sink].preheat_k;
+}
+
+unsigned erg_thermal_lanes(const struct erg_chassis *chassis)
+{
+    uint32_t seen = 0;
+    for (unsigned i = 0; i < chassis->gpus; i++)
+        seen |= UINT32_C(1) << chassis->slots[i].lane;
+    return (unsigned)__builtin_popcount(seen);
+}
+
+double erg_thermal_air(const struct erg_chassis *chassis, unsigned lanes, unsigned slot,
+                       unsigned from)
+{
+    const struct erg_chassis_slot *warmed = &chassis->slots[slot], *source = &chassis->slots[from];
+    if (warmed->position != ERG_SLOT_REAR || source->position != ERG_SLOT_FRONT)
+        return 0;
+    const double mix = lanes > 1 ? chassis->lane_mix : 0;
+    return chassis->air_k_per_w * (warmed->lane == source->lane ? 1 - mix : mix / (lanes - 1));
+}
+
+void erg_thermal_matrix(const struct erg_chassis *chassis, double fan_speed, double *k_per_w)
+{
+    const unsigned n = chassis->gpus, lanes = erg_thermal_lanes(chassis);
+    const double sink = erg_thermal_sink_factor(fan_speed);
+    for (unsigned g = 0; g < n; g++)
+        for (unsigned j = 0; j < n; j++) {
+            const struct erg_chassis_slot *slot = &chassis->slots[g];
+            double rise = erg_thermal_air(chassis, lanes, g, j) / fan_speed;
+            if (slot->sink == chassis->slots[j].sink)
+                rise += chassis->slots[slot->sink].sink_k_per_w * sink;
+            if (g == j)
+                rise += slot->die_k_per_w;
+            k_per_w[g * n + j] = rise;
+        }
+}
+
+/* ---- fans ---- */
+
+/* The speed at which the hottest GPU has its target, for temperatures that fall with the speed. */
+static double find_speed(const struct erg_fan *fan, double (*hottest)(void *context, double speed),
+                         void *context)
+{
+    if (!(fan->target_c > 0))
+        return hottest(context, 1), 1;
+    double low = fan->slowest, high = fan->fastest;
+    if (hottest(context, high) >= fan->target_c)
+        return high;
+    if (hottest(context, low) <= fan->target_c)
+        return low;
+    for (int i = 0; i < 60 && high - low > 1e-9; i++) {
+        double middle = 0.5 * (low + high);
+        *(hottest(context, middle) > fan->target_c ? &low : &high) = middle;
+    }
+    hottest(context, high);
+    return high;
+}
+
+struct steady {
+    const struct erg_chassis *chassis;
+    const double *power_w;
+    double *temperature_c;
+};
+
+static double steady_at(void *context, double speed)
+{
+    const struct steady *at = context;
+    const unsigned n = at->chassis->gpus;
+    double matrix[ERG_CHASSIS_GPUS * ERG_CHASSIS_GPUS], hottest = -INFINITY;
+    erg_thermal_matrix(at->chassis, speed, matrix);
+    for (unsigned g = 0; g < n; g++) {
+        double t = erg_thermal_inlet(at->chassis, g);
+        for (unsigned j = 0; j < n; j++)
+            t += matrix[g * n + j] * at->power_w[j];
+        at->temperature_c[g] = t;
+        hottest = fmax(hottest, t);
+    }
+    return hottest;
+}
+
+double erg_thermal_steady(const struct erg_chassis *chassis, const double *power_w,
+                          double *temperature_c)
+{
+    struct steady at = {chassis, power_w, temperature_c};
+    return find_speed(&chassis->fan, steady_at, &at);
+}
+
+/* ---- the highest clock ---- */
+
+struct clock_search {
+    const struct erg_heat_limit *limit;
+    const struct erg_thermal_load *load;
+    double base_c, k_per_w, step_mhz;
+    bool over_cap, too_hot; /* at the last clock that was tried */
+};
+
+/* Where the die settles at a clock: power rises with the temperature that it makes, so that from
+ * below the sequence rises to the lowest solution. */
+static void settle_at(const struct clock_search *at, double clock_mhz,
+                      struct erg_thermal_point *point)
+{
+    const struct erg_thermal_load *load = at->load;
+    double t = at->base_c;
+    point->clock_mhz = clock_mhz;
+    for (int i = 0; i < 200; i++) {
+        load->power(load->context, clock_mhz, t, &point->busy_w, &point->mean_w);
+        double next = at->base_c + at->k_per_w * point->mean_w;
+        double moved = fabs(next - t);
+        t = next;
+        if (moved < 1e-9 || t > runaway_c)
+            break;
+    }
+    point->temperature_c = t;
+}
+
+static bool allowed(struct clock_search *at, double clock_mhz, struct erg_thermal_point *point)
+{
+    const struct erg_heat_limit *limit = at->limit;
+    settle_at(at, clock_mhz, point);
+    double t = point->temperature_c;
+    at->over_cap = point->busy_w > at->load->cap_w;
+    if (limit->law == ERG_HEAT_HOLD)
+        at->too_hot = t > limit->hold_c;
+    else
+        at->too_hot =
+            t > limit->hold_c + limit->slowdown_k ||
+            clock_mhz > at->load->highest_mhz - limit->slope_mhz_per_k * fmax(0, t - limit->soft_c);
+    return !at->over_cap && !at->too_hot;
+}
+
+static double clock_at(const struct clock_search *at, int64_t steps)
+{
+    return fmax(at->load->request_mhz - (double)steps * at->step_mhz, at->load->lowest_mhz);
+}
+
+/*
+ * Energy for a fixed piece of work need not rise with the clock where static power is a large part,
+ * so the highest clock that is allowed is first looked for in coarse strides from the top.
+ */
+void erg_thermal_limit(const struct erg_heat_limit *limit, const struct erg_thermal_load *load,
+                       double base_c, double k_per_w, struct erg_thermal_point *point)
+{
+    enum { STRIDES = 24 };
+    const double range = fmax(load->request_mhz - load->lowest_mhz, 0);
+    struct clock_search at = {limit, load, base_c, k_per_w, load->step_mhz, false, false};
+    if (!(at.step_mhz > 0))
+        at.step_mhz = fmax(ldexp(range, -26), 1e-9);
+    int64_t last = (int64_t)ceil(range / at.step_mhz - 1e-9);
+    int64_t stride = last / STRIDES + 1, refused = 0, taken = 0;
+    enum erg_clock_cause cause = ERG_CLOCK_REQUEST;
+    while (!allowed(&at, clock_at(&at, taken), point)) {
+        cause = at.over_cap ? ERG_CLOCK_CAP : ERG_CLOCK_HEAT;
+        refused = taken;
+        if (taken >= last)
+            break;
+        taken = taken + stride < last ? taken + stride : last;
+    }
+    while (taken - refused > 1) {
+        int64_t middle = refused + (taken - refused) / 2;
+        if (allowed(&at, clock_at(&at, middle), point)) {
+            taken = middle;
+        } else {
+            refused = middle;
+            cause = at.over_cap ? ERG_CLOCK_CAP : ERG_CLOCK_HEAT;
+        }
+    }
+    settle_at(&at, clock_at(&at, taken), point);
+    point->cause = cause;
+}
+
+/* ---- a node ---- */
+
+struct node {
+    const struct erg_chassis *chassis;
+    const struct erg_thermal_load *loads;
+    struct erg_thermal_point *points;
+};
+
+static double settle_node(void *context, double speed)
+{
+    const struct node *at = context;
+    const struct erg_chassis *chassis = at->chassis;
+    const unsigned n = chassis->gpus;
+    double matrix[ERG_CHASSIS_GPUS * ERG_CHASSIS_GPUS], hottest = -INFINITY, moved = INFINITY;
+    erg_thermal_matrix(chassis, speed, matrix);
+    for (int round = 0; round < 200 && moved > 1e-7; round++) {
+        moved = 0;
+        hottest = -INFINITY;
+        for (unsigned g = 0; g < n; g++) {
+            double base = erg_thermal_inlet(chassis, g);
+            for (unsigned j = 0; j < n; j++)
+                base += j == g ? 0 : matrix[g * n + j] * at->points[j].mean_w;
+            double before = at->points[g].mean_w;
+            erg_thermal_limit(&chassis->limit, &at->loads[g], base, matrix[g * n + g],
+                              &at->points[g]);
+            moved = fmax(moved, fabs(at->points[g].mean_w - before) * matrix[g * n + g]);
+            hottest = fmax(hottest, at->points[g].temperature_c);
+        }
+    }
+    return hottest;
+}
+
+double erg_thermal_settle(const struct erg_chassis *chassis, const struct erg_thermal_load *loads,
+                          struct erg_thermal_point *points)
+{
+    struct node at = {chassis, loads, points};
+    memset(points, 0, chassis->gpus * sizeof *points);
+    return find_speed(&chassis->fan, settle_node, &at);
+}

@@ -1,0 +1,34 @@
+/*
+ * Interval sort: more intervals than memory should hold, put in any order and taken by their start.
+ * What does not fit goes in sorted runs to a temporary file without a name, in $TMPDIR or /tmp.
+ */
+#ifndef ERG_TRACE_INTERVAL_SORT_H
+#define ERG_TRACE_INTERVAL_SORT_H
+
+#include "ergon/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct erg_interval {
+    int64_t start_ns, end_ns; /* end >= start */
+    uint32_t lane;            /* the GPU of a file */
+    uint8_t category;
+    bool computes; /* it hides communication and copies beside it */
+};
+
+struct erg_interval_sort;
+
+/* Holds so many in memory; 0: 12 MiB of them. */
+struct erg_interval_sort *erg_interval_sort_new(size_t most);
+void erg_interval_sort_free(struct erg_interval_sort *sort); /* NULL is fine */
+
+int erg_interval_sort_put(struct erg_interval_sort *sort, const struct erg_interval *interval,
+                          struct erg_error *err);
+
+/* After the last put: 1 and the next one, 0 at the end, -1 for a failure. */
+int erg_interval_sort_take(struct erg_interval_sort *sort, struct erg_interval *interval,
+                           struct erg_error *err);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * Categories of kernels by their names.
+ *
+ * The dictionary is data/kernels/categories.csv: pattern, category and sub-category; the first
+ * pattern that a name contains decides, whatever its case; "*" in a pattern stands for any text.
+ * A kernel of an exchange library, which often hides what it does, is looked up by the name of its
+ * exchange where that is known. The rule `charllm` is that of a published study of training.
+ */
+#ifndef ERG_TRACE_KERNEL_CATEGORY_H
+#define ERG_TRACE_KERNEL_CATEGORY_H
+
+#include "ergon/error.h"
+#include "trace/kernel_record.h"
+
+/* "ergon", "charllm"; ends with NULL. */
+enum erg_kernel_rule { ERG_KERNEL_RULE_ERGON, ERG_KERNEL_RULE_CHARLLM };
+extern const char *const erg_kernel_rule_names[];
+
+struct erg_kernel_names;
+
+int erg_kernel_names_load(struct erg_kernel_names **names, enum erg_kernel_rule rule,
+                          struct erg_error *err);
+/* A dictionary of the caller's in place of that of the data folder. */
+int erg_kernel_names_load_file(struct erg_kernel_names **names, const char *path,
+                               struct erg_error *err);
+void erg_kernel_names_free(struct erg_kernel_names *names); /* NULL is fine */
+
+/* Sets category and sub-category by name, source and exchange; remembers names. False: the rule
+ * leaves this record out, as `charllm` does with copies. */
+bool erg_kernel_names_apply(struct erg_kernel_names *names, struct erg_kernel_record *record);
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * Kernel records: what ran on a GPU, when, and of which category; a trace is those of one rank.
+ *
+ * Times are nanoseconds of any one clock; a trace says how far that is from Unix time.
+ */
+#ifndef ERG_TRACE_KERNEL_RECORD_H
+#define ERG_TRACE_KERNEL_RECORD_H
+
+#include "ergon/kernels.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum erg_kernel_sub {
+    ERG_SUB_NONE,
+    ERG_SUB_ATTENTION,
+    ERG_SUB_ROUTER,
+    ERG_SUB_PERMUTE,
+    ERG_SUB_OPTIMIZER,
+    ERG_SUB_OVERLAP, /* communication of a product that runs beside it */
+    ERG_SUB_COPY,
+    ERG_SUB_ALL_TO_ALL,
+    ERG_SUBS,
+};
+
+/* "MatMul", "Memory/Elementwise"; "", "attention". Both lists end with NULL. */
+extern const char *const erg_kernel_category_names[];
+extern const char *const erg_kernel_sub_names[];
+
+static inline bool erg_kernel_communicates(enum erg_kernel_category category)
+{
+    return category >= ERG_CATEGORY_SEND_RECV && category <= ERG_CATEGORY_ALL_REDUCE;
+}
+
+enum erg_kernel_source {
+    ERG_SOURCE_KERNEL, /* a kernel */
+    ERG_SOURCE_MEMCPY, /* the copy engines, which compute nothing */
+    ERG_SOURCE_MEMSET,
+};
+
+/* Of an exchange between ranks; texts are NULL and numbers 0 where they are not known. */
+struct erg_kernel_collective {
+    const char *name;  /* "all_to_all": NULL for what is none */
+    const char *dtype; /* "BFloat16" */
+    const char *group; /* its name */
+    const char *ranks; /* "[0, 1]" */
+    int64_t in_elements, out_elements;
+    int32_t group_size;
+};
+
+struct erg_kernel_record {
+    int64_t start_ns, end_ns;
+    int64_t wait_ns; /* of an exchange: until its last peer came; -1: not known */
+    const char *name;
+    int32_t device, stream;
+    enum erg_kernel_source source;
+    enum erg_kernel_category category;
+    enum erg_kernel_sub sub;
+    uint32_t correlation;      /* with the call that launched it */
+    int32_t grid[3], block[3]; /* 0: not known */
+    uint64_t bytes;            /* copied or filled; of an exchange what a rank puts in */
+    uint64_t flops;            /* 0: not known */
+    struct erg_kernel_collective collective;
+    const size_t *needs; /* records of the trace that it waited for, each earlier than this one */
+    size_t need_count;
+};
+
+/* Spans over kernels, an instruction; and values of a counter from a time on. */
+struct erg_kernel_span {
+    const char *name;
+    int32_t device, stream;
+    int64_t start_ns, end_ns;
+};
+
+struct erg_kernel_counter {
+    const char *name; /* "power W" */
+    int32_t device;
+    int64_t time_ns;
+    double value;
+};
+
+struct erg_kernel_device {
+    int32_t id;
+    const char *name, *uuid; /* NULL: not known */
+    uint64_t memory_bytes;   /* 0: not known */
+};
+
+/* All arrays are borrowed. */
+struct erg_kernel_trace {
+    int rank, world;
+    const char *backend; /* of exchanges: "nccl" */
+    int64_t unix_ns;     /* Unix time of moment 0 of all times */
+    const struct erg_kernel_device *devices;
+    size_t device_count;
+    const struct erg_kernel_record *records; /* those of a stream in order of their start */
+    size_t record_count;
+    const struct erg_kernel_span *spans;
+    size_t span_count;
+    const struct erg_kernel_counter *counters;
+    size_t counter_count;
+};
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * Kernel time: how a GPU spends a window, from the intervals of what ran on it.
+ *
+ * At every moment a GPU computes, or only communicates and copies, or is idle; kernels that compute
+ * hide communication and copies beside them. `exposed` of a category is the time in which it runs
+ * and, if it computes nothing, nothing computes. What the GPU takes meanwhile is shared alike among
+ * the categories that are exposed at that moment.
+ */
+#ifndef ERG_TRACE_KERNEL_TIME_H
+#define ERG_TRACE_KERNEL_TIME_H
+
+#include "trace/interval_sort.h"
+#include "trace/kernel_record.h"
+
+/* Energy so far at a moment, J; only differences mean something. */
+typedef double erg_energy_at(void *context, int64_t time_ns);
+
+struct erg_kernel_time {
+    int64_t begin_ns, end_ns; /* of the window: first start, last end */
+    int64_t compute_ns, exposed_ns, idle_ns;
+    double energy_j, idle_energy_j; /* NaN: nobody knows the energy */
+    struct erg_kernel_share {
+        double summed_ns; /* exact below 2^53 */
+        int64_t exposed_ns;
+        size_t count;
+        double energy_j;
+    } category[ERG_CATEGORIES];
+};
+
+struct erg_kernel_sweep;
+
+/* `energy` NULL: not known. */
+struct erg_kernel_sweep *erg_kernel_sweep_new(erg_energy_at *energy, void *context);
+
+/* In order of their starts. */
+void erg_kernel_sweep_add(struct erg_kernel_sweep *sweep, const struct erg_interval *interval);
+
+/* After the last: all zero where nothing ran. Frees the sweep. */
+void erg_kernel_sweep_end(struct erg_kernel_sweep *sweep, struct erg_kernel_time *time);
+
+#endif
