@@ -43,6 +43,7 @@ static const char *const rooms[] = {
     "characterize",
     "plan",
     "report",
+    "report/figures",
     "hooks",
     "decoder",
     "train",
