@@ -116,6 +116,11 @@ static int make_layout(const struct expanding *at, const struct combination *whi
         return -1;
     if (erg_layout_check(layout, at->model, err) != 0)
         return -1;
+    if (at->model->experts.count == 0 && point->expert > 1)
+        return erg_fail(err, ERG_INFEASIBLE, "%s has no experts, so e=%ld splits nothing",
+                        at->model->name, point->expert);
+    if (erg_model_check_experts(at->model, point->expert, err) != 0)
+        return -1;
     if (layout->data % point->expert != 0)
         return erg_fail(err, ERG_INFEASIBLE, "expert degree %ld does not divide the %ld data ranks",
                         point->expert, layout->data);
@@ -192,8 +197,9 @@ static const char *optimise(const struct expanding *at, const struct combination
     /* As published: sums of gradients overlap only where the optimizer is the distributed one of
      * dense models. */
     if (optimisation->overlaps)
-        point->overlap = ERG_STUDY_OVERLAP_TENSOR |
-                         (point->expert > 1 || point->fsdp > 1 ? 0 : ERG_STUDY_OVERLAP_GRADIENTS);
+        point->overlap =
+            ERG_STUDY_OVERLAP_TENSOR |
+            (at->model->experts.count > 0 || point->fsdp > 1 ? 0 : ERG_STUDY_OVERLAP_GRADIENTS);
     point->layout.recompute = optimisation->recomputes ? ERG_RECOMPUTE_FULL : ERG_RECOMPUTE_NONE;
     return optimisation->name;
 }
