@@ -215,13 +215,16 @@ static void broken_rules_have_their_sentence(void **state)
         {9, "microbatch_size: 1000000", "",
          "job.yaml:9: key 'microbatch_size': expected a number from 1 to 10000, got 1000000"},
         {9, "microbatch_size: 10000", "data: 100\n", "on 100 data ranks are a batch of "},
-        {0, "", "fsdp: true\n",
-         "job.yaml:12: key 'fsdp': sharding of weights and gradients over data parallel ranks "
-         "(FSDP, "
-         "ZeRO 2 and 3) is not modelled"},
+        {0, "", "fsdp: 0\n", "job.yaml:12: key 'fsdp': expected a number from 1 to 1000000, got 0"},
+        {0, "", "fsdp: 2\n",
+         "job.yaml:12: key 'fsdp': fsdp 2 shards the layers of one stage, got a pipeline degree of "
+         "2"},
         {0, "", "FSDP: 1\n", "job.yaml:12: key 'FSDP': sharding of weights"},
         {0, "", "fsdp_degree: 32\n", "job.yaml:12: key 'fsdp_degree': sharding of weights"},
-        {0, "", "zero_stage: 3\n", "job.yaml:12: key 'zero_stage': sharding of weights"},
+        {0, "", "zero_stage: 3\n",
+         "job.yaml:12: key 'zero_stage': sharding of weights and gradients over data parallel "
+         "ranks "
+         "(FSDP, ZeRO 3) is the key 'fsdp' of a job"},
         {7, "tensor: 0", "", "job.yaml:7: key 'tensor': expected a number from 1 to 1024, got 0"},
         {0, "", "vocabulary: 1000\n",
          "job.yaml:12: key 'vocabulary': expected at least the 128256 words"},

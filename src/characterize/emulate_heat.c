@@ -13,8 +13,8 @@ static double gradient_j(const struct emulation *emulation, const struct emulate
 {
     const struct erg_layout *layout = &emulation->layout;
     const double group = (double)(layout->context * layout->data);
-    const double parameters = erg_layout_stage_parameters(
-        &emulation->request.time, &emulation->parts, layout, gpu->stage);
+    const double parameters = erg_layout_stage_parameters(&emulation->request.time,
+                                                          &emulation->parts, layout, gpu->stage);
     return gpu->costs.wire_byte_j * emulation->engine.gradient_bytes * parameters * (group - 1) /
            group;
 }
@@ -24,8 +24,7 @@ static double optimizer_j(const struct emulation *emulation, const struct emulat
     const struct erg_layout_costs *costs = &gpu->costs;
     const double rate = emulation->engine.memory_efficiency * emulation->machine.memory_bandwidth /
                         costs->memory_slowdown;
-    return gpu->optimizer_s *
-           (costs->active_w + costs->static_w + rate * costs->hbm_byte_j);
+    return gpu->optimizer_s * (costs->active_w + costs->static_w + rate * costs->hbm_byte_j);
 }
 
 static void fill_kinds(const struct emulation *emulation, struct emulated_gpu *gpu)

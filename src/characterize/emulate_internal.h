@@ -12,14 +12,14 @@
 
 /* What a GPU does for one microbatch of a chunk in one direction. */
 struct emulated_pass {
-    double own_s;    /* at its own clock, without waiting for its group */
-    double spin_s;   /* in collectives, for the slowest of its group */
-    double wait_s;   /* of own_s: at blocking power, for weights that are gathered */
-    double energy_j; /* with spinning */
-    double memory_j; /* of the HBM */
-    double clock_mhz;           /* mean over own_s - wait_s */
-    double cap_s, heat_s;       /* of own_s, below the request because of it */
-    double head_s, exposed_s;   /* of own_s: the head; communication that nothing hides */
+    double own_s;             /* at its own clock, without waiting for its group */
+    double spin_s;            /* in collectives, for the slowest of its group */
+    double wait_s;            /* of own_s: at blocking power, for weights that are gathered */
+    double energy_j;          /* with spinning */
+    double memory_j;          /* of the HBM */
+    double clock_mhz;         /* mean over own_s - wait_s */
+    double cap_s, heat_s;     /* of own_s, below the request because of it */
+    double head_s, exposed_s; /* of own_s: the head; communication that nothing hides */
 };
 
 /* What a GPU's time is, beside passes. */
@@ -73,11 +73,11 @@ struct emulation {
     struct erg_time_parts parts;
     struct erg_layout_work work;
     long gpus, node_gpus, nodes;
-    long ranks;     /* of a stage */
-    long coupled;   /* data ranks that exchange in every layer */
-    long sets;      /* of those; they have a schedule each */
-    long passes;    /* of a stage: 2 x chunks */
-    long *places;   /* of each rank: node x node_gpus + local */
+    long ranks;                  /* of a stage */
+    long coupled;                /* data ranks that exchange in every layer */
+    long sets;                   /* of those; they have a schedule each */
+    long passes;                 /* of a stage: 2 x chunks */
+    long *places;                /* of each rank: node x node_gpus + local */
     struct emulated_gpu *gpu_at; /* by rank */
 
     struct erg_schedule schedule;
@@ -90,7 +90,7 @@ struct emulation {
         long senders;         /* of the node, to another one; 0: it stays in the node */
         long node;
     } * hops;
-    struct emulated_lane *lanes; /* [set][stage] */
+    struct emulated_lane *lanes;   /* [set][stage] */
     double *gradient_s, *gather_s; /* [stage]: sums, new weights */
     double begin_s, time_s;
     double *k_per_w; /* the chassis' matrix */
@@ -134,8 +134,8 @@ double erg_emulation_ripple(const struct emulation *emulation, const struct emul
 static inline const struct emulated_lane *erg_emulation_lane(const struct emulation *emulation,
                                                              const struct emulated_gpu *gpu)
 {
-    return &emulation->lanes[gpu->data / emulation->coupled * emulation->layout.pipeline +
-                             gpu->stage];
+    return &emulation
+                ->lanes[gpu->data / emulation->coupled * emulation->layout.pipeline + gpu->stage];
 }
 
 void erg_emulation_fill_result(const struct emulation *emulation, struct erg_sweep_result *result);

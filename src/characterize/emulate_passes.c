@@ -61,16 +61,15 @@ static double exposed(const double *items)
 }
 
 static void run_pass(struct emulated_pass *pass, const struct emulation *emulation,
-                     const struct emulated_gpu *gpu, const struct erg_layout_energy_request *request,
-                     long chunk, bool backward)
+                     const struct emulated_gpu *gpu,
+                     const struct erg_layout_energy_request *request, long chunk, bool backward)
 {
     const struct erg_layout *layout = &emulation->layout;
     const struct erg_time_parts *parts = &emulation->parts;
-    const long layers = erg_layout_chunk_layers(layout, emulation->point->model->layers, gpu->stage,
-                                                chunk);
+    const long layers =
+        erg_layout_chunk_layers(layout, emulation->point->model->layers, gpu->stage, chunk);
     const enum erg_recompute recompute = erg_layout_recompute(layout, gpu->stage);
-    const bool head =
-        gpu->stage == layout->pipeline - 1 && chunk == layout->virtual_stages - 1;
+    const bool head = gpu->stage == layout->pipeline - 1 && chunk == layout->virtual_stages - 1;
     const double times = (double)layers, heads = head ? (backward ? 2 : 1) / 3.0 : 0;
     const struct erg_pass_cost cost =
         erg_layout_chunk_cost(request, parts, &gpu->costs, layers, backward, head, recompute,
@@ -113,11 +112,9 @@ static void run_gpu(struct emulation *emulation, struct emulated_gpu *gpu)
 static void meet(struct emulation *emulation, long set, long stage)
 {
     const long members = emulation->coupled * emulation->ranks / emulation->layout.data;
-    struct emulated_gpu *gpus =
-        &emulation->gpu_at[stage * emulation->ranks + set * members];
+    struct emulated_gpu *gpus = &emulation->gpu_at[stage * emulation->ranks + set * members];
     const struct erg_pipeline *pipeline = &emulation->schedule.pipeline;
-    double *pass_s =
-        emulation->pass_s + set * emulation->layout.pipeline * emulation->passes;
+    double *pass_s = emulation->pass_s + set * emulation->layout.pipeline * emulation->passes;
     for (long i = 0; i < emulation->passes; i++) {
         const struct erg_instruction instruction = {.stage = (uint32_t)stage,
                                                     .chunk = (uint32_t)(i / 2),

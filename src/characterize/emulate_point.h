@@ -2,18 +2,18 @@
  * One point of a study on an emulated cluster, in virtual time.
  *
  * Every GPU has a place in a chassis, a temperature and clocks. How warm it gets depends on what it
- * draws, that on its clocks and the iteration's time, and both on how warm it is. The fixed point is
- * found in rounds:
+ * draws, that on its clocks and the iteration's time, and both on how warm it is. The fixed point
+ * is found in rounds:
  *
  *   1. Every pass of every GPU at its temperature: static power grows with it, so the cap leaves a
  *      lower clock, and a limit of heat a lower one still (layout/energy).
- *   2. Ranks that exchange in every layer (tensor, context, expert groups, FSDP) take the longest of
- *      their passes; the faster ones spin in the collective meanwhile.
- *   3. The schedule pass by pass, every replica with its own times. A message takes its bytes at the
- *      link's rate, or at its GPUs' share of what the node has of the network: of all that send at
+ *   2. Ranks that exchange in every layer (tensor, context, expert groups, FSDP) take the longest
+ * of their passes; the faster ones spin in the collective meanwhile.
+ *   3. The schedule pass by pass, every replica with its own times. A message takes its bytes at
+ * the link's rate, or at its GPUs' share of what the node has of the network: of all that send at
  *      once. Then gradients, and the optimizer when all GPUs have theirs.
- *   4. The power of every GPU over the iteration, its mean, the temperatures that follow (thermal/),
- *      and the die's ripple around them.
+ *   4. The power of every GPU over the iteration, its mean, the temperatures that follow
+ * (thermal/), and the die's ripple around them.
  *
  * Equal keys give equal results, bit for bit; the name of a point is none of its keys.
  */

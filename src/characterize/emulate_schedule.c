@@ -175,8 +175,7 @@ static double start_of(const struct emulation *emulation, long set, const double
 static void run_set(const struct emulation *emulation, long set, const double *hops_s)
 {
     const struct erg_schedule *schedule = &emulation->schedule;
-    const double *pass_s =
-        emulation->pass_s + set * emulation->layout.pipeline * emulation->passes;
+    const double *pass_s = emulation->pass_s + set * emulation->layout.pipeline * emulation->passes;
     double *end_s = emulation->end_s + (size_t)set * schedule->count;
     for (size_t k = 0; k < schedule->count; k++) {
         const uint32_t i = schedule->order[k];
@@ -188,8 +187,8 @@ static void run_set(const struct emulation *emulation, long set, const double *h
 
 /* ---- the end of an iteration ---- */
 
-/* Bytes/s of the ring of a group of ranks `stride` apart, in the places where they are: the engine's
- * link, or as many GPUs' shares of the network as the group has at least in a node. */
+/* Bytes/s of the ring of a group of ranks `stride` apart, in the places where they are: the
+ * engine's link, or as many GPUs' shares of the network as the group has at least in a node. */
 static double ring_rate(const struct emulation *emulation, long first, long stride, long size)
 {
     const struct erg_time_request *request = &emulation->request.time;
@@ -230,8 +229,9 @@ static void prepare_gradients(const struct emulation *emulation)
     }
 }
 
-/* What of a stage's sums and gathers nothing hides: where they overlap, the sums run beside the last
- * backward pass, and the gather of the weights of the step before beside the first forward one. */
+/* What of a stage's sums and gathers nothing hides: where they overlap, the sums run beside the
+ * last backward pass, and the gather of the weights of the step before beside the first forward
+ * one. */
 static void exposed_gradients(const struct emulation *emulation, long stage, double *sum_s,
                               double *gather_s)
 {
@@ -349,9 +349,8 @@ void erg_emulation_run_schedule(struct emulation *emulation)
     for (long rank = 0; rank < emulation->gpus; rank++) {
         struct emulated_gpu *gpu = &emulation->gpu_at[rank];
         const struct erg_engine *engine = &emulation->engine;
-        const double bytes =
-            engine->optimizer_bytes +
-            engine->optimizer_sharded_bytes / (double)(layout->context * layout->data);
+        const double bytes = engine->optimizer_bytes + engine->optimizer_sharded_bytes /
+                                                           (double)(layout->context * layout->data);
         gpu->optimizer_s = stage_parameters(emulation, gpu->stage) * bytes *
                            gpu->costs.memory_slowdown /
                            (engine->memory_efficiency * emulation->machine.memory_bandwidth);

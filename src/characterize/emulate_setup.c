@@ -45,9 +45,10 @@ static int check_machine(const struct emulation *emulation, struct erg_error *er
 {
     const struct erg_study_point *point = emulation->point;
     if (emulation->heated && emulation->chassis.gpus != (unsigned)emulation->node_gpus)
-        return erg_fail(err, ERG_FAILED,
-                        "the chassis %s has %u GPUs and a node of the cluster %ld; expected as many",
-                        emulation->chassis.name, emulation->chassis.gpus, emulation->node_gpus);
+        return erg_fail(
+            err, ERG_FAILED,
+            "the chassis %s has %u GPUs and a node of the cluster %ld; expected as many",
+            emulation->chassis.name, emulation->chassis.gpus, emulation->node_gpus);
     if (point->placement == ERG_STUDY_SEARCH)
         return erg_fail(err, ERG_FAILED,
                         "the placement \"search\" is not there yet; expected given or cold-first");
@@ -115,8 +116,8 @@ static void fill_gpus(struct emulation *emulation)
         gpu->clock_share = gpu->node == point->fault_node ? point->fault_clock_share : 1;
         gpu->heat_mhz = INFINITY;
         gpu->mean_c = gpu->busy_c = emulation->gpu.reference_c;
-        gpu->passes = erg_arena_alloc(emulation->arena,
-                                      (size_t)emulation->passes * sizeof *gpu->passes);
+        gpu->passes =
+            erg_arena_alloc(emulation->arena, (size_t)emulation->passes * sizeof *gpu->passes);
     }
 }
 
@@ -176,11 +177,10 @@ static void allocate(struct emulation *emulation)
     const size_t stages = (size_t)layout->pipeline, sets = (size_t)emulation->sets;
     emulation->places = erg_xcalloc((size_t)emulation->gpus, sizeof *emulation->places);
     emulation->gpu_at = erg_xcalloc((size_t)emulation->gpus, sizeof *emulation->gpu_at);
-    emulation->pass_s = erg_xcalloc(sets * stages * (size_t)emulation->passes,
-                                    sizeof *emulation->pass_s);
+    emulation->pass_s =
+        erg_xcalloc(sets * stages * (size_t)emulation->passes, sizeof *emulation->pass_s);
     emulation->end_s = erg_xcalloc(sets * emulation->schedule.count, sizeof *emulation->end_s);
-    emulation->hops =
-        erg_xcalloc((size_t)layout->data * 2 * stages, sizeof *emulation->hops);
+    emulation->hops = erg_xcalloc((size_t)layout->data * 2 * stages, sizeof *emulation->hops);
     emulation->lanes = erg_xcalloc(sets * stages, sizeof *emulation->lanes);
     emulation->gradient_s = erg_xcalloc(2 * stages, sizeof *emulation->gradient_s);
     emulation->gather_s = emulation->gradient_s + stages;

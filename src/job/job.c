@@ -74,6 +74,7 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_INT("pipeline", OPTIONAL, JOB, layout.pipeline),
     CYAML_FIELD_INT("data", OPTIONAL, JOB, layout.data),
     CYAML_FIELD_INT("virtual_stages", OPTIONAL, JOB, layout.virtual_stages),
+    CYAML_FIELD_INT("fsdp", OPTIONAL, JOB, layout.fsdp),
     CYAML_FIELD_ENUM("schedule", OPTIONAL_WORD, JOB, schedule, schedule_names,
                      COUNT(schedule_names)),
     CYAML_FIELD_SEQUENCE("layers", OPTIONAL | CYAML_FLAG_POINTER, JOB, layers, &layer_count, 1,
@@ -143,14 +144,15 @@ static int apply_overrides(struct erg_job_file *file, const struct erg_job_overr
                     meant ? "'?" : "");
 }
 
-/* ---- what is not modelled ---- */
+/* ---- what other software calls otherwise ---- */
 
 const char erg_job_no_sharding[] =
-    "sharding of weights and gradients over data parallel ranks (FSDP, ZeRO 2 and 3) is not "
-    "modelled: each rank holds those of its stage, and only the optimizer is sharded, always";
+    "sharding of weights and gradients over data parallel ranks (FSDP, ZeRO 3) is the key 'fsdp' "
+    "of "
+    "a job and a part fsdp=N of a layout, the ranks that share them; without it only the optimizer "
+    "is sharded, always";
 
-static const char *const sharding_keys[] = {"fsdp",
-                                            "fsdp2",
+static const char *const sharding_keys[] = {"fsdp2",
                                             "hsdp",
                                             "zero",
                                             "zero1",

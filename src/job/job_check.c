@@ -24,6 +24,7 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
         {"pipeline", (double)file->layout.pipeline, 1, 1024},
         {"data", (double)file->layout.data, 1, 1e6},
         {"virtual_stages", (double)file->layout.virtual_stages, 1, 1024},
+        {"fsdp", (double)file->layout.fsdp, 1, 1e6},
         {"microbatch_size", (double)file->layout.microbatch, 1, 1e4},
         {"microbatches", (double)file->layout.microbatches, 1, ERG_JOB_MOST_MICROBATCHES},
         {"sequence", (double)file->layout.sequence, 1, 1e8},
@@ -177,7 +178,19 @@ static int check_degrees(struct erg_job *job, const struct erg_yaml *yaml, struc
     if (erg_model_check_sequence(job->model, job->layout.context, job->layout.sequence, &inner) !=
         0)
         return erg_yaml_fail(yaml, "context", err, "%.700s", inner.message);
+    if (erg_layout_check_sharding(&job->layout, &inner) != 0)
+        return erg_yaml_fail(yaml, "fsdp", err, "%.700s", inner.message);
     return erg_job_check_nodes(job, yaml, err);
+}
+
+int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_error *err)
+{
+    if (!erg_layout_is_sharded(&job->layout))
+        return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "%s: key 'fsdp': %s does not shard weights and gradients, got %ld; expected no "
+                    "such key (ergon plan and ergon memory know it)",
+                    job->path, who, job->layout.fsdp);
 }
 
 /* Whether all GPUs that stages lie on have an engine, one that offloads where that is asked for. */

@@ -114,6 +114,8 @@ int erg_optimize_check_device(const struct erg_job *job, const struct erg_device
 {
     bool again = job->layout.stage_recompute || (job->layout.recompute != ERG_RECOMPUTE_NONE &&
                                                  job->layout.recompute != ERG_RECOMPUTE_FULL);
+    if (erg_job_check_whole(job, "ergon optimize", err) != 0)
+        return -1;
     if (device && (again || job->layout.offload > 0))
         return erg_fail(err, ERG_USAGE,
                         "the job %s %s, which is planned on emulated GPUs only; expected recompute "

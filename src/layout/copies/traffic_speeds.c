@@ -73,8 +73,7 @@ static void follow(struct erg_memory_traffic *traffic, const struct erg_memory_c
     const struct erg_layout *layout = request->layout;
     struct erg_time_parts parts = {0};
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     struct erg_memory_speeds speeds = {
         .message_bytes = sizes.hidden,
         .stages = erg_xcalloc((size_t)layout->pipeline, sizeof *speeds.stages),
@@ -82,9 +81,8 @@ static void follow(struct erg_memory_traffic *traffic, const struct erg_memory_c
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct node_run run = run_of(on, layout->pipeline, stage);
         if (stage == run.first)
-            erg_time_parts_init(&parts, &on[stage], layout->tensor, layout->context,
-                                layout->microbatch, layout->sequence,
-                                erg_layout_gpus(layout) / layout->pipeline * (run.end - run.first));
+            erg_time_parts_of(&parts, &on[stage], layout,
+                              erg_layout_gpus(layout) / layout->pipeline * (run.end - run.first));
         speeds.stages[stage] = speed_of(layout, on, &parts, stage, apart);
     }
     speeds.head_s = parts.head_s;

@@ -270,4 +270,5 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
     costs->memory_slowdown = issue_slowdown(gpu, clock_mhz) / issue_slowdown(gpu, highest);
     costs->active_w = active_power(gpu, clock_mhz);
     costs->static_w = gpu->static_power_w;
+    erg_layout_network_costs(costs, gpu, work, clock_mhz);
 }

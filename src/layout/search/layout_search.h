@@ -54,7 +54,8 @@
 /* GPUs of one kind, in nodes of their own. */
 struct erg_layout_kind {
     const char *name;
-    const struct erg_gpu *gpu; /* for energy (energy/layout_energy.h); a search does not ask for it */
+    const struct erg_gpu
+        *gpu; /* for energy (energy/layout_energy.h); a search does not ask for it */
     const struct erg_engine *engine;
     struct erg_time_machine machine;
     long gpus;           /* that there are */
@@ -93,6 +94,7 @@ struct erg_layout_search {
     unsigned recomputes; /* bits 1 << enum erg_recompute: those that are tried */
     bool offload;        /* activations may be offloaded */
     bool equal_stages;   /* stages do not differ in layers */
+    bool fsdp; /* of one stage on one kind also layouts that shard weights, of every degree */
     /* Each stage recomputes and offloads as is best for it alone, of `recomputes`: no layout takes
      * less time with this split. Which splits there are is asked with one way for all stages. */
     bool per_stage;
@@ -114,6 +116,7 @@ struct erg_layout_search {
      * microbatch and data degree; 0: any. */
     struct erg_layout_degrees {
         long tensor, context, pipeline, virtual_stages, microbatch, data;
+        long fsdp; /* 1: only those that shard no weights */
     } only;
 };
 

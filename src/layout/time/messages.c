@@ -51,13 +51,12 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
 {
     const struct erg_engine *engine = request->engine;
     const struct erg_time_machine *machine = request->machine;
-    const double group = (double)(layout->context * layout->data);
-    const double bytes = engine->optimizer_bytes + engine->optimizer_sharded_bytes / group;
     *place = (struct erg_time_place){
         .request = request,
         .parts = parts,
-        .gradient_s = engine->gradient_bytes * (group - 1) / group / gradient_bandwidth,
-        .optimizer_s = bytes / (engine->memory_efficiency * machine->memory_bandwidth),
+        .gradient_s = erg_time_gradient_bytes(engine, layout) / gradient_bandwidth,
+        .optimizer_s = erg_time_optimizer_bytes(engine, layout) /
+                       (engine->memory_efficiency * machine->memory_bandwidth),
     };
     const struct erg_time_hop round = parts->hops[erg_layout_leaves_node(
         ranks_of(layout), machine->node_gpus, 0, layout->pipeline - 1)];

@@ -17,7 +17,7 @@ const char *erg_time_item_name(enum erg_time_item item)
         [ERG_TIME_HEAD] = "head",           [ERG_TIME_PIPELINE] = "pipeline",
         [ERG_TIME_BUBBLE] = "bubble",       [ERG_TIME_UNEVEN] = "uneven",
         [ERG_TIME_GRADIENTS] = "gradients", [ERG_TIME_OPTIMIZER] = "optimizer",
-        [ERG_TIME_STALLS] = "stalls",
+        [ERG_TIME_STALLS] = "stalls",       [ERG_TIME_FSDP] = "fsdp",
     };
     return names[item];
 }
@@ -305,6 +305,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
 {
     const struct erg_engine *engine = request->engine;
     struct erg_model model = *request->model; /* with the padded vocabulary */
+    *parts = (struct erg_time_parts){0};
     model.vocab = erg_layout_vocabulary(request->model, tensor);
     const struct erg_model_shape shape = {
         .tensor = tensor,
@@ -364,6 +365,7 @@ static void add_layers(double *items, const struct erg_time_request *request,
 {
     for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
         items[i] += count * (parts->forward[i] + parts->backward[i]);
+    items[ERG_TIME_FSDP] += parts->ends_s[recompute];
     items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[recompute];
     items[ERG_TIME_OFFLOAD] +=
         count * request->engine->offload_interference * 2 * offload * parts->copy_s[recompute];
@@ -385,7 +387,8 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
     cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[recompute] +
                     request->engine->offload_interference * 2 * offload * parts->copy_s[recompute];
     cost->message_s = erg_time_message(place, layout, stage);
-    cost->fixed_s = cost->message_s + (stage == last ? parts->head_s : 0);
+    cost->fixed_s =
+        cost->message_s + (stage == last ? parts->head_s : 0) + parts->ends_s[recompute];
     cost->layer_once_s = parts->layer_parameters * end_s;
     cost->fixed_once_s = extra * end_s;
 }
@@ -479,10 +482,9 @@ void erg_time_layout(struct erg_time *time, const struct erg_time_request *reque
 {
     long gpus = erg_layout_gpus(layout);
     struct erg_time_parts parts;
-    erg_time_parts_init(&parts, request, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
-    double bandwidth =
-        erg_time_group_bandwidth(request, layout->tensor, layout->context * layout->data, gpus);
+    erg_time_parts_of(&parts, request, layout, gpus);
+    double bandwidth = erg_time_group_bandwidth(request, erg_time_gradient_stride(layout),
+                                                erg_time_gradient_ranks(layout), gpus);
     struct erg_time_place place;
     erg_time_place_init(&place, request, &parts, layout, bandwidth);
     erg_time_compose_places(time, &place, 1, layout);

@@ -33,6 +33,14 @@
  * that they have is charged in its place, so that where all messages take equally long each stage
  * is charged one each way for each of its chunks, as published.
  *
+ * With FSDP (fsdp_time.c) a layer is gathered before each of its passes and its gradients are
+ * scattered after the backward one, in bf16, over one network. The next layer is gathered while one
+ * runs, and backward the gradients of the one before are scattered, too, so that a pass of a layer
+ * takes the longer of its compute and of what the network carries beside it. Embedding and head are
+ * such layers, too. What is left at the ends of a microbatch, from its first gather to its last
+ * scatter, nothing hides. The tensor group sums whole tensors, once in each half of a layer, and
+ * nothing hides that: the sum is needed before anything else can run.
+ *
  * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
  * two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the rule
  * of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
@@ -51,6 +59,7 @@ enum erg_time_item {
     ERG_TIME_MEMORY,  /* memory-bound kernels of the layers */
     ERG_TIME_TENSOR,  /* exposed communication of the tensor group */
     ERG_TIME_CONTEXT, /* exposed exchange of keys and values */
+    ERG_TIME_FSDP,    /* exposed gathers of weights and scatters of their gradients */
     ERG_TIME_OVERHEAD,
     ERG_TIME_RECOMPUTE,
     ERG_TIME_OFFLOAD, /* what copies to host memory slow down */
@@ -136,11 +145,37 @@ struct erg_time_parts {
     double head_s;
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
     struct erg_time_hop hops[2];      /* within a node, between nodes */
+    /* With FSDP: passes of layers above are at least what the network needs for them, and this is
+     * what a microbatch takes beyond layers and head, by what is recomputed. */
+    double ends_s[ERG_RECOMPUTES];
+    struct erg_time_shards {
+        double layer_gather_s, layer_scatter_s;
+        double embedding_gather_s, embedding_scatter_s;
+        double head_gather_s, head_scatter_s;
+        double layer_parameters, embedding_parameters, head_parameters; /* that are gathered */
+    } shards;
     double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
 };
 
 void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
                          long tensor, long context, long microbatch, long sequence, long gpus);
+
+/* Of a layout; where it shards weights, with what that takes. */
+void erg_time_parts_of(struct erg_time_parts *parts, const struct erg_time_request *request,
+                       const struct erg_layout *layout, long gpus);
+
+/* Bytes that a GPU sends of so many of its parameters to gather them once, or to scatter their
+ * gradients: 0 without FSDP. */
+double erg_time_shard_bytes(const struct erg_layout *layout, double parameters);
+
+/* The group that sums gradients at the iteration's end: its ranks, how far they are apart, and what
+ * each sends per parameter of a GPU. With FSDP those are the replicas. */
+long erg_time_gradient_ranks(const struct erg_layout *layout);
+long erg_time_gradient_stride(const struct erg_layout *layout);
+double erg_time_gradient_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
+
+/* HBM bytes of the optimizer's step per parameter of a GPU. */
+double erg_time_optimizer_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
 
 /*
  * Bytes/s of a ring in the slowest of the groups of `size` ranks, `stride` apart, into which
@@ -168,8 +203,7 @@ struct erg_time_place {
     bool level;     /* all messages of these stages take equally long */
 };
 
-/* All stages of a layout. `gradient_bandwidth`: of groups of context x data ranks, `tensor` apart.
- */
+/* All stages of a layout. `gradient_bandwidth`: of groups of erg_time_gradient_ranks(). */
 void erg_time_place_init(struct erg_time_place *place, const struct erg_time_request *request,
                          const struct erg_time_parts *parts, const struct erg_layout *layout,
                          double gradient_bandwidth);
