@@ -178,14 +178,14 @@ static json_t *layout_json(const struct erg_study_point *point)
         return erg_json_pack("{s:s, s:I, s:s}", "degrees", point->degrees, "microbatch",
                              (json_int_t)layout->microbatch, "recompute",
                              erg_recompute_name(layout->recompute));
-    return erg_json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o}", "tensor",
-                         (json_int_t)layout->tensor, "context", (json_int_t)layout->context,
-                         "expert", (json_int_t)point->expert, "fsdp", (json_int_t)point->fsdp,
-                         "data", (json_int_t)layout->data, "pipeline", (json_int_t)layout->pipeline,
-                         "virtual_stages", (json_int_t)layout->virtual_stages, "microbatch",
-                         (json_int_t)layout->microbatch, "microbatches",
-                         (json_int_t)layout->microbatches, "recompute",
-                         erg_recompute_name(layout->recompute), "layers", layers_json(layout));
+    return erg_json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o}", "tensor",
+        (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "expert",
+        (json_int_t)point->expert, "fsdp", (json_int_t)erg_layout_shards(layout), "data",
+        (json_int_t)layout->data, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
+        (json_int_t)layout->virtual_stages, "microbatch", (json_int_t)layout->microbatch,
+        "microbatches", (json_int_t)layout->microbatches, "recompute",
+        erg_recompute_name(layout->recompute), "layers", layers_json(layout));
 }
 
 json_t *erg_study_keys(const struct erg_study_point *point)
