@@ -40,7 +40,8 @@ static int make_wish(struct erg_characterizing_wish *wish,
     static const char *const sensors[] = {"hopper", "exact", NULL};
     int right, sensor;
     if (!options->file && !options->folder)
-        return erg_fail(err, ERG_USAGE, "a study needs its file, or the folder of one that was run");
+        return erg_fail(err, ERG_USAGE,
+                        "a study needs its file, or the folder of one that was run");
     *wish = (struct erg_characterizing_wish){
         .file = options->file,
         .folder = options->folder,

@@ -81,14 +81,13 @@ static void list_document(struct erg_characterizing *at, const struct erg_study 
     for (size_t i = 0; i < study->mark_count; i++) {
         const struct erg_study_mark *mark = &study->marks[i];
         const struct erg_study_point *point = &study->points[mark->point];
-        json_array_append_new(
-            marks, erg_json_pack("{s:s, s:s, s:b, s:s?}", "name", mark->name, "id", point->id,
-                                 "equal", mark->equal, "impossible", point->impossible));
+        json_array_append_new(marks, erg_json_pack("{s:s, s:s, s:b, s:s?}", "name", mark->name,
+                                                   "id", point->id, "equal", mark->equal,
+                                                   "impossible", point->impossible));
     }
-    at->document =
-        erg_json_pack("{s:s, s:i, s:s, s:I, s:o}", "schema", "ergon.characterization",
-                      "schema_version", 1, "name", study->name, "runs",
-                      (json_int_t)study->point_count, "marks", marks);
+    at->document = erg_json_pack("{s:s, s:i, s:s, s:I, s:o}", "schema", "ergon.characterization",
+                                 "schema_version", 1, "name", study->name, "runs",
+                                 (json_int_t)study->point_count, "marks", marks);
 }
 
 /* ---- figures and findings ---- */

@@ -37,7 +37,8 @@ int erg_characterizing_run(struct erg_characterizing *at,
                            const struct erg_characterizing_wish *wish, struct erg_error *err);
 void erg_characterizing_release(struct erg_characterizing *at);
 
-/* What becomes of a run as a whole: ERG_FAILED where points failed, ERG_INFEASIBLE where none fits. */
+/* What becomes of a run as a whole: ERG_FAILED where points failed, ERG_INFEASIBLE where none fits.
+ */
 int erg_characterizing_judge(const struct erg_characterizing *at, struct erg_error *err);
 
 #endif

@@ -7,6 +7,7 @@
 #include "ergon/ergon.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "thermal/thermal.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -103,6 +104,10 @@ static int load_machine(struct erg_study *study, const struct study_file *file, 
                         hash_file(&study->cluster_hash, cluster, &inner) != 0 ||
                         erg_gpu_load(&machine->gpu, machine->cluster->gpu, &inner) != 0))
         result = said_of(yaml, "cluster", &inner, err);
+    if (result == 0 && machine->cluster->chassis &&
+        erg_chassis_load(&study->chassis, machine->cluster->chassis, &inner) != 0)
+        result = said_of(yaml, "cluster", &inner, err);
+    machine->chassis = study->chassis;
     if (result == 0 && machine->cluster->more_count > 0)
         result = erg_yaml_fail(yaml, "cluster", err,
                                "expected a cluster of nodes of one kind, and %s has more_nodes",
@@ -173,14 +178,14 @@ static json_t *layout_json(const struct erg_study_point *point)
         return erg_json_pack("{s:s, s:I, s:s}", "degrees", point->degrees, "microbatch",
                              (json_int_t)layout->microbatch, "recompute",
                              erg_recompute_name(layout->recompute));
-    return erg_json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o}", "tensor",
-                         (json_int_t)layout->tensor, "context", (json_int_t)layout->context,
-                         "expert", (json_int_t)point->expert, "fsdp", (json_int_t)point->fsdp,
-                         "data", (json_int_t)layout->data, "pipeline", (json_int_t)layout->pipeline,
-                         "virtual_stages", (json_int_t)layout->virtual_stages, "microbatch",
-                         (json_int_t)layout->microbatch, "microbatches",
-                         (json_int_t)layout->microbatches, "recompute",
-                         erg_recompute_name(layout->recompute), "layers", layers_json(layout));
+    return erg_json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o}", "tensor",
+        (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "expert",
+        (json_int_t)point->expert, "fsdp", (json_int_t)erg_layout_shards(layout), "data",
+        (json_int_t)layout->data, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
+        (json_int_t)layout->virtual_stages, "microbatch", (json_int_t)layout->microbatch,
+        "microbatches", (json_int_t)layout->microbatches, "recompute",
+        erg_recompute_name(layout->recompute), "layers", layers_json(layout));
 }
 
 json_t *erg_study_keys(const struct erg_study_point *point)
@@ -221,11 +226,12 @@ static json_t *hash_json(uint64_t hash)
 json_t *erg_study_identity(const struct erg_study *study, const struct erg_study_point *point)
 {
     return erg_json_pack(
-        "{s:s, s:i, s:I, s:o, s:o, s:o, s:o}", "ergon", erg_version(), "schema_version",
+        "{s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "ergon", erg_version(), "schema_version",
         RESULT_SCHEMA_VERSION, "seed", (json_int_t)study->measuring.seed, "model",
         hash_json(erg_hash_text(point->model->config)), "cluster", hash_json(study->cluster_hash),
         "gpu", hash_json(erg_gpu_fingerprint(study->machine.gpu)), "engine",
-        hash_json(study->engine_hash));
+        hash_json(study->engine_hash), "chassis",
+        study->chassis ? hash_json(erg_chassis_fingerprint(study->chassis)) : json_null());
 }
 
 void erg_study_set_id(const struct erg_study *study, struct erg_study_point *point)
@@ -309,6 +315,8 @@ void erg_study_free(struct erg_study *study)
         erg_gpu_free(study->machine.gpu);
     if (study->machine.cluster)
         erg_cluster_free(study->machine.cluster);
+    if (study->chassis)
+        erg_chassis_free(study->chassis);
     free(study->points);
     free(study->marks);
     erg_arena_release(&study->arena);

@@ -92,7 +92,7 @@ struct erg_study_point {
      * layers, chunk_layers. */
     struct erg_layout layout;
     const char *degrees; /* the text in the file: "e=8,t=1,p=4" */
-    long expert, fsdp;   /* degrees; 1: none */
+    long expert;         /* degree; 1: none */
     long batch;          /* sequences of an iteration */
     unsigned overlap;    /* ERG_STUDY_OVERLAP_…, of those that change anything in this layout */
     enum erg_study_placement placement;
@@ -130,6 +130,7 @@ struct erg_study {
     const int *figures; /* numbers that the file wants; none: all that its points fill */
     size_t figure_count;
     struct erg_arena arena; /* private, like the rest */
+    struct erg_chassis *chassis;
     uint64_t cluster_hash, engine_hash;
     struct erg_study_models *models;
 };
@@ -149,6 +150,9 @@ int erg_study_load(struct erg_study **study, const char *path,
 /* The file's keys and values alone, for what reads anything. */
 int erg_study_check(const char *name, const char *text, size_t length, struct erg_error *err);
 void erg_study_free(struct erg_study *study); /* NULL is fine */
+
+/* Whether `number` is a figure that can be drawn (report/figures). */
+bool erg_study_has_figure(long number);
 
 /* All that the result of a point depends on: its keys, and fingerprints of what it names. New
  * references. */

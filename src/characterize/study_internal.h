@@ -68,9 +68,6 @@ int erg_study_file_read(struct study_file **file, const struct erg_yaml *yaml,
                         struct erg_error *err);
 void erg_study_file_free(struct study_file *file);
 
-/* Whether `number` is a figure that can be drawn. */
-bool erg_study_has_figure(long number);
-
 /* Fills the study's points and marks from its file; machine and measuring are there. */
 int erg_study_expand(struct erg_study *study, const struct study_file *file,
                      const struct erg_yaml *yaml, const char *path, struct erg_error *err);

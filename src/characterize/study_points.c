@@ -32,7 +32,7 @@ struct expanding {
 
 /* ---- layouts ---- */
 
-/* The degrees that job/layout.h does not know, out of the text, and the rest of it. */
+/* A degree that job/layout.h does not know, out of the text. */
 static int take_degree(char *text, const char *key, long *degree, struct erg_error *err)
 {
     const size_t length = strlen(key);
@@ -104,7 +104,6 @@ static int make_layout(const struct expanding *at, const struct combination *whi
     struct erg_layout *layout = &point->layout;
     char *rest = erg_arena_strdup(at->arena, point->degrees);
     if (take_degree(rest, "e=", &point->expert, err) != 0 ||
-        take_degree(rest, "fsdp=", &point->fsdp, err) != 0 ||
         erg_layout_parse(layout, *rest ? rest : "t=1", at->model->layers, err) != 0)
         return -1;
     layout->microbatch = at->axes.microbatch ? at->axes.microbatch[which->microbatch] : 1;
@@ -116,13 +115,14 @@ static int make_layout(const struct expanding *at, const struct combination *whi
         return -1;
     if (erg_layout_check(layout, at->model, err) != 0)
         return -1;
+    if (at->model->experts.count == 0 && point->expert > 1)
+        return erg_fail(err, ERG_INFEASIBLE, "%s has no experts, so e=%ld splits nothing",
+                        at->model->name, point->expert);
+    if (erg_model_check_experts(at->model, point->expert, err) != 0)
+        return -1;
     if (layout->data % point->expert != 0)
         return erg_fail(err, ERG_INFEASIBLE, "expert degree %ld does not divide the %ld data ranks",
                         point->expert, layout->data);
-    if (point->fsdp > 1 && point->fsdp != layout->data)
-        return erg_fail(err, ERG_INFEASIBLE,
-                        "fsdp=%ld shards over all data ranks, of which %ld GPUs leave %ld",
-                        point->fsdp, erg_cluster_gpus(cluster), layout->data);
     return 0;
 }
 
@@ -139,9 +139,9 @@ static const char *label_of(const struct erg_study_point *point, struct erg_aren
     erg_text_printf(&text, "TP%ld", layout->tensor);
     if (layout->context > 1)
         erg_text_printf(&text, " CP%ld", layout->context);
-    if (point->fsdp > 1)
-        erg_text_printf(&text, " FSDP%ld", point->fsdp);
-    if (layout->pipeline > 1 || point->fsdp == 1)
+    if (erg_layout_is_sharded(layout))
+        erg_text_printf(&text, " FSDP%ld", layout->fsdp);
+    if (layout->pipeline > 1 || !erg_layout_is_sharded(layout))
         erg_text_printf(&text, " PP%ld", layout->pipeline);
     if (layout->virtual_stages > 1)
         erg_text_printf(&text, " VP%ld", layout->virtual_stages);
@@ -193,7 +193,9 @@ static const char *optimise(const struct expanding *at, const struct combination
      * dense models. */
     if (optimisation->overlaps)
         point->overlap = ERG_STUDY_OVERLAP_TENSOR |
-                         (point->expert > 1 || point->fsdp > 1 ? 0 : ERG_STUDY_OVERLAP_GRADIENTS);
+                         (at->model->experts.count > 0 || erg_layout_is_sharded(&point->layout)
+                              ? 0
+                              : ERG_STUDY_OVERLAP_GRADIENTS);
     point->layout.recompute = optimisation->recomputes ? ERG_RECOMPUTE_FULL : ERG_RECOMPUTE_NONE;
     return optimisation->name;
 }
@@ -259,7 +261,6 @@ static int make_point(const struct expanding *at, const struct combination *whic
         .model = at->model,
         .degrees = at->entry->layouts[which->layout],
         .expert = 1,
-        .fsdp = 1,
         .batch = at->file->batch,
         .inlet_c = heated && at->axes.inlet_c ? at->axes.inlet_c[which->inlet] : NAN,
     };

@@ -23,7 +23,8 @@ static const char *const sensors[] = {"hopper", "exact", NULL};
 static const struct erg_option options[] = {
     {"output", 'o', ERG_OPTION_FILE, "DIR", AT(output),
      .help = "points, figures and page go there (default: the study's name)"},
-    {"list", 'l', ERG_OPTION_FLAG, NULL, AT(list), .help = "say what there is to run, and run nothing"},
+    {"list", 'l', ERG_OPTION_FLAG, NULL, AT(list),
+     .help = "say what there is to run, and run nothing"},
     {"only", 'O', ERG_OPTION_TEXT, "GLOB", AT(only),
      .help = "run only points whose names match, as a shell matches files: '*/cc'"},
     {"jobs", 'j', ERG_OPTION_LONG, "N", AT(jobs), 1, 4096,
@@ -34,7 +35,8 @@ static const struct erg_option options[] = {
     {"right", 'R', ERG_OPTION_CHOICE, "WHAT", AT(right), .choices = erg_figure_right_names,
      .default_text = "eff_edp", .help = "the right axis of figures 4, 8 and 13"},
     {"check", 'c', ERG_OPTION_FLAG, NULL, AT(check),
-     .help = "print published findings and whether they hold of these points; fail if one does not"},
+     .help =
+         "print published findings and whether they hold of these points; fail if one does not"},
     {"with", 'w', ERG_OPTION_FILES, "DIR", AT(others),
      .help = "findings that compare clusters look into this study's folder, too"},
     {"redraw", 0, ERG_OPTION_FILE, "DIR", AT(redraw),
@@ -71,8 +73,8 @@ static void add_mark(struct erg_table *table, const struct erg_collected *mark)
 
 static void print_points(const struct erg_characterizing *at)
 {
-    static const char *const heads[] = {"point", "status", "time", "energy", "power", "heat",
-                                        "busy clock", ""};
+    static const char *const heads[] = {"point", "status", "time",       "energy",
+                                        "power", "heat",   "busy clock", ""};
     struct erg_table table = {.columns = 0};
     const size_t *by_status = at->tally.by_status;
     erg_print_heads(&table, heads, sizeof heads / sizeof *heads);
@@ -104,8 +106,8 @@ static void print_list(const json_t *document)
         const char *impossible = json_string_value(json_object_get(mark, "impossible"));
         printf("%s  %s%s%s%s\n", json_string_value(json_object_get(mark, "id")),
                json_string_value(json_object_get(mark, "name")),
-               json_is_true(json_object_get(mark, "equal")) ? " =" : "",
-               impossible ? ": " : "", impossible ? impossible : "");
+               json_is_true(json_object_get(mark, "equal")) ? " =" : "", impossible ? ": " : "",
+               impossible ? impossible : "");
     }
     printf("%zu points, %lld runs\n", json_array_size(json_object_get(document, "marks")),
            (long long)json_integer_value(json_object_get(document, "runs")));
@@ -130,7 +132,7 @@ static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invo
         .folder = values->redraw ? values->redraw : values->output,
         .list = values->list,
         .only = values->only,
-        .sensor = values->sensor == ERG_NOT_CHOSEN ? NULL : sensors[values->sensor],
+        .sensor = values->sensor < 0 ? NULL : sensors[values->sensor],
         .figures = values->figures,
         .right = values->right,
         .jobs = values->jobs == ERG_NOT_GIVEN ? 0 : (size_t)values->jobs,
@@ -180,7 +182,8 @@ const struct erg_command erg_cmd_characterize = {
     .values_bytes = sizeof(struct characterize_values),
     .options = options,
     .details =
-        "Runs every combination of model, layout, microbatch and optimisation that a file lists on\n"
+        "Runs every combination of model, layout, microbatch and optimisation that a file lists "
+        "on\n"
         "an emulated cluster, whose GPUs heat each other, and draws what each came to. A run that\n"
         "was ended goes on where it was.",
     .examples = "  ergon characterize examples/characterize/charllm-parallelism-h200.yaml -o out\n"
