@@ -116,7 +116,7 @@ static void heat_holds_the_rear(void **state)
     struct erg_sweep_result warm = study_run(&study);
     assert_int_equal(warm.flag_count, 0);
     assert_near(cool.metrics.thermal_share, 0, 0);
-    assert_true(cool.metrics.cap_share > 0.9);
+    assert_true(cool.metrics.cap_share > 0.3);
     assert_true(warm.metrics.thermal_share > 0.2);
     assert_near(study_mean_c(&warm, "rear"), 87, 0.2);
     for (size_t i = 0; i < warm.gpu_count; i++) {

@@ -34,17 +34,9 @@ static void prepare_hop(const struct emulation *emulation, struct emulated_hop *
     *hop = (struct emulated_hop){.crowd = 1, .node = node_of(emulation, from)};
     for (long i = 0; i < group; i++)
         hop->senders += node_of(emulation, from + i) != node_of(emulation, to + i);
-    if (hop->senders == 0) {
-        hop->base_s = bytes / erg_time_message_rate(request, false);
-        return;
-    }
-    /* erg_time_message_rate() has the share of one GPU where all of a node send. */
-    const double share = (double)emulation->node_gpus / (double)hop->senders;
-    struct erg_time_machine machine = emulation->machine;
-    machine.network_bandwidth *= share;
-    const struct erg_time_request alone = {request->model, request->engine, &machine};
-    hop->base_s = bytes / erg_time_message_rate(&alone, true) +
-                  emulation->point->machine->cluster->inter_node_latency_s;
+    hop->base_s = bytes / erg_time_message_rate(request, hop->senders > 0, hop->senders);
+    if (hop->senders > 0)
+        hop->base_s += emulation->point->machine->cluster->inter_node_latency_s;
 }
 
 static void prepare_hops(const struct emulation *emulation)
@@ -113,7 +105,7 @@ static double shared(const struct flow *flow, const struct flow *other)
     return flow->count ? sum_s / ((double)flow->count * flow->own_s) : 0;
 }
 
-/* Flows that leave a node share what it has of the network fairly while they meet. */
+/* Flows through one adapter share it fairly while they meet. */
 static void crowd_node(struct flow *flows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -200,9 +192,9 @@ static double ring_rate(const struct emulation *emulation, long first, long stri
             fewest = members;
         members = ends ? 1 : members + 1;
     }
-    const double link = erg_time_message_rate(request, false);
-    return fewest == size ? link
-                          : fmin(link, erg_time_message_rate(request, true) * (double)fewest);
+    const double link = erg_time_message_rate(request, false, 0);
+    const double network = erg_time_message_rate(request, true, emulation->node_gpus);
+    return fewest == size ? link : fmin(link, network * (double)fewest);
 }
 
 static double stage_parameters(const struct emulation *emulation, long stage)
@@ -373,6 +365,6 @@ void erg_emulation_run_schedule(struct emulation *emulation)
     }
     free(hops_s);
     end_iteration(emulation);
-    if (stages > 1)
+    if (stages > 1 && emulation->machine.adapter_gpus > 1)
         crowd_hops(emulation);
 }
