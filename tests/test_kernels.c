@@ -116,7 +116,7 @@ static void test_dictionary_errors(void **state)
 enum { SPAN = 120, SETS = 1000 };
 
 /* The same tick by tick. */
-static void brute_force(const struct erg_interval *intervals, size_t count,
+static void brute_force(const struct erg_kernel_interval *intervals, size_t count,
                         struct erg_kernel_time *time)
 {
     *time = (struct erg_kernel_time){0};
@@ -124,7 +124,7 @@ static void brute_force(const struct erg_interval *intervals, size_t count,
         return;
     time->begin_ns = time->end_ns = intervals[0].start_ns;
     for (size_t i = 0; i < count; i++) {
-        const struct erg_interval *one = &intervals[i];
+        const struct erg_kernel_interval *one = &intervals[i];
         time->begin_ns = one->start_ns < time->begin_ns ? one->start_ns : time->begin_ns;
         time->end_ns = one->end_ns > time->end_ns ? one->end_ns : time->end_ns;
         time->category[one->category].count++;
@@ -136,7 +136,7 @@ static void brute_force(const struct erg_interval *intervals, size_t count,
         double power = (double)(at % 7); /* J in this tick */
         size_t shown = 0;
         for (size_t i = 0; i < count; i++) {
-            const struct erg_interval *one = &intervals[i];
+            const struct erg_kernel_interval *one = &intervals[i];
             if (one->start_ns > at || one->end_ns <= at)
                 continue;
             (one->computes ? computes : others)[one->category] = true;
@@ -191,7 +191,7 @@ static void test_algebra(void **state)
     for (int i = 0; i < SPAN * 2; i++)
         sums[i + 1] = sums[i] + (double)(i % 7);
     for (int set = 0; set < SETS; set++) {
-        struct erg_interval intervals[24], taken;
+        struct erg_kernel_interval intervals[24], taken;
         size_t count = erg_rng_below(&random, 24);
         /* Every third set goes through a file. */
         struct erg_interval_sort *sort = erg_interval_sort_new(set % 3 ? 0 : 5);
@@ -202,7 +202,7 @@ static void test_algebra(void **state)
         for (size_t i = 0; i < count; i++) {
             uint8_t category = (uint8_t)erg_rng_below(&random, ERG_CATEGORIES);
             int64_t start_ns = (int64_t)erg_rng_below(&random, SPAN);
-            intervals[i] = (struct erg_interval){
+            intervals[i] = (struct erg_kernel_interval){
                 .start_ns = start_ns,
                 .end_ns = start_ns + (int64_t)erg_rng_below(&random, SPAN / 4),
                 .category = category,

@@ -31,10 +31,10 @@ static struct erg_kernels_gpu gpu_of(struct erg_kernels *kernels,
     struct erg_kernels_gpu gpu = {.file = erg_arena_strdup(&kernels->arena, lane->file),
                                   .rank = lane->rank,
                                   .device = lane->device,
-                                  .window_s = 1e-9 * (double)(time->end_ns - time->begin_ns),
-                                  .compute_s = 1e-9 * (double)time->compute_ns,
-                                  .exposed_s = 1e-9 * (double)time->exposed_ns,
-                                  .idle_s = 1e-9 * (double)time->idle_ns,
+                                  .window_s = (double)(time->end_ns - time->begin_ns) / 1e9,
+                                  .compute_s = (double)time->compute_ns / 1e9,
+                                  .exposed_s = (double)time->exposed_ns / 1e9,
+                                  .idle_s = (double)time->idle_ns / 1e9,
                                   .energy_j = time->energy_j,
                                   .idle_energy_j = time->idle_energy_j};
     for (size_t i = 0; i < ERG_CATEGORIES; i++) {
@@ -43,9 +43,9 @@ static struct erg_kernels_gpu gpu_of(struct erg_kernels *kernels,
         bool knows_waits = share->count > 0 && lane->waits[i] == share->count;
         gpu.category[i] = (struct erg_kernels_category){
             .count = (int64_t)share->count,
-            .summed_s = 1e-9 * share->summed_ns,
-            .exposed_s = 1e-9 * (double)share->exposed_ns,
-            .wait_s = knows_waits ? 1e-9 * lane->wait_ns[i] : NAN,
+            .summed_s = share->summed_ns / 1e9,
+            .exposed_s = (double)share->exposed_ns / 1e9,
+            .wait_s = knows_waits ? lane->wait_ns[i] / 1e9 : NAN,
             .energy_j = share->energy_j,
         };
     }
@@ -62,7 +62,7 @@ static json_t *subs_json(const struct erg_kernel_lane *lane, size_t category)
             json_array_append_new(
                 subs, erg_json_pack("{s:s, s:I, s:o}", "name", erg_kernel_sub_names[i], "count",
                                     (json_int_t)lane->sub_count[category][i], "summed_s",
-                                    erg_json_number(1e-9 * lane->sub_ns[category][i])));
+                                    erg_json_number(lane->sub_ns[category][i] / 1e9)));
     return subs;
 }
 

@@ -28,8 +28,7 @@ static double cost(const struct problem *problem, const double *x, const double 
     return isfinite(sum) ? sum : INFINITY;
 }
 
-/* Solves the symmetric positive definite a x = b (row-major, destroyed) into b. */
-static bool solve(double *a, double *b, size_t n)
+bool erg_solve_positive(double *a, double *b, size_t n)
 {
     for (size_t j = 0; j < n; j++) {
         if (!(a[j * n + j] > 0.0))
@@ -113,7 +112,7 @@ int erg_least_squares(erg_residual_function *function, void *context, size_t par
                 damped[k * p + k] *= 1.0 + damping;
                 step[k] = g[k];
             }
-            if (!solve(damped, step, p)) {
+            if (!erg_solve_positive(damped, step, p)) {
                 damping *= 10.0;
                 continue;
             }
@@ -153,7 +152,8 @@ int erg_least_squares_left(erg_residual_function *function, void *context, size_
         memcpy(destroyed, a, p * p * sizeof *a);
         memset(column, 0, p * sizeof *column);
         column[k] = 1;
-        left[k] = solve(destroyed, column, p) && column[k] > 0 ? sqrt(column[k]) : sd[k];
+        left[k] =
+            erg_solve_positive(destroyed, column, p) && column[k] > 0 ? sqrt(column[k]) : sd[k];
     }
     free(memory);
     return status;

@@ -7,6 +7,7 @@
 
 #include "ergon/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -31,5 +32,9 @@ int erg_least_squares(erg_residual_function *function, void *context, size_t par
 int erg_least_squares_left(erg_residual_function *function, void *context, size_t parameter_count,
                            const double *sd, size_t residual_count, const double *x, double *left,
                            struct erg_error *err);
+
+/* Solves the symmetric positive definite a x = b (row-major, n x n, destroyed) into b. False where
+ * a is not positive definite. */
+bool erg_solve_positive(double *a, double *b, size_t n);
 
 #endif

@@ -12,11 +12,9 @@
 static double gradient_j(const struct emulation *emulation, const struct emulated_gpu *gpu)
 {
     const struct erg_layout *layout = &emulation->layout;
-    const double group = (double)(layout->context * layout->data);
-    const double parameters = erg_layout_stage_parameters(&emulation->request.time,
-                                                          &emulation->parts, layout, gpu->stage);
-    return gpu->costs.wire_byte_j * emulation->engine.gradient_bytes * parameters * (group - 1) /
-           group;
+    return gpu->costs.wire_byte_j * erg_time_gradient_bytes(&emulation->engine, layout) *
+           erg_layout_stage_parameters(&emulation->request.time, &emulation->parts, layout,
+                                       gpu->stage);
 }
 
 static double optimizer_j(const struct emulation *emulation, const struct emulated_gpu *gpu)

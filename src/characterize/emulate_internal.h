@@ -12,14 +12,15 @@
 
 /* What a GPU does for one microbatch of a chunk in one direction. */
 struct emulated_pass {
-    double own_s;             /* at its own clock, without waiting for its group */
-    double spin_s;            /* in collectives, for the slowest of its group */
-    double wait_s;            /* of own_s: at blocking power, for weights that are gathered */
-    double energy_j;          /* with spinning */
-    double memory_j;          /* of the HBM */
-    double clock_mhz;         /* mean over own_s - wait_s */
-    double cap_s, heat_s;     /* of own_s, below the request because of it */
-    double head_s, exposed_s; /* of own_s: the head; communication that nothing hides */
+    double own_s;              /* at its own clock, without waiting for its group */
+    double spin_s;             /* in collectives, for the slowest of its group */
+    double wait_s;             /* of own_s: at blocking power, for weights that are gathered */
+    double energy_j;           /* with spinning */
+    double memory_j;           /* of the HBM */
+    double part_s[ERG_PASSES]; /* of own_s: passes of layers, and of the head */
+    double clock_mhz;          /* mean over these */
+    double cap_s, heat_s;      /* of own_s, below the request because of it */
+    double head_s, exposed_s;  /* of own_s: the head; communication that nothing hides */
 };
 
 /* What a GPU's time is, beside passes. */

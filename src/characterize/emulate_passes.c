@@ -42,6 +42,7 @@ static void add_part(struct emulated_pass *pass, const struct emulation *emulati
     const struct erg_pass_work *work = &emulation->work.passes[kind];
     const double time_s = times * cost->time_s, slack = slack_mhz(&emulation->gpu);
     const double granted = cost->clock_mhz;
+    pass->part_s[kind] += time_s;
     pass->clock_mhz += time_s * granted; /* to be divided */
     if (gpu->clock_share < 1)
         ; /* neither sets it */
@@ -53,6 +54,18 @@ static void add_part(struct emulated_pass *pass, const struct emulation *emulati
     pass->memory_j += times * gpu->costs.hbm_byte_j *
                       (work->bytes[0] + work->bytes[1] + work->bytes[2] +
                        emulation->gpu.comm_hbm_per_wire * work->wire_bytes);
+}
+
+/* With FSDP: what a microbatch waits for the network at its ends. */
+static void add_ends(struct emulated_pass *pass, const struct emulation *emulation,
+                     const struct emulated_gpu *gpu, enum erg_recompute recompute)
+{
+    const double ends_s = emulation->parts.ends_s[recompute];
+    pass->own_s += ends_s;
+    pass->wait_s += ends_s;
+    pass->energy_j += ends_s * emulation->gpu.blocking_power_w +
+                      gpu->costs.wire_byte_j * gpu->costs.network.ends_bytes;
+    pass->exposed_s += pass->wait_s;
 }
 
 static double exposed(const double *items)
@@ -74,7 +87,9 @@ static void run_pass(struct emulated_pass *pass, const struct emulation *emulati
     const struct erg_pass_cost cost =
         erg_layout_chunk_cost(request, parts, &gpu->costs, layers, backward, head, recompute,
                               erg_layout_offload(layout, gpu->stage));
-    *pass = (struct emulated_pass){.own_s = cost.time_s, .energy_j = cost.total_j};
+    double time_s = 0; /* of passes of layers and head */
+    *pass = (struct emulated_pass){
+        .own_s = cost.time_s, .energy_j = cost.total_j, .wait_s = cost.wait_s};
     if (!backward || recompute == ERG_RECOMPUTE_FULL)
         add_part(pass, emulation, gpu, ERG_PASS_FORWARD, times, exposed(parts->forward));
     if (backward)
@@ -86,7 +101,11 @@ static void run_pass(struct emulated_pass *pass, const struct emulation *emulati
     if (head)
         add_part(pass, emulation, gpu, ERG_PASS_HEAD, heads, parts->head[ERG_TIME_TENSOR]);
     pass->head_s = heads * gpu->costs.passes[ERG_PASS_HEAD].time_s;
-    pass->clock_mhz /= pass->own_s - pass->wait_s;
+    for (int i = 0; i < ERG_PASSES; i++)
+        time_s += pass->part_s[i];
+    pass->clock_mhz /= time_s;
+    if (backward)
+        add_ends(pass, emulation, gpu, recompute);
 }
 
 /* A GPU that spins has the blocks of its collective on its SMs, and computes nothing. */

@@ -1,9 +1,11 @@
 /* What an emulated point came to: its metrics, and what every GPU and stage did. */
 #include "characterize/emulate_internal.h"
+#include "characterize/emulate_kernels.h"
 
 #include "base/random.h"
 #include "layout/time/time.h"
 #include "thermal/virtual_sensor.h"
+#include "trace/kernel_record.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -124,6 +126,9 @@ static void widen(struct erg_result_series *series, const struct erg_series *tem
 
 /* ---- windows ---- */
 
+/* Of longer iterations only so many reads of a GPU are looked at, evenly. */
+enum { MOST_READS = 2048 };
+
 /* What the sensors of a GPU show in a window. */
 struct seen {
     double energy_j, power_w, peak_w, temperature_c, peak_c;
@@ -139,7 +144,8 @@ static struct seen look(const struct emulation *emulation, const struct gpu_seri
 {
     const double lag_s = emulation->heated ? emulation->chassis.sensor_lag_s : 0;
     const struct erg_virtual_sensor sensor = erg_virtual_sensor_hopper(key, lag_s);
-    const double period_s = 1e-3 * emulation->point->measuring->record_period_ms;
+    const double asked_s = 1e-3 * emulation->point->measuring->record_period_ms;
+    const double period_s = fmax(asked_s, emulation->time_s / MOST_READS);
     const size_t reads = (size_t)ceil(emulation->time_s / period_s);
     double *at_s = erg_xcalloc(reads, sizeof *at_s);
     int64_t *shown_c = erg_xcalloc(reads, sizeof *shown_c);
@@ -186,8 +192,10 @@ static void fill_shares(struct erg_result_gpu *into, const struct emulation *emu
             continue;
         }
         const struct emulated_pass *pass = phase->pass < 0 ? NULL : &gpu->passes[phase->pass];
-        busy_s += time_s;
-        clock_mhz_s += time_s * (pass ? pass->clock_mhz : gpu->passes[0].clock_mhz);
+        const double works_s = time_s - (pass ? pass->wait_s : 0);
+        busy_s += works_s;
+        rest_s += time_s - works_s;
+        clock_mhz_s += works_s * (pass ? pass->clock_mhz : gpu->passes[0].clock_mhz);
         cap_s += pass ? pass->cap_s : 0;
         heat_s += pass ? pass->heat_s : 0;
     }
@@ -411,6 +419,34 @@ static void fill_links(const struct emulation *emulation, const struct erg_links
     }
 }
 
+/* Of the first GPU of every stage. */
+static void fill_kernels(const struct emulation *emulation, struct erg_sweep_result *result)
+{
+    const long stages = emulation->layout.pipeline;
+    result->kernels = erg_arena_alloc(emulation->arena, (size_t)stages * sizeof *result->kernels);
+    for (long stage = 0; stage < stages; stage++) {
+        const long rank = stage * emulation->ranks;
+        struct erg_result_kernels *into = &result->kernels[result->kernels_count++];
+        struct erg_emulated_kernels kernels;
+        erg_emulation_kernels(&kernels, emulation, &emulation->gpu_at[rank]);
+        *into = (struct erg_result_kernels){
+            .rank = rank, .stage = stage, .idle_s = kernels.idle_s, .idle_j = kernels.idle_j};
+        into->categories =
+            erg_arena_alloc(emulation->arena, ERG_CATEGORIES * sizeof *into->categories);
+        for (int i = 0; i < ERG_CATEGORIES; i++) {
+            const struct erg_emulated_kernel *own = &kernels.category[i];
+            into->categories[into->category_count++] = (struct erg_result_category){
+                .name = erg_kernel_category_names[i],
+                .summed_s = own->summed_s,
+                .exposed_s = own->exposed_s,
+                .wait_s = own->wait_s,
+                .count = own->count,
+                .energy_j = own->energy_j,
+            };
+        }
+    }
+}
+
 static void fill_items(const struct emulation *emulation, struct erg_sweep_result *result)
 {
     struct erg_time time;
@@ -553,6 +589,7 @@ void erg_emulation_fill_result(const struct emulation *emulation, struct erg_swe
     fold_gpus(result);
     fill_network_use(emulation, result);
     fill_stages(emulation, result);
+    fill_kernels(emulation, result);
     fill_links(emulation, &links, result);
     fill_items(emulation, result);
     finish_repeats(emulation, result);

@@ -215,17 +215,18 @@ static double stage_parameters(const struct emulation *emulation, long stage)
 static void prepare_gradients(const struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;
-    const long size = layout->context * layout->data;
-    const double gathered = 2, all = emulation->engine.gradient_bytes; /* weights in bf16 */
+    const long size = erg_time_gradient_ranks(layout), stride = erg_time_gradient_stride(layout);
+    const double bytes = erg_time_gradient_bytes(&emulation->engine, layout);
+    /* Of them, those of new weights in bf16. */
+    const double gathered = fmin(2 / emulation->engine.gradient_bytes, 1);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         double rate = INFINITY;
         for (long tensor = 0; tensor < layout->tensor; tensor++)
-            rate = fmin(rate, ring_rate(emulation, erg_rank_of(layout, tensor, 0, 0, stage),
-                                        layout->tensor, size));
-        const double parameters = stage_parameters(emulation, stage);
-        const double bytes = parameters * (double)(size - 1) / (double)size;
-        emulation->gradient_s[stage] = bytes * fmax(all - gathered, 0) / rate;
-        emulation->gather_s[stage] = bytes * fmin(gathered, all) / rate;
+            rate = fmin(
+                rate, ring_rate(emulation, erg_rank_of(layout, tensor, 0, 0, stage), stride, size));
+        const double all_s = bytes * stage_parameters(emulation, stage) / rate;
+        emulation->gradient_s[stage] = all_s * (1 - gathered);
+        emulation->gather_s[stage] = all_s * gathered;
     }
 }
 

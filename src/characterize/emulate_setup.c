@@ -191,10 +191,9 @@ static void prepare_work(struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;
     const struct erg_study_point *point = emulation->point;
-    erg_time_parts_init(&emulation->parts, &emulation->request.time, layout->tensor,
-                        layout->context, layout->microbatch, layout->sequence, emulation->gpus);
-    erg_layout_work_init(&emulation->work, &emulation->request, &emulation->parts, layout->tensor,
-                         layout->context, layout->microbatch, layout->sequence, emulation->gpus);
+    erg_time_parts_of(&emulation->parts, &emulation->request.time, layout, emulation->gpus);
+    erg_layout_work_of(&emulation->work, &emulation->request, &emulation->parts, layout,
+                       emulation->gpus);
     if (point->power_w > 0) /* the regulator keeps a little less than the limit */
         emulation->gpu.power_cap_w *= point->power_w / emulation->gpu.board_power_w;
 }
@@ -211,7 +210,7 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
         .engine = *point->machine->engine,
         .gpu = *point->machine->gpu,
         .node_gpus = cluster->gpus_per_node,
-        .coupled = 1,
+        .coupled = erg_layout_shards(&point->layout) / point->layout.context,
     };
     struct erg_layout *layout = &emulation->layout;
     *does_fit = false;

@@ -2,6 +2,7 @@
 #include "characterize/links.h"
 
 #include "base/memory.h"
+#include "layout/time/time.h"
 
 #include <stdlib.h>
 
@@ -114,7 +115,7 @@ static void work_init(struct work *work, const struct erg_links_request *request
         .sequences = layout->microbatch,
         .sequence = layout->sequence,
         .fused_kernels = request->engine->fused_kernels,
-        .sequence_parallel = request->engine->sequence_parallel,
+        .sequence_parallel = request->engine->sequence_parallel && !erg_layout_is_sharded(layout),
     };
     struct erg_model_ops ops;
     *work = (struct work){0};
@@ -215,9 +216,13 @@ static void add_weights(struct erg_links *links, const struct erg_links_request 
 {
     const struct erg_layout *layout = request->layout;
     const double parameters = stage_parameters(work, request, stage);
-    const double group = (double)(layout->context * layout->data);
-    add_replica_rings(links, request, ERG_LINK_GRADIENTS, stage, 1, layout->context * layout->data,
-                      request->engine->gradient_bytes * parameters * (group - 1) / group);
+    const long shards = erg_layout_shards(layout);
+    add_replica_rings(links, request, ERG_LINK_GRADIENTS, stage, shards,
+                      erg_time_gradient_ranks(layout),
+                      erg_time_gradient_bytes(request->engine, layout) * parameters);
+    /* Every microbatch gathers all weights forward and backward, and scatters their gradients. */
+    add_replica_rings(links, request, ERG_LINK_FSDP, stage, 1, shards,
+                      3 * erg_time_shard_bytes(layout, parameters) * (double)layout->microbatches);
 }
 
 /* Messages of a stage's chunks to the next ones, and back. */

@@ -265,11 +265,12 @@ static int read_digits(struct erg_json_stream *stream, struct erg_error *err)
     return stream->length > before ? 0 : fail_here(stream, byte, "a digit", err);
 }
 
-static bool take(struct erg_json_stream *stream, const char *any, struct erg_error *err)
+/* One of two bytes, if it is there. */
+static bool take(struct erg_json_stream *stream, int one, int other, struct erg_error *err)
 {
     int byte = peek(stream, err);
     const unsigned char taken = (unsigned char)byte;
-    if (byte <= 0 || !strchr(any, byte))
+    if (byte != one && byte != other)
         return false;
     keep(stream, &taken, 1);
     stream->at++;
@@ -279,17 +280,17 @@ static bool take(struct erg_json_stream *stream, const char *any, struct erg_err
 static int read_number(struct erg_json_stream *stream, struct erg_error *err)
 {
     stream->length = 0;
-    take(stream, "-", err);
+    take(stream, '-', '-', err);
     size_t first = stream->length;
     if (read_digits(stream, err) != 0)
         return -1;
     if (stream->text[first] == '0' && stream->length > first + 1)
         return erg_json_stream_fail(stream, stream->spot, err,
                                     "expected a number without zeros before it");
-    if (take(stream, ".", err) && read_digits(stream, err) != 0)
+    if (take(stream, '.', '.', err) && read_digits(stream, err) != 0)
         return -1;
-    if (take(stream, "eE", err)) {
-        take(stream, "+-", err);
+    if (take(stream, 'e', 'E', err)) {
+        take(stream, '+', '-', err);
         if (read_digits(stream, err) != 0)
             return -1;
     }

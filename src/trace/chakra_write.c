@@ -42,21 +42,21 @@ enum attribute_field {
 enum wire { VARINT = 0, BYTES = 2 };
 
 /* An attribute of a node: a text or a number. */
-struct attribute {
+struct chakra_attribute {
     const char *name, *text;
     enum attribute_field field;
     uint64_t number;
 };
 enum { ATTRIBUTES_MOST = 8 };
 
-struct node {
+struct chakra_node {
     uint64_t id;
     const char *name;
     enum node_type type;
     uint64_t start_us, duration_us;
     const uint64_t *needs;
     size_t need_count;
-    struct attribute attributes[ATTRIBUTES_MOST];
+    struct chakra_attribute attributes[ATTRIBUTES_MOST];
     size_t attribute_count;
 };
 
@@ -96,7 +96,7 @@ static void add_text(struct erg_text *out, int field, const char *text)
     erg_text_release(&valid);
 }
 
-static void add_attribute(struct erg_text *out, const struct attribute *attribute)
+static void add_attribute(struct erg_text *out, const struct chakra_attribute *attribute)
 {
     struct erg_text body = {0};
     add_text(&body, ATTRIBUTE_NAME, attribute->name);
@@ -123,7 +123,7 @@ static void add_head(struct erg_text *out)
     erg_text_release(&body);
 }
 
-static void add_node(struct erg_text *out, const struct node *node)
+static void add_node(struct erg_text *out, const struct chakra_node *node)
 {
     struct erg_text body = {0}, needs = {0};
     add_number(&body, NODE_ID, node->id);
@@ -149,7 +149,7 @@ static void add_json_head(struct erg_text *out)
     erg_text_add(out, "{\"metadata\":{\"version\":\"" SCHEMA "\"},\n\"nodes\":[");
 }
 
-static void add_json_attribute(struct erg_text *out, const struct attribute *attribute)
+static void add_json_attribute(struct erg_text *out, const struct chakra_attribute *attribute)
 {
     erg_text_add(out, "{\"name\":");
     erg_json_add_string(out, attribute->name);
@@ -166,7 +166,7 @@ static void add_json_attribute(struct erg_text *out, const struct attribute *att
     erg_text_add(out, "}");
 }
 
-static void add_json_node(struct erg_text *out, const struct node *node)
+static void add_json_node(struct erg_text *out, const struct chakra_node *node)
 {
     static const char *const types[] = {[COMP] = "COMP_NODE",
                                         [COMM_SEND] = "COMM_SEND_NODE",
@@ -189,7 +189,7 @@ static void add_json_node(struct erg_text *out, const struct node *node)
 
 /* ---- nodes of records ---- */
 
-struct writer {
+struct chakra_writer {
     const struct erg_kernel_trace *trace;
     size_t *order;    /* records by their start */
     uint64_t *ids;    /* of records: their places in that order */
@@ -198,7 +198,7 @@ struct writer {
 };
 
 /* Sorts places of records by start, then by place. */
-struct place {
+struct chakra_place {
     int64_t start_ns;
     int32_t device, stream;
     size_t record;
@@ -206,30 +206,30 @@ struct place {
 
 static int by_start(const void *left, const void *right)
 {
-    const struct place *a = left, *b = right;
+    const struct chakra_place *a = left, *b = right;
     return a->start_ns != b->start_ns ? (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns)
                                       : (a->record > b->record) - (a->record < b->record);
 }
 
 static int by_stream(const void *left, const void *right)
 {
-    const struct place *a = left, *b = right;
+    const struct chakra_place *a = left, *b = right;
     return a->device != b->device   ? (a->device > b->device) - (a->device < b->device)
            : a->stream != b->stream ? (a->stream > b->stream) - (a->stream < b->stream)
                                     : by_start(left, right);
 }
 
-static int put_in_order(struct writer *writer, struct erg_error *err)
+static int put_in_order(struct chakra_writer *writer, struct erg_error *err)
 {
     const struct erg_kernel_trace *trace = writer->trace;
     const size_t count = trace->record_count;
-    struct place *places = erg_xcalloc(count + 1, sizeof *places);
+    struct chakra_place *places = erg_xcalloc(count + 1, sizeof *places);
     writer->order = erg_xcalloc(count + 1, sizeof *writer->order);
     writer->ids = erg_xcalloc(count + 1, sizeof *writer->ids);
     writer->previous = erg_xcalloc(count + 1, sizeof *writer->previous);
     for (size_t i = 0; i < count; i++)
-        places[i] = (struct place){trace->records[i].start_ns, trace->records[i].device,
-                                   trace->records[i].stream, i};
+        places[i] = (struct chakra_place){trace->records[i].start_ns, trace->records[i].device,
+                                          trace->records[i].stream, i};
     qsort(places, count, sizeof *places, by_start);
     for (size_t i = 0; i < count; i++) {
         writer->order[i] = places[i].record;
@@ -285,13 +285,14 @@ static uint64_t comm_type_of(const struct erg_kernel_record *record)
     }
 }
 
-static void add(struct node *node, const char *name, enum attribute_field field, uint64_t number,
-                const char *text)
+static void add(struct chakra_node *node, const char *name, enum attribute_field field,
+                uint64_t number, const char *text)
 {
-    node->attributes[node->attribute_count++] = (struct attribute){name, text, field, number};
+    node->attributes[node->attribute_count++] =
+        (struct chakra_attribute){name, text, field, number};
 }
 
-static void add_attributes(struct node *node, const struct erg_kernel_record *record)
+static void add_attributes(struct chakra_node *node, const struct erg_kernel_record *record)
 {
     add(node, "is_cpu_op", ATTRIBUTE_BOOL, 0, NULL);
     if (node->type == COMP) {
@@ -309,19 +310,19 @@ static void add_attributes(struct node *node, const struct erg_kernel_record *re
 }
 
 /* The node of the record that is number `id`; its needs go into `needs`, without repetition. */
-static struct node node_of(const struct writer *writer, size_t id, uint64_t *needs,
-                           int64_t first_ns)
+static struct chakra_node node_of(const struct chakra_writer *writer, size_t id, uint64_t *needs,
+                                  int64_t first_ns)
 {
     const size_t at = writer->order[id];
     const struct erg_kernel_record *record = &writer->trace->records[at];
     const uint64_t start_ns = (uint64_t)record->start_ns - (uint64_t)first_ns;
     const uint64_t end_ns = start_ns + (uint64_t)(record->end_ns - record->start_ns);
-    struct node node = {.id = id,
-                        .name = record->name,
-                        .type = type_of(record),
-                        .start_us = (start_ns + 500) / 1000,
-                        .duration_us = (end_ns + 500) / 1000 - (start_ns + 500) / 1000,
-                        .needs = needs};
+    struct chakra_node node = {.id = id,
+                               .name = record->name,
+                               .type = type_of(record),
+                               .start_us = (start_ns + 500) / 1000,
+                               .duration_us = (end_ns + 500) / 1000 - (start_ns + 500) / 1000,
+                               .needs = needs};
     if (writer->previous[at] != at)
         needs[node.need_count++] = writer->ids[writer->previous[at]];
     for (size_t i = 0; i < record->need_count; i++) {
@@ -336,7 +337,7 @@ static struct node node_of(const struct writer *writer, size_t id, uint64_t *nee
     return node;
 }
 
-static int write_nodes(const struct writer *writer, struct erg_file_writer *file,
+static int write_nodes(const struct chakra_writer *writer, struct erg_file_writer *file,
                        struct erg_error *err)
 {
     const struct erg_kernel_trace *trace = writer->trace;
@@ -347,7 +348,7 @@ static int write_nodes(const struct writer *writer, struct erg_file_writer *file
     for (size_t id = 0; id < trace->record_count && result == 0; id++) {
         size_t most = trace->records[writer->order[id]].need_count + 1;
         needs = erg_xrealloc(needs, most, sizeof *needs);
-        const struct node node =
+        const struct chakra_node node =
             node_of(writer, id, needs, trace->records[writer->order[0]].start_ns);
         (writer->json ? add_json_node : add_node)(&text, &node);
         if (text.count > 1 << 16) {
@@ -367,7 +368,7 @@ static int write_nodes(const struct writer *writer, struct erg_file_writer *file
 static int write_as(const struct erg_kernel_trace *trace, const char *path, bool json,
                     struct erg_error *err)
 {
-    struct writer writer = {.trace = trace, .json = json};
+    struct chakra_writer writer = {.trace = trace, .json = json};
     struct erg_file_writer file;
     int result = put_in_order(&writer, err);
     if (result == 0 && (result = erg_file_begin(&file, path, err)) == 0) {

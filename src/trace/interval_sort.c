@@ -9,17 +9,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST = (12 << 20) / sizeof(struct erg_interval), READ_AHEAD = 256 };
+enum { MOST = (12 << 20) / sizeof(struct erg_kernel_interval), READ_AHEAD = 256 };
 
 /* A sorted part of the file that is being merged. */
 struct run {
     uint64_t next, rest; /* in the file: intervals */
-    struct erg_interval ahead[READ_AHEAD];
+    struct erg_kernel_interval ahead[READ_AHEAD];
     size_t at, count;
 };
 
 struct erg_interval_sort {
-    struct erg_interval *held;
+    struct erg_kernel_interval *held;
     size_t count, most, at;
     int file;
     uint64_t written;
@@ -56,7 +56,7 @@ void erg_interval_sort_free(struct erg_interval_sort *sort)
 
 static int by_start(const void *left, const void *right)
 {
-    const struct erg_interval *a = left, *b = right;
+    const struct erg_kernel_interval *a = left, *b = right;
     return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
@@ -100,8 +100,8 @@ static int spill(struct erg_interval_sort *sort, struct erg_error *err)
     return 0;
 }
 
-int erg_interval_sort_put(struct erg_interval_sort *sort, const struct erg_interval *interval,
-                          struct erg_error *err)
+int erg_interval_sort_put(struct erg_interval_sort *sort,
+                          const struct erg_kernel_interval *interval, struct erg_error *err)
 {
     if (!sort->held)
         sort->held = erg_xcalloc(sort->most, sizeof *sort->held);
@@ -181,7 +181,7 @@ static int begin(struct erg_interval_sort *sort, struct erg_error *err)
     return 0;
 }
 
-int erg_interval_sort_take(struct erg_interval_sort *sort, struct erg_interval *interval,
+int erg_interval_sort_take(struct erg_interval_sort *sort, struct erg_kernel_interval *interval,
                            struct erg_error *err)
 {
     if (!sort->taking && begin(sort, err) != 0)

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct erg_interval {
+struct erg_kernel_interval {
     int64_t start_ns, end_ns; /* end >= start */
     uint32_t lane;            /* the GPU of a file */
     uint8_t category;
@@ -24,11 +24,11 @@ struct erg_interval_sort;
 struct erg_interval_sort *erg_interval_sort_new(size_t most);
 void erg_interval_sort_free(struct erg_interval_sort *sort); /* NULL is fine */
 
-int erg_interval_sort_put(struct erg_interval_sort *sort, const struct erg_interval *interval,
-                          struct erg_error *err);
+int erg_interval_sort_put(struct erg_interval_sort *sort,
+                          const struct erg_kernel_interval *interval, struct erg_error *err);
 
 /* After the last put: 1 and the next one, 0 at the end, -1 for a failure. */
-int erg_interval_sort_take(struct erg_interval_sort *sort, struct erg_interval *interval,
+int erg_interval_sort_take(struct erg_interval_sort *sort, struct erg_kernel_interval *interval,
                            struct erg_error *err);
 
 #endif

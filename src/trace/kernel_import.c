@@ -14,7 +14,7 @@
 
 enum { GPUS_MOST = 1 << 16 };
 
-struct importing {
+struct kernel_importing {
     struct erg_kernel_lanes *lanes;
     struct erg_kernel_names *names;
     struct erg_interval_sort *sort;
@@ -23,7 +23,7 @@ struct importing {
     size_t first;  /* lane of this file */
 };
 
-static struct erg_kernel_lane *lane_of(struct importing *importing, int32_t device)
+static struct erg_kernel_lane *lane_of(struct kernel_importing *importing, int32_t device)
 {
     struct erg_kernel_lanes *lanes = importing->lanes;
     for (size_t i = importing->first; i < lanes->count; i++)
@@ -42,7 +42,7 @@ static struct erg_kernel_lane *lane_of(struct importing *importing, int32_t devi
 
 static int add(void *context, const struct erg_kernel_record *given, struct erg_error *err)
 {
-    struct importing *importing = context;
+    struct kernel_importing *importing = context;
     struct erg_kernel_record record = *given;
     if (!erg_kernel_names_apply(importing->names, &record)) {
         importing->lanes->left_out++;
@@ -53,7 +53,7 @@ static int add(void *context, const struct erg_kernel_record *given, struct erg_
         return erg_fail(err, ERG_FAILED, "%s: more than %d GPUs in all files together",
                         importing->file, GPUS_MOST);
     const size_t category = record.category;
-    const struct erg_interval interval = {
+    const struct erg_kernel_interval interval = {
         .start_ns = record.start_ns,
         .end_ns = record.end_ns,
         .lane = (uint32_t)(lane - importing->lanes->items),
@@ -83,7 +83,7 @@ static int rank_of_name(const char *path)
     return digits > 0 && digits < 8 ? atoi(at) : -1;
 }
 
-static int read_file(struct importing *importing, const char *file, size_t number,
+static int read_file(struct kernel_importing *importing, const char *file, size_t number,
                      struct erg_error *err)
 {
     struct erg_kernel_lanes *lanes = importing->lanes;
@@ -179,7 +179,7 @@ static int sweep_all(struct erg_kernel_lanes *lanes, struct erg_interval_sort *s
                      struct shifted *shifts, struct erg_error *err)
 {
     struct erg_kernel_sweep **sweeps = erg_xcalloc(lanes->count + 1, sizeof *sweeps);
-    struct erg_interval interval;
+    struct erg_kernel_interval interval;
     int more;
     for (size_t i = 0; i < lanes->count; i++)
         sweeps[i] = erg_kernel_sweep_new(shifts[i].gpu ? energy_at : NULL, &shifts[i]);
@@ -191,7 +191,7 @@ static int sweep_all(struct erg_kernel_lanes *lanes, struct erg_interval_sort *s
     return more;
 }
 
-static int measure(struct importing *importing, const char *recording, struct erg_error *err)
+static int measure(struct kernel_importing *importing, const char *recording, struct erg_error *err)
 {
     struct erg_kernel_lanes *lanes = importing->lanes;
     struct erg_kernel_power *power = NULL;
@@ -210,7 +210,7 @@ static int measure(struct importing *importing, const char *recording, struct er
 int erg_kernel_import(struct erg_kernel_lanes *lanes, const char *const *files, size_t file_count,
                       enum erg_kernel_rule rule, const char *recording, struct erg_error *err)
 {
-    struct importing importing = {.lanes = lanes};
+    struct kernel_importing importing = {.lanes = lanes};
     int result = erg_kernel_names_load(&importing.names, rule, err);
     *lanes = (struct erg_kernel_lanes){0};
     if (result != 0)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* What runs now and when that ends; a heap. */
-struct running {
+struct kernel_running {
     int64_t end_ns;
     uint8_t category;
     bool computes;
@@ -16,7 +16,7 @@ struct running {
 struct erg_kernel_sweep {
     erg_energy_at *energy;
     void *context;
-    struct running *items;
+    struct kernel_running *items;
     size_t count, capacity;
     size_t compute[ERG_CATEGORIES], other[ERG_CATEGORIES]; /* how many of each run now */
     size_t computes;
@@ -34,7 +34,7 @@ struct erg_kernel_sweep *erg_kernel_sweep_new(erg_energy_at *energy, void *conte
     return sweep;
 }
 
-static void count(struct erg_kernel_sweep *sweep, const struct running *one, bool begins)
+static void count(struct erg_kernel_sweep *sweep, const struct kernel_running *one, bool begins)
 {
     size_t *of = one->computes ? sweep->compute : sweep->other;
     of[one->category] += begins ? 1 : (size_t)-1;
@@ -75,7 +75,7 @@ static void pass(struct erg_kernel_sweep *sweep, int64_t to_ns)
     sweep->now_ns = to_ns;
 }
 
-static void push(struct erg_kernel_sweep *sweep, struct running one)
+static void push(struct erg_kernel_sweep *sweep, struct kernel_running one)
 {
     ERG_PUSH(sweep, items, one);
     size_t at = sweep->count - 1;
@@ -84,9 +84,9 @@ static void push(struct erg_kernel_sweep *sweep, struct running one)
     sweep->items[at] = one;
 }
 
-static struct running pop(struct erg_kernel_sweep *sweep)
+static struct kernel_running pop(struct erg_kernel_sweep *sweep)
 {
-    const struct running first = sweep->items[0], last = sweep->items[--sweep->count];
+    const struct kernel_running first = sweep->items[0], last = sweep->items[--sweep->count];
     size_t at = 0, child;
     while ((child = 2 * at + 1) < sweep->count) {
         if (child + 1 < sweep->count && sweep->items[child + 1].end_ns < sweep->items[child].end_ns)
@@ -104,15 +104,16 @@ static void end_until(struct erg_kernel_sweep *sweep, int64_t until_ns)
 {
     while (sweep->count && sweep->items[0].end_ns <= until_ns) {
         pass(sweep, sweep->items[0].end_ns);
-        const struct running ended = pop(sweep);
+        const struct kernel_running ended = pop(sweep);
         count(sweep, &ended, false);
     }
 }
 
-void erg_kernel_sweep_add(struct erg_kernel_sweep *sweep, const struct erg_interval *interval)
+void erg_kernel_sweep_add(struct erg_kernel_sweep *sweep,
+                          const struct erg_kernel_interval *interval)
 {
     struct erg_kernel_time *time = &sweep->time;
-    const struct running one = {interval->end_ns, interval->category, interval->computes};
+    const struct kernel_running one = {interval->end_ns, interval->category, interval->computes};
     if (!sweep->begun) {
         sweep->begun = true;
         sweep->now_ns = time->begin_ns = interval->start_ns;

@@ -33,7 +33,8 @@ struct erg_kernel_sweep;
 struct erg_kernel_sweep *erg_kernel_sweep_new(erg_energy_at *energy, void *context);
 
 /* In order of their starts. */
-void erg_kernel_sweep_add(struct erg_kernel_sweep *sweep, const struct erg_interval *interval);
+void erg_kernel_sweep_add(struct erg_kernel_sweep *sweep,
+                          const struct erg_kernel_interval *interval);
 
 /* After the last: all zero where nothing ran. Frees the sweep. */
 void erg_kernel_sweep_end(struct erg_kernel_sweep *sweep, struct erg_kernel_time *time);

@@ -15,7 +15,7 @@
 #define MOST_NS ((int64_t)1 << 61)
 #define LONGEST_NS 1000000000000000
 
-struct reader {
+struct kineto_reader {
     struct erg_json_stream *stream;
     struct erg_kineto_about *about;
     erg_kineto_each *each;
@@ -29,12 +29,12 @@ struct reader {
     int64_t pid, tid, duration_ns;
 };
 
-static int next(struct reader *reader, enum erg_json_token *token, struct erg_error *err)
+static int next(struct kineto_reader *reader, enum erg_json_token *token, struct erg_error *err)
 {
     return erg_json_stream_next(reader->stream, token, err);
 }
 
-static int fail_value(const struct reader *reader, const char *key, const char *expected,
+static int fail_value(const struct kineto_reader *reader, const char *key, const char *expected,
                       struct erg_error *err)
 {
     return erg_json_stream_fail(reader->stream, erg_json_stream_spot(reader->stream), err,
@@ -88,7 +88,7 @@ static bool parse_decimal(const char *text, int places, int64_t *value)
 }
 
 /* Microseconds, as a number or in quotes. */
-static int read_time(struct reader *reader, const char *key, enum erg_json_token token,
+static int read_time(struct kineto_reader *reader, const char *key, enum erg_json_token token,
                      int64_t *time_ns, struct erg_error *err)
 {
     if ((token != ERG_JSON_NUMBER && token != ERG_JSON_TEXT) ||
@@ -98,13 +98,13 @@ static int read_time(struct reader *reader, const char *key, enum erg_json_token
 }
 
 /* A whole number; one that is missing, a text or too large stays unknown. */
-static bool whole(const struct reader *reader, enum erg_json_token token, int64_t *value)
+static bool whole(const struct kineto_reader *reader, enum erg_json_token token, int64_t *value)
 {
     return (token == ERG_JSON_NUMBER || token == ERG_JSON_TEXT) &&
            parse_decimal(erg_json_stream_text(reader->stream), 0, value);
 }
 
-static bool whole32(const struct reader *reader, enum erg_json_token token, int32_t *value)
+static bool whole32(const struct kineto_reader *reader, enum erg_json_token token, int32_t *value)
 {
     int64_t wide;
     if (!whole(reader, token, &wide) || wide < INT32_MIN || wide > INT32_MAX)
@@ -113,7 +113,8 @@ static bool whole32(const struct reader *reader, enum erg_json_token token, int3
     return true;
 }
 
-static void keep_text(const struct reader *reader, enum erg_json_token token, struct erg_text *to)
+static void keep_text(const struct kineto_reader *reader, enum erg_json_token token,
+                      struct erg_text *to)
 {
     to->count = 0;
     if (token == ERG_JSON_TEXT || token == ERG_JSON_NUMBER)
@@ -124,8 +125,8 @@ static void keep_text(const struct reader *reader, enum erg_json_token token, st
 
 /* ---- an event ---- */
 
-static int read_dimensions(struct reader *reader, enum erg_json_token token, int32_t *numbers,
-                           struct erg_error *err)
+static int read_dimensions(struct kineto_reader *reader, enum erg_json_token token,
+                           int32_t *numbers, struct erg_error *err)
 {
     size_t count = 0;
     if (token != ERG_JSON_ARRAY)
@@ -143,7 +144,7 @@ static int read_dimensions(struct reader *reader, enum erg_json_token token, int
     }
 }
 
-static int read_arg(struct reader *reader, const char *key, enum erg_json_token token,
+static int read_arg(struct kineto_reader *reader, const char *key, enum erg_json_token token,
                     struct erg_error *err)
 {
     struct erg_kernel_record *record = &reader->record;
@@ -182,8 +183,8 @@ static int read_arg(struct reader *reader, const char *key, enum erg_json_token 
 }
 
 /* Calls read(key) for every member of the object that has just begun. */
-static int each_member(struct reader *reader,
-                       int (*read)(struct reader *, const char *, enum erg_json_token,
+static int each_member(struct kineto_reader *reader,
+                       int (*read)(struct kineto_reader *, const char *, enum erg_json_token,
                                    struct erg_error *),
                        struct erg_error *err)
 {
@@ -194,13 +195,16 @@ static int each_member(struct reader *reader,
             return -1;
         if (token == ERG_JSON_OBJECT_END)
             return 0;
-        snprintf(key, sizeof key, "%s", erg_json_stream_text(reader->stream));
+        const char *text = erg_json_stream_text(reader->stream);
+        const size_t length = strnlen(text, sizeof key - 1);
+        memcpy(key, text, length);
+        key[length] = '\0';
         if (next(reader, &token, err) != 0 || read(reader, key, token, err) != 0)
             return -1;
     }
 }
 
-static int read_member(struct reader *reader, const char *key, enum erg_json_token token,
+static int read_member(struct kineto_reader *reader, const char *key, enum erg_json_token token,
                        struct erg_error *err)
 {
     if (strcmp(key, "args") == 0 && token == ERG_JSON_OBJECT)
@@ -244,7 +248,7 @@ static bool is_of_gpu(const char *category, enum erg_kernel_source *source)
     return false;
 }
 
-static int hand_on(struct reader *reader, struct erg_error *err)
+static int hand_on(struct kineto_reader *reader, struct erg_error *err)
 {
     struct erg_kernel_record *record = &reader->record;
     struct erg_kernel_collective *collective = &record->collective;
@@ -278,7 +282,7 @@ static int hand_on(struct reader *reader, struct erg_error *err)
     return reader->each(reader->context, record, err);
 }
 
-static int read_event(struct reader *reader, struct erg_error *err)
+static int read_event(struct kineto_reader *reader, struct erg_error *err)
 {
     struct erg_text *const texts[] = {&reader->name,      &reader->category, &reader->phase,
                                       &reader->dtype,     &reader->group,    &reader->ranks,
@@ -293,7 +297,7 @@ static int read_event(struct reader *reader, struct erg_error *err)
     return each_member(reader, read_member, err) || hand_on(reader, err) ? -1 : 0;
 }
 
-static int read_events(struct reader *reader, struct erg_error *err)
+static int read_events(struct kineto_reader *reader, struct erg_error *err)
 {
     enum erg_json_token token;
     for (;;) {
@@ -311,8 +315,8 @@ static int read_events(struct reader *reader, struct erg_error *err)
 
 /* ---- the document ---- */
 
-static int read_distributed(struct reader *reader, const char *key, enum erg_json_token token,
-                            struct erg_error *err)
+static int read_distributed(struct kineto_reader *reader, const char *key,
+                            enum erg_json_token token, struct erg_error *err)
 {
     int32_t value;
     if (strcmp(key, "rank") == 0 && whole32(reader, token, &value) && value >= 0)
@@ -322,8 +326,8 @@ static int read_distributed(struct reader *reader, const char *key, enum erg_jso
     return erg_json_stream_skip(reader->stream, token, err);
 }
 
-static int read_device_member(struct reader *reader, const char *key, enum erg_json_token token,
-                              struct erg_error *err)
+static int read_device_member(struct kineto_reader *reader, const char *key,
+                              enum erg_json_token token, struct erg_error *err)
 {
     struct erg_kineto_about *about = reader->about;
     if (about->device_count < ERG_KINETO_DEVICES) {
@@ -336,7 +340,7 @@ static int read_device_member(struct reader *reader, const char *key, enum erg_j
     return erg_json_stream_skip(reader->stream, token, err);
 }
 
-static int read_devices(struct reader *reader, struct erg_error *err)
+static int read_devices(struct kineto_reader *reader, struct erg_error *err)
 {
     struct erg_kineto_about *about = reader->about;
     enum erg_json_token token;
@@ -356,8 +360,8 @@ static int read_devices(struct reader *reader, struct erg_error *err)
     }
 }
 
-static int read_root_member(struct reader *reader, const char *key, enum erg_json_token token,
-                            struct erg_error *err)
+static int read_root_member(struct kineto_reader *reader, const char *key,
+                            enum erg_json_token token, struct erg_error *err)
 {
     if (strcmp(key, "traceEvents") == 0) {
         if (token != ERG_JSON_ARRAY)
@@ -376,7 +380,7 @@ static int read_root_member(struct reader *reader, const char *key, enum erg_jso
     return erg_json_stream_skip(reader->stream, token, err);
 }
 
-static int read_document(struct reader *reader, struct erg_error *err)
+static int read_document(struct kineto_reader *reader, struct erg_error *err)
 {
     enum erg_json_token token;
     if (next(reader, &token, err) != 0)
@@ -391,7 +395,7 @@ static int read_document(struct reader *reader, struct erg_error *err)
 int erg_kineto_read(struct erg_kineto_about *about, const char *path, erg_kineto_each *each,
                     void *context, struct erg_error *err)
 {
-    struct reader reader = {.about = about, .each = each, .context = context};
+    struct kineto_reader reader = {.about = about, .each = each, .context = context};
     *about = (struct erg_kineto_about){.rank = -1, .world = -1};
     if (erg_json_stream_open(&reader.stream, path, err) != 0)
         return -1;

@@ -10,13 +10,13 @@
 /* Text is handed to the file in pieces of this size. */
 enum { PIECE = 1 << 16 };
 
-struct writing {
+struct kineto_writing {
     struct erg_file_writer file;
     struct erg_text text;
     bool first; /* no event yet */
 };
 
-static int flush(struct writing *writing, size_t least, struct erg_error *err)
+static int flush(struct kineto_writing *writing, size_t least, struct erg_error *err)
 {
     if (writing->text.count < least || writing->text.count == 0)
         return 0;
@@ -40,7 +40,7 @@ static void add_member(struct erg_text *out, const char *key, const char *value)
 }
 
 /* An event up to its name and place; the caller goes on with a comma. */
-static struct erg_text *begin(struct writing *writing, char phase, const char *category,
+static struct erg_text *begin(struct kineto_writing *writing, char phase, const char *category,
                               const char *name, int32_t device, int32_t stream)
 {
     struct erg_text *out = &writing->text;
@@ -76,7 +76,7 @@ static void add_dimensions(struct erg_text *out, const char *key, const int32_t 
         erg_text_printf(out, ",\"%s\":[%d,%d,%d]", key, sizes[0], sizes[1], sizes[2]);
 }
 
-static void add_record(struct writing *writing, const struct erg_kernel_record *record)
+static void add_record(struct kineto_writing *writing, const struct erg_kernel_record *record)
 {
     static const char *const categories[] = {"kernel", "gpu_memcpy", "gpu_memset"};
     struct erg_text *out = begin(writing, 'X', categories[record->source], record->name,
@@ -99,7 +99,7 @@ static void add_record(struct writing *writing, const struct erg_kernel_record *
     erg_text_add(out, "}}");
 }
 
-static void add_span(struct writing *writing, const struct erg_kernel_span *span)
+static void add_span(struct kineto_writing *writing, const struct erg_kernel_span *span)
 {
     struct erg_text *out =
         begin(writing, 'X', "gpu_user_annotation", span->name, span->device, span->stream);
@@ -110,7 +110,7 @@ static void add_span(struct writing *writing, const struct erg_kernel_span *span
     erg_text_add(out, "}");
 }
 
-static void add_counter(struct writing *writing, const struct erg_kernel_counter *counter)
+static void add_counter(struct kineto_writing *writing, const struct erg_kernel_counter *counter)
 {
     if (!isfinite(counter->value))
         return;
@@ -144,7 +144,7 @@ static void add_head(struct erg_text *out, const struct erg_kernel_trace *trace)
                     trace->unix_ns);
 }
 
-static void add_names(struct writing *writing, const struct erg_kernel_trace *trace)
+static void add_names(struct kineto_writing *writing, const struct erg_kernel_trace *trace)
 {
     for (size_t i = 0; i < trace->device_count; i++) {
         const struct erg_kernel_device *device = &trace->devices[i];
@@ -161,7 +161,7 @@ static void add_names(struct writing *writing, const struct erg_kernel_trace *tr
 int erg_trace_write_kineto(const struct erg_kernel_trace *trace, const char *path,
                            struct erg_error *err)
 {
-    struct writing writing = {.first = true};
+    struct kineto_writing writing = {.first = true};
     int result = 0;
     if (erg_file_begin(&writing.file, path, err) != 0)
         return -1;

@@ -50,6 +50,7 @@ static struct erg_memory_stage_speed speed_of(const struct erg_layout *layout,
 {
     const long next = (stage + 1) % layout->pipeline;
     const bool between = is_between_nodes(layout, on, stage, next);
+    const long ranks = layout->tensor * layout->context * layout->data;
     struct erg_time_machine machines[2];
     const struct erg_time_request own = seen(&on[stage], apart, &machines[0]),
                                   other = seen(&on[next], apart, &machines[1]);
@@ -58,8 +59,8 @@ static struct erg_memory_stage_speed speed_of(const struct erg_layout *layout,
         .forward_s = parts->forward_s,
         .backward_s = parts->backward_s + parts->recompute_s[erg_layout_recompute(layout, stage)],
         .copy = erg_time_copy_rate(&own),
-        .message =
-            fmin(erg_time_message_rate(&own, between), erg_time_message_rate(&other, between)),
+        .message = fmin(erg_time_message_rate(&own, between, ranks),
+                        erg_time_message_rate(&other, between, ranks)),
         .between_nodes = between,
         .shared = shared > 0 ? shared : INFINITY,
     };

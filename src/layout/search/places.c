@@ -85,12 +85,14 @@ static double gradient_bandwidth(struct erg_layout_site *site, const struct erg_
 
 /* A message from one kind to another. */
 static struct erg_time_hop crossing(const struct erg_layout_on *from,
-                                    const struct erg_layout_on *to)
+                                    const struct erg_layout_on *to, const struct erg_layout *layout)
 {
-    const struct erg_time_hop own = from->pieces->parts.hops[1];
-    const double time_s =
-        (double)from->pieces->sizes.hidden / fmin(erg_time_message_rate(&from->pieces->time, true),
-                                                  erg_time_message_rate(&to->pieces->time, true));
+    const long ranks = layout->tensor * layout->context * layout->data;
+    const struct erg_time_request *sender = &from->pieces->time;
+    const double bytes = (double)from->pieces->sizes.hidden;
+    const struct erg_time_hop own = erg_time_hop_of(sender, bytes, true, ranks);
+    const double time_s = bytes / fmin(erg_time_message_rate(sender, true, ranks),
+                                       erg_time_message_rate(&to->pieces->time, true, ranks));
     return (struct erg_time_hop){time_s, own.copy_s / own.time_s * time_s};
 }
 
@@ -118,9 +120,10 @@ void erg_layout_places_init(struct erg_layout_places *places, struct erg_layout_
         erg_time_place_init(place, &pieces->time, &pieces->parts, layout,
                             gradient_bandwidth(site, &pieces->time, layout, &blocks[i]));
         if (count > 1)
-            erg_time_place_cut(place, layout, first, first + blocks[i].stages,
-                               crossing(&places->on[i], &places->on[(i + count - 1) % count]),
-                               crossing(&places->on[i], &places->on[(i + 1) % count]));
+            erg_time_place_cut(
+                place, layout, first, first + blocks[i].stages,
+                crossing(&places->on[i], &places->on[(i + count - 1) % count], layout),
+                crossing(&places->on[i], &places->on[(i + 1) % count], layout));
         first += blocks[i].stages;
     }
 }

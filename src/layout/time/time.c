@@ -31,6 +31,9 @@ void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gp
             cluster->intra_node_bandwidth > 0 ? cluster->intra_node_bandwidth : gpu->link_bandwidth,
         .network_bandwidth = cluster->inter_node_bandwidth / cluster->gpus_per_node,
         .node_gpus = cluster->gpus_per_node,
+        .adapter_gpus = cluster->adapters_per_node > 0
+                            ? (long)(cluster->gpus_per_node / cluster->adapters_per_node)
+                            : 0,
         .host_bandwidth = cluster->host_memory_bandwidth / (2 * (double)cluster->gpus_per_node),
         .shared_bandwidth = cluster->shared_link_bandwidth,
     };
@@ -59,13 +62,17 @@ double erg_time_copy_rate(const struct erg_time_request *request)
     return within_shared(request->machine, host > 0 && host < link ? host : link);
 }
 
-double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes)
+double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes,
+                             long senders)
 {
     const struct erg_engine *engine = request->engine;
     const struct erg_time_machine *machine = request->machine;
     if (!between_nodes)
         return engine->link_efficiency * machine->link_bandwidth;
-    return within_shared(machine, engine->network_efficiency * machine->network_bandwidth);
+    double rate = engine->network_efficiency * machine->network_bandwidth;
+    if (senders < machine->adapter_gpus)
+        rate *= (double)machine->adapter_gpus / (double)senders;
+    return within_shared(machine, rate);
 }
 
 double erg_time_flops_per_token(const struct erg_model *model, long sequence)
@@ -293,11 +300,20 @@ static double parameters(const struct erg_model_ops *ops)
 }
 
 /* The share of a copy's rate that a message between nodes takes while it lasts. */
-static double taken_from_copies(const struct erg_time_request *request)
+static double taken_from_copies(const struct erg_time_request *request, double rate)
 {
     double shared = request->machine->shared_bandwidth, copy = erg_time_copy_rate(request);
-    double left = shared - erg_time_message_rate(request, true);
+    double left = shared - rate;
     return shared > 0 && copy > 0 && left < copy ? 1 - left / copy : 0;
+}
+
+struct erg_time_hop erg_time_hop_of(const struct erg_time_request *request, double bytes,
+                                    bool between_nodes, long senders)
+{
+    const double rate = erg_time_message_rate(request, between_nodes, senders);
+    const double taken = between_nodes ? taken_from_copies(request, rate) : 0;
+    const double time_s = bytes / rate;
+    return (struct erg_time_hop){time_s, taken > 0 ? time_s * taken : 0};
 }
 
 void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
@@ -348,12 +364,9 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
         parts->copy_s[recompute] = engine->host_link_bandwidth > 0
                                        ? (double)sizes.kept[recompute] / erg_time_copy_rate(request)
                                        : 0;
-    const double taken = taken_from_copies(request);
-    for (int between = 0; between < 2; between++) {
-        struct erg_time_hop *hop = &parts->hops[between];
-        hop->time_s = (double)sizes.hidden / erg_time_message_rate(request, between);
-        hop->copy_s = between && taken > 0 ? hop->time_s * taken : 0;
-    }
+    parts->hop_bytes = (double)sizes.hidden;
+    for (int between = 0; between < 2; between++)
+        parts->hops[between] = erg_time_hop_of(request, parts->hop_bytes, between, gpus);
 }
 
 /* ---- stages and the iteration ---- */

@@ -29,9 +29,11 @@
  *
  * A message from a stage to its neighbour runs at the node's links where both stages lie in one
  * node, else at a GPU's share of the network: all GPUs of a stage send at once, so the slowest
- * message counts. The ends of the pipeline have a neighbour less; what they wait for of the one
- * that they have is charged in its place, so that where all messages take equally long each stage
- * is charged one each way for each of its chunks, as published.
+ * message counts. Where GPUs share adapters the share is that of those of the stage, for the others
+ * send nothing meanwhile; collectives are of all GPUs of a node at once. The ends of the pipeline
+ * have a neighbour less; what they wait for of the one that they have is charged in its place, so
+ * that where all messages take equally long each stage is charged one each way for each of its
+ * chunks, as published.
  *
  * With FSDP (fsdp_time.c) a layer is gathered before each of its passes and its gradients are
  * scattered after the backward one, in bf16, over one network. The next layer is gathered while one
@@ -84,6 +86,7 @@ struct erg_time {
 struct erg_time_machine {
     double memory_bandwidth, link_bandwidth, network_bandwidth;
     long node_gpus;
+    long adapter_gpus;       /* that share a network adapter; 0 or 1: none do */
     double host_bandwidth;   /* its share of the node's host memory while all copy both ways; 0: not
                               * known */
     double shared_bandwidth; /* of what its copies and its messages between nodes both cross; 0:
@@ -144,7 +147,8 @@ struct erg_time_parts {
     double copy_s[ERG_RECOMPUTES]; /* all that a layer keeps, to host memory or back */
     double head_s;
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
-    struct erg_time_hop hops[2];      /* within a node, between nodes */
+    double hop_bytes;
+    struct erg_time_hop hops[2]; /* within a node, between nodes when all GPUs send at once */
     /* With FSDP: passes of layers above are at least what the network needs for them, and this is
      * what a microbatch takes beyond layers and head, by what is recomputed. */
     double ends_s[ERG_RECOMPUTES];
@@ -293,8 +297,14 @@ double erg_time_passage(const struct erg_time_place *places, size_t count,
 /* Bytes/s of a copy to or from host memory: the engine's link, or what host memory can take. */
 double erg_time_copy_rate(const struct erg_time_request *request);
 
-/* Bytes/s of a GPU's message to another one in the same node, or elsewhere. */
-double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes);
+/* Bytes/s of a GPU's message to another one in the same node, or elsewhere, where so many GPUs that
+ * follow each other send at once. */
+double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes,
+                             long senders);
+
+/* A message of so many bytes from each of so many GPUs that follow each other. */
+struct erg_time_hop erg_time_hop_of(const struct erg_time_request *request, double bytes,
+                                    bool between_nodes, long senders);
 
 /*
  * What an iteration waits for a stage's copies, which are those of whole chunks: where they take
