@@ -295,9 +295,26 @@ static int check_measuring(const struct study_file *file, const struct erg_yaml 
                              : 0;
 }
 
+/* It becomes a folder. */
+static int check_study_name(const struct study_file *file, const struct erg_yaml *yaml,
+                            struct erg_error *err)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    if (*file->name != '.' && *file->name != '-' &&
+        strspn(file->name, letters) == strlen(file->name))
+        return 0;
+    return erg_yaml_fail(yaml, "name", err,
+                         "expected letters, digits, '.', '_' and '-', with a letter or digit first, "
+                         "got '%.80s'",
+                         file->name);
+}
+
 static int check_file(const struct study_file *file, const struct erg_yaml *yaml,
                       struct erg_error *err)
 {
+    if (check_study_name(file, yaml, err) != 0)
+        return -1;
     if (check_measuring(file, yaml, err) != 0 || check_axes(&file->axes, yaml, "", err) != 0 ||
         check_figures(file, yaml, err) != 0)
         return -1;

@@ -180,6 +180,7 @@ static const char *optimise(const struct expanding *at, const struct combination
         const char *recompute = axes->recompute ? axes->recompute[which->recompute] : "none";
         point->overlap = index_of(overlap, erg_study_overlap_names);
         point->layout.recompute = (enum erg_recompute)index_of(recompute, erg_recompute_names);
+        /* As names they outlive the file. */
         return !axes->recompute ? erg_arena_printf(at->arena, "overlap=%s", overlap)
                : !axes->overlap
                    ? erg_arena_printf(at->arena, "recompute=%s", recompute)
@@ -257,9 +258,9 @@ static int make_point(const struct expanding *at, const struct combination *whic
     *point = (struct erg_study_point){
         .machine = &at->study->machine,
         .measuring = &at->study->measuring,
-        .model_name = at->entry->model,
+        .model_name = erg_arena_strdup(at->arena, at->entry->model),
         .model = at->model,
-        .degrees = at->entry->layouts[which->layout],
+        .degrees = erg_arena_strdup(at->arena, at->entry->layouts[which->layout]),
         .expert = 1,
         .batch = at->file->batch,
         .inlet_c = heated && at->axes.inlet_c ? at->axes.inlet_c[which->inlet] : NAN,
