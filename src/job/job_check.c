@@ -52,15 +52,15 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
 static void find_open(struct erg_job *job, const struct erg_job_file *file,
                       const struct erg_yaml *yaml)
 {
-    const bool of_stages =
-        file->layers || file->stage_recompute || file->stage_offload || file->stage_gpus;
+    const bool of_stages = file->layers || file->layers_word || file->stage_recompute ||
+                           file->stage_offload || file->stage_gpus;
     job->open = (struct erg_job_open){
         .tensor = !erg_yaml_has(yaml, "tensor"),
         .context = !erg_yaml_has(yaml, "context"),
         .pipeline = !erg_yaml_has(yaml, "pipeline") && !of_stages,
         .data = !erg_yaml_has(yaml, "data"),
         .virtual_stages = !erg_yaml_has(yaml, "virtual_stages") &&
-                          !erg_yaml_has(yaml, "schedule") && !file->layers,
+                          !erg_yaml_has(yaml, "schedule") && !file->layers && !file->layers_word,
         .microbatch = !erg_yaml_has(yaml, "microbatch_size"),
         .microbatches = !erg_yaml_has(yaml, "microbatches"),
         .recompute = !erg_yaml_has(yaml, "recompute") && !file->stage_recompute,
@@ -325,6 +325,22 @@ static void split_evenly(long *layers, long chunks, long total)
     layers[0] += left; /* at most 1 */
 }
 
+static int alternate(long *layers, const struct erg_job *job, const struct erg_yaml *yaml,
+                     struct erg_error *err)
+{
+    const struct erg_layout *layout = &job->layout;
+    if (layout->virtual_stages > 1)
+        return erg_yaml_fail(yaml, "layers", err,
+                             "%s is for stages of one chunk, got %ld virtual stages",
+                             erg_layout_alternating, layout->virtual_stages);
+    if (!erg_layout_alternate(layers, job->model->layers, layout->pipeline))
+        return erg_yaml_fail(yaml, "layers", err,
+                             "%s leaves a stage without layers, of the %ld of %s over %ld stages",
+                             erg_layout_alternating, job->model->layers, job->model->name,
+                             layout->pipeline);
+    return 0;
+}
+
 static int split_layers(struct erg_job *job, const struct erg_job_file *file,
                         const struct erg_yaml *yaml, struct erg_error *err)
 {
@@ -333,10 +349,12 @@ static int split_layers(struct erg_job *job, const struct erg_job_file *file,
         return erg_yaml_fail(yaml, "pipeline", err,
                              "%s has %ld layers, too few for %ld x %ld stages", job->model->name,
                              job->model->layers, job->layout.pipeline, job->layout.virtual_stages);
-    if (!file->layers && job->model->layers % chunks == 0)
+    if (!file->layers && !file->layers_word && job->model->layers % chunks == 0)
         return 0;
     long *layers = erg_xcalloc((size_t)chunks, sizeof *layers);
     job->layout.chunk_layers = layers;
+    if (file->layers_word)
+        return alternate(layers, job, yaml, err);
     if (!file->layers) {
         split_evenly(layers, chunks, job->model->layers);
         return 0;

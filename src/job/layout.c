@@ -24,6 +24,21 @@ long erg_layout_vocabulary(const struct erg_model *model, long tensor)
     return erg_model_padded_vocabulary(model, tensor);
 }
 
+const char erg_layout_alternating[] = "alternate+1";
+
+bool erg_layout_alternate(long *layers, long all, long pipeline)
+{
+    const long mean = all / pipeline;
+    long left = all;
+    for (long stage = 0; stage < pipeline; stage++) {
+        layers[stage] = stage + 1 == pipeline ? left : mean + (stage % 2 ? -1 : 1);
+        left -= layers[stage];
+        if (layers[stage] < 1)
+            return false;
+    }
+    return true;
+}
+
 static void *copy_list(const void *list, size_t bytes, struct erg_arena *arena)
 {
     return list ? memcpy(erg_arena_alloc(arena, bytes), list, bytes) : NULL;

@@ -150,6 +150,13 @@ static inline long erg_layout_batch(const struct erg_layout *layout)
     return layout->data * layout->microbatch * layout->microbatches;
 }
 
+/* Layers of stages that differ by turns: of n = layers / pipeline stage 0, 2, … has n + 1 and stage
+ * 1, 3, … n - 1; the last has what is left of all. layers[pipeline]; false: a stage would have
+ * none.
+ */
+bool erg_layout_alternate(long *layers, long all, long pipeline);
+extern const char erg_layout_alternating[]; /* how files say so */
+
 /* The same with lists of its own, which lie in the arena. */
 struct erg_layout erg_layout_copy(const struct erg_layout *layout, struct erg_arena *arena);
 
