@@ -149,6 +149,7 @@ static int run_points(struct erg_characterizing *at, const struct erg_study *stu
         .jobs = at->wish->jobs,
         .retry = at->wish->retry,
         .point = erg_emulate_point,
+        .context = (void *)(uintptr_t)at->folder,
     };
     int claim;
     if (erg_study_claim(&claim, study, at->folder, err) != 0)

@@ -260,7 +260,7 @@ static void set_measuring(struct erg_study *study, const struct study_file *file
         .settle_most_iterations = file->settle.most_iterations,
         .record_period_ms = file->record.period_ms,
         .sensor = erg_arena_strdup(&study->arena, sensor),
-        .trace_stages = !file->trace.ranks || strcmp(file->trace.ranks, "stages") == 0,
+        .trace_stages = file->trace.ranks && strcmp(file->trace.ranks, "stages") == 0,
         .transient_s = change->transient_s,
     };
 }

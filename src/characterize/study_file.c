@@ -304,10 +304,11 @@ static int check_study_name(const struct study_file *file, const struct erg_yaml
     if (*file->name != '.' && *file->name != '-' &&
         strspn(file->name, letters) == strlen(file->name))
         return 0;
-    return erg_yaml_fail(yaml, "name", err,
-                         "expected letters, digits, '.', '_' and '-', with a letter or digit first, "
-                         "got '%.80s'",
-                         file->name);
+    return erg_yaml_fail(
+        yaml, "name", err,
+        "expected letters, digits, '.', '_' and '-', with a letter or digit first, "
+        "got '%.80s'",
+        file->name);
 }
 
 static int check_file(const struct study_file *file, const struct erg_yaml *yaml,
