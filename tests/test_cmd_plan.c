@@ -96,8 +96,8 @@ static void test_tables(void **state)
                  "where the energy goes");
     check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>&1 >/dev/null", 3,
                  "more than the 72.0 GiB of a GPU, whatever is offloaded; most of "
-                 "stage 3 is gradients (61.3 GiB), which data parallel ranks do not shard (FSDP "
-                 "is not modelled); it fits with tensor 2");
+                 "stage 3 is gradients (61.3 GiB), which data parallel ranks do not shard "
+                 "(fsdp=N does); it fits with tensor 2");
     check_output("plan " JOB " --layout t=2,c=2,p=8,l=2 --export megatron", 0,
                  "--pipeline-model-parallel-size 8");
     check_output("plan " JOB " --export torchtitan", 0, "[parallelism]");

@@ -242,6 +242,18 @@ static int load_cluster(struct erg_cluster **cluster, const char *text, struct e
     return result;
 }
 
+static double cluster_adapters(const char *key)
+{
+    struct erg_error err;
+    struct erg_cluster *cluster;
+    char text[200];
+    snprintf(text, sizeof text, "nodes: 1\ngpus_per_node: 8\ngpu: A40\n%s", key);
+    assert_ok(load_cluster(&cluster, text, &err), &err);
+    const double adapters = cluster->adapters_per_node;
+    erg_cluster_free(cluster);
+    return adapters;
+}
+
 static void clusters_are_checked(void **state)
 {
     (void)state;
@@ -260,6 +272,13 @@ static void clusters_are_checked(void **state)
     assert_near(cluster->intra_node_bandwidth, 0, 0);
     assert_close(cluster->shared_link_bandwidth, 25e9, 1e-12);
     erg_cluster_free(cluster);
+    assert_near(cluster_adapters("adapters_per_node: 2\n"), 2, 0);
+    assert_near(cluster_adapters(""), 0, 0);
+    assert_fails(load_cluster(&cluster,
+                              "nodes: 1\ngpus_per_node: 8\ngpu: A40\nadapters_per_node: 3\n", &err),
+                 &err,
+                 "cluster.yaml:4: key 'adapters_per_node': expected a number that divides the 8 "
+                 "GPUs of a node, got 3");
     assert_fails(load_cluster(&cluster, "nodes: 1\ngpus_per_node: 8\ngpu: A41\n", &err), &err,
                  "cluster.yaml:3: key 'gpu': the GPU 'A41' is not known");
     assert_fails(load_cluster(&cluster, "nodes: 2\ngpus_per_node: 8\ngpu: A40\n", &err), &err,

@@ -215,13 +215,16 @@ static void broken_rules_have_their_sentence(void **state)
         {9, "microbatch_size: 1000000", "",
          "job.yaml:9: key 'microbatch_size': expected a number from 1 to 10000, got 1000000"},
         {9, "microbatch_size: 10000", "data: 100\n", "on 100 data ranks are a batch of "},
-        {0, "", "fsdp: true\n",
-         "job.yaml:12: key 'fsdp': sharding of weights and gradients over data parallel ranks "
-         "(FSDP, "
-         "ZeRO 2 and 3) is not modelled"},
+        {0, "", "fsdp: 0\n", "job.yaml:12: key 'fsdp': expected a number from 1 to 1000000, got 0"},
+        {0, "", "fsdp: 2\n",
+         "job.yaml:12: key 'fsdp': fsdp 2 shards the layers of one stage, got a pipeline degree of "
+         "2"},
         {0, "", "FSDP: 1\n", "job.yaml:12: key 'FSDP': sharding of weights"},
         {0, "", "fsdp_degree: 32\n", "job.yaml:12: key 'fsdp_degree': sharding of weights"},
-        {0, "", "zero_stage: 3\n", "job.yaml:12: key 'zero_stage': sharding of weights"},
+        {0, "", "zero_stage: 3\n",
+         "job.yaml:12: key 'zero_stage': sharding of weights and gradients over data parallel "
+         "ranks "
+         "(FSDP, ZeRO 3) is the key 'fsdp' of a job"},
         {7, "tensor: 0", "", "job.yaml:7: key 'tensor': expected a number from 1 to 1024, got 0"},
         {0, "", "vocabulary: 1000\n",
          "job.yaml:12: key 'vocabulary': expected at least the 128256 words"},
@@ -248,6 +251,11 @@ static void broken_rules_have_their_sentence(void **state)
         {0, "", "layers: [15, 14]\n",
          "job.yaml:12: key 'layers': the stages hold 29 layers together, but "
          "meta-llama/Llama-3.2-3B has 28"},
+        {0, "", "layers: alternate+2\n",
+         "job.yaml:12: key 'layers': expected a list with the layers of each chunk, or "
+         "alternate+1, got \"alternate+2\""},
+        {0, "", "layers: alternate+1\nvirtual_stages: 2\n",
+         "key 'layers': alternate+1 is for stages of one chunk, got 2 virtual stages"},
         {0, "", "layers: [10, 10, 8]\n",
          "job.yaml:12: key 'layers': expected 2 entries (pipeline 2 x virtual_stages 1), got 3"},
         {0, "", "layers: [28, 0]\n",
@@ -656,6 +664,34 @@ static struct erg_job *parse_70b(int pipeline, int virtual_stages)
     return job;
 }
 
+/* As the published study of heat splits them. */
+static void layers_alternate(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    const struct {
+        long all, pipeline, layers[8];
+    } cases[] = {
+        {80, 4, {21, 19, 21, 19}},
+        {96, 8, {13, 11, 13, 11, 13, 11, 13, 11}},
+        {24, 3, {9, 7, 8}},
+        {81, 4, {21, 19, 21, 20}},
+        {28, 1, {28}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        long layers[8] = {0};
+        assert_true(erg_layout_alternate(layers, cases[i].all, cases[i].pipeline));
+        assert_memory_equal(layers, cases[i].layers, sizeof layers);
+    }
+    long few[4];
+    assert_false(erg_layout_alternate(few, 7, 4)); /* of 1 each */
+    struct erg_job *job;
+    assert_ok(parse_with(&job, 0, "", "layers: alternate+1\n", &err), &err);
+    assert_int_equal(erg_job_chunk_layers(job, 0), 15);
+    assert_int_equal(erg_job_chunk_layers(job, 1), 13);
+    erg_job_free(job);
+}
+
 static void layers_are_shared_out_evenly(void **state)
 {
     (void)state;
@@ -785,6 +821,7 @@ int main(void)
         cmocka_unit_test(keys_are_left_open),
         cmocka_unit_test(training_is_written),
         cmocka_unit_test(context_needs_a_sequence_in_chunks),
+        cmocka_unit_test(layers_alternate),
         cmocka_unit_test(layers_are_shared_out_evenly),
         cmocka_unit_test(goals_and_overrides),
         cmocka_unit_test(odd_microbatch_is_noted),

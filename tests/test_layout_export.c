@@ -47,6 +47,24 @@ static void grouped(void **state)
     erg_model_free(model);
 }
 
+/* Weights over whole context groups of two data ranks each, and a replica of that. */
+static void sharded(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("llama-3.2-3b", 0);
+    struct erg_layout layout = {.tensor = 2,
+                                .context = 2,
+                                .pipeline = 1,
+                                .data = 4,
+                                .fsdp = 4,
+                                .virtual_stages = 1,
+                                .microbatch = 2,
+                                .microbatches = 4,
+                                .sequence = 4096};
+    check(model, &layout, "sharded");
+    erg_model_free(model);
+}
+
 /* Virtual stages, balanced recomputation and offloading: none of both can be said exactly. */
 static void offloaded(void **state)
 {
@@ -332,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grouped),
+        cmocka_unit_test(sharded),
         cmocka_unit_test(offloaded),
         cmocka_unit_test(gpt),
         cmocka_unit_test(unequal),

@@ -252,6 +252,19 @@ class Clusters(unittest.TestCase):
                            "fifo")
 
 
+class Studies(unittest.TestCase):
+    def test_points(self):
+        file = EXAMPLES / "characterize" / "charllm-fault-h200.yaml"
+        study = ergon.characterize(file, WORK / "study", seed=3, jobs=1)
+        self.assertEqual((study.counts.ran, study.counts.ok), (4, 4))
+        self.assertEqual(len(study.document()["marks"]), 4)
+        self.assertTrue((WORK / "study" / "report.html").exists())
+        again = ergon.characterize(file, WORK / "study", seed=3)
+        self.assertEqual((again.counts.ran, again.counts.ok), (0, 4))
+        with self.assertRaisesRegex(ergon.Error, "right got 'watts'"):
+            ergon.characterize(None, WORK / "study", right="watts")
+
+
 class Tuning(unittest.TestCase):
     OPTIONS = {"selector": "energy", "gpus": "0", "least": 300, "most": 500, "step": 100,
                "settle_steps": 0, "measure_steps": 2, "measure_s": 0.05}

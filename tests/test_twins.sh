@@ -80,6 +80,10 @@ twin layout "$source/examples/kwai/llama2-7b.yaml" 8
 twin frontier
 twin simulate "$source/examples/cluster"
 twin kernels "$source/tests/data/kernels/kineto.json"
+run characterize c "$source/examples/characterize/charllm-fault-h200.yaml" out-study-c
+[ -z "$python" ] || run characterize py "$source/examples/characterize/charllm-fault-h200.yaml" out-study-py
+compare characterize exactly
+[ -z "$python" ] || diff -r out-study-c out-study-py
 run optimize c job.yaml out-c
 [ -z "$python" ] || run optimize py job.yaml out-py
 compare optimize exactly

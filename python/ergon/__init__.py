@@ -21,6 +21,7 @@ from .jobs import (Job, JobInfo, Layout, Layouts, Memory, MemoryInfo, Model, Mod
 from .meter import Measurement, Meter, MeterGpu, Window, WindowGpu, WindowResult, ZeusMonitor
 from .plans import METHODS, Frontier, Pass, Plan, PlanInfo, Point, combine
 from .traces import KernelCategory, KernelGpu, Kernels, kernels
+from .studies import Study, StudyCounts, characterize
 from .train import Train, TrainStats
 from .tune import Tune, TunePoint, TuneStats
 
@@ -28,8 +29,9 @@ __version__ = version()
 
 __all__ = [
     "METHODS", "Error", "Frontier", "Hook", "HookChoice", "HookClass", "HookStats", "Job",
-    "JobInfo", "KernelCategory", "KernelGpu", "Kernels", "Layout", "Layouts", "Measurement", "Memory", "MemoryInfo", "Meter", "MeterGpu",
-    "Model", "ModelInfo", "ModelWork", "Pass", "Plan", "PlanInfo", "Point", "SimulationResult",
-    "Simulations", "StageMemory", "Train", "TrainStats", "Tune", "TunePoint", "TuneStats", "Window", "WindowGpu", "WindowResult",
-    "ZeusMonitor", "combine", "kernels", "simulate", "version",
+    "JobInfo", "KernelCategory", "KernelGpu", "Kernels", "Layout", "Layouts", "Measurement",
+    "Memory", "MemoryInfo", "Meter", "MeterGpu", "Model", "ModelInfo", "ModelWork", "Pass", "Plan",
+    "PlanInfo", "Point", "SimulationResult", "Simulations", "StageMemory", "Study", "StudyCounts",
+    "Train", "TrainStats", "Tune", "TunePoint", "TuneStats", "Window", "WindowGpu", "WindowResult",
+    "ZeusMonitor", "characterize", "combine", "kernels", "simulate", "version",
 ]

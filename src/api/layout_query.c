@@ -158,7 +158,9 @@ static int search_degrees(struct erg_layout_query *at, const struct erg_layout *
                                               .context = layout->context,
                                               .pipeline = layout->pipeline,
                                               .virtual_stages = layout->virtual_stages,
-                                              .microbatch = layout->microbatch};
+                                              .microbatch = layout->microbatch,
+                                              .fsdp = erg_layout_shards(layout)};
+    search.fsdp = erg_layout_is_sharded(layout);
     if (erg_layout_search(&at->found, &search, err) != 0)
         return -1;
     erg_layout_results_shorten(&at->found, 1);

@@ -23,6 +23,7 @@ struct erg_layout_wish {
     int recompute, objective;
     double slack, memory_bytes, host_bytes, deadline_s, energy_j, power_w;
     bool per_stage;
+    bool fsdp;  /* layouts that shard weights, too */
     bool draws; /* all that a page shows: every layout that fits, and the frontier over all */
     bool plain; /* of that one layout no clocks */
     /* The engine is taken for GPUs that it was not fitted to, with their peak: enough to compare.

@@ -41,12 +41,16 @@ int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
                          const char *gpus, struct erg_error *err)
 {
     const double network = job->cluster.inter_node_bandwidth;
+    const int adapters = (int)job->cluster.adapters_per_node;
     struct erg_yaml *yaml;
     struct erg_text cluster = {0};
     erg_text_printf(&cluster, "{nodes: %d, gpus_per_node: %d, gpu: ", nodes, gpus_per_node);
     erg_yaml_add_string(&cluster, type);
-    erg_text_printf(&cluster, ", inter_node_bandwidth_gb_s: %.10g}",
+    erg_text_printf(&cluster, ", inter_node_bandwidth_gb_s: %.10g",
                     network > 0 ? network / 1e9 : assumed_network_gb_s);
+    if (adapters > 0 && gpus_per_node % adapters == 0)
+        erg_text_printf(&cluster, ", adapters_per_node: %d", adapters);
+    erg_text_add(&cluster, "}");
     int result = erg_yaml_open_text(&yaml, job->path, job->text, job->text_length, err);
     if (result == 0) {
         result = erg_yaml_set(text, yaml, "cluster", cluster.data, err);

@@ -138,8 +138,10 @@ static int place_stages(struct erg_memory_query *query, long batch, long data,
         return -1;
     struct erg_layout_search search = search_of(query, batch);
     search.only =
-        (struct erg_layout_degrees){layout->tensor,         layout->context,    layout->pipeline,
-                                    layout->virtual_stages, layout->microbatch, data};
+        (struct erg_layout_degrees){layout->tensor,           layout->context,    layout->pipeline,
+                                    layout->virtual_stages,   layout->microbatch, data,
+                                    erg_layout_shards(layout)};
+    search.fsdp = erg_layout_is_sharded(layout);
     struct erg_layout_results found;
     int status = erg_layout_search(&found, &search, &unfit);
     if (status != 0 && unfit.status == ERG_INFEASIBLE) { /* none fits: the fastest of all */

@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 
+extern const struct erg_command erg_cmd_characterize;
 extern const struct erg_command erg_cmd_completion;
 extern const struct erg_command erg_cmd_fit;
 extern const struct erg_command erg_cmd_import;

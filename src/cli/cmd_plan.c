@@ -32,6 +32,8 @@ static const struct erg_option options[] = {
      .help = "only layouts that compute this again (default: all are tried)"},
     {"per-stage", 'p', ERG_OPTION_FLAG, NULL, AT(wish.per_stage),
      .help = "each stage recomputes and offloads what is best for it, in place of all the same"},
+    {"fsdp", 'f', ERG_OPTION_FLAG, NULL, AT(wish.fsdp),
+     .help = "also layouts that shard weights and gradients over data ranks, of one stage (FSDP)"},
     {"objective", 'O', ERG_OPTION_CHOICE, "WHAT", AT(wish.objective), .choices = objectives,
      .help = "what is best, over the GPUs' clocks too (default: fastest; with --deadline "
              "least_energy)"},
@@ -48,8 +50,10 @@ static const struct erg_option options[] = {
     {"top", 't', ERG_OPTION_LONG, "K", AT(wish.top), 1, 1000, .default_text = "10",
      .help = "how many are shown"},
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(wish.layout),
-     .help = "only this one, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a "
-             "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l"},
+     .help =
+         "only this one, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a "
+         "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l; fsdp "
+         "ranks that share weights"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
      .help = "this one beside the best: what makes it slower, or what forbids it"},
     {"planner", 'a', ERG_OPTION_CHOICE, "WHOSE", AT(planner), .choices = planners,

@@ -29,6 +29,7 @@ const struct erg_command *const erg_commands[] = {
     &erg_cmd_fit,
     &erg_cmd_import,
     &erg_cmd_plan,
+    &erg_cmd_characterize,
     &erg_cmd_simulate,
     &erg_cmd_schedule,
     &erg_cmd_submit,

@@ -15,6 +15,8 @@ int erg_stage_check(const struct erg_model *model, struct erg_error *err)
     /* A window is at least as long as the job's sequence (erg_model_check_sequence()). */
     const char *lack = model->own_scores
                            ? "scores of attention that are scaled in a way of their own"
+                       : model->experts.count            ? "a mixture of experts"
+                       : model->latent.keys              ? "keys and values from short rows (MLA)"
                        : model->learned_positions        ? NULL
                        : rope->scaling == ERG_ROPE_YARN  ? "YaRN's scaling of positions"
                        : rope->scaling == ERG_ROPE_OTHER ? "a scaling of positions of its own"
@@ -25,9 +27,9 @@ int erg_stage_check(const struct erg_model *model, struct erg_error *err)
         return 0;
     return erg_fail(
         err, ERG_INFEASIBLE,
-        "training %s: it has %s, which is not trained here; expected causal attention whose scores "
-        "are scaled by the root of a head's width, and learned positions or rotary ones, unscaled, "
-        "scaled linearly or as in Llama 3",
+        "training %s: it has %s, which is not trained here; expected dense layers, causal "
+        "attention whose scores are scaled by the root of a head's width, and learned positions or "
+        "rotary ones, unscaled, scaled linearly or as in Llama 3",
         model->name, lack);
 }
 

@@ -23,7 +23,8 @@ enum erg_op_kind {
 
 /* What it is, for a device that runs real kernels; the emulated one goes by the costs alone. */
 struct erg_op_code {
-    uint32_t parts; /* bits 1 << enum erg_model_op_id (model/): several for merged ops */
+    uint32_t parts; /* bits 1 << enum erg_model_op_id (model/): several for merged ops; 0: of a
+                     * mixture of experts or a latent attention, which no device runs */
     bool backward;
     bool weights;  /* the weight gradient of a linear's backward; else its input gradient */
     int sequences; /* of the microbatch or nanobatch */
@@ -52,6 +53,7 @@ enum erg_comm_kind {
     ERG_COMM_ALLGATHER_HIDDEN,
     ERG_COMM_REDUCESCATTER_HIDDEN,
     ERG_COMM_NORM_HIDDEN, /* a reduce-scatter, a norm of the rank's rows, an all-gather of them */
+    ERG_COMM_ALLTOALL,    /* rows of tokens to the ranks of their experts, or back */
 };
 
 enum { ERG_COMM_WORKS = 2 }; /* that a communication holds at most */

@@ -2,6 +2,7 @@
 #include "hardware/catalogue.h"
 #include "hardware/cluster_schema.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* Key, member, factor from the file's unit to the member's, limits in the file's. */
@@ -9,6 +10,7 @@
     X(intra_node_bandwidth_gb_s, intra_node_bandwidth, 1e9, 0.01, 1e5)                             \
     X(inter_node_bandwidth_gb_s, inter_node_bandwidth, 1e9, 0.01, 1e5)                             \
     X(inter_node_latency_us, inter_node_latency_s, 1e-6, 0, 1e6)                                   \
+    X(adapters_per_node, adapters_per_node, 1, 1, 1024)                                            \
     X(host_memory_gib, host_memory_bytes, 0x1p30, 1, 1e6)                                          \
     X(host_memory_bandwidth_gb_s, host_memory_bandwidth, 1e9, 1, 1e5)                              \
     X(shared_link_bandwidth_gb_s, shared_link_bandwidth, 1e9, 0.01, 1e5)
@@ -60,18 +62,33 @@ static int check_used(const struct erg_cluster *cluster, const struct erg_yaml *
                : 0;
 }
 
+/* Whether as many GPUs share each adapter. */
+static int check_adapters(const struct erg_cluster *cluster, const struct erg_yaml *yaml,
+                          const char *key, struct erg_error *err)
+{
+    const double gpus = cluster->gpus_per_node / cluster->adapters_per_node;
+    if (!(cluster->adapters_per_node > 0) ||
+        (gpus == floor(gpus) && cluster->adapters_per_node == floor(cluster->adapters_per_node)))
+        return 0;
+    return erg_yaml_fail(yaml, key, err,
+                         "expected a number that divides the %d GPUs of a node, got %g",
+                         cluster->gpus_per_node, cluster->adapters_per_node);
+}
+
 static int finish_nodes(struct erg_cluster *cluster, const struct erg_yaml *yaml,
                         const char *prefix, bool alone, struct erg_error *err)
 {
     const char *dot = *prefix ? "." : "";
-    char nodes[128], gpus[128], used[128];
+    char nodes[128], gpus[128], used[128], adapters[128];
     snprintf(nodes, sizeof nodes, "%s%snodes", prefix, dot);
     snprintf(gpus, sizeof gpus, "%s%sgpus_per_node", prefix, dot);
     snprintf(used, sizeof used, "%s%sgpus_used", prefix, dot);
+    snprintf(adapters, sizeof adapters, "%s%sadapters_per_node", prefix, dot);
     if (erg_yaml_check_range(yaml, nodes, cluster->nodes, 1, 100000, err) != 0 ||
         erg_yaml_check_range(yaml, gpus, cluster->gpus_per_node, 1, 1024, err) != 0 ||
         check_used(cluster, yaml, used, err) != 0 ||
-        erg_quantities_finish(cluster, erg_cluster_numbers, yaml, prefix, err) != 0)
+        erg_quantities_finish(cluster, erg_cluster_numbers, yaml, prefix, err) != 0 ||
+        check_adapters(cluster, yaml, adapters, err) != 0)
         return -1;
     if (cluster->nodes > 1 && !(cluster->inter_node_bandwidth > 0))
         return erg_yaml_fail(yaml, nodes, err,

@@ -10,6 +10,8 @@
  *     intra_node_bandwidth_gb_s: 300  # one direction, per GPU; optional: the GPU's own link
  *     inter_node_bandwidth_gb_s: 50   # one direction, per node; needed with several nodes
  *     inter_node_latency_us: 15       # optional
+ *     adapters_per_node: 1            # network adapters that the GPUs of a node share; optional:
+ *                                     # each GPU has its own share of the node's bandwidth
  *     host_memory_gib: 1024           # of a node; optional
  *     host_memory_bandwidth_gb_s: 400 # of a node, reading and writing together; optional
  *     shared_link_bandwidth_gb_s: 64  # one direction, per GPU: of the link or memory that copies

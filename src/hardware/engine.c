@@ -42,6 +42,7 @@
     X(host_blend, host_blend, 1, 0, 1)                                                             \
     X(collective_latency_us, collective_latency_s, 1e-6, 0, 1e6)                                   \
     X(optimizer_sharded_bytes, optimizer_sharded_bytes, 1, 0, 1000)                                \
+    X(fsdp_bytes, fsdp_bytes, 1, 10, 24)                                                           \
     X(host_link_gb_s, host_link_bandwidth, 1e9, 0, 1e5)                                            \
     X(offload_interference, offload_interference, 1, 0, 10)
 

@@ -16,6 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Where an engine does not say what FSDP keeps per parameter. */
+#define ERG_FSDP_BYTES 16
+
 struct erg_engine {
     char *name;
     double peak_flops; /* of the datasheet, dense 16 bit: what efficiencies and MFU refer to */
@@ -64,6 +67,9 @@ struct erg_engine {
      * parameters, and for its share of those that are sharded over the group that sums gradients.
      */
     double optimizer_bytes, optimizer_sharded_bytes;
+    /* What FSDP keeps per parameter, before it is sharded: 16 are weights, gradients and two
+     * moments in fp32, 12 the same with weights and gradients in bf16. 0: ERG_FSDP_BYTES. */
+    double fsdp_bytes;
 
     /* Offloading: bytes/s of a GPU to host memory, one direction; what a second of copying costs
      * the passes that it runs under, s. */

@@ -127,6 +127,9 @@ struct erg_cluster {
     double intra_node_bandwidth; /* bytes/s, one direction, per GPU; 0 = the GPU's link */
     double inter_node_bandwidth; /* bytes/s, one direction, per node */
     double inter_node_latency_s;
+    /* Network adapters of a node, which as many GPUs share each: whoever of them sends has all of
+     * it. 0 = each GPU has its share of the node's bandwidth, whoever else sends. */
+    double adapters_per_node;
     double host_memory_bytes;     /* of a node; 0 = not known */
     double host_memory_bandwidth; /* bytes/s of a node, both directions together; 0 = not known */
     /* bytes/s, one direction, per GPU: of what copies to host memory and messages to other nodes

@@ -240,6 +240,14 @@ bool erg_yaml_has(const struct erg_yaml *yaml, const char *key)
     return complete;
 }
 
+const char *erg_yaml_scalar(const struct erg_yaml *yaml, const char *key)
+{
+    bool complete;
+    const yaml_node_t *node = walk(yaml, key, &complete);
+    return complete && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value
+                                                      : NULL;
+}
+
 size_t erg_yaml_line(const struct erg_yaml *yaml, const char *key)
 {
     bool complete;

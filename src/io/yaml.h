@@ -41,6 +41,9 @@ void erg_yaml_free(const cyaml_schema_value_t *schema, void *value);
  */
 bool erg_yaml_has(const struct erg_yaml *yaml, const char *key);
 size_t erg_yaml_line(const struct erg_yaml *yaml, const char *key);
+/* The text of a value that is no list and no mapping, for keys that may also be those; NULL: it is
+ * not there or is one of them. */
+const char *erg_yaml_scalar(const struct erg_yaml *yaml, const char *key);
 
 /* "file:line: key 'cluster.nodes': message". Returns -1. */
 int erg_yaml_fail(const struct erg_yaml *yaml, const char *key, struct erg_error *err,

@@ -74,6 +74,7 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_INT("pipeline", OPTIONAL, JOB, layout.pipeline),
     CYAML_FIELD_INT("data", OPTIONAL, JOB, layout.data),
     CYAML_FIELD_INT("virtual_stages", OPTIONAL, JOB, layout.virtual_stages),
+    CYAML_FIELD_INT("fsdp", OPTIONAL, JOB, layout.fsdp),
     CYAML_FIELD_ENUM("schedule", OPTIONAL_WORD, JOB, schedule, schedule_names,
                      COUNT(schedule_names)),
     CYAML_FIELD_SEQUENCE("layers", OPTIONAL | CYAML_FLAG_POINTER, JOB, layers, &layer_count, 1,
@@ -102,6 +103,28 @@ static const cyaml_schema_field_t job_fields[] = {
 
 static const cyaml_schema_value_t job_schema = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_job_file, job_fields)};
+
+/* The key `layers` is a list or a word. */
+static int read_file(void **value, const struct erg_yaml *yaml, struct erg_error *err)
+{
+    static const cyaml_schema_field_t word =
+        CYAML_FIELD_STRING_PTR("layers", OPTIONAL | CYAML_FLAG_POINTER, JOB, layers_word, 1, 40);
+    cyaml_schema_field_t fields[COUNT(job_fields)];
+    const cyaml_schema_value_t schema = {
+        CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct erg_job_file, fields)};
+    const char *text = erg_yaml_scalar(yaml, "layers");
+    if (!text || !*text)
+        return erg_yaml_read(yaml, &job_schema, value, err);
+    if (strcmp(text, erg_layout_alternating) != 0)
+        return erg_yaml_fail(yaml, "layers", err,
+                             "expected a list with the layers of each chunk, or %s, got \"%.40s\"",
+                             erg_layout_alternating, text);
+    memcpy(fields, job_fields, sizeof fields);
+    for (size_t i = 0; i < COUNT(fields); i++)
+        if (fields[i].key && strcmp(fields[i].key, word.key) == 0)
+            fields[i] = word;
+    return erg_yaml_read(yaml, &schema, value, err);
+}
 
 static int override_number(long *value, long given, const char *what, struct erg_error *err)
 {
@@ -143,14 +166,15 @@ static int apply_overrides(struct erg_job_file *file, const struct erg_job_overr
                     meant ? "'?" : "");
 }
 
-/* ---- what is not modelled ---- */
+/* ---- what other software calls otherwise ---- */
 
 const char erg_job_no_sharding[] =
-    "sharding of weights and gradients over data parallel ranks (FSDP, ZeRO 2 and 3) is not "
-    "modelled: each rank holds those of its stage, and only the optimizer is sharded, always";
+    "sharding of weights and gradients over data parallel ranks (FSDP, ZeRO 3) is the key 'fsdp' "
+    "of "
+    "a job and a part fsdp=N of a layout, the ranks that share them; without it only the optimizer "
+    "is sharded, always";
 
-static const char *const sharding_keys[] = {"fsdp",
-                                            "fsdp2",
+static const char *const sharding_keys[] = {"fsdp2",
                                             "hsdp",
                                             "zero",
                                             "zero1",
@@ -210,7 +234,7 @@ int erg_job_parse(struct erg_job **out, const char *name, const char *text, size
     job->text_length = length;
     int result = refuse_sharding(yaml, err);
     if (result == 0)
-        result = erg_yaml_read(yaml, &job_schema, &value, err);
+        result = read_file(&value, yaml, err);
     job->file = value;
     if (result == 0)
         result = apply_overrides(value, overrides, err);
@@ -268,6 +292,8 @@ void erg_job_free(struct erg_job *job)
     free(job->own_name);
     free(job->path);
     free(job->text);
+    if (job->file)
+        free(((struct erg_job_file *)job->file)->layers_word);
     erg_yaml_free(&job_schema, job->file);
     free(job);
 }

@@ -148,12 +148,15 @@ struct erg_job_change {
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change);
 
+/* Fails where the job shards weights (FSDP), which `who` does not. */
+int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_error *err);
+
 /* A file that the job names: a relative path is one from the folder of the job's file. To be freed.
  */
 char *erg_job_file_path(const struct erg_job *job, const char *name);
 
 /* Whether a key or option asks for weights or gradients sharded over data ranks, as other software
- * calls it (fsdp, zero_stage, …); and the sentence that refuses it. */
+ * calls it (zero_stage, …); and the sentence that says what ergon calls it. */
 bool erg_job_is_sharding(const char *key);
 extern const char erg_job_no_sharding[];
 

@@ -24,6 +24,7 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
         {"pipeline", (double)file->layout.pipeline, 1, 1024},
         {"data", (double)file->layout.data, 1, 1e6},
         {"virtual_stages", (double)file->layout.virtual_stages, 1, 1024},
+        {"fsdp", (double)file->layout.fsdp, 1, 1e6},
         {"microbatch_size", (double)file->layout.microbatch, 1, 1e4},
         {"microbatches", (double)file->layout.microbatches, 1, ERG_JOB_MOST_MICROBATCHES},
         {"sequence", (double)file->layout.sequence, 1, 1e8},
@@ -51,15 +52,15 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
 static void find_open(struct erg_job *job, const struct erg_job_file *file,
                       const struct erg_yaml *yaml)
 {
-    const bool of_stages =
-        file->layers || file->stage_recompute || file->stage_offload || file->stage_gpus;
+    const bool of_stages = file->layers || file->layers_word || file->stage_recompute ||
+                           file->stage_offload || file->stage_gpus;
     job->open = (struct erg_job_open){
         .tensor = !erg_yaml_has(yaml, "tensor"),
         .context = !erg_yaml_has(yaml, "context"),
         .pipeline = !erg_yaml_has(yaml, "pipeline") && !of_stages,
         .data = !erg_yaml_has(yaml, "data"),
         .virtual_stages = !erg_yaml_has(yaml, "virtual_stages") &&
-                          !erg_yaml_has(yaml, "schedule") && !file->layers,
+                          !erg_yaml_has(yaml, "schedule") && !file->layers && !file->layers_word,
         .microbatch = !erg_yaml_has(yaml, "microbatch_size"),
         .microbatches = !erg_yaml_has(yaml, "microbatches"),
         .recompute = !erg_yaml_has(yaml, "recompute") && !file->stage_recompute,
@@ -177,7 +178,19 @@ static int check_degrees(struct erg_job *job, const struct erg_yaml *yaml, struc
     if (erg_model_check_sequence(job->model, job->layout.context, job->layout.sequence, &inner) !=
         0)
         return erg_yaml_fail(yaml, "context", err, "%.700s", inner.message);
+    if (erg_layout_check_sharding(&job->layout, &inner) != 0)
+        return erg_yaml_fail(yaml, "fsdp", err, "%.700s", inner.message);
     return erg_job_check_nodes(job, yaml, err);
+}
+
+int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_error *err)
+{
+    if (!erg_layout_is_sharded(&job->layout))
+        return 0;
+    return erg_fail(err, ERG_USAGE,
+                    "%s: key 'fsdp': %s does not shard weights and gradients, got %ld; expected no "
+                    "such key (ergon plan and ergon memory know it)",
+                    job->path, who, job->layout.fsdp);
 }
 
 /* Whether all GPUs that stages lie on have an engine, one that offloads where that is asked for. */
@@ -312,6 +325,22 @@ static void split_evenly(long *layers, long chunks, long total)
     layers[0] += left; /* at most 1 */
 }
 
+static int alternate(long *layers, const struct erg_job *job, const struct erg_yaml *yaml,
+                     struct erg_error *err)
+{
+    const struct erg_layout *layout = &job->layout;
+    if (layout->virtual_stages > 1)
+        return erg_yaml_fail(yaml, "layers", err,
+                             "%s is for stages of one chunk, got %ld virtual stages",
+                             erg_layout_alternating, layout->virtual_stages);
+    if (!erg_layout_alternate(layers, job->model->layers, layout->pipeline))
+        return erg_yaml_fail(yaml, "layers", err,
+                             "%s leaves a stage without layers, of the %ld of %s over %ld stages",
+                             erg_layout_alternating, job->model->layers, job->model->name,
+                             layout->pipeline);
+    return 0;
+}
+
 static int split_layers(struct erg_job *job, const struct erg_job_file *file,
                         const struct erg_yaml *yaml, struct erg_error *err)
 {
@@ -320,10 +349,12 @@ static int split_layers(struct erg_job *job, const struct erg_job_file *file,
         return erg_yaml_fail(yaml, "pipeline", err,
                              "%s has %ld layers, too few for %ld x %ld stages", job->model->name,
                              job->model->layers, job->layout.pipeline, job->layout.virtual_stages);
-    if (!file->layers && job->model->layers % chunks == 0)
+    if (!file->layers && !file->layers_word && job->model->layers % chunks == 0)
         return 0;
     long *layers = erg_xcalloc((size_t)chunks, sizeof *layers);
     job->layout.chunk_layers = layers;
+    if (file->layers_word)
+        return alternate(layers, job, yaml, err);
     if (!file->layers) {
         split_evenly(layers, chunks, job->model->layers);
         return 0;

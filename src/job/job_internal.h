@@ -15,6 +15,7 @@ struct erg_job_file {
     enum erg_schedule_kind schedule;
     int *layers;
     unsigned layers_count;
+    char *layers_word; /* in place of a list: alternate+1 */
     enum erg_recompute *stage_recompute;
     unsigned stage_recompute_count;
     double *stage_offload;

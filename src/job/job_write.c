@@ -125,6 +125,8 @@ static void add_layout(struct erg_text *out, const struct erg_layout *layout)
     erg_text_printf(
         out, "tensor: %ld\ncontext: %ld\npipeline: %ld\ndata: %ld\nvirtual_stages: %ld\n",
         layout->tensor, layout->context, layout->pipeline, layout->data, layout->virtual_stages);
+    if (erg_layout_is_sharded(layout))
+        erg_text_printf(out, "fsdp: %ld\n", layout->fsdp);
     if (layout->chunk_layers) {
         erg_text_add(out, "layers: [");
         for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)

@@ -24,6 +24,21 @@ long erg_layout_vocabulary(const struct erg_model *model, long tensor)
     return erg_model_padded_vocabulary(model, tensor);
 }
 
+const char erg_layout_alternating[] = "alternate+1";
+
+bool erg_layout_alternate(long *layers, long all, long pipeline)
+{
+    const long mean = all / pipeline;
+    long left = all;
+    for (long stage = 0; stage < pipeline; stage++) {
+        layers[stage] = stage + 1 == pipeline ? left : mean + (stage % 2 ? -1 : 1);
+        left -= layers[stage];
+        if (layers[stage] < 1)
+            return false;
+    }
+    return true;
+}
+
 static void *copy_list(const void *list, size_t bytes, struct erg_arena *arena)
 {
     return list ? memcpy(erg_arena_alloc(arena, bytes), list, bytes) : NULL;
@@ -51,27 +66,33 @@ const char *erg_layout_recompute_name(const struct erg_layout *layout)
 
 /* ---- from text ---- */
 
-/* The letters of a layout, and where their numbers go. */
-enum letter { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, LETTERS };
+/* The parts of a layout's text, and where their numbers go. */
+enum part { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, FSDP, PARTS };
+static const char *const part_names[PARTS] = {"t", "c", "p", "b", "v", "l", "fsdp"};
 
 static int parse_part(long *numbers, char *part, const char *text, struct erg_error *err)
 {
-    static const char letters[LETTERS + 1] = "tcpbvl";
-    const char *place = *part && part[1] == '=' ? strchr(letters, *part) : NULL;
-    if (!place)
+    const size_t length = strcspn(part, "=");
+    int place = 0;
+    while (place < PARTS &&
+           (strlen(part_names[place]) != length || memcmp(part_names[place], part, length) != 0))
+        place++;
+    if (place == PARTS || part[length] != '=')
         return erg_fail(err, ERG_USAGE,
                         "the layout '%.80s' is not understood at '%.40s'; expected parts like t=2 "
-                        "of t (tensor), c (context), p (pipeline), b (microbatch) and l (layers "
-                        "of a chunk) or v (virtual stages), with commas between them",
+                        "of t (tensor), c (context), p (pipeline), b (microbatch), l (layers of a "
+                        "chunk) or v (virtual stages) and fsdp (ranks that share weights), with "
+                        "commas between them",
                         text, part);
-    long *number = &numbers[place - letters];
+    long *number = &numbers[place];
     if (*number)
-        return erg_fail(err, ERG_USAGE, "the layout '%.80s' says %c twice", text, *part);
-    if (!erg_parse_long(part + 2, number) || *number < 1 || *number > 1000000)
+        return erg_fail(err, ERG_USAGE, "the layout '%.80s' says %s twice", text,
+                        part_names[place]);
+    if (!erg_parse_long(part + length + 1, number) || *number < 1 || *number > 1000000)
         return erg_fail(err, ERG_USAGE,
                         "the layout '%.80s' has '%.40s', expected a whole number from 1 to a "
-                        "million after '%c=', and commas between parts",
-                        text, part, *part);
+                        "million after '%s=', and commas between parts",
+                        text, part, part_names[place]);
     return 0;
 }
 
@@ -79,7 +100,7 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
                      struct erg_error *err)
 {
     char copy[128];
-    long numbers[LETTERS] = {0};
+    long numbers[PARTS] = {0};
     if (strlen(text) >= sizeof copy)
         return erg_fail(err, ERG_USAGE, "the layout '%.40s…' is too long", text);
     strcpy(copy, text);
@@ -115,6 +136,7 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
                   : numbers[VIRTUAL] ? ERG_CUT_ANY
                                      : ERG_CUT_EVENLY;
     layout->virtual_stages = numbers[VIRTUAL] ? numbers[VIRTUAL] : 1;
+    layout->fsdp = numbers[FSDP];
     layout->chunk_layers = NULL;
     return 0;
 }
@@ -154,6 +176,7 @@ static int check_numbers(const struct erg_layout *layout, struct erg_error *err)
         {"microbatch", layout->microbatch, 1000000},
         {"number of microbatches", layout->microbatches, 1000000},
         {"sequence", layout->sequence, 1000000000},
+        {"number of FSDP ranks", erg_layout_shards(layout), 1000000},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value < 1 || numbers[i].value > numbers[i].most)
@@ -203,6 +226,28 @@ static int check_layers(const struct erg_layout *layout, const struct erg_model 
     return 0;
 }
 
+int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error *err)
+{
+    const long ranks = layout->data * layout->context;
+    if (!erg_layout_is_sharded(layout))
+        return 0;
+    if (layout->pipeline > 1)
+        return erg_fail(err, ERG_FAILED,
+                        "fsdp %ld shards the layers of one stage, got a pipeline degree of %ld; "
+                        "FSDP beside pipeline stages is not modelled",
+                        layout->fsdp, layout->pipeline);
+    if (layout->fsdp % layout->context != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "fsdp %ld cuts context groups of %ld; expected a multiple of the context "
+                        "degree",
+                        layout->fsdp, layout->context);
+    if (ranks % layout->fsdp != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "fsdp %ld does not divide the %ld ranks of data %ld x context %ld",
+                        layout->fsdp, ranks, layout->data, layout->context);
+    return 0;
+}
+
 int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node_gpus,
                            struct erg_error *err)
 {
@@ -234,11 +279,11 @@ int erg_layout_check(const struct erg_layout *layout, const struct erg_model *mo
     padded.vocab = erg_layout_vocabulary(model, layout->tensor);
     if (erg_model_check_tensor(&padded, layout->tensor, err) != 0 ||
         erg_model_check_sequence(model, layout->context, layout->sequence, err) != 0 ||
-        check_layers(layout, model, err) != 0)
+        erg_layout_check_sharding(layout, err) != 0 || check_layers(layout, model, err) != 0)
         return -1;
     long tokens =
         layout->sequence / layout->context; /* sequence parallelism splits each sequence */
-    if (tokens % layout->tensor != 0)
+    if (tokens % layout->tensor != 0 && !erg_layout_is_sharded(layout))
         return erg_fail(err, ERG_FAILED,
                         "the %ld tokens of a sequence on a context rank cannot be divided among a "
                         "tensor degree of %ld",

@@ -5,6 +5,11 @@
  * consecutive ranks: so a context group is `context` ranks `tensor` apart, and the group over which
  * gradients are summed and optimizer state is sharded has data x context ranks, `tensor` apart.
  *
+ * With FSDP of degree n weights and gradients are sharded, too: over n of these ranks that follow
+ * each other, whole context groups. Where there are more, the others are replicas. Every layer is
+ * gathered before it runs, forward and backward, and its gradients are scattered behind it. There
+ * is one stage then, and the stream is not split over tensor ranks (no sequence parallelism).
+ *
  * Source of the methods: Megatron-Kwai (pipeline-aware offloading, balanced recomputation).
  */
 #ifndef ERG_JOB_LAYOUT_H
@@ -81,6 +86,7 @@ struct erg_layout {
     double offload;
     const enum erg_recompute *stage_recompute;
     const double *stage_offload;
+    long fsdp; /* ranks that weights and gradients are sharded over; 0 or 1: not sharded */
 };
 
 static inline enum erg_recompute erg_layout_recompute(const struct erg_layout *layout, long stage)
@@ -127,11 +133,29 @@ static inline long erg_layout_gpus(const struct erg_layout *layout)
     return layout->tensor * layout->context * layout->pipeline * layout->data;
 }
 
+/* Whether weights and gradients are sharded, and over how many ranks, at least 1. */
+static inline bool erg_layout_is_sharded(const struct erg_layout *layout)
+{
+    return layout->fsdp > 1;
+}
+
+static inline long erg_layout_shards(const struct erg_layout *layout)
+{
+    return layout->fsdp > 1 ? layout->fsdp : 1;
+}
+
 /* Sequences of an iteration, on all data ranks. */
 static inline long erg_layout_batch(const struct erg_layout *layout)
 {
     return layout->data * layout->microbatch * layout->microbatches;
 }
+
+/* Layers of stages that differ by turns: of n = layers / pipeline stage 0, 2, … has n + 1 and stage
+ * 1, 3, … n - 1; the last has what is left of all. layers[pipeline]; false: a stage would have
+ * none.
+ */
+bool erg_layout_alternate(long *layers, long all, long pipeline);
+extern const char erg_layout_alternating[]; /* how files say so */
 
 /* The same with lists of its own, which lie in the arena. */
 struct erg_layout erg_layout_copy(const struct erg_layout *layout, struct erg_arena *arena);
@@ -142,8 +166,8 @@ long erg_layout_vocabulary(const struct erg_model *model, long tensor);
 /*
  * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, b microbatch,
  * and either v virtual stages, whose chunks may differ in layers, or l layers of every chunk (then
- * `layers` decides v); what is not there is 1. Touches nothing else of the layout, and no layers
- * may have been given for its chunks.
+ * `layers` decides v), and fsdp ranks that weights are sharded over; what is not there is 1.
+ * Touches nothing else of the layout, and no layers may have been given for its chunks.
  * ERG_USAGE where the text is wrong, ERG_INFEASIBLE where the layers cannot be cut so.
  */
 int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
@@ -157,6 +181,9 @@ int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg
 int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node_gpus,
                            struct erg_error *err);
 
+/* Whether what is said of FSDP is possible; a part of erg_layout_check(). */
+int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error *err);
+
 /* Whether a message from any GPU of a stage to its like in another one leaves a node: stages of
  * `ranks` GPUs, counted from the first on these nodes. None does where the first GPU of the earlier
  * stage and the last one of the later lie in the same. */
@@ -165,7 +192,8 @@ bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
 /*
  * Whether the model can be spread so: degrees at least 1 that divide heads, groups, widths and
  * sequence; layers enough for the chunks, equal where no split is given; interleaving needs as many
- * microbatches as stages, or a multiple. The message names the constraint.
+ * microbatches as stages, or a multiple; FSDP one stage, and a degree of whole context groups that
+ * divides data x context. The message names the constraint.
  */
 int erg_layout_check(const struct erg_layout *layout, const struct erg_model *model,
                      struct erg_error *err);

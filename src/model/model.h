@@ -1,5 +1,6 @@
 /*
- * Models: a dense decoder-only transformer, and what each of its operations costs.
+ * Models: a decoder-only transformer, and what each of its operations costs. In place of the FFN
+ * of its layers it may have a mixture of experts, of which each token goes through a few.
  *
  * A model comes from a Hugging Face config.json, of one that also sees or hears the part that
  * reads and writes text (its key text_config). Costs are per GPU, in bf16, with tensor degree t
@@ -46,6 +47,32 @@ struct erg_rope {
     double rotated_share; /* of the channels of a head */
 };
 
+/* A mixture of experts in place of the FFN. */
+struct erg_experts {
+    long count;        /* of a layer; 0: the model has none, it is dense */
+    long chosen;       /* of them by each token */
+    long ffn;          /* width of one */
+    long shared_ffn;   /* of those that all tokens go through, together; 0: there are none */
+    long dense_layers; /* layers that have the plain FFN instead, of width `ffn` of the model */
+    bool dense_first;  /* they are the first ones */
+    bool router_bias;  /* the router has a number of each expert beside its product */
+    /* How a router weighs what it chose, which changes neither time nor memory. */
+    bool sigmoid;               /* scores are sigmoids; else a softmax over all experts */
+    bool renormalised;          /* the scores of those that were chosen are made to sum up to 1 */
+    double scale;               /* of their sum */
+    long groups, chosen_groups; /* only experts of some groups are chosen from; 1 and 1: of all */
+    double balance_loss; /* share of the loss that keeps the load even; 0: none, or not said */
+};
+
+/* Attention of which queries, keys and values come from short rows (multi-head latent attention).
+ * Keys have a part without position of each head, and one with it that all heads share. */
+struct erg_latent {
+    long queries;        /* width of the short row of queries; 0: they come from the stream */
+    long keys;           /* of keys and values; 0: the attention is not of this kind */
+    long plain, rotated; /* channels of queries and keys of a head, without position and with it */
+    long values;         /* channels of values of a head */
+};
+
 struct erg_model {
     char *name;   /* the config's _name_or_path, else where it was loaded from; control
                    * characters are written out */
@@ -59,18 +86,20 @@ struct erg_model {
     double initializer_range; /* deviation of initial weights; 0: the config does not say */
     double rope_theta;        /* 0 with learned positions */
     struct erg_rope rope;
-    bool gated;             /* SwiGLU: two widths into the activation; else GELU */
-    bool gelu_exact;        /* GELU by erf; else its form with tanh */
-    bool layer_norm;        /* LayerNorm with bias; else RMSNorm */
-    bool learned_positions; /* else rotary */
-    bool qkv_bias;          /* on the fused QKV linear */
-    bool projection_bias;   /* on the attention's output linear */
-    bool mlp_bias;          /* on both linears of the MLP */
-    bool qk_norm;           /* RMSNorm per head on queries and keys */
-    bool own_scores;        /* scores of attention are not scaled, or by their layer, too */
-    bool tied;              /* the head shares the embedding's weights */
-    bool vocab_is_padded;   /* `vocab` was given as the padded size */
-    long words;             /* of `vocab`, that tokens may be; 0: all */
+    struct erg_experts experts;
+    struct erg_latent latent; /* `head_dim` is that of queries and keys then */
+    bool gated;               /* SwiGLU: two widths into the activation; else GELU */
+    bool gelu_exact;          /* GELU by erf; else its form with tanh */
+    bool layer_norm;          /* LayerNorm with bias; else RMSNorm */
+    bool learned_positions;   /* else rotary */
+    bool qkv_bias;            /* on the fused QKV linear */
+    bool projection_bias;     /* on the attention's output linear */
+    bool mlp_bias;            /* on both linears of the MLP */
+    bool qk_norm;             /* RMSNorm per head on queries and keys */
+    bool own_scores;          /* scores of attention are not scaled, or by their layer, too */
+    bool tied;                /* the head shares the embedding's weights */
+    bool vocab_is_padded;     /* `vocab` was given as the padded size */
+    long words;               /* of `vocab`, that tokens may be; 0: all */
 };
 
 /* Words that tokens may be: the others are padding. */
@@ -86,6 +115,24 @@ static inline long erg_model_words(const struct erg_model *model)
 int erg_model_load(struct erg_model **model, const char *name, struct erg_error *err);
 int erg_model_parse(struct erg_model **model, const char *name, const char *text, size_t length,
                     struct erg_error *err);
+
+/* Channels of an attention's output of all heads. */
+static inline long erg_model_attention_width(const struct erg_model *model)
+{
+    return model->heads * (model->latent.keys ? model->latent.values : model->head_dim);
+}
+
+/* The same model whose layers all have the plain FFN. It shares the texts. */
+static inline struct erg_model erg_model_without_experts(const struct erg_model *model)
+{
+    struct erg_model dense = *model;
+    dense.experts = (struct erg_experts){0};
+    return dense;
+}
+
+/* Whether a degree of expert parallelism can be: it divides the experts. ERG_FAILED says what
+ * not. */
+int erg_model_check_experts(const struct erg_model *model, long expert, struct erg_error *err);
 
 /* Where two models differ in what they compute of a sequence, beside sizes. */
 struct erg_model_difference {
@@ -133,7 +180,28 @@ struct erg_model_shape {
     /* Outputs of norms, of the activation, are dropped in the forward pass; backward makes each
      * again before the linear whose input it is. */
     bool norms_again, activation_again;
+    /* Of a mixture of experts: the degree over which experts are split (0 stands for 1), and how
+     * many rows an expert takes of each source rank, as a multiple of its even share, filled up
+     * with empty rows and the rest dropped; 0: each takes its even share, nothing is dropped. */
+    long expert;
+    double capacity;
+    bool grouped; /* one kernel for the products of all experts of a GPU */
 };
+
+/*
+ * Rows of a mixture of experts in a microbatch, on a GPU of t tensor and e expert ranks. A tensor
+ * rank routes its share of the tokens, T / t: a row for every expert that a token chose. Rows go to
+ * the ranks of their experts (all-to-all over e), where those of all tensor ranks are gathered,
+ * since each has a share of the width of every expert.
+ */
+struct erg_model_rows {
+    double own;    /* tokens that this rank routes (T_l) */
+    double sent;   /* rows that leave it, those to itself among them (A) */
+    double expert; /* rows of one expert on its rank (e t C) */
+    double held;   /* experts of a rank (E / e) */
+};
+struct erg_model_rows erg_model_expert_rows(const struct erg_model *model,
+                                            const struct erg_model_shape *shape);
 
 enum erg_model_op_id {
     ERG_MODEL_FORK_A, /* residual fork before the attention; backward adds the two gradients */
@@ -169,6 +237,23 @@ enum erg_model_op_id {
     ERG_MODEL_GATHER_M,
     ERG_MODEL_GATHER_EMBEDDING,
     ERG_MODEL_GATHER_HEAD,
+    /* Mixture of experts, in place of FC1, ACTIVATION, FC2; those are of shared experts then. */
+    ERG_MODEL_ROUTER,   /* product, softmax, choice of the experts */
+    ERG_MODEL_PERMUTE,  /* rows in the order of their experts */
+    ERG_MODEL_DISPATCH, /* all-to-all to the ranks of the experts */
+    ERG_MODEL_GATHER_E, /* AllGather of the rows of all tensor ranks */
+    ERG_MODEL_FC1_E,
+    ERG_MODEL_ACTIVATION_E,
+    ERG_MODEL_FC2_E,
+    ERG_MODEL_SCATTER_E, /* ReduceScatter of what tensor ranks have of the sums */
+    ERG_MODEL_COMBINE,   /* all-to-all back */
+    ERG_MODEL_UNPERMUTE, /* weighted sums of what the experts of a token made */
+    /* Latent attention, in place of QKV. */
+    ERG_MODEL_Q_DOWN,
+    ERG_MODEL_KV_DOWN,
+    ERG_MODEL_NORM_LATENT, /* of both short rows */
+    ERG_MODEL_Q_UP,
+    ERG_MODEL_KV_UP,
 };
 
 /* Neighbours of one group share a launch slot when they are memory-bound. */
@@ -195,9 +280,10 @@ struct erg_model_op {
     int work_count;                /* 0 for communication and for the forward fork */
     double saved_bytes;            /* forward: activations kept for the backward pass */
     double params;                 /* on this GPU; the same in forward and backward */
+    bool of_experts;               /* params are those of experts: other ranks hold others */
 };
 
-enum { ERG_MODEL_MAX_OPS = 24 };
+enum { ERG_MODEL_MAX_OPS = 40 };
 
 struct erg_model_ops {
     struct erg_model_op items[ERG_MODEL_MAX_OPS];
@@ -228,12 +314,16 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
 
 /* Parameters of the whole model; a tied head counts once. */
 double erg_model_parameters(const struct erg_model *model);
+/* Those that a token goes through: of the experts those that it chose, and those that are shared.
+ */
+double erg_model_active_parameters(const struct erg_model *model);
 /* Those that are trained: without the rows of padding. */
 double erg_model_trained_parameters(const struct erg_model *model);
 
 /*
  * FLOPs of the forward pass over `tokens` tokens in sequences of `sequence`, all GPUs together.
- * Attention is counted without the causal mask, as in Kareus' published TFLOP/s.
+ * Attention is counted without the causal mask, as in Kareus' published TFLOP/s. Of experts those
+ * that the tokens choose count, and the router's product.
  * A training iteration costs three times their sum, with full recomputation once more linear and
  * attention.
  */

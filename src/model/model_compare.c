@@ -60,7 +60,11 @@ static bool weights_differ(struct erg_model_difference *difference, const struct
            numbers_differ(difference, "num_key_value_heads", (double)found->kv_heads,
                           (double)wanted->kv_heads, true) ||
            numbers_differ(difference, "head_dim", (double)found->head_dim, (double)wanted->head_dim,
-                          true);
+                          true) ||
+           numbers_differ(difference, "num_experts", (double)found->experts.count,
+                          (double)wanted->experts.count, true) ||
+           numbers_differ(difference, "kv_lora_rank", (double)found->latent.keys,
+                          (double)wanted->latent.keys, true);
 }
 
 static bool positions_differ(struct erg_model_difference *difference, const struct erg_model *found,

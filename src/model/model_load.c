@@ -1,5 +1,5 @@
 /* Models read from Hugging Face configs. */
-#include "model/model.h"
+#include "model/model_internal.h"
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -36,18 +36,6 @@ struct model_family {
     long head_dim;         /* 0: hidden / heads */
 };
 
-static int optional_bool(const struct erg_json_place *place, const char *key, bool *value,
-                         struct erg_error *err)
-{
-    return erg_json_has(place, key) ? erg_json_bool(place, key, value, err) : 0;
-}
-
-static int optional_long(const struct erg_json_place *place, const char *key, long max, long *value,
-                         struct erg_error *err)
-{
-    return erg_json_has(place, key) ? erg_json_long(place, key, 1, max, value, err) : 0;
-}
-
 /* The activation must be one whose cost is known; `known` is a prefix of its name. */
 static int check_activation(const struct erg_json_place *place, const char *key, const char *known,
                             struct erg_error *err)
@@ -60,12 +48,6 @@ static int check_activation(const struct erg_json_place *place, const char *key,
     if (!strncmp(activation, known, strlen(known)))
         return 0;
     return erg_json_fail(place, key, err, "expected \"%s\", got \"%s\"", known, activation);
-}
-
-static int optional_double(const struct erg_json_place *place, const char *key, double min,
-                           double max, double *value, struct erg_error *err)
-{
-    return erg_json_has(place, key) ? erg_json_double(place, key, min, max, value, err) : 0;
 }
 
 static int read_yarn(struct erg_rope *rope, const struct erg_json_place *place,
@@ -214,6 +196,24 @@ static int read_llama(struct erg_model *model, const struct model_family *family
     return fill_head_dim(model, place, "num_attention_heads", "hidden size", err);
 }
 
+static int read_mixtral(struct erg_model *model, const struct model_family *family,
+                        const struct erg_json_place *place, struct erg_error *err)
+{
+    return read_llama(model, family, place, err) ? -1 : erg_model_read_mixtral(model, place, err);
+}
+
+static int read_qwen_moe(struct erg_model *model, const struct model_family *family,
+                         const struct erg_json_place *place, struct erg_error *err)
+{
+    return read_llama(model, family, place, err) ? -1 : erg_model_read_qwen_moe(model, place, err);
+}
+
+static int read_deepseek(struct erg_model *model, const struct model_family *family,
+                         const struct erg_json_place *place, struct erg_error *err)
+{
+    return read_llama(model, family, place, err) ? -1 : erg_model_read_deepseek(model, place, err);
+}
+
 /* "gelu" is the exact form; other names that begin so are GPT-2's, by tanh. */
 static int read_gelu(struct erg_model *model, const struct erg_json_place *place,
                      struct erg_error *err)
@@ -286,6 +286,14 @@ static const struct model_family families[] = {
      .qk_norm = true,
      .window_asked_for = true,
      .head_dim = 128},
+    {.architecture = "MixtralForCausalLM", .types = {"mixtral"}, .read = read_mixtral},
+    {.architecture = "Qwen3MoeForCausalLM",
+     .types = {"qwen3_moe", "qwen3_vl_moe_text"},
+     .read = read_qwen_moe,
+     .qk_norm = true,
+     .window_asked_for = true},
+    {.architecture = "DeepseekV2ForCausalLM", .types = {"deepseek_v2"}, .read = read_deepseek},
+    {.architecture = "DeepseekV3ForCausalLM", .types = {"deepseek_v3"}, .read = read_deepseek},
     {.architecture = "Phi3ForCausalLM", .types = {"phi3"}, .read = read_llama},
     {.architecture = "GPT2LMHeadModel", .types = {"gpt2"}, .read = read_gpt2, .qkv_bias = true},
 };

@@ -36,7 +36,10 @@ static struct crossing crossing_of(const struct erg_job *job, const struct erg_j
     if (erg_job_splits_stream(job)) /* each needs its own share alone */
         gather_s = 0;
     double network = nodes->inter_node_bandwidth / nodes->gpus_per_node;
+    const double senders = (double)(job->layout.tensor * job->layout.context * job->layout.data);
     struct crossing crossing = {.inside_s = share / kind->gpu->link_bandwidth + gather_s};
+    if (nodes->adapters_per_node > 0) /* no more than the GPUs of a stage share one */
+        network *= fmax(1, nodes->gpus_per_node / nodes->adapters_per_node / senders);
     if (nodes->shared_link_bandwidth > 0)
         network = fmin(network, nodes->shared_link_bandwidth);
     if (network > 0)
@@ -114,6 +117,8 @@ int erg_optimize_check_device(const struct erg_job *job, const struct erg_device
 {
     bool again = job->layout.stage_recompute || (job->layout.recompute != ERG_RECOMPUTE_NONE &&
                                                  job->layout.recompute != ERG_RECOMPUTE_FULL);
+    if (erg_job_check_whole(job, "ergon optimize", err) != 0)
+        return -1;
     if (device && (again || job->layout.offload > 0))
         return erg_fail(err, ERG_USAGE,
                         "the job %s %s, which is planned on emulated GPUs only; expected recompute "

@@ -26,7 +26,8 @@ struct erg_optimize_request {
 };
 
 /*
- * Whether a real device (NULL: an emulated one) can run what the job plans: its kernels recompute
+ * Whether the job can be planned so: its weights are not sharded (FSDP). And whether a real device
+ * (NULL: an emulated one) can run what the job plans: its kernels recompute
  * nothing or whole layers, and do not offload. Warns when its GPUs are not those that the job plans
  * for: what is assumed of them (idle and blocking power, links, clocks, the emulator's prior) is
  * another GPU's.

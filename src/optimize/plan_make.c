@@ -40,7 +40,8 @@ static const char *comm_name(enum erg_comm_kind kind)
                                         [ERG_COMM_REDUCESCATTER_KV] = "reducescatter_kv",
                                         [ERG_COMM_ALLGATHER_HIDDEN] = "allgather_hidden",
                                         [ERG_COMM_REDUCESCATTER_HIDDEN] = "reducescatter_hidden",
-                                        [ERG_COMM_NORM_HIDDEN] = "norm_hidden"};
+                                        [ERG_COMM_NORM_HIDDEN] = "norm_hidden",
+                                        [ERG_COMM_ALLTOALL] = "alltoall"};
     return names[kind];
 }
 

@@ -52,10 +52,8 @@ static void add_extras(struct erg_optimization_kind *kind, const struct erg_mode
     const struct erg_layout_energy_request request = {.time = {model, kind->on->engine, &machine},
                                                       .gpu = kind->on->gpu};
     long gpus = erg_cluster_gpus(kind->on->nodes);
-    erg_time_parts_init(&parts, &request.time, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
-    erg_layout_work_init(&work, &request, &parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
+    erg_time_parts_of(&parts, &request.time, layout, gpus);
+    erg_layout_work_of(&work, &request, &parts, layout, gpus);
     kind->extras = erg_xcalloc(2 * (size_t)layout->pipeline * clocks, sizeof *kind->extras);
     for (size_t clock = 0; clock < clocks; clock++) {
         struct erg_layout_costs costs;

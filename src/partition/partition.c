@@ -122,6 +122,7 @@ static const char *comm_suffix(enum erg_comm_kind kind)
         return "_norm";
     case ERG_COMM_ALLGATHER_HIDDEN: /* of the ends of instructions alone */
     case ERG_COMM_REDUCESCATTER_HIDDEN:
+    case ERG_COMM_ALLTOALL: /* never here */
     case ERG_COMM_NONE:
         break;
     }

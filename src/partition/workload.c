@@ -206,11 +206,24 @@ static int check_rows(const struct erg_workload_request *request, struct erg_err
                     request->tensor, rows, split == 2 ? "nanobatch" : "microbatch");
 }
 
+/* Layouts know more models than devices run. */
+static int check_model(const struct erg_model *model, struct erg_error *err)
+{
+    if (!model->experts.count && !model->latent.keys)
+        return 0;
+    return erg_fail(err, ERG_INFEASIBLE,
+                    "%s has %s, of which no operations are run one by one; ergon plan, ergon "
+                    "memory and the simulator know it",
+                    model->name,
+                    model->experts.count ? "a mixture of experts"
+                                         : "keys and values from short rows");
+}
+
 int erg_workload_build(struct erg_workload *workload, const struct erg_workload_request *request,
                        struct erg_error *err)
 {
     *workload = (struct erg_workload){0};
-    if (check_rows(request, err) != 0)
+    if (check_model(request->model, err) != 0 || check_rows(request, err) != 0)
         return -1;
     workload->arena = erg_xcalloc(1, sizeof *workload->arena);
     workload->partitions =

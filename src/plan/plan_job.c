@@ -78,6 +78,8 @@ int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                    check_number(job, "pipeline", layout->pipeline, own->pipeline, err) ||
                    check_number(job, "virtual_stages", layout->virtual_stages, own->virtual_stages,
                                 err) ||
+                   check_number(job, "fsdp", erg_layout_shards(layout), erg_layout_shards(own),
+                                err) ||
                    check_number(job, "microbatch_size", layout->microbatch, own->microbatch, err) ||
                    check_number(job, "microbatches", layout->microbatches, own->microbatches,
                                 err) ||

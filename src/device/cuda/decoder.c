@@ -217,7 +217,9 @@ static int fill(struct erg_decoder *decoder, struct erg_error *err)
 
 static int check_model(const struct erg_model *model, size_t tensor, struct erg_error *err)
 {
-    const char *lack = model->layer_norm          ? "LayerNorm"
+    const char *lack = model->experts.count       ? "a mixture of experts"
+                       : model->latent.keys       ? "keys and values from short rows (MLA)"
+                       : model->layer_norm        ? "LayerNorm"
                        : !model->gated            ? "GELU"
                        : model->learned_positions ? "learned positions"
                        : model->qkv_bias || model->projection_bias || model->mlp_bias

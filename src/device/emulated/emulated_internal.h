@@ -22,8 +22,6 @@ void erg_sim_run(const struct erg_gpu *gpu, const struct erg_stack *stack,
                  const struct erg_step *steps, size_t count, double clock_mhz, struct erg_sim *sim,
                  struct erg_emulated_timeline *timeline);
 
-double erg_static_power(const struct erg_gpu *gpu, double temperature_c);
-
 /* ERG_FAILED with a sentence when the steps cannot be run. */
 int erg_steps_check(const struct erg_step *steps, size_t count, struct erg_error *err);
 

@@ -11,6 +11,9 @@
 /* Voltage relative to the knee. */
 double erg_gpu_voltage(const struct erg_gpu *gpu, double clock_mhz);
 
+/* W at a die's temperature. */
+double erg_static_power(const struct erg_gpu *gpu, double temperature_c);
+
 /* J of reading or writing a byte of HBM. */
 double erg_hbm_byte_energy(const struct erg_gpu *gpu, double voltage);
 

@@ -50,6 +50,7 @@ static struct erg_memory_stage_speed speed_of(const struct erg_layout *layout,
 {
     const long next = (stage + 1) % layout->pipeline;
     const bool between = is_between_nodes(layout, on, stage, next);
+    const long ranks = layout->tensor * layout->context * layout->data;
     struct erg_time_machine machines[2];
     const struct erg_time_request own = seen(&on[stage], apart, &machines[0]),
                                   other = seen(&on[next], apart, &machines[1]);
@@ -58,8 +59,8 @@ static struct erg_memory_stage_speed speed_of(const struct erg_layout *layout,
         .forward_s = parts->forward_s,
         .backward_s = parts->backward_s + parts->recompute_s[erg_layout_recompute(layout, stage)],
         .copy = erg_time_copy_rate(&own),
-        .message =
-            fmin(erg_time_message_rate(&own, between), erg_time_message_rate(&other, between)),
+        .message = fmin(erg_time_message_rate(&own, between, ranks),
+                        erg_time_message_rate(&other, between, ranks)),
         .between_nodes = between,
         .shared = shared > 0 ? shared : INFINITY,
     };
@@ -73,8 +74,7 @@ static void follow(struct erg_memory_traffic *traffic, const struct erg_memory_c
     const struct erg_layout *layout = request->layout;
     struct erg_time_parts parts = {0};
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     struct erg_memory_speeds speeds = {
         .message_bytes = sizes.hidden,
         .stages = erg_xcalloc((size_t)layout->pipeline, sizeof *speeds.stages),
@@ -82,9 +82,8 @@ static void follow(struct erg_memory_traffic *traffic, const struct erg_memory_c
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct node_run run = run_of(on, layout->pipeline, stage);
         if (stage == run.first)
-            erg_time_parts_init(&parts, &on[stage], layout->tensor, layout->context,
-                                layout->microbatch, layout->sequence,
-                                erg_layout_gpus(layout) / layout->pipeline * (run.end - run.first));
+            erg_time_parts_of(&parts, &on[stage], layout,
+                              erg_layout_gpus(layout) / layout->pipeline * (run.end - run.first));
         speeds.stages[stage] = speed_of(layout, on, &parts, stage, apart);
     }
     speeds.head_s = parts.head_s;

@@ -31,10 +31,8 @@ void erg_clock_table_init(struct erg_clock_table *table,
     long gpus = erg_layout_gpus(layout);
     struct erg_layout_work work;
     *table = (struct erg_clock_table){.request = request};
-    erg_time_parts_init(&table->parts, &request->time, layout->tensor, layout->context,
-                        layout->microbatch, layout->sequence, gpus);
-    erg_layout_work_init(&work, request, &table->parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
+    erg_time_parts_of(&table->parts, &request->time, layout, gpus);
+    erg_layout_work_of(&work, request, &table->parts, layout, gpus);
     struct erg_clock_row highest = row_at(request, &work, gpu->search_max_mhz);
     double reached = fmax(highest.costs.passes[ERG_PASS_FORWARD].clock_mhz,
                           highest.costs.passes[ERG_PASS_BACKWARD].clock_mhz);
@@ -70,8 +68,8 @@ void erg_clocked_layout_on(struct erg_clocked_layout *clocked, const struct erg_
     clocked->count = 1;
     clocked->own_count = 0;
     erg_time_place_init(place, time, &table->parts, layout,
-                        erg_time_group_bandwidth(time, layout->tensor,
-                                                 layout->context * layout->data,
+                        erg_time_group_bandwidth(time, erg_time_gradient_stride(layout),
+                                                 erg_time_gradient_ranks(layout),
                                                  erg_layout_gpus(layout)));
     erg_layout_energy_compose(&closed, &on, 1, layout, uneven_s);
     clocked->closed_s = closed.time_s;

@@ -84,6 +84,7 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
         add_pass(&sum, &passes[ERG_PASS_ACTIVATION], (double)layers);
     if (backward && recompute == ERG_RECOMPUTE_FULL)
         add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
+    erg_layout_add_network(&sum, costs, (double)layers, backward);
     if (offload > 0) { /* out while going forward, in again backward */
         const struct erg_pass_cost copy =
             erg_layout_copy_cost(request, parts, costs, layers, recompute, offload);
@@ -110,13 +111,6 @@ double erg_layout_stage_parameters(const struct erg_time_request *request,
     return sum;
 }
 
-/* What the optimizer does of each parameter of a stage. */
-static double parameter_bytes(const struct erg_engine *engine, const struct erg_layout *layout)
-{
-    return engine->optimizer_bytes +
-           engine->optimizer_sharded_bytes / (double)(layout->context * layout->data);
-}
-
 /* What the stages of a place do, and how long they take, without waiting for those of others. */
 static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *busy_s,
                        const struct erg_layout_energy_place *place, const struct erg_layout *layout)
@@ -125,7 +119,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     const struct erg_engine *engine = time->engine;
     const struct erg_time_parts *parts = place->time->parts;
     const struct erg_layout_costs *costs = place->costs;
-    double group = (double)(layout->context * layout->data), most = 0, sum = 0;
+    double most = 0, sum = 0;
     for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
         next = next_stage(place, layout, stage);
         double own = erg_layout_stage_parameters(time, parts, layout, stage);
@@ -134,19 +128,22 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
         double backward_s =
             erg_layout_chunk_cost(place->request, parts, costs, 1, true, false, recompute, 0)
                 .time_s;
+        *stalls_s = fmax(*stalls_s, (double)layout->microbatches * parts->ends_s[recompute]);
         most = fmax(most, own);
         sum += own * (double)(next - stage);
         *stalls_s = fmax(*stalls_s,
                          erg_time_copy_stalls(place->time, layout, stage, copy_s,
                                               costs->passes[ERG_PASS_FORWARD].time_s, backward_s));
     }
-    double wire_bytes = engine->gradient_bytes * (group - 1) / group;
-    double bytes = parameter_bytes(engine, layout);
+    double wire_bytes = erg_time_gradient_bytes(engine, layout);
+    double bytes = erg_time_optimizer_bytes(engine, layout);
     double byte_s =
         costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
     double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
     *busy_s = sum * bytes * byte_s; /* of one GPU of each stage together */
     tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] += replicas * costs->wire_byte_j * sum * wire_bytes;
+    tail->items[ERG_LAYOUT_ENERGY_WIRES] +=
+        replicas * costs->wire_byte_j * (double)layout->microbatches * costs->network.ends_bytes;
     tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] += replicas * costs->hbm_byte_j * sum * bytes;
     tail->items[ERG_LAYOUT_ENERGY_ACTIVE] += replicas * costs->active_w * *busy_s;
     tail->items[ERG_LAYOUT_ENERGY_STATIC] += replicas * costs->static_w * *busy_s;
@@ -197,7 +194,7 @@ static double add_pipeline(double *items, const struct erg_layout_energy_place *
                     request, place->time->parts, place->costs, layers, backward, stage == last,
                     erg_layout_recompute(layout, stage), erg_layout_offload(layout, stage));
                 stage_s += cost.time_s;
-                busy_s += alike * microbatches * cost.time_s;
+                busy_s += alike * microbatches * (cost.time_s - cost.wait_s);
                 for (int k = 0; k <= ERG_LAYOUT_ENERGY_STATIC; k++)
                     items[k] += alike * microbatches * cost.items[k];
             }
@@ -245,17 +242,16 @@ void erg_layout_energy_whole(struct erg_layout_energy *energy,
                              const struct erg_layout *layout)
 {
     const struct erg_time_request *time = &request->time;
-    const long gpus = erg_layout_gpus(layout), group = layout->context * layout->data;
+    const long gpus = erg_layout_gpus(layout);
     struct erg_time_parts parts;
     struct erg_time_place place;
     struct erg_layout_work work;
     struct erg_layout_costs costs;
-    erg_time_parts_init(&parts, time, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
+    erg_time_parts_of(&parts, time, layout, gpus);
     erg_time_place_init(&place, time, &parts, layout,
-                        erg_time_group_bandwidth(time, layout->tensor, group, gpus));
-    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
+                        erg_time_group_bandwidth(time, erg_time_gradient_stride(layout),
+                                                 erg_time_gradient_ranks(layout), gpus));
+    erg_layout_work_of(&work, request, &parts, layout, gpus);
     erg_layout_costs_at(&costs, request, &work, 0);
     const struct erg_layout_energy_place on = {request, &place, &costs};
     erg_layout_energy_compose(energy, &on, 1, layout, 0);

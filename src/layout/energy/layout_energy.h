@@ -30,6 +30,9 @@
  * that was counted, or measured on another board) hold at `rates_mhz` instead, and there the cap
  * slows what is over it.
  *
+ * FSDP. Gathers and scatters cost their bytes and the power of their blocks; a pass of a layer that
+ * is shorter than they are waits. Their power is not counted to the cap's.
+ *
  * Left out, as there: the embedding. Heat: static power is that of the reference temperature.
  * Hosts, network adapters and switches. A byte on the network costs the GPU what one on its links
  * does.
@@ -97,6 +100,12 @@ struct erg_layout_work {
         double cap_mhz;                 /* at which it draws the cap's power */
     } passes[ERG_PASSES];
     double message_bytes; /* of a chunk, one way */
+    /* FSDP: what the network carries beside a pass of a layer forward, and backward, and what it
+     * does for a microbatch beyond layers. */
+    struct erg_layout_network {
+        double time_s[2], bytes[2];
+        double ends_bytes;
+    } network;
 };
 
 /* `parts` are of the same degrees, microbatch and sequence; about as fast as those. */
@@ -104,19 +113,35 @@ void erg_layout_work_init(struct erg_layout_work *work,
                           const struct erg_layout_energy_request *request,
                           const struct erg_time_parts *parts, long tensor, long context,
                           long microbatch, long sequence, long gpus);
+/* Of a layout, with what FSDP does beside the passes. */
+void erg_layout_work_of(struct erg_layout_work *work,
+                        const struct erg_layout_energy_request *request,
+                        const struct erg_time_parts *parts, const struct erg_layout *layout,
+                        long gpus);
+
+/*
+ * Finds the clocks anew at which passes draw the cap's power, on a GPU like the one that the work
+ * is of but with the static power or the cap of request->gpu: one that is hotter, say, or has a
+ * lower limit. The seconds hold at the clocks at which they did.
+ */
+void erg_layout_work_recap(struct erg_layout_work *work,
+                           const struct erg_layout_energy_request *request);
 
 /* What they take at one clock. Well below a microsecond. */
 struct erg_layout_costs {
     struct erg_pass_cost {
         double time_s;
         double items[ERG_LAYOUT_ENERGY_STATIC + 1]; /* J of one GPU */
-        double total_j;                             /* their sum */
+        double total_j;                             /* their sum, and that of waiting */
         double clock_mhz;                           /* that the cap leaves */
+        double wait_s; /* of time_s, at blocking power: for weights that are gathered */
     } passes[ERG_PASSES];
     double hbm_byte_j, wire_byte_j; /* wires: with what they move through HBM */
     double message_j;               /* of a chunk, one way */
     double memory_slowdown; /* of memory-bound kernels, over their time at the highest clock */
-    double active_w, static_w;
+    double active_w, static_w, blocking_w;
+    struct erg_layout_network network;
+    double network_active_j[2]; /* of its blocks */
 };
 
 void erg_layout_costs_at(struct erg_layout_costs *costs,
@@ -140,6 +165,15 @@ void erg_layout_energy_compose(struct erg_layout_energy *energy,
 void erg_layout_energy_whole(struct erg_layout_energy *energy,
                              const struct erg_layout_energy_request *request,
                              const struct erg_layout *layout);
+
+/* ---- FSDP (fsdp_energy.c) ---- */
+
+/* What the network takes beside passes at a clock. */
+void erg_layout_network_costs(struct erg_layout_costs *costs, const struct erg_gpu *gpu,
+                              const struct erg_layout_work *work, double clock_mhz);
+/* Adds what it does beside passes of layers, and what they wait for it. */
+void erg_layout_add_network(struct erg_pass_cost *sum, const struct erg_layout_costs *costs,
+                            double layers, bool backward);
 
 /* ---- pieces, for the frontier ---- */
 

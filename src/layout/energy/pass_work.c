@@ -149,21 +149,33 @@ static struct erg_cap board_cap(const struct erg_gpu *gpu)
                             .static_w = gpu->static_power_w};
 }
 
-/* Where the cap acts, and with measured rates the clock at which they hold. */
-static void find_clocks(struct erg_pass_work *pass, const struct erg_layout_energy_request *request)
+static double cap_clock(const struct erg_pass_work *pass, const struct erg_gpu *gpu)
 {
-    const struct erg_gpu *gpu = request->gpu;
     const struct pass_at at = {gpu, pass};
     struct erg_cap cap = board_cap(gpu);
     cap.evaluate = evaluate_pass;
     cap.context = &at;
-    double highest = gpu->clock_max_mhz;
+    return erg_cap_clock(&cap, 0.4 * gpu->clock_max_mhz, 1.25 * gpu->clock_max_mhz);
+}
+
+void erg_layout_work_recap(struct erg_layout_work *work,
+                           const struct erg_layout_energy_request *request)
+{
+    for (int i = 0; i < ERG_PASSES; i++)
+        work->passes[i].cap_mhz = cap_clock(&work->passes[i], request->gpu);
+}
+
+/* Where the cap acts, and with measured rates the clock at which they hold. */
+static void find_clocks(struct erg_pass_work *pass, const struct erg_layout_energy_request *request)
+{
+    const struct erg_gpu *gpu = request->gpu;
+    const struct erg_cap cap = board_cap(gpu);
     pass->rates_mhz = request->rates_mhz;
     pass->rates_dither = 0;
-    pass->cap_mhz = erg_cap_clock(&cap, 0.4 * highest, 1.25 * highest);
+    pass->cap_mhz = cap_clock(pass, gpu);
     if (pass->rates_mhz > 0)
         return;
-    struct erg_regulation regulation = erg_cap_regulate(&cap, highest, pass->cap_mhz);
+    struct erg_regulation regulation = erg_cap_regulate(&cap, gpu->clock_max_mhz, pass->cap_mhz);
     pass->rates_mhz = regulation.clock_mhz;
     pass->rates_dither = regulation.dither;
 }
@@ -258,4 +270,5 @@ void erg_layout_costs_at(struct erg_layout_costs *costs,
     costs->memory_slowdown = issue_slowdown(gpu, clock_mhz) / issue_slowdown(gpu, highest);
     costs->active_w = active_power(gpu, clock_mhz);
     costs->static_w = gpu->static_power_w;
+    erg_layout_network_costs(costs, gpu, work, clock_mhz);
 }

@@ -19,20 +19,18 @@ static void fill_stage(struct erg_step_end *end, const struct erg_model *model,
     const struct erg_time_request request = {model, kind->engine, &kind->machine};
     const struct erg_gpu *gpu = kind->gpu;
     const struct erg_engine *engine = kind->engine;
-    const double group = (double)(layout->context * layout->data);
     const double voltage = erg_gpu_voltage(gpu, gpu->clock_max_mhz);
     const double byte_j = erg_hbm_byte_energy(gpu, voltage);
     const double wire_j = gpu->energy_per_wire_byte_j + gpu->comm_hbm_per_wire * byte_j;
     struct erg_time_parts parts;
     struct erg_time_place place;
-    erg_time_parts_init(&parts, &request, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, ranks);
-    erg_time_place_init(
-        &place, &request, &parts, layout,
-        erg_time_group_bandwidth(&request, layout->tensor, layout->context * layout->data, ranks));
+    erg_time_parts_of(&parts, &request, layout, ranks);
+    erg_time_place_init(&place, &request, &parts, layout,
+                        erg_time_group_bandwidth(&request, erg_time_gradient_stride(layout),
+                                                 erg_time_gradient_ranks(layout), ranks));
     const double own = erg_layout_stage_parameters(&request, &parts, layout, stage);
-    const double wire_bytes = engine->gradient_bytes * (group - 1) / group;
-    const double bytes = engine->optimizer_bytes + engine->optimizer_sharded_bytes / group;
+    const double wire_bytes = erg_time_gradient_bytes(engine, layout);
+    const double bytes = erg_time_optimizer_bytes(engine, layout);
     end->gradients_s = own * place.gradient_s;
     end->gradients_j = own * wire_bytes * wire_j + gpu->blocking_power_w * end->gradients_s;
     end->optimizer_s = own * place.optimizer_s;

@@ -20,6 +20,23 @@ static void add_pipeline_layout(struct erg_text *out, const struct erg_layout *l
     erg_text_add(out, "L\n");
 }
 
+/* Megatron-FSDP, with replicas where not all data ranks share the weights. */
+static void add_sharding(struct erg_text *out, const struct erg_layout *layout)
+{
+    const long replicas = layout->data * layout->context / layout->fsdp;
+    erg_text_add(out, "--use-megatron-fsdp\n"
+                      "--data-parallel-sharding-strategy optim_grads_params\n");
+    if (replicas > 1)
+        erg_text_printf(out,
+                        "--num-distributed-optimizer-instances %ld\n"
+                        "--outer-dp-sharding-strategy no_shard\n",
+                        replicas);
+    erg_text_add(out, "--grad-reduce-in-bf16\n"
+                      "--no-gradient-accumulation-fusion\n"
+                      "--init-model-with-meta-device\n"
+                      "--ckpt-format fsdp_dtensor\n");
+}
+
 static void add_parallelism(struct erg_text *out, const struct erg_model *model,
                             const struct erg_layout *layout)
 {
@@ -27,7 +44,7 @@ static void add_parallelism(struct erg_text *out, const struct erg_model *model,
                     "# Parallelism. The data degree follows from the number of processes.\n"
                     "--tensor-model-parallel-size %ld\n",
                     layout->tensor);
-    if (layout->tensor > 1)
+    if (layout->tensor > 1 && !erg_layout_is_sharded(layout))
         erg_text_add(out, "--sequence-parallel\n");
     erg_text_printf(out, "--context-parallel-size %ld\n", layout->context);
     if (layout->context > 1)
@@ -38,6 +55,8 @@ static void add_parallelism(struct erg_text *out, const struct erg_model *model,
     else if (layout->virtual_stages > 1)
         erg_text_printf(out, "--num-layers-per-virtual-pipeline-stage %ld\n",
                         erg_layout_chunk_layers(layout, model->layers, 0, 0));
+    if (erg_layout_is_sharded(layout))
+        add_sharding(out, layout);
     erg_text_printf(out,
                     "--use-distributed-optimizer\n"
                     "--micro-batch-size %ld\n"
@@ -246,7 +265,9 @@ void erg_export_megatron(struct erg_text *out, const struct erg_model *model,
                       "# Arguments of Megatron-LM's pretrain_gpt.py: $(grep -v '^#' FILE) beside "
                       "those of your data,\n"
                       "# tokenizer and optimizer.\n");
-    if (layout->tensor > 1 || layout->context > 1)
+    if (erg_layout_is_sharded(layout))
+        erg_text_add(out, "# CUDA_DEVICE_MAX_CONNECTIONS has to be unset in the environment.\n");
+    else if (layout->tensor > 1 || layout->context > 1)
         erg_text_add(out, "# GPUs before Blackwell need CUDA_DEVICE_MAX_CONNECTIONS=1 in the "
                           "environment.\n");
     add_parallelism(out, model, layout);

@@ -37,6 +37,20 @@ static void add_pipeline(struct erg_text *out, const struct erg_model *model,
         add_modules(out, layout);
 }
 
+/* FSDP2 shards over context ranks as well, which its degree leaves out. */
+static void add_sharding(struct erg_text *out, const struct erg_layout *layout)
+{
+    erg_text_printf(out,
+                    "data_parallel_replicate_degree = %ld\n"
+                    "data_parallel_shard_degree = %ld\n"
+                    "fsdp_reshard_after_forward = \"always\"\n",
+                    layout->data * layout->context / layout->fsdp, layout->fsdp / layout->context);
+    if (layout->tensor > 1)
+        erg_text_add(out, "# NOT THE SAME: planned is a residual stream that every tensor rank has "
+                          "whole; torchtitan splits it\n"
+                          "# over them (sequence parallelism), which takes less memory.\n");
+}
+
 static void add_parallelism(struct erg_text *out, const struct erg_model *model,
                             const struct erg_layout *layout)
 {
@@ -46,6 +60,10 @@ static void add_parallelism(struct erg_text *out, const struct erg_model *model,
                     "context_parallel_degree = %ld\n",
                     layout->tensor, layout->context);
     add_pipeline(out, model, layout);
+    if (erg_layout_is_sharded(layout)) {
+        add_sharding(out, layout);
+        return;
+    }
     erg_text_printf(out,
                     "data_parallel_replicate_degree = 1\n"
                     "data_parallel_shard_degree = %ld\n",
@@ -72,10 +90,15 @@ static void add_training(struct erg_text *out, const struct erg_layout *layout)
                     "num_tokens_per_train_step = %ld,\n"
                     "# max_context_length = %ld.\n"
                     "mixed_precision_param = \"bfloat16\"\n"
+                    "%s"
                     "mixed_precision_reduce = \"float32\"\n",
                     local * layout->microbatch, erg_layout_batch(layout), layout->sequence,
                     layout->microbatch * layout->sequence,
-                    erg_layout_batch(layout) * layout->sequence, layout->sequence);
+                    erg_layout_batch(layout) * layout->sequence, layout->sequence,
+                    erg_layout_is_sharded(layout)
+                        ? "# NOT THE SAME: planned are sums of gradients in bf16; torchtitan has "
+                          "them in fp32.\n"
+                        : "");
 }
 
 static void add_memory(struct erg_text *out, const struct erg_layout *layout)

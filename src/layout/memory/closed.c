@@ -50,15 +50,25 @@ static double stage_parameters(const struct erg_memory_request *request,
     return first && last && request->model->tied ? sum - (double)sizes->head[2] : sum;
 }
 
+/* What is kept of so many parameters, of which some are trained. */
+static void add_parameters(double *items, const struct erg_memory_request *request,
+                           double parameters, double trained)
+{
+    const struct erg_layout *layout = request->layout;
+    items[ERG_MEMORY_WEIGHTS] = 2 * parameters;
+    items[ERG_MEMORY_GRADIENTS] = 4 * trained;
+    items[ERG_MEMORY_OPTIMIZER] = 12 * trained / (double)(layout->data * layout->context);
+    if (erg_layout_is_sharded(layout))
+        erg_memory_shards(items, request, parameters, trained);
+}
+
 /* What does not depend on microbatches in flight. */
 static void add_static(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index, long layers)
 {
     const struct erg_layout *layout = request->layout;
     double parameters = stage_parameters(request, sizes, index, layers);
-    stage->items[ERG_MEMORY_WEIGHTS] = 2 * parameters;
-    stage->items[ERG_MEMORY_GRADIENTS] = 4 * parameters;
-    stage->items[ERG_MEMORY_OPTIMIZER] = 12 * parameters / (double)(layout->data * layout->context);
+    add_parameters(stage->items, request, parameters, parameters);
     stage->items[ERG_MEMORY_WORKSPACE] =
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
     stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
@@ -204,11 +214,13 @@ static const char *const moment_names[ERG_MEMORY_MOMENTS] = {"forward",  "backwa
 
 struct moment {
     double kept, buffers, transient, head, pipeline;
+    double weights, gradients; /* gathered by FSDP */
 };
 
 static double sum_of(const struct moment *moment)
 {
-    return moment->kept + moment->buffers + moment->transient + moment->head + moment->pipeline;
+    return moment->kept + moment->buffers + moment->transient + moment->head + moment->pipeline +
+           moment->weights + moment->gradients;
 }
 
 /*
@@ -232,6 +244,20 @@ static void fill_pipeline(struct moment *moments, const struct erg_memory_reques
     }
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
         moments[i].pipeline = (i == FORWARD ? forward : i == HEAD ? head : backward) * hidden;
+}
+
+/* What FSDP has gathered. */
+static void fill_gathered(struct moment *moments, const struct erg_memory_request *request,
+                          const struct erg_memory_sizes *sizes)
+{
+    double weights[ERG_MEMORY_MOMENTS], gradients[ERG_MEMORY_MOMENTS];
+    if (!erg_layout_is_sharded(request->layout))
+        return;
+    erg_memory_gathered(weights, gradients, request, sizes);
+    for (int i = 0; i < ERG_MEMORY_MOMENTS; i++) {
+        moments[i].weights = weights[i];
+        moments[i].gradients = gradients[i];
+    }
 }
 
 /*
@@ -285,6 +311,7 @@ static void fill_moments(struct moment *moments, const struct erg_memory_request
         moments[HEAD].head = waiting + HEAD_LOGITS * (double)sizes->logits;
     }
     fill_pipeline(moments, request, (double)sizes->hidden, index);
+    fill_gathered(moments, request, sizes);
 }
 
 void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_request *request,
@@ -311,6 +338,8 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
     stage->items[ERG_MEMORY_TRANSIENT] = moments[worst].transient;
     stage->items[ERG_MEMORY_HEAD] = moments[worst].head;
     stage->items[ERG_MEMORY_PIPELINE] = moments[worst].pipeline;
+    stage->items[ERG_MEMORY_WEIGHTS] += moments[worst].weights;
+    stage->items[ERG_MEMORY_GRADIENTS] += moments[worst].gradients;
     stage->offload_bytes = group.moved * (double)(flight.most / flight.unit);
     stage->host_bytes = stage->offload_bytes * (double)stage->groups;
     stage->offload = stage->offload_bytes > 0 ? erg_layout_offload(request->layout, index) : 0;
@@ -395,10 +424,12 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
     fill_pipeline(moments, request, (double)sizes->hidden, index);
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
         most = larger(most, sum_of(&moments[i]));
+    double layer[ERG_MEMORY_ITEMS] = {0};
+    add_parameters(layer, request, sizes->layer_parameters, sizes->layer_parameters);
     *floor = (struct erg_memory_floor){
         .fixed_bytes = most,
         .layer_bytes =
-            (2 + 4 + 12 / (double)(layout->data * layout->context)) * sizes->layer_parameters,
+            layer[ERG_MEMORY_WEIGHTS] + layer[ERG_MEMORY_GRADIENTS] + layer[ERG_MEMORY_OPTIMIZER],
         .kept_bytes = (double)sizes->kept[recompute],
         .movable_bytes = (double)sizes->movable[recompute],
     };

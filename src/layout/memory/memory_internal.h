@@ -67,6 +67,26 @@ void erg_memory_transients(double transient[ERG_MEMORY_MOMENTS],
                            const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                            double stays);
 
+/* ---- FSDP (fsdp.c) ---- */
+
+/* What is gathered as a whole, in the order of the forward pass. A tied head is the embedding. */
+enum erg_memory_unit { ERG_MEMORY_EMBEDDING_UNIT, ERG_MEMORY_LAYER_UNIT, ERG_MEMORY_HEAD_UNIT };
+
+/* Bytes of one, gathered in bf16, and of its gradient. */
+double erg_memory_unit_bytes(const struct erg_memory_sizes *sizes, enum erg_memory_unit unit);
+double erg_memory_unit_gradient_bytes(const struct erg_memory_sizes *sizes,
+                                      enum erg_memory_unit unit);
+
+/* A GPU's share of what is kept of so many parameters, of which some are trained. */
+void erg_memory_shards(double items[ERG_MEMORY_ITEMS], const struct erg_memory_request *request,
+                       double parameters, double trained);
+
+/* What is gathered at each moment, and the gradients that are there. Where that is most when fewer
+ * layers keep something, or fewer logits are there, so much less. */
+void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ERG_MEMORY_MOMENTS],
+                         const struct erg_memory_request *request,
+                         const struct erg_memory_sizes *sizes);
+
 /* ---- the static accounting (static_stage.c) ---- */
 
 void erg_memory_static_closed(struct erg_memory_stage *stage,

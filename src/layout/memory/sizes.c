@@ -20,9 +20,9 @@ static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, int64
  * of the activation cost no product. Statistics of norms (4 or 8 bytes a token) are left out: a
  * backward pass computes them again from the norm's input, which it reads anyway.
  */
-static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens)
+static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens, bool split)
 {
-    int64_t own = tokens / sizes->tensor; /* tokens of the residual stream on this rank */
+    int64_t own = split ? tokens / sizes->tensor : tokens; /* of the residual stream on this rank */
     int64_t hidden = sizes->hidden, shared = sizes->context > 1 ? sizes->kv : 0;
     int64_t local = sizes->kv - shared;
     set(sizes, ERG_MEMORY_INPUT, hidden, own, ALL);
@@ -112,8 +112,9 @@ static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model 
     sizes->head[2] = (int64_t)sizes->head_parameters - sizes->head[0] - sizes->head[1];
 }
 
-void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
-                           long tensor, long context, long microbatch, long sequence)
+/* `split`: the residual stream is, over the tensor group. */
+static void fill(struct erg_memory_sizes *sizes, const struct erg_model *model, long tensor,
+                 long context, long microbatch, long sequence, bool split)
 {
     struct erg_model padded = *model;
     padded.vocab = erg_layout_vocabulary(model, tensor);
@@ -122,8 +123,8 @@ void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_mode
     const struct erg_model_shape shape = {
         .tensor = tensor, .context = 1, .sequences = 1, .sequence = 1};
     *sizes = (struct erg_memory_sizes){
-        .hidden = 2 * tokens * model->hidden / tensor,
-        .full_hidden = 2 * tokens * model->hidden,
+        .hidden = 2 * tokens * model->hidden / (split ? tensor : 1),
+        .full_hidden = split ? 2 * tokens * model->hidden : 0,
         .query = 2 * tokens * heads * model->head_dim,
         .kv = 4 * tokens * groups * model->head_dim,
         .gathered_kv = context > 1 ? 4 * tokens * context * groups * model->head_dim : 0,
@@ -138,8 +139,21 @@ void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_mode
         .tensor = tensor,
         .context = context,
     };
-    list_tensors(sizes, tokens);
+    list_tensors(sizes, tokens, split);
     add_up(sizes);
     list_weights(sizes, &padded, &shape);
     erg_static_tensors_init(&sizes->static_tensors, model, tensor);
+}
+
+void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                           long tensor, long context, long microbatch, long sequence)
+{
+    fill(sizes, model, tensor, context, microbatch, sequence, true);
+}
+
+void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         const struct erg_layout *layout)
+{
+    fill(sizes, model, layout->tensor, layout->context, layout->microbatch, layout->sequence,
+         !erg_layout_is_sharded(layout));
 }

@@ -32,7 +32,7 @@ enum erg_memory_item erg_memory_largest(const struct erg_memory_stage *stage)
 const char *erg_memory_unsharded(enum erg_memory_item item)
 {
     return item == ERG_MEMORY_WEIGHTS || item == ERG_MEMORY_GRADIENTS
-               ? ", which data parallel ranks do not shard (FSDP is not modelled)"
+               ? ", which data parallel ranks do not shard (fsdp=N does)"
                : "";
 }
 
@@ -57,12 +57,23 @@ struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
         .accounting = is_static ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA,
         .sequence_parallel = is_static && engine->sequence_parallel,
         .least_moved = is_static ? engine->offload_least_bytes : ERG_OFFLOAD_LEAST_BYTES,
+        .fsdp_bytes = engine ? engine->fsdp_bytes : 0,
     };
 }
 
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err)
 {
     const struct erg_layout *layout = request->layout;
+    if (erg_layout_is_sharded(layout) && request->accounting == ERG_MEMORY_STATIC)
+        return erg_fail(err, ERG_FAILED,
+                        "ergon's own training does not shard weights and gradients, got fsdp %ld; "
+                        "expected another engine, or no fsdp",
+                        layout->fsdp);
+    if (erg_layout_is_sharded(layout) && request->accounting == ERG_MEMORY_FRAMEWORK)
+        return erg_fail(err, ERG_FAILED,
+                        "the caching allocator is not followed with FSDP, got fsdp %ld; expected "
+                        "the accounting arena",
+                        layout->fsdp);
     for (long stage = 0; stage < layout->pipeline && !erg_memory_can_offload(request); stage++)
         if (erg_layout_offload(layout, stage) > 0)
             return erg_fail(err, ERG_FAILED,

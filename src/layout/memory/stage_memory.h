@@ -22,6 +22,10 @@
  * layer (static_copies.c), also of the head's chunk and with one stage. All sizes are bytes on one
  * GPU.
  *
+ * With FSDP (fsdp.c) a GPU keeps its share of everything that is kept per parameter, and of the
+ * model in bf16 the layer that runs and the next one, and the gradient of the layer that runs.
+ * Embedding and head are such layers, too. The residual stream is whole.
+ *
  * Source: Megatron-Kwai (pipeline-aware offloading, balanced recomputation); PyTorch's caching
  * allocator (c10/cuda/CUDACachingAllocator.cpp); Megatron-LM's distributed optimizer.
  */
@@ -123,6 +127,11 @@ struct erg_memory_sizes {
 void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
                            long tensor, long context, long microbatch, long sequence);
 
+/* Of a layout: with FSDP the residual stream is whole, so `full_hidden` is `hidden` and nothing
+ * is gathered: 0. */
+void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         const struct erg_layout *layout);
+
 /* ---- what a stage needs ---- */
 
 struct erg_memory_request {
@@ -136,6 +145,7 @@ struct erg_memory_request {
      * which a tensor is never moved are ERG_OFFLOAD_LEAST_BYTES. */
     bool sequence_parallel;
     int64_t least_moved;
+    double fsdp_bytes; /* as of an engine (hardware/engine.h); 0: ERG_FSDP_BYTES */
 };
 
 /* Of a layout that an engine trains; NULL: none is named, and it is the arena. */
@@ -150,7 +160,7 @@ static inline bool erg_memory_can_offload(const struct erg_memory_request *reque
     return request->accounting == ERG_MEMORY_STATIC || request->layout->pipeline >= 3;
 }
 
-/* Whether stages offload that cannot. */
+/* Whether stages offload that cannot, or weights are sharded that cannot be. */
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err);
 
 /* One stage at its worst moment. */

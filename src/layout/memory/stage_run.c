@@ -63,11 +63,17 @@ static void forward(struct erg_memory_stage_run *run, long k)
     struct erg_memory_group *group = &run->groups[k];
     uint32_t x = run->input;
     run->input = NO_BLOCK;
+    erg_memory_fsdp_first(run, ERG_MEMORY_EMBEDDING_UNIT);
+    erg_memory_fsdp_next(run, ERG_MEMORY_LAYER_UNIT);
     if (run->s.stage == 0 && group->chunk == 0)
         x = erg_memory_embedding_forward(&run->s);
+    erg_memory_fsdp_done(run);
     begin_pass(run, false, group);
     for (long layer = 0; layer < group->layers; layer++) {
+        erg_memory_fsdp_next(run, layer + 1 < group->layers ? ERG_MEMORY_LAYER_UNIT
+                                                            : ERG_MEMORY_HEAD_UNIT);
         x = erg_memory_layer_forward(&run->s, group, layer, x, false);
+        erg_memory_fsdp_done(run);
         count_layer(run);
         if (!run->s.request->layer_copies)
             continue;
@@ -78,6 +84,7 @@ static void forward(struct erg_memory_stage_run *run, long k)
         erg_memory_head_forward(&run->s, group, x);
         x = NO_BLOCK;
     }
+    erg_memory_fsdp_done(run);
     give(run, &run->output); /* the last one has arrived */
     run->output = x;
 }
@@ -87,22 +94,31 @@ static void backward(struct erg_memory_stage_run *run, long k)
     struct erg_memory_group *group = erg_memory_group_back(run, k);
     uint32_t gradient = run->gradient;
     run->gradient = NO_BLOCK;
+    erg_memory_fsdp_first(run, ERG_MEMORY_HEAD_UNIT);
+    erg_memory_fsdp_next(run, ERG_MEMORY_LAYER_UNIT);
+    erg_memory_fsdp_gradient(run, ERG_MEMORY_HEAD_UNIT);
     if (group->head)
         gradient = erg_memory_head_backward(&run->s, group);
+    erg_memory_fsdp_done(run);
     begin_pass(run, true, group);
     for (long layer = group->layers; layer-- > 0;) {
+        erg_memory_fsdp_next(run, layer > 0 ? ERG_MEMORY_LAYER_UNIT : ERG_MEMORY_EMBEDDING_UNIT);
+        erg_memory_fsdp_gradient(run, ERG_MEMORY_LAYER_UNIT);
         if (run->s.request->layer_copies)
             erg_memory_begin_copy_in_below(run, k, layer);
         erg_memory_join_split(run, group, layer);
         gradient = erg_memory_layer_backward(&run->s, group, layer, gradient);
+        erg_memory_fsdp_done(run);
         count_layer(run);
         if (run->s.request->layer_copies)
             erg_memory_end_copy_out(run);
     }
     give(run, &run->sent);
     run->sent = gradient;
+    erg_memory_fsdp_gradient(run, ERG_MEMORY_EMBEDDING_UNIT);
     if (run->s.stage == 0 && group->chunk == 0)
         give(run, &run->sent); /* the embedding's */
+    erg_memory_fsdp_done(run);
 }
 
 /* Memory for what forward step k, or backward step k, will be sent. */
@@ -242,6 +258,9 @@ static void init(struct erg_memory_stage_run *run, const struct erg_memory_reque
         .output = NO_BLOCK,
         .gradient = NO_BLOCK,
         .sent = NO_BLOCK,
+        .unit = NO_BLOCK,
+        .next_unit = NO_BLOCK,
+        .unit_gradient = NO_BLOCK,
     };
     run->choices = erg_xcalloc((size_t)run->chunks, sizeof *run->choices);
     for (long chunk = 0; chunk < run->chunks; chunk++)
@@ -284,16 +303,25 @@ static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course 
                      struct erg_memory_copies *copies)
 {
     const struct erg_memory_request *request = run->s.request;
+    const bool shards = erg_layout_is_sharded(request->layout);
     struct erg_memory_weights *weights = erg_xcalloc((size_t)run->chunks, sizeof *weights);
+    double parameters = 0;
     for (long chunk = 0; chunk < run->chunks; chunk++) {
         erg_memory_chunk_weights(&weights[chunk], request, run->s.sizes, run->s.stage, chunk);
-        take_weights(run, &weights[chunk]);
+        for (size_t i = 0; i < weights[chunk].count; i++)
+            parameters += (double)weights[chunk].items[i];
+        if (!shards)
+            take_weights(run, &weights[chunk]);
     }
-    take_state(run, weights, false);
+    if (shards)
+        erg_memory_fsdp_take_shards(run, parameters, parameters);
+    else
+        take_state(run, weights, false);
     take_buffers(run);
     if (request->accounting == ERG_MEMORY_FRAMEWORK)
         iterate(run);
-    take_state(run, weights, true);
+    if (!shards)
+        take_state(run, weights, true);
     run->course = course;
     run->copies = copies;
     erg_memory_begin_worst(&run->s.memory);
@@ -334,8 +362,7 @@ void erg_memory_copies_init(struct erg_memory_copies *copies,
     struct erg_memory_sizes sizes;
     struct erg_memory_stage_run run;
     *copies = (struct erg_memory_copies){0};
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     if (request->accounting == ERG_MEMORY_STATIC) {
         struct erg_static_memory memory;
         erg_static_memory_of(&memory, request, &sizes, stage);

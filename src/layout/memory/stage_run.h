@@ -25,6 +25,8 @@ struct erg_memory_stage_run {
     struct erg_memory_course *course; /* NULL: not wanted */
     struct erg_memory_copies *copies; /* NULL: not wanted */
     size_t open_out, open_in;         /* of them, not ended; else SIZE_MAX */
+    /* With FSDP: weights of what runs and of what runs next, and the gradient of what runs. */
+    uint32_t unit, next_unit, unit_gradient;
 };
 
 /* The group that backward step k consumes. */
@@ -34,6 +36,18 @@ static inline struct erg_memory_group *erg_memory_group_back(const struct erg_me
     const struct erg_pass pass = erg_pass_order_nth(&run->order, true, (size_t)k);
     return &run->groups[erg_pass_order_forward(&run->order, pass)];
 }
+
+/* ---- FSDP (fsdp.c): nothing happens where weights are not sharded ---- */
+
+/* A unit is gathered before it runs, and the next one beside it; its gradient grows; it has run. */
+void erg_memory_fsdp_first(struct erg_memory_stage_run *run, enum erg_memory_unit unit);
+void erg_memory_fsdp_next(struct erg_memory_stage_run *run, enum erg_memory_unit unit);
+void erg_memory_fsdp_gradient(struct erg_memory_stage_run *run, enum erg_memory_unit unit);
+void erg_memory_fsdp_done(struct erg_memory_stage_run *run);
+
+/* Weights, gradients and moments of a stage's parameters, this rank's share. */
+void erg_memory_fsdp_take_shards(struct erg_memory_stage_run *run, double parameters,
+                                 double trained);
 
 /* ---- offloading (transfer.c) ---- */
 

@@ -52,11 +52,19 @@ static double made_again(const struct erg_memory_sizes *sizes)
     return (double)(sizes->kept[ERG_RECOMPUTE_NONE] - sizes->kept[ERG_RECOMPUTE_FULL]);
 }
 
+/* Where a layer that is made again ends: it has an output, too, that nobody needs. */
+static double output_again(const struct erg_memory_sizes *sizes)
+{
+    double share = sizes->context > 1 ? (double)sizes->kv : 0;
+    return larger(ffn_output(sizes) - share,
+                  (double)sizes->gathered_kv + 3 * (double)sizes->hidden);
+}
+
 static double ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
 {
-    double keys = (double)sizes->gathered_kv, share = sizes->context > 1 ? (double)sizes->kv : 0;
+    double keys = (double)sizes->gathered_kv;
     if (recompute == ERG_RECOMPUTE_FULL)
-        return made_again(sizes) + larger(keys + used_first(sizes), ffn_output(sizes) - share);
+        return made_again(sizes) + larger(keys + used_first(sizes), output_again(sizes));
     if (erg_recompute_activation(recompute))
         return keys + (sizes->gated ? 6 : 3) * (double)sizes->ffn;
     return keys + used_first(sizes);
@@ -70,8 +78,9 @@ static double attention(const struct erg_memory_sizes *sizes, enum erg_recompute
 {
     double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     double hidden = (double)sizes->hidden, keys = (double)sizes->gathered_kv;
-    double norm =
-        (double)sizes->fc1 + keys + full + (erg_recompute_norms(recompute) ? 2 : 1) * hidden;
+    /* The sum of the norm's gradient over the tensor group, and behind it that of its input. */
+    double norm = larger((double)sizes->fc1 + full, hidden) + keys +
+                  (erg_recompute_norms(recompute) ? 2 : 1) * hidden;
     double sums = 4 * (double)sizes->query + (sizes->context > 1 ? 2.5 * keys : (double)sizes->kv);
     return larger(norm + norm_stays, sums);
 }

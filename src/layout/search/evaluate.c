@@ -311,7 +311,7 @@ static int evaluate(struct erg_layout_candidate *candidate, const struct erg_lay
     const long chunks = layout->pipeline * layout->virtual_stages, layers = search->model->layers;
     const bool divides = chunks > 0 && layers % chunks == 0;
     const bool split = !search->equal_stages && !layout->chunk_layers && layout->pipeline > 1 &&
-                       chunks < layers &&
+                       !erg_layout_is_sharded(layout) && chunks < layers &&
                        (layout->cut == ERG_CUT_ANY || (layout->cut == ERG_CUT_EVENLY && !divides));
     struct erg_layout_site site;
     struct erg_layout_places places;

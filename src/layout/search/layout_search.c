@@ -346,6 +346,25 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
     }
 }
 
+/* The same with weights sharded over some of the ranks of its stage, of which a bound by degrees
+ * alone says nothing. */
+static void walk_shards(struct walk *walk, struct erg_layout *layout,
+                        const struct erg_layout_block *blocks, size_t count)
+{
+    const struct erg_layout_search *search = walk->search;
+    const long ranks = layout->data * layout->context, only = search->only.fsdp;
+    if (!search->fsdp || layout->pipeline > 1 || count > 1 ||
+        search->kinds[blocks[0].kind].engine->static_memory)
+        return;
+    for (long shards = 2; shards <= ranks && !is_done(walk); shards++) {
+        if (ranks % shards != 0 || shards % layout->context != 0 || !is_asked(shards, only))
+            continue;
+        layout->fsdp = shards;
+        walk_chunks(walk, layout, blocks, count, search->recomputes);
+    }
+    layout->fsdp = 0;
+}
+
 /* All orders of the kinds that have stages, from place `at` on. */
 static void walk_orders(struct walk *walk, struct erg_layout *layout,
                         struct erg_layout_block *blocks, size_t count, size_t at,
@@ -437,10 +456,13 @@ static void walk_stages(struct walk *walk, struct erg_layout *layout,
         if (count == 0 || !is_asked(layout->pipeline, search->only.pipeline))
             return;
         const unsigned recomputes = wanted_recomputes(walk, layout, blocks, count);
-        if (recomputes)
+        if (!is_asked(1, search->only.fsdp))
+            ;
+        else if (recomputes)
             walk_orders(walk, layout, blocks, count, 0, recomputes);
         else
             walk->list.found->bounded++;
+        walk_shards(walk, layout, blocks, count);
         return;
     }
     find_range(&least, &most, walk, layout, kind);
@@ -581,6 +603,8 @@ static int fail_unfit(const struct walk *walk, struct erg_error *err)
                         layout->pipeline, layout->virtual_stages, layout->microbatch,
                         search->per_stage ? "of each stage its own"
                                           : erg_recompute_name(layout->recompute));
+        if (erg_layout_is_sharded(layout))
+            erg_text_printf(&text, "fsdp %ld, ", layout->fsdp);
         erg_text_printf(&text,
                         mixed ? "which fits with %.1f GiB more a GPU" : "which needs %.1f GiB more",
                         erg_layout_gib_up(walk->nearest_excess));

@@ -94,6 +94,7 @@ struct erg_layout_search {
     unsigned recomputes; /* bits 1 << enum erg_recompute: those that are tried */
     bool offload;        /* activations may be offloaded */
     bool equal_stages;   /* stages do not differ in layers */
+    bool fsdp; /* of one stage on one kind also layouts that shard weights, of every degree */
     /* Each stage recomputes and offloads as is best for it alone, of `recomputes`: no layout takes
      * less time with this split. Which splits there are is asked with one way for all stages. */
     bool per_stage;
@@ -115,6 +116,7 @@ struct erg_layout_search {
      * microbatch and data degree; 0: any. */
     struct erg_layout_degrees {
         long tensor, context, pipeline, virtual_stages, microbatch, data;
+        long fsdp; /* 1: only those that shard no weights */
     } only;
 };
 

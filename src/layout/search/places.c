@@ -40,12 +40,14 @@ const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *s
     struct erg_layout_pieces *pieces = &at->pieces;
     long gpus = search->kind_count == 1 ? erg_layout_gpus(layout) : own->gpus;
     if (site->tensor != layout->tensor || site->context != layout->context ||
-        site->microbatch != layout->microbatch || (search->kind_count == 1 && gpus != site->gpus)) {
+        site->microbatch != layout->microbatch || site->shards != erg_layout_shards(layout) ||
+        (search->kind_count == 1 && gpus != site->gpus)) {
         for (size_t k = 0; k < search->kind_count; k++)
             site->kinds[k][0].known = site->kinds[k][1].known = false;
         site->tensor = layout->tensor;
         site->context = layout->context;
         site->microbatch = layout->microbatch;
+        site->shards = erg_layout_shards(layout);
         site->gpus = gpus;
     }
     if (at->known)
@@ -55,10 +57,8 @@ const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *s
         gpus = own->machine.node_gpus;
     pieces->gpus = gpus;
     pieces->time = (struct erg_time_request){search->model, own->engine, &own->machine};
-    erg_time_parts_init(&pieces->parts, &pieces->time, layout->tensor, layout->context,
-                        layout->microbatch, layout->sequence, gpus);
-    erg_memory_sizes_init(&pieces->sizes, search->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_time_parts_of(&pieces->parts, &pieces->time, layout, gpus);
+    erg_memory_sizes_of(&pieces->sizes, search->model, layout);
     return pieces;
 }
 
@@ -73,24 +73,26 @@ static double gradient_bandwidth(struct erg_layout_site *site, const struct erg_
                                  const struct erg_layout_block *block)
 {
     enum { RINGS = sizeof site->rings / sizeof *site->rings };
-    const long size = layout->context * layout->data, ranks = ranks_of(layout, block);
+    const long size = erg_time_gradient_ranks(layout), stride = erg_time_gradient_stride(layout);
+    const long ranks = ranks_of(layout, block);
     struct erg_layout_ring *ring = &site->rings[((size_t)block->stages + 64 * block->kind) % RINGS];
-    if (ring->kind != block->kind || ring->stride != layout->tensor || ring->size != size ||
+    if (ring->kind != block->kind || ring->stride != stride || ring->size != size ||
         ring->ranks != ranks)
-        *ring =
-            (struct erg_layout_ring){block->kind, layout->tensor, size, ranks,
-                                     erg_time_group_bandwidth(time, layout->tensor, size, ranks)};
+        *ring = (struct erg_layout_ring){block->kind, stride, size, ranks,
+                                         erg_time_group_bandwidth(time, stride, size, ranks)};
     return ring->bandwidth;
 }
 
 /* A message from one kind to another. */
 static struct erg_time_hop crossing(const struct erg_layout_on *from,
-                                    const struct erg_layout_on *to)
+                                    const struct erg_layout_on *to, const struct erg_layout *layout)
 {
-    const struct erg_time_hop own = from->pieces->parts.hops[1];
-    const double time_s =
-        (double)from->pieces->sizes.hidden / fmin(erg_time_message_rate(&from->pieces->time, true),
-                                                  erg_time_message_rate(&to->pieces->time, true));
+    const long ranks = layout->tensor * layout->context * layout->data;
+    const struct erg_time_request *sender = &from->pieces->time;
+    const double bytes = (double)from->pieces->sizes.hidden;
+    const struct erg_time_hop own = erg_time_hop_of(sender, bytes, true, ranks);
+    const double time_s = bytes / fmin(erg_time_message_rate(sender, true, ranks),
+                                       erg_time_message_rate(&to->pieces->time, true, ranks));
     return (struct erg_time_hop){time_s, own.copy_s / own.time_s * time_s};
 }
 
@@ -118,9 +120,10 @@ void erg_layout_places_init(struct erg_layout_places *places, struct erg_layout_
         erg_time_place_init(place, &pieces->time, &pieces->parts, layout,
                             gradient_bandwidth(site, &pieces->time, layout, &blocks[i]));
         if (count > 1)
-            erg_time_place_cut(place, layout, first, first + blocks[i].stages,
-                               crossing(&places->on[i], &places->on[(i + count - 1) % count]),
-                               crossing(&places->on[i], &places->on[(i + 1) % count]));
+            erg_time_place_cut(
+                place, layout, first, first + blocks[i].stages,
+                crossing(&places->on[i], &places->on[(i + count - 1) % count], layout),
+                crossing(&places->on[i], &places->on[(i + 1) % count], layout));
         first += blocks[i].stages;
     }
 }

@@ -19,6 +19,7 @@ static long compare_degrees(const struct erg_layout_candidate *one,
         a->microbatch - b->microbatch,
         (long)a->recompute - (long)b->recompute,
         a->data - b->data,
+        erg_layout_shards(a) - erg_layout_shards(b),
         (long)one->block_count - (long)other->block_count,
     };
     for (size_t i = 0; i < sizeof differences / sizeof *differences; i++)

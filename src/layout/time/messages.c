@@ -11,12 +11,25 @@ static long ranks_of(const struct erg_layout *layout)
     return layout->tensor * layout->context * layout->data;
 }
 
+/* From all GPUs of a stage to those of another one. */
+static struct erg_time_hop hop_of(const struct erg_time_request *request,
+                                  const struct erg_time_parts *parts,
+                                  const struct erg_layout *layout, long from, long to)
+{
+    const struct erg_time_machine *machine = request->machine;
+    const long ranks = ranks_of(layout);
+    const bool between = erg_layout_leaves_node(ranks, machine->node_gpus, from, to);
+    if (between && ranks < machine->adapter_gpus)
+        return erg_time_hop_of(request, parts->hop_bytes, true, ranks);
+    return parts->hops[between];
+}
+
 /* Between two stages of a place, from `stage` to the next. */
 static struct erg_time_hop inner_hop(const struct erg_time_place *place,
                                      const struct erg_layout *layout, long stage)
 {
-    const long own = stage - place->first, node_gpus = place->request->machine->node_gpus;
-    return place->parts->hops[erg_layout_leaves_node(ranks_of(layout), node_gpus, own, own + 1)];
+    const long own = stage - place->first;
+    return hop_of(place->request, place->parts, layout, own, own + 1);
 }
 
 void erg_time_place_cut(struct erg_time_place *place, const struct erg_layout *layout, long first,
@@ -51,16 +64,14 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
 {
     const struct erg_engine *engine = request->engine;
     const struct erg_time_machine *machine = request->machine;
-    const double group = (double)(layout->context * layout->data);
-    const double bytes = engine->optimizer_bytes + engine->optimizer_sharded_bytes / group;
     *place = (struct erg_time_place){
         .request = request,
         .parts = parts,
-        .gradient_s = engine->gradient_bytes * (group - 1) / group / gradient_bandwidth,
-        .optimizer_s = bytes / (engine->memory_efficiency * machine->memory_bandwidth),
+        .gradient_s = erg_time_gradient_bytes(engine, layout) / gradient_bandwidth,
+        .optimizer_s = erg_time_optimizer_bytes(engine, layout) /
+                       (engine->memory_efficiency * machine->memory_bandwidth),
     };
-    const struct erg_time_hop round = parts->hops[erg_layout_leaves_node(
-        ranks_of(layout), machine->node_gpus, 0, layout->pipeline - 1)];
+    const struct erg_time_hop round = hop_of(request, parts, layout, 0, layout->pipeline - 1);
     erg_time_place_cut(place, layout, 0, layout->pipeline, round, round);
 }
 

@@ -17,7 +17,7 @@ const char *erg_time_item_name(enum erg_time_item item)
         [ERG_TIME_HEAD] = "head",           [ERG_TIME_PIPELINE] = "pipeline",
         [ERG_TIME_BUBBLE] = "bubble",       [ERG_TIME_UNEVEN] = "uneven",
         [ERG_TIME_GRADIENTS] = "gradients", [ERG_TIME_OPTIMIZER] = "optimizer",
-        [ERG_TIME_STALLS] = "stalls",
+        [ERG_TIME_STALLS] = "stalls",       [ERG_TIME_FSDP] = "fsdp",
     };
     return names[item];
 }
@@ -31,6 +31,9 @@ void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gp
             cluster->intra_node_bandwidth > 0 ? cluster->intra_node_bandwidth : gpu->link_bandwidth,
         .network_bandwidth = cluster->inter_node_bandwidth / cluster->gpus_per_node,
         .node_gpus = cluster->gpus_per_node,
+        .adapter_gpus = cluster->adapters_per_node > 0
+                            ? (long)(cluster->gpus_per_node / cluster->adapters_per_node)
+                            : 0,
         .host_bandwidth = cluster->host_memory_bandwidth / (2 * (double)cluster->gpus_per_node),
         .shared_bandwidth = cluster->shared_link_bandwidth,
     };
@@ -59,13 +62,17 @@ double erg_time_copy_rate(const struct erg_time_request *request)
     return within_shared(request->machine, host > 0 && host < link ? host : link);
 }
 
-double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes)
+double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes,
+                             long senders)
 {
     const struct erg_engine *engine = request->engine;
     const struct erg_time_machine *machine = request->machine;
     if (!between_nodes)
         return engine->link_efficiency * machine->link_bandwidth;
-    return within_shared(machine, engine->network_efficiency * machine->network_bandwidth);
+    double rate = engine->network_efficiency * machine->network_bandwidth;
+    if (senders < machine->adapter_gpus)
+        rate *= (double)machine->adapter_gpus / (double)senders;
+    return within_shared(machine, rate);
 }
 
 double erg_time_flops_per_token(const struct erg_model *model, long sequence)
@@ -293,11 +300,20 @@ static double parameters(const struct erg_model_ops *ops)
 }
 
 /* The share of a copy's rate that a message between nodes takes while it lasts. */
-static double taken_from_copies(const struct erg_time_request *request)
+static double taken_from_copies(const struct erg_time_request *request, double rate)
 {
     double shared = request->machine->shared_bandwidth, copy = erg_time_copy_rate(request);
-    double left = shared - erg_time_message_rate(request, true);
+    double left = shared - rate;
     return shared > 0 && copy > 0 && left < copy ? 1 - left / copy : 0;
+}
+
+struct erg_time_hop erg_time_hop_of(const struct erg_time_request *request, double bytes,
+                                    bool between_nodes, long senders)
+{
+    const double rate = erg_time_message_rate(request, between_nodes, senders);
+    const double taken = between_nodes ? taken_from_copies(request, rate) : 0;
+    const double time_s = bytes / rate;
+    return (struct erg_time_hop){time_s, taken > 0 ? time_s * taken : 0};
 }
 
 void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
@@ -305,6 +321,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
 {
     const struct erg_engine *engine = request->engine;
     struct erg_model model = *request->model; /* with the padded vocabulary */
+    *parts = (struct erg_time_parts){0};
     model.vocab = erg_layout_vocabulary(request->model, tensor);
     const struct erg_model_shape shape = {
         .tensor = tensor,
@@ -347,12 +364,9 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
         parts->copy_s[recompute] = engine->host_link_bandwidth > 0
                                        ? (double)sizes.kept[recompute] / erg_time_copy_rate(request)
                                        : 0;
-    const double taken = taken_from_copies(request);
-    for (int between = 0; between < 2; between++) {
-        struct erg_time_hop *hop = &parts->hops[between];
-        hop->time_s = (double)sizes.hidden / erg_time_message_rate(request, between);
-        hop->copy_s = between && taken > 0 ? hop->time_s * taken : 0;
-    }
+    parts->hop_bytes = (double)sizes.hidden;
+    for (int between = 0; between < 2; between++)
+        parts->hops[between] = erg_time_hop_of(request, parts->hop_bytes, between, gpus);
 }
 
 /* ---- stages and the iteration ---- */
@@ -364,6 +378,7 @@ static void add_layers(double *items, const struct erg_time_request *request,
 {
     for (int i = 0; i <= ERG_TIME_OVERHEAD; i++)
         items[i] += count * (parts->forward[i] + parts->backward[i]);
+    items[ERG_TIME_FSDP] += parts->ends_s[recompute];
     items[ERG_TIME_RECOMPUTE] += count * parts->recompute_s[recompute];
     items[ERG_TIME_OFFLOAD] +=
         count * request->engine->offload_interference * 2 * offload * parts->copy_s[recompute];
@@ -385,7 +400,8 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
     cost->layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[recompute] +
                     request->engine->offload_interference * 2 * offload * parts->copy_s[recompute];
     cost->message_s = erg_time_message(place, layout, stage);
-    cost->fixed_s = cost->message_s + (stage == last ? parts->head_s : 0);
+    cost->fixed_s =
+        cost->message_s + (stage == last ? parts->head_s : 0) + parts->ends_s[recompute];
     cost->layer_once_s = parts->layer_parameters * end_s;
     cost->fixed_once_s = extra * end_s;
 }
@@ -479,10 +495,9 @@ void erg_time_layout(struct erg_time *time, const struct erg_time_request *reque
 {
     long gpus = erg_layout_gpus(layout);
     struct erg_time_parts parts;
-    erg_time_parts_init(&parts, request, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
-    double bandwidth =
-        erg_time_group_bandwidth(request, layout->tensor, layout->context * layout->data, gpus);
+    erg_time_parts_of(&parts, request, layout, gpus);
+    double bandwidth = erg_time_group_bandwidth(request, erg_time_gradient_stride(layout),
+                                                erg_time_gradient_ranks(layout), gpus);
     struct erg_time_place place;
     erg_time_place_init(&place, request, &parts, layout, bandwidth);
     erg_time_compose_places(time, &place, 1, layout);

@@ -29,9 +29,19 @@
  *
  * A message from a stage to its neighbour runs at the node's links where both stages lie in one
  * node, else at a GPU's share of the network: all GPUs of a stage send at once, so the slowest
- * message counts. The ends of the pipeline have a neighbour less; what they wait for of the one
- * that they have is charged in its place, so that where all messages take equally long each stage
- * is charged one each way for each of its chunks, as published.
+ * message counts. Where GPUs share adapters the share is that of those of the stage, for the others
+ * send nothing meanwhile; collectives are of all GPUs of a node at once. The ends of the pipeline
+ * have a neighbour less; what they wait for of the one that they have is charged in its place, so
+ * that where all messages take equally long each stage is charged one each way for each of its
+ * chunks, as published.
+ *
+ * With FSDP (fsdp_time.c) a layer is gathered before each of its passes and its gradients are
+ * scattered after the backward one, in bf16, over one network. The next layer is gathered while one
+ * runs, and backward the gradients of the one before are scattered, too, so that a pass of a layer
+ * takes the longer of its compute and of what the network carries beside it. Embedding and head are
+ * such layers, too. What is left at the ends of a microbatch, from its first gather to its last
+ * scatter, nothing hides. The tensor group sums whole tensors, once in each half of a layer, and
+ * nothing hides that: the sum is needed before anything else can run.
  *
  * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
  * two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the rule
@@ -51,6 +61,7 @@ enum erg_time_item {
     ERG_TIME_MEMORY,  /* memory-bound kernels of the layers */
     ERG_TIME_TENSOR,  /* exposed communication of the tensor group */
     ERG_TIME_CONTEXT, /* exposed exchange of keys and values */
+    ERG_TIME_FSDP,    /* exposed gathers of weights and scatters of their gradients */
     ERG_TIME_OVERHEAD,
     ERG_TIME_RECOMPUTE,
     ERG_TIME_OFFLOAD, /* what copies to host memory slow down */
@@ -75,6 +86,7 @@ struct erg_time {
 struct erg_time_machine {
     double memory_bandwidth, link_bandwidth, network_bandwidth;
     long node_gpus;
+    long adapter_gpus;       /* that share a network adapter; 0 or 1: none do */
     double host_bandwidth;   /* its share of the node's host memory while all copy both ways; 0: not
                               * known */
     double shared_bandwidth; /* of what its copies and its messages between nodes both cross; 0:
@@ -135,12 +147,39 @@ struct erg_time_parts {
     double copy_s[ERG_RECOMPUTES]; /* all that a layer keeps, to host memory or back */
     double head_s;
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
-    struct erg_time_hop hops[2];      /* within a node, between nodes */
+    double hop_bytes;
+    struct erg_time_hop hops[2]; /* within a node, between nodes when all GPUs send at once */
+    /* With FSDP: passes of layers above are at least what the network needs for them, and this is
+     * what a microbatch takes beyond layers and head, by what is recomputed. */
+    double ends_s[ERG_RECOMPUTES];
+    struct erg_time_shards {
+        double layer_gather_s, layer_scatter_s;
+        double embedding_gather_s, embedding_scatter_s;
+        double head_gather_s, head_scatter_s;
+        double layer_parameters, embedding_parameters, head_parameters; /* that are gathered */
+    } shards;
     double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
 };
 
 void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
                          long tensor, long context, long microbatch, long sequence, long gpus);
+
+/* Of a layout; where it shards weights, with what that takes. */
+void erg_time_parts_of(struct erg_time_parts *parts, const struct erg_time_request *request,
+                       const struct erg_layout *layout, long gpus);
+
+/* Bytes that a GPU sends of so many of its parameters to gather them once, or to scatter their
+ * gradients: 0 without FSDP. */
+double erg_time_shard_bytes(const struct erg_layout *layout, double parameters);
+
+/* The group that sums gradients at the iteration's end: its ranks, how far they are apart, and what
+ * each sends per parameter of a GPU. With FSDP those are the replicas. */
+long erg_time_gradient_ranks(const struct erg_layout *layout);
+long erg_time_gradient_stride(const struct erg_layout *layout);
+double erg_time_gradient_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
+
+/* HBM bytes of the optimizer's step per parameter of a GPU. */
+double erg_time_optimizer_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
 
 /*
  * Bytes/s of a ring in the slowest of the groups of `size` ranks, `stride` apart, into which
@@ -168,8 +207,7 @@ struct erg_time_place {
     bool level;     /* all messages of these stages take equally long */
 };
 
-/* All stages of a layout. `gradient_bandwidth`: of groups of context x data ranks, `tensor` apart.
- */
+/* All stages of a layout. `gradient_bandwidth`: of groups of erg_time_gradient_ranks(). */
 void erg_time_place_init(struct erg_time_place *place, const struct erg_time_request *request,
                          const struct erg_time_parts *parts, const struct erg_layout *layout,
                          double gradient_bandwidth);
@@ -259,8 +297,14 @@ double erg_time_passage(const struct erg_time_place *places, size_t count,
 /* Bytes/s of a copy to or from host memory: the engine's link, or what host memory can take. */
 double erg_time_copy_rate(const struct erg_time_request *request);
 
-/* Bytes/s of a GPU's message to another one in the same node, or elsewhere. */
-double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes);
+/* Bytes/s of a GPU's message to another one in the same node, or elsewhere, where so many GPUs that
+ * follow each other send at once. */
+double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes,
+                             long senders);
+
+/* A message of so many bytes from each of so many GPUs that follow each other. */
+struct erg_time_hop erg_time_hop_of(const struct erg_time_request *request, double bytes,
+                                    bool between_nodes, long senders);
 
 /*
  * What an iteration waits for a stage's copies, which are those of whole chunks: where they take

@@ -56,6 +56,8 @@ static int check_layout(const struct erg_trainer_options *options, struct erg_er
                         "%s: key 'train': the key is missing; expected the data, the number of "
                         "updates and the learning rate of the run",
                         job->path);
+    if (erg_job_check_whole(job, "ergon train", err) != 0)
+        return -1;
     if (erg_layout_gpus(layout) != options->world)
         return erg_fail(err, ERG_USAGE,
                         "%s: the layout is of %ld ranks (tensor %ld, context %ld, pipeline %ld, "

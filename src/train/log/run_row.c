@@ -251,6 +251,7 @@ static void copy_cluster(struct erg_cluster *cluster, const struct erg_run_sessi
         .inter_node_bandwidth = session->cluster.inter_node_bandwidth,
         .host_memory_bandwidth = session->cluster.host_memory_bandwidth,
         .shared_link_bandwidth = session->cluster.shared_link_bandwidth,
+        .adapters_per_node = (double)session->cluster.adapters_per_node,
     };
 }
 

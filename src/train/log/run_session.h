@@ -39,6 +39,7 @@ struct erg_run_session {
         /* bytes/s as in struct erg_cluster */
         double intra_node_bandwidth, inter_node_bandwidth, host_memory_bandwidth,
             shared_link_bandwidth;
+        long adapters_per_node; /* 0: each GPU has its share */
     } cluster;
     const char *model;  /* its name */
     const char *config; /* its config.json, with what the job says otherwise: */

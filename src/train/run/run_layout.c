@@ -65,6 +65,8 @@ static bool says_all(const struct erg_job *job)
 static int check(const struct erg_job *job, struct erg_error *err)
 {
     const struct erg_job_open *open = &job->open;
+    if (erg_job_check_whole(job, "ergon train", err) != 0)
+        return -1;
     if (job->kind_count > 1)
         return erg_fail(err, ERG_USAGE,
                         "the cluster has GPUs of %zu kinds; expected one kind to choose for",

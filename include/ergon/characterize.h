@@ -1,0 +1,81 @@
+/*
+ * Characterize: one training job in every combination of model, layout, microbatch and
+ * optimisation, on an emulated cluster with the heat, power and traffic of every GPU, or on this
+ * machine's.
+ *
+ *     struct erg_characterization *study;
+ *     struct erg_characterization_options options = {
+ *         .size = sizeof options, .file = "sweep.yaml", .folder = "out"};
+ *     if (erg_characterize(&study, &options, &err)) ...
+ *     puts(erg_characterization_json(study));
+ *     erg_characterization_free(study);
+ *
+ * The folder gets sweep.json, points/ID.json, figures/, findings.json and report.html:
+ * ergon-characterize(1). A point whose file is there is not run again, so a call that was ended
+ * goes on where it was, and ends with the same bytes.
+ */
+#ifndef ERGON_CHARACTERIZE_H
+#define ERGON_CHARACTERIZE_H
+
+#include "ergon/error.h"
+#include "ergon/watch.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
+struct erg_characterization;
+
+/* Texts need not outlive the call. */
+struct erg_characterization_options {
+    size_t size;
+    const char *file;    /* the study. NULL: only figures and findings of the folder */
+    const char *folder;  /* NULL: the study's name */
+    const char *only;    /* points whose names match, as shells match files; NULL: all */
+    const char *figures; /* "4,8"; NULL: those that the study wants */
+    const char *right;   /* the right axis: "eff_edp" (NULL), "tokens_per_j", "j_per_token" */
+    const char *sensor;  /* "hopper", "exact"; NULL: as the study says */
+    double transient_s;  /* above 0: so long from a cold start, in place of the steady state */
+    int64_t jobs;        /* points at a time; 0: as many as there are cores */
+    int32_t retry;       /* 1: points that failed are run again */
+    int32_t seeded;      /* 1: `seed` in place of the study's */
+    uint64_t seed;
+    const struct erg_watch *watch;
+};
+
+/*
+ * Fails for wrong files with line and key, and where another process works in the folder. Points
+ * that fail, or do not fit, are no failure: erg_characterization_counts() has them.
+ */
+int erg_characterize(struct erg_characterization **study,
+                     const struct erg_characterization_options *options, struct erg_error *err);
+void erg_characterization_free(struct erg_characterization *study); /* NULL is fine */
+
+struct erg_characterization_counts {
+    size_t size;
+    int64_t ran; /* in this call */
+    int64_t ok, memory, impossible, failed, skipped;
+    int64_t failed_findings; /* published findings that do not hold of these points */
+};
+
+int erg_characterization_counts(const struct erg_characterization *study,
+                                struct erg_characterization_counts *counts, struct erg_error *err);
+
+/* All points and findings as JSON (schema "ergon.characterization"), which lives as long as the
+ * answer. */
+const char *erg_characterization_json(const struct erg_characterization *study);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,62 @@
+"""Studies: one job in every combination of layout, microbatch and optimisation."""
+
+from __future__ import annotations
+
+import ctypes as c
+import dataclasses
+import json
+import os
+from typing import Any, Callable
+
+from . import _abi
+from ._library import Handle, call, library, long_call, number, sized, take, text
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyCounts:
+    """Points of a study by what they came to."""
+
+    ran: int  #: in this call
+    ok: int
+    memory: int  #: do not fit
+    impossible: int
+    failed: int
+    skipped: int
+    failed_findings: int  #: published findings that do not hold of these points
+
+
+class Study(Handle):
+    """What characterize() answers; its figures and page lie in the folder."""
+
+    _free = "erg_characterization_free"
+
+    def __init__(self, pointer: c.c_void_p) -> None:
+        super().__init__(pointer)
+        counts = sized(_abi.erg_characterization_counts)
+        call("erg_characterization_counts", pointer, c.byref(counts))
+        self.counts: StudyCounts = take(StudyCounts, counts)
+
+    def document(self) -> dict[str, Any]:
+        """All points and findings, as `ergon characterize --json` prints them."""
+        return json.loads(library.erg_characterization_json(self._pointer))
+
+    def __repr__(self) -> str:
+        return f"<ergon.Study: {self.counts.ok} points>"
+
+
+def characterize(file: str | os.PathLike[str] | None, folder: str | os.PathLike[str] | None = None,
+                 *, only: str | None = None, figures: str | None = None, right: str | None = None,
+                 sensor: str | None = None, transient_s: float | None = None, jobs: int = 0,
+                 retry: bool = False, seed: int | None = None,
+                 progress: Callable[[str, int, int], None] | None = None) -> Study:
+    """Runs the points of a study that its folder lacks, and draws figures: `ergon characterize`.
+
+    Without a file: figures and findings of what the folder has.
+
+    >>> ergon.characterize("sweep.yaml", "out").counts
+    """
+    options = sized(_abi.erg_characterization_options, file=text(file), folder=text(folder),
+                    only=text(only), figures=text(figures), right=text(right), sensor=text(sensor),
+                    transient_s=number(transient_s), jobs=jobs, retry=int(retry),
+                    seeded=int(seed is not None), seed=seed or 0)
+    return Study(long_call("erg_characterize", options=options, progress=progress))

@@ -1,0 +1,113 @@
+/* ergon/characterize.h: studies run for a program. */
+#include "ergon/characterize.h"
+
+#include "api/characterizing.h"
+#include "api/door.h"
+#include "base/call.h"
+#include "base/memory.h"
+#include "base/sized.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct erg_characterization {
+    struct erg_characterization_counts counts;
+    char *json;
+};
+
+struct characterizing_call {
+    struct erg_characterization_options options;
+    struct erg_characterization *study;
+};
+
+static struct erg_characterization_counts counts_of(const struct erg_characterizing *at)
+{
+    const size_t *by_status = at->tally.by_status;
+    return (struct erg_characterization_counts){
+        .ran = (int64_t)at->tally.ran,
+        .ok = (int64_t)by_status[ERG_RESULT_OK],
+        .memory = (int64_t)by_status[ERG_RESULT_MEMORY],
+        .impossible = (int64_t)by_status[ERG_RESULT_IMPOSSIBLE],
+        .failed = (int64_t)by_status[ERG_RESULT_FAILED],
+        .skipped = (int64_t)by_status[ERG_RESULT_SKIPPED],
+        .failed_findings = (int64_t)erg_findings_failed(&at->findings),
+    };
+}
+
+static int make_wish(struct erg_characterizing_wish *wish,
+                     const struct erg_characterization_options *options, struct erg_error *err)
+{
+    static const char *const sensors[] = {"hopper", "exact", NULL};
+    int right, sensor;
+    if (!options->file && !options->folder)
+        return erg_fail(err, ERG_USAGE,
+                        "a study needs its file, or the folder of one that was run");
+    *wish = (struct erg_characterizing_wish){
+        .file = options->file,
+        .folder = options->folder,
+        .only = options->only,
+        .sensor = options->sensor,
+        .figures = options->figures,
+        .retry = options->retry != 0,
+        .seeded = options->seeded != 0,
+        .seed = options->seed,
+    };
+    long jobs;
+    if (erg_door_choice(&right, "right", options->right, erg_figure_right_names, err) != 0 ||
+        erg_door_choice(&sensor, "sensor", options->sensor, sensors, err) != 0 ||
+        erg_door_number(&jobs, "jobs", options->jobs, 4096, err) != 0 ||
+        erg_door_amount(&wish->transient_s, "transient_s", options->transient_s, err) != 0)
+        return -1;
+    wish->right = right < 0 ? ERG_RIGHT_EFF_EDP : right;
+    wish->jobs = options->jobs ? (size_t)jobs : 0;
+    return 0;
+}
+
+static int run(void *argument, struct erg_error *err)
+{
+    struct characterizing_call *call = argument;
+    struct erg_characterizing_wish wish;
+    struct erg_characterizing at;
+    if (make_wish(&wish, &call->options, err) != 0)
+        return -1;
+    int status = erg_characterizing_run(&at, &wish, err);
+    if (status == 0) {
+        call->study = erg_xcalloc(1, sizeof *call->study);
+        call->study->counts = counts_of(&at);
+        call->study->json = erg_door_json(json_incref(at.document));
+    }
+    erg_characterizing_release(&at);
+    return status;
+}
+
+int erg_characterize(struct erg_characterization **study,
+                     const struct erg_characterization_options *options, struct erg_error *err)
+{
+    struct characterizing_call call = {0};
+    if (erg_sized_take(&call.options, sizeof call.options, options, "erg_characterization_options",
+                       err) != 0 ||
+        erg_call_run(run, &call, call.options.watch, err) != 0)
+        return -1;
+    *study = call.study;
+    return 0;
+}
+
+void erg_characterization_free(struct erg_characterization *study)
+{
+    if (!study)
+        return;
+    free(study->json);
+    free(study);
+}
+
+int erg_characterization_counts(const struct erg_characterization *study,
+                                struct erg_characterization_counts *counts, struct erg_error *err)
+{
+    return erg_sized_give(counts, &study->counts, sizeof study->counts,
+                          "erg_characterization_counts", err);
+}
+
+const char *erg_characterization_json(const struct erg_characterization *study)
+{
+    return study->json;
+}

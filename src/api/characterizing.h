@@ -1,0 +1,44 @@
+/* Studies run in a folder, or read back from it, with their figures and findings. */
+#ifndef ERG_API_CHARACTERIZING_H
+#define ERG_API_CHARACTERIZING_H
+
+#include "characterize/findings.h"
+#include "characterize/study_run.h"
+#include "report/figures/figures.h"
+
+/* What is wished; texts that are NULL are not given. */
+struct erg_characterizing_wish {
+    const char *file;   /* of the study; NULL: redraw only */
+    const char *folder; /* NULL: the study's name */
+    bool list;          /* says what there is to run, and runs nothing */
+    const char *only, *device, *sensor;
+    const char *figures; /* "4,8" */
+    int right;           /* enum erg_figure_right */
+    size_t jobs;         /* 0: as many as there are cores */
+    bool retry, seeded;
+    uint64_t seed;
+    double transient_s; /* NaN: none */
+    /* Folders of other studies, for findings that compare clusters. */
+    const char *const *others;
+    size_t other_count;
+};
+
+struct erg_characterizing {
+    const struct erg_characterizing_wish *wish;
+    char *folder; /* NULL with `list` and no folder */
+    struct erg_study_tally tally;
+    struct erg_collection *collection; /* NULL with `list` */
+    struct erg_findings findings;
+    json_t *document; /* schema "ergon.characterization" */
+};
+
+/* Points that fail are no failure: the tally has them. To be released, whatever becomes of it. */
+int erg_characterizing_run(struct erg_characterizing *at,
+                           const struct erg_characterizing_wish *wish, struct erg_error *err);
+void erg_characterizing_release(struct erg_characterizing *at);
+
+/* What becomes of a run as a whole: ERG_FAILED where points failed, ERG_INFEASIBLE where none fits.
+ */
+int erg_characterizing_judge(const struct erg_characterizing *at, struct erg_error *err);
+
+#endif

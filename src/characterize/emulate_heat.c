@@ -1,0 +1,193 @@
+/* Power of every emulated GPU over an iteration, and the temperatures that follow. */
+#include "characterize/emulate_internal.h"
+
+#include "device/emulated/power.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- power ---- */
+
+/* J that a GPU's sums of gradients and gathers of weights take of its links. */
+static double gradient_j(const struct emulation *emulation, const struct emulated_gpu *gpu)
+{
+    const struct erg_layout *layout = &emulation->layout;
+    return gpu->costs.wire_byte_j * erg_time_gradient_bytes(&emulation->engine, layout) *
+           erg_layout_stage_parameters(&emulation->request.time, &emulation->parts, layout,
+                                       gpu->stage);
+}
+
+static double optimizer_j(const struct emulation *emulation, const struct emulated_gpu *gpu)
+{
+    const struct erg_layout_costs *costs = &gpu->costs;
+    const double rate = emulation->engine.memory_efficiency * emulation->machine.memory_bandwidth /
+                        costs->memory_slowdown;
+    return gpu->optimizer_s * (costs->active_w + costs->static_w + rate * costs->hbm_byte_j);
+}
+
+static void fill_kinds(const struct emulation *emulation, struct emulated_gpu *gpu)
+{
+    const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
+    const double waiting_w = emulation->gpu.blocking_power_w +
+                             erg_static_power(&emulation->gpu, gpu->busy_c) -
+                             emulation->gpu.static_power_w;
+    double kind_s[EMULATED_KINDS] = {0}, before_s = 0;
+    for (size_t i = 0; i < lane->count; i++) {
+        if (lane->items[i].pass < 0)
+            kind_s[lane->items[i].kind] += lane->items[i].end_s - before_s;
+        before_s = lane->items[i].end_s;
+    }
+    const double wires_j = gradient_j(emulation, gpu);
+    const bool hidden = !(kind_s[EMULATED_GRADIENTS] > 0);
+    const double optimizer = optimizer_j(emulation, gpu) + (hidden ? wires_j : 0);
+    gpu->kind_w[EMULATED_WAIT] = waiting_w;
+    gpu->kind_w[EMULATED_GRADIENTS] =
+        waiting_w + (hidden ? 0 : wires_j / kind_s[EMULATED_GRADIENTS]);
+    gpu->kind_w[EMULATED_OPTIMIZER] =
+        kind_s[EMULATED_OPTIMIZER] > 0 ? optimizer / kind_s[EMULATED_OPTIMIZER] : waiting_w;
+}
+
+double erg_emulation_phase_w(const struct emulation *emulation, const struct emulated_gpu *gpu,
+                             const struct emulated_phase *phase)
+{
+    if (phase->pass < 0)
+        return gpu->kind_w[phase->kind];
+    const struct emulated_pass *pass = &gpu->passes[phase->pass];
+    const double messages_j = emulation->layout.pipeline > 1 ? gpu->costs.message_j : 0;
+    return (pass->energy_j + messages_j) / (pass->own_s + pass->spin_s);
+}
+
+void erg_emulation_run_power(struct emulation *emulation)
+{
+    for (long rank = 0; rank < emulation->gpus; rank++) {
+        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
+        double sum_j = 0, memory_j = 0, before_s = 0;
+        fill_kinds(emulation, gpu);
+        for (size_t i = 0; i < lane->count; i++) {
+            const struct emulated_phase *phase = &lane->items[i];
+            sum_j += erg_emulation_phase_w(emulation, gpu, phase) * (phase->end_s - before_s);
+            memory_j += phase->pass < 0 ? 0 : gpu->passes[phase->pass].memory_j;
+            before_s = phase->end_s;
+        }
+        gpu->power_w = sum_j / emulation->time_s;
+        gpu->hbm_w = memory_j / emulation->time_s;
+    }
+}
+
+/* ---- heat ---- */
+
+/* Of a GPU's die: K per W that come and go with it, and in how many seconds. */
+static void die_of(const struct emulation *emulation, const struct emulated_gpu *gpu,
+                   double *k_per_w, double *time_s)
+{
+    *k_per_w = emulation->heated ? emulation->chassis.slots[gpu->local].die_k_per_w
+                                 : emulation->gpu.thermal_resistance_k_per_w;
+    *time_s = emulation->heated ? emulation->chassis.die_time_s : emulation->gpu.thermal_time_s;
+}
+
+double erg_emulation_ripple(const struct emulation *emulation, const struct emulated_gpu *gpu,
+                            double *ripple_k)
+{
+    const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
+    double k_per_w, time_s, at_k = 0, busy_ks = 0, busy_s = 0;
+    die_of(emulation, gpu, &k_per_w, &time_s);
+    /* The first way gives what an iteration makes of no ripple at its begin; the second begins with
+     * what it ends with. */
+    for (int way = 0; way < 2; way++) {
+        double before_s = 0;
+        for (size_t i = 0; i < lane->count; i++) {
+            const struct emulated_phase *phase = &lane->items[i];
+            const double dt_s = phase->end_s - before_s, left = exp(-dt_s / time_s);
+            const double settled_k =
+                k_per_w * (erg_emulation_phase_w(emulation, gpu, phase) - gpu->power_w);
+            if (way && phase->pass >= 0) {
+                busy_ks += settled_k * dt_s + (at_k - settled_k) * time_s * (1 - left);
+                busy_s += dt_s;
+            }
+            at_k = settled_k + (at_k - settled_k) * left;
+            if (way && ripple_k)
+                ripple_k[i] = at_k;
+            before_s = phase->end_s;
+        }
+        if (!way)
+            at_k /= 1 - exp(-emulation->time_s / time_s);
+    }
+    return busy_s > 0 ? busy_ks / busy_s : 0;
+}
+
+/* Where heat limits a clock, or would at the temperature that follows. */
+static double limit_clock(const struct emulation *emulation, const struct emulated_gpu *gpu,
+                          double temperature_c)
+{
+    const struct erg_heat_limit *limit = &emulation->chassis.limit;
+    const unsigned gpus = emulation->chassis.gpus;
+    const double own = emulation->k_per_w[(unsigned)gpu->local * gpus + (unsigned)gpu->local];
+    const struct emulated_load context = {emulation, gpu};
+    const struct erg_thermal_load load = {
+        .power = erg_emulation_load,
+        .context = &context,
+        .request_mhz = gpu->request_mhz,
+        .lowest_mhz = emulation->gpu.clock_min_mhz,
+        .cap_w = INFINITY, /* passes keep it themselves */
+    };
+    struct erg_thermal_point point;
+    if (limit->law == ERG_HEAT_HOLD && temperature_c < limit->hold_c && isinf(gpu->heat_mhz))
+        return INFINITY;
+    erg_thermal_limit(limit, &load, temperature_c - own * gpu->power_w, own, &point);
+    return point.cause == ERG_CLOCK_HEAT ? point.clock_mhz : INFINITY;
+}
+
+/* Towards the clock that heat leaves. A limit that ends rises to the clock that there is without
+ * it first: where it ends at once, and so shortens the iteration, it may be back in the next round.
+ */
+static void move_limit(struct emulated_gpu *gpu, double heat_mhz, double damping)
+{
+    if (isinf(gpu->heat_mhz)) {
+        gpu->heat_mhz = heat_mhz;
+    } else if (isinf(heat_mhz)) {
+        gpu->heat_mhz += damping * (gpu->free_mhz - gpu->heat_mhz);
+        if (gpu->heat_mhz > gpu->free_mhz - 1)
+            gpu->heat_mhz = INFINITY;
+    } else {
+        gpu->heat_mhz += damping * (heat_mhz - gpu->heat_mhz);
+    }
+}
+
+/* Steady temperatures of all GPUs, of the nodes that they lie in. */
+static void steady(const struct emulation *emulation, double *temperature_c)
+{
+    double power_w[ERG_CHASSIS_GPUS], node_c[ERG_CHASSIS_GPUS];
+    for (long node = 0; node < emulation->nodes; node++) {
+        for (long i = 0; i < emulation->node_gpus; i++)
+            power_w[i] = emulation->gpu.idle_power_w;
+        for (long rank = 0; rank < emulation->gpus; rank++)
+            if (emulation->gpu_at[rank].node == node)
+                power_w[emulation->gpu_at[rank].local] = emulation->gpu_at[rank].power_w;
+        erg_thermal_steady(&emulation->chassis, power_w, node_c);
+        for (long rank = 0; rank < emulation->gpus; rank++)
+            if (emulation->gpu_at[rank].node == node)
+                temperature_c[rank] = node_c[emulation->gpu_at[rank].local];
+    }
+}
+
+double erg_emulation_run_heat(struct emulation *emulation, double damping)
+{
+    double *temperature_c =
+        erg_arena_alloc(emulation->arena, (size_t)emulation->gpus * sizeof *temperature_c);
+    double most_k = 0;
+    if (emulation->heated)
+        steady(emulation, temperature_c);
+    for (long rank = 0; rank < emulation->gpus; rank++) {
+        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        if (!emulation->heated)
+            temperature_c[rank] =
+                emulation->gpu.ambient_c + emulation->gpu.thermal_resistance_k_per_w * gpu->power_w;
+        most_k = fmax(most_k, fabs(temperature_c[rank] - gpu->mean_c));
+        if (emulation->heated)
+            move_limit(gpu, limit_clock(emulation, gpu, temperature_c[rank]), damping);
+        gpu->mean_c += damping * (temperature_c[rank] - gpu->mean_c);
+        gpu->busy_c = gpu->mean_c + erg_emulation_ripple(emulation, gpu, NULL);
+    }
+    return most_k;
+}

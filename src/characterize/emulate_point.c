@@ -1,0 +1,48 @@
+/* An emulated point: the fixed point of clocks, times, powers and temperatures. */
+#include "characterize/emulate_internal.h"
+
+#include "base/interrupt.h"
+#include "characterize/emulate_trace.h"
+
+#include <math.h>
+
+static double run_round(struct emulation *emulation)
+{
+    const double before_s = emulation->time_s;
+    erg_emulation_run_passes(emulation);
+    erg_emulation_run_schedule(emulation);
+    erg_emulation_run_power(emulation);
+    emulation->rounds++;
+    return fabs(emulation->time_s - before_s) / emulation->time_s;
+}
+
+static int settle(struct emulation *emulation, struct erg_error *err)
+{
+    while (!emulation->settled && emulation->rounds < ERG_EMULATE_ROUNDS) {
+        if (erg_interrupt_check(err) != 0)
+            return -1;
+        const double moved = run_round(emulation);
+        const double moved_k = erg_emulation_run_heat(emulation, 0.5);
+        emulation->settled = moved < ERG_EMULATE_TIME && moved_k < ERG_EMULATE_KELVIN;
+    }
+    return 0;
+}
+
+int erg_emulate_point(void *context, const struct erg_study_point *point,
+                      struct erg_sweep_result *result, struct erg_arena *arena,
+                      struct erg_error *err)
+{
+    struct emulation emulation;
+    bool fits;
+    const char *folder = context;
+    int status = erg_emulation_init(&emulation, point, result, &fits, arena, err);
+    if (status == 0 && fits) {
+        status = settle(&emulation, err);
+        if (status == 0)
+            erg_emulation_fill_result(&emulation, result);
+        if (status == 0 && folder && point->measuring->trace_stages)
+            status = erg_emulation_write_traces(&emulation, folder, err);
+    }
+    erg_emulation_release(&emulation);
+    return status;
+}

@@ -1,0 +1,269 @@
+/* What an emulated point is before it runs: machine, engine, ranks and their places, memory. */
+#include "characterize/emulate_internal.h"
+
+#include "base/memory.h"
+#include "device/emulated/power.h"
+#include "layout/memory/stage_memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the machine ---- */
+
+/*
+ * A tensor group's collective that overlaps travels in as many pieces as there are ranks, each
+ * beside the product that takes or makes it: the first or the last piece is beside none.
+ */
+static void take_overlap(struct erg_engine *engine, const struct erg_study_point *point)
+{
+    const double pieces = (double)point->layout.tensor;
+    if (!(point->overlap & ERG_STUDY_OVERLAP_TENSOR))
+        return;
+    engine->tensor_forward /= pieces;
+    engine->tensor_backward /= pieces;
+    engine->tensor_forward_context /= pieces;
+    engine->tensor_backward_context /= pieces;
+}
+
+/* Takes the chassis, cooled by air of the point's inlet. */
+static void take_chassis(struct emulation *emulation, const struct erg_study_point *point)
+{
+    const struct erg_chassis *chassis = point->machine->chassis;
+    emulation->heated = chassis != NULL;
+    if (!chassis)
+        return;
+    emulation->chassis = *chassis;
+    if (!isnan(point->inlet_c))
+        emulation->chassis.inlet_c = point->inlet_c;
+    emulation->k_per_w =
+        erg_xcalloc((size_t)chassis->gpus * chassis->gpus, sizeof *emulation->k_per_w);
+    erg_thermal_matrix(&emulation->chassis, 1, emulation->k_per_w);
+}
+
+static int check_machine(const struct emulation *emulation, struct erg_error *err)
+{
+    const struct erg_study_point *point = emulation->point;
+    if (emulation->heated && emulation->chassis.gpus != (unsigned)emulation->node_gpus)
+        return erg_fail(
+            err, ERG_FAILED,
+            "the chassis %s has %u GPUs and a node of the cluster %ld; expected as many",
+            emulation->chassis.name, emulation->chassis.gpus, emulation->node_gpus);
+    if (point->placement == ERG_STUDY_SEARCH)
+        return erg_fail(err, ERG_FAILED,
+                        "the placement \"search\" is not there yet; expected given or cold-first");
+    return erg_time_machine_check(&emulation->machine, emulation->gpus, err) != 0 ||
+                   erg_layout_check(&emulation->layout, point->model, err) != 0
+               ? -1
+               : 0;
+}
+
+/* ---- ranks and places ---- */
+
+/* Slots of a node, the coolest first: those of rear positions are behind those of front ones. */
+static void list_slots(const struct emulation *emulation, long *slots)
+{
+    long count = 0;
+    for (int position = ERG_SLOT_FRONT; position <= ERG_SLOT_REAR; position++)
+        for (long slot = 0; slot < emulation->node_gpus; slot++)
+            if (emulation->chassis.slots[slot].position == (enum erg_slot_position)position)
+                slots[count++] = slot;
+}
+
+/*
+ * Early stages take the coolest slots of all nodes. Stages that follow each other lie in nodes that
+ * do, there and back, so that the last of one row of slots and the first of the next share a node.
+ * A stage stays whole: its replicas exchange gradients. One that fills a node has slots of both
+ * kinds wherever it lies.
+ */
+static void place_cold_first(struct emulation *emulation)
+{
+    const long ranks = emulation->ranks;
+    long *slots = erg_xcalloc((size_t)emulation->node_gpus, sizeof *slots);
+    list_slots(emulation, slots);
+    for (long stage = 0; stage < emulation->layout.pipeline; stage++) {
+        const long row = stage / emulation->nodes, i = stage % emulation->nodes;
+        const long node = row % 2 ? emulation->nodes - 1 - i : i;
+        for (long k = 0; k < ranks; k++)
+            emulation->places[stage * ranks + k] =
+                node * emulation->node_gpus + slots[row * ranks + k];
+    }
+    free(slots);
+}
+
+static bool can_move(const struct emulation *emulation)
+{
+    return emulation->heated && emulation->ranks < emulation->node_gpus &&
+           emulation->node_gpus % emulation->ranks == 0 &&
+           emulation->gpus == emulation->nodes * emulation->node_gpus;
+}
+
+static void fill_places(struct emulation *emulation)
+{
+    for (long rank = 0; rank < emulation->gpus; rank++)
+        emulation->places[rank] = rank;
+    if (emulation->point->placement == ERG_STUDY_COLD_FIRST && can_move(emulation))
+        place_cold_first(emulation);
+}
+
+static void fill_gpus(struct emulation *emulation)
+{
+    const struct erg_study_point *point = emulation->point;
+    const struct erg_layout *layout = &emulation->layout;
+    const double highest = emulation->gpu.clock_max_mhz;
+    for (long rank = 0; rank < emulation->gpus; rank++) {
+        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        gpu->tensor = rank % layout->tensor;
+        gpu->context = rank / layout->tensor % layout->context;
+        gpu->data = rank / (layout->tensor * layout->context) % layout->data;
+        gpu->stage = rank / emulation->ranks;
+        gpu->node = emulation->places[rank] / emulation->node_gpus;
+        gpu->local = emulation->places[rank] % emulation->node_gpus;
+        gpu->request_mhz = point->clock_mhz > 0 ? fmin(point->clock_mhz, highest) : highest;
+        gpu->clock_share = gpu->node == point->fault_node ? point->fault_clock_share : 1;
+        gpu->heat_mhz = INFINITY;
+        gpu->mean_c = gpu->busy_c = emulation->gpu.reference_c;
+        gpu->passes =
+            erg_arena_alloc(emulation->arena, (size_t)emulation->passes * sizeof *gpu->passes);
+    }
+}
+
+/* ---- memory ---- */
+
+static const double gib = 1024.0 * 1024 * 1024;
+
+static void add_items(struct erg_sweep_result *result, const struct erg_memory_stage *stage,
+                      struct erg_arena *arena)
+{
+    struct erg_result_items *items = &result->memory_bytes;
+    items->items = erg_arena_alloc(arena, ERG_MEMORY_ITEMS * sizeof *items->items);
+    for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+        items->items[items->count++] = (struct erg_result_item){
+            erg_memory_item_name((enum erg_memory_item)i), stage->items[i]};
+}
+
+/* Whether every stage fits; says what binds where one does not. */
+static bool fits(const struct emulation *emulation, struct erg_sweep_result *result)
+{
+    const struct erg_layout *layout = &emulation->layout;
+    const struct erg_memory_request request =
+        erg_memory_request_of(emulation->point->model, layout, &emulation->engine);
+    const double budget = ERG_MEMORY_USABLE_SHARE * emulation->gpu.memory_bytes;
+    struct erg_memory_stage worst = {0};
+    struct erg_memory_sizes sizes;
+    long at = 0;
+    erg_memory_sizes_init(&sizes, emulation->point->model, layout->tensor, layout->context,
+                          layout->microbatch, layout->sequence);
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        struct erg_memory_stage own;
+        erg_memory_closed(&own, &request, &sizes, stage);
+        if (own.peak_bytes > worst.peak_bytes) {
+            worst = own;
+            at = stage;
+        }
+    }
+    add_items(result, &worst, emulation->arena);
+    if (worst.peak_bytes <= budget)
+        return true;
+    const enum erg_memory_item largest = erg_memory_largest(&worst);
+    result->status = ERG_RESULT_MEMORY;
+    result->message = erg_arena_printf(
+        emulation->arena,
+        "stage %ld needs %.1f GiB, %.1f GiB more than the %.1f GiB that tensors may have; %s take "
+        "most, %.1f GiB",
+        at, worst.peak_bytes / gib, (worst.peak_bytes - budget) / gib, budget / gib,
+        erg_memory_item_name(largest), worst.items[largest] / gib);
+    return false;
+}
+
+/* ---- all of it ---- */
+
+static void allocate(struct emulation *emulation)
+{
+    const struct erg_layout *layout = &emulation->layout;
+    const size_t stages = (size_t)layout->pipeline, sets = (size_t)emulation->sets;
+    emulation->places = erg_xcalloc((size_t)emulation->gpus, sizeof *emulation->places);
+    emulation->gpu_at = erg_xcalloc((size_t)emulation->gpus, sizeof *emulation->gpu_at);
+    emulation->pass_s =
+        erg_xcalloc(sets * stages * (size_t)emulation->passes, sizeof *emulation->pass_s);
+    emulation->end_s = erg_xcalloc(sets * emulation->schedule.count, sizeof *emulation->end_s);
+    emulation->hops = erg_xcalloc((size_t)layout->data * 2 * stages, sizeof *emulation->hops);
+    emulation->lanes = erg_xcalloc(sets * stages, sizeof *emulation->lanes);
+    emulation->gradient_s = erg_xcalloc(2 * stages, sizeof *emulation->gradient_s);
+    emulation->gather_s = emulation->gradient_s + stages;
+}
+
+/* Of the energy model: passes at the clocks at which the engine's rates hold. */
+static void prepare_work(struct emulation *emulation)
+{
+    const struct erg_layout *layout = &emulation->layout;
+    const struct erg_study_point *point = emulation->point;
+    erg_time_parts_of(&emulation->parts, &emulation->request.time, layout, emulation->gpus);
+    erg_layout_work_of(&emulation->work, &emulation->request, &emulation->parts, layout,
+                       emulation->gpus);
+    if (point->power_w > 0) /* the regulator keeps a little less than the limit */
+        emulation->gpu.power_cap_w *= point->power_w / emulation->gpu.board_power_w;
+}
+
+int erg_emulation_init(struct emulation *emulation, const struct erg_study_point *point,
+                       struct erg_sweep_result *result, bool *does_fit, struct erg_arena *arena,
+                       struct erg_error *err)
+{
+    const struct erg_cluster *cluster = point->machine->cluster;
+    *emulation = (struct emulation){
+        .point = point,
+        .arena = arena,
+        .layout = point->layout,
+        .engine = *point->machine->engine,
+        .gpu = *point->machine->gpu,
+        .node_gpus = cluster->gpus_per_node,
+        .coupled = erg_layout_shards(&point->layout) / point->layout.context,
+    };
+    struct erg_layout *layout = &emulation->layout;
+    *does_fit = false;
+    take_overlap(&emulation->engine, point);
+    take_chassis(emulation, point);
+    erg_time_machine_init(&emulation->machine, &emulation->gpu, cluster);
+    emulation->request = (struct erg_layout_energy_request){
+        .time = {point->model, &emulation->engine, &emulation->machine}, .gpu = &emulation->gpu};
+    emulation->gpus = erg_layout_gpus(layout);
+    emulation->nodes = (emulation->gpus + emulation->node_gpus - 1) / emulation->node_gpus;
+    emulation->ranks = emulation->gpus / layout->pipeline;
+    emulation->passes = 2 * layout->virtual_stages;
+    result->gpus = emulation->gpus;
+    result->nodes = emulation->nodes;
+    result->node_gpus = emulation->node_gpus;
+    if (check_machine(emulation, err) != 0)
+        return -1;
+    emulation->sets = layout->data / emulation->coupled;
+    if (!fits(emulation, result))
+        return 0;
+    const struct erg_pipeline pipeline = {.stages = (size_t)layout->pipeline,
+                                          .microbatches = (size_t)layout->microbatches,
+                                          .chunks = (size_t)layout->virtual_stages};
+    if (erg_schedule_init(&emulation->schedule, &pipeline, err) != 0)
+        return -1;
+    allocate(emulation);
+    fill_places(emulation);
+    fill_gpus(emulation);
+    prepare_work(emulation);
+    *does_fit = true;
+    return 0;
+}
+
+void erg_emulation_release(struct emulation *emulation)
+{
+    const long lanes = emulation->lanes ? emulation->sets * emulation->layout.pipeline : 0;
+    for (long i = 0; i < lanes; i++)
+        free(emulation->lanes[i].items);
+    free(emulation->lanes);
+    free(emulation->places);
+    free(emulation->gpu_at);
+    free(emulation->pass_s);
+    free(emulation->end_s);
+    free(emulation->hops);
+    free(emulation->gradient_s);
+    free(emulation->k_per_w);
+    if (emulation->schedule.count)
+        erg_schedule_release(&emulation->schedule);
+}

@@ -1,0 +1,268 @@
+/* Bytes of every link of every GPU in an iteration. */
+#include "characterize/links.h"
+
+#include "base/memory.h"
+#include "layout/time/time.h"
+
+#include <stdlib.h>
+
+const char *erg_link_kind_name(enum erg_link_kind kind)
+{
+    static const char *const names[ERG_LINK_KINDS] = {
+        [ERG_LINK_TENSOR] = "tensor",
+        [ERG_LINK_CONTEXT] = "context",
+        [ERG_LINK_ALL_TO_ALL] = "all-to-all",
+        [ERG_LINK_EXPERT_TENSOR] = "expert tensor",
+        [ERG_LINK_PIPELINE] = "pipeline",
+        [ERG_LINK_GRADIENTS] = "gradients",
+        [ERG_LINK_EXPERT_GRADIENTS] = "expert gradients",
+        [ERG_LINK_FSDP] = "fsdp",
+        [ERG_LINK_VOCABULARY] = "vocabulary",
+    };
+    return names[kind];
+}
+
+struct erg_link_bytes erg_links_sum(const struct erg_link_bytes bytes[ERG_LINK_KINDS])
+{
+    struct erg_link_bytes sum = {0};
+    for (int kind = 0; kind < ERG_LINK_KINDS; kind++) {
+        sum.nvlink += bytes[kind].nvlink;
+        sum.network += bytes[kind].network;
+    }
+    return sum;
+}
+
+/* ---- transfers ---- */
+
+static void transfer(struct erg_links *links, const struct erg_links_request *request,
+                     enum erg_link_kind kind, long from, long to, double bytes)
+{
+    const long from_place = request->places ? request->places[from] : from;
+    const long to_place = request->places ? request->places[to] : to;
+    struct erg_link_bytes *sent = &links->gpu[from].sent[kind];
+    struct erg_link_bytes *received = &links->gpu[to].received[kind];
+    if (from_place / request->node_gpus == to_place / request->node_gpus) {
+        sent->nvlink += bytes;
+        received->nvlink += bytes;
+    } else {
+        sent->network += bytes;
+        received->network += bytes;
+    }
+}
+
+/* `size` ranks, `stride` apart, each of which sends so many bytes to the next. */
+static void ring(struct erg_links *links, const struct erg_links_request *request,
+                 enum erg_link_kind kind, long first, long stride, long size, double bytes)
+{
+    for (long i = 0; size > 1 && i < size; i++)
+        transfer(links, request, kind, first + i * stride, first + (i + 1) % size * stride, bytes);
+}
+
+/* ---- what a rank sends ---- */
+
+/* Wire bytes of one GPU, by kind. */
+struct wires {
+    double bytes[ERG_LINK_KINDS];
+};
+
+static enum erg_link_kind kind_of(const struct erg_model_op *op)
+{
+    switch (op->communication.kind) {
+    case ERG_COMM_ALLGATHER_KV:
+    case ERG_COMM_REDUCESCATTER_KV:
+        return ERG_LINK_CONTEXT;
+    default:
+        return ERG_LINK_TENSOR;
+    }
+}
+
+static void add_ops(struct wires *wires, const struct erg_model_ops *ops, double times)
+{
+    for (size_t i = 0; i < ops->count; i++)
+        if (ops->items[i].comm)
+            wires->bytes[kind_of(&ops->items[i])] += times * ops->items[i].communication.wire_bytes;
+}
+
+static double parameters_of(const struct erg_model_ops *ops)
+{
+    double sum = 0;
+    for (size_t i = 0; i < ops->count; i++)
+        sum += ops->items[i].params;
+    return sum;
+}
+
+/* One microbatch on one GPU. */
+struct work {
+    struct wires layer, layer_again; /* both directions; a forward pass that runs again */
+    struct wires embedding, head;
+    double layer_parameters, embedding_parameters, head_parameters;
+};
+
+static void vocabulary_only(struct wires *wires)
+{
+    wires->bytes[ERG_LINK_VOCABULARY] = wires->bytes[ERG_LINK_TENSOR];
+    wires->bytes[ERG_LINK_TENSOR] = 0;
+}
+
+static void work_init(struct work *work, const struct erg_links_request *request)
+{
+    const struct erg_layout *layout = request->layout;
+    struct erg_model model = *request->model; /* with the padded vocabulary */
+    model.vocab = erg_layout_vocabulary(request->model, layout->tensor);
+    const struct erg_model_shape shape = {
+        .tensor = layout->tensor,
+        .context = layout->context,
+        .sequences = layout->microbatch,
+        .sequence = layout->sequence,
+        .fused_kernels = request->engine->fused_kernels,
+        .sequence_parallel = request->engine->sequence_parallel && !erg_layout_is_sharded(layout),
+    };
+    struct erg_model_ops ops;
+    *work = (struct work){0};
+    erg_model_layer_forward(&ops, &model, &shape);
+    add_ops(&work->layer, &ops, 1);
+    add_ops(&work->layer_again, &ops, 1);
+    work->layer_parameters = parameters_of(&ops);
+    erg_model_layer_backward(&ops, &model, &shape);
+    add_ops(&work->layer, &ops, 1);
+    erg_model_embedding_forward(&ops, &model, &shape);
+    add_ops(&work->embedding, &ops, 1);
+    work->embedding_parameters = parameters_of(&ops);
+    erg_model_embedding_backward(&ops, &model, &shape);
+    add_ops(&work->embedding, &ops, 1);
+    erg_model_head_forward(&ops, &model, &shape);
+    add_ops(&work->head, &ops, 1);
+    work->head_parameters = parameters_of(&ops);
+    erg_model_head_backward(&ops, &model, &shape);
+    add_ops(&work->head, &ops, 1);
+    vocabulary_only(&work->embedding);
+    vocabulary_only(&work->head);
+}
+
+static void add_wires(struct wires *wires, const struct wires *more, double times)
+{
+    for (int kind = 0; kind < ERG_LINK_KINDS; kind++)
+        wires->bytes[kind] += times * more->bytes[kind];
+}
+
+/* What a GPU of a stage sends in exchanges inside layers, embedding and head, in an iteration. */
+static void stage_wires(struct wires *wires, const struct work *work,
+                        const struct erg_links_request *request, long stage)
+{
+    const struct erg_layout *layout = request->layout;
+    const double microbatches = (double)layout->microbatches;
+    const double layers =
+        (double)erg_layout_stage_layers(layout, request->model->layers, stage) * microbatches;
+    *wires = (struct wires){0};
+    add_wires(wires, &work->layer, layers);
+    if (erg_layout_recompute(layout, stage) == ERG_RECOMPUTE_FULL)
+        add_wires(wires, &work->layer_again, layers);
+    if (stage == 0)
+        add_wires(wires, &work->embedding, microbatches);
+    if (stage == layout->pipeline - 1)
+        add_wires(wires, &work->head, microbatches);
+}
+
+static double stage_parameters(const struct work *work, const struct erg_links_request *request,
+                               long stage)
+{
+    const struct erg_layout *layout = request->layout;
+    const long last = layout->pipeline - 1;
+    double sum = work->layer_parameters *
+                 (double)erg_layout_stage_layers(layout, request->model->layers, stage);
+    if (stage == 0)
+        sum += work->embedding_parameters;
+    if (stage == last && (last > 0 || !request->model->tied))
+        sum += work->head_parameters;
+    return sum;
+}
+
+/* ---- groups ---- */
+
+static void add_layer_exchanges(struct erg_links *links, const struct erg_links_request *request,
+                                const struct wires *wires, long stage)
+{
+    const struct erg_layout *layout = request->layout;
+    for (long data = 0; data < layout->data; data++) {
+        for (long context = 0; context < layout->context; context++) {
+            const long first = erg_rank_of(layout, 0, context, data, stage);
+            ring(links, request, ERG_LINK_TENSOR, first, 1, layout->tensor,
+                 wires->bytes[ERG_LINK_TENSOR]);
+            ring(links, request, ERG_LINK_VOCABULARY, first, 1, layout->tensor,
+                 wires->bytes[ERG_LINK_VOCABULARY]);
+        }
+        for (long tensor = 0; tensor < layout->tensor; tensor++)
+            ring(links, request, ERG_LINK_CONTEXT, erg_rank_of(layout, tensor, 0, data, stage),
+                 layout->tensor, layout->context, wires->bytes[ERG_LINK_CONTEXT]);
+    }
+}
+
+/* Ranks that hold the same weights: in groups of `size`, every `stride`-th of context x data. */
+static void add_replica_rings(struct erg_links *links, const struct erg_links_request *request,
+                              enum erg_link_kind kind, long stage, long stride, long size,
+                              double bytes)
+{
+    const struct erg_layout *layout = request->layout;
+    const long all = layout->context * layout->data, first = erg_rank_of(layout, 0, 0, 0, stage);
+    for (long block = 0; block < all; block += stride * size)
+        for (long member = 0; member < stride; member++)
+            for (long tensor = 0; tensor < layout->tensor; tensor++)
+                ring(links, request, kind, first + (block + member) * layout->tensor + tensor,
+                     stride * layout->tensor, size, bytes);
+}
+
+static void add_weights(struct erg_links *links, const struct erg_links_request *request,
+                        const struct work *work, long stage)
+{
+    const struct erg_layout *layout = request->layout;
+    const double parameters = stage_parameters(work, request, stage);
+    const long shards = erg_layout_shards(layout);
+    add_replica_rings(links, request, ERG_LINK_GRADIENTS, stage, shards,
+                      erg_time_gradient_ranks(layout),
+                      erg_time_gradient_bytes(request->engine, layout) * parameters);
+    /* Every microbatch gathers all weights forward and backward, and scatters their gradients. */
+    add_replica_rings(links, request, ERG_LINK_FSDP, stage, 1, shards,
+                      3 * erg_time_shard_bytes(layout, parameters) * (double)layout->microbatches);
+}
+
+/* Messages of a stage's chunks to the next ones, and back. */
+static void add_messages(struct erg_links *links, const struct erg_links_request *request)
+{
+    const struct erg_layout *layout = request->layout;
+    const long ranks = layout->tensor * layout->context * layout->data;
+    const long chunks = layout->pipeline * layout->virtual_stages;
+    const double bytes = 2 * (double)layout->microbatch * (double)layout->sequence *
+                         (double)request->model->hidden /
+                         (double)(layout->tensor * layout->context) * (double)layout->microbatches;
+    for (long chunk = 0; layout->pipeline > 1 && chunk + 1 < chunks; chunk++) {
+        const long from = chunk % layout->pipeline, to = (chunk + 1) % layout->pipeline;
+        for (long rank = 0; rank < ranks; rank++) {
+            transfer(links, request, ERG_LINK_PIPELINE, from * ranks + rank, to * ranks + rank,
+                     bytes);
+            transfer(links, request, ERG_LINK_PIPELINE, to * ranks + rank, from * ranks + rank,
+                     bytes);
+        }
+    }
+}
+
+void erg_links_init(struct erg_links *links, const struct erg_links_request *request)
+{
+    const struct erg_layout *layout = request->layout;
+    struct work work;
+    links->gpus = erg_layout_gpus(layout);
+    links->gpu = erg_xcalloc((size_t)links->gpus, sizeof *links->gpu);
+    work_init(&work, request);
+    for (long stage = 0; stage < layout->pipeline; stage++) {
+        struct wires wires;
+        stage_wires(&wires, &work, request, stage);
+        add_layer_exchanges(links, request, &wires, stage);
+        add_weights(links, request, &work, stage);
+    }
+    add_messages(links, request);
+}
+
+void erg_links_release(struct erg_links *links)
+{
+    free(links->gpu);
+    *links = (struct erg_links){0};
+}

@@ -1,0 +1,177 @@
+/*
+ * What one point of a sweep came to: the document points/ID.json, schema "ergon.point" version 1.
+ *
+ * Emulated and measured points have the same document. Of numbers with a fraction what is not known
+ * is NaN, and no key in the document; nothing that is not known is 0. Units: seconds, watts,
+ * joules, degrees Celsius, MHz, bytes. Shares are of time, from 0 to 1.
+ *
+ * Three kinds of peak: "peak" is the highest value that there was, "sensor_peak" the highest that
+ * the sensor showed, "p99" what was exceeded for a hundredth of the time.
+ */
+#ifndef ERG_CHARACTERIZE_RESULT_H
+#define ERG_CHARACTERIZE_RESULT_H
+
+#include "base/memory.h"
+#include "ergon/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum erg_result_status {
+    ERG_RESULT_OK,
+    ERG_RESULT_MEMORY,     /* does not fit: `message` says what binds, and by how much */
+    ERG_RESULT_IMPOSSIBLE, /* the layout cannot be */
+    ERG_RESULT_FAILED,
+    ERG_RESULT_SKIPPED,
+};
+extern const char *const erg_result_status_names[]; /* "ok", "memory", …; ends with NULL */
+
+enum erg_result_source { ERG_RESULT_EMULATED, ERG_RESULT_MEASURED };
+extern const char *const erg_result_source_names[]; /* "emulated", "measured"; ends with NULL */
+
+/* A quantity over the time of an iteration. Over several GPUs: the mean of their means, and of the
+ * others the least and the most. */
+struct erg_result_series {
+    double mean, least, peak, sensor_peak, p99;
+};
+
+/* Through the links of one GPU in an iteration, one direction; or of all GPUs together. PCIe has
+ * what goes to the network, and copies to and from host memory. */
+struct erg_result_bytes {
+    double nvlink, pcie, network;
+};
+
+struct erg_result_metrics {
+    double time_s;        /* of an iteration */
+    double samples_per_s; /* sequences of the batch */
+    double tokens_per_s_gpu;
+    double mfu;
+    double energy_j;        /* of an iteration, all GPUs, exact */
+    double sensor_energy_j; /* of the energy counters */
+    double j_per_token, tokens_per_j;
+    double eff_edp; /* samples / (s MJ): speed counts twice */
+    struct erg_result_series power_w, temperature_c, memory_temperature_c;
+    double clock_mhz;                /* time-weighted, waiting as well */
+    double busy_clock_mhz;           /* while it works */
+    double cap_share, thermal_share; /* of busy time: below the request, by cause */
+    double bubble;                   /* share of an iteration: stages wait for others */
+    double exposed_share;          /* share of an iteration: communication that no compute hides */
+    struct erg_result_bytes bytes; /* sent, all GPUs */
+    double network_use;            /* sent by a node, of what its network could: mean over nodes */
+    double temperature_imbalance, power_imbalance, busy_imbalance; /* most over mean of the GPUs */
+    double noise; /* of time_s: most over least of the repeats, less 1; one repeat: not known */
+};
+
+struct erg_result_gpu {
+    long rank; /* of all GPUs */
+    long node, local;
+    const char *slot; /* "front", "rear", … of the chassis; NULL: no chassis */
+    long tensor, context, data, expert, stage; /* coordinates, from 0 */
+    struct erg_result_series power_w, temperature_c, memory_temperature_c;
+    double energy_j;
+    double busy_share; /* works; the rest waits */
+    double clock_mhz, busy_clock_mhz;
+    double cap_share, thermal_share;
+    struct erg_result_bytes sent, received;
+};
+
+/* Seconds of an iteration of one GPU of a stage, by what it does; mean over the stage's GPUs. */
+struct erg_result_stage {
+    long stage, layers;
+    double forward_s, backward_s; /* of layers, with what these recompute */
+    double head_s;
+    double spin_s;     /* in a collective, for a slower GPU of its group */
+    double message_s;  /* messages between stages that nothing hides */
+    double wait_s;     /* for other stages */
+    double gradient_s; /* sums of gradients, gathers of weights */
+    double optimizer_s;
+    double total_s; /* their sum: an iteration */
+};
+
+/* Kernels of a traced GPU in an iteration, in one of the 8 categories. */
+struct erg_result_category {
+    const char *name; /* "MatMul", "SendRecv", … */
+    double summed_s;  /* over all streams */
+    double exposed_s; /* what nothing else covers: communication not under compute */
+    double wait_s;    /* of exposed_s: until the last peer was there */
+    double count;     /* of kernels */
+    double energy_j;
+};
+
+struct erg_result_kernels {
+    long rank, stage;
+    struct erg_result_category *categories;
+    size_t category_count;
+    double idle_s, idle_j; /* no kernel runs */
+};
+
+/* Of all GPUs in an iteration, by what sends them. */
+struct erg_result_link {
+    const char *kind; /* "tensor", "pipeline", "gradients", "experts", "fsdp", … */
+    double nvlink, network;
+};
+
+/* As `ergon plan` and `ergon memory` call them. */
+struct erg_result_item {
+    const char *name;
+    double value;
+};
+struct erg_result_items {
+    struct erg_result_item *items;
+    size_t count;
+};
+
+/* One window. */
+struct erg_result_repeat {
+    double time_s, energy_j, sensor_energy_j;
+    double mean_power_w, sensor_peak_power_w;
+    double mean_temperature_c, sensor_peak_temperature_c;
+};
+
+struct erg_sweep_result {
+    const char *id;
+    const json_t *point;    /* the keys, as sweep.h has them; NULL: none */
+    const json_t *identity; /* fingerprints of all that the result depends on; NULL: none */
+    enum erg_result_status status;
+    const char *message; /* one sentence, unless ok; else NULL */
+    enum erg_result_source source;
+    long gpus, nodes, node_gpus;
+    struct erg_result_metrics metrics;
+    struct erg_result_gpu *gpu; /* by rank; none unless ok */
+    size_t gpu_count;
+    struct erg_result_stage *stages;
+    size_t stage_count;
+    struct erg_result_kernels *kernels; /* one GPU of each stage */
+    size_t kernels_count;
+    struct erg_result_link *links;
+    size_t link_count;
+    struct erg_result_items memory_bytes; /* of the GPU that needs most */
+    struct erg_result_items time_s;       /* of the closed form, at the highest clock, cool */
+    struct erg_result_items energy_j;     /* of all GPUs, as emulated */
+    struct erg_result_repeat *repeats;
+    size_t repeat_count;
+    const char **flags; /* sentences: oddities that whoever reads the numbers must know */
+    size_t flag_count;
+};
+
+/* All numbers with a fraction NaN, no lists. */
+void erg_sweep_result_init(struct erg_sweep_result *result);
+void erg_result_gpu_init(struct erg_result_gpu *gpu);
+
+/* A new reference. */
+json_t *erg_sweep_result_json(const struct erg_sweep_result *result);
+/* Texts and lists lie in the arena; `point` and `identity` are borrowed from `root`. The message of
+ * a failure names file, line (where `text` is given) and key. */
+int erg_sweep_result_from_json(struct erg_sweep_result *result, const json_t *root,
+                               const char *name, const char *text, size_t length,
+                               struct erg_arena *arena, struct erg_error *err);
+
+/* A file, written beside and renamed. Of one that is read, *root holds what the result borrows: to
+ * be released after it (json_decref). */
+int erg_sweep_result_write(const struct erg_sweep_result *result, const char *path,
+                           struct erg_error *err);
+int erg_sweep_result_read(struct erg_sweep_result *result, json_t **root, const char *path,
+                          struct erg_arena *arena, struct erg_error *err);
+
+#endif

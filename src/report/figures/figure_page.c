@@ -1,0 +1,339 @@
+/* Figures: their SVG files, and the page of all. */
+#include "report/figures/figures_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Colours that people with any colour vision tell apart (Okabe and Ito), darker on light ground. */
+static const char colours[] =
+    "--fig-card:#fff;--fig-ink:#16202c;--fig-quiet:#54616f;--fig-grid:#e3e8ed;--fig-band:#d5dae0;"
+    "--fig-blue:#0b62a8;--fig-green:#0a7d55;--fig-wait:#ffffffb0;--fig-front:#9cc9ee;"
+    "--fig-rear:#8f3a00;--c0:#0072b2;--c1:#e69f00;--c2:#009e73;--c3:#cc79a7;--c4:#d55e00;"
+    "--c5:#8a94a0;--c6:#b5a400;--c7:#56b4e9;";
+static const char dark_colours[] =
+    "--fig-card:#181f27;--fig-ink:#e7edf3;--fig-quiet:#a3b0bd;--fig-grid:#2b3540;"
+    "--fig-band:#3b4652;--fig-blue:#74b5ff;--fig-green:#3fcf95;--fig-wait:#181f27a0;"
+    "--fig-front:#9cc9ee;--fig-rear:#d9722b;--c0:#3f9fe0;--c1:#e6a92b;--c2:#1fb98c;--c3:#dd93bd;"
+    "--c4:#ec7a33;--c5:#97a2ae;--c6:#d3c64a;--c7:#7cc8f5;";
+static const char print_colours[] = "--fig-card:#fff;--fig-ink:#000;--fig-quiet:#333;"
+                                    "--fig-grid:#ddd;--fig-band:#d5dae0;--fig-blue:#0b62a8;"
+                                    "--fig-green:#0a7d55;--fig-wait:#ffffffb0;";
+
+/* Of what is inside an SVG. */
+static const char marks_style[] =
+    "text{font:11px system-ui,sans-serif;fill:var(--fig-ink)}"
+    ".tick,.lack{font-size:9.5px;fill:var(--fig-quiet)}.lack{fill:var(--fig-ink)}"
+    ".group{font-size:10px}.axis{font-size:10px;fill:var(--fig-quiet)}"
+    ".head{font-size:12px;font-weight:600}.equal{font-weight:700}"
+    ".right{fill:var(--fig-green)}"
+    "path{fill:none;stroke:var(--fig-ink)}"
+    ".grid{stroke:var(--fig-grid)}.divide{stroke:var(--fig-quiet);stroke-dasharray:3 3}"
+    ".whisker{stroke:var(--fig-quiet);stroke-width:1.5}"
+    ".mean{fill:var(--fig-blue)}.peak{fill:none;stroke:var(--fig-blue);stroke-width:1.5;"
+    "pointer-events:all}"
+    ".efficiency{stroke:var(--fig-green);stroke-width:2;pointer-events:all}"
+    ".exposed{stroke:var(--fig-ink);stroke-width:2}"
+    ".band{fill:var(--fig-band)}.unknown{fill:var(--fig-band)}"
+    ".front{fill:var(--fig-front)}.rear{fill:var(--fig-rear)}"
+    ".wait{fill:url(#hatch)}.hatch{stroke:var(--fig-wait);stroke-width:2.5}"
+    ".c0{fill:var(--c0)}.c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}"
+    ".c4{fill:var(--c4)}.c5{fill:var(--c5)}.c6{fill:var(--c6)}.c7{fill:var(--c7)}";
+
+static const char hatch[] =
+    "<defs><pattern id=\"hatch\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
+    "patternTransform=\"rotate(45)\"><path d=\"M0 0V5\" class=\"hatch\"/></pattern></defs>\n";
+
+static void add_colours(struct erg_text *out, const char *where)
+{
+    erg_text_printf(out, "%s{%s}@media (prefers-color-scheme:dark){%s{%s}}@media print{%s{%s}}",
+                    where, colours, where, dark_colours, where, print_colours);
+}
+
+/* ---- files ---- */
+
+/* IDs of the points of a figure, which its table names. */
+static void add_ids(struct erg_text *out, const struct figure *figure)
+{
+    const char *line = strchr(figure->csv.data, '\n'), *last = "";
+    erg_text_printf(out, "<desc>%s Points:", figure->caption);
+    while (line && line[1]) {
+        const char *name_end = line + 1;
+        bool quoted = *name_end == '"';
+        if (quoted)
+            name_end = strstr(name_end + 1, "\",") + 1;
+        const char *id = strchr(name_end, ',') + 1;
+        if (strncmp(id, last, 16) != 0)
+            erg_text_printf(out, " %.16s", id);
+        last = id;
+        line = strchr(id, '\n');
+    }
+    erg_text_add(out, "</desc>\n");
+}
+
+enum { FILE_WIDTH = 1240, PART_GAP = 18, MARGIN = 14, FILE_HEAD = 44 };
+
+struct corner {
+    double x, y;
+};
+
+/* Where each part lies in the file; returns the lower right corner of all. */
+static struct corner arrange(const struct figure *figure, struct corner *corners)
+{
+    struct corner next = {MARGIN, FILE_HEAD}, most = {0, 0};
+    double row_height = 0;
+    for (size_t i = 0; i < figure->count; i++) {
+        const struct figure_part *part = &figure->parts[i];
+        if (next.x > MARGIN && next.x + part->width > FILE_WIDTH - MARGIN) {
+            next = (struct corner){MARGIN, next.y + row_height + PART_GAP};
+            row_height = 0;
+        }
+        corners[i] = next;
+        next.x += part->width + PART_GAP;
+        row_height = fmax(row_height, part->height);
+        most.x = fmax(most.x, next.x);
+        most.y = fmax(most.y, next.y + row_height);
+    }
+    return most;
+}
+
+void erg_figure_svg(struct erg_text *out, const struct figure *figure)
+{
+    struct corner *corners = erg_xcalloc(figure->count + 1, sizeof *corners);
+    const struct corner end = arrange(figure, corners);
+    const double width = fmax(end.x, 360), height = end.y + MARGIN;
+    erg_text_printf(out,
+                    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
+                    "width=\"%.0f\" height=\"%.0f\" role=\"img\">\n",
+                    width, height, width, height);
+    erg_text_printf(out, "<title>Figure %d: %s</title>\n", figure->number, figure->title);
+    add_ids(out, figure);
+    erg_text_add(out, "<style>");
+    add_colours(out, "svg");
+    erg_text_printf(out, "%s</style>\n%s", marks_style, hatch);
+    erg_text_printf(out, "<rect width=\"%.0f\" height=\"%.0f\" fill=\"var(--fig-card)\"/>\n", width,
+                    height);
+    erg_text_printf(out, "<text x=\"%d\" y=\"24\" style=\"font-size:15px;font-weight:600\">",
+                    MARGIN);
+    erg_svg_escape(out, figure->title);
+    erg_text_add(out, "</text>\n");
+    for (size_t i = 0; i < figure->count; i++) {
+        erg_text_printf(out, "<g transform=\"translate(%.1f %.1f)\">\n", corners[i].x,
+                        corners[i].y);
+        erg_text_add_bytes(out, figure->parts[i].body.data, figure->parts[i].body.count);
+        erg_text_add(out, "</g>\n");
+    }
+    erg_text_add(out, "</svg>\n");
+    free(corners);
+}
+
+/* ---- the page ---- */
+
+static const char page_style[] =
+    "*{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--fig-ink);"
+    "font:16px/1.5 system-ui,sans-serif}"
+    "header,main{max-width:1320px;margin:0 auto;padding:0 20px}"
+    "header{padding-top:26px}.brand{color:var(--fig-green);font-weight:600;margin:0}"
+    "h1{margin:.1em 0 .2em;font-size:1.7rem;overflow-wrap:anywhere}h2{margin:0 0 "
+    ".3em;font-size:1.2rem}"
+    "nav{display:flex;flex-wrap:wrap;gap:4px 16px;margin:.6em 0}a{color:var(--fig-blue)}"
+    "section{background:var(--fig-card);border:1px solid var(--line);border-radius:12px;"
+    "padding:20px 22px;margin:16px 0}"
+    "section p{max-width:75ch;margin:.2em 0 .8em;color:var(--fig-quiet)}"
+    ".parts{display:flex;flex-wrap:wrap;gap:18px;align-items:flex-start}"
+    ".part{max-width:100%;overflow-x:auto}.part svg{display:block;height:auto;max-width:100%;"
+    "min-width:min(var(--least),100%)}.part.wide svg{min-width:var(--least)}"
+    ".wrap{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem;"
+    "font-variant-numeric:tabular-nums}th,td{padding:5px 9px;border-bottom:1px solid var(--line);"
+    "text-align:left;vertical-align:top}td.n,th.n{text-align:right;white-space:nowrap}"
+    "thead th{color:var(--fig-quiet);font-weight:500}.fails{color:#b3261e;font-weight:600}"
+    ".holds{color:var(--fig-green);font-weight:600}code{font-size:.9em;overflow-wrap:anywhere}"
+    "@media (prefers-color-scheme:dark){.fails{color:#ff8a80}}"
+    "@media (max-width:560px){header,main{padding-left:12px;padding-right:12px}"
+    "section{padding:14px 12px}"
+    "#findings thead{position:absolute;clip-path:inset(50%)}"
+    "#findings table,#findings tbody,#findings tr,#findings td,#findings th{display:block;border:0;"
+    "padding:1px 0}#findings tr{border-bottom:1px solid var(--line);padding:8px 0}"
+    "#findings td::before{content:attr(data-label);display:block;color:var(--fig-quiet);"
+    "font-size:.78rem}}"
+    "@media print{section{break-inside:avoid;border:0;padding:0}.part,.wrap{overflow:visible}"
+    ".part.wide svg{min-width:0}#points table{font-size:.6rem}#points th,#points td{padding:2px "
+    "3px}"
+    "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}nav{display:none}}";
+
+static void add_figure(struct erg_text *out, const struct figure *figure)
+{
+    erg_text_printf(out, "<section id=\"fig%d\"><h2>", figure->number);
+    erg_svg_escape(out, figure->title);
+    erg_text_add(out, "</h2>\n<p>");
+    erg_svg_escape(out, figure->caption);
+    erg_text_printf(out,
+                    " <a href=\"figures/fig%02d.svg\">SVG</a>, <a "
+                    "href=\"figures/fig%02d.csv\">CSV</a>.</p>\n<div class=\"parts\">\n",
+                    figure->number, figure->number);
+    for (size_t i = 0; i < figure->count; i++) {
+        const struct figure_part *part = &figure->parts[i];
+        /* Text stays readable: what is much wider than a telephone scrolls. */
+        erg_text_printf(out,
+                        "<div class=\"part%s\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+                        "role=\"img\" style=\"--least:%.0fpx\">\n",
+                        part->width > 340 ? " wide" : "", part->width, part->height, part->width,
+                        part->width > 340 ? 0.88 * part->width : 0.8 * part->width);
+        if (i == 0)
+            add_ids(out, figure);
+        erg_text_add_bytes(out, part->body.data, part->body.count);
+        erg_text_add(out, "</svg></div>\n");
+    }
+    erg_text_add(out, "</div>\n</section>\n");
+}
+
+static void add_cell(struct erg_text *out, const char *label, const char *style, const char *text)
+{
+    erg_text_printf(out, "<td data-label=\"%s\"%s%s%s>", label, style ? " class=\"" : "",
+                    style ? style : "", style ? "\"" : "");
+    erg_svg_escape(out, text);
+    erg_text_add(out, "</td>");
+}
+
+static void add_findings(struct erg_text *out, const struct erg_findings *findings)
+{
+    erg_text_add(out, "<section id=\"findings\"><h2>Findings</h2>\n<p>What the published study "
+                      "found, as it is told elsewhere, checked on these points. What is not "
+                      "reproduced stays here.</p>\n<div class=\"wrap\"><table><thead><tr>"
+                      "<th>#</th><th>claim</th><th>expected here</th><th>ours</th><th>verdict</th>"
+                      "</tr></thead><tbody>\n");
+    for (size_t i = 0; i < findings->count; i++) {
+        const struct erg_finding *finding = &findings->items[i];
+        const char *verdict = erg_finding_verdict_names[finding->verdict];
+        erg_text_add(out, "<tr><th scope=\"row\">");
+        erg_svg_escape(out, finding->id);
+        erg_text_add(out, "</th>");
+        add_cell(out, "claim", NULL, finding->claim);
+        add_cell(out, "expected here", NULL, finding->expected);
+        add_cell(out, "ours", NULL, finding->ours);
+        add_cell(out, "verdict",
+                 finding->verdict == ERG_VERDICT_FAILS   ? "fails"
+                 : finding->verdict == ERG_VERDICT_HOLDS ? "holds"
+                                                         : NULL,
+                 verdict);
+        erg_text_add(out, "</tr>\n");
+    }
+    erg_text_add(out, "</tbody></table></div></section>\n");
+}
+
+static void add_number(struct erg_text *out, double value, int digits)
+{
+    erg_text_add(out, "<td class=\"n\">");
+    if (isnan(value)) {
+        erg_text_add(out, "–");
+    } else {
+        char number[48];
+        snprintf(number, sizeof number, "%.*g", digits, value);
+        erg_text_add(out, number);
+    }
+    erg_text_add(out, "</td>");
+}
+
+static void add_point(struct erg_text *out, const struct erg_collected *mark)
+{
+    const struct erg_sweep_result *result = mark->result;
+    const struct erg_result_metrics *m = &result->metrics;
+    erg_text_add(out, "<tr><td>");
+    erg_svg_escape(out, mark->name);
+    erg_text_printf(out, "%s</td>", mark->equal ? " =" : "");
+    if (result->status != ERG_RESULT_OK) {
+        erg_text_printf(out, "<td colspan=\"12\">%s: ", erg_result_status_names[result->status]);
+        erg_svg_escape(out, result->message ? result->message : "");
+        erg_text_printf(out, "</td><td><code>%s</code></td></tr>\n", mark->id);
+        return;
+    }
+    add_number(out, m->time_s, 4);
+    add_number(out, m->tokens_per_s_gpu, 5);
+    add_number(out, 100 * m->mfu, 3);
+    add_number(out, m->energy_j / 1e3, 6);
+    add_number(out, m->tokens_per_j, 3);
+    add_number(out, m->eff_edp, 3);
+    add_number(out, m->power_w.mean, 4);
+    add_number(out, m->temperature_c.mean, 3);
+    add_number(out, m->temperature_c.peak, 3);
+    add_number(out, m->busy_clock_mhz, 4);
+    add_number(out, 100 * m->bubble, 3);
+    add_number(out, 100 * m->exposed_share, 3);
+    erg_text_printf(out, "<td><code>%s</code></td></tr>\n", mark->id);
+}
+
+static void add_points(struct erg_text *out, const struct erg_collection *collection)
+{
+    erg_text_add(
+        out, "<section id=\"points\"><h2>Points</h2>\n<p>Of an iteration; “=”: another point of "
+             "the list has the same configuration, and both are one run.</p>\n<div "
+             "class=\"wrap\"><table><thead><tr><th>point</th><th class=\"n\">time, s</th><th "
+             "class=\"n\">tokens/s/GPU</th><th class=\"n\">MFU, %</th><th class=\"n\">energy, "
+             "kJ</th><th class=\"n\">tokens/J</th><th class=\"n\">eff_edp</th><th "
+             "class=\"n\">power, W</th><th class=\"n\">T mean, °C</th><th class=\"n\">T highest, "
+             "°C</th><th class=\"n\">busy clock, MHz</th><th class=\"n\">bubble, %</th><th "
+             "class=\"n\">exposed, %</th><th>ID</th></tr></thead><tbody>\n");
+    for (size_t i = 0; i < collection->count; i++)
+        add_point(out, &collection->marks[i]);
+    erg_text_add(out, "</tbody></table></div></section>\n");
+}
+
+static void add_counts(struct erg_text *out, const struct erg_collection *collection)
+{
+    size_t counts[ERG_RESULT_SKIPPED + 1] = {0};
+    bool first = true;
+    for (size_t i = 0; i < collection->count; i++)
+        counts[collection->marks[i].result->status]++;
+    erg_text_printf(out, "<p>%zu points on %s, seed %ld: ", collection->count, collection->cluster,
+                    collection->seed);
+    for (size_t i = 0; i <= ERG_RESULT_SKIPPED; i++)
+        if (counts[i]) {
+            erg_text_printf(out, "%s%zu %s", first ? "" : ", ", counts[i],
+                            erg_result_status_names[i]);
+            first = false;
+        }
+    erg_text_add(out, ".</p>\n");
+}
+
+void erg_figure_page(struct erg_text *out, const struct figure *figures, size_t count,
+                     const struct erg_collection *collection, const struct erg_findings *findings)
+{
+    erg_text_add(out,
+                 "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
+                 "name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta "
+                 "name=\"color-scheme\" content=\"light dark\">\n<title>");
+    erg_svg_escape(out, collection->name);
+    erg_text_add(out, "</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n"
+                      ":root{--page:#f6f7f9;--line:#d9dfe6}@media (prefers-color-scheme:dark){"
+                      ":root{--page:#10151b;--line:#323c47}}@media print{:root{--page:#fff}}\n");
+    add_colours(out, ":root");
+    erg_text_printf(out, "\n%s\n%s\n</style>\n</head>\n<body>\n", marks_style, page_style);
+    erg_text_add(out, "<svg width=\"0\" height=\"0\" style=\"position:absolute\" "
+                      "aria-hidden=\"true\">");
+    erg_text_add(out, hatch);
+    erg_text_add(out, "</svg>\n<header><p class=\"brand\">ergon characterize</p>\n<h1>");
+    erg_svg_escape(out, collection->name);
+    erg_text_add(out, "</h1>\n");
+    add_counts(out, collection);
+    erg_text_add(out, "<nav>");
+    for (size_t i = 0; i < count; i++)
+        erg_text_printf(out, "<a href=\"#fig%d\">%d %s</a>", figures[i].number, figures[i].number,
+                        figures[i].title);
+    erg_text_printf(out, "%s<a href=\"#points\">Points</a></nav></header>\n<main>\n",
+                    findings ? "<a href=\"#findings\">Findings</a>" : "");
+    for (size_t i = 0; i < count; i++)
+        add_figure(out, &figures[i]);
+    if (findings)
+        add_findings(out, findings);
+    add_points(out, collection);
+    erg_text_add(
+        out,
+        "<section><h2>What these numbers do not say</h2>\n<p>Emulated points come from a model of "
+        "the GPU, its power and its cooling, whose constants are partly assumed: what each rests "
+        "on "
+        "stands in the files of data/gpus, data/engines and data/chassis. Energy of emulated "
+        "points "
+        "is exact for the model; what sensors would have shown is apart. Nothing was checked with "
+        "an external meter. Peaks depend on the regulator of the power cap and are not "
+        "required to agree with anything.</p></section>\n</main>\n</body>\n</html>\n");
+}

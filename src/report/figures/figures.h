@@ -1,0 +1,35 @@
+/*
+ * Figures of a study: pictures of its points after a published study of power, heat and traffic,
+ * under the numbers that these have there.
+ *
+ *   4, 8, 13   temperature, power and clock of layouts, optimisations, microbatches
+ *   5          bytes that every GPU receives, by link
+ *   10, 15     seconds of kernels by category, by layout and by stage
+ *   17         temperature and clock of every GPU, and what held it
+ *
+ * Each is DIR/figures/figNN.svg with its numbers beside it as figNN.csv; DIR/report.html has them
+ * all. They hold no script and refer to nothing outside. Axes come from the data and are the same
+ * in all parts of a figure.
+ */
+#ifndef ERG_REPORT_FIGURES_H
+#define ERG_REPORT_FIGURES_H
+
+#include "characterize/collection.h"
+#include "characterize/findings.h"
+
+/* What the right axis of figures 4, 8 and 13 has. */
+enum erg_figure_right { ERG_RIGHT_EFF_EDP, ERG_RIGHT_TOKENS_PER_J, ERG_RIGHT_J_PER_TOKEN };
+extern const char *const erg_figure_right_names[]; /* "eff_edp", …; ends with NULL */
+
+struct erg_figures_wish {
+    const int *numbers; /* none: those that the study wants, else all that its points fill */
+    size_t count;
+    enum erg_figure_right right;
+    const struct erg_findings *findings; /* for the page; NULL: none */
+};
+
+/* Writes the figures that the points fill, and the page. */
+int erg_figures_write(const char *folder, const struct erg_collection *collection,
+                      const struct erg_figures_wish *wish, struct erg_error *err);
+
+#endif

@@ -1,0 +1,290 @@
+/* Points of studies in virtual time: sums that must hold, heat, what published findings say. */
+#include "check.h"
+#include "study_point.h"
+
+#include "io/json.h"
+
+/* ---- sums ---- */
+
+/* Every second and joule of a traced GPU is in a category or idle; stages fill the iteration; what
+ * is sent is received. */
+static void nothing_is_lost(void **state)
+{
+    (void)state;
+    const struct {
+        const char *model, *layout;
+        long sequence, microbatch;
+        enum erg_recompute recompute;
+    } points[] = {
+        {"gpt3-175b", "t=2,p=16", 2048, 2, ERG_RECOMPUTE_FULL},
+        {"gpt3-175b", "t=8,fsdp=4", 2048, 4, ERG_RECOMPUTE_FULL},
+        {"llama-3.3-70b", "t=8,p=2", 8192, 1, ERG_RECOMPUTE_NONE},
+        {"llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_BALANCED},
+    };
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        struct test_study study;
+        study_open(&study, points[i].model, points[i].layout, points[i].sequence,
+                   points[i].microbatch, points[i].recompute);
+        struct erg_sweep_result result = study_run(&study);
+        const struct erg_result_metrics *metrics = &result.metrics;
+        struct erg_result_bytes sent = {0}, received = {0};
+        double energy_j = 0;
+        assert_int_equal(result.status, ERG_RESULT_OK);
+        assert_int_equal(result.gpu_count, 32);
+        for (size_t k = 0; k < result.kernels_count; k++) {
+            const struct erg_result_kernels *kernels = &result.kernels[k];
+            double seconds = kernels->idle_s, joules = kernels->idle_j;
+            for (size_t c = 0; c < kernels->category_count; c++) {
+                const struct erg_result_category *own = &kernels->categories[c];
+                seconds += own->exposed_s;
+                joules += own->energy_j;
+                assert_true(own->summed_s >= own->exposed_s * (1 - 1e-9));
+                assert_true(own->wait_s <= own->exposed_s * (1 + 1e-9));
+            }
+            assert_close(seconds, metrics->time_s, 1e-9);
+            assert_close(joules, result.gpu[kernels->rank].energy_j, 1e-9);
+        }
+        for (size_t k = 0; k < result.stage_count; k++) {
+            const struct erg_result_stage *stage = &result.stages[k];
+            assert_close(stage->forward_s + stage->backward_s + stage->head_s + stage->spin_s +
+                             stage->message_s + stage->wait_s + stage->gradient_s +
+                             stage->optimizer_s,
+                         metrics->time_s, 1e-9);
+        }
+        for (size_t k = 0; k < result.gpu_count; k++) {
+            energy_j += result.gpu[k].energy_j;
+            sent.nvlink += result.gpu[k].sent.nvlink;
+            sent.network += result.gpu[k].sent.network;
+            received.nvlink += result.gpu[k].received.nvlink;
+            received.network += result.gpu[k].received.network;
+        }
+        assert_close(energy_j, metrics->energy_j, 1e-12);
+        assert_close(received.nvlink, sent.nvlink, 1e-12);
+        assert_close(received.network, sent.network, 1e-12);
+        /* The counter moves in steps of 92 to 100 ms; runs differ by half a per cent. */
+        assert_close(metrics->sensor_energy_j, metrics->energy_j, 0.02);
+        study_close(&study);
+    }
+}
+
+/* ---- heat ---- */
+
+/* T = inlet + A P of the means, on every node. */
+static void temperatures_are_those_of_the_powers(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result result = study_run(&study);
+    for (size_t i = 0; i < result.gpu_count; i++) {
+        const struct erg_result_gpu *gpu = &result.gpu[i];
+        double expected_c = 29 + 0.049 * gpu->power_w.mean;
+        if (gpu->local >= 4) /* in the air of the front one */
+            expected_c += 0.0245 * result.gpu[i - 4].power_w.mean;
+        assert_near(gpu->temperature_c.mean, expected_c, ERG_EMULATE_KELVIN);
+    }
+    study_close(&study);
+}
+
+static void warmer_air_makes_it_slower_and_dearer(void **state)
+{
+    (void)state;
+    struct test_study study;
+    double before_s = 0, before_j = 0, before_c = 0;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    for (int inlet = 20; inlet <= 40; inlet += 5) {
+        study.point.inlet_c = inlet;
+        struct erg_sweep_result result = study_run(&study);
+        assert_true(result.metrics.time_s > before_s);
+        assert_true(result.metrics.energy_j > before_j);
+        assert_true(result.metrics.temperature_c.mean > before_c + (before_c > 0 ? 3 : 0));
+        before_s = result.metrics.time_s;
+        before_j = result.metrics.energy_j;
+        before_c = result.metrics.temperature_c.mean;
+    }
+    study_close(&study);
+}
+
+/* No GPU is warmer than its limit where the air is so warm that the cap alone would let it be. */
+static void heat_holds_the_rear(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result cool = study_run(&study);
+    study.point.inlet_c = 42;
+    struct erg_sweep_result warm = study_run(&study);
+    assert_int_equal(warm.flag_count, 0);
+    assert_near(cool.metrics.thermal_share, 0, 0);
+    assert_true(cool.metrics.cap_share > 0.3);
+    assert_true(warm.metrics.thermal_share > 0.2);
+    assert_near(study_mean_c(&warm, "rear"), 87, 0.2);
+    for (size_t i = 0; i < warm.gpu_count; i++) {
+        const struct erg_result_gpu *gpu = &warm.gpu[i];
+        assert_true(gpu->temperature_c.mean < 87.2);
+        assert_true(gpu->thermal_share + gpu->cap_share <= 1 + 1e-9);
+        assert_true(!strcmp(gpu->slot, "rear") || gpu->thermal_share == 0);
+    }
+    study_close(&study);
+}
+
+/* ---- findings of a published study that must come out ---- */
+
+static void rear_gpus_are_a_quarter_warmer(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result result = study_run(&study);
+    const double front_c = study_mean_c(&result, "front"), rear_c = study_mean_c(&result, "rear");
+    double front_peak_c = 0, rear_least_c = INFINITY;
+    for (size_t i = 0; i < result.gpu_count; i++)
+        if (result.gpu[i].local < 4)
+            front_peak_c = fmax(front_peak_c, result.gpu[i].temperature_c.peak);
+        else
+            rear_least_c = fmin(rear_least_c, result.gpu[i].temperature_c.least);
+    assert_near(rear_c / front_c, 1.25, 0.05);
+    assert_near(rear_c - front_c, 16, 4);
+    assert_true(rear_least_c > front_peak_c);
+    study_close(&study);
+}
+
+static void larger_microbatches_by_layout(void **state)
+{
+    (void)state;
+    struct test_study study;
+    double pipeline_s = 0, edp = INFINITY, fsdp_s[2], fsdp_w[2];
+    study_open(&study, "gpt3-175b", "t=2,p=16", 2048, 1, ERG_RECOMPUTE_FULL);
+    for (long microbatch = 1; microbatch <= 8; microbatch *= 2) {
+        study.point.layout.microbatch = microbatch;
+        study.point.layout.microbatches = 128 / microbatch;
+        struct erg_sweep_result result = study_run(&study);
+        assert_true(result.metrics.time_s > pipeline_s);
+        assert_true(result.metrics.eff_edp < edp);
+        pipeline_s = result.metrics.time_s;
+        edp = result.metrics.eff_edp;
+    }
+    assert_near(pipeline_s, 43.9, 3); /* of the closed form, without heat */
+    study_close(&study);
+    study_open(&study, "gpt3-175b", "t=8,fsdp=4", 2048, 1, ERG_RECOMPUTE_FULL);
+    for (int i = 0; i < 2; i++) {
+        study.point.layout.microbatch = i ? 4 : 1;
+        study.point.layout.microbatches = i ? 8 : 32;
+        struct erg_sweep_result result = study_run(&study);
+        fsdp_s[i] = result.metrics.time_s;
+        fsdp_w[i] = result.metrics.power_w.mean;
+    }
+    assert_true(fsdp_s[0] / fsdp_s[1] > 3.2 && fsdp_s[0] / fsdp_s[1] <= 4);
+    assert_close(fsdp_s[0], 2011 / 0.95755, 0.02); /* wires at what the engine reaches */
+    assert_true(fsdp_w[1] > fsdp_w[0]);
+    study_close(&study);
+}
+
+static void overlap_saves_time(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "llama-3.3-70b", "t=8,p=2", 8192, 1, ERG_RECOMPUTE_NONE);
+    struct erg_sweep_result base = study_run(&study);
+    study.point.overlap = ERG_STUDY_OVERLAP_GRADIENTS | ERG_STUDY_OVERLAP_TENSOR;
+    struct erg_sweep_result cc = study_run(&study);
+    assert_true(cc.metrics.exposed_share < base.metrics.exposed_share);
+    assert_true(cc.metrics.time_s < base.metrics.time_s);
+    assert_true(cc.metrics.power_w.mean > base.metrics.power_w.mean);
+    assert_true(cc.metrics.temperature_c.peak > base.metrics.temperature_c.peak);
+    study_close(&study);
+}
+
+static void a_faulty_node_holds_all_up(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=2,p=16", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result whole = study_run(&study);
+    study.point.fault_node = 2;
+    study.point.fault_clock_share = 0.25;
+    struct erg_sweep_result faulty = study_run(&study);
+    assert_true(faulty.metrics.time_s > 3 * whole.metrics.time_s);
+    assert_true(faulty.metrics.power_w.mean < 0.5 * whole.metrics.power_w.mean);
+    study_close(&study);
+}
+
+/* ---- what does not fit, what is equal ---- */
+
+static void a_point_that_does_not_fit_says_why(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 2, ERG_RECOMPUTE_NONE);
+    struct erg_sweep_result result = study_run(&study);
+    assert_int_equal(result.status, ERG_RESULT_MEMORY);
+    assert_non_null(strstr(result.message, "stage 0 needs"));
+    assert_true(result.memory_bytes.count > 0);
+    study_close(&study);
+}
+
+static void equal_keys_give_equal_bytes(void **state)
+{
+    (void)state;
+    struct test_study study;
+    char *texts[3];
+    study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
+    for (int i = 0; i < 3; i++) {
+        study.point.model_name = i ? "another name" : "a name";
+        study.measuring.seed = i < 2 ? 1 : 2;
+        struct erg_sweep_result result = study_run(&study);
+        json_t *root = erg_sweep_result_json(&result);
+        texts[i] = erg_json_text(root);
+        json_decref(root);
+    }
+    assert_string_equal(texts[0], texts[1]);
+    assert_string_not_equal(texts[0], texts[2]); /* other sensors, other noise */
+    for (int i = 0; i < 3; i++)
+        free(texts[i]);
+    study_close(&study);
+}
+
+static void a_document_is_read_as_it_was_written(void **state)
+{
+    (void)state;
+    struct test_study study;
+    struct erg_sweep_result back;
+    struct erg_error err;
+    study_open(&study, "gpt3-175b", "t=8,p=4", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result result = study_run(&study);
+    json_t *root = erg_sweep_result_json(&result);
+    char *text = erg_json_text(root);
+    assert_ok(
+        erg_sweep_result_from_json(&back, root, "point", text, strlen(text), &study.arena, &err),
+        &err);
+    json_t *again = erg_sweep_result_json(&back);
+    char *text_again = erg_json_text(again);
+    assert_string_equal(text_again, text);
+    assert_true(isnan(back.metrics.memory_temperature_c.peak));
+    json_object_set_new(root, "schema_version", json_integer(2));
+    assert_fails(erg_sweep_result_from_json(&back, root, "point", NULL, 0, &study.arena, &err),
+                 &err, "schema_version");
+    json_decref(root);
+    json_decref(again);
+    free(text);
+    free(text_again);
+    study_close(&study);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_lost),
+        cmocka_unit_test(temperatures_are_those_of_the_powers),
+        cmocka_unit_test(warmer_air_makes_it_slower_and_dearer),
+        cmocka_unit_test(heat_holds_the_rear),
+        cmocka_unit_test(rear_gpus_are_a_quarter_warmer),
+        cmocka_unit_test(larger_microbatches_by_layout),
+        cmocka_unit_test(overlap_saves_time),
+        cmocka_unit_test(a_faulty_node_holds_all_up),
+        cmocka_unit_test(a_point_that_does_not_fit_says_why),
+        cmocka_unit_test(equal_keys_give_equal_bytes),
+        cmocka_unit_test(a_document_is_read_as_it_was_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
