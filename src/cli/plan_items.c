@@ -96,8 +96,7 @@ static long find_bytes(struct parts *parts, const struct erg_layout_search *sear
         erg_memory_request_of(model, layout, search->kinds[0].engine);
     struct erg_memory_sizes sizes;
     long worst = 0;
-    erg_memory_sizes_init(&sizes, model, layout->tensor, layout->context, layout->microbatch,
-                          layout->sequence);
+    erg_memory_sizes_of(&sizes, model, layout);
     parts->sum = -INFINITY;
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_memory_stage closed;

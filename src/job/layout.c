@@ -51,27 +51,32 @@ const char *erg_layout_recompute_name(const struct erg_layout *layout)
 
 /* ---- from text ---- */
 
-/* The letters of a layout, and where their numbers go. */
-enum letter { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, LETTERS };
+/* The parts of a layout's text, and where their numbers go. */
+enum part { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, EXPERT, PARTS };
+static const char *const part_names[PARTS] = {"t", "c", "p", "b", "v", "l", "e"};
 
 static int parse_part(long *numbers, char *part, const char *text, struct erg_error *err)
 {
-    static const char letters[LETTERS + 1] = "tcpbvl";
-    const char *place = *part && part[1] == '=' ? strchr(letters, *part) : NULL;
-    if (!place)
+    const size_t length = strcspn(part, "=");
+    int place = 0;
+    while (place < PARTS &&
+           (strlen(part_names[place]) != length || memcmp(part_names[place], part, length) != 0))
+        place++;
+    if (place == PARTS || part[length] != '=')
         return erg_fail(err, ERG_USAGE,
                         "the layout '%.80s' is not understood at '%.40s'; expected parts like t=2 "
-                        "of t (tensor), c (context), p (pipeline), b (microbatch) and l (layers "
-                        "of a chunk) or v (virtual stages), with commas between them",
+                        "of t (tensor), c (context), p (pipeline), e (expert), b (microbatch) and "
+                        "l (layers of a chunk) or v (virtual stages), with commas between them",
                         text, part);
-    long *number = &numbers[place - letters];
+    long *number = &numbers[place];
     if (*number)
-        return erg_fail(err, ERG_USAGE, "the layout '%.80s' says %c twice", text, *part);
-    if (!erg_parse_long(part + 2, number) || *number < 1 || *number > 1000000)
+        return erg_fail(err, ERG_USAGE, "the layout '%.80s' says %s twice", text,
+                        part_names[place]);
+    if (!erg_parse_long(part + length + 1, number) || *number < 1 || *number > 1000000)
         return erg_fail(err, ERG_USAGE,
                         "the layout '%.80s' has '%.40s', expected a whole number from 1 to a "
-                        "million after '%c=', and commas between parts",
-                        text, part, *part);
+                        "million after '%s=', and commas between parts",
+                        text, part, part_names[place]);
     return 0;
 }
 
@@ -79,7 +84,7 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
                      struct erg_error *err)
 {
     char copy[128];
-    long numbers[LETTERS] = {0};
+    long numbers[PARTS] = {0};
     if (strlen(text) >= sizeof copy)
         return erg_fail(err, ERG_USAGE, "the layout '%.40s…' is too long", text);
     strcpy(copy, text);
@@ -115,6 +120,7 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
                   : numbers[VIRTUAL] ? ERG_CUT_ANY
                                      : ERG_CUT_EVENLY;
     layout->virtual_stages = numbers[VIRTUAL] ? numbers[VIRTUAL] : 1;
+    layout->expert = numbers[EXPERT];
     layout->chunk_layers = NULL;
     return 0;
 }
@@ -154,6 +160,7 @@ static int check_numbers(const struct erg_layout *layout, struct erg_error *err)
         {"microbatch", layout->microbatch, 1000000},
         {"number of microbatches", layout->microbatches, 1000000},
         {"sequence", layout->sequence, 1000000000},
+        {"expert degree", erg_layout_experts(layout), 100000},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value < 1 || numbers[i].value > numbers[i].most)
@@ -203,6 +210,35 @@ static int check_layers(const struct erg_layout *layout, const struct erg_model 
     return 0;
 }
 
+int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_model *model,
+                             struct erg_error *err)
+{
+    const long expert = erg_layout_experts(layout);
+    const char *what = model->experts.count ? "experts" : "a latent attention";
+    if (erg_model_check_experts(model, expert, err) != 0)
+        return -1;
+    if (!model->experts.count && !model->latent.keys)
+        return 0;
+    if (layout->context > 1)
+        return erg_fail(err, ERG_FAILED,
+                        "%s has %s, and context parallelism beside that is not modelled; expected "
+                        "a context degree of 1, got %ld",
+                        model->name, what, layout->context);
+    if (!model->experts.count)
+        return 0;
+    if (layout->virtual_stages > 1)
+        return erg_fail(err, ERG_FAILED,
+                        "%s has experts, and interleaved stages beside them are not modelled; "
+                        "expected 1 virtual stage, got %ld",
+                        model->name, layout->virtual_stages);
+    if (layout->data % expert != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "an expert degree of %ld does not divide the %ld data ranks, of which it "
+                        "is a part",
+                        expert, layout->data);
+    return 0;
+}
+
 int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node_gpus,
                            struct erg_error *err)
 {
@@ -234,7 +270,7 @@ int erg_layout_check(const struct erg_layout *layout, const struct erg_model *mo
     padded.vocab = erg_layout_vocabulary(model, layout->tensor);
     if (erg_model_check_tensor(&padded, layout->tensor, err) != 0 ||
         erg_model_check_sequence(model, layout->context, layout->sequence, err) != 0 ||
-        check_layers(layout, model, err) != 0)
+        erg_layout_check_experts(layout, model, err) != 0 || check_layers(layout, model, err) != 0)
         return -1;
     long tokens =
         layout->sequence / layout->context; /* sequence parallelism splits each sequence */

@@ -5,6 +5,10 @@
  * consecutive ranks: so a context group is `context` ranks `tensor` apart, and the group over which
  * gradients are summed and optimizer state is sharded has data x context ranks, `tensor` apart.
  *
+ * Experts of a layer are spread over `expert` ranks, which follow each other in the data group,
+ * `tensor` apart. Each holds its experts as often as data / expert ranks do: these sum their
+ * gradients and shard their optimizer state, `tensor` x `expert` apart.
+ *
  * Source of the methods: Megatron-Kwai (pipeline-aware offloading, balanced recomputation).
  */
 #ifndef ERG_JOB_LAYOUT_H
@@ -66,11 +70,16 @@ enum erg_schedule_kind { ERG_SCHEDULE_1F1B, ERG_SCHEDULE_INTERLEAVED };
 
 struct erg_layout {
     long tensor, context, pipeline, data; /* degrees; their product is the GPUs of the job */
-    long virtual_stages;                  /* model chunks of a stage; above 1 the schedule is
-                                           * interleaved 1F1B, else 1F1B */
-    long microbatch;                      /* sequences */
-    long microbatches;                    /* of a pipeline in an iteration */
-    long sequence;                        /* tokens, over all context ranks */
+    long expert; /* ranks that the experts of a layer are spread over, of the data group; 0 or 1:
+                  * all are on each */
+    /* Rows that an expert takes of each rank, as a multiple of its even share, filled up with empty
+     * ones; 0: as many as come, which are taken to be its share. */
+    double expert_capacity;
+    long virtual_stages; /* model chunks of a stage; above 1 the schedule is
+                          * interleaved 1F1B, else 1F1B */
+    long microbatch;     /* sequences */
+    long microbatches;   /* of a pipeline in an iteration */
+    long sequence;       /* tokens, over all context ranks */
     /* Layers of each chunk in model order: chunk c of stage s is [c * pipeline + s]; NULL: equal.
      */
     const long *chunk_layers;
@@ -82,6 +91,12 @@ struct erg_layout {
     const enum erg_recompute *stage_recompute;
     const double *stage_offload;
 };
+
+/* Ranks that experts are spread over, at least 1. */
+static inline long erg_layout_experts(const struct erg_layout *layout)
+{
+    return layout->expert > 1 ? layout->expert : 1;
+}
 
 static inline enum erg_recompute erg_layout_recompute(const struct erg_layout *layout, long stage)
 {
@@ -140,11 +155,11 @@ struct erg_layout erg_layout_copy(const struct erg_layout *layout, struct erg_ar
 long erg_layout_vocabulary(const struct erg_model *model, long tensor);
 
 /*
- * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, b microbatch,
- * and either v virtual stages, whose chunks may differ in layers, or l layers of every chunk (then
- * `layers` decides v); what is not there is 1. Touches nothing else of the layout, and no layers
- * may have been given for its chunks.
- * ERG_USAGE where the text is wrong, ERG_INFEASIBLE where the layers cannot be cut so.
+ * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, e expert, b
+ * microbatch, and either v virtual stages, whose chunks may differ in layers, or l layers of every
+ * chunk (then `layers` decides v); what is not there is 1. Touches nothing else of the layout, and
+ * no layers may have been given for its chunks. ERG_USAGE where the text is wrong, ERG_INFEASIBLE
+ * where the layers cannot be cut so.
  */
 int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
                      struct erg_error *err);
@@ -161,6 +176,12 @@ int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node
  * `ranks` GPUs, counted from the first on these nodes. None does where the first GPU of the earlier
  * stage and the last one of the later lie in the same. */
 bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
+
+/* Whether experts can be spread so: the degree divides experts and data ranks; beside experts there
+ * are no context groups and no virtual stages, beside a latent attention no context groups. A part
+ * of erg_layout_check(). */
+int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_model *model,
+                             struct erg_error *err);
 
 /*
  * Whether the model can be spread so: degrees at least 1 that divide heads, groups, widths and

@@ -73,8 +73,7 @@ static void follow(struct erg_memory_traffic *traffic, const struct erg_memory_c
     const struct erg_layout *layout = request->layout;
     struct erg_time_parts parts = {0};
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     struct erg_memory_speeds speeds = {
         .message_bytes = sizes.hidden,
         .stages = erg_xcalloc((size_t)layout->pipeline, sizeof *speeds.stages),

@@ -34,6 +34,8 @@ void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long
     erg_text_printf(out, "t=%ld,c=%ld,p=%ld,%c=%ld,b=%ld", layout->tensor, layout->context,
                     layout->pipeline, each ? 'l' : 'v', each ? each : layout->virtual_stages,
                     layout->microbatch);
+    if (erg_layout_experts(layout) > 1)
+        erg_text_printf(out, ",e=%ld", layout->expert);
 }
 
 /* What each stage does, and needs by the closed form. */
@@ -44,8 +46,7 @@ static json_t *stages_json(const struct erg_layout_search *search, const struct 
         erg_memory_request_of(model, layout, search->kinds[0].engine);
     struct erg_memory_sizes sizes;
     json_t *list = json_array();
-    erg_memory_sizes_init(&sizes, model, layout->tensor, layout->context, layout->microbatch,
-                          layout->sequence);
+    erg_memory_sizes_of(&sizes, model, layout);
     for (long s = 0; s < layout->pipeline; s++) {
         struct erg_memory_stage stage;
         json_t *items = json_object();
@@ -176,6 +177,8 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
                             erg_json_number(1 - candidate->bound_s / candidate->time.total));
     json_object_set_new(json, "v", json_integer(layout->virtual_stages));
     json_object_set_new(json, "d", json_integer(layout->data));
+    if (model->experts.count)
+        json_object_set_new(json, "e", json_integer(erg_layout_experts(layout)));
     json_object_set_new(json, "gpus", json_integer(erg_layout_gpus(layout)));
     json_object_set_new(json, "microbatch", json_integer(layout->microbatch));
     json_object_set_new(json, "microbatches", json_integer(layout->microbatches));

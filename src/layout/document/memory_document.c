@@ -90,13 +90,16 @@ static void set(json_t *object, const char *key, json_t *value)
 static json_t *layout_document(const struct erg_memory_answer *answer,
                                const struct erg_layout *layout)
 {
-    return erg_json_pack(
+    json_t *document = erg_json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "tensor", (json_int_t)layout->tensor,
         "context", (json_int_t)layout->context, "pipeline", (json_int_t)layout->pipeline,
         "virtual_stages", (json_int_t)layout->virtual_stages, "data", (json_int_t)layout->data,
         "microbatch", (json_int_t)layout->microbatch, "microbatches",
         (json_int_t)layout->microbatches, "sequence", (json_int_t)layout->sequence, "vocabulary",
         (json_int_t)erg_layout_vocabulary(answer->request.model, layout->tensor));
+    if (answer->request.model->experts.count)
+        set(document, "expert", json_integer(erg_layout_experts(layout)));
+    return document;
 }
 
 /* Columns, one entry per pass: an item that is never there is left out. */
@@ -204,8 +207,7 @@ static json_t *stage_document(const struct erg_memory_answer *answer, long index
     const struct erg_memory_stage *stage = &answer->result->stages[index];
     struct erg_memory_sizes sizes;
     struct erg_memory_stage closed;
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     erg_memory_closed(&closed, request, &sizes, index);
     json_t *items = json_object(), *document = json_object(), *chunks = json_array();
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)

@@ -38,9 +38,8 @@ void erg_layout_candidate_energy(struct erg_layout_energy *energy,
     for (size_t i = 0; i < candidate->block_count; i++) {
         const struct erg_time_place *time = &on_site.places.time[i];
         struct erg_layout_work work;
-        erg_layout_work_init(&work, &on_site.requests[i], time->parts, layout->tensor,
-                             layout->context, layout->microbatch, layout->sequence,
-                             on_site.places.on[i].pieces->gpus);
+        erg_layout_work_of(&work, &on_site.requests[i], time->parts, layout,
+                           on_site.places.on[i].pieces->gpus);
         erg_layout_costs_at(&costs[i], &on_site.requests[i], &work, 0);
         on[i] = (struct erg_layout_energy_place){&on_site.requests[i], time, &costs[i]};
     }

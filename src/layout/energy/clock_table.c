@@ -31,10 +31,8 @@ void erg_clock_table_init(struct erg_clock_table *table,
     long gpus = erg_layout_gpus(layout);
     struct erg_layout_work work;
     *table = (struct erg_clock_table){.request = request};
-    erg_time_parts_init(&table->parts, &request->time, layout->tensor, layout->context,
-                        layout->microbatch, layout->sequence, gpus);
-    erg_layout_work_init(&work, request, &table->parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
+    erg_time_parts_of(&table->parts, &request->time, layout, gpus);
+    erg_layout_work_of(&work, request, &table->parts, layout, gpus);
     struct erg_clock_row highest = row_at(request, &work, gpu->search_max_mhz);
     double reached = fmax(highest.costs.passes[ERG_PASS_FORWARD].clock_mhz,
                           highest.costs.passes[ERG_PASS_BACKWARD].clock_mhz);

@@ -126,6 +126,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     const struct erg_time_parts *parts = place->time->parts;
     const struct erg_layout_costs *costs = place->costs;
     double group = (double)(layout->context * layout->data), most = 0, sum = 0;
+    double most_experts = 0, experts = 0;
     for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
         next = next_stage(place, layout, stage);
         double own = erg_layout_stage_parameters(time, parts, layout, stage);
@@ -134,8 +135,13 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
         double backward_s =
             erg_layout_chunk_cost(place->request, parts, costs, 1, true, false, recompute, 0)
                 .time_s;
+        const double own_experts =
+            parts->expert_parameters *
+            (double)erg_layout_stage_layers(layout, time->model->layers, stage);
         most = fmax(most, own);
         sum += own * (double)(next - stage);
+        most_experts = fmax(most_experts, own_experts);
+        experts += own_experts * (double)(next - stage);
         *stalls_s = fmax(*stalls_s,
                          erg_time_copy_stalls(place->time, layout, stage, copy_s,
                                               costs->passes[ERG_PASS_FORWARD].time_s, backward_s));
@@ -145,12 +151,20 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     double byte_s =
         costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
     double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
-    *busy_s = sum * bytes * byte_s; /* of one GPU of each stage together */
-    tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] += replicas * costs->wire_byte_j * sum * wire_bytes;
-    tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] += replicas * costs->hbm_byte_j * sum * bytes;
+    const double expert_bytes = erg_time_expert_optimizer_bytes(engine, layout);
+    const double expert_wire_bytes = erg_time_expert_gradient_bytes(engine, layout);
+    *busy_s =
+        (sum * bytes + experts * expert_bytes) * byte_s; /* of one GPU of each stage together */
+    tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] +=
+        replicas * costs->wire_byte_j * sum * wire_bytes +
+        replicas * costs->wire_byte_j * experts * expert_wire_bytes;
+    tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] +=
+        replicas * costs->hbm_byte_j * sum * bytes +
+        replicas * costs->hbm_byte_j * experts * expert_bytes;
     tail->items[ERG_LAYOUT_ENERGY_ACTIVE] += replicas * costs->active_w * *busy_s;
     tail->items[ERG_LAYOUT_ENERGY_STATIC] += replicas * costs->static_w * *busy_s;
-    return most * place->time->gradient_s + most * bytes * byte_s;
+    return most * place->time->gradient_s + most * bytes * byte_s +
+           most_experts * (place->time->expert_gradient_s + expert_bytes * byte_s);
 }
 
 void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_place *places,
@@ -250,12 +264,10 @@ void erg_layout_energy_whole(struct erg_layout_energy *energy,
     struct erg_time_place place;
     struct erg_layout_work work;
     struct erg_layout_costs costs;
-    erg_time_parts_init(&parts, time, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
+    erg_time_parts_of(&parts, time, layout, gpus);
     erg_time_place_init(&place, time, &parts, layout,
                         erg_time_group_bandwidth(time, layout->tensor, group, gpus));
-    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
+    erg_layout_work_of(&work, request, &parts, layout, gpus);
     erg_layout_costs_at(&costs, request, &work, 0);
     const struct erg_layout_energy_place on = {request, &place, &costs};
     erg_layout_energy_compose(energy, &on, 1, layout, 0);

@@ -99,7 +99,12 @@ struct erg_layout_work {
     double message_bytes; /* of a chunk, one way */
 };
 
-/* `parts` are of the same degrees, microbatch and sequence; about as fast as those. */
+/* Of a layout: `parts` are of the same one; about as fast as those. */
+void erg_layout_work_of(struct erg_layout_work *work,
+                        const struct erg_layout_energy_request *request,
+                        const struct erg_time_parts *parts, const struct erg_layout *layout,
+                        long gpus);
+/* Of one without experts. */
 void erg_layout_work_init(struct erg_layout_work *work,
                           const struct erg_layout_energy_request *request,
                           const struct erg_time_parts *parts, long tensor, long context,

@@ -25,8 +25,7 @@ static void fill_stage(struct erg_step_end *end, const struct erg_model *model,
     const double wire_j = gpu->energy_per_wire_byte_j + gpu->comm_hbm_per_wire * byte_j;
     struct erg_time_parts parts;
     struct erg_time_place place;
-    erg_time_parts_init(&parts, &request, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, ranks);
+    erg_time_parts_of(&parts, &request, layout, ranks);
     erg_time_place_init(
         &place, &request, &parts, layout,
         erg_time_group_bandwidth(&request, layout->tensor, layout->context * layout->data, ranks));

@@ -59,6 +59,8 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
     stage->items[ERG_MEMORY_WEIGHTS] = 2 * parameters;
     stage->items[ERG_MEMORY_GRADIENTS] = 4 * parameters;
     stage->items[ERG_MEMORY_OPTIMIZER] = 12 * parameters / (double)(layout->data * layout->context);
+    if (sizes->expert_parameters > 0)
+        erg_memory_add_experts(stage->items, request, (double)layers * sizes->expert_parameters);
     stage->items[ERG_MEMORY_WORKSPACE] =
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
     stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
@@ -403,6 +405,12 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
         .movable_bytes = (double)sizes->movable[recompute],
     };
     fill_flying(floor, layout, index);
+    if (sizes->expert_parameters > 0) {
+        double layer[ERG_MEMORY_ITEMS] = {0};
+        erg_memory_add_experts(layer, request, sizes->expert_parameters);
+        for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+            floor->layer_bytes += layer[i];
+    }
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         floor->fixed_bytes += constant.items[i];
 }

@@ -120,8 +120,7 @@ int erg_memory_move_layers(long *chunk_layers, bool *fits, const struct erg_memo
         .next = erg_xcalloc((size_t)pipeline, sizeof *at.next),
     };
     long *before = erg_xcalloc((size_t)pipeline, sizeof *before);
-    erg_memory_sizes_init(&at.sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&at.sizes, request->model, layout);
     for (long chunk = 0; chunk < layout->virtual_stages; chunk++)
         for (long stage = 0; stage < pipeline; stage++)
             chunk_layers[chunk * pipeline + stage] =

@@ -91,8 +91,7 @@ int erg_memory_simulate(struct erg_memory_result *result, const struct erg_memor
 {
     const struct erg_layout *layout = request->layout;
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     *result = (struct erg_memory_result){.count = layout->pipeline,
                                          .microbatches = erg_memory_microbatches(layout)};
     result->stages = erg_xcalloc((size_t)result->count, sizeof *result->stages);

@@ -260,8 +260,7 @@ int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memo
     const struct erg_layout *layout = request->layout;
     struct erg_memory_sizes sizes;
     *solution = (struct erg_memory_solution){0};
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     size_t count = (size_t)layout->pipeline;
     struct ratio_search work = {request, &sizes, erg_xcalloc(count, sizeof *work.budgets),
                                 erg_xcalloc(count, sizeof *work.found)};

@@ -195,8 +195,7 @@ static double least_excess(const struct change_search *search, const struct erg_
     const bool fixed = request.accounting == ERG_MEMORY_STATIC;
     request.layout = &least;
     request.accounting = fixed ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA;
-    erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request.model, layout);
     for (int recompute = layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
         for (int offload = 0; offload < (can_offload(search, layout) ? 2 : 1); offload++) {
             double excess = -INFINITY;

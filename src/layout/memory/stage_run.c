@@ -186,12 +186,13 @@ static void take_weights(struct erg_memory_stage_run *run, const struct erg_memo
 
 /* fp32 state of this rank's part of every weight: first the master copies, or the two moments. */
 static void take_state(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
-                       bool moments)
+                       long ranks, long rank, bool moments)
 {
-    const struct erg_layout *layout = run->s.request->layout;
     for (long chunk = 0; chunk < run->chunks; chunk++) {
+        if (weights[chunk].count == 0)
+            continue;
         int64_t *shard = erg_xcalloc(weights[chunk].count, sizeof *shard);
-        erg_memory_shard(&weights[chunk], layout->data * layout->context, run->s.rank, shard);
+        erg_memory_shard(&weights[chunk], ranks, rank, shard);
         for (size_t i = 0; i < weights[chunk].count; i++) {
             /* The master copy goes through a copy in bf16. */
             uint32_t narrow = moments ? NO_BLOCK : take(run, ERG_MEMORY_TRANSIENT, 2 * shard[i]);
@@ -202,6 +203,16 @@ static void take_state(struct erg_memory_stage_run *run, const struct erg_memory
         }
         free(shard);
     }
+}
+
+/* Of the dense part, and of the experts, which fewer ranks share. */
+static void take_states(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
+                        const struct erg_memory_weights *experts, bool moments)
+{
+    const struct erg_layout *layout = run->s.request->layout;
+    const long degree = erg_layout_experts(layout);
+    take_state(run, weights, layout->data * layout->context, run->s.rank, moments);
+    take_state(run, experts, layout->data / degree, run->s.rank / degree, moments);
 }
 
 static void take_buffers(struct erg_memory_stage_run *run)
@@ -285,22 +296,29 @@ static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course 
 {
     const struct erg_memory_request *request = run->s.request;
     struct erg_memory_weights *weights = erg_xcalloc((size_t)run->chunks, sizeof *weights);
+    struct erg_memory_weights *experts = erg_xcalloc((size_t)run->chunks, sizeof *experts);
     for (long chunk = 0; chunk < run->chunks; chunk++) {
         erg_memory_chunk_weights(&weights[chunk], request, run->s.sizes, run->s.stage, chunk);
         take_weights(run, &weights[chunk]);
+        erg_memory_expert_weights(&experts[chunk], request, run->s.sizes, run->s.stage, chunk);
+        if (experts[chunk].count > 0)
+            take_weights(run, &experts[chunk]);
     }
-    take_state(run, weights, false);
+    take_states(run, weights, experts, false);
     take_buffers(run);
     if (request->accounting == ERG_MEMORY_FRAMEWORK)
         iterate(run);
-    take_state(run, weights, true);
+    take_states(run, weights, experts, true);
     run->course = course;
     run->copies = copies;
     erg_memory_begin_worst(&run->s.memory);
     iterate(run);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         free(weights[chunk].items);
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        free(experts[chunk].items);
     free(weights);
+    free(experts);
 }
 
 void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory_course *course,
@@ -334,8 +352,7 @@ void erg_memory_copies_init(struct erg_memory_copies *copies,
     struct erg_memory_sizes sizes;
     struct erg_memory_stage_run run;
     *copies = (struct erg_memory_copies){0};
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     if (request->accounting == ERG_MEMORY_STATIC) {
         struct erg_static_memory memory;
         erg_static_memory_of(&memory, request, &sizes, stage);

@@ -40,12 +40,14 @@ const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *s
     struct erg_layout_pieces *pieces = &at->pieces;
     long gpus = search->kind_count == 1 ? erg_layout_gpus(layout) : own->gpus;
     if (site->tensor != layout->tensor || site->context != layout->context ||
-        site->microbatch != layout->microbatch || (search->kind_count == 1 && gpus != site->gpus)) {
+        site->microbatch != layout->microbatch || site->expert != erg_layout_experts(layout) ||
+        (search->kind_count == 1 && gpus != site->gpus)) {
         for (size_t k = 0; k < search->kind_count; k++)
             site->kinds[k][0].known = site->kinds[k][1].known = false;
         site->tensor = layout->tensor;
         site->context = layout->context;
         site->microbatch = layout->microbatch;
+        site->expert = erg_layout_experts(layout);
         site->gpus = gpus;
     }
     if (at->known)
@@ -55,10 +57,8 @@ const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *s
         gpus = own->machine.node_gpus;
     pieces->gpus = gpus;
     pieces->time = (struct erg_time_request){search->model, own->engine, &own->machine};
-    erg_time_parts_init(&pieces->parts, &pieces->time, layout->tensor, layout->context,
-                        layout->microbatch, layout->sequence, gpus);
-    erg_memory_sizes_init(&pieces->sizes, search->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_time_parts_of(&pieces->parts, &pieces->time, layout, gpus);
+    erg_memory_sizes_of(&pieces->sizes, search->model, layout);
     return pieces;
 }
 
