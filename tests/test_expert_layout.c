@@ -89,6 +89,47 @@ static void state_is_what_it_is_by_hand(void **state)
     }
 }
 
+/* DeepSeek V3 on 16 stages of 128 GPUs: 3 layers without experts on the first one. */
+static void first_layers_may_have_none(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *model = load_model("deepseek-v3", 0);
+    long layers[16];
+    struct erg_layout layout = layout_with(1, 64, 16, 128);
+    for (int i = 0; i < 16; i++)
+        layers[i] = i < 13 ? 4 : 3;
+    layout.chunk_layers = layers;
+    layout.microbatches = 32;
+    layout.recompute = ERG_RECOMPUTE_FULL;
+    assert_ok(erg_layout_check(&layout, model, &err), &err);
+    const struct erg_memory_request request = {.model = model, .layout = &layout};
+    struct erg_memory_sizes sizes;
+    struct erg_memory_result followed;
+    erg_memory_sizes_of(&sizes, model, &layout);
+    assert_ok(erg_memory_simulate(&followed, &request, &err), &err);
+    const double attention = 187121664, expert = 3 * 7168 * 2048.0;
+    const double routed = attention + expert + 7168 * 256.0 + 256;
+    const double plain = attention + 3 * 7168 * 18432.0, words = 129280 * 7168.0;
+    double all = 0;
+    for (long stage = 0; stage < 16; stage++) {
+        struct erg_memory_stage closed;
+        erg_memory_closed(&closed, &request, &sizes, stage);
+        const double dense = stage == 0    ? 3 * plain + routed + words
+                             : stage == 15 ? 3 * routed + words + 7168
+                                           : (double)layers[stage] * routed;
+        const double experts = (stage == 0 ? 1.0 : (double)layers[stage]) * 4 * expert;
+        assert_close(state_bytes(&closed), (6 + 12 / 128.0) * dense + (6 + 12 / 2.0) * experts,
+                     1e-12);
+        assert_close(state_bytes(&followed.stages[stage]), state_bytes(&closed), 1e-9);
+        assert_true(closed.peak_bytes > followed.stages[stage].peak_bytes * (1 - 1e-9));
+        all += dense + 64 * experts;
+    }
+    assert_near(all, 671026419200, 0);
+    erg_memory_result_release(&followed);
+    erg_model_free(model);
+}
+
 static double kept_by_experts(const struct erg_model *model, const struct erg_layout *layout,
                               enum erg_recompute recompute)
 {
@@ -481,6 +522,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_is_what_it_is_by_hand),
+        cmocka_unit_test(first_layers_may_have_none),
         cmocka_unit_test(kept_activations_are_counted),
         cmocka_unit_test(closed_form_is_what_is_followed),
         cmocka_unit_test(exchanges_take_what_their_bytes_do),

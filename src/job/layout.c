@@ -226,6 +226,11 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
                         model->name, what, layout->context);
     if (!model->experts.count)
         return 0;
+    if (model->experts.dense_layers > 0 && !model->experts.dense_first)
+        return erg_fail(err, ERG_FAILED,
+                        "%ld layers of %s have no experts and lie between others, which is not "
+                        "modelled; expected them to be the first",
+                        model->experts.dense_layers, model->name);
     if (layout->virtual_stages > 1)
         return erg_fail(err, ERG_FAILED,
                         "%s has experts, and interleaved stages beside them are not modelled; "

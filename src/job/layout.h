@@ -70,11 +70,6 @@ enum erg_schedule_kind { ERG_SCHEDULE_1F1B, ERG_SCHEDULE_INTERLEAVED };
 
 struct erg_layout {
     long tensor, context, pipeline, data; /* degrees; their product is the GPUs of the job */
-    long expert; /* ranks that the experts of a layer are spread over, of the data group; 0 or 1:
-                  * all are on each */
-    /* Rows that an expert takes of each rank, as a multiple of its even share, filled up with empty
-     * ones; 0: as many as come, which are taken to be its share. */
-    double expert_capacity;
     long virtual_stages; /* model chunks of a stage; above 1 the schedule is
                           * interleaved 1F1B, else 1F1B */
     long microbatch;     /* sequences */
@@ -90,6 +85,11 @@ struct erg_layout {
     double offload;
     const enum erg_recompute *stage_recompute;
     const double *stage_offload;
+    long expert; /* ranks that the experts of a layer are spread over, of the data group; 0 or 1:
+                  * all are on each */
+    /* Rows that an expert takes of each rank, as a multiple of its even share, filled up with empty
+     * ones; 0: as many as come, which are taken to be its share. */
+    double expert_capacity;
 };
 
 /* Ranks that experts are spread over, at least 1. */

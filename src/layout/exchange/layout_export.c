@@ -1,6 +1,8 @@
 /* Exports of layouts: what those to all software say alike, and which is which. */
 #include "layout/exchange/export_internal.h"
 
+#include <stdio.h>
+
 bool erg_export_is_even(const struct erg_layout *layout)
 {
     long chunks = layout->pipeline * layout->virtual_stages;
@@ -57,14 +59,17 @@ bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout)
 static void add_heading(struct erg_text *out, const struct erg_model *model,
                         const struct erg_layout *layout)
 {
+    char experts[64] = "";
+    if (erg_layout_experts(layout) > 1)
+        snprintf(experts, sizeof experts, "experts over %ld ranks, ", layout->expert);
     erg_text_printf(
         out,
         "# %s on %ld GPU%s, planned by ergon.\n"
-        "# Tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s, %ld "
+        "# Tensor %ld x context %ld x pipeline %ld x data %ld, %s%ld virtual stage%s, %ld "
         "microbatch%s of %ld x %ld tokens.\n",
         model->name, erg_layout_gpus(layout), erg_plural((size_t)erg_layout_gpus(layout)),
-        layout->tensor, layout->context, layout->pipeline, layout->data, layout->virtual_stages,
-        erg_plural((size_t)layout->virtual_stages), layout->microbatches,
+        layout->tensor, layout->context, layout->pipeline, layout->data, experts,
+        layout->virtual_stages, erg_plural((size_t)layout->virtual_stages), layout->microbatches,
         layout->microbatches == 1 ? "" : "es", layout->microbatch, layout->sequence);
 }
 

@@ -43,6 +43,9 @@ static double stage_parameters(const struct erg_memory_request *request,
     const struct erg_layout *layout = request->layout;
     bool first = stage == 0, last = stage == layout->pipeline - 1;
     double sum = (double)layers * sizes->layer_parameters;
+    if (sizes->dense_layers > 0)
+        sum += (double)erg_memory_dense_layers(request, sizes, stage, layers) *
+               (sizes->dense_parameters - sizes->layer_parameters);
     if (first)
         sum += sizes->embedding_parameters;
     if (last)
@@ -60,7 +63,10 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
     stage->items[ERG_MEMORY_GRADIENTS] = 4 * parameters;
     stage->items[ERG_MEMORY_OPTIMIZER] = 12 * parameters / (double)(layout->data * layout->context);
     if (sizes->expert_parameters > 0)
-        erg_memory_add_experts(stage->items, request, (double)layers * sizes->expert_parameters);
+        erg_memory_add_experts(
+            stage->items, request,
+            (double)(layers - erg_memory_dense_layers(request, sizes, index, layers)) *
+                sizes->expert_parameters);
     stage->items[ERG_MEMORY_WORKSPACE] =
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
     stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;

@@ -76,6 +76,10 @@ struct erg_memory_weights {
 
 /* ---- a mixture of experts (expert_memory.c) ---- */
 
+/* How many of the `layers` of a stage are among the model's first ones without experts. */
+long erg_memory_dense_layers(const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long stage, long layers);
+
 /* What is kept of so many parameters of experts. */
 void erg_memory_add_experts(double items[ERG_MEMORY_ITEMS],
                             const struct erg_memory_request *request, double parameters);

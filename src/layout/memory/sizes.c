@@ -69,29 +69,20 @@ static void add_up(struct erg_memory_sizes *sizes)
         }
 }
 
-static void add_weight(struct erg_memory_sizes *sizes, double parameters)
-{
-    sizes->weights[sizes->weight_count++] = (int64_t)parameters;
-}
-
-/* Parameters of the ops, each linear's and norm's in tensors as they are registered. */
-static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model *model,
+/* Parameters of the ops of a layer, each linear's and norm's in tensors as they are registered;
+ * returns how many those are. */
+static size_t list_layer(int64_t *weights, double *sum, const struct erg_model *model,
                          const struct erg_model_shape *shape)
 {
     struct erg_model_ops ops;
-    double h = (double)model->hidden;
+    const double h = (double)model->hidden;
+    size_t count = 0;
     erg_model_layer_forward(&ops, model, shape);
     for (size_t i = 0; i < ops.count; i++) {
         double parameters = ops.items[i].params, bias = 0;
-        if (ops.items[i].of_experts) {
-            sizes->expert_parameters += parameters;
-            sizes->expert_weights[ops.items[i].id == ERG_MODEL_FC2_E] =
-                (int64_t)(parameters / (double)sizes->experts_held);
+        if (ops.items[i].of_experts || parameters == 0)
             continue;
-        }
-        sizes->layer_parameters += parameters;
-        if (parameters == 0)
-            continue;
+        *sum += parameters;
         switch (ops.items[i].id) {
         case ERG_MODEL_NORM_A:
         case ERG_MODEL_NORM_M:
@@ -115,10 +106,40 @@ static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model 
         default:
             break;
         }
-        add_weight(sizes, parameters - bias);
+        weights[count++] = (int64_t)(parameters - bias);
         if (bias > 0)
-            add_weight(sizes, bias);
+            weights[count++] = (int64_t)bias;
     }
+    return count;
+}
+
+/* Of the experts of a GPU, and of layers that have none. */
+static void list_expert_weights(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                                const struct erg_model_shape *shape)
+{
+    const struct erg_model dense = erg_model_without_experts(model);
+    struct erg_model_ops ops;
+    erg_model_layer_forward(&ops, model, shape);
+    for (size_t i = 0; i < ops.count; i++) {
+        if (!ops.items[i].of_experts)
+            continue;
+        sizes->expert_parameters += ops.items[i].params;
+        sizes->expert_weights[ops.items[i].id == ERG_MODEL_FC2_E] =
+            (int64_t)(ops.items[i].params / (double)sizes->experts_held);
+    }
+    sizes->dense_layers = model->experts.dense_layers;
+    if (sizes->dense_layers > 0)
+        sizes->dense_weight_count =
+            list_layer(sizes->dense_weights, &sizes->dense_parameters, &dense, shape);
+}
+
+static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         const struct erg_model_shape *shape)
+{
+    struct erg_model_ops ops;
+    sizes->weight_count = list_layer(sizes->weights, &sizes->layer_parameters, model, shape);
+    if (model->experts.count)
+        list_expert_weights(sizes, model, shape);
     erg_model_embedding_forward(&ops, model, shape);
     for (size_t i = 0; i < ops.count; i++)
         sizes->embedding_parameters += ops.items[i].params;

@@ -127,6 +127,12 @@ struct erg_memory_sizes {
     double expert_parameters;  /* of a layer, beside layer_parameters */
     int64_t expert_weights[2]; /* of one expert: its first and its second product */
     long experts_held;
+    /* Of the first layers of a model, which have the plain FFN; else 0. What they keep for their
+     * backward pass is taken to be what the others do. */
+    long dense_layers;
+    double dense_parameters; /* of one, in place of layer_parameters */
+    int64_t dense_weights[16];
+    size_t dense_weight_count;
     /* Parameters of the tensors of a layer, in the order in which they are registered. */
     int64_t weights[16];
     size_t weight_count;

@@ -18,9 +18,13 @@ void erg_memory_chunk_weights(struct erg_memory_weights *weights,
     for (int i = 0; i < 2 && embeds; i++)
         if (sizes->embedding[i])
             ERG_PUSH(weights, items, sizes->embedding[i]);
-    for (long layer = 0; layer < layers; layer++)
-        for (size_t i = 0; i < sizes->weight_count; i++)
-            ERG_PUSH(weights, items, sizes->weights[i]);
+    const long dense = erg_memory_dense_layers(request, sizes, stage, layers);
+    for (long layer = 0; layer < layers; layer++) {
+        const bool plain = layer < dense;
+        const size_t count = plain ? sizes->dense_weight_count : sizes->weight_count;
+        for (size_t i = 0; i < count; i++)
+            ERG_PUSH(weights, items, plain ? sizes->dense_weights[i] : sizes->weights[i]);
+    }
     /* A tied head is a copy of the embedding where that lies on another stage. */
     bool shared = request->model->tied && embeds && head;
     for (int i = 0; i < 3 && head; i++)

@@ -545,12 +545,18 @@ static int check_accountings(const struct erg_layout_search *search, struct erg_
     return 0;
 }
 
-/* Its layouts would be refused one by one otherwise. */
-static int check_own_training(const struct erg_layout_search *search, struct erg_error *err)
+/* What would be refused of each layout otherwise. */
+static int check_model(const struct erg_layout_search *search, struct erg_error *err)
 {
     const struct erg_layout none = {.pipeline = 1};
     const struct erg_memory_request request =
         erg_memory_request_of(search->model, &none, search->kinds[0].engine);
+    const struct erg_experts *experts = &search->model->experts;
+    if (experts->dense_layers > 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "%ld of the %ld layers of %s have no experts, and times of layers that "
+                        "differ are not modelled; ergon memory knows the model",
+                        experts->dense_layers, search->model->layers, search->model->name);
     return erg_memory_check(&request, err);
 }
 
@@ -569,7 +575,7 @@ int erg_layout_check_search(const struct erg_layout_search *search, struct erg_e
                             "stages on GPUs of several kinds send over the network, and that of "
                             "the nodes with %s is not known",
                             search->kinds[k].name);
-    if (check_accountings(search, err) != 0 || check_own_training(search, err) != 0)
+    if (check_accountings(search, err) != 0 || check_model(search, err) != 0)
         return -1;
     if (search->batch_least < 1 || search->batch_most < search->batch_least)
         return erg_fail(err, ERG_FAILED, "expected a batch of at least 1 sequence, got %ld to %ld",
