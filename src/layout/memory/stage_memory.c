@@ -65,7 +65,7 @@ int erg_memory_check(const struct erg_memory_request *request, struct erg_error 
     const struct erg_layout *layout = request->layout;
     const struct erg_model *model = request->model;
     if (request->accounting == ERG_MEMORY_STATIC && (model->experts.count || model->latent.keys))
-        return erg_fail(err, ERG_INFEASIBLE,
+        return erg_fail(err, ERG_FAILED,
                         "%s has %s, which ergon's own training does not run; expected another "
                         "engine, such as nemo-hopper",
                         model->name,
