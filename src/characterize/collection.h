@@ -20,6 +20,7 @@ struct erg_collected {
     long lora_rank;
     /* Of its point. Where it was not run, one of the status "skipped". */
     const struct erg_sweep_result *result;
+    const struct erg_sweep_result *twin; /* of a measured point, the same emulated; NULL: none */
 };
 
 struct erg_collection {

@@ -198,7 +198,7 @@ json_t *erg_study_keys(const struct erg_study_point *point)
     if (point->lora_rank)
         lora = erg_json_pack("{s:I, s:s}", "rank", (json_int_t)point->lora_rank, "targets",
                              point->lora_targets);
-    return erg_json_pack(
+    json_t *keys = erg_json_pack(
         "{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:f, "
         "s:I, s:f,"
         " s:s, s:b, s:o}",
@@ -214,6 +214,11 @@ json_t *erg_study_keys(const struct erg_study_point *point)
         (json_int_t)measuring->settle_most_iterations, "record_period_ms",
         measuring->record_period_ms, "sensor", measuring->sensor, "trace_stages",
         measuring->trace_stages, "transient_s", erg_json_number(measuring->transient_s));
+    if (strcmp(measuring->device, "emulated") != 0) {
+        json_object_set_new(keys, "settle_s", erg_json_number(measuring->settle_s));
+        json_object_set_new(keys, "window_s", erg_json_number(measuring->window_s));
+    }
+    return keys;
 }
 
 static json_t *hash_json(uint64_t hash)
@@ -259,6 +264,8 @@ static void set_measuring(struct erg_study *study, const struct study_file *file
         .settle_k_per_min = file->settle.slope_k_per_min,
         .settle_most_iterations = file->settle.most_iterations,
         .record_period_ms = file->record.period_ms,
+        .settle_s = file->settle.seconds,
+        .window_s = file->record.window_s,
         .sensor = erg_arena_strdup(&study->arena, sensor),
         .trace_stages = !file->trace.ranks || strcmp(file->trace.ranks, "stages") == 0,
         .transient_s = change->transient_s,

@@ -249,6 +249,13 @@ static void add_lora(const struct expanding *at, struct erg_study_point *point)
     erg_text_release(&targets);
 }
 
+/* Of a path its last part. */
+static const char *called(const char *model)
+{
+    const char *slash = strrchr(model, '/');
+    return slash && slash[1] ? slash + 1 : model;
+}
+
 static int make_point(const struct expanding *at, const struct combination *which,
                       struct erg_study_point *point, const char **optimisation,
                       struct erg_error *err)
@@ -258,7 +265,7 @@ static int make_point(const struct expanding *at, const struct combination *whic
     *point = (struct erg_study_point){
         .machine = &at->study->machine,
         .measuring = &at->study->measuring,
-        .model_name = erg_arena_strdup(at->arena, at->entry->model),
+        .model_name = erg_arena_strdup(at->arena, called(at->entry->model)),
         .model = at->model,
         .degrees = erg_arena_strdup(at->arena, at->entry->layouts[which->layout]),
         .expert = 1,

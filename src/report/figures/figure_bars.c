@@ -13,7 +13,7 @@ enum {
     LEFT = 42,
     TOP = 34,
     HEIGHT = 170,
-    FOOT = 78,
+    FOOT = 106,
     BAR = 15,
     GROUP_GAP = 8,
     RIGHT = 8,
@@ -238,7 +238,7 @@ static void draw_run(struct bars *at, const struct bar *bars, size_t first, size
             write_row(at, &bars[i]);
         }
         /* From bottom to top, so that it fits however narrow the group is. */
-        erg_svg_label_up(out, (start + x) / 2 + 2, TOP + HEIGHT + FOOT - 2, SVG_START, "group",
+        erg_svg_label_up(out, (start + x) / 2 + 2, TOP + HEIGHT + 36, SVG_END, "group",
                          bars[next - 1].mark->label);
         x += GROUP_GAP;
     }
