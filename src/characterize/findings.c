@@ -857,7 +857,7 @@ static const struct row {
      "above 50 %, below 50 %", check_kernel_shares},
     {"15", ERG_FINDING_SIGN, "pipelines use little of a node's network: dense models", "below 0.3",
      check_network},
-    {"16", ERG_FINDING_MAGNITUDE, "early stages on cold GPUs, equal layers",
+    {"16", ERG_FINDING_MAGNITUDE, "early stages on cold GPUs, equal layers, one replica",
      "within 2 % of eff_edp", check_cold_first},
     {"17, 18", ERG_FINDING_SIGN,
      "one layer more on cold GPUs: Llama3-70B gains, GPT3-175B loses, gaps shrink",
