@@ -152,7 +152,7 @@ static int run_points(struct erg_characterizing *at, const struct erg_study *stu
         .jobs = measures ? 1 : at->wish->jobs,
         .retry = at->wish->retry,
         .point = measures ? erg_measure_point : erg_emulate_point,
-        .context = &measuring,
+        .context = measures ? (void *)&measuring : (void *)(uintptr_t)at->folder,
     };
     int claim;
     if (erg_study_claim(&claim, study, at->folder, err) != 0)

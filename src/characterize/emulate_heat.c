@@ -138,6 +138,22 @@ static double limit_clock(const struct emulation *emulation, const struct emulat
     return point.cause == ERG_CLOCK_HEAT ? point.clock_mhz : INFINITY;
 }
 
+/* Towards the clock that heat leaves. A limit that ends rises to the clock that there is without
+ * it first: where it ends at once, and so shortens the iteration, it may be back in the next round.
+ */
+static void move_limit(struct emulated_gpu *gpu, double heat_mhz, double damping)
+{
+    if (isinf(gpu->heat_mhz)) {
+        gpu->heat_mhz = heat_mhz;
+    } else if (isinf(heat_mhz)) {
+        gpu->heat_mhz += damping * (gpu->free_mhz - gpu->heat_mhz);
+        if (gpu->heat_mhz > gpu->free_mhz - 1)
+            gpu->heat_mhz = INFINITY;
+    } else {
+        gpu->heat_mhz += damping * (heat_mhz - gpu->heat_mhz);
+    }
+}
+
 /* Steady temperatures of all GPUs, of the nodes that they lie in. */
 static void steady(const struct emulation *emulation, double *temperature_c)
 {
@@ -168,12 +184,8 @@ double erg_emulation_run_heat(struct emulation *emulation, double damping)
             temperature_c[rank] =
                 emulation->gpu.ambient_c + emulation->gpu.thermal_resistance_k_per_w * gpu->power_w;
         most_k = fmax(most_k, fabs(temperature_c[rank] - gpu->mean_c));
-        if (emulation->heated) {
-            const double heat_mhz = limit_clock(emulation, gpu, temperature_c[rank]);
-            gpu->heat_mhz = isinf(heat_mhz) || isinf(gpu->heat_mhz)
-                                ? heat_mhz
-                                : gpu->heat_mhz + damping * (heat_mhz - gpu->heat_mhz);
-        }
+        if (emulation->heated)
+            move_limit(gpu, limit_clock(emulation, gpu, temperature_c[rank]), damping);
         gpu->mean_c += damping * (temperature_c[rank] - gpu->mean_c);
         gpu->busy_c = gpu->mean_c + erg_emulation_ripple(emulation, gpu, NULL);
     }

@@ -37,6 +37,7 @@ struct emulated_gpu {
     double request_mhz; /* what is asked for */
     double clock_share; /* of what it would get: a fault; 1: none */
     double heat_mhz;    /* the clock that heat leaves; INFINITY: it does not act */
+    double free_mhz;    /* the highest of a pass when heat last did not act */
     double busy_c;      /* of the die, mean while it works */
     double mean_c;
     struct emulated_pass *passes; /* by chunk and direction */

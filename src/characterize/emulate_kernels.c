@@ -4,8 +4,7 @@
 #include "trace/kernel_record.h"
 
 #include <math.h>
-
-static const enum erg_kernel_category unknown = ERG_CATEGORY_OTHER;
+#include <string.h>
 
 static enum erg_kernel_category category_of_exchange(enum erg_comm_kind kind)
 {
@@ -19,21 +18,13 @@ static enum erg_kernel_category category_of_exchange(enum erg_comm_kind kind)
     case ERG_COMM_REDUCESCATTER_HIDDEN:
         return ERG_CATEGORY_REDUCE_SCATTER;
     default:
-        return unknown;
+        return ERG_CATEGORY_OTHER;
     }
 }
 
 /* ---- what a pass is made of ---- */
 
-/* Of the op list of a pass: its exchanges, and how its memory-bound bytes and kernels fall. */
-struct mix {
-    double comm_s[ERG_CATEGORIES]; /* hidden or not */
-    double wires[ERG_CATEGORIES];
-    double count[ERG_CATEGORIES];
-    double norm_bytes, other_bytes;
-};
-
-static void mix_op(struct mix *mix, const struct erg_model_op *op, double bandwidth,
+static void mix_op(struct erg_emulated_mix *mix, const struct erg_model_op *op, double bandwidth,
                    double latency_s)
 {
     const struct erg_comm *comm = &op->communication;
@@ -55,7 +46,7 @@ static void mix_op(struct mix *mix, const struct erg_model_op *op, double bandwi
     }
 }
 
-static void mix_list(struct mix *mix, const struct emulation *emulation,
+static void mix_list(struct erg_emulated_mix *mix, const struct emulation *emulation,
                      const struct erg_model_ops *ops)
 {
     const struct erg_layout *layout = &emulation->layout;
@@ -71,8 +62,8 @@ static void mix_list(struct mix *mix, const struct emulation *emulation,
     }
 }
 
-/* Of every kind of pass. */
-static void fill_mixes(struct mix mixes[ERG_PASSES], const struct emulation *emulation)
+void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
+                         const struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;
     struct erg_model model = *emulation->point->model;
@@ -85,6 +76,7 @@ static void fill_mixes(struct mix mixes[ERG_PASSES], const struct emulation *emu
         .sequence_parallel = emulation->engine.sequence_parallel && !erg_layout_is_sharded(layout),
     };
     struct erg_model_ops ops;
+    memset(mixes, 0, ERG_PASSES * sizeof *mixes);
     model.vocab = erg_layout_vocabulary(emulation->point->model, layout->tensor);
     erg_model_layer_forward(&ops, &model, &shape);
     mix_list(&mixes[ERG_PASS_FORWARD], emulation, &ops);
@@ -123,26 +115,42 @@ static double exposed_exchanges(const struct emulation *emulation, enum erg_layo
     return items ? items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT] : 0;
 }
 
+void erg_emulation_split(struct erg_emulated_split *split, const struct emulation *emulation,
+                         const struct emulated_gpu *gpu, enum erg_layout_pass kind,
+                         const struct erg_emulated_mix *mix)
+{
+    const struct erg_pass_work *work = &emulation->work.passes[kind];
+    const struct erg_pass_cost *cost = &gpu->costs.passes[kind];
+    const double bytes = mix->norm_bytes + mix->other_bytes;
+    const double product_s = work->product_s * work->rates_mhz / cost->clock_mhz;
+    const double memory_s = work->memory_s * issue_slowdown(&emulation->gpu, cost->clock_mhz) /
+                            issue_slowdown(&emulation->gpu, work->rates_mhz);
+    const double comm_s = sum_of(mix->comm_s) > 0 ? exposed_exchanges(emulation, kind) : 0;
+    const double known_s = product_s + memory_s + comm_s;
+    const double fit = known_s > cost->time_s ? cost->time_s / known_s : 1;
+    const double norms = bytes > 0 ? mix->norm_bytes / bytes : 0;
+    *split = (struct erg_emulated_split){
+        .product_s = fit * product_s,
+        .memory_s = fit * memory_s * (1 - norms),
+        .norms_s = fit * memory_s * norms,
+        .comm_s = fit * comm_s,
+        .idle_s = cost->time_s - fit * known_s,
+    };
+}
+
 /* Adds `times` passes of a kind: its seconds and joules, all of them. */
 static void add_passes(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
                        const struct emulated_gpu *gpu, enum erg_layout_pass kind,
-                       const struct mix *mix, double times)
+                       const struct erg_emulated_mix *mix, double times)
 {
     const struct erg_pass_work *work = &emulation->work.passes[kind];
     const struct erg_pass_cost *cost = &gpu->costs.passes[kind];
     struct erg_emulated_kernel *category = kernels->category;
-    const double bytes = mix->norm_bytes + mix->other_bytes;
-    const double norms = bytes > 0 ? mix->norm_bytes / bytes : 0;
-    double product_s = work->product_s * work->rates_mhz / cost->clock_mhz;
-    double memory_s = work->memory_s * issue_slowdown(&emulation->gpu, cost->clock_mhz) /
-                      issue_slowdown(&emulation->gpu, work->rates_mhz);
-    double comm_s = exposed_exchanges(emulation, kind);
-    const double known_s = product_s + memory_s + comm_s;
-    const double shrink = known_s > cost->time_s ? cost->time_s / known_s : 1;
     const double all_comm_s = sum_of(mix->comm_s), wires = sum_of(mix->wires);
-    product_s *= shrink;
-    memory_s *= shrink;
-    comm_s *= all_comm_s > 0 ? shrink : 0;
+    struct erg_emulated_split split;
+    erg_emulation_split(&split, emulation, gpu, kind, mix);
+    const double all_memory_s = split.memory_s + split.norms_s;
+    const double product_s = split.product_s, comm_s = split.comm_s;
     /* What its FLOPs and bytes take; the rest goes by time. */
     const double *items = cost->items;
     const double wires_j = wires > 0 ? gpu->costs.wire_byte_j * wires : 0;
@@ -162,10 +170,10 @@ static void add_passes(struct erg_emulated_kernels *kernels, const struct emulat
     for (int norm = 0; norm < 2; norm++) {
         struct erg_emulated_kernel *own =
             &category[norm ? ERG_CATEGORY_LAYERNORM : ERG_CATEGORY_MEMORY];
-        const double share = norm ? norms : 1 - norms;
-        own->summed_s += times * share * memory_s;
-        own->exposed_s += times * share * memory_s;
-        own->energy_j += times * share * (memory_j + power_w * memory_s);
+        const double own_s = norm ? split.norms_s : split.memory_s;
+        own->summed_s += times * own_s;
+        own->exposed_s += times * own_s;
+        own->energy_j += all_memory_s > 0 ? times * own_s * (memory_j / all_memory_s + power_w) : 0;
     }
     for (int i = 0; i < ERG_CATEGORIES; i++) {
         const double share = all_comm_s > 0 ? mix->comm_s[i] / all_comm_s : 0;
@@ -174,11 +182,12 @@ static void add_passes(struct erg_emulated_kernels *kernels, const struct emulat
         category[i].energy_j += times * share * (comm_j + power_w * comm_s);
         category[i].count += times * mix->count[i];
     }
-    const double idle_s = cost->time_s - product_s - memory_s - comm_s;
-    kernels->idle_s += times * idle_s;
-    kernels->idle_j += times * power_w * idle_s;
+    kernels->idle_s += times * split.idle_s;
+    kernels->idle_j += times * power_w * split.idle_s;
     if (!(all_comm_s > 0))
         kernels->idle_j += times * comm_j;
+    if (!(all_memory_s > 0))
+        kernels->idle_j += times * memory_j;
 }
 
 /* ---- what a GPU waits for ---- */
@@ -194,14 +203,16 @@ static void add_wait(struct erg_emulated_kernel *category, double wait_s, double
 
 /* In the exchanges of a pass, for a slower rank of its group; FSDP's, for the network. */
 static void add_spins(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
-                      const struct emulated_gpu *gpu, const struct mix mixes[ERG_PASSES])
+                      const struct emulated_gpu *gpu,
+                      const struct erg_emulated_mix mixes[ERG_PASSES])
 {
     const double microbatches = (double)emulation->layout.microbatches;
     const struct erg_time_shards *shards = &emulation->parts.shards;
     for (long i = 0; i < emulation->passes; i++) {
         const struct emulated_pass *pass = &gpu->passes[i];
         const bool backward = i % 2;
-        const struct mix *mix = &mixes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD];
+        const struct erg_emulated_mix *mix =
+            &mixes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD];
         const double all_s = sum_of(mix->comm_s), spin_s = microbatches * pass->spin_s;
         for (int k = 0; all_s > 0 && k < ERG_CATEGORIES; k++)
             add_wait(&kernels->category[k], spin_s * mix->comm_s[k] / all_s, 0,
@@ -252,7 +263,6 @@ static void add_phases(struct erg_emulated_kernels *kernels, const struct emulat
         before_s = phase->end_s;
         if (phase->pass >= 0) {
             category[ERG_CATEGORY_SEND_RECV].energy_j += stages ? gpu->costs.message_j : 0;
-            category[ERG_CATEGORY_SEND_RECV].count += stages;
         } else if (phase->kind == EMULATED_OPTIMIZER) {
             add_wait(&category[ERG_CATEGORY_MEMORY], 0, time_s, energy_j);
             category[ERG_CATEGORY_MEMORY].count++;
@@ -273,10 +283,10 @@ static void add_phases(struct erg_emulated_kernels *kernels, const struct emulat
 void erg_emulation_kernels(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
                            const struct emulated_gpu *gpu)
 {
-    struct mix mixes[ERG_PASSES] = {0};
+    struct erg_emulated_mix mixes[ERG_PASSES];
     const double microbatches = (double)emulation->layout.microbatches;
     *kernels = (struct erg_emulated_kernels){0};
-    fill_mixes(mixes, emulation);
+    erg_emulation_mixes(mixes, emulation);
     for (int kind = 0; kind < ERG_PASSES; kind++) {
         double times = 0;
         for (long i = 0; i < emulation->passes; i++)

@@ -9,6 +9,28 @@
 #include "characterize/emulate_internal.h"
 #include "ergon/kernels.h"
 
+/* Of the op list of a pass: its exchanges, and how its memory-bound bytes and kernels fall. */
+struct erg_emulated_mix {
+    double comm_s[ERG_CATEGORIES]; /* hidden or not */
+    double wires[ERG_CATEGORIES];
+    double count[ERG_CATEGORIES];
+    double norm_bytes, other_bytes;
+};
+
+/* Of every kind of pass. */
+void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
+                         const struct emulation *emulation);
+
+/* Seconds of one pass of a kind on a GPU: they make up its time. Norms are memory-bound, too. */
+struct erg_emulated_split {
+    double product_s, memory_s, norms_s;
+    double comm_s; /* that nothing hides */
+    double idle_s; /* between kernels */
+};
+void erg_emulation_split(struct erg_emulated_split *split, const struct emulation *emulation,
+                         const struct emulated_gpu *gpu, enum erg_layout_pass kind,
+                         const struct erg_emulated_mix *mix);
+
 struct erg_emulated_kernels {
     struct erg_emulated_kernel {
         double summed_s, exposed_s, wait_s, count, energy_j;

@@ -125,6 +125,11 @@ static void run_gpu(struct emulation *emulation, struct emulated_gpu *gpu)
     for (long i = 0; i < emulation->passes; i++)
         run_pass(&gpu->passes[i], emulation, gpu, &request, i / 2, i % 2);
     gpu->spin_w = spin_power(&hot, gpu->passes[0].clock_mhz);
+    if (!isinf(gpu->heat_mhz))
+        return;
+    gpu->free_mhz = 0;
+    for (long i = 0; i < emulation->passes; i++)
+        gpu->free_mhz = fmax(gpu->free_mhz, gpu->passes[i].clock_mhz);
 }
 
 /* Ranks that exchange in every layer wait for the slowest of them. */

@@ -2,6 +2,7 @@
 #include "characterize/emulate_internal.h"
 
 #include "base/interrupt.h"
+#include "characterize/emulate_trace.h"
 
 #include <math.h>
 
@@ -33,12 +34,14 @@ int erg_emulate_point(void *context, const struct erg_study_point *point,
 {
     struct emulation emulation;
     bool fits;
-    (void)context;
+    const char *folder = context;
     int status = erg_emulation_init(&emulation, point, result, &fits, arena, err);
     if (status == 0 && fits) {
         status = settle(&emulation, err);
         if (status == 0)
             erg_emulation_fill_result(&emulation, result);
+        if (status == 0 && folder && point->measuring->trace_stages)
+            status = erg_emulation_write_traces(&emulation, folder, err);
     }
     erg_emulation_release(&emulation);
     return status;

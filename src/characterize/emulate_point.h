@@ -31,7 +31,8 @@ enum { ERG_EMULATE_ROUNDS = 200 };
 /*
  * Fills status, metrics and lists of a result; id, point and identity are left alone. A point that
  * does not fit is a success with that status. Texts and lists lie in the arena. From any thread.
- * `context` is not used: the signature is that of erg_study_run.point.
+ * `context` (a text; NULL: no files) is the folder that has traces/, where the point wants them.
+ * The signature is that of erg_study_run.point.
  */
 int erg_emulate_point(void *context, const struct erg_study_point *point,
                       struct erg_sweep_result *result, struct erg_arena *arena,

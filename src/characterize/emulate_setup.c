@@ -70,32 +70,39 @@ static void list_slots(const struct emulation *emulation, long *slots)
                 slots[count++] = slot;
 }
 
-/* Groups of tensor x context ranks, early stages first, take the coolest slots of all nodes. */
+/*
+ * Early stages take the coolest slots of all nodes. Stages that follow each other lie in nodes that
+ * do, there and back, so that the last of one row of slots and the first of the next share a node.
+ * A stage stays whole: its replicas exchange gradients. One that fills a node has slots of both
+ * kinds wherever it lies.
+ */
 static void place_cold_first(struct emulation *emulation)
 {
-    const struct erg_layout *layout = &emulation->layout;
-    const long group = layout->tensor * layout->context, groups = emulation->gpus / group;
-    const long of_node = emulation->node_gpus / group;
+    const long ranks = emulation->ranks;
     long *slots = erg_xcalloc((size_t)emulation->node_gpus, sizeof *slots);
     list_slots(emulation, slots);
-    for (long i = 0; i < groups; i++) {
-        const long node = i % emulation->nodes, of_slots = i / emulation->nodes;
-        for (long k = 0; k < group && of_slots < of_node; k++)
-            emulation->places[i * group + k] =
-                node * emulation->node_gpus + slots[of_slots * group + k];
+    for (long stage = 0; stage < emulation->layout.pipeline; stage++) {
+        const long row = stage / emulation->nodes, i = stage % emulation->nodes;
+        const long node = row % 2 ? emulation->nodes - 1 - i : i;
+        for (long k = 0; k < ranks; k++)
+            emulation->places[stage * ranks + k] =
+                node * emulation->node_gpus + slots[row * ranks + k];
     }
     free(slots);
 }
 
+static bool can_move(const struct emulation *emulation)
+{
+    return emulation->heated && emulation->ranks < emulation->node_gpus &&
+           emulation->node_gpus % emulation->ranks == 0 &&
+           emulation->gpus == emulation->nodes * emulation->node_gpus;
+}
+
 static void fill_places(struct emulation *emulation)
 {
-    const struct erg_layout *layout = &emulation->layout;
-    const long group = layout->tensor * layout->context;
-    const bool whole = emulation->gpus == emulation->nodes * emulation->node_gpus &&
-                       emulation->node_gpus % group == 0;
     for (long rank = 0; rank < emulation->gpus; rank++)
         emulation->places[rank] = rank;
-    if (emulation->point->placement == ERG_STUDY_COLD_FIRST && emulation->heated && whole)
+    if (emulation->point->placement == ERG_STUDY_COLD_FIRST && can_move(emulation))
         place_cold_first(emulation);
 }
 

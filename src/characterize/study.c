@@ -267,7 +267,7 @@ static void set_measuring(struct erg_study *study, const struct study_file *file
         .settle_s = file->settle.seconds,
         .window_s = file->record.window_s,
         .sensor = erg_arena_strdup(&study->arena, sensor),
-        .trace_stages = !file->trace.ranks || strcmp(file->trace.ranks, "stages") == 0,
+        .trace_stages = file->trace.ranks && strcmp(file->trace.ranks, "stages") == 0,
         .transient_s = change->transient_s,
     };
 }
