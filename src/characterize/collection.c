@@ -98,14 +98,13 @@ static int read_layout(struct erg_collected *mark, const struct erg_json_place *
         read_text(&layout, "recompute", &mark->recompute, arena, err) != 0 ||
         erg_json_long(&layout, "microbatch", 0, most, &mark->microbatch, err) != 0)
         return -1;
-    if (!erg_json_has(&layout, "tensor"))
-        return 0;
     mark->split = erg_json_has(&layout, "layers");
-    return erg_json_long(&layout, "tensor", 1, most, &mark->tensor, err) != 0 ||
-                   erg_json_long(&layout, "pipeline", 1, most, &mark->pipeline, err) != 0 ||
+    return erg_json_long(&layout, "tensor", 0, most, &mark->tensor, err) != 0 ||
+                   erg_json_long(&layout, "pipeline", 0, most, &mark->pipeline, err) != 0 ||
                    erg_json_long(&layout, "expert", 1, most, &mark->expert, err) != 0 ||
                    erg_json_long(&layout, "fsdp", 1, most, &mark->fsdp, err) != 0 ||
-                   erg_json_long(&layout, "data", 1, most, &mark->data, err) != 0
+                   (erg_json_has(&layout, "data") &&
+                    erg_json_long(&layout, "data", 1, most, &mark->data, err) != 0)
                ? -1
                : 0;
 }

@@ -13,7 +13,7 @@ struct erg_collected {
     bool equal; /* a mark before it has the same point */
     const char *recompute, *overlap, *placement;
     long microbatch, batch, sequence;
-    long tensor, pipeline, expert, fsdp, data; /* degrees; 0 of a layout that cannot be */
+    long tensor, pipeline, expert, fsdp, data; /* degrees; 0: not known, of one that cannot be */
     bool split;                                /* stages differ in layers */
     double inlet_c;                            /* NaN: the chassis's own */
     double fault_clock_share;                  /* NaN: no fault */

@@ -170,22 +170,24 @@ static json_t *asked(double value)
     return value > 0 ? erg_json_number(value) : json_null();
 }
 
-/* Of a layout that cannot be the text alone is known. */
+/* Of a layout that cannot be what its text says, if that is understood. */
 static json_t *layout_json(const struct erg_study_point *point)
 {
     const struct erg_layout *layout = &point->layout;
-    if (point->impossible)
-        return erg_json_pack("{s:s, s:I, s:s}", "degrees", point->degrees, "microbatch",
-                             (json_int_t)layout->microbatch, "recompute",
-                             erg_recompute_name(layout->recompute));
-    return erg_json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o}", "tensor",
-        (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "expert",
-        (json_int_t)point->expert, "fsdp", (json_int_t)erg_layout_shards(layout), "data",
-        (json_int_t)layout->data, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
-        (json_int_t)layout->virtual_stages, "microbatch", (json_int_t)layout->microbatch,
-        "microbatches", (json_int_t)layout->microbatches, "recompute",
-        erg_recompute_name(layout->recompute), "layers", layers_json(layout));
+    json_t *keys = erg_json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "tensor", (json_int_t)layout->tensor, "context",
+        (json_int_t)layout->context, "expert", (json_int_t)point->expert, "fsdp",
+        (json_int_t)erg_layout_shards(layout), "pipeline", (json_int_t)layout->pipeline,
+        "virtual_stages", (json_int_t)layout->virtual_stages, "microbatch",
+        (json_int_t)layout->microbatch, "recompute", erg_recompute_name(layout->recompute));
+    if (point->impossible) {
+        json_object_set_new(keys, "degrees", erg_json_new_string(point->degrees));
+        return keys;
+    }
+    json_object_set_new(keys, "data", json_integer(layout->data));
+    json_object_set_new(keys, "microbatches", json_integer(layout->microbatches));
+    json_object_set_new(keys, "layers", layers_json(layout));
+    return keys;
 }
 
 json_t *erg_study_keys(const struct erg_study_point *point)

@@ -351,6 +351,8 @@ static void draw_pipelines(struct bars *at, const struct erg_collection *collect
     fit_scales(at, bars, total);
     for (size_t i = 0, first = 0; i < at->marks.count; i++) {
         draw_stages(at, &bars[first]);
+        at->figure->parts[at->figure->count - 1].begins_row =
+            i > 0 && at->marks.items[i]->microbatch != at->marks.items[i - 1]->microbatch;
         first += (size_t)stages_of(at->marks.items[i]);
     }
     free(bars);

@@ -86,7 +86,7 @@ static struct corner arrange(const struct figure *figure, struct corner *corners
     double row_height = 0;
     for (size_t i = 0; i < figure->count; i++) {
         const struct figure_part *part = &figure->parts[i];
-        if (next.x > MARGIN && next.x + part->width > FILE_WIDTH - MARGIN) {
+        if (next.x > MARGIN && (part->begins_row || next.x + part->width > FILE_WIDTH - MARGIN)) {
             next = (struct corner){MARGIN, next.y + row_height + PART_GAP};
             row_height = 0;
         }
@@ -143,7 +143,8 @@ static const char page_style[] =
     "padding:20px 22px;margin:16px 0}"
     "section p{max-width:75ch;margin:.2em 0 .8em;color:var(--fig-quiet)}"
     ".parts{display:flex;flex-wrap:wrap;gap:18px;align-items:flex-start}"
-    ".part{max-width:100%;overflow-x:auto}.part svg{display:block;height:auto;max-width:100%;"
+    ".row{flex-basis:100%}.part{max-width:100%;overflow-x:auto}.part "
+    "svg{display:block;height:auto;max-width:100%;"
     "min-width:min(var(--least),100%)}.part.wide svg{min-width:var(--least)}"
     ".wrap{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem;"
     "font-variant-numeric:tabular-nums}th,td{padding:5px 9px;border-bottom:1px solid var(--line);"
@@ -177,8 +178,9 @@ static void add_figure(struct erg_text *out, const struct figure *figure)
         const struct figure_part *part = &figure->parts[i];
         /* Text stays readable: what is much wider than a telephone scrolls. */
         erg_text_printf(out,
-                        "<div class=\"part%s\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+                        "%s<div class=\"part%s\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
                         "role=\"img\" style=\"--least:%.0fpx\">\n",
+                        part->begins_row ? "<div class=\"row\"></div>\n" : "",
                         part->width > 340 ? " wide" : "", part->width, part->height, part->width,
                         part->width > 340 ? 0.88 * part->width : 0.8 * part->width);
         if (i == 0)
@@ -382,7 +384,7 @@ static void add_counts(struct erg_text *out, const struct erg_collection *collec
     for (size_t i = 0; i <= ERG_RESULT_SKIPPED; i++)
         if (counts[i]) {
             erg_text_printf(out, "%s%zu %s", first ? "" : ", ", counts[i],
-                            erg_result_status_names[i]);
+                            i == ERG_RESULT_MEMORY ? "out of memory" : erg_result_status_names[i]);
             first = false;
         }
     erg_text_add(out, ".</p>\n");
