@@ -77,9 +77,10 @@ struct erg_study_measuring {
     double settle_k_per_min;
     long settle_most_iterations;
     double record_period_ms;
-    const char *sensor; /* "hopper", "exact" */
-    bool trace_stages;  /* kernels of one rank of each stage */
-    double transient_s; /* NaN: the steady state; else so long from a cold start */
+    double settle_s, window_s; /* of real windows: so long before them, and each of them */
+    const char *sensor;        /* "hopper", "exact" */
+    bool trace_stages;         /* kernels of one rank of each stage */
+    double transient_s;        /* NaN: the steady state; else so long from a cold start */
 };
 
 /* The keys of a point. Texts and pointers live as long as the study. */

@@ -64,10 +64,12 @@ static const cyaml_schema_value_t entry = {
     CYAML_VALUE_MAPPING(CYAML_FLAG_DEFAULT, struct study_entry, entry_fields)};
 
 static const cyaml_schema_field_t settle_fields[] = {
+    CYAML_FIELD_FLOAT("seconds", OPTIONAL, struct study_settle, seconds),
     CYAML_FIELD_FLOAT("slope_k_per_min", OPTIONAL, struct study_settle, slope_k_per_min),
     CYAML_FIELD_INT("most_iterations", OPTIONAL, struct study_settle, most_iterations),
     CYAML_FIELD_END};
 static const cyaml_schema_field_t record_fields[] = {
+    CYAML_FIELD_FLOAT("window_s", OPTIONAL, struct study_record, window_s),
     CYAML_FIELD_FLOAT("period_ms", OPTIONAL, struct study_record, period_ms),
     CYAML_FIELD_STRING_PTR("sensor", LIST, struct study_record, sensor, 1, 100), CYAML_FIELD_END};
 static const cyaml_schema_field_t trace_fields[] = {
@@ -268,6 +270,10 @@ static void set_defaults(struct study_file *file, const struct erg_yaml *yaml)
         file->repeats = 3;
     if (!erg_yaml_has(yaml, "settle.slope_k_per_min"))
         file->settle.slope_k_per_min = 0.5;
+    if (!erg_yaml_has(yaml, "settle.seconds"))
+        file->settle.seconds = 60;
+    if (!erg_yaml_has(yaml, "record.window_s"))
+        file->record.window_s = 5;
     if (!erg_yaml_has(yaml, "settle.most_iterations"))
         file->settle.most_iterations = 400;
     if (!erg_yaml_has(yaml, "record.period_ms"))
@@ -284,7 +290,11 @@ static int check_measuring(const struct study_file *file, const struct erg_yaml 
                              100, err) != 0 ||
         erg_yaml_check_range(yaml, "settle.most_iterations", file->settle.most_iterations, 1, 1e6,
                              err) != 0 ||
-        erg_yaml_check_range(yaml, "record.period_ms", file->record.period_ms, 1, 60000, err) != 0)
+        erg_yaml_check_range(yaml, "record.period_ms", file->record.period_ms, 1, 60000, err) !=
+            0 ||
+        erg_yaml_check_range(yaml, "settle.seconds", file->settle.seconds, 0, 86400, err) != 0 ||
+        erg_yaml_check_range(yaml, "record.window_s", file->record.window_s, 0.001, 86400, err) !=
+            0)
         return -1;
     if (file->seed != floor(file->seed))
         return erg_yaml_fail(yaml, "seed", err, "expected a whole number, got %g", file->seed);

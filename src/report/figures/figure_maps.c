@@ -272,7 +272,7 @@ static void draw_scale(const struct maps *at, struct erg_text *out, const struct
         erg_svg_box(out, LABELS + width * i / STEPS, y, width / STEPS + 0.3, 8, "scale", colour,
                     NULL);
     }
-    for (int i = 0; i <= 4; i++) {
+    for (int i = 0; i <= (range->most > range->least ? 4 : 0); i++) {
         double value = range->least + (range->most - range->least) * i / 4;
         erg_svg_label(
             out, LABELS + width * i / 4, y + 19,

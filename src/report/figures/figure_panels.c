@@ -288,7 +288,7 @@ static void draw_model(struct panels *at, size_t first, size_t end)
 static void draw_legend(struct panels *at)
 {
     const bool short_names = at->figure->number == 4;
-    struct figure_part *part = erg_figure_part(at->figure, 214, 96);
+    struct figure_part *part = erg_figure_part(at->figure, 250, 96);
     struct erg_text *out = &part->body;
     erg_text_add(out, "<circle cx=\"8\" cy=\"12\" r=\"3.4\" class=\"mean\"/>\n");
     erg_svg_label(out, 18, 16, SVG_START, NULL, "mean over GPUs and time");
