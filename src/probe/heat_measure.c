@@ -58,7 +58,7 @@ static int work(const struct erg_gpu_info *info, const char *const *command, dou
     words[1] = visible;
     memcpy(&words[2], command, count * sizeof *command);
     const int64_t start_ns = erg_now_ns();
-    int status = erg_subprocess_run(&process, words, turn_s, err);
+    int status = erg_subprocess_run(&process, words, NULL, turn_s, err);
     const double worked_s = 1e-9 * (double)(erg_now_ns() - start_ns);
     if (status == 0 && process.status != 0 && !process.late && worked_s < least_work_s)
         status = erg_fail(err, ERG_FAILED, "loading GPU %d with '%s': %s", info->index, command[0],

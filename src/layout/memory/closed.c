@@ -443,10 +443,10 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
     };
     fill_flying(floor, layout, index);
     if (sizes->expert_parameters > 0) {
-        double layer[ERG_MEMORY_ITEMS] = {0};
-        erg_memory_add_experts(layer, request, sizes->expert_parameters);
+        double experts[ERG_MEMORY_ITEMS] = {0};
+        erg_memory_add_experts(experts, request, sizes->expert_parameters);
         for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
-            floor->layer_bytes += layer[i];
+            floor->layer_bytes += experts[i];
     }
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         floor->fixed_bytes += constant.items[i];
