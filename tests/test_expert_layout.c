@@ -541,12 +541,13 @@ static void check_job(const char *key, const char *command, int exit_code, const
 static void commands_know_the_degree(void **state)
 {
     (void)state;
-    const char *own = "expert: 8\nexpert_capacity: 1.0\n";
+    const char *own = "model: mixtral-8x22b\nexpert: 8\nexpert_capacity: 1.0\n";
     check_job(own, "memory @/job.yaml 2>&1", 0, "experts over 8 ranks");
     check_job(own, "memory @/job.yaml --json 2>&1", 0, "\"expert\": 8");
     check_job(own, "memory @/job.yaml --layout t=2,p=2,e=4 2>&1", 0, "experts over 4 ranks");
-    check_job("expert: 3\n", "memory @/job.yaml 2>&1", 1, "key 'expert': the 8 experts of");
-    check_job("expert: 8\n", "memory @/job.yaml --layout t=4,p=4,e=8 2>&1", 1,
+    check_job("model: mixtral-8x22b\nexpert: 3\n", "memory @/job.yaml 2>&1", 1,
+              "key 'expert': the 8 experts of");
+    check_job("model: mixtral-8x22b\nexpert: 8\n", "memory @/job.yaml --layout t=4,p=4,e=8 2>&1", 1,
               "does not divide the 2 data ranks");
     check_job(own, "plan @/job.yaml --gpus 32 --layout e=8,t=1,p=4 2>&1", 0,
               "t=1,c=1,p=4,l=14,b=1,e=8");
@@ -556,7 +557,7 @@ static void commands_know_the_degree(void **state)
               "Mixtral-8x22B-v0.1,141B,128,H200-SXM,4,8,");
     check_job(own, "plan @/job.yaml --gpus 32 --why t=2,p=2,e=2 --recompute none 2>&1", 3,
               "it fits with");
-    check_job("model: deepseek-v3\n", "plan @/job.yaml --gpus 32 2>&1", 1,
+    check_job("model: deepseek-v3\nlayers: [16, 15, 15, 15]\n", "plan @/job.yaml --gpus 32 2>&1", 1,
               "3 of the 61 layers of deepseek-ai/DeepSeek-V3 have no experts");
     check_job(own, "optimize @/job.yaml 2>&1", 3, "of which no operations are run one by one");
 }

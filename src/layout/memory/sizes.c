@@ -218,11 +218,3 @@ void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model 
     list_weights(sizes, &padded, &shape);
     erg_static_tensors_init(&sizes->static_tensors, model, tensor);
 }
-
-void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
-                           long tensor, long context, long microbatch, long sequence)
-{
-    const struct erg_layout layout = {
-        .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
-    erg_memory_sizes_of(sizes, model, &layout);
-}

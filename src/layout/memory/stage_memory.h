@@ -149,12 +149,9 @@ struct erg_memory_sizes {
     struct erg_static_tensors static_tensors; /* of the static accounting */
 };
 
-/* Of a layout. */
+/* Of a layout's degrees, microbatch and sequence. */
 void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_layout *layout);
-/* Of one without experts. */
-void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
-                           long tensor, long context, long microbatch, long sequence);
 
 /* Of a layout: with FSDP the residual stream is whole, so `full_hidden` is `hidden` and nothing
  * is gathered: 0. */
