@@ -87,7 +87,7 @@ double erg_model_parameters(const struct erg_model *model)
     erg_model_head_forward(&head, model, &whole);
     double total = 0;
     for (size_t i = 0; i < layer.count; i++)
-        total += (double)model->layers * layer.items[i].params;
+        total += layer.items[i].adapter ? 0 : (double)model->layers * layer.items[i].params;
     for (size_t i = 0; i < embedding.count; i++)
         total += embedding.items[i].params;
     for (size_t i = 0; i < head.count; i++) {

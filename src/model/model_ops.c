@@ -1,5 +1,5 @@
 /* Operations of a layer: FLOPs, bytes, parameters and saved activations of each. */
-#include "model/model.h"
+#include "model/lora.h"
 
 #include <math.h>
 
@@ -395,6 +395,7 @@ void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *
     add_reduce(ops, &s, ERG_MODEL_REDUCE_M);
     add_residual(ops, &s, ERG_MODEL_BDA_M, "bda_m", false);
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, true, false);
     tag_work(ops, shape, false);
 }
 
@@ -429,6 +430,7 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
     add_norm(ops, &s, ERG_MODEL_NORM_A, "norm_a", true);
     add_fork(ops, &s, ERG_MODEL_FORK_A, "fork_a");
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, true, true);
     tag_work(ops, shape, true);
     tag_again(ops, &s);
     no_saved_bytes(ops);
@@ -459,6 +461,7 @@ void erg_model_embedding_backward(struct erg_model_ops *ops, const struct erg_mo
     add_memory(ops, ERG_MODEL_EMBEDDING, "embedding", ERG_GROUP_EMBEDDING, bytes * s.T * s.h,
                s.fused ? 1 : 2);
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, false, true);
     tag_work(ops, shape, true);
     no_saved_bytes(ops);
 }
@@ -474,6 +477,7 @@ void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *m
     /* Fused: the logits once, then their statistics to all ranks and together. */
     add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING, (s.fused ? 2 : 10) * s.T * s.V, 3);
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, false, false);
     tag_work(ops, shape, false);
 }
 
@@ -489,6 +493,7 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
     add_reduce(ops, &s, ERG_MODEL_REDUCE_HEAD);
     add_final_norm(ops, &s, true);
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, false, true);
     tag_work(ops, shape, true);
     no_saved_bytes(ops);
 }

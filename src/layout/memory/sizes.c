@@ -1,6 +1,8 @@
 /* What one layer's tensors weigh: the table from which all sums and all events follow. */
 #include "layout/memory/memory_internal.h"
 
+#include "model/lora.h"
+
 enum {
     ALL = ERG_RECOMPUTE_ALL,
     MOST = ALL & ~(1 << ERG_RECOMPUTE_FULL),
@@ -20,13 +22,17 @@ static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, int64
  * of the activation cost no product. Statistics of norms (4 or 8 bytes a token) are left out: a
  * backward pass computes them again from the norm's input, which it reads anyway.
  */
-static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens, bool split)
+static void list_tensors(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         int64_t tokens, bool split)
 {
     int64_t own = split ? tokens / sizes->tensor : tokens; /* of the residual stream on this rank */
     int64_t hidden = sizes->hidden, shared = sizes->context > 1 ? sizes->kv : 0;
     int64_t local = sizes->kv - shared;
     set(sizes, ERG_MEMORY_INPUT, hidden, own, ALL);
-    set(sizes, ERG_MEMORY_ATTENTION_NORM, hidden, own, UNLESS_NORMS);
+    const unsigned qkv = erg_lora_needs_input(model, ERG_LORA_QKV) ? UNLESS_NORMS : 0;
+    const unsigned fc1 = erg_lora_needs_input(model, ERG_LORA_FC1) ? UNLESS_NORMS : 0;
+    const unsigned fc2 = erg_lora_needs_input(model, ERG_LORA_FC2) ? UNLESS_ACTIVATION : 0;
+    set(sizes, ERG_MEMORY_ATTENTION_NORM, hidden, own, qkv);
     set(sizes, ERG_MEMORY_QK_INPUT, sizes->qk, tokens, MOST);
     set(sizes, ERG_MEMORY_QUERIES, sizes->query, tokens, MOST);
     set(sizes, ERG_MEMORY_KEYS, local / 2, tokens, MOST);
@@ -35,10 +41,10 @@ static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens, bool sp
     set(sizes, ERG_MEMORY_LOG_SUM_EXP, sizes->log_sum_exp, tokens, MOST);
     set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, sizes->query, tokens, MOST);
     set(sizes, ERG_MEMORY_FFN_INPUT, hidden, own, MOST);
-    set(sizes, ERG_MEMORY_FFN_NORM, hidden, own, UNLESS_NORMS);
+    set(sizes, ERG_MEMORY_FFN_NORM, hidden, own, fc1);
     set(sizes, ERG_MEMORY_FC1_OUTPUT, sizes->fc1, tokens, MOST);
     set(sizes, ERG_MEMORY_GATE, sizes->gated ? sizes->ffn : 0, tokens, UNLESS_ACTIVATION);
-    set(sizes, ERG_MEMORY_ACTIVATED, sizes->ffn, tokens, UNLESS_ACTIVATION);
+    set(sizes, ERG_MEMORY_ACTIVATED, sizes->ffn, tokens, fc2);
     if (sizes->gated)
         sizes->tensors[ERG_MEMORY_FC1_OUTPUT].views = 2;
 }
@@ -72,6 +78,10 @@ static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model 
         sizes->layer_parameters += parameters;
         if (parameters == 0)
             continue;
+        if (ops.items[i].adapter) {
+            sizes->adapter_weights[sizes->adapter_count++] = (int64_t)parameters;
+            continue;
+        }
         switch (ops.items[i].id) {
         case ERG_MODEL_NORM_A:
         case ERG_MODEL_NORM_M:
@@ -99,12 +109,16 @@ static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model 
         if (bias > 0)
             add_weight(sizes, bias);
     }
+    sizes->adapters = erg_lora_is_on(model);
+    sizes->trained_layer = erg_lora_trained(&ops, model);
     erg_model_embedding_forward(&ops, model, shape);
+    sizes->trained_embedding = erg_lora_trained(&ops, model);
     for (size_t i = 0; i < ops.count; i++)
         sizes->embedding_parameters += ops.items[i].params;
     sizes->embedding[1] = model->learned_positions ? model->max_positions * model->hidden : 0;
     sizes->embedding[0] = (int64_t)sizes->embedding_parameters - sizes->embedding[1];
     erg_model_head_forward(&ops, model, shape);
+    sizes->trained_head = erg_lora_trained(&ops, model);
     for (size_t i = 0; i < ops.count; i++)
         sizes->head_parameters += ops.items[i].params;
     sizes->head[0] = model->hidden;
@@ -139,7 +153,7 @@ static void fill(struct erg_memory_sizes *sizes, const struct erg_model *model, 
         .tensor = tensor,
         .context = context,
     };
-    list_tensors(sizes, tokens, split);
+    list_tensors(sizes, model, tokens, split);
     add_up(sizes);
     list_weights(sizes, &padded, &shape);
     erg_static_tensors_init(&sizes->static_tensors, model, tensor);

@@ -2,6 +2,7 @@
 #include "layout/time/time.h"
 
 #include "layout/memory/stage_memory.h"
+#include "model/lora.h"
 
 #include <assert.h>
 #include <math.h>
@@ -78,6 +79,8 @@ double erg_time_message_rate(const struct erg_time_request *request, bool betwee
 double erg_time_flops_per_token(const struct erg_model *model, long sequence)
 {
     struct erg_model_flops forward = erg_model_forward_flops(model, 1, (double)sequence);
+    if (erg_lora_is_on(model)) /* no gradients of weights; adapters are left out */
+        return 2 * (forward.linear + forward.head) + 3 * forward.attention / 2;
     return 3 * (forward.linear + forward.head + forward.attention / 2);
 }
 
@@ -253,12 +256,16 @@ static double sum_pass(double *items, const struct pass_rates *pass,
 static double again_s(const struct pass_rates *pass, const struct erg_model_ops *forward,
                       enum erg_recompute recompute)
 {
+    const struct erg_model *model = pass->request->model;
     double bytes = 0;
     for (size_t i = 0; i < forward->count; i++) {
         enum erg_model_op_id id = forward->items[i].id;
-        bool norm = id == ERG_MODEL_NORM_A || id == ERG_MODEL_NORM_M;
+        bool norm = (id == ERG_MODEL_NORM_A && erg_lora_needs_input(model, ERG_LORA_QKV)) ||
+                    (id == ERG_MODEL_NORM_M && erg_lora_needs_input(model, ERG_LORA_FC1));
+        bool activation = id == ERG_MODEL_ACTIVATION &&
+                          (model->gated || erg_lora_needs_input(model, ERG_LORA_FC2));
         if ((norm && erg_recompute_norms(recompute)) ||
-            (id == ERG_MODEL_ACTIVATION && erg_recompute_activation(recompute)))
+            (activation && erg_recompute_activation(recompute)))
             bytes += memory_bytes(pass, &forward->items[i]);
     }
     return memory_s(pass->request, bytes);
@@ -289,14 +296,6 @@ static double head_s(double *items, const struct pass_rates *pass, const struct 
     items[ERG_TIME_MEMORY] += memory_s(pass->request, engine->loss_bytes * logits);
     return erg_time_paced(items[ERG_TIME_LINEAR] + items[ERG_TIME_MEMORY] + items[ERG_TIME_TENSOR],
                           engine->host_head_s, engine->host_blend);
-}
-
-static double parameters(const struct erg_model_ops *ops)
-{
-    double sum = 0;
-    for (size_t i = 0; i < ops->count; i++)
-        sum += ops->items[i].params;
-    return sum;
 }
 
 /* The share of a copy's rate that a message between nodes takes while it lasts. */
@@ -345,14 +344,14 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     struct erg_model_ops ops;
     erg_model_layer_forward(&ops, &model, &shape);
     parts->forward_s = sum_pass(parts->forward, &pass, &ops);
-    parts->layer_parameters = parameters(&ops);
+    parts->layer_parameters = erg_lora_trained(&ops, &model);
     for (int recompute = 0; recompute < ERG_RECOMPUTE_FULL; recompute++)
         parts->recompute_s[recompute] = again_s(&pass, &ops, (enum erg_recompute)recompute);
     parts->recompute_s[ERG_RECOMPUTE_FULL] = parts->forward_s;
     erg_model_embedding_forward(&ops, &model, &shape);
-    parts->embedding_parameters = parameters(&ops);
+    parts->embedding_parameters = erg_lora_trained(&ops, &model);
     erg_model_head_forward(&ops, &model, &shape);
-    parts->head_parameters = parameters(&ops);
+    parts->head_parameters = erg_lora_trained(&ops, &model);
     pass.backward = true;
     pass.tensor_exposed = context > 1 ? engine->tensor_backward_context : engine->tensor_backward;
     erg_model_layer_backward(&ops, &model, &shape);
