@@ -161,6 +161,18 @@ static void map_by_commands(void **state)
                  calls[i].arguments, job, name + 2);
         check_program(command, calls[i].exit_code, calls[i].part);
     }
+    file = fopen(job, "a");
+    assert_non_null(file);
+    fputs("lora: {rank: 32, targets: [qkv]}\n", file);
+    fclose(file);
+    snprintf(command, sizeof command, "memory '%s'", job);
+    check_program(command, 0,
+                  "\nall weights are frozen; trained is LoRA of rank 32 beside qkv, 150994944 "
+                  "parameters\n");
+    snprintf(command, sizeof command, "plan '%s' -l t=8,p=4 -r full --json", job);
+    check_program(command, 0, "\"parameters\": 150994944");
+    snprintf(command, sizeof command, "optimize '%s' 2>&1", job);
+    check_program(command, 2, "key 'lora': ergon optimize trains no adapters, but all weights");
     unlink(job);
     rmdir(folder);
 }
