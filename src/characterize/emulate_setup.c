@@ -152,8 +152,7 @@ static bool fits(const struct emulation *emulation, struct erg_sweep_result *res
     struct erg_memory_stage worst = {0};
     struct erg_memory_sizes sizes;
     long at = 0;
-    erg_memory_sizes_init(&sizes, emulation->point->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, emulation->point->model, layout);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_memory_stage own;
         erg_memory_closed(&own, &request, &sizes, stage);

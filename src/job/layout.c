@@ -259,6 +259,15 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
         return -1;
     if (!model->experts.count && !model->latent.keys)
         return 0;
+    if (model->lora.rank > 0 && (model->latent.keys || model->experts.dense_layers > 0))
+        return erg_fail(err, ERG_FAILED, "LoRA of %s is not modelled: it has %s", model->name,
+                        model->latent.keys ? "a latent attention"
+                                           : "layers with and without experts");
+    if (model->lora.targets & (1u << ERG_LORA_FC1 | 1u << ERG_LORA_FC2))
+        return erg_fail(err, ERG_FAILED,
+                        "LoRA of the experts of %s is not modelled; expected the targets qkv and "
+                        "proj only",
+                        model->name);
     if (layout->context > 1)
         return erg_fail(err, ERG_FAILED,
                         "%s has %s, and context parallelism beside that is not modelled; expected "

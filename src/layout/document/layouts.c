@@ -472,6 +472,7 @@ json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, cons
 json_t *erg_layout_document(const struct erg_layout_answer *answer)
 {
     json_t *document = question_json(answer);
+    erg_lora_add_document(document, answer->job->model);
     if (answer->found)
         add_tried(document, answer->found);
     if (answer->choice)

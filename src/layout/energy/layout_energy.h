@@ -197,7 +197,7 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
                                           const struct erg_layout_costs *costs, long layers,
                                           enum erg_recompute recompute, double offload);
 
-/* Parameters of a stage on one GPU. */
+/* Parameters of a stage on one GPU that are trained. */
 double erg_layout_stage_parameters(const struct erg_time_request *request,
                                    const struct erg_time_parts *parts,
                                    const struct erg_layout *layout, long stage);

@@ -3,6 +3,7 @@
 #include "layout/memory/memory_internal.h"
 
 #include "base/memory.h"
+#include "model/lora.h"
 
 long erg_memory_dense_layers(const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long stage, long layers)
@@ -18,9 +19,10 @@ void erg_memory_add_experts(double items[ERG_MEMORY_ITEMS],
 {
     const struct erg_layout *layout = request->layout;
     const double replicas = (double)(layout->data / erg_layout_experts(layout));
+    const double trained = erg_lora_is_on(request->model) ? 0 : parameters;
     items[ERG_MEMORY_WEIGHTS] += 2 * parameters;
-    items[ERG_MEMORY_GRADIENTS] += 4 * parameters;
-    items[ERG_MEMORY_OPTIMIZER] += 12 * parameters / replicas;
+    items[ERG_MEMORY_GRADIENTS] += 4 * trained;
+    items[ERG_MEMORY_OPTIMIZER] += 12 * trained / replicas;
 }
 
 void erg_memory_expert_weights(struct erg_memory_weights *weights,

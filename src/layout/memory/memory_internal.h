@@ -139,6 +139,11 @@ void erg_memory_chunk_weights(struct erg_memory_weights *weights,
                               const struct erg_memory_request *request,
                               const struct erg_memory_sizes *sizes, long stage, long chunk);
 
+/* Those of them that are trained. */
+void erg_memory_chunk_trained(struct erg_memory_weights *weights,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long stage, long chunk);
+
 /*
  * The parameters whose optimizer state `rank` of `ranks` keeps: of each tensor of `weights` how
  * many, into shard[weights->count]. Gradients lie in one buffer per chunk, the last tensor first;
