@@ -37,7 +37,9 @@ int erg_emulate_point(void *context, const struct erg_study_point *point,
     const char *folder = context;
     int status = erg_emulation_init(&emulation, point, result, &fits, arena, err);
     if (status == 0 && fits) {
-        status = settle(&emulation, err);
+        const double until_s = point->measuring->transient_s;
+        status =
+            until_s > 0 ? erg_emulation_warm_up(&emulation, until_s, err) : settle(&emulation, err);
         if (status == 0)
             erg_emulation_fill_result(&emulation, result);
         if (status == 0 && folder && point->measuring->trace_stages)

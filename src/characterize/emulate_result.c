@@ -2,6 +2,7 @@
 #include "characterize/emulate_internal.h"
 #include "characterize/emulate_kernels.h"
 
+#include "base/memory.h"
 #include "base/random.h"
 #include "layout/time/time.h"
 #include "thermal/virtual_sensor.h"
@@ -31,11 +32,7 @@ struct weighted_list {
 
 static void add(struct weighted_list *list, double value, double weight)
 {
-    if (list->count == list->capacity) {
-        list->capacity = erg_grow_capacity(list->capacity, list->count + 1);
-        list->items = erg_xrealloc(list->items, list->capacity, sizeof *list->items);
-    }
-    list->items[list->count++] = (struct weighted){value, weight};
+    ERG_PUSH(list, items, (struct weighted){value, weight});
 }
 
 static int by_value(const void *a, const void *b)
@@ -465,6 +462,16 @@ static void fill_items(const struct emulation *emulation, struct erg_sweep_resul
             erg_layout_energy_item_name((enum erg_layout_energy_item)i), energy.items[i]};
 }
 
+static void fill_course(const struct emulation *emulation, struct erg_sweep_result *result)
+{
+    const size_t bytes = emulation->course.count * sizeof *result->course;
+    if (emulation->course.count == 0)
+        return;
+    result->course = erg_arena_alloc(emulation->arena, bytes);
+    memcpy(result->course, emulation->course.items, bytes);
+    result->course_count = emulation->course.count;
+}
+
 static void add_flag(struct erg_sweep_result *result, const char *flag)
 {
     result->flags[result->flag_count++] = flag;
@@ -473,7 +480,9 @@ static void add_flag(struct erg_sweep_result *result, const char *flag)
 static void fill_flags(const struct emulation *emulation, struct erg_sweep_result *result)
 {
     result->flags = erg_arena_alloc(emulation->arena, 4 * sizeof *result->flags);
-    if (!emulation->settled)
+    if (emulation->course.count > 0)
+        add_flag(result, "not steady: the last iteration of a cold start");
+    else if (!emulation->settled)
         add_flag(result, erg_arena_printf(emulation->arena,
                                           "not steady: temperatures and times still moved after %u "
                                           "rounds",
@@ -593,6 +602,7 @@ void erg_emulation_fill_result(const struct emulation *emulation, struct erg_swe
     fill_links(emulation, &links, result);
     fill_items(emulation, result);
     finish_repeats(emulation, result);
+    fill_course(emulation, result);
     fill_flags(emulation, result);
     erg_links_release(&links);
 }
