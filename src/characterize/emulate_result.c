@@ -1,6 +1,7 @@
 /* What an emulated point came to: its metrics, and what every GPU and stage did. */
 #include "characterize/emulate_internal.h"
 #include "characterize/emulate_kernels.h"
+#include "characterize/emulate_recording.h"
 
 #include "base/memory.h"
 #include "base/random.h"
@@ -123,9 +124,6 @@ static void widen(struct erg_result_series *series, const struct erg_series *tem
 
 /* ---- windows ---- */
 
-/* Of longer iterations only so many reads of a GPU are looked at, evenly. */
-enum { MOST_READS = 2048 };
-
 /* What the sensors of a GPU show in a window. */
 struct seen {
     double energy_j, power_w, peak_w, temperature_c, peak_c;
@@ -142,7 +140,7 @@ static struct seen look(const struct emulation *emulation, const struct gpu_seri
     const double lag_s = emulation->heated ? emulation->chassis.sensor_lag_s : 0;
     const struct erg_virtual_sensor sensor = erg_virtual_sensor_hopper(key, lag_s);
     const double asked_s = 1e-3 * emulation->point->measuring->record_period_ms;
-    const double period_s = fmax(asked_s, emulation->time_s / MOST_READS);
+    const double period_s = fmax(asked_s, emulation->time_s / ERG_EMULATE_READS);
     const size_t reads = (size_t)ceil(emulation->time_s / period_s);
     double *at_s = erg_xcalloc(reads, sizeof *at_s);
     int64_t *shown_c = erg_xcalloc(reads, sizeof *shown_c);
@@ -536,7 +534,7 @@ static void finish_repeats(const struct emulation *emulation, struct erg_sweep_r
 
 /* ---- all of it ---- */
 
-static uint64_t sensor_key(const struct emulation *emulation, size_t repeat, long rank)
+uint64_t erg_emulation_sensor_key(const struct emulation *emulation, size_t repeat, long rank)
 {
     return erg_hash_at(erg_hash_at(emulation->point->measuring->seed, 1 + repeat), (uint64_t)rank);
 }
@@ -558,9 +556,10 @@ static void fill_gpus(const struct emulation *emulation, const struct erg_links 
         struct gpu_series series;
         fill_gpu(gpu, emulation, rank, links, &series);
         for (size_t i = 0; i < result->repeat_count; i++) {
-            const struct seen seen = is_exact(emulation)
-                                         ? look_exactly(emulation, gpu)
-                                         : look(emulation, &series, sensor_key(emulation, i, rank));
+            const struct seen seen =
+                is_exact(emulation)
+                    ? look_exactly(emulation, gpu)
+                    : look(emulation, &series, erg_emulation_sensor_key(emulation, i, rank));
             add_repeat(&result->repeats[i], &seen, gpus);
             gpu->power_w.sensor_peak =
                 i ? fmax(gpu->power_w.sensor_peak, seen.peak_w) : seen.peak_w;
