@@ -4,6 +4,15 @@ import ctypes as c
 
 ERG_BACKWARD = 1
 ERG_BACKWARD_WEIGHT = 2
+ERG_CATEGORIES = 8
+ERG_CATEGORY_ALL_GATHER = 2
+ERG_CATEGORY_ALL_REDUCE = 4
+ERG_CATEGORY_LAYERNORM = 6
+ERG_CATEGORY_MATMUL = 0
+ERG_CATEGORY_MEMORY = 5
+ERG_CATEGORY_OTHER = 7
+ERG_CATEGORY_REDUCE_SCATTER = 3
+ERG_CATEGORY_SEND_RECV = 1
 ERG_COUNTER_MISSING = 1
 ERG_COUNTER_RESET = 3
 ERG_COUNTER_STILL = 2
@@ -201,6 +210,43 @@ class erg_job_info(c.Structure):
         ("sequence", c.c_int64),
         ("batch", c.c_int64),
         ("offload", c.c_double),
+    ]
+
+
+class erg_kernels_category(c.Structure):
+    _fields_ = [
+        ("count", c.c_int64),
+        ("summed_s", c.c_double),
+        ("exposed_s", c.c_double),
+        ("wait_s", c.c_double),
+        ("energy_j", c.c_double),
+    ]
+
+
+class erg_kernels_gpu(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("file", c.c_char_p),
+        ("rank", c.c_int32),
+        ("device", c.c_int32),
+        ("window_s", c.c_double),
+        ("compute_s", c.c_double),
+        ("exposed_s", c.c_double),
+        ("idle_s", c.c_double),
+        ("energy_j", c.c_double),
+        ("idle_energy_j", c.c_double),
+        ("category", erg_kernels_category * 8),
+    ]
+
+
+class erg_kernels_options(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("files", c.c_void_p),
+        ("file_count", c.c_size_t),
+        ("recording", c.c_char_p),
+        ("categories", c.c_char_p),
+        ("watch", c.c_void_p),
     ]
 
 
@@ -640,6 +686,9 @@ SIZES = {
     erg_hook_options: 96,
     erg_hook_stats: 984,
     erg_job_info: 152,
+    erg_kernels_category: 40,
+    erg_kernels_gpu: 392,
+    erg_kernels_options: 48,
     erg_layouts_options: 128,
     erg_layouts_row: 152,
     erg_memory_info: 120,
@@ -676,6 +725,9 @@ OFFSETS = {
     erg_hook_options: {"size": 0, "plan": 8, "plan_text": 16, "method": 24, "point": 32, "stage": 36, "replica": 40, "mode": 44, "gpu": 48, "daemon": 56, "dwell_s": 64, "least_change_mhz": 72, "markers": 80, "energy": 84, "strict": 88, "clocks_only": 92},
     erg_hook_stats: {"size": 0, "lease": 4, "steps": 8, "step_last_s": 16, "step_median_s": 24, "step_planned_s": 32, "busy_s": 40, "passes": 48, "clock_requests": 56, "clock_changes": 64, "clock_superseded": 72, "clock_refused": 80, "clock_late": 88, "clock_call_mean_s": 96, "clock_call_worst_s": 104, "below_s": 112, "below": 120, "classes": 152, "order_errors": 156, "programme_changes": 160, "planned_changes": 164, "programme_energy_j": 168, "planned_energy_j": 176, "planned_times_hold": 184, "waiting_w": 192, "point": 200, "trouble": 204, "profile_clocks": 460, "profile_over": 464, "profile": 468},
     erg_job_info: {"size": 0, "name": 8, "model": 16, "gpu": 24, "stack": 32, "engine": 40, "recompute": 48, "gpus": 56, "kinds": 64, "tensor": 72, "context": 80, "pipeline": 88, "data": 96, "virtual_stages": 104, "microbatch_size": 112, "microbatches": 120, "sequence": 128, "batch": 136, "offload": 144},
+    erg_kernels_category: {"count": 0, "summed_s": 8, "exposed_s": 16, "wait_s": 24, "energy_j": 32},
+    erg_kernels_gpu: {"size": 0, "file": 8, "rank": 16, "device": 20, "window_s": 24, "compute_s": 32, "exposed_s": 40, "idle_s": 48, "energy_j": 56, "idle_energy_j": 64, "category": 72},
+    erg_kernels_options: {"size": 0, "files": 8, "file_count": 16, "recording": 24, "categories": 32, "watch": 40},
     erg_layouts_options: {"size": 0, "gpus": 8, "batch": 16, "batch_slack": 24, "layout": 32, "recompute": 40, "per_stage": 48, "objective": 56, "deadline_s": 64, "energy_j": 72, "power_w": 80, "memory_bytes": 88, "host_bytes": 96, "top": 104, "page": 112, "watch": 120},
     erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144},
     erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112},
@@ -740,6 +792,12 @@ FUNCTIONS = {
     "erg_job_open_text": (c.c_int, [c.c_void_p, c.c_char_p, c.c_char_p, c.c_size_t, c.c_void_p]),
     "erg_job_set": (c.c_int, [c.c_void_p, c.c_char_p, c.c_char_p, c.c_void_p]),
     "erg_job_text": (c.c_char_p, [c.c_void_p]),
+    "erg_kernels_category_name": (c.c_char_p, [c.c_int]),
+    "erg_kernels_free": (None, [c.c_void_p]),
+    "erg_kernels_gpu": (c.c_int, [c.c_void_p, c.c_size_t, c.c_void_p, c.c_void_p]),
+    "erg_kernels_gpus": (c.c_size_t, [c.c_void_p]),
+    "erg_kernels_import": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_kernels_json": (c.c_char_p, [c.c_void_p]),
     "erg_layouts_count": (c.c_size_t, [c.c_void_p]),
     "erg_layouts_find": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_layouts_free": (None, [c.c_void_p]),
