@@ -79,6 +79,37 @@ ERG_WATCH_WARNING = 1
 erg_hook_exchange = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_void_p, c.c_size_t)
 
 
+class erg_characterization_counts(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("ran", c.c_int64),
+        ("ok", c.c_int64),
+        ("memory", c.c_int64),
+        ("impossible", c.c_int64),
+        ("failed", c.c_int64),
+        ("skipped", c.c_int64),
+        ("failed_findings", c.c_int64),
+    ]
+
+
+class erg_characterization_options(c.Structure):
+    _fields_ = [
+        ("size", c.c_size_t),
+        ("file", c.c_char_p),
+        ("folder", c.c_char_p),
+        ("only", c.c_char_p),
+        ("figures", c.c_char_p),
+        ("right", c.c_char_p),
+        ("sensor", c.c_char_p),
+        ("transient_s", c.c_double),
+        ("jobs", c.c_int64),
+        ("retry", c.c_int32),
+        ("seeded", c.c_int32),
+        ("seed", c.c_uint64),
+        ("watch", c.c_void_p),
+    ]
+
+
 class erg_error(c.Structure):
     _fields_ = [
         ("status", c.c_int),
@@ -678,6 +709,8 @@ class erg_window_result(c.Structure):
 
 
 SIZES = {
+    erg_characterization_counts: 64,
+    erg_characterization_options: 96,
     erg_error: 1028,
     erg_frontier: 24,
     erg_hook_below: 32,
@@ -717,6 +750,8 @@ SIZES = {
 }
 
 OFFSETS = {
+    erg_characterization_counts: {"size": 0, "ran": 8, "ok": 16, "memory": 24, "impossible": 32, "failed": 40, "skipped": 48, "failed_findings": 56},
+    erg_characterization_options: {"size": 0, "file": 8, "folder": 16, "only": 24, "figures": 32, "right": 40, "sensor": 48, "transient_s": 56, "jobs": 64, "retry": 72, "seeded": 76, "seed": 80, "watch": 88},
     erg_error: {"status": 0, "message": 4},
     erg_frontier: {"points": 0, "count": 8, "capacity": 16},
     erg_hook_below: {"power_cap_s": 0, "thermal_s": 8, "power_brake_s": 16, "other_s": 24},
@@ -756,6 +791,10 @@ OFFSETS = {
 }
 
 FUNCTIONS = {
+    "erg_characterization_counts": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
+    "erg_characterization_free": (None, [c.c_void_p]),
+    "erg_characterization_json": (c.c_char_p, [c.c_void_p]),
+    "erg_characterize": (c.c_int, [c.c_void_p, c.c_void_p, c.c_void_p]),
     "erg_frontier_add": (None, [c.c_void_p, c.c_double, c.c_double, c.c_int64]),
     "erg_frontier_clear": (None, [c.c_void_p]),
     "erg_frontier_copy": (None, [c.c_void_p, c.c_void_p]),
