@@ -365,7 +365,7 @@ static void layers_are_as_on_the_emulated_device(void **state)
             .tensor_backward = 1,
         };
         const struct erg_time_machine machine = {
-            gpu->memory_bandwidth, gpu->link_bandwidth, 1e10, 8, 0, 0};
+            gpu->memory_bandwidth, gpu->link_bandwidth, 1e10, 8, 0, 0, 0};
         const struct erg_layout_energy_request request = {
             {model, &engine, &machine}, gpu, .rates_mhz = gpu->clock_max_mhz};
         struct erg_time_parts parts;

@@ -346,11 +346,51 @@ static void given_vocabularies(void **state)
     }
 }
 
+/* Experts over ranks, filled up to their capacity, their activation made again. */
+static void experts(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("mixtral-8x22b", 0);
+    struct erg_layout layout = {.tensor = 2,
+                                .context = 1,
+                                .pipeline = 2,
+                                .data = 8,
+                                .expert = 8,
+                                .expert_capacity = 1,
+                                .virtual_stages = 1,
+                                .microbatch = 1,
+                                .microbatches = 16,
+                                .sequence = 4096,
+                                .recompute = ERG_RECOMPUTE_BALANCED};
+    check(model, &layout, "experts");
+    erg_model_free(model);
+}
+
+/* Many experts that are all on each rank. */
+static void experts_on_every_rank(void **state)
+{
+    (void)state;
+    struct erg_model *model = load_model("qwen3-30b-a3b", 0);
+    struct erg_layout layout = {.tensor = 4,
+                                .context = 1,
+                                .pipeline = 1,
+                                .data = 2,
+                                .virtual_stages = 1,
+                                .microbatch = 2,
+                                .microbatches = 4,
+                                .sequence = 4096,
+                                .recompute = ERG_RECOMPUTE_ACTIVATION};
+    check(model, &layout, "experts-everywhere");
+    erg_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grouped),
         cmocka_unit_test(sharded),
+        cmocka_unit_test(experts),
+        cmocka_unit_test(experts_on_every_rank),
         cmocka_unit_test(offloaded),
         cmocka_unit_test(gpt),
         cmocka_unit_test(unequal),

@@ -31,9 +31,10 @@ static void wrong_configs_are_refused(void **state)
         {"{" LLAMA "\"rms_norm_eps\": 1e-5, \"num_attention_heads\": 4, "
          "\"tie_word_embeddings\": 1}",
          "key 'tie_word_embeddings': expected true or false, got 1"},
-        {"{\"architectures\": [\"MixtralForCausalLM\"]}",
-         "key 'architectures': the architecture 'MixtralForCausalLM' is not known; known are "
+        {"{\"architectures\": [\"Gemma3ForCausalLM\"]}",
+         "key 'architectures': the architecture 'Gemma3ForCausalLM' is not known; known are "
          "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+         "MixtralForCausalLM, Qwen3MoeForCausalLM, DeepseekV2ForCausalLM, DeepseekV3ForCausalLM, "
          "Phi3ForCausalLM, GPT2LMHeadModel"},
         {"{\"architectures\": []}", "expected a list with the architecture's name"},
         {"{\"architectures\": \"LlamaForCausalLM\"}", "expected a list"},
@@ -41,11 +42,12 @@ static void wrong_configs_are_refused(void **state)
          "c.json:1: key 'architectures': the key is missing, expected a list with the "
          "architecture's name, such as [\"LlamaForCausalLM\"], or a key 'model_type', such as "
          "\"llama\""},
-        {"{\"model_type\": \"mixtral\"}",
-         "c.json:1: key 'model_type': the type of model 'mixtral' is not known; known are llama, "
-         "mistral, qwen2, qwen3, phi3, gpt2"},
-        {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": \"qwen3_vl_moe_text\"}}",
-         "c.json:2: key 'text_config.model_type': the type of model 'qwen3_vl_moe_text' is not"},
+        {"{\"model_type\": \"gemma3\"}",
+         "c.json:1: key 'model_type': the type of model 'gemma3' is not known; known are llama, "
+         "mistral, qwen2, qwen3, mixtral, qwen3_moe, deepseek_v2, deepseek_v3, phi3, gpt2"},
+        {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": "
+         "\"qwen3_omni_moe_text\"}}",
+         "c.json:2: key 'text_config.model_type': the type of model 'qwen3_omni_moe_text' is not"},
         {"{\"architectures\": [\"X\"],\n\"text_config\": {\"model_type\": \"llama\"}}",
          "c.json:2: key 'text_config.hidden_size': the key is missing"},
         {"{\"architectures\": [\"GPT2LMHeadModel\"], \"n_embd\": 64, \"n_layer\": 99999}",
@@ -63,7 +65,7 @@ static void wrong_configs_are_refused(void **state)
     struct erg_model *model;
     assert_fails(erg_model_load(&model, "lama-3.2-3b", &err), &err, "did you mean 'llama-3.2-3b'?");
     assert_fails(erg_model_load(&model, "unheard", &err), &err,
-                 "one of the catalogue: gpt3-175b, llama-175b, llama-2-70b");
+                 "one of the catalogue: deepseek-v3, gpt3-175b, gpt3-30b, llama-175b");
     assert_fails(erg_model_load(&model, "/nonexistent/config.json", &err), &err,
                  "loading the model '/nonexistent/config.json'");
     assert_fails(erg_model_load(&model, ERGON_TEST_SOURCE_DIR "/data", &err), &err,

@@ -67,6 +67,7 @@ struct erg_job_info {
     int64_t microbatch_size, microbatches, sequence;
     int64_t batch;  /* sequences of an iteration */
     double offload; /* share of the activations, 0 to 1; the most of any stage */
+    int64_t expert; /* data ranks that experts are spread over; 1: all are on each */
 };
 int erg_job_info(const struct erg_job *job, struct erg_job_info *info, struct erg_error *err);
 

@@ -9,10 +9,11 @@
  *         if (erg_layouts_row(layouts, i, &row, &err) == 0) puts(row.name);
  *     erg_layouts_free(layouts);
  *
- * Every tensor, context, pipeline and data degree, virtual stages, microbatch, recomputation and
- * the least offloading that fits are tried: ergon plan(1). The job needs an engine, its key
- * `engine`. With an objective, a bound or several numbers of GPUs the clock of every instruction is
- * chosen, too; else all is at the highest clock. Of the job's own layout only its batch counts.
+ * Every tensor, context, pipeline, data and expert degree, virtual stages, microbatch,
+ * recomputation and the least offloading that fits are tried: ergon plan(1). The job needs an
+ * engine, its key `engine`. With an objective, a bound or several numbers of GPUs the clock of
+ * every instruction is chosen, too; else all is at the highest clock. Of the job's own layout only
+ * its batch counts.
  */
 #ifndef ERGON_LAYOUT_H
 #define ERGON_LAYOUT_H
@@ -77,6 +78,7 @@ struct erg_layouts_row {
     double tokens_per_s;
     double mfu;        /* share of the GPUs' peak, 0 to 1 */
     double peak_bytes; /* of the GPU that needs most */
+    int64_t expert;    /* data ranks that experts are spread over; 1: all are on each */
 };
 
 size_t erg_layouts_count(const struct erg_layouts *layouts);

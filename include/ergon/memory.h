@@ -67,6 +67,7 @@ struct erg_memory_info {
     /* Where it does not fit: a sentence with what is missing, and the smallest change that helps.
      * "" where it fits. */
     const char *change;
+    int64_t expert; /* data ranks that experts are spread over; 1: all are on each */
 };
 int erg_memory_info(const struct erg_memory *memory, struct erg_memory_info *info,
                     struct erg_error *err);

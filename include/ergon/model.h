@@ -6,9 +6,10 @@
  *     if (erg_model_open(&model, "llama-3.2-3b", &err) || erg_model_info(model, &info, &err)) ...
  *     erg_model_free(model);
  *
- * Dense decoder-only models are known: Llama, Mistral, Qwen 2 and 3, Phi-3, GPT-2 and what computes
- * the same; of models that also see or hear, the part that reads and writes text. A model does not
- * change, so that several threads may ask it at once.
+ * Decoder-only models are known: Llama, Mistral, Qwen 2 and 3, Phi-3, GPT-2 and what computes the
+ * same, and with a mixture of experts Mixtral, Qwen 3 MoE, DeepSeek V2 and V3; of models that also
+ * see or hear, the part that reads and writes text. A model does not change, so that several
+ * threads may ask it at once.
  */
 #ifndef ERGON_MODEL_H
 #define ERGON_MODEL_H
@@ -49,6 +50,13 @@ struct erg_model_info {
     double trained_parameters; /* without rows of padding */
     int32_t tied;              /* 1: the head shares the embedding's weights */
     int32_t gated;             /* 1: SwiGLU, else GELU */
+    /* A mixture of experts: of a layer how many there are, how many each token goes through, and
+     * how wide one is; all three 0: the model is dense. */
+    int32_t chosen_experts;
+    int64_t experts, expert_ffn;
+    int64_t shared_ffn;       /* of experts that all tokens go through, together */
+    int64_t dense_layers;     /* that have an FFN of width `ffn` in place of experts */
+    double active_parameters; /* that a token goes through */
 };
 int erg_model_info(const struct erg_model *model, struct erg_model_info *info,
                    struct erg_error *err);

@@ -115,6 +115,7 @@ int erg_job_info(const struct erg_job *job, struct erg_job_info *info, struct er
         .sequence = layout->sequence,
         .batch = erg_layout_batch(layout),
         .offload = layout->offload,
+        .expert = erg_layout_experts(layout),
     };
     for (size_t k = 0; k < job->kind_count; k++)
         own.gpus += erg_cluster_gpus(job->kinds[k].nodes);

@@ -171,6 +171,7 @@ int erg_layouts_row(const struct erg_layouts *layouts, size_t index, struct erg_
         .batch = candidate->batch,
         .recompute = erg_layout_recompute_name(layout),
         .offload = layout->offload,
+        .expert = erg_layout_experts(layout),
         .peak_bytes = candidate->peak_bytes,
     };
     if (query->choice.pick_count) {

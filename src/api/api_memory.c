@@ -111,6 +111,7 @@ int erg_memory_info(const struct erg_memory *memory, struct erg_memory_info *inf
         .sequence = layout->sequence,
         .recompute = erg_layout_recompute_name(layout),
         .offload = layout->offload,
+        .expert = erg_layout_experts(layout),
         .change = memory->change,
     };
     return erg_sized_give(info, &own, sizeof own, "erg_memory_info", err);

@@ -202,6 +202,7 @@ static int fill_search(struct erg_layout_query *at, struct erg_layout_search *se
         .offload = true,
         .per_stage = wish->per_stage,
         .fsdp = wish->fsdp,
+        .expert_capacity = layout->expert_capacity,
         /* A search refines the splits of those that it keeps, so with fewer the first ones might
          * depend on how many are shown. */
         .top = (size_t)(wish->top > LEAST_TOP ? wish->top : LEAST_TOP),

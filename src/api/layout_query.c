@@ -110,6 +110,7 @@ static int parse_layout(struct erg_layout *layout, const struct erg_layout_query
     *layout = (struct erg_layout){.microbatch = 1,
                                   .sequence = own->sequence,
                                   .virtual_stages = 1,
+                                  .expert_capacity = own->expert_capacity,
                                   .recompute = own->recompute};
     if (at->wish->recompute >= 0)
         layout->recompute = (enum erg_recompute)at->wish->recompute;
@@ -137,7 +138,7 @@ static int check_degrees(const struct erg_layout_query *at, const struct erg_lay
                         "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and there are %ld",
                         asked->tensor, asked->context, asked->pipeline, group * asked->pipeline,
                         gpus);
-    layout.data = 1;
+    layout.data = erg_layout_experts(asked);
     layout.microbatches = asked->pipeline;
     if (asked->pipeline * asked->virtual_stages <= search->model->layers)
         layout.pipeline = layout.virtual_stages = 1; /* layers are split */
@@ -159,7 +160,8 @@ static int search_degrees(struct erg_layout_query *at, const struct erg_layout *
                                               .pipeline = layout->pipeline,
                                               .virtual_stages = layout->virtual_stages,
                                               .microbatch = layout->microbatch,
-                                              .fsdp = erg_layout_shards(layout)};
+                                              .fsdp = erg_layout_shards(layout),
+                                              .expert = erg_layout_experts(layout)};
     search.fsdp = erg_layout_is_sharded(layout);
     if (erg_layout_search(&at->found, &search, err) != 0)
         return -1;

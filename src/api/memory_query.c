@@ -114,7 +114,7 @@ static int check_degrees(const struct erg_memory_query *query, struct erg_error 
     for (size_t k = 0; k < job->kind_count; k++)
         if (job->kinds[k].nodes->gpus_per_node > node_gpus)
             node_gpus = job->kinds[k].nodes->gpus_per_node;
-    plain.data = 1;
+    plain.data = erg_layout_experts(&plain);
     plain.microbatches = plain.pipeline;
     plain.chunk_layers = NULL;
     if (job->model->layers >= plain.pipeline * plain.virtual_stages)
@@ -137,10 +137,14 @@ static int place_stages(struct erg_memory_query *query, long batch, long data,
     if (check_degrees(query, err) != 0 || load_kinds(query, err) != 0)
         return -1;
     struct erg_layout_search search = search_of(query, batch);
-    search.only =
-        (struct erg_layout_degrees){layout->tensor,           layout->context,    layout->pipeline,
-                                    layout->virtual_stages,   layout->microbatch, data,
-                                    erg_layout_shards(layout)};
+    search.only = (struct erg_layout_degrees){layout->tensor,
+                                              layout->context,
+                                              layout->pipeline,
+                                              layout->virtual_stages,
+                                              layout->microbatch,
+                                              data,
+                                              erg_layout_shards(layout),
+                                              erg_layout_experts(layout)};
     search.fsdp = erg_layout_is_sharded(layout);
     struct erg_layout_results found;
     int status = erg_layout_search(&found, &search, &unfit);

@@ -12,9 +12,14 @@
 static double gradient_j(const struct emulation *emulation, const struct emulated_gpu *gpu)
 {
     const struct erg_layout *layout = &emulation->layout;
-    return gpu->costs.wire_byte_j * erg_time_gradient_bytes(&emulation->engine, layout) *
-           erg_layout_stage_parameters(&emulation->request.time, &emulation->parts, layout,
-                                       gpu->stage);
+    const double experts =
+        emulation->parts.expert_parameters *
+        (double)erg_layout_stage_layers(layout, emulation->point->model->layers, gpu->stage);
+    return gpu->costs.wire_byte_j *
+           (erg_time_gradient_bytes(&emulation->engine, layout) *
+                erg_layout_stage_parameters(&emulation->request.time, &emulation->parts, layout,
+                                            gpu->stage) +
+            erg_time_expert_gradient_bytes(&emulation->engine, layout) * experts);
 }
 
 static double optimizer_j(const struct emulation *emulation, const struct emulated_gpu *gpu)

@@ -152,8 +152,7 @@ static bool fits(const struct emulation *emulation, struct erg_sweep_result *res
     struct erg_memory_stage worst = {0};
     struct erg_memory_sizes sizes;
     long at = 0;
-    erg_memory_sizes_init(&sizes, emulation->point->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, emulation->point->model, layout);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_memory_stage own;
         erg_memory_closed(&own, &request, &sizes, stage);
@@ -217,10 +216,16 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
         .engine = *point->machine->engine,
         .gpu = *point->machine->gpu,
         .node_gpus = cluster->gpus_per_node,
-        .coupled = erg_layout_shards(&point->layout) / point->layout.context,
+        .coupled = 1,
     };
     struct erg_layout *layout = &emulation->layout;
     *does_fit = false;
+    if (point->expert > 1)
+        layout->expert = point->expert;
+    if (erg_layout_is_sharded(layout))
+        emulation->coupled = erg_layout_shards(layout) / layout->context;
+    else
+        emulation->coupled = erg_layout_experts(layout);
     take_overlap(&emulation->engine, point);
     take_chassis(emulation, point);
     erg_time_machine_init(&emulation->machine, &emulation->gpu, cluster);

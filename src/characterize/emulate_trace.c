@@ -88,21 +88,18 @@ static double add_part(const struct tracing *at, enum erg_layout_pass kind, doub
     const struct erg_emulated_mix *mix = &at->mixes[kind];
     const long size = at->emulation->layout.tensor * at->emulation->layout.context;
     struct erg_emulated_split split;
-    double all_s = 0, before_s = 0, behind_s = 0, now_s = at_s;
+    double now_s = at_s;
     erg_emulation_split(&split, at->emulation, at->gpu, kind, mix);
-    for (int i = 0; i < ERG_CATEGORIES; i++)
-        all_s += mix->comm_s[i];
-    const double exposed = all_s > 0 ? split.comm_s / all_s : 0;
     add(at->trace, ERG_CATEGORY_LAYERNORM, "emulated_layer_norm", STREAM_COMPUTE, now_s,
         now_s + times * split.norms_s);
     now_s += times * split.norms_s;
-    before_s = times * exposed * mix->comm_s[ERG_CATEGORY_ALL_GATHER];
-    behind_s = times * split.comm_s - before_s;
+    const double before_s = times * split.comm_s[ERG_CATEGORY_ALL_GATHER];
+    const double behind_s = times * split.all_comm_s - before_s;
     const double compute_s = times * (split.product_s + split.memory_s);
     const double compute_begin_s = now_s + before_s, compute_end_s = compute_begin_s + compute_s;
     const double end_s = compute_end_s + behind_s;
     double free_s = fmin(now_s + times * mix->comm_s[ERG_CATEGORY_ALL_GATHER], compute_end_s);
-    if (exposed * mix->comm_s[ERG_CATEGORY_ALL_GATHER] > 0 || free_s > now_s)
+    if (mix->comm_s[ERG_CATEGORY_ALL_GATHER] > 0)
         add_exchange(at->trace, ERG_CATEGORY_ALL_GATHER, now_s, free_s, 0,
                      times * mix->wires[ERG_CATEGORY_ALL_GATHER], size);
     *last = add(at->trace, ERG_CATEGORY_MATMUL, "emulated_gemm", STREAM_COMPUTE, compute_begin_s,
@@ -116,7 +113,7 @@ static double add_part(const struct tracing *at, enum erg_layout_pass kind, doub
     for (int i = 0; i < ERG_CATEGORIES; i++) {
         if (i == ERG_CATEGORY_ALL_GATHER || !(mix->comm_s[i] > 0))
             continue;
-        const double own_s = times * exposed * mix->comm_s[i];
+        const double own_s = times * split.comm_s[i];
         const double hidden_s = times * mix->comm_s[i] - own_s;
         const double begin_s = fmax(end_s - left_s - hidden_s, fmax(free_s, compute_begin_s));
         left_s -= own_s;

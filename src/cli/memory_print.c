@@ -34,16 +34,18 @@ static void print_heading(const struct erg_memory_answer *answer)
 {
     const struct erg_layout *layout = answer->request.layout;
     struct erg_text gpus = {0};
-    char shards[48] = "";
+    char shards[48] = "", experts[64] = "";
     erg_memory_answer_gpus(&gpus, answer);
     if (erg_layout_is_sharded(layout))
         snprintf(shards, sizeof shards, ", weights over %ld ranks (FSDP)", layout->fsdp);
+    if (erg_layout_experts(layout) > 1)
+        snprintf(experts, sizeof experts, ", experts over %ld ranks", layout->expert);
     printf("%s: %s on %s\n"
-           "tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s%s\n"
+           "tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s%s%s\n"
            "%ld microbatches of %ld x %ld tokens, recompute %s, offload %.3f%s\n\n",
            answer->job->name, answer->request.model->name, gpus.data, layout->tensor,
            layout->context, layout->pipeline, layout->data, layout->virtual_stages,
-           erg_plural((size_t)layout->virtual_stages), shards, layout->microbatches,
+           erg_plural((size_t)layout->virtual_stages), shards, experts, layout->microbatches,
            layout->microbatch, layout->sequence, erg_layout_recompute_name(layout), layout->offload,
            answer->per_stage ? " or less (each stage its own)" : "");
     erg_text_release(&gpus);

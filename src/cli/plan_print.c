@@ -213,7 +213,7 @@ void erg_plan_print_rows(const struct erg_layout_answer *answer,
 static void print_letters(void)
 {
     printf("t tensor, c context, p pipeline, l layers of a chunk, v virtual stages (layers: of the "
-           "chunks in the model's order, 3×2 is 2 2 2), b microbatch, d data\n");
+           "chunks in the model's order, 3×2 is 2 2 2), b microbatch, e expert, d data\n");
 }
 
 void erg_plan_print_tried(const struct erg_layout_results *found)

@@ -50,6 +50,8 @@
 #define RELATIVE(X)                                                                                \
     X(whole_head_efficiency, whole_head_efficiency, 1, 0.01, 2, name)                              \
     X(unfused_host_factor, unfused_host_factor, 1, 1, 10, name)                                    \
+    X(expert_gemm_efficiency, expert_gemm_efficiency, 1, 0.01, 2, gemm_efficiency)                 \
+    X(expert_exposed, expert_exposed, 1, 0, 10, name)                                              \
     X(attention_backward_efficiency, attention_backward_efficiency, 1, 0.01, 2,                    \
       attention_efficiency)                                                                        \
     X(activation_factor, activation_factor, 1, 0.1, 10, name)                                      \
@@ -71,6 +73,7 @@ static const cyaml_schema_field_t fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct erg_engine, name, 1, 200),
     CYAML_FIELD_BOOL("fused_kernels", CYAML_FLAG_DEFAULT, struct erg_engine, fused_kernels),
     CYAML_FIELD_BOOL("sequence_parallel", CYAML_FLAG_DEFAULT, struct erg_engine, sequence_parallel),
+    CYAML_FIELD_BOOL("grouped_gemm", CYAML_FLAG_OPTIONAL, struct erg_engine, grouped_gemm),
     CYAML_FIELD_BOOL("static_memory", CYAML_FLAG_OPTIONAL, struct erg_engine, static_memory),
     REQUIRED(FIELD) OPTIONAL(OPTION) RELATIVE(OPTION) CYAML_FIELD_END,
 };

@@ -25,8 +25,9 @@ struct erg_engine {
 
     /* Compute: shares of the peak and of the HBM bandwidth that kernels reach. */
     double gemm_efficiency;
-    double whole_head_efficiency; /* of the head's products, relative to gemm_efficiency, where one
-                                   * GPU holds the whole vocabulary */
+    double whole_head_efficiency;  /* of the head's products, relative to gemm_efficiency, where one
+                                    * GPU holds the whole vocabulary */
+    double expert_gemm_efficiency; /* of the products of experts */
     double attention_efficiency, attention_backward_efficiency;
     double memory_efficiency;
     /* HBM bytes per score (query, key and head) of an attention that keeps them all in memory, the
@@ -39,6 +40,7 @@ struct erg_engine {
     double activation_factor; /* bytes of the activation, relative to one fused kernel */
     double loss_bytes;        /* per logit, forward and backward; 0: those of the op list */
     bool fused_kernels;       /* as of a stack */
+    bool grouped_gemm;        /* the products of all experts of a GPU are one kernel */
 
     /* What a layer costs however small it is, in the forward pass; the backward pass twice that. */
     double layer_overhead_s; /* the GPU's: gaps between kernels */
@@ -59,6 +61,8 @@ struct erg_engine {
     double tensor_forward, tensor_backward, tensor_forward_context, tensor_backward_context;
     /* Of the exchange of keys and values; grouped: with fewer of them than query heads. */
     double context_exposed, context_exposed_grouped;
+    /* Of what a mixture of experts exchanges: rows to their experts and back. */
+    double expert_exposed;
     /* Of a message between stages, when all are busy, and while the pipeline fills and drains. */
     double pipeline_exposed, pipeline_ends_exposed;
     double gradient_bytes; /* that a ring of many carries per parameter and direction */

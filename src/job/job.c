@@ -75,6 +75,8 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_INT("data", OPTIONAL, JOB, layout.data),
     CYAML_FIELD_INT("virtual_stages", OPTIONAL, JOB, layout.virtual_stages),
     CYAML_FIELD_INT("fsdp", OPTIONAL, JOB, layout.fsdp),
+    CYAML_FIELD_INT("expert", OPTIONAL, JOB, layout.expert),
+    CYAML_FIELD_FLOAT("expert_capacity", OPTIONAL, JOB, layout.expert_capacity),
     CYAML_FIELD_ENUM("schedule", OPTIONAL_WORD, JOB, schedule, schedule_names,
                      COUNT(schedule_names)),
     CYAML_FIELD_SEQUENCE("layers", OPTIONAL | CYAML_FLAG_POINTER, JOB, layers, &layer_count, 1,

@@ -25,6 +25,8 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
         {"data", (double)file->layout.data, 1, 1e6},
         {"virtual_stages", (double)file->layout.virtual_stages, 1, 1024},
         {"fsdp", (double)file->layout.fsdp, 1, 1e6},
+        {"expert", (double)file->layout.expert, 1, 1e5},
+        {"expert_capacity", file->layout.expert_capacity, 0.1, 100},
         {"microbatch_size", (double)file->layout.microbatch, 1, 1e4},
         {"microbatches", (double)file->layout.microbatches, 1, ERG_JOB_MOST_MICROBATCHES},
         {"sequence", (double)file->layout.sequence, 1, 1e8},
@@ -180,6 +182,9 @@ static int check_degrees(struct erg_job *job, const struct erg_yaml *yaml, struc
         return erg_yaml_fail(yaml, "context", err, "%.700s", inner.message);
     if (erg_layout_check_sharding(&job->layout, &inner) != 0)
         return erg_yaml_fail(yaml, "fsdp", err, "%.700s", inner.message);
+    if (erg_layout_check_experts(&job->layout, job->model, &inner) != 0)
+        return erg_yaml_fail(yaml, erg_yaml_has(yaml, "expert") ? "expert" : "model", err, "%.700s",
+                             inner.message);
     return erg_job_check_nodes(job, yaml, err);
 }
 

@@ -127,6 +127,13 @@ static void add_layout(struct erg_text *out, const struct erg_layout *layout)
         layout->tensor, layout->context, layout->pipeline, layout->data, layout->virtual_stages);
     if (erg_layout_is_sharded(layout))
         erg_text_printf(out, "fsdp: %ld\n", layout->fsdp);
+    if (erg_layout_experts(layout) > 1)
+        erg_text_printf(out, "expert: %ld\n", layout->expert);
+    if (layout->expert_capacity > 0) {
+        erg_text_add(out, "expert_capacity: ");
+        erg_job_write_number(out, layout->expert_capacity);
+        erg_text_add(out, "\n");
+    }
     if (layout->chunk_layers) {
         erg_text_add(out, "layers: [");
         for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)

@@ -67,8 +67,8 @@ const char *erg_layout_recompute_name(const struct erg_layout *layout)
 /* ---- from text ---- */
 
 /* The parts of a layout's text, and where their numbers go. */
-enum part { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, FSDP, PARTS };
-static const char *const part_names[PARTS] = {"t", "c", "p", "b", "v", "l", "fsdp"};
+enum part { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, FSDP, EXPERT, PARTS };
+static const char *const part_names[PARTS] = {"t", "c", "p", "b", "v", "l", "fsdp", "e"};
 
 static int parse_part(long *numbers, char *part, const char *text, struct erg_error *err)
 {
@@ -80,9 +80,9 @@ static int parse_part(long *numbers, char *part, const char *text, struct erg_er
     if (place == PARTS || part[length] != '=')
         return erg_fail(err, ERG_USAGE,
                         "the layout '%.80s' is not understood at '%.40s'; expected parts like t=2 "
-                        "of t (tensor), c (context), p (pipeline), b (microbatch), l (layers of a "
-                        "chunk) or v (virtual stages) and fsdp (ranks that share weights), with "
-                        "commas between them",
+                        "of t (tensor), c (context), p (pipeline), e (expert), b (microbatch), l "
+                        "(layers of a chunk) or v (virtual stages) and fsdp (ranks that share "
+                        "weights), with commas between them",
                         text, part);
     long *number = &numbers[place];
     if (*number)
@@ -137,6 +137,7 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
                                      : ERG_CUT_EVENLY;
     layout->virtual_stages = numbers[VIRTUAL] ? numbers[VIRTUAL] : 1;
     layout->fsdp = numbers[FSDP];
+    layout->expert = numbers[EXPERT];
     layout->chunk_layers = NULL;
     return 0;
 }
@@ -177,6 +178,7 @@ static int check_numbers(const struct erg_layout *layout, struct erg_error *err)
         {"number of microbatches", layout->microbatches, 1000000},
         {"sequence", layout->sequence, 1000000000},
         {"number of FSDP ranks", erg_layout_shards(layout), 1000000},
+        {"expert degree", erg_layout_experts(layout), 100000},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].value < 1 || numbers[i].value > numbers[i].most)
@@ -248,6 +250,45 @@ int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error 
     return 0;
 }
 
+int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_model *model,
+                             struct erg_error *err)
+{
+    const long expert = erg_layout_experts(layout);
+    const char *what = model->experts.count ? "experts" : "a latent attention";
+    if (erg_model_check_experts(model, expert, err) != 0)
+        return -1;
+    if (!model->experts.count && !model->latent.keys)
+        return 0;
+    if (erg_layout_is_sharded(layout))
+        return erg_fail(
+            err, ERG_FAILED,
+            "%s has %s, and FSDP beside that is not modelled; expected no fsdp, got %ld",
+            model->name, what, layout->fsdp);
+    if (layout->context > 1)
+        return erg_fail(err, ERG_FAILED,
+                        "%s has %s, and context parallelism beside that is not modelled; expected "
+                        "a context degree of 1, got %ld",
+                        model->name, what, layout->context);
+    if (!model->experts.count)
+        return 0;
+    if (model->experts.dense_layers > 0 && !model->experts.dense_first)
+        return erg_fail(err, ERG_FAILED,
+                        "%ld layers of %s have no experts and lie between others, which is not "
+                        "modelled; expected them to be the first",
+                        model->experts.dense_layers, model->name);
+    if (layout->virtual_stages > 1)
+        return erg_fail(err, ERG_FAILED,
+                        "%s has experts, and interleaved stages beside them are not modelled; "
+                        "expected 1 virtual stage, got %ld",
+                        model->name, layout->virtual_stages);
+    if (layout->data % expert != 0)
+        return erg_fail(err, ERG_FAILED,
+                        "an expert degree of %ld does not divide the %ld data ranks, of which it "
+                        "is a part",
+                        expert, layout->data);
+    return 0;
+}
+
 int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node_gpus,
                            struct erg_error *err)
 {
@@ -279,7 +320,8 @@ int erg_layout_check(const struct erg_layout *layout, const struct erg_model *mo
     padded.vocab = erg_layout_vocabulary(model, layout->tensor);
     if (erg_model_check_tensor(&padded, layout->tensor, err) != 0 ||
         erg_model_check_sequence(model, layout->context, layout->sequence, err) != 0 ||
-        erg_layout_check_sharding(layout, err) != 0 || check_layers(layout, model, err) != 0)
+        erg_layout_check_sharding(layout, err) != 0 ||
+        erg_layout_check_experts(layout, model, err) != 0 || check_layers(layout, model, err) != 0)
         return -1;
     long tokens =
         layout->sequence / layout->context; /* sequence parallelism splits each sequence */

@@ -10,6 +10,10 @@
  * gathered before it runs, forward and backward, and its gradients are scattered behind it. There
  * is one stage then, and the stream is not split over tensor ranks (no sequence parallelism).
  *
+ * Experts of a layer are spread over `expert` ranks, which follow each other in the data group,
+ * `tensor` apart. Each holds its experts as often as data / expert ranks do: these sum their
+ * gradients and shard their optimizer state, `tensor` x `expert` apart.
+ *
  * Source of the methods: Megatron-Kwai (pipeline-aware offloading, balanced recomputation).
  */
 #ifndef ERG_JOB_LAYOUT_H
@@ -86,8 +90,19 @@ struct erg_layout {
     double offload;
     const enum erg_recompute *stage_recompute;
     const double *stage_offload;
-    long fsdp; /* ranks that weights and gradients are sharded over; 0 or 1: not sharded */
+    long fsdp;   /* ranks that weights and gradients are sharded over; 0 or 1: not sharded */
+    long expert; /* ranks that the experts of a layer are spread over, of the data group; 0 or 1:
+                  * all are on each */
+    /* Rows that an expert takes of each rank, as a multiple of its even share, filled up with empty
+     * ones; 0: as many as come, which are taken to be its share. */
+    double expert_capacity;
 };
+
+/* Ranks that experts are spread over, at least 1. */
+static inline long erg_layout_experts(const struct erg_layout *layout)
+{
+    return layout->expert > 1 ? layout->expert : 1;
+}
 
 static inline enum erg_recompute erg_layout_recompute(const struct erg_layout *layout, long stage)
 {
@@ -164,10 +179,10 @@ struct erg_layout erg_layout_copy(const struct erg_layout *layout, struct erg_ar
 long erg_layout_vocabulary(const struct erg_model *model, long tensor);
 
 /*
- * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, b microbatch,
- * and either v virtual stages, whose chunks may differ in layers, or l layers of every chunk (then
- * `layers` decides v), and fsdp ranks that weights are sharded over; what is not there is 1.
- * Touches nothing else of the layout, and no layers may have been given for its chunks.
+ * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, e expert, b
+ * microbatch, and either v virtual stages, whose chunks may differ in layers, or l layers of every
+ * chunk (then `layers` decides v), and fsdp ranks that weights are sharded over; what is not there
+ * is 1. Touches nothing else of the layout, and no layers may have been given for its chunks.
  * ERG_USAGE where the text is wrong, ERG_INFEASIBLE where the layers cannot be cut so.
  */
 int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
@@ -188,6 +203,12 @@ int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error 
  * `ranks` GPUs, counted from the first on these nodes. None does where the first GPU of the earlier
  * stage and the last one of the later lie in the same. */
 bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
+
+/* Whether experts can be spread so: the degree divides experts and data ranks; beside experts there
+ * are no context groups and no virtual stages, beside a latent attention no context groups. A part
+ * of erg_layout_check(). */
+int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_model *model,
+                             struct erg_error *err);
 
 /*
  * Whether the model can be spread so: degrees at least 1 that divide heads, groups, widths and

@@ -117,7 +117,7 @@ static void add_rows(struct erg_model_ops *ops, const struct erg_op_sizes *s,
     const struct erg_model_rows *rows = &s->experts;
     const bool permute = id == ERG_MODEL_PERMUTE;
     const double weights = permute ? 0 : 4 * rows->sent;
-    erg_ops_add_memory(ops, id, permute ? "permute" : "unpermute", ERG_GROUP_ACTIVATION,
+    erg_ops_add_memory(ops, id, permute ? "permute" : "unpermute", ERG_GROUP_ROWS,
                        2 * (rows->own + rows->sent) * s->h + weights, 2);
 }
 

@@ -265,6 +265,7 @@ enum erg_model_group {
     ERG_GROUP_ATTENTION,
     ERG_GROUP_COMM,
     ERG_GROUP_EMBEDDING, /* embedding and loss */
+    ERG_GROUP_ROWS,      /* a mixture of experts puts rows in order */
 };
 const char *erg_model_group_name(enum erg_model_group group); /* "norm", "linear", "attn", … */
 

@@ -574,6 +574,7 @@ const char *erg_model_group_name(enum erg_model_group group)
         [ERG_GROUP_ATTENTION] = "attn",
         [ERG_GROUP_COMM] = "comm",
         [ERG_GROUP_EMBEDDING] = "embedding",
+        [ERG_GROUP_ROWS] = "rows",
     };
     return names[group];
 }

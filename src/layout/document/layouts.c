@@ -36,6 +36,8 @@ void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long
                     layout->microbatch);
     if (erg_layout_is_sharded(layout))
         erg_text_printf(out, ",fsdp=%ld", layout->fsdp);
+    if (erg_layout_experts(layout) > 1)
+        erg_text_printf(out, ",e=%ld", layout->expert);
 }
 
 /* What each stage does, and needs by the closed form. */
@@ -179,6 +181,8 @@ static json_t *degrees_json(const struct erg_layout_answer *answer,
     json_object_set_new(json, "d", json_integer(layout->data));
     if (erg_layout_is_sharded(layout))
         json_object_set_new(json, "fsdp", json_integer(layout->fsdp));
+    if (model->experts.count)
+        json_object_set_new(json, "e", json_integer(erg_layout_experts(layout)));
     json_object_set_new(json, "gpus", json_integer(erg_layout_gpus(layout)));
     json_object_set_new(json, "microbatch", json_integer(layout->microbatch));
     json_object_set_new(json, "microbatches", json_integer(layout->microbatches));

@@ -99,6 +99,8 @@ static json_t *layout_document(const struct erg_memory_answer *answer,
         (json_int_t)erg_layout_vocabulary(answer->request.model, layout->tensor));
     if (erg_layout_is_sharded(layout))
         set(document, "fsdp", json_integer(layout->fsdp));
+    if (answer->request.model->experts.count)
+        set(document, "expert", json_integer(erg_layout_experts(layout)));
     return document;
 }
 

@@ -20,6 +20,7 @@ static const struct erg_clock_table *table_for(struct erg_choice_state *at,
     if (old->tensor != layout->tensor || old->context != layout->context ||
         old->microbatch != layout->microbatch || old->sequence != layout->sequence ||
         erg_layout_shards(old) != erg_layout_shards(layout) ||
+        erg_layout_experts(old) != erg_layout_experts(layout) ||
         erg_layout_gpus(old) != erg_layout_gpus(layout)) {
         erg_clock_table_release(&at->table);
         erg_clock_table_init(&at->table, &at->energy, layout, ERG_LAYOUT_CHOICE_CLOCKS);

@@ -119,7 +119,7 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     const struct erg_engine *engine = time->engine;
     const struct erg_time_parts *parts = place->time->parts;
     const struct erg_layout_costs *costs = place->costs;
-    double most = 0, sum = 0;
+    double most = 0, sum = 0, most_experts = 0, experts = 0;
     for (long stage = place->time->first, next; stage < place->time->end; stage = next) {
         next = next_stage(place, layout, stage);
         double own = erg_layout_stage_parameters(time, parts, layout, stage);
@@ -129,8 +129,13 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
             erg_layout_chunk_cost(place->request, parts, costs, 1, true, false, recompute, 0)
                 .time_s;
         *stalls_s = fmax(*stalls_s, (double)layout->microbatches * parts->ends_s[recompute]);
+        const double own_experts =
+            parts->expert_parameters *
+            (double)erg_layout_stage_layers(layout, time->model->layers, stage);
         most = fmax(most, own);
         sum += own * (double)(next - stage);
+        most_experts = fmax(most_experts, own_experts);
+        experts += own_experts * (double)(next - stage);
         *stalls_s = fmax(*stalls_s,
                          erg_time_copy_stalls(place->time, layout, stage, copy_s,
                                               costs->passes[ERG_PASS_FORWARD].time_s, backward_s));
@@ -140,14 +145,22 @@ static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *b
     double byte_s =
         costs->memory_slowdown / (engine->memory_efficiency * time->machine->memory_bandwidth);
     double replicas = (double)(erg_layout_gpus(layout) / layout->pipeline);
-    *busy_s = sum * bytes * byte_s; /* of one GPU of each stage together */
-    tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] += replicas * costs->wire_byte_j * sum * wire_bytes;
+    const double expert_bytes = erg_time_expert_optimizer_bytes(engine, layout);
+    const double expert_wire_bytes = erg_time_expert_gradient_bytes(engine, layout);
+    *busy_s =
+        (sum * bytes + experts * expert_bytes) * byte_s; /* of one GPU of each stage together */
+    tail->items[ERG_LAYOUT_ENERGY_GRADIENTS] +=
+        replicas * costs->wire_byte_j * sum * wire_bytes +
+        replicas * costs->wire_byte_j * experts * expert_wire_bytes;
     tail->items[ERG_LAYOUT_ENERGY_WIRES] +=
         replicas * costs->wire_byte_j * (double)layout->microbatches * costs->network.ends_bytes;
-    tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] += replicas * costs->hbm_byte_j * sum * bytes;
+    tail->items[ERG_LAYOUT_ENERGY_OPTIMIZER] +=
+        replicas * costs->hbm_byte_j * sum * bytes +
+        replicas * costs->hbm_byte_j * experts * expert_bytes;
     tail->items[ERG_LAYOUT_ENERGY_ACTIVE] += replicas * costs->active_w * *busy_s;
     tail->items[ERG_LAYOUT_ENERGY_STATIC] += replicas * costs->static_w * *busy_s;
-    return most * place->time->gradient_s + most * bytes * byte_s;
+    return most * place->time->gradient_s + most * bytes * byte_s +
+           most_experts * (place->time->expert_gradient_s + expert_bytes * byte_s);
 }
 
 void erg_layout_tail(struct erg_layout_tail *tail, const struct erg_layout_energy_place *places,

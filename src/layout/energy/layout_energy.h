@@ -108,7 +108,12 @@ struct erg_layout_work {
     } network;
 };
 
-/* `parts` are of the same degrees, microbatch and sequence; about as fast as those. */
+/* Of a layout, as if it sharded no weights: `parts` are of the same one; about as fast as those. */
+void erg_layout_work_whole(struct erg_layout_work *work,
+                           const struct erg_layout_energy_request *request,
+                           const struct erg_time_parts *parts, const struct erg_layout *layout,
+                           long gpus);
+/* Of one without experts. */
 void erg_layout_work_init(struct erg_layout_work *work,
                           const struct erg_layout_energy_request *request,
                           const struct erg_time_parts *parts, long tensor, long context,

@@ -179,7 +179,8 @@ void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows 
     const struct erg_layout_search *search = rows->search;
     const struct erg_layout *old = &rows->degrees;
     if (old->tensor != degrees->tensor || old->context != degrees->context ||
-        old->microbatch != degrees->microbatch)
+        old->microbatch != degrees->microbatch ||
+        erg_layout_experts(old) != erg_layout_experts(degrees))
         fill(rows, degrees);
     const double replicas = (double)(degrees->tensor * degrees->context * degrees->data);
     const double microbatches =

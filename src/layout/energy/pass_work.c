@@ -23,8 +23,8 @@ static void count_ops(struct erg_pass_work *pass, const struct erg_model_ops *op
             bytes += op->work[k].bytes;
         if (op->comm)
             pass->wire_bytes += op->communication.wire_bytes;
-        else if (op->group == ERG_GROUP_LINEAR)
-            pass->bytes[0] += bytes;
+        else if (op->group == ERG_GROUP_LINEAR && op->id != ERG_MODEL_ROUTER)
+            pass->bytes[0] += bytes; /* the router's are among the memory-bound ones */
         else if (op->group == ERG_GROUP_ATTENTION)
             pass->bytes[1] += bytes;
     }
@@ -32,14 +32,20 @@ static void count_ops(struct erg_pass_work *pass, const struct erg_model_ops *op
 
 /* SM-seconds of the collectives' blocks, which stay for a whole transfer, hidden or not. */
 static double spin_sm_s(const struct erg_layout_energy_request *request,
-                        const struct erg_model_ops *ops, double tensor_bandwidth,
-                        double context_bandwidth)
+                        const struct erg_model_ops *ops, const struct erg_layout *layout, long gpus)
 {
+    const struct erg_time_request *time = &request->time;
+    const double tensor_bandwidth = erg_time_group_bandwidth(time, 1, layout->tensor, gpus);
+    const double context_bandwidth =
+        erg_time_group_bandwidth(time, layout->tensor, layout->context, gpus);
     double seconds = 0;
     for (size_t i = 0; i < ops->count; i++) {
         const struct erg_comm *comm = &ops->items[i].communication;
         bool reduce = comm->kind == ERG_COMM_ALLREDUCE;
-        if (ops->items[i].comm)
+        if (ops->items[i].comm && ops->items[i].id >= ERG_MODEL_ROUTER)
+            seconds += erg_time_expert_exchange(time, layout, comm, gpus) +
+                       time->engine->collective_latency_s;
+        else if (ops->items[i].comm)
             seconds += comm->wire_bytes / (reduce ? tensor_bandwidth : context_bandwidth) +
                        request->time.engine->collective_latency_s;
     }
@@ -48,8 +54,8 @@ static double spin_sm_s(const struct erg_layout_energy_request *request,
 
 /* What the seconds of a time model's pass of a layer stand for. */
 static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energy_request *request,
-                       const double *items, double scores, long heads, long tensor, long sequence,
-                       bool backward)
+                       const double *items, double expert_s, double scores, long heads, long tensor,
+                       long sequence, bool backward)
 {
     const struct erg_engine *engine = request->time.engine;
     const struct erg_gpu *gpu = request->gpu;
@@ -62,11 +68,13 @@ static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energ
         backward ? engine->attention_backward_efficiency : engine->attention_efficiency;
     pass->product_s = items[ERG_TIME_LINEAR] + attention_s;
     pass->memory_s = items[ERG_TIME_MEMORY] + score_bytes / bandwidth;
-    pass->fixed_s =
-        items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT] + directions * engine->layer_overhead_s;
+    pass->fixed_s = items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT] + items[ERG_TIME_EXPERT] +
+                    directions * engine->layer_overhead_s;
     pass->host_s = directions * erg_time_host(engine, tensor, heads);
     pass->host_blend = engine->host_blend;
-    pass->flops[0] = items[ERG_TIME_LINEAR] * engine->gemm_efficiency * engine->peak_flops;
+    pass->flops[0] =
+        (items[ERG_TIME_LINEAR] - expert_s) * engine->gemm_efficiency * engine->peak_flops +
+        expert_s * engine->expert_gemm_efficiency * engine->peak_flops;
     pass->flops[1] = attention_s * attention_efficiency * engine->peak_flops * energy *
                      (1 + gpu->attention_k0 / (double)sequence);
     pass->bytes[1] += score_bytes;
@@ -180,25 +188,19 @@ static void find_clocks(struct erg_pass_work *pass, const struct erg_layout_ener
     pass->rates_dither = regulation.dither;
 }
 
-void erg_layout_work_init(struct erg_layout_work *work,
-                          const struct erg_layout_energy_request *request,
-                          const struct erg_time_parts *parts, long tensor, long context,
-                          long microbatch, long sequence, long gpus)
+void erg_layout_work_whole(struct erg_layout_work *work,
+                        const struct erg_layout_energy_request *request,
+                        const struct erg_time_parts *parts, const struct erg_layout *layout,
+                        long gpus)
 {
     const struct erg_time_request *time = &request->time;
+    const long tensor = layout->tensor, microbatch = layout->microbatch;
+    const long sequence = layout->sequence;
     struct erg_model model = *time->model; /* with the padded vocabulary */
     model.vocab = erg_layout_vocabulary(time->model, tensor);
-    const struct erg_model_shape shape = {
-        .tensor = tensor,
-        .context = context,
-        .sequences = microbatch,
-        .sequence = sequence,
-        .fused_kernels = time->engine->fused_kernels,
-    };
-    double tensor_bandwidth = erg_time_group_bandwidth(time, 1, tensor, gpus);
-    double context_bandwidth = erg_time_group_bandwidth(time, tensor, context, gpus);
+    const struct erg_model_shape shape = erg_time_shape(time->engine, layout);
     double scores = (double)microbatch * (double)sequence * (double)sequence * (double)model.heads /
-                    (double)(tensor * context);
+                    (double)(tensor * layout->context);
     double bandwidth = time->engine->memory_efficiency * time->machine->memory_bandwidth;
     struct erg_model_ops ops;
     struct erg_pass_work *passes = work->passes;
@@ -207,13 +209,13 @@ void erg_layout_work_init(struct erg_layout_work *work,
         struct erg_pass_work *layer = &passes[backward ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD];
         (backward ? erg_model_layer_backward : erg_model_layer_forward)(&ops, &model, &shape);
         count_ops(layer, &ops);
-        layer->spin_sm_s = spin_sm_s(request, &ops, tensor_bandwidth, context_bandwidth);
-        read_layer(layer, request, backward ? parts->backward : parts->forward, scores,
-                   microbatch * model.heads / tensor, tensor, sequence, backward);
+        layer->spin_sm_s = spin_sm_s(request, &ops, layout, gpus);
+        read_layer(layer, request, backward ? parts->backward : parts->forward,
+                   parts->expert_s[backward], scores, microbatch * model.heads / tensor, tensor,
+                   sequence, backward);
         (backward ? erg_model_head_backward : erg_model_head_forward)(&ops, &model, &shape);
         count_ops(&passes[ERG_PASS_HEAD], &ops);
-        passes[ERG_PASS_HEAD].spin_sm_s +=
-            spin_sm_s(request, &ops, tensor_bandwidth, context_bandwidth);
+        passes[ERG_PASS_HEAD].spin_sm_s += spin_sm_s(request, &ops, layout, gpus);
     }
     read_head(&passes[ERG_PASS_HEAD], time, parts, tensor);
     passes[ERG_PASS_NORMS].memory_s = parts->recompute_s[ERG_RECOMPUTE_NORMS];
@@ -223,7 +225,17 @@ void erg_layout_work_init(struct erg_layout_work *work,
     for (int i = 0; i < ERG_PASSES; i++)
         find_clocks(&passes[i], request);
     work->message_bytes = 2 * (double)microbatch * (double)sequence * (double)model.hidden /
-                          (double)(tensor * context);
+                          (double)(tensor * layout->context);
+}
+
+void erg_layout_work_init(struct erg_layout_work *work,
+                          const struct erg_layout_energy_request *request,
+                          const struct erg_time_parts *parts, long tensor, long context,
+                          long microbatch, long sequence, long gpus)
+{
+    const struct erg_layout layout = {
+        .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
+    erg_layout_work_whole(work, request, parts, &layout, gpus);
 }
 
 /* ---- costs ---- */

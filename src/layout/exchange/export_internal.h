@@ -22,4 +22,18 @@ enum erg_recompute erg_export_recompute(struct erg_text *out, const struct erg_l
 /* A comment on what was to be offloaded; false, and nothing, when nothing was. */
 bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout);
 
+/* ---- mixtures of experts (export_experts.c): nothing of models without ---- */
+
+void erg_export_megatron_degrees(struct erg_text *out, const struct erg_model *model,
+                                 const struct erg_layout *layout);
+void erg_export_megatron_experts(struct erg_text *out, const struct erg_model *model,
+                                 const struct erg_layout *layout);
+void erg_export_megatron_latent(struct erg_text *out, const struct erg_model *model);
+/* False, and nothing, where a plain model's arguments say it. */
+bool erg_export_megatron_recompute(struct erg_text *out, const struct erg_model *model,
+                                   enum erg_recompute recompute);
+void erg_export_torchtitan_degrees(struct erg_text *out, const struct erg_model *model,
+                                   const struct erg_layout *layout);
+void erg_export_torchtitan_experts(struct erg_text *out, const struct erg_model *model);
+
 #endif

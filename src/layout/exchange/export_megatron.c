@@ -49,6 +49,7 @@ static void add_parallelism(struct erg_text *out, const struct erg_model *model,
     erg_text_printf(out, "--context-parallel-size %ld\n", layout->context);
     if (layout->context > 1)
         erg_text_add(out, "--cp-comm-type all_gather\n");
+    erg_export_megatron_degrees(out, model, layout);
     erg_text_printf(out, "--pipeline-model-parallel-size %ld\n", layout->pipeline);
     if (!erg_export_is_even(layout))
         add_pipeline_layout(out, layout);
@@ -192,6 +193,8 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
         model->max_positions > layout->sequence ? model->max_positions : layout->sequence;
     erg_text_add(out, "# Model. Dropout is off: no masks are kept.\n");
     add_shape(out, model);
+    erg_export_megatron_latent(out, model);
+    erg_export_megatron_experts(out, model, layout);
     erg_text_printf(out, "--max-position-embeddings %ld\n", positions);
     if (model->learned_positions)
         erg_text_add(out, "--position-embedding-type learned_absolute\n");
@@ -211,10 +214,9 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
                       "--bf16\n");
 }
 
-static void add_memory(struct erg_text *out, const struct erg_layout *layout)
+static void add_recompute(struct erg_text *out, enum erg_recompute recompute)
 {
-    erg_text_add(out, "# Memory.\n");
-    switch (erg_export_recompute(out, layout, "Megatron-LM")) {
+    switch (recompute) {
     case ERG_RECOMPUTE_NONE:
         erg_text_add(out, "# Nothing is recomputed.\n");
         break;
@@ -249,6 +251,15 @@ static void add_memory(struct erg_text *out, const struct erg_layout *layout)
                           "--recompute-num-layers 1\n");
         break;
     }
+}
+
+static void add_memory(struct erg_text *out, const struct erg_model *model,
+                       const struct erg_layout *layout)
+{
+    erg_text_add(out, "# Memory.\n");
+    const enum erg_recompute recompute = erg_export_recompute(out, layout, "Megatron-LM");
+    if (!erg_export_megatron_recompute(out, model, recompute))
+        add_recompute(out, recompute);
     if (erg_export_offload(out, layout))
         erg_text_add(out,
                      "# Megatron-LM offloads no share. --fine-grained-activation-offloading moves "
@@ -272,5 +283,5 @@ void erg_export_megatron(struct erg_text *out, const struct erg_model *model,
                           "environment.\n");
     add_parallelism(out, model, layout);
     add_model(out, model, layout);
-    add_memory(out, layout);
+    add_memory(out, model, layout);
 }

@@ -59,6 +59,7 @@ static void add_parallelism(struct erg_text *out, const struct erg_model *model,
                     "tensor_parallel_degree = %ld\n"
                     "context_parallel_degree = %ld\n",
                     layout->tensor, layout->context);
+    erg_export_torchtitan_degrees(out, model, layout);
     add_pipeline(out, model, layout);
     if (erg_layout_is_sharded(layout)) {
         add_sharding(out, layout);
@@ -209,6 +210,7 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
                         model->rope.positions);
     erg_text_add(out, "\n");
     add_traits(out, model);
+    erg_export_torchtitan_experts(out, model);
     if (!model->learned_positions)
         add_rotary(out, model);
     if (model->kv_heads < layout->tensor)

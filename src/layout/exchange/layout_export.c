@@ -59,16 +59,18 @@ bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout)
 static void add_heading(struct erg_text *out, const struct erg_model *model,
                         const struct erg_layout *layout)
 {
-    char shards[48] = "";
+    char shards[48] = "", experts[64] = "";
     if (erg_layout_is_sharded(layout))
         snprintf(shards, sizeof shards, " (FSDP over %ld)", layout->fsdp);
+    if (erg_layout_experts(layout) > 1)
+        snprintf(experts, sizeof experts, "experts over %ld ranks, ", layout->expert);
     erg_text_printf(
         out,
         "# %s on %ld GPU%s, planned by ergon.\n"
-        "# Tensor %ld x context %ld x pipeline %ld x data %ld%s, %ld virtual stage%s, %ld "
+        "# Tensor %ld x context %ld x pipeline %ld x data %ld%s, %s%ld virtual stage%s, %ld "
         "microbatch%s of %ld x %ld tokens.\n",
         model->name, erg_layout_gpus(layout), erg_plural((size_t)erg_layout_gpus(layout)),
-        layout->tensor, layout->context, layout->pipeline, layout->data, shards,
+        layout->tensor, layout->context, layout->pipeline, layout->data, shards, experts,
         layout->virtual_stages, erg_plural((size_t)layout->virtual_stages), layout->microbatches,
         layout->microbatches == 1 ? "" : "es", layout->microbatch, layout->sequence);
 }

@@ -43,6 +43,9 @@ static double stage_parameters(const struct erg_memory_request *request,
     const struct erg_layout *layout = request->layout;
     bool first = stage == 0, last = stage == layout->pipeline - 1;
     double sum = (double)layers * sizes->layer_parameters;
+    if (sizes->dense_layers > 0)
+        sum += (double)erg_memory_dense_layers(request, sizes, stage, layers) *
+               (sizes->dense_parameters - sizes->layer_parameters);
     if (first)
         sum += sizes->embedding_parameters;
     if (last)
@@ -69,6 +72,11 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
     const struct erg_layout *layout = request->layout;
     double parameters = stage_parameters(request, sizes, index, layers);
     add_parameters(stage->items, request, parameters, parameters);
+    if (sizes->expert_parameters > 0)
+        erg_memory_add_experts(
+            stage->items, request,
+            (double)(layers - erg_memory_dense_layers(request, sizes, index, layers)) *
+                sizes->expert_parameters);
     stage->items[ERG_MEMORY_WORKSPACE] =
         (double)ERG_MEMORY_WORKSPACE_BYTES * (sizes->tensor > 1 ? 3 : 2);
     stage->items[ERG_MEMORY_GATHER] = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
@@ -434,6 +442,12 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
         .movable_bytes = (double)sizes->movable[recompute],
     };
     fill_flying(floor, layout, index);
+    if (sizes->expert_parameters > 0) {
+        double experts[ERG_MEMORY_ITEMS] = {0};
+        erg_memory_add_experts(experts, request, sizes->expert_parameters);
+        for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
+            floor->layer_bytes += experts[i];
+    }
     for (int i = 0; i < ERG_MEMORY_ITEMS; i++)
         floor->fixed_bytes += constant.items[i];
 }

@@ -130,7 +130,8 @@ uint32_t erg_memory_layer_forward(struct erg_memory_simulation *s, struct erg_me
     forward_attention(&f);
     uint32_t projected = reduced(s);
     uint32_t residual = make(&f, ERG_MEMORY_FFN_INPUT);
-    uint32_t ffn = forward_ffn(&f);
+    uint32_t ffn = s->sizes->arrived ? erg_memory_experts_layer_forward(s, f.kept, f.recompute)
+                                     : forward_ffn(&f);
     uint32_t share = make(&f, ERG_MEMORY_KV_SHARE);
     uint32_t output = erg_memory_take(&s->memory, ERG_MEMORY_PIPELINE, s->sizes->hidden, 0);
     drop(s, &gathered);
@@ -256,9 +257,13 @@ uint32_t erg_memory_layer_backward(struct erg_memory_simulation *s, struct erg_m
     }
     /* Keys and values are gathered again as soon as the backward pass of FC2 starts. */
     uint32_t gathered = transient(s, s->sizes->gathered_kv);
-    uint32_t of_fc1 = backward_ffn(s, kept);
-    gradient = backward_column(s, &kept[ERG_MEMORY_FFN_NORM], &kept[ERG_MEMORY_FFN_INPUT], &of_fc1,
-                               &gradient);
+    if (s->sizes->arrived) {
+        gradient = erg_memory_experts_layer_backward(s, kept, &gradient);
+    } else {
+        uint32_t of_fc1 = backward_ffn(s, kept);
+        gradient = backward_column(s, &kept[ERG_MEMORY_FFN_NORM], &kept[ERG_MEMORY_FFN_INPUT],
+                                   &of_fc1, &gradient);
+    }
     uint32_t of_attention = transient(s, s->sizes->query);
     uint32_t of_projections = backward_attention(s, kept, &of_attention, &gathered);
     return backward_column(s, &kept[ERG_MEMORY_ATTENTION_NORM], &kept[ERG_MEMORY_INPUT],

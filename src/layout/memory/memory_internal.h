@@ -87,6 +87,36 @@ void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ER
                          const struct erg_memory_request *request,
                          const struct erg_memory_sizes *sizes);
 
+/* ---- parameters and optimizer state of a stage ---- */
+
+struct erg_memory_weights {
+    int64_t *items; /* parameters of one tensor each, as they are registered */
+    size_t count, capacity;
+};
+
+/* ---- a mixture of experts (expert_memory.c) ---- */
+
+/* How many of the `layers` of a stage are among the model's first ones without experts. */
+long erg_memory_dense_layers(const struct erg_memory_request *request,
+                             const struct erg_memory_sizes *sizes, long stage, long layers);
+
+/* What is kept of so many parameters of experts. */
+void erg_memory_add_experts(double items[ERG_MEMORY_ITEMS],
+                            const struct erg_memory_request *request, double parameters);
+
+/* Their tensors in a chunk of a stage, as they are registered. */
+void erg_memory_expert_weights(struct erg_memory_weights *weights,
+                               const struct erg_memory_request *request,
+                               const struct erg_memory_sizes *sizes, long stage, long chunk);
+
+/* What lives beside what the layer keeps, in a forward pass through the FFN half, and in a backward
+ * one up to the sum into the residual stream's gradient: at most, in closed form. Where a layer has
+ * not kept yet, or keeps no more, what it keeps in all, that is less. */
+double erg_memory_experts_forward(const struct erg_memory_sizes *sizes,
+                                  enum erg_recompute recompute);
+double erg_memory_experts_backward(const struct erg_memory_sizes *sizes,
+                                   enum erg_recompute recompute);
+
 /* ---- the static accounting (static_stage.c) ---- */
 
 void erg_memory_static_closed(struct erg_memory_stage *stage,
@@ -103,13 +133,6 @@ void erg_memory_static_floor(struct erg_memory_floor *floor,
 void erg_memory_static_course(struct erg_memory_course *course,
                               const struct erg_memory_request *request,
                               const struct erg_memory_stage *stage, long index, long microbatches);
-
-/* ---- parameters and optimizer state of a stage ---- */
-
-struct erg_memory_weights {
-    int64_t *items; /* parameters of one tensor each, as they are registered */
-    size_t count, capacity;
-};
 
 /* Those of one chunk of a stage. */
 void erg_memory_chunk_weights(struct erg_memory_weights *weights,

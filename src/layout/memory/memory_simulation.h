@@ -38,6 +38,14 @@ uint32_t erg_memory_layer_forward(struct erg_memory_simulation *s, struct erg_me
 uint32_t erg_memory_layer_backward(struct erg_memory_simulation *s, struct erg_memory_group *group,
                                    long layer, uint32_t gradient);
 
+/* The FFN half of one with a mixture of experts (expert_layer.c), to its output; and backward, with
+ * the sum into the gradient of the residual stream. */
+uint32_t erg_memory_experts_layer_forward(struct erg_memory_simulation *s,
+                                          struct erg_memory_kept *kept,
+                                          enum erg_recompute recompute);
+uint32_t erg_memory_experts_layer_backward(struct erg_memory_simulation *s,
+                                           struct erg_memory_kept *kept, uint32_t *gradient);
+
 uint32_t erg_memory_embedding_forward(struct erg_memory_simulation *s);
 /* Final norm, logits and loss; `input` stays with the group. */
 void erg_memory_head_forward(struct erg_memory_simulation *s, struct erg_memory_group *group,

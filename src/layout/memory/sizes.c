@@ -33,14 +33,28 @@ static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens, bool sp
     set(sizes, ERG_MEMORY_VALUES, local / 2, tokens, MOST);
     set(sizes, ERG_MEMORY_KV_SHARE, shared, tokens, MOST);
     set(sizes, ERG_MEMORY_LOG_SUM_EXP, sizes->log_sum_exp, tokens, MOST);
-    set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, sizes->query, tokens, MOST);
+    set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, sizes->output, tokens, MOST);
     set(sizes, ERG_MEMORY_FFN_INPUT, hidden, own, MOST);
     set(sizes, ERG_MEMORY_FFN_NORM, hidden, own, UNLESS_NORMS);
     set(sizes, ERG_MEMORY_FC1_OUTPUT, sizes->fc1, tokens, MOST);
-    set(sizes, ERG_MEMORY_GATE, sizes->gated ? sizes->ffn : 0, tokens, UNLESS_ACTIVATION);
+    set(sizes, ERG_MEMORY_GATE, sizes->gated && !sizes->arrived ? sizes->ffn : 0, tokens,
+        UNLESS_ACTIVATION);
     set(sizes, ERG_MEMORY_ACTIVATED, sizes->ffn, tokens, UNLESS_ACTIVATION);
-    if (sizes->gated)
+    if (sizes->gated && !sizes->arrived)
         sizes->tensors[ERG_MEMORY_FC1_OUTPUT].views = 2;
+}
+
+/* What a mixture of experts keeps beside that. Its activation is one kernel, so that no gate is. */
+static void list_experts(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         const struct erg_model_rows *rows, int64_t tokens)
+{
+    const int64_t own = (int64_t)rows->own, sent = sizes->sent / (2 * model->hidden);
+    const int64_t shared = 2 * tokens * (model->experts.shared_ffn / sizes->tensor);
+    set(sizes, ERG_MEMORY_SCORES, 5 * own * model->experts.count, own, MOST);
+    set(sizes, ERG_MEMORY_SHARED_FC1, (model->gated ? 2 : 1) * shared, tokens, MOST);
+    set(sizes, ERG_MEMORY_SHARED_ACTIVATED, shared, tokens, UNLESS_ACTIVATION);
+    set(sizes, ERG_MEMORY_EXPERT_INPUT, sizes->arrived, sent * sizes->tensor, MOST);
+    set(sizes, ERG_MEMORY_EXPERT_OUTPUT, sizes->sent, sent, MOST);
 }
 
 /* Sums up the tensors of each mode. */
@@ -55,23 +69,20 @@ static void add_up(struct erg_memory_sizes *sizes)
         }
 }
 
-static void add_weight(struct erg_memory_sizes *sizes, double parameters)
-{
-    sizes->weights[sizes->weight_count++] = (int64_t)parameters;
-}
-
-/* Parameters of the ops, each linear's and norm's in tensors as they are registered. */
-static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model *model,
+/* Parameters of the ops of a layer, each linear's and norm's in tensors as they are registered;
+ * returns how many those are. */
+static size_t list_layer(int64_t *weights, double *sum, const struct erg_model *model,
                          const struct erg_model_shape *shape)
 {
     struct erg_model_ops ops;
-    double h = (double)model->hidden;
+    const double h = (double)model->hidden;
+    size_t count = 0;
     erg_model_layer_forward(&ops, model, shape);
     for (size_t i = 0; i < ops.count; i++) {
         double parameters = ops.items[i].params, bias = 0;
-        sizes->layer_parameters += parameters;
-        if (parameters == 0)
+        if (ops.items[i].of_experts || parameters == 0)
             continue;
+        *sum += parameters;
         switch (ops.items[i].id) {
         case ERG_MODEL_NORM_A:
         case ERG_MODEL_NORM_M:
@@ -95,10 +106,40 @@ static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model 
         default:
             break;
         }
-        add_weight(sizes, parameters - bias);
+        weights[count++] = (int64_t)(parameters - bias);
         if (bias > 0)
-            add_weight(sizes, bias);
+            weights[count++] = (int64_t)bias;
     }
+    return count;
+}
+
+/* Of the experts of a GPU, and of layers that have none. */
+static void list_expert_weights(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                                const struct erg_model_shape *shape)
+{
+    const struct erg_model dense = erg_model_without_experts(model);
+    struct erg_model_ops ops;
+    erg_model_layer_forward(&ops, model, shape);
+    for (size_t i = 0; i < ops.count; i++) {
+        if (!ops.items[i].of_experts)
+            continue;
+        sizes->expert_parameters += ops.items[i].params;
+        sizes->expert_weights[ops.items[i].id == ERG_MODEL_FC2_E] =
+            (int64_t)(ops.items[i].params / (double)sizes->experts_held);
+    }
+    sizes->dense_layers = model->experts.dense_layers;
+    if (sizes->dense_layers > 0)
+        sizes->dense_weight_count =
+            list_layer(sizes->dense_weights, &sizes->dense_parameters, &dense, shape);
+}
+
+static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         const struct erg_model_shape *shape)
+{
+    struct erg_model_ops ops;
+    sizes->weight_count = list_layer(sizes->weights, &sizes->layer_parameters, model, shape);
+    if (model->experts.count)
+        list_expert_weights(sizes, model, shape);
     erg_model_embedding_forward(&ops, model, shape);
     for (size_t i = 0; i < ops.count; i++)
         sizes->embedding_parameters += ops.items[i].params;
@@ -112,35 +153,68 @@ static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model 
     sizes->head[2] = (int64_t)sizes->head_parameters - sizes->head[0] - sizes->head[1];
 }
 
-/* `split`: the residual stream is, over the tensor group. */
-static void fill(struct erg_memory_sizes *sizes, const struct erg_model *model, long tensor,
-                 long context, long microbatch, long sequence, bool split)
+/* Bytes of the FFN's rows, or of those of the experts of a rank. */
+static void fill_ffn(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                     const struct erg_model_rows *rows, int64_t tokens)
 {
+    int64_t widths = 2 * tokens * (model->ffn / sizes->tensor);
+    if (model->experts.count) {
+        sizes->sent = (int64_t)(2 * rows->sent * (double)model->hidden);
+        sizes->arrived = sizes->sent * sizes->tensor;
+        sizes->experts_held = (long)rows->held;
+        widths =
+            (int64_t)(2 * rows->held * rows->expert * (double)(model->experts.ffn / sizes->tensor));
+    }
+    sizes->ffn = widths;
+    sizes->fc1 = (model->gated ? 2 : 1) * widths;
+}
+
+void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         const struct erg_layout *layout)
+{
+    const bool split = !erg_layout_is_sharded(layout); /* the stream, over the tensor group */
     struct erg_model padded = *model;
+    const long tensor = layout->tensor, context = layout->context;
+    const struct erg_latent *latent = &model->latent;
     padded.vocab = erg_layout_vocabulary(model, tensor);
-    int64_t tokens = microbatch * sequence / context;
+    int64_t tokens = layout->microbatch * layout->sequence / context;
     int64_t heads = model->heads / tensor, groups = erg_model_local_kv_heads(model, tensor);
-    const struct erg_model_shape shape = {
-        .tensor = tensor, .context = 1, .sequences = 1, .sequence = 1};
+    struct erg_model_shape shape = {.tensor = tensor,
+                                    .context = 1,
+                                    .sequences = layout->microbatch,
+                                    .sequence = layout->sequence,
+                                    .expert = layout->expert,
+                                    .capacity = layout->expert_capacity};
+    const struct erg_model_rows rows =
+        model->experts.count ? erg_model_expert_rows(model, &shape) : (struct erg_model_rows){0};
+    const int64_t keys = latent->keys ? model->head_dim + latent->values : 2 * model->head_dim;
     *sizes = (struct erg_memory_sizes){
         .hidden = 2 * tokens * model->hidden / (split ? tensor : 1),
         .full_hidden = split ? 2 * tokens * model->hidden : 0,
         .query = 2 * tokens * heads * model->head_dim,
-        .kv = 4 * tokens * groups * model->head_dim,
-        .gathered_kv = context > 1 ? 4 * tokens * context * groups * model->head_dim : 0,
-        .ffn = 2 * tokens * (model->ffn / tensor),
-        .fc1 = (model->gated ? 4 : 2) * tokens * (model->ffn / tensor),
+        .output = 2 * tokens * (erg_model_attention_width(model) / tensor),
+        .kv = 2 * tokens * groups * keys,
+        .gathered_kv = context > 1 ? 2 * tokens * context * groups * keys : 0,
         .qk = model->qk_norm ? 2 * tokens * (heads + groups) * model->head_dim : 0,
         .log_sum_exp = 4 * tokens * heads,
         .logits = 2 * tokens * (padded.vocab / tensor),
-        .rope = model->learned_positions ? 0 : 4 * (sequence / context) * model->head_dim,
+        .rope = model->learned_positions ? 0
+                                         : 4 * (layout->sequence / context) *
+                                               (latent->keys ? latent->rotated : model->head_dim),
         .gated = model->gated,
         .rotary = !model->learned_positions,
         .tensor = tensor,
         .context = context,
+        .expert = erg_layout_experts(layout),
     };
+    if (latent->keys)
+        sizes->qk = 4 * tokens * (latent->queries + latent->keys); /* before and behind norms */
+    fill_ffn(sizes, model, &rows, tokens);
     list_tensors(sizes, tokens, split);
+    if (model->experts.count)
+        list_experts(sizes, model, &rows, tokens);
     add_up(sizes);
+    shape.sequences = shape.sequence = 1;
     list_weights(sizes, &padded, &shape);
     erg_static_tensors_init(&sizes->static_tensors, model, tensor);
 }
@@ -148,12 +222,7 @@ static void fill(struct erg_memory_sizes *sizes, const struct erg_model *model, 
 void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
                            long tensor, long context, long microbatch, long sequence)
 {
-    fill(sizes, model, tensor, context, microbatch, sequence, true);
-}
-
-void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
-                         const struct erg_layout *layout)
-{
-    fill(sizes, model, layout->tensor, layout->context, layout->microbatch, layout->sequence,
-         !erg_layout_is_sharded(layout));
+    const struct erg_layout layout = {
+        .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
+    erg_memory_sizes_of(sizes, model, &layout);
 }

@@ -64,6 +64,7 @@ struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err)
 {
     const struct erg_layout *layout = request->layout;
+    const struct erg_model *model = request->model;
     if (erg_layout_is_sharded(layout) && request->accounting == ERG_MEMORY_STATIC)
         return erg_fail(err, ERG_FAILED,
                         "ergon's own training does not shard weights and gradients, got fsdp %ld; "
@@ -74,6 +75,18 @@ int erg_memory_check(const struct erg_memory_request *request, struct erg_error 
                         "the caching allocator is not followed with FSDP, got fsdp %ld; expected "
                         "the accounting arena",
                         layout->fsdp);
+    if (request->accounting == ERG_MEMORY_STATIC && (model->experts.count || model->latent.keys))
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "%s has %s, which ergon's own training does not run; expected another "
+                        "engine, such as nemo-hopper",
+                        model->name,
+                        model->experts.count ? "a mixture of experts" : "a latent attention");
+    for (long stage = 0; stage < layout->pipeline && model->experts.count; stage++)
+        if (erg_layout_offload(layout, stage) > 0)
+            return erg_fail(err, ERG_FAILED,
+                            "offloading activations of a mixture of experts is not modelled, and "
+                            "%s has one",
+                            model->name);
     for (long stage = 0; stage < layout->pipeline && !erg_memory_can_offload(request); stage++)
         if (erg_layout_offload(layout, stage) > 0)
             return erg_fail(err, ERG_FAILED,

@@ -14,6 +14,11 @@
  * back during the backward before its own, into one of two receive buffers. The chunk of the head
  * is never moved, nor are tensors of less than 1 MiB.
  *
+ * A mixture of experts (expert_memory.c): a GPU holds the experts of its rank, and of their
+ * optimizer state a share over the data ranks that hold the same ones. Of its FFN are kept the
+ * norm's output, scores of the router, rows that arrived for the experts, what their first product
+ * and activation made, and what came back of the second one. Nothing of it is offloaded.
+ *
  * Three accountings: in the arena every tensor takes its bytes and a tensor that was split is read
  * as two row ranges. In the framework a caching allocator serves requests from blocks that it
  * keeps, and a split tensor is put together again in fresh memory. The static one is of ergon's own
@@ -71,7 +76,7 @@ const char *erg_memory_unsharded(enum erg_memory_item item);
 enum erg_memory_role {
     ERG_MEMORY_INPUT,
     ERG_MEMORY_ATTENTION_NORM,
-    ERG_MEMORY_QK_INPUT, /* queries and keys before their norm */
+    ERG_MEMORY_QK_INPUT, /* queries and keys before their norm; short rows of a latent attention */
     ERG_MEMORY_QUERIES,
     ERG_MEMORY_KEYS,
     ERG_MEMORY_VALUES,
@@ -80,6 +85,12 @@ enum erg_memory_role {
     ERG_MEMORY_ATTENTION_OUTPUT,
     ERG_MEMORY_FFN_INPUT,
     ERG_MEMORY_FFN_NORM,
+    /* Of a mixture of experts; the roles after them are those of the routed experts then. */
+    ERG_MEMORY_SCORES,
+    ERG_MEMORY_SHARED_FC1, /* of the experts that all tokens go through */
+    ERG_MEMORY_SHARED_ACTIVATED,
+    ERG_MEMORY_EXPERT_INPUT,
+    ERG_MEMORY_EXPERT_OUTPUT,
     ERG_MEMORY_FC1_OUTPUT,
     ERG_MEMORY_GATE, /* activated, of a gated FFN */
     ERG_MEMORY_ACTIVATED,
@@ -106,12 +117,26 @@ struct erg_memory_sizes {
     int64_t ffn;         /* one width of the FFN (F) */
     int64_t fc1;         /* what the first linear makes: two widths when gated */
     int64_t qk;          /* queries and keys before the per-head norm; 0 without */
+    int64_t output;      /* of the attention */
+    /* Of a mixture of experts: rows that leave a rank, and those that arrive on it from all tensor
+     * ranks. 0 without. */
+    int64_t sent, arrived;
+    long expert; /* degree */
     int64_t log_sum_exp;
     int64_t logits; /* in bf16, vocabulary padded */
     int64_t rope;   /* tables of one chunk */
     bool gated, rotary;
     long tensor, context;
     double layer_parameters, embedding_parameters, head_parameters; /* on this GPU */
+    double expert_parameters;  /* of a layer, beside layer_parameters */
+    int64_t expert_weights[2]; /* of one expert: its first and its second product */
+    long experts_held;
+    /* Of the first layers of a model, which have the plain FFN; else 0. What they keep for their
+     * backward pass is taken to be what the others do. */
+    long dense_layers;
+    double dense_parameters; /* of one, in place of layer_parameters */
+    int64_t dense_weights[16];
+    size_t dense_weight_count;
     /* Parameters of the tensors of a layer, in the order in which they are registered. */
     int64_t weights[16];
     size_t weight_count;
@@ -124,6 +149,10 @@ struct erg_memory_sizes {
     struct erg_static_tensors static_tensors; /* of the static accounting */
 };
 
+/* Of a layout. */
+void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         const struct erg_layout *layout);
+/* Of one without experts. */
 void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
                            long tensor, long context, long microbatch, long sequence);
 
@@ -154,13 +183,15 @@ struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
                                                 const struct erg_engine *engine);
 
 /* Whether its stages can offload: but in the static accounting copies hide behind the passes of
- * other stages. */
+ * other stages, and none are modelled of a mixture of experts. */
 static inline bool erg_memory_can_offload(const struct erg_memory_request *request)
 {
-    return request->accounting == ERG_MEMORY_STATIC || request->layout->pipeline >= 3;
+    return request->accounting == ERG_MEMORY_STATIC ||
+           (request->layout->pipeline >= 3 && !request->model->experts.count);
 }
 
-/* Whether stages offload that cannot, or weights are sharded that cannot be. */
+/* Whether stages offload that cannot, weights are sharded that cannot be, or ergon's own training
+ * would run what it does not. */
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err);
 
 /* One stage at its worst moment. */

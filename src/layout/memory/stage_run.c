@@ -202,12 +202,13 @@ static void take_weights(struct erg_memory_stage_run *run, const struct erg_memo
 
 /* fp32 state of this rank's part of every weight: first the master copies, or the two moments. */
 static void take_state(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
-                       bool moments)
+                       long ranks, long rank, bool moments)
 {
-    const struct erg_layout *layout = run->s.request->layout;
     for (long chunk = 0; chunk < run->chunks; chunk++) {
+        if (weights[chunk].count == 0)
+            continue;
         int64_t *shard = erg_xcalloc(weights[chunk].count, sizeof *shard);
-        erg_memory_shard(&weights[chunk], layout->data * layout->context, run->s.rank, shard);
+        erg_memory_shard(&weights[chunk], ranks, rank, shard);
         for (size_t i = 0; i < weights[chunk].count; i++) {
             /* The master copy goes through a copy in bf16. */
             uint32_t narrow = moments ? NO_BLOCK : take(run, ERG_MEMORY_TRANSIENT, 2 * shard[i]);
@@ -218,6 +219,16 @@ static void take_state(struct erg_memory_stage_run *run, const struct erg_memory
         }
         free(shard);
     }
+}
+
+/* Of the dense part, and of the experts, which fewer ranks share. */
+static void take_states(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
+                        const struct erg_memory_weights *experts, bool moments)
+{
+    const struct erg_layout *layout = run->s.request->layout;
+    const long degree = erg_layout_experts(layout);
+    take_state(run, weights, layout->data * layout->context, run->s.rank, moments);
+    take_state(run, experts, layout->data / degree, run->s.rank / degree, moments);
 }
 
 static void take_buffers(struct erg_memory_stage_run *run)
@@ -305,6 +316,7 @@ static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course 
     const struct erg_memory_request *request = run->s.request;
     const bool shards = erg_layout_is_sharded(request->layout);
     struct erg_memory_weights *weights = erg_xcalloc((size_t)run->chunks, sizeof *weights);
+    struct erg_memory_weights *experts = erg_xcalloc((size_t)run->chunks, sizeof *experts);
     double parameters = 0;
     for (long chunk = 0; chunk < run->chunks; chunk++) {
         erg_memory_chunk_weights(&weights[chunk], request, run->s.sizes, run->s.stage, chunk);
@@ -312,23 +324,29 @@ static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course 
             parameters += (double)weights[chunk].items[i];
         if (!shards)
             take_weights(run, &weights[chunk]);
+        erg_memory_expert_weights(&experts[chunk], request, run->s.sizes, run->s.stage, chunk);
+        if (experts[chunk].count > 0)
+            take_weights(run, &experts[chunk]);
     }
     if (shards)
         erg_memory_fsdp_take_shards(run, parameters, parameters);
     else
-        take_state(run, weights, false);
+        take_states(run, weights, experts, false);
     take_buffers(run);
     if (request->accounting == ERG_MEMORY_FRAMEWORK)
         iterate(run);
     if (!shards)
-        take_state(run, weights, true);
+        take_states(run, weights, experts, true);
     run->course = course;
     run->copies = copies;
     erg_memory_begin_worst(&run->s.memory);
     iterate(run);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         free(weights[chunk].items);
+    for (long chunk = 0; chunk < run->chunks; chunk++)
+        free(experts[chunk].items);
     free(weights);
+    free(experts);
 }
 
 void erg_memory_simulate_rank(struct erg_memory_stage *result, struct erg_memory_course *course,

@@ -36,6 +36,8 @@ static double forward(const struct erg_memory_sizes *sizes, enum erg_recompute r
     const double share =
         sizes->context > 1 && recompute != ERG_RECOMPUTE_FULL ? (double)sizes->kv : 0;
     double attention = (double)sizes->kv * (double)sizes->context + 3 * (double)sizes->query;
+    if (sizes->arrived)
+        return larger(attention, erg_memory_experts_forward(sizes, recompute));
     double gated = (double)sizes->gathered_kv + unkept + (gate ? (double)sizes->ffn : 0) - share;
     return larger(larger(attention, ffn_output(sizes) + unkept), gated);
 }
@@ -63,6 +65,11 @@ static double output_again(const struct erg_memory_sizes *sizes)
 static double ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
 {
     double keys = (double)sizes->gathered_kv;
+    if (sizes->arrived && recompute != ERG_RECOMPUTE_FULL)
+        return erg_memory_experts_backward(sizes, recompute);
+    if (sizes->arrived) /* made again, and then backward */
+        return larger(made_again(sizes) + erg_memory_experts_backward(sizes, recompute),
+                      made_again(sizes) + 2 * (double)sizes->hidden + (double)sizes->arrived);
     if (recompute == ERG_RECOMPUTE_FULL)
         return made_again(sizes) + larger(keys + used_first(sizes), output_again(sizes));
     if (erg_recompute_activation(recompute))
@@ -82,6 +89,8 @@ static double attention(const struct erg_memory_sizes *sizes, enum erg_recompute
     double norm = larger((double)sizes->fc1 + full, hidden) + keys +
                   (erg_recompute_norms(recompute) ? 2 : 1) * hidden;
     double sums = 4 * (double)sizes->query + (sizes->context > 1 ? 2.5 * keys : (double)sizes->kv);
+    if (sizes->arrived) /* through the norm is among what the experts' backward pass takes */
+        return sums;
     return larger(norm + norm_stays, sums);
 }
 

@@ -18,9 +18,13 @@ void erg_memory_chunk_weights(struct erg_memory_weights *weights,
     for (int i = 0; i < 2 && embeds; i++)
         if (sizes->embedding[i])
             ERG_PUSH(weights, items, sizes->embedding[i]);
-    for (long layer = 0; layer < layers; layer++)
-        for (size_t i = 0; i < sizes->weight_count; i++)
-            ERG_PUSH(weights, items, sizes->weights[i]);
+    const long dense = erg_memory_dense_layers(request, sizes, stage, layers);
+    for (long layer = 0; layer < layers; layer++) {
+        const bool plain = layer < dense;
+        const size_t count = plain ? sizes->dense_weight_count : sizes->weight_count;
+        for (size_t i = 0; i < count; i++)
+            ERG_PUSH(weights, items, plain ? sizes->dense_weights[i] : sizes->weights[i]);
+    }
     /* A tied head is a copy of the embedding where that lies on another stage. */
     bool shared = request->model->tied && embeds && head;
     for (int i = 0; i < 3 && head; i++)
@@ -43,23 +47,34 @@ void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long
     }
 }
 
+/* Of `degree` ranks each has other weights, sharded over all that have the same ones. */
+static void add_rounding(int64_t *rounding, const struct erg_memory_weights *weights,
+                         const struct erg_memory_sizes *sizes, long ranks, long degree)
+{
+    int64_t *shard = erg_xcalloc(weights->count, sizeof *shard);
+    for (long rank = 0; rank < ranks; rank++) {
+        erg_memory_shard(weights, ranks / degree, rank / degree, shard);
+        for (size_t i = 0; i < weights->count; i++)
+            rounding[rank] += 2 * (erg_memory_served_bytes(sizes, 4 * shard[i]) - 4 * shard[i]);
+    }
+    free(shard);
+}
+
 void erg_memory_moments_rounding(const struct erg_memory_request *request,
                                  const struct erg_memory_sizes *sizes, long stage,
                                  int64_t *rounding)
 {
     const struct erg_layout *layout = request->layout;
     long ranks = layout->data * layout->context;
+    const long degree = erg_layout_experts(layout);
     struct erg_memory_weights weights = {0};
     memset(rounding, 0, (size_t)ranks * sizeof *rounding);
     for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
         erg_memory_chunk_weights(&weights, request, sizes, stage, chunk);
-        int64_t *shard = erg_xcalloc(weights.count, sizeof *shard);
-        for (long rank = 0; rank < ranks; rank++) {
-            erg_memory_shard(&weights, ranks, rank, shard);
-            for (size_t i = 0; i < weights.count; i++)
-                rounding[rank] += 2 * (erg_memory_served_bytes(sizes, 4 * shard[i]) - 4 * shard[i]);
-        }
-        free(shard);
+        add_rounding(rounding, &weights, sizes, ranks, 1);
+        erg_memory_expert_weights(&weights, request, sizes, stage, chunk);
+        if (weights.count > 0)
+            add_rounding(rounding, &weights, sizes, ranks, degree);
     }
     free(weights.items);
 }

@@ -183,7 +183,9 @@ static double floor_s(const struct walk *walk, const struct erg_layout *layout)
     double layer_s = parts->forward_s + parts->backward_s + parts->recompute_s[layout->recompute];
     double stage_s = (layers * layer_s + parts->head_s + erg_time_messages(place, layout)) / stages;
     double once_s =
-        layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s);
+        layers * parts->layer_parameters / stages * (place->gradient_s + place->optimizer_s) +
+        layers * parts->expert_parameters / stages *
+            (place->expert_gradient_s + place->expert_optimizer_s);
     double passes = (double)layout->microbatches + (stages - 1) / chunks;
     return (passes * stage_s + once_s + erg_time_passage(place, 1, layout)) * (1 - 1e-12);
 }
@@ -322,7 +324,7 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
 {
     const struct erg_layout_search *search = walk->search;
     const long layers = search->model->layers, stages = layout->pipeline;
-    const long most = stages > 1 ? layers / stages : 1;
+    const long most = stages > 1 && !search->model->experts.count ? layers / stages : 1;
     erg_layout_places_init(&walk->places, &walk->site, layout, blocks, count);
     walk->blocks = blocks;
     const bool alike = count == 1 || erg_time_places_are_alike(walk->places.time, count);
@@ -486,6 +488,26 @@ static long most_data_of(const struct erg_layout_search *search, const struct er
     return least_of(most, search->batch_most / layout->microbatch);
 }
 
+/* All degrees over which the experts may be spread. */
+static void walk_experts(struct walk *walk, struct erg_layout *layout,
+                         struct erg_layout_block *blocks)
+{
+    const struct erg_layout_search *search = walk->search;
+    const long count = search->model->experts.count;
+    layout->expert = 0;
+    layout->expert_capacity = search->expert_capacity;
+    if (is_asked(1, search->only.expert))
+        walk_stages(walk, layout, blocks, 0, 0);
+    for (long expert = 2; expert <= count && expert <= layout->data && !is_done(walk); expert++) {
+        if (count % expert != 0 || layout->data % expert != 0 ||
+            !is_asked(expert, search->only.expert))
+            continue;
+        layout->expert = expert;
+        walk_stages(walk, layout, blocks, 0, 0);
+    }
+    layout->expert = 0;
+}
+
 static void walk_microbatches(struct walk *walk, long tensor, long context)
 {
     const struct erg_layout_search *search = walk->search;
@@ -512,7 +534,7 @@ static void walk_microbatches(struct walk *walk, long tensor, long context)
                 !is_asked(layout.data, search->only.data) ||
                 (exact && search->batch_most % (microbatch * layout.data) != 0))
                 continue;
-            walk_stages(walk, &layout, blocks, 0, 0);
+            walk_experts(walk, &layout, blocks);
         }
     }
 }
@@ -522,6 +544,8 @@ static bool is_group(const struct erg_layout_search *search, long tensor, long c
 {
     struct erg_model padded = *search->model;
     padded.vocab = erg_layout_vocabulary(search->model, tensor);
+    if (context > 1 && (padded.experts.count || padded.latent.keys))
+        return false;
     return search->gpus % (tensor * context) == 0 && is_asked(tensor, search->only.tensor) &&
            is_asked(context, search->only.context) &&
            erg_model_check_tensor(&padded, tensor, NULL) == 0 &&
@@ -543,6 +567,21 @@ static int check_accountings(const struct erg_layout_search *search, struct erg_
     return 0;
 }
 
+/* What would be refused of each layout otherwise. */
+static int check_model(const struct erg_layout_search *search, struct erg_error *err)
+{
+    const struct erg_layout none = {.pipeline = 1};
+    const struct erg_memory_request request =
+        erg_memory_request_of(search->model, &none, search->kinds[0].engine);
+    const struct erg_experts *experts = &search->model->experts;
+    if (experts->dense_layers > 0)
+        return erg_fail(err, ERG_INFEASIBLE,
+                        "%ld of the %ld layers of %s have no experts, and times of layers that "
+                        "differ are not modelled; ergon memory knows the model",
+                        experts->dense_layers, search->model->layers, search->model->name);
+    return erg_memory_check(&request, err);
+}
+
 int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err)
 {
     if (search->kind_count < 1 || search->kind_count > ERG_LAYOUT_MOST_KINDS)
@@ -558,7 +597,7 @@ int erg_layout_check_search(const struct erg_layout_search *search, struct erg_e
                             "stages on GPUs of several kinds send over the network, and that of "
                             "the nodes with %s is not known",
                             search->kinds[k].name);
-    if (check_accountings(search, err) != 0)
+    if (check_accountings(search, err) != 0 || check_model(search, err) != 0)
         return -1;
     if (search->batch_least < 1 || search->batch_most < search->batch_least)
         return erg_fail(err, ERG_FAILED, "expected a batch of at least 1 sequence, got %ld to %ld",
@@ -599,6 +638,8 @@ static int fail_unfit(const struct walk *walk, struct erg_error *err)
                         layout->context);
         if (mixed)
             erg_text_printf(&text, "data %ld, ", layout->data);
+        if (search->model->experts.count)
+            erg_text_printf(&text, "expert %ld, ", erg_layout_experts(layout));
         erg_text_printf(&text, "pipeline %ld, %ld chunks a stage, microbatch %ld, recompute %s, ",
                         layout->pipeline, layout->virtual_stages, layout->microbatch,
                         search->per_stage ? "of each stage its own"

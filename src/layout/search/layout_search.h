@@ -8,6 +8,9 @@
  * kinds runs at the network of the slower one, and the sender's exposed share of it counts; stages
  * of a kind that lie in one node send within it (time/time.h).
  *
+ * Experts are spread over every divisor of theirs that divides the data ranks; beside experts there
+ * are no context groups and no virtual stages (job/layout.h).
+ *
  * The space: tensor and context degrees whose groups stay within nodes, every number of stages on
  * each kind and every order of the kinds, every number of chunks that the layers allow, every
  * microbatch, every recomputation, and the least offloading that fits, which is the fastest, since
@@ -88,6 +91,7 @@ struct erg_layout_search {
     unsigned used;     /* bits 1 << kind: stages lie on these and no others; 0: on any */
     long sequence;
     long batch_least, batch_most; /* sequences of an iteration; equal: exactly so many */
+    double expert_capacity;       /* as of a layout */
     /* How far, relative, a layout that offloads all may be above a kind's memory: ERG_MEMORY_ERROR
      * (memory.h) where that is a budget that somebody names, 0 where it is what the GPUs have. */
     double memory_slack;
@@ -116,7 +120,8 @@ struct erg_layout_search {
      * microbatch and data degree; 0: any. */
     struct erg_layout_degrees {
         long tensor, context, pipeline, virtual_stages, microbatch, data;
-        long fsdp; /* 1: only those that shard no weights */
+        long fsdp;   /* 1: only those that shard no weights */
+        long expert; /* 1: all experts on each rank */
     } only;
 };
 

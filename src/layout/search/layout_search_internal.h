@@ -10,8 +10,8 @@
 
 /* ---- where the stages of a layout lie (places.c) ---- */
 
-/* Of a kind of GPUs, what is the same for all layouts of one tensor, context and FSDP degree and
- * one microbatch; on one kind alone, of those on as many GPUs. */
+/* Of a kind of GPUs, what is the same for all layouts of one tensor, context, FSDP and expert
+ * degree and one microbatch; on one kind alone, of those on as many GPUs. */
 struct erg_layout_pieces {
     long gpus; /* whose groups are looked at */
     struct erg_time_request time;
@@ -34,7 +34,7 @@ struct erg_layout_places {
 /* Where places are made: what is known of the layouts looked at last. */
 struct erg_layout_site {
     const struct erg_layout_search *search;
-    long tensor, context, microbatch, shards, gpus;
+    long tensor, context, microbatch, shards, expert, gpus;
     /* By kinds: of stages that all lie in one node, and of others. */
     struct erg_layout_site_pieces {
         bool known;

@@ -41,6 +41,7 @@ const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *s
     long gpus = search->kind_count == 1 ? erg_layout_gpus(layout) : own->gpus;
     if (site->tensor != layout->tensor || site->context != layout->context ||
         site->microbatch != layout->microbatch || site->shards != erg_layout_shards(layout) ||
+        site->expert != erg_layout_experts(layout) ||
         (search->kind_count == 1 && gpus != site->gpus)) {
         for (size_t k = 0; k < search->kind_count; k++)
             site->kinds[k][0].known = site->kinds[k][1].known = false;
@@ -48,6 +49,7 @@ const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *s
         site->context = layout->context;
         site->microbatch = layout->microbatch;
         site->shards = erg_layout_shards(layout);
+        site->expert = erg_layout_experts(layout);
         site->gpus = gpus;
     }
     if (at->known)

@@ -71,6 +71,14 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
         .optimizer_s = erg_time_optimizer_bytes(engine, layout) /
                        (engine->memory_efficiency * machine->memory_bandwidth),
     };
+    if (parts->expert_parameters > 0) {
+        const double bandwidth =
+            erg_time_group_bandwidth(request, layout->tensor * erg_layout_experts(layout),
+                                     erg_time_expert_replicas(layout), erg_layout_gpus(layout));
+        place->expert_gradient_s = erg_time_expert_gradient_bytes(engine, layout) / bandwidth;
+        place->expert_optimizer_s = erg_time_expert_optimizer_bytes(engine, layout) /
+                                    (engine->memory_efficiency * machine->memory_bandwidth);
+    }
     const struct erg_time_hop round = hop_of(request, parts, layout, 0, layout->pipeline - 1);
     erg_time_place_cut(place, layout, 0, layout->pipeline, round, round);
 }
@@ -79,7 +87,8 @@ static bool is_alike(const struct erg_time_place *a, const struct erg_time_place
 {
     const struct erg_engine *one = a->request->engine, *other = b->request->engine;
     return memcmp(a->parts, b->parts, sizeof *a->parts) == 0 && a->gradient_s == b->gradient_s &&
-           a->optimizer_s == b->optimizer_s &&
+           a->optimizer_s == b->optimizer_s && a->expert_gradient_s == b->expert_gradient_s &&
+           a->expert_optimizer_s == b->expert_optimizer_s &&
            one->offload_interference == other->offload_interference &&
            one->pipeline_exposed == other->pipeline_exposed &&
            one->pipeline_ends_exposed == other->pipeline_ends_exposed;

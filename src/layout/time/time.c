@@ -18,6 +18,7 @@ const char *erg_time_item_name(enum erg_time_item item)
         [ERG_TIME_BUBBLE] = "bubble",       [ERG_TIME_UNEVEN] = "uneven",
         [ERG_TIME_GRADIENTS] = "gradients", [ERG_TIME_OPTIMIZER] = "optimizer",
         [ERG_TIME_STALLS] = "stalls",       [ERG_TIME_FSDP] = "fsdp",
+        [ERG_TIME_EXPERT] = "expert",
     };
     return names[item];
 }
@@ -87,11 +88,7 @@ double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_
     return tokens_per_s_gpu * erg_time_flops_per_token(model, sequence) / peak_flops;
 }
 
-/*
- * The smallest number of ranks of a group in any of the nodes that it lies in, among groups of
- * `size` ranks, `stride` apart; 0 where every group lies in one node.
- */
-static long fewest_members(long node_gpus, long stride, long size, long gpus)
+long erg_time_fewest_members(long node_gpus, long stride, long size, long gpus)
 {
     long fewest = node_gpus + 1;
     if (node_gpus % (stride * size) == 0)
@@ -129,8 +126,9 @@ double erg_time_group_bandwidth(const struct erg_time_request *request, long str
                                 long gpus)
 {
     const struct erg_engine *engine = request->engine;
-    return group_bandwidth(request->machine, engine->link_efficiency, engine->network_efficiency,
-                           fewest_members(request->machine->node_gpus, stride, size, gpus));
+    return group_bandwidth(
+        request->machine, engine->link_efficiency, engine->network_efficiency,
+        erg_time_fewest_members(request->machine->node_gpus, stride, size, gpus));
 }
 
 /* ---- a pass of a layer ---- */
@@ -169,6 +167,8 @@ struct pass_rates {
     double tensor_bandwidth, context_bandwidth;
     double tensor_exposed, context_exposed;
     bool backward;
+    const struct erg_layout *layout;
+    long gpus;
 };
 
 static double memory_s(const struct erg_time_request *request, double bytes)
@@ -194,7 +194,8 @@ static double product_s(const struct pass_rates *pass, const struct erg_model_op
     double flops = 0;
     for (int i = 0; i < op->work_count; i++)
         flops += op->work[i].flops;
-    return flops / (engine->gemm_efficiency * engine->peak_flops);
+    return flops / ((op->of_experts ? engine->expert_gemm_efficiency : engine->gemm_efficiency) *
+                    engine->peak_flops);
 }
 
 /* An attention that keeps all scores computes the masked half, too: two products forward and four
@@ -220,24 +221,47 @@ static double collective_s(const struct pass_rates *pass, const struct erg_comm 
     return exposed * (comm->wire_bytes / bandwidth + pass->request->engine->collective_latency_s);
 }
 
+static bool is_of_experts(const struct erg_model_op *op)
+{
+    return op->id >= ERG_MODEL_DISPATCH && op->id <= ERG_MODEL_COMBINE;
+}
+
+static void add_collective(double *items, const struct pass_rates *pass,
+                           const struct erg_model_op *op)
+{
+    const struct erg_engine *engine = pass->request->engine;
+    const struct erg_comm *comm = &op->communication;
+    if (is_of_experts(op))
+        items[ERG_TIME_EXPERT] +=
+            engine->expert_exposed *
+            (erg_time_expert_exchange(pass->request, pass->layout, comm, pass->gpus) +
+             engine->collective_latency_s);
+    else
+        items[comm->kind == ERG_COMM_ALLREDUCE ? ERG_TIME_TENSOR : ERG_TIME_CONTEXT] +=
+            collective_s(pass, comm);
+}
+
 /* Adds up one pass of one layer; returns its sum. */
-static double sum_pass(double *items, const struct pass_rates *pass,
+static double sum_pass(double *items, double *expert_s, const struct pass_rates *pass,
                        const struct erg_model_ops *ops)
 {
     const struct erg_engine *engine = pass->request->engine;
     double passes = pass->backward ? 2 : 1, sum = 0;
+    *expert_s = 0;
     memset(items, 0, (ERG_TIME_OVERHEAD + 1) * sizeof *items);
     for (size_t i = 0; i < ops->count; i++) {
         const struct erg_model_op *op = &ops->items[i];
         if (op->comm)
-            items[op->communication.kind == ERG_COMM_ALLREDUCE ? ERG_TIME_TENSOR
-                                                               : ERG_TIME_CONTEXT] +=
-                collective_s(pass, &op->communication);
+            add_collective(items, pass, op);
         else if (op->group == ERG_GROUP_LINEAR)
             items[ERG_TIME_LINEAR] += product_s(pass, op);
         else if (op->group == ERG_GROUP_ATTENTION)
             items[ERG_TIME_ATTENTION] += attention_s(pass, op);
         else
+            items[ERG_TIME_MEMORY] += memory_s(pass->request, memory_bytes(pass, op));
+        if (op->of_experts && op->group == ERG_GROUP_LINEAR)
+            *expert_s += product_s(pass, op);
+        if (op->id == ERG_MODEL_ROUTER) /* of so few columns that its bytes count, too */
             items[ERG_TIME_MEMORY] += memory_s(pass->request, memory_bytes(pass, op));
     }
     items[ERG_TIME_OVERHEAD] = passes * engine->layer_overhead_s;
@@ -258,7 +282,8 @@ static double again_s(const struct pass_rates *pass, const struct erg_model_ops 
         enum erg_model_op_id id = forward->items[i].id;
         bool norm = id == ERG_MODEL_NORM_A || id == ERG_MODEL_NORM_M;
         if ((norm && erg_recompute_norms(recompute)) ||
-            (id == ERG_MODEL_ACTIVATION && erg_recompute_activation(recompute)))
+            ((id == ERG_MODEL_ACTIVATION || id == ERG_MODEL_ACTIVATION_E) &&
+             erg_recompute_activation(recompute)))
             bytes += memory_bytes(pass, &forward->items[i]);
     }
     return memory_s(pass->request, bytes);
@@ -291,11 +316,11 @@ static double head_s(double *items, const struct pass_rates *pass, const struct 
                           engine->host_head_s, engine->host_blend);
 }
 
-static double parameters(const struct erg_model_ops *ops)
+static double parameters(const struct erg_model_ops *ops, bool of_experts)
 {
     double sum = 0;
     for (size_t i = 0; i < ops->count; i++)
-        sum += ops->items[i].params;
+        sum += ops->items[i].of_experts == of_experts ? ops->items[i].params : 0;
     return sum;
 }
 
@@ -316,20 +341,31 @@ struct erg_time_hop erg_time_hop_of(const struct erg_time_request *request, doub
     return (struct erg_time_hop){time_s, taken > 0 ? time_s * taken : 0};
 }
 
-void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
-                         long tensor, long context, long microbatch, long sequence, long gpus)
+struct erg_model_shape erg_time_shape(const struct erg_engine *engine,
+                                      const struct erg_layout *layout)
+{
+    return (struct erg_model_shape){
+        .tensor = layout->tensor,
+        .context = layout->context,
+        .sequences = layout->microbatch,
+        .sequence = layout->sequence,
+        .fused_kernels = engine->fused_kernels,
+        .expert = layout->expert,
+        .capacity = layout->expert_capacity,
+        .grouped = engine->grouped_gemm,
+    };
+}
+
+void erg_time_parts_whole(struct erg_time_parts *parts, const struct erg_time_request *request,
+                          const struct erg_layout *layout, long gpus)
 {
     const struct erg_engine *engine = request->engine;
+    const long tensor = layout->tensor, context = layout->context;
+    const long microbatch = layout->microbatch, sequence = layout->sequence;
     struct erg_model model = *request->model; /* with the padded vocabulary */
     *parts = (struct erg_time_parts){0};
     model.vocab = erg_layout_vocabulary(request->model, tensor);
-    const struct erg_model_shape shape = {
-        .tensor = tensor,
-        .context = context,
-        .sequences = microbatch,
-        .sequence = sequence,
-        .fused_kernels = engine->fused_kernels,
-    };
+    const struct erg_model_shape shape = erg_time_shape(engine, layout);
     bool grouped = model.kv_heads < model.heads;
     struct pass_rates pass = {
         .request = request,
@@ -341,25 +377,28 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
         .context_bandwidth = erg_time_group_bandwidth(request, tensor, context, gpus),
         .tensor_exposed = context > 1 ? engine->tensor_forward_context : engine->tensor_forward,
         .context_exposed = grouped ? engine->context_exposed_grouped : engine->context_exposed,
+        .layout = layout,
+        .gpus = gpus,
     };
     struct erg_model_ops ops;
     erg_model_layer_forward(&ops, &model, &shape);
-    parts->forward_s = sum_pass(parts->forward, &pass, &ops);
-    parts->layer_parameters = parameters(&ops);
+    parts->forward_s = sum_pass(parts->forward, &parts->expert_s[0], &pass, &ops);
+    parts->layer_parameters = parameters(&ops, false);
+    parts->expert_parameters = parameters(&ops, true);
     for (int recompute = 0; recompute < ERG_RECOMPUTE_FULL; recompute++)
         parts->recompute_s[recompute] = again_s(&pass, &ops, (enum erg_recompute)recompute);
     parts->recompute_s[ERG_RECOMPUTE_FULL] = parts->forward_s;
     erg_model_embedding_forward(&ops, &model, &shape);
-    parts->embedding_parameters = parameters(&ops);
+    parts->embedding_parameters = parameters(&ops, false);
     erg_model_head_forward(&ops, &model, &shape);
-    parts->head_parameters = parameters(&ops);
+    parts->head_parameters = parameters(&ops, false);
     pass.backward = true;
     pass.tensor_exposed = context > 1 ? engine->tensor_backward_context : engine->tensor_backward;
     erg_model_layer_backward(&ops, &model, &shape);
-    parts->backward_s = sum_pass(parts->backward, &pass, &ops);
+    parts->backward_s = sum_pass(parts->backward, &parts->expert_s[1], &pass, &ops);
     parts->head_s = head_s(parts->head, &pass, &model, &shape);
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, &model, tensor, context, microbatch, sequence);
+    erg_memory_sizes_of(&sizes, &model, layout);
     for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++)
         parts->copy_s[recompute] = engine->host_link_bandwidth > 0
                                        ? (double)sizes.kept[recompute] / erg_time_copy_rate(request)
@@ -367,6 +406,14 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
     parts->hop_bytes = (double)sizes.hidden;
     for (int between = 0; between < 2; between++)
         parts->hops[between] = erg_time_hop_of(request, parts->hop_bytes, between, gpus);
+}
+
+void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
+                         long tensor, long context, long microbatch, long sequence, long gpus)
+{
+    const struct erg_layout layout = {
+        .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
+    erg_time_parts_whole(parts, request, &layout, gpus);
 }
 
 /* ---- stages and the iteration ---- */
@@ -402,7 +449,10 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
     cost->message_s = erg_time_message(place, layout, stage);
     cost->fixed_s =
         cost->message_s + (stage == last ? parts->head_s : 0) + parts->ends_s[recompute];
-    cost->layer_once_s = parts->layer_parameters * end_s;
+    cost->expert_gradient_s = parts->expert_parameters * place->expert_gradient_s;
+    cost->expert_once_s =
+        cost->expert_gradient_s + parts->expert_parameters * place->expert_optimizer_s;
+    cost->layer_once_s = parts->layer_parameters * end_s + cost->expert_once_s;
     cost->fixed_once_s = extra * end_s;
 }
 
@@ -467,8 +517,9 @@ void erg_time_compose_places(struct erg_time *time, const struct erg_time_place 
         }
         if (own_once > once) {
             once = own_once;
-            items[ERG_TIME_GRADIENTS] =
-                once * place->gradient_s / (place->gradient_s + place->optimizer_s);
+            items[ERG_TIME_GRADIENTS] = (once - held * cost.expert_once_s) * place->gradient_s /
+                                            (place->gradient_s + place->optimizer_s) +
+                                        held * cost.expert_gradient_s;
             items[ERG_TIME_OPTIMIZER] = once - items[ERG_TIME_GRADIENTS];
         }
         double wait = erg_time_stalls(place, layout, stage, erg_layout_recompute(layout, stage),

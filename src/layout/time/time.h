@@ -43,6 +43,13 @@
  * scatter, nothing hides. The tensor group sums whole tensors, once in each half of a layer, and
  * nothing hides that: the sum is needed before anything else can run.
  *
+ * Experts (expert_time.c). Rows that leave a node and those that stay in it travel at once, so that
+ * an all-to-all takes the longer of the two: the node's links carry (n - 1) / e of what a rank
+ * sends where n of the e ranks of its group lie in its node, the network (e - n) / e. What tensor
+ * ranks gather and scatter around the experts' products runs at the tensor group's links. All of
+ * that has one exposed share. Experts' gradients are summed over the data ranks that hold the same
+ * ones.
+ *
  * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
  * two gradients, the bytes of matrix products. Source: Megatron-Kwai's planner model, for the rule
  * of the smallest number and the terms; Narayanan et al. (2021), section 2, for the bubble.
@@ -62,6 +69,7 @@ enum erg_time_item {
     ERG_TIME_TENSOR,  /* exposed communication of the tensor group */
     ERG_TIME_CONTEXT, /* exposed exchange of keys and values */
     ERG_TIME_FSDP,    /* exposed gathers of weights and scatters of their gradients */
+    ERG_TIME_EXPERT,  /* exposed exchanges of a mixture of experts */
     ERG_TIME_OVERHEAD,
     ERG_TIME_RECOMPUTE,
     ERG_TIME_OFFLOAD, /* what copies to host memory slow down */
@@ -159,8 +167,14 @@ struct erg_time_parts {
         double layer_parameters, embedding_parameters, head_parameters; /* that are gathered */
     } shards;
     double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
+    double expert_parameters; /* of a layer, beside layer_parameters */
+    double expert_s[2];       /* products of experts, of the linear items: each direction */
 };
 
+/* Of a layout, as if it sharded no weights. */
+void erg_time_parts_whole(struct erg_time_parts *parts, const struct erg_time_request *request,
+                          const struct erg_layout *layout, long gpus);
+/* Of one without experts. */
 void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
                          long tensor, long context, long microbatch, long sequence, long gpus);
 
@@ -188,6 +202,33 @@ double erg_time_optimizer_bytes(const struct erg_engine *engine, const struct er
 double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
                                 long gpus);
 
+/* What a layout's operations have as their shape. */
+struct erg_model_shape erg_time_shape(const struct erg_engine *engine,
+                                      const struct erg_layout *layout);
+
+/* The smallest number of ranks of a group in any of the nodes that it lies in, among groups of
+ * `size` ranks, `stride` apart; 0 where every group lies in one node. */
+long erg_time_fewest_members(long node_gpus, long stride, long size, long gpus);
+
+/* ---- experts (expert_time.c) ---- */
+
+/* Ranks of an expert group that lie in one node: the fewest in any. */
+long erg_time_expert_members(const struct erg_time_request *request,
+                             const struct erg_layout *layout, long gpus);
+
+/* Seconds of an exchange of a mixture of experts, hidden or not, without its latency. */
+double erg_time_expert_exchange(const struct erg_time_request *request,
+                                const struct erg_layout *layout, const struct erg_comm *comm,
+                                long gpus);
+
+/* The data ranks that hold the same experts, and what each of their parameters costs at the
+ * iteration's end: bytes on the wire, and of the HBM. */
+long erg_time_expert_replicas(const struct erg_layout *layout);
+double erg_time_expert_gradient_bytes(const struct erg_engine *engine,
+                                      const struct erg_layout *layout);
+double erg_time_expert_optimizer_bytes(const struct erg_engine *engine,
+                                       const struct erg_layout *layout);
+
 /* Kinds of GPUs that the stages of a layout may lie on. */
 enum { ERG_LAYOUT_MOST_KINDS = 4 };
 
@@ -199,7 +240,8 @@ struct erg_time_place {
     const struct erg_time_request *request; /* the model is the same in all */
     const struct erg_time_parts *parts;
     double gradient_s, optimizer_s; /* at the iteration's end, per parameter of a stage */
-    long first, end;                /* stages */
+    double expert_gradient_s, expert_optimizer_s; /* per parameter of its experts */
+    long first, end;                              /* stages */
     /* From the first stage to the one before it, and from the last to the one after it. With
      * virtual stages the first stage of all sends to the last one, and the last to the first. */
     struct erg_time_hop before, after;
@@ -267,7 +309,8 @@ void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t c
 struct erg_time_stage {
     double layer_s, fixed_s;
     double layer_once_s, fixed_once_s;
-    double message_s; /* of fixed_s */
+    double expert_gradient_s, expert_once_s; /* of layer_once_s, for the experts */
+    double message_s;                        /* of fixed_s */
 };
 void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_place *place,
                          const struct erg_layout *layout, long stage);
