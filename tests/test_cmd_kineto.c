@@ -36,7 +36,8 @@ static void test_output(void **state)
     check("import kineto @/w.json", 0,
           "computing 62.1 %, only communicating or copying 37.5 %, idle 0.4 %");
     check("import kineto @/w.json --csv", 0, "/w.json,3,0,AllGather,1,6e-06,3.999e-06,1.5e-06,\n");
-    check("import kineto @/w.json -k charllm", 0, "  Other      0.000004   0.000004         -  1\n");
+    check("import kineto @/w.json -k charllm", 0,
+          "  Other      0.000004   0.000004         -  1\n");
     check("import kineto @/w.json --json > @/w.out; cat @/w.out", 0,
           "\"schema\": \"ergon.kernels\"");
     json_t *root;
@@ -95,6 +96,63 @@ static void test_ranks(void **state)
     erg_kernels_free(kernels);
     options.file_count = 0;
     assert_fails(erg_kernels_import(&kernels, &options, &err), &err, "expected one or more files");
+}
+
+/* ---- waits ---- */
+
+/* Two ranks whose clocks begin at other times: three sums of one group, the second and third of
+ * which find the other rank waiting; a message, of which nobody knows. */
+static void write_rank(const char *name, int rank, int64_t unix_ns, const int64_t *starts_us,
+                       int exchanges)
+{
+    struct erg_text text = {0};
+    erg_text_printf(
+        &text,
+        "{\"distributedInfo\":{\"rank\":%d},\"baseTimeNanoseconds\":%lld,"
+        "\"traceEvents\":[{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":"
+        "\"ncclDevKernel_SendRecv\",\"pid\":0,\"ts\":0,\"dur\":1,\"args\":{\"Collective "
+        "name\":\"send\",\"Group size\":2,\"Process Group Name\":\"0\"}}",
+        rank, (long long)unix_ns);
+    for (int i = exchanges; i-- > 0;) /* in any order */
+        erg_text_printf(
+            &text,
+            ",{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"ncclDevKernel_Generic\","
+            "\"pid\":0,\"ts\":%lld,\"dur\":%lld,\"args\":{\"Collective name\":"
+            "\"allreduce\",\"Group size\":2,\"Process Group Name\":\"0\",\"Process Group "
+            "Ranks\":\"[0, 1]\"}}",
+            (long long)starts_us[i], (long long)(1000 * (i + 1) + 50 - starts_us[i]));
+    erg_text_add(&text, "]}");
+    write_text(name, text.data);
+    erg_text_release(&text);
+}
+
+static double wait_of(const char *const *files, size_t count, size_t gpu, int category)
+{
+    struct erg_error err;
+    struct erg_kernels *kernels;
+    struct erg_kernels_gpu about = {.size = sizeof about};
+    struct erg_kernels_options options = {
+        .size = sizeof options, .files = files, .file_count = count};
+    assert_ok(erg_kernels_import(&kernels, &options, &err), &err);
+    assert_ok(erg_kernels_gpu(kernels, gpu, &about, &err), &err);
+    erg_kernels_free(kernels);
+    return about.category[category].wait_s;
+}
+
+static void test_waits(void **state)
+{
+    (void)state;
+    static const int64_t one[] = {990, 1500, 2970}, other[] = {990 + 7, 1980 + 7, 2600 + 7};
+    write_rank("r0.json", 0, 1700000000000007000, one, 3);
+    write_rank("r1.json", 1, 1700000000000000000, other, 3);
+    const char *const files[] = {in_folder("r0.json"), in_folder("r1.json")};
+    assert_near(wait_of(files, 2, 0, ERG_CATEGORY_ALL_REDUCE), 480e-6, 1e-12);
+    assert_near(wait_of(files, 2, 1, ERG_CATEGORY_ALL_REDUCE), 370e-6, 1e-12);
+    assert_true(isnan(wait_of(files, 2, 0, ERG_CATEGORY_SEND_RECV)));
+    assert_true(isnan(wait_of(files, 2, 0, ERG_CATEGORY_MATMUL)));
+    assert_true(isnan(wait_of(files, 1, 0, ERG_CATEGORY_ALL_REDUCE))); /* half of the group */
+    write_rank("r1.json", 1, 1700000000000000000, other, 2);
+    assert_true(isnan(wait_of(files, 2, 0, ERG_CATEGORY_ALL_REDUCE))); /* one is missing */
 }
 
 /* ---- memory ---- */
@@ -158,8 +216,16 @@ static void write_trace(const char *name, int64_t unix_ns, const char *uuid)
 {
     static const struct erg_kernel_record records[] = {
         {.start_ns = 200000000, .end_ns = 400000000, .wait_ns = -1, .name = "gemm"},
-        {.start_ns = 400000000, .end_ns = 600000000, .wait_ns = -1, .name = "ncclAllReduce"},
-        {.start_ns = 700000000, .end_ns = 800000000, .wait_ns = -1, .name = "layer_norm"},
+        {.start_ns = 400000000,
+         .end_ns = 600000000,
+         .wait_ns = -1,
+         .name = "ncclAllReduce",
+         .category = ERG_CATEGORY_ALL_REDUCE},
+        {.start_ns = 700000000,
+         .end_ns = 800000000,
+         .wait_ns = -1,
+         .name = "layer_norm",
+         .category = ERG_CATEGORY_LAYERNORM},
         {.start_ns = 700000000, .end_ns = 800000000, .wait_ns = -1, .name = "gemm", .stream = 1},
     };
     struct erg_error err;
@@ -220,8 +286,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_output), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_energy),
+        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_energy),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

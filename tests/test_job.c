@@ -586,7 +586,7 @@ static void training_is_written(void **state)
              "  lowest: 1e-5\n  warmup: 30\n  decay_steps: 100\n  warmup_from_zero: true\n"
              "  deterministic: true\n  sequence_parallel: true\n  offload_least_bytes: 0\n"
              "  beta1: 0.8\n  beta2: 0.9\n  eps: 1e-9\n  weight_decay: 0\n  clip: 0\n"
-             "  log_every: 3\n  trace_every: 50\n"
+             "  log_every: 3\n  trace_every: 50\n  trace_kernels: true\n"
              "  checkpoint: {every: 5, minutes: 2.5, keep: 7}\n"
              "  validation: {data: [{file: held.bin}], every: 9, batches: 4}\n";
     static const size_t kinds[] = {0};
@@ -620,6 +620,7 @@ static void training_is_written(void **state)
     assert_true(b->weight_decay == 0 && b->clip == 0 && b->offload_least_bytes == 0);
     assert_int_equal(b->log_every, 3);
     assert_int_equal(b->trace_every, 50);
+    assert_true(b->trace_kernels);
     assert_int_equal(b->checkpoint.every, 5);
     assert_int_equal(b->checkpoint.keep, 7);
     assert_near(b->checkpoint.minutes, 2.5, 0);

@@ -227,6 +227,27 @@ static void test_algebra(void **state)
     }
 }
 
+/* Of records: the device asked for, in any order. */
+static void test_time_of_records(void **state)
+{
+    (void)state;
+    struct erg_kernel_record records[WORLD_RECORDS + 1];
+    struct erg_kernel_time time;
+    for (size_t i = 0; i < WORLD_RECORDS; i++)
+        records[i] = world_records[WORLD_RECORDS - 1 - i];
+    records[WORLD_RECORDS] = (struct erg_kernel_record){.start_ns = 0, .end_ns = 1, .device = 1};
+    erg_kernel_time_of(&time, records, WORLD_RECORDS + 1, 0, NULL, NULL);
+    assert_int_equal(time.begin_ns, 1000);
+    assert_int_equal(time.end_ns, 25000);
+    assert_int_equal(time.compute_ns, 4001 + 10900);
+    assert_int_equal(time.exposed_ns, 3999 + 5000);
+    assert_int_equal(time.idle_ns, 100);
+    assert_int_equal(time.category[ERG_CATEGORY_SEND_RECV].exposed_ns, 0);
+    assert_true(isnan(time.energy_j));
+    erg_kernel_time_of(&time, records, WORLD_RECORDS + 1, 2, NULL, NULL);
+    assert_int_equal(time.end_ns - time.begin_ns, 0);
+}
+
 /* ---- written and read again ---- */
 
 struct collected {
@@ -273,6 +294,9 @@ static void test_kineto_round_trip(void **state)
         assert_int_equal(is->device, was->device);
         assert_int_equal(is->stream, was->stream);
         assert_int_equal(is->source, was->source);
+        assert_true(is->told);
+        assert_int_equal(is->category, was->category);
+        assert_int_equal(is->sub, was->sub);
         assert_int_equal(is->correlation, was->correlation);
         assert_int_equal(is->bytes, was->bytes);
         assert_memory_equal(is->grid, was->grid, sizeof is->grid);
@@ -299,6 +323,7 @@ static void test_times(void **state)
         {"\"17.25\"", "1e3", 17250, 1017250},
         {"0.0004", "0.9996", 0, 1000},
         {"1.5e-1", "0", 150, 150},
+        {"2305843009213693.952", "0", (int64_t)1 << 61, (int64_t)1 << 61},
     };
     struct erg_error err;
     struct erg_kineto_about about;
@@ -345,6 +370,8 @@ static void test_broken_traces(void **state)
         {"[" KERNEL "\"ts\":1,\"dur\":-1}]", "key 'dur' of this kernel: expected from 0"},
         {"[" KERNEL "\"ts\":true}]", "key 'ts': expected microseconds"},
         {"[" KERNEL "\"ts\":1e300}]", "key 'ts': expected microseconds"},
+        {"[" KERNEL "\"ts\":20000000000000000.00}]", "key 'ts': expected microseconds"},
+        {"[" KERNEL "\"ts\":2305843009213693.953}]", "key 'ts': expected microseconds"},
         {"[{\"ph\":\"X\",\"cat\":\"kernel\",\"ts\":1,\"dur\":1}]",
          "byte 2: this kernel does not say its GPU"},
         {"[" KERNEL "\"ts\":1,\"dur\":1}", "the file ends here; expected ',' or ']'"},
@@ -642,6 +669,7 @@ int main(void)
         cmocka_unit_test(test_exchanges),
         cmocka_unit_test(test_dictionary_errors),
         cmocka_unit_test(test_algebra),
+        cmocka_unit_test(test_time_of_records),
         cmocka_unit_test(test_kineto_round_trip),
         cmocka_unit_test(test_times),
         cmocka_unit_test(test_broken_traces),

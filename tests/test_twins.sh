@@ -79,6 +79,7 @@ twin memory "$source/examples/kwai/llama-65b.yaml"
 twin layout "$source/examples/kwai/llama2-7b.yaml" 8
 twin frontier
 twin simulate "$source/examples/cluster"
+twin kernels "$source/tests/data/kernels/kineto.json"
 run characterize c "$source/examples/characterize/charllm-fault-h200.yaml" out-study-c
 [ -z "$python" ] || run characterize py "$source/examples/characterize/charllm-fault-h200.yaml" out-study-py
 compare characterize exactly

@@ -9,6 +9,7 @@
 #include "ergon/frontier.h"
 #include "ergon/hook.h"
 #include "ergon/job.h"
+#include "ergon/kernels.h"
 #include "ergon/layout.h"
 #include "ergon/memory.h"
 #include "ergon/model.h"

@@ -20,6 +20,7 @@ from .jobs import (Job, JobInfo, Layout, Layouts, Memory, MemoryInfo, Model, Mod
                    StageMemory)
 from .meter import Measurement, Meter, MeterGpu, Window, WindowGpu, WindowResult, ZeusMonitor
 from .plans import METHODS, Frontier, Pass, Plan, PlanInfo, Point, combine
+from .traces import KernelCategory, KernelGpu, Kernels, kernels
 from .studies import Study, StudyCounts, characterize
 from .train import Train, TrainStats
 from .tune import Tune, TunePoint, TuneStats
@@ -28,8 +29,9 @@ __version__ = version()
 
 __all__ = [
     "METHODS", "Error", "Frontier", "Hook", "HookChoice", "HookClass", "HookStats", "Job",
-    "JobInfo", "Layout", "Layouts", "Measurement", "Memory", "MemoryInfo", "Meter", "MeterGpu",
-    "Model", "ModelInfo", "ModelWork", "Pass", "Plan", "PlanInfo", "Point", "SimulationResult",
-    "Simulations", "StageMemory", "Study", "StudyCounts", "Train", "TrainStats", "Tune", "TunePoint", "TuneStats", "Window", "WindowGpu", "WindowResult",
-    "ZeusMonitor", "characterize", "combine", "simulate", "version",
+    "JobInfo", "KernelCategory", "KernelGpu", "Kernels", "Layout", "Layouts", "Measurement",
+    "Memory", "MemoryInfo", "Meter", "MeterGpu", "Model", "ModelInfo", "ModelWork", "Pass", "Plan",
+    "PlanInfo", "Point", "SimulationResult", "Simulations", "StageMemory", "Study", "StudyCounts",
+    "Train", "TrainStats", "Tune", "TunePoint", "TuneStats", "Window", "WindowGpu", "WindowResult",
+    "ZeusMonitor", "characterize", "combine", "kernels", "simulate", "version",
 ]

@@ -1,6 +1,7 @@
 /* Studies run in a folder, or read back from it, with their figures and findings. */
 #include "api/characterizing.h"
 
+#include "api/measuring.h"
 #include "characterize/emulate_point.h"
 
 #include "base/text.h"
@@ -142,14 +143,16 @@ static int draw(struct erg_characterizing *at, struct erg_error *err)
 static int run_points(struct erg_characterizing *at, const struct erg_study *study,
                       struct erg_error *err)
 {
+    const bool measures = strcmp(study->measuring.device, "emulated") != 0;
+    struct erg_measuring measuring = {.program = at->wish->program, .folder = at->folder};
     const struct erg_study_run run = {
         .study = study,
         .folder = at->folder,
         .only = at->wish->only,
-        .jobs = at->wish->jobs,
+        .jobs = measures ? 1 : at->wish->jobs,
         .retry = at->wish->retry,
-        .point = erg_emulate_point,
-        .context = (void *)(uintptr_t)at->folder,
+        .point = measures ? erg_measure_point : erg_emulate_point,
+        .context = measures ? (void *)&measuring : (void *)(uintptr_t)at->folder,
     };
     int claim;
     if (erg_study_claim(&claim, study, at->folder, err) != 0)

@@ -15,6 +15,7 @@ struct erg_characterizing_wish {
     const char *figures; /* "4,8" */
     int right;           /* enum erg_figure_right */
     size_t jobs;         /* 0: as many as there are cores */
+    const char *program; /* ergon's own, for points that are measured */
     bool retry, seeded;
     uint64_t seed;
     double transient_s; /* NaN: none */

@@ -31,6 +31,31 @@ static void keep_root(struct collecting *at, json_t *root)
 
 /* ---- results ---- */
 
+/* *result stays as it is where there is no such file. */
+static int read_result(struct collecting *at, struct erg_sweep_result *result, const char *path,
+                       struct erg_error *err)
+{
+    json_t *root;
+    if (access(path, F_OK) != 0)
+        return 0;
+    if (erg_sweep_result_read(result, &root, path, &at->collection->arena, err) != 0)
+        return -1;
+    keep_root(at, root);
+    return 0;
+}
+
+static int find_twin(struct collecting *at, struct erg_collected *mark, struct erg_error *err)
+{
+    struct erg_sweep_result *twin = erg_arena_alloc(&at->collection->arena, sizeof *twin);
+    char *path = erg_arena_printf(&at->collection->arena, "%s/twins/%s.json", at->folder, mark->id);
+    erg_sweep_result_init(twin);
+    twin->status = ERG_RESULT_SKIPPED;
+    if (read_result(at, twin, path, err) != 0)
+        return -1;
+    mark->twin = twin->status == ERG_RESULT_OK ? twin : NULL;
+    return 0;
+}
+
 /* The result of an ID: that of a mark before it with the same one, or read. */
 static int find_result(struct collecting *at, struct erg_collected *mark, struct erg_error *err)
 {
@@ -38,23 +63,18 @@ static int find_result(struct collecting *at, struct erg_collected *mark, struct
     for (size_t i = 0; mark->equal && i < collection->count; i++)
         if (!strcmp(collection->marks[i].id, mark->id)) {
             mark->result = collection->marks[i].result;
+            mark->twin = collection->marks[i].twin;
             return 0;
         }
     struct erg_sweep_result *result = erg_arena_alloc(&collection->arena, sizeof *result);
     char *path = erg_study_point_path(at->folder, mark->id);
-    int status = 0;
     erg_sweep_result_init(result);
     result->status = ERG_RESULT_SKIPPED;
     result->message = "this point was not run";
-    if (access(path, F_OK) == 0) {
-        json_t *root;
-        status = erg_sweep_result_read(result, &root, path, &collection->arena, err);
-        if (status == 0)
-            keep_root(at, root);
-    }
-    free(path);
     mark->result = result;
-    return status;
+    int status = read_result(at, result, path, err);
+    free(path);
+    return status == 0 && result->source == ERG_RESULT_MEASURED ? find_twin(at, mark, err) : status;
 }
 
 /* ---- marks ---- */
@@ -78,14 +98,13 @@ static int read_layout(struct erg_collected *mark, const struct erg_json_place *
         read_text(&layout, "recompute", &mark->recompute, arena, err) != 0 ||
         erg_json_long(&layout, "microbatch", 0, most, &mark->microbatch, err) != 0)
         return -1;
-    if (!erg_json_has(&layout, "tensor"))
-        return 0;
     mark->split = erg_json_has(&layout, "layers");
-    return erg_json_long(&layout, "tensor", 1, most, &mark->tensor, err) != 0 ||
-                   erg_json_long(&layout, "pipeline", 1, most, &mark->pipeline, err) != 0 ||
+    return erg_json_long(&layout, "tensor", 0, most, &mark->tensor, err) != 0 ||
+                   erg_json_long(&layout, "pipeline", 0, most, &mark->pipeline, err) != 0 ||
                    erg_json_long(&layout, "expert", 1, most, &mark->expert, err) != 0 ||
                    erg_json_long(&layout, "fsdp", 1, most, &mark->fsdp, err) != 0 ||
-                   erg_json_long(&layout, "data", 1, most, &mark->data, err) != 0
+                   (erg_json_has(&layout, "data") &&
+                    erg_json_long(&layout, "data", 1, most, &mark->data, err) != 0)
                ? -1
                : 0;
 }

@@ -13,13 +13,14 @@ struct erg_collected {
     bool equal; /* a mark before it has the same point */
     const char *recompute, *overlap, *placement;
     long microbatch, batch, sequence;
-    long tensor, pipeline, expert, fsdp, data; /* degrees; 0 of a layout that cannot be */
+    long tensor, pipeline, expert, fsdp, data; /* degrees; 0: not known, of one that cannot be */
     bool split;                                /* stages differ in layers */
     double inlet_c;                            /* NaN: the chassis's own */
     double fault_clock_share;                  /* NaN: no fault */
     long lora_rank;
     /* Of its point. Where it was not run, one of the status "skipped". */
     const struct erg_sweep_result *result;
+    const struct erg_sweep_result *twin; /* of a measured point, the same emulated; NULL: none */
 };
 
 struct erg_collection {

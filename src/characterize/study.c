@@ -170,22 +170,24 @@ static json_t *asked(double value)
     return value > 0 ? erg_json_number(value) : json_null();
 }
 
-/* Of a layout that cannot be the text alone is known. */
+/* Of a layout that cannot be what its text says, if that is understood. */
 static json_t *layout_json(const struct erg_study_point *point)
 {
     const struct erg_layout *layout = &point->layout;
-    if (point->impossible)
-        return erg_json_pack("{s:s, s:I, s:s}", "degrees", point->degrees, "microbatch",
-                             (json_int_t)layout->microbatch, "recompute",
-                             erg_recompute_name(layout->recompute));
-    return erg_json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o}", "tensor",
-        (json_int_t)layout->tensor, "context", (json_int_t)layout->context, "expert",
-        (json_int_t)point->expert, "fsdp", (json_int_t)erg_layout_shards(layout), "data",
-        (json_int_t)layout->data, "pipeline", (json_int_t)layout->pipeline, "virtual_stages",
-        (json_int_t)layout->virtual_stages, "microbatch", (json_int_t)layout->microbatch,
-        "microbatches", (json_int_t)layout->microbatches, "recompute",
-        erg_recompute_name(layout->recompute), "layers", layers_json(layout));
+    json_t *keys = erg_json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "tensor", (json_int_t)layout->tensor, "context",
+        (json_int_t)layout->context, "expert", (json_int_t)point->expert, "fsdp",
+        (json_int_t)erg_layout_shards(layout), "pipeline", (json_int_t)layout->pipeline,
+        "virtual_stages", (json_int_t)layout->virtual_stages, "microbatch",
+        (json_int_t)layout->microbatch, "recompute", erg_recompute_name(layout->recompute));
+    if (point->impossible) {
+        json_object_set_new(keys, "degrees", erg_json_new_string(point->degrees));
+        return keys;
+    }
+    json_object_set_new(keys, "data", json_integer(layout->data));
+    json_object_set_new(keys, "microbatches", json_integer(layout->microbatches));
+    json_object_set_new(keys, "layers", layers_json(layout));
+    return keys;
 }
 
 json_t *erg_study_keys(const struct erg_study_point *point)
@@ -198,7 +200,7 @@ json_t *erg_study_keys(const struct erg_study_point *point)
     if (point->lora_rank)
         lora = erg_json_pack("{s:I, s:s}", "rank", (json_int_t)point->lora_rank, "targets",
                              point->lora_targets);
-    return erg_json_pack(
+    json_t *keys = erg_json_pack(
         "{s:s, s:s, s:s, s:s, s:o, s:I, s:I, s:I, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:f, "
         "s:I, s:f,"
         " s:s, s:b, s:o}",
@@ -214,6 +216,11 @@ json_t *erg_study_keys(const struct erg_study_point *point)
         (json_int_t)measuring->settle_most_iterations, "record_period_ms",
         measuring->record_period_ms, "sensor", measuring->sensor, "trace_stages",
         measuring->trace_stages, "transient_s", erg_json_number(measuring->transient_s));
+    if (strcmp(measuring->device, "emulated") != 0) {
+        json_object_set_new(keys, "settle_s", erg_json_number(measuring->settle_s));
+        json_object_set_new(keys, "window_s", erg_json_number(measuring->window_s));
+    }
+    return keys;
 }
 
 static json_t *hash_json(uint64_t hash)
@@ -259,6 +266,8 @@ static void set_measuring(struct erg_study *study, const struct study_file *file
         .settle_k_per_min = file->settle.slope_k_per_min,
         .settle_most_iterations = file->settle.most_iterations,
         .record_period_ms = file->record.period_ms,
+        .settle_s = file->settle.seconds,
+        .window_s = file->record.window_s,
         .sensor = erg_arena_strdup(&study->arena, sensor),
         .trace_stages = file->trace.ranks && strcmp(file->trace.ranks, "stages") == 0,
         .transient_s = change->transient_s,

@@ -77,9 +77,10 @@ struct erg_study_measuring {
     double settle_k_per_min;
     long settle_most_iterations;
     double record_period_ms;
-    const char *sensor; /* "hopper", "exact" */
-    bool trace_stages;  /* kernels of one rank of each stage */
-    double transient_s; /* NaN: the steady state; else so long from a cold start */
+    double settle_s, window_s; /* of real windows: so long before them, and each of them */
+    const char *sensor;        /* "hopper", "exact" */
+    bool trace_stages;         /* kernels of one rank of each stage */
+    double transient_s;        /* NaN: the steady state; else so long from a cold start */
 };
 
 /* The keys of a point. Texts and pointers live as long as the study. */
@@ -147,8 +148,6 @@ struct erg_study_change {
 /* Reads the file and all that it names. Every error says file and line. */
 int erg_study_load(struct erg_study **study, const char *path,
                    const struct erg_study_change *change, struct erg_error *err);
-/* The file's keys and values alone, for what reads anything. */
-int erg_study_check(const char *name, const char *text, size_t length, struct erg_error *err);
 void erg_study_free(struct erg_study *study); /* NULL is fine */
 
 /* Whether `number` is a figure that can be drawn (report/figures). */

@@ -36,11 +36,13 @@ struct study_entry {
 };
 
 struct study_settle {
+    double seconds;
     double slope_k_per_min;
     int most_iterations;
 };
 
 struct study_record {
+    double window_s;
     double period_ms;
     char *sensor;
 };

@@ -97,17 +97,24 @@ static int split_layers(const struct expanding *at, const struct erg_layout *lay
     return 0;
 }
 
+static void set_sizes(const struct expanding *at, const struct combination *which,
+                      struct erg_layout *layout)
+{
+    layout->microbatch = at->axes.microbatch ? at->axes.microbatch[which->microbatch] : 1;
+    layout->sequence = at->axes.sequence;
+}
+
 static int make_layout(const struct expanding *at, const struct combination *which,
                        struct erg_study_point *point, struct erg_error *err)
 {
     const struct erg_cluster *cluster = at->study->machine.cluster;
     struct erg_layout *layout = &point->layout;
     char *rest = erg_arena_strdup(at->arena, point->degrees);
+    set_sizes(at, which, layout); /* parsing sets the microbatch anew */
     if (take_degree(rest, "e=", &point->expert, err) != 0 ||
         erg_layout_parse(layout, *rest ? rest : "t=1", at->model->layers, err) != 0)
         return -1;
-    layout->microbatch = at->axes.microbatch ? at->axes.microbatch[which->microbatch] : 1;
-    layout->sequence = at->axes.sequence;
+    set_sizes(at, which, layout);
     if (erg_layout_fill(layout, erg_cluster_gpus(cluster), point->batch, err) != 0)
         return -1;
     if (at->axes.layers &&
@@ -249,6 +256,13 @@ static void add_lora(const struct expanding *at, struct erg_study_point *point)
     erg_text_release(&targets);
 }
 
+/* Of a path its last part. */
+static const char *called(const char *model)
+{
+    const char *slash = strrchr(model, '/');
+    return slash && slash[1] ? slash + 1 : model;
+}
+
 static int make_point(const struct expanding *at, const struct combination *which,
                       struct erg_study_point *point, const char **optimisation,
                       struct erg_error *err)
@@ -258,7 +272,7 @@ static int make_point(const struct expanding *at, const struct combination *whic
     *point = (struct erg_study_point){
         .machine = &at->study->machine,
         .measuring = &at->study->measuring,
-        .model_name = erg_arena_strdup(at->arena, at->entry->model),
+        .model_name = erg_arena_strdup(at->arena, called(at->entry->model)),
         .model = at->model,
         .degrees = erg_arena_strdup(at->arena, at->entry->layouts[which->layout]),
         .expert = 1,

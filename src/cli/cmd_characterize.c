@@ -12,12 +12,13 @@ struct characterize_values {
     const char *output, *only, *figures, *redraw;
     struct erg_option_list others;
     bool list, check, retry;
-    int right, sensor;
+    int right, sensor, device;
     long jobs;
     double transient_s;
 };
 
 static const char *const sensors[] = {"hopper", "exact", NULL};
+static const char *const devices[] = {"emulated", "host", "cuda", NULL};
 
 #define AT(member) offsetof(struct characterize_values, member)
 static const struct erg_option options[] = {
@@ -27,6 +28,9 @@ static const struct erg_option options[] = {
      .help = "say what there is to run, and run nothing"},
     {"only", 'O', ERG_OPTION_TEXT, "GLOB", AT(only),
      .help = "run only points whose names match, as a shell matches files: '*/cc'"},
+    {"device", 'd', ERG_OPTION_CHOICE, "KIND", AT(device), .choices = devices,
+     .default_text = "emulated",
+     .help = "emulated, or train each point on this machine, beside its emulated twin"},
     {"jobs", 'j', ERG_OPTION_LONG, "N", AT(jobs), 1, 4096,
      .help = "points at a time (default: as many as there are cores)"},
     {"retry", 'r', ERG_OPTION_FLAG, NULL, AT(retry), .help = "run points again that failed"},
@@ -90,7 +94,7 @@ static void print_points(const struct erg_characterizing *at)
 static void print_findings(const struct erg_findings *findings)
 {
     for (size_t i = 0; i < findings->count; i++) {
-        const struct erg_finding *finding = &findings->items[i];
+        const struct erg_study_finding *finding = &findings->items[i];
         printf("%-6s %s: %s\n       expected %s\n       ours: %s\n", finding->id,
                erg_finding_verdict_names[finding->verdict], finding->claim, finding->expected,
                finding->ours);
@@ -133,6 +137,8 @@ static int make_wish(struct erg_characterizing_wish *wish, const struct erg_invo
         .list = values->list,
         .only = values->only,
         .sensor = values->sensor < 0 ? NULL : sensors[values->sensor],
+        .device = devices[values->device],
+        .program = "/proc/self/exe",
         .figures = values->figures,
         .right = values->right,
         .jobs = values->jobs == ERG_NOT_GIVEN ? 0 : (size_t)values->jobs,

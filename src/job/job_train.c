@@ -78,6 +78,7 @@ const cyaml_schema_field_t erg_training_fields[] = {
     CYAML_FIELD_FLOAT("clip", OPTIONAL, TRAINING, clip),
     CYAML_FIELD_INT("log_every", OPTIONAL, TRAINING, log_every),
     CYAML_FIELD_INT("trace_every", OPTIONAL, TRAINING, trace_every),
+    CYAML_FIELD_BOOL("trace_kernels", OPTIONAL, TRAINING, trace_kernels),
     CYAML_FIELD_MAPPING("checkpoint", OPTIONAL, TRAINING, checkpoint, checkpoint_fields),
     CYAML_FIELD_MAPPING("validation", OPTIONAL, TRAINING, validation, validation_fields),
     CYAML_FIELD_END,
@@ -206,6 +207,10 @@ int erg_job_check_training(const struct erg_job *job, struct erg_training *train
     if (!wsd && training->decay_steps)
         return erg_yaml_fail(yaml, "train.decay_steps", err,
                              "only the schedules wsd_linear and wsd_sqrt have it");
+    if (training->trace_kernels && !training->trace_every)
+        return erg_yaml_fail(yaml, "train.trace_kernels", err,
+                             "expected false while train.trace_every is 0: kernels are those of "
+                             "steps that are traced");
     return 0;
 }
 
@@ -306,6 +311,8 @@ void erg_job_write_training(struct erg_text *out, const struct erg_job *job)
     add_long(out, "offload_least_bytes", training->offload_least_bytes, -1);
     add_long(out, "log_every", training->log_every, 0);
     add_long(out, "trace_every", training->trace_every, 0);
+    if (training->trace_kernels)
+        add_bool(out, "trace_kernels", true);
     erg_text_printf(out, "  checkpoint: {every: %d, minutes: %.17g, keep: %d}\n", checkpoint->every,
                     checkpoint->minutes, checkpoint->keep);
     if (!validation->data)

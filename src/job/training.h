@@ -54,7 +54,8 @@ struct erg_training {
     int offload_least_bytes; /* where activations are offloaded, smaller tensors of them stay */
     double clip;             /* the norm that gradients are clipped to; 0: they are not */
     int log_every;
-    int trace_every; /* steps of which the timeline is kept; 0: none */
+    int trace_every;    /* steps of which the timeline is kept; 0: none */
+    bool trace_kernels; /* and the kernels of each rank's GPU */
     struct erg_training_checkpoint {
         int every;      /* steps; 0: at the end alone */
         double minutes; /* since the one before; 0: it does not matter */

@@ -304,7 +304,8 @@ static void add_attributes(struct chakra_node *node, const struct erg_kernel_rec
     }
     if (node->type == COMM_COLL)
         add(node, "comm_type", ATTRIBUTE_INT64, comm_type_of(record), NULL);
-    add(node, "comm_size", ATTRIBUTE_INT64, record->bytes, NULL);
+    if (record->bytes)
+        add(node, "comm_size", ATTRIBUTE_INT64, record->bytes, NULL);
     if (record->collective.group)
         add(node, "pg_name", ATTRIBUTE_STRING, 0, record->collective.group);
 }

@@ -228,6 +228,8 @@ static struct verdict recall(struct erg_kernel_names *names, const char *name)
 bool erg_kernel_names_apply(struct erg_kernel_names *names, struct erg_kernel_record *record)
 {
     struct verdict verdict = {ERG_CATEGORY_MEMORY, ERG_SUB_COPY};
+    if (record->told && names->rule == ERG_KERNEL_RULE_ERGON)
+        return true;
     if (record->source != ERG_SOURCE_KERNEL && names->rule == ERG_KERNEL_RULE_CHARLLM)
         return false;
     if (record->source == ERG_SOURCE_KERNEL)

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "trace/exchange_wait.h"
 #include "trace/kernel_power.h"
 
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct kernel_importing {
     struct erg_kernel_lanes *lanes;
     struct erg_kernel_names *names;
     struct erg_interval_sort *sort;
+    struct erg_exchange_waits *waits;
     const char *file;
     size_t number; /* of the file */
     size_t first;  /* lane of this file */
@@ -58,7 +60,7 @@ static int add(void *context, const struct erg_kernel_record *given, struct erg_
         .end_ns = record.end_ns,
         .lane = (uint32_t)(lane - importing->lanes->items),
         .category = (uint8_t)category,
-        .computes = record.source == ERG_SOURCE_KERNEL && !erg_kernel_communicates(record.category),
+        .computes = erg_kernel_computes(&record),
     };
     lane->first_ns = record.start_ns < lane->first_ns ? record.start_ns : lane->first_ns;
     lane->last_ns = record.end_ns > lane->last_ns ? record.end_ns : lane->last_ns;
@@ -68,6 +70,7 @@ static int add(void *context, const struct erg_kernel_record *given, struct erg_
         lane->wait_ns[category] += (double)record.wait_ns;
         lane->waits[category]++;
     }
+    erg_exchange_waits_add(importing->waits, interval.lane, &record);
     return erg_interval_sort_put(importing->sort, &interval, err);
 }
 
@@ -104,6 +107,23 @@ static int read_file(struct kernel_importing *importing, const char *file, size_
                 memcpy(lane->uuid, about.devices[k].uuid, sizeof lane->uuid);
     }
     return 0;
+}
+
+/* ---- waits ---- */
+
+static bool unix_of_lane(void *context, uint32_t lane, int64_t *time_ns)
+{
+    const struct erg_kernel_lanes *lanes = context;
+    *time_ns = lanes->items[lane].unix_ns;
+    return lanes->items[lane].has_unix;
+}
+
+static void add_wait(void *context, uint32_t lane, enum erg_kernel_category category,
+                     int64_t wait_ns)
+{
+    const struct erg_kernel_lanes *lanes = context;
+    lanes->items[lane].wait_ns[category] += (double)wait_ns;
+    lanes->items[lane].waits[category]++;
 }
 
 /* ---- energy ---- */
@@ -216,18 +236,24 @@ int erg_kernel_import(struct erg_kernel_lanes *lanes, const char *const *files, 
     if (result != 0)
         return -1;
     importing.sort = erg_interval_sort_new(0);
+    importing.waits = erg_exchange_waits_new();
     for (size_t i = 0; i < file_count && result == 0; i++) {
         erg_progress("traces", i, file_count);
         result = read_file(&importing, files[i], i, err);
     }
     if (result == 0 && lanes->count == 0)
         result = erg_fail(err, ERG_FAILED, "%s: no kernel that the rule counts", files[0]);
+    if (result == 0 && !erg_exchange_waits_find(importing.waits, unix_of_lane, add_wait, lanes))
+        erg_log(ERG_LOG_WARNING,
+                "the traces have more than %d exchanges: how long they wait is not said",
+                ERG_EXCHANGES_MOST);
     if (result == 0)
         result = measure(&importing, recording, err);
     if (result == 0)
         qsort(lanes->items, lanes->count, sizeof *lanes->items, by_place);
     erg_progress("traces", file_count, file_count);
     erg_interval_sort_free(importing.sort);
+    erg_exchange_waits_free(importing.waits);
     erg_kernel_names_free(importing.names);
     return result;
 }

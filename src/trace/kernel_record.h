@@ -55,6 +55,7 @@ struct erg_kernel_record {
     const char *name;
     int32_t device, stream;
     enum erg_kernel_source source;
+    bool told; /* the trace itself says its category */
     enum erg_kernel_category category;
     enum erg_kernel_sub sub;
     uint32_t correlation;      /* with the call that launched it */
@@ -65,6 +66,12 @@ struct erg_kernel_record {
     const size_t *needs; /* records of the trace that it waited for, each earlier than this one */
     size_t need_count;
 };
+
+/* Whether it hides communication and copies beside it. */
+static inline bool erg_kernel_computes(const struct erg_kernel_record *record)
+{
+    return record->source == ERG_SOURCE_KERNEL && !erg_kernel_communicates(record->category);
+}
 
 /* Spans over kernels, an instruction; and values of a counter from a time on. */
 struct erg_kernel_span {

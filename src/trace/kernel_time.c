@@ -145,3 +145,29 @@ void erg_kernel_sweep_end(struct erg_kernel_sweep *sweep, struct erg_kernel_time
     free(sweep->items);
     free(sweep);
 }
+
+static int by_start(const void *left, const void *right)
+{
+    const struct erg_kernel_interval *a = left, *b = right;
+    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+}
+
+void erg_kernel_time_of(struct erg_kernel_time *time, const struct erg_kernel_record *records,
+                        size_t count, int32_t device, erg_energy_at *energy, void *context)
+{
+    struct erg_kernel_interval *intervals = erg_xcalloc(count + 1, sizeof *intervals);
+    struct erg_kernel_sweep *sweep = erg_kernel_sweep_new(energy, context);
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        if (records[i].device == device)
+            intervals[found++] =
+                (struct erg_kernel_interval){.start_ns = records[i].start_ns,
+                                             .end_ns = records[i].end_ns,
+                                             .category = (uint8_t)records[i].category,
+                                             .computes = erg_kernel_computes(&records[i])};
+    qsort(intervals, found, sizeof *intervals, by_start);
+    for (size_t i = 0; i < found; i++)
+        erg_kernel_sweep_add(sweep, &intervals[i]);
+    erg_kernel_sweep_end(sweep, time);
+    free(intervals);
+}

@@ -27,6 +27,12 @@ struct erg_kernel_time {
     } category[ERG_CATEGORIES];
 };
 
+/* Of the records of one device, with their categories and in any order; `energy` NULL: not known.
+ */
+void erg_kernel_time_of(struct erg_kernel_time *time, const struct erg_kernel_record *records,
+                        size_t count, int32_t device, erg_energy_at *energy, void *context);
+
+/* The same, one interval after the other. */
 struct erg_kernel_sweep;
 
 /* `energy` NULL: not known. */

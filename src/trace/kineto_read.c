@@ -27,6 +27,7 @@ struct kineto_reader {
     struct erg_json_spot spot;
     bool has_start, has_duration, has_device, has_stream;
     int64_t pid, tid, duration_ns;
+    int told, told_sub; /* its categories; -1: it does not say them */
 };
 
 static int next(struct kineto_reader *reader, enum erg_json_token *token, struct erg_error *err)
@@ -61,7 +62,7 @@ static bool parse_decimal(const char *text, int places, int64_t *value)
             shifted = places + 1;
             continue;
         }
-        if (sum > (uint64_t)MOST_NS)
+        if (sum > (uint64_t)MOST_NS / 10)
             return false;
         sum = sum * 10 + (uint64_t)(*at - '0');
         shifted += shifted >= 0;
@@ -77,7 +78,7 @@ static bool parse_decimal(const char *text, int places, int64_t *value)
         return true;
     }
     for (int i = shifted < 0 ? 0 : shifted; i < places; i++) {
-        if (sum > (uint64_t)MOST_NS)
+        if (sum > (uint64_t)MOST_NS / 10)
             return false;
         sum *= 10;
     }
@@ -144,6 +145,14 @@ static int read_dimensions(struct kineto_reader *reader, enum erg_json_token tok
     }
 }
 
+static int index_of(const char *word, const char *const *names)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(word, names[i]) == 0)
+            return i;
+    return -1;
+}
+
 static int read_arg(struct kineto_reader *reader, const char *key, enum erg_json_token token,
                     struct erg_error *err)
 {
@@ -158,6 +167,14 @@ static int read_arg(struct kineto_reader *reader, const char *key, enum erg_json
         record->correlation = whole(reader, token, &value) ? (uint32_t)value : 0;
     else if (strcmp(key, "bytes") == 0)
         record->bytes = whole(reader, token, &value) && value > 0 ? (uint64_t)value : 0;
+    else if (strcmp(key, "category") == 0)
+        reader->told = token == ERG_JSON_TEXT ? index_of(erg_json_stream_text(reader->stream),
+                                                         erg_kernel_category_names)
+                                              : -1;
+    else if (strcmp(key, "sub-category") == 0)
+        reader->told_sub = token == ERG_JSON_TEXT ? index_of(erg_json_stream_text(reader->stream),
+                                                             erg_kernel_sub_names)
+                                                  : -1;
     else if (strcmp(key, "grid") == 0)
         return read_dimensions(reader, token, record->grid, err);
     else if (strcmp(key, "block") == 0)
@@ -278,6 +295,9 @@ static int hand_on(struct kineto_reader *reader, struct erg_error *err)
     collective->ranks = reader->ranks.count ? reader->ranks.data : NULL;
     if (record->wait_ns < -1 || record->wait_ns > reader->duration_ns)
         record->wait_ns = -1;
+    record->told = reader->told >= 0;
+    record->category = (enum erg_kernel_category)(reader->told >= 0 ? reader->told : 0);
+    record->sub = (enum erg_kernel_sub)(reader->told_sub >= 0 ? reader->told_sub : 0);
     reader->kernels++;
     return reader->each(reader->context, record, err);
 }
@@ -293,6 +313,7 @@ static int read_event(struct kineto_reader *reader, struct erg_error *err)
     reader->spot = erg_json_stream_spot(reader->stream);
     reader->has_start = reader->has_duration = reader->has_device = reader->has_stream = false;
     reader->pid = reader->tid = -1;
+    reader->told = reader->told_sub = -1;
     reader->about->events++;
     return each_member(reader, read_member, err) || hand_on(reader, err) ? -1 : 0;
 }

@@ -91,6 +91,9 @@ static void add_record(struct kineto_writing *writing, const struct erg_kernel_r
     add_dimensions(out, "block", record->block);
     if (record->bytes)
         erg_text_printf(out, ",\"bytes\":%" PRIu64, record->bytes);
+    add_member(out, "category", erg_kernel_category_names[record->category]);
+    if (record->sub)
+        add_member(out, "sub-category", erg_kernel_sub_names[record->sub]);
     add_collective(out, &record->collective);
     if (record->wait_ns >= 0) {
         erg_text_add(out, ",");

@@ -13,7 +13,7 @@ enum {
     LEFT = 42,
     TOP = 34,
     HEIGHT = 170,
-    FOOT = 78,
+    FOOT = 106,
     BAR = 15,
     GROUP_GAP = 8,
     RIGHT = 8,
@@ -238,7 +238,7 @@ static void draw_run(struct bars *at, const struct bar *bars, size_t first, size
             write_row(at, &bars[i]);
         }
         /* From bottom to top, so that it fits however narrow the group is. */
-        erg_svg_label_up(out, (start + x) / 2 + 2, TOP + HEIGHT + FOOT - 2, SVG_START, "group",
+        erg_svg_label_up(out, (start + x) / 2 + 2, TOP + HEIGHT + 36, SVG_END, "group",
                          bars[next - 1].mark->label);
         x += GROUP_GAP;
     }
@@ -351,6 +351,8 @@ static void draw_pipelines(struct bars *at, const struct erg_collection *collect
     fit_scales(at, bars, total);
     for (size_t i = 0, first = 0; i < at->marks.count; i++) {
         draw_stages(at, &bars[first]);
+        at->figure->parts[at->figure->count - 1].begins_row =
+            i > 0 && at->marks.items[i]->microbatch != at->marks.items[i - 1]->microbatch;
         first += (size_t)stages_of(at->marks.items[i]);
     }
     free(bars);

@@ -1,6 +1,8 @@
 /* Figures: their SVG files, and the page of all. */
 #include "report/figures/figures_internal.h"
 
+#include "base/statistics.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,7 +86,7 @@ static struct corner arrange(const struct figure *figure, struct corner *corners
     double row_height = 0;
     for (size_t i = 0; i < figure->count; i++) {
         const struct figure_part *part = &figure->parts[i];
-        if (next.x > MARGIN && next.x + part->width > FILE_WIDTH - MARGIN) {
+        if (next.x > MARGIN && (part->begins_row || next.x + part->width > FILE_WIDTH - MARGIN)) {
             next = (struct corner){MARGIN, next.y + row_height + PART_GAP};
             row_height = 0;
         }
@@ -141,7 +143,8 @@ static const char page_style[] =
     "padding:20px 22px;margin:16px 0}"
     "section p{max-width:75ch;margin:.2em 0 .8em;color:var(--fig-quiet)}"
     ".parts{display:flex;flex-wrap:wrap;gap:18px;align-items:flex-start}"
-    ".part{max-width:100%;overflow-x:auto}.part svg{display:block;height:auto;max-width:100%;"
+    ".row{flex-basis:100%}.part{max-width:100%;overflow-x:auto}.part "
+    "svg{display:block;height:auto;max-width:100%;"
     "min-width:min(var(--least),100%)}.part.wide svg{min-width:var(--least)}"
     ".wrap{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem;"
     "font-variant-numeric:tabular-nums}th,td{padding:5px 9px;border-bottom:1px solid var(--line);"
@@ -175,8 +178,9 @@ static void add_figure(struct erg_text *out, const struct figure *figure)
         const struct figure_part *part = &figure->parts[i];
         /* Text stays readable: what is much wider than a telephone scrolls. */
         erg_text_printf(out,
-                        "<div class=\"part%s\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+                        "%s<div class=\"part%s\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
                         "role=\"img\" style=\"--least:%.0fpx\">\n",
+                        part->begins_row ? "<div class=\"row\"></div>\n" : "",
                         part->width > 340 ? " wide" : "", part->width, part->height, part->width,
                         part->width > 340 ? 0.88 * part->width : 0.8 * part->width);
         if (i == 0)
@@ -203,7 +207,7 @@ static void add_findings(struct erg_text *out, const struct erg_findings *findin
                       "<th>#</th><th>claim</th><th>expected here</th><th>ours</th><th>verdict</th>"
                       "</tr></thead><tbody>\n");
     for (size_t i = 0; i < findings->count; i++) {
-        const struct erg_finding *finding = &findings->items[i];
+        const struct erg_study_finding *finding = &findings->items[i];
         const char *verdict = erg_finding_verdict_names[finding->verdict];
         erg_text_add(out, "<tr><th scope=\"row\">");
         erg_svg_escape(out, finding->id);
@@ -278,6 +282,97 @@ static void add_points(struct erg_text *out, const struct erg_collection *collec
     erg_text_add(out, "</tbody></table></div></section>\n");
 }
 
+/* ---- twins ---- */
+
+/* Ours against what was measured, a share; for temperatures the difference. */
+struct twin_errors {
+    double time, energy, clock, temperature_k;
+};
+
+static struct twin_errors errors_of(const struct erg_collected *mark)
+{
+    const struct erg_result_metrics *a = &mark->result->metrics, *b = &mark->twin->metrics;
+    return (struct twin_errors){
+        .time = b->time_s / a->time_s - 1,
+        .energy = b->energy_j / a->energy_j - 1,
+        .clock = b->clock_mhz / a->clock_mhz - 1,
+        .temperature_k = b->temperature_c.mean - a->temperature_c.mean,
+    };
+}
+
+static double median_error(const struct erg_collection *collection, size_t offset)
+{
+    double *errors = erg_xcalloc(collection->count + 1, sizeof *errors);
+    size_t count = 0;
+    for (size_t i = 0; i < collection->count; i++) {
+        if (!collection->marks[i].twin || collection->marks[i].equal)
+            continue;
+        const struct twin_errors all = errors_of(&collection->marks[i]);
+        double own;
+        memcpy(&own, (const char *)&all + offset, sizeof own);
+        if (!isnan(own))
+            errors[count++] = fabs(own);
+    }
+    const double median = count ? erg_median(errors, count) : (double)NAN;
+    free(errors);
+    return median;
+}
+
+static void add_twin(struct erg_text *out, const struct erg_collected *mark)
+{
+    const struct erg_result_metrics *a = &mark->result->metrics, *b = &mark->twin->metrics;
+    const struct twin_errors errors = errors_of(mark);
+    erg_text_add(out, "<tr><td>");
+    erg_svg_escape(out, mark->name);
+    erg_text_add(out, "</td>");
+    add_number(out, a->time_s, 4);
+    add_number(out, b->time_s, 4);
+    add_number(out, 100 * errors.time, 3);
+    add_number(out, a->energy_j, 4);
+    add_number(out, b->energy_j, 4);
+    add_number(out, 100 * errors.energy, 3);
+    add_number(out, a->clock_mhz, 4);
+    add_number(out, b->clock_mhz, 4);
+    add_number(out, 100 * errors.clock, 3);
+    add_number(out, a->temperature_c.mean, 3);
+    add_number(out, b->temperature_c.mean, 3);
+    add_number(out, errors.temperature_k, 3);
+    erg_text_add(out, "</tr>\n");
+}
+
+static bool has_twins(const struct erg_collection *collection)
+{
+    for (size_t i = 0; i < collection->count; i++)
+        if (collection->marks[i].twin)
+            return true;
+    return false;
+}
+
+static void add_twins(struct erg_text *out, const struct erg_collection *collection)
+{
+    erg_text_add(out,
+                 "<section id=\"twins\"><h2>Measured and emulated</h2>\n<p>Every point that was "
+                 "measured, beside the same point on an emulated machine: an iteration.</p>\n<div "
+                 "class=\"wrap\"><table><thead><tr><th>point</th><th class=\"n\">time, s</th><th "
+                 "class=\"n\">emulated</th><th class=\"n\">%</th><th class=\"n\">energy, "
+                 "J</th><th class=\"n\">emulated</th><th class=\"n\">%</th><th "
+                 "class=\"n\">clock, MHz</th><th class=\"n\">emulated</th><th "
+                 "class=\"n\">%</th><th class=\"n\">T, °C</th><th class=\"n\">emulated</th><th "
+                 "class=\"n\">K</th></tr></thead><tbody>\n");
+    for (size_t i = 0; i < collection->count; i++)
+        if (collection->marks[i].twin)
+            add_twin(out, &collection->marks[i]);
+    erg_text_add(out, "<tr><th scope=\"row\">median of the differences</th><td></td><td></td>");
+    add_number(out, 100 * median_error(collection, offsetof(struct twin_errors, time)), 3);
+    erg_text_add(out, "<td></td><td></td>");
+    add_number(out, 100 * median_error(collection, offsetof(struct twin_errors, energy)), 3);
+    erg_text_add(out, "<td></td><td></td>");
+    add_number(out, 100 * median_error(collection, offsetof(struct twin_errors, clock)), 3);
+    erg_text_add(out, "<td></td><td></td>");
+    add_number(out, median_error(collection, offsetof(struct twin_errors, temperature_k)), 3);
+    erg_text_add(out, "</tr>\n</tbody></table></div></section>\n");
+}
+
 static void add_counts(struct erg_text *out, const struct erg_collection *collection)
 {
     size_t counts[ERG_RESULT_SKIPPED + 1] = {0};
@@ -289,7 +384,7 @@ static void add_counts(struct erg_text *out, const struct erg_collection *collec
     for (size_t i = 0; i <= ERG_RESULT_SKIPPED; i++)
         if (counts[i]) {
             erg_text_printf(out, "%s%zu %s", first ? "" : ", ", counts[i],
-                            erg_result_status_names[i]);
+                            i == ERG_RESULT_MEMORY ? "out of memory" : erg_result_status_names[i]);
             first = false;
         }
     erg_text_add(out, ".</p>\n");
@@ -323,6 +418,8 @@ void erg_figure_page(struct erg_text *out, const struct figure *figures, size_t 
                     findings ? "<a href=\"#findings\">Findings</a>" : "");
     for (size_t i = 0; i < count; i++)
         add_figure(out, &figures[i]);
+    if (has_twins(collection))
+        add_twins(out, collection);
     if (findings)
         add_findings(out, findings);
     add_points(out, collection);

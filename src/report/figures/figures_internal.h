@@ -15,6 +15,7 @@
 struct figure_part {
     struct erg_text body; /* SVG elements */
     double width, height; /* pixels */
+    bool begins_row;
 };
 
 struct figure {

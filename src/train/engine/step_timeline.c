@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "trace/cupti.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -45,13 +46,14 @@ void erg_timeline_release(struct erg_timeline *timeline)
     *timeline = (struct erg_timeline){0};
 }
 
-int erg_timeline_start(struct erg_timeline *timeline, struct erg_stream *stream,
-                       struct erg_error *err)
+int erg_timeline_start(struct erg_timeline *timeline, struct erg_cupti *kernels,
+                       struct erg_stream *stream, struct erg_error *err)
 {
     struct erg_backend *backend = timeline->backend;
     if (!timeline->origin && backend->table->event_new(backend, &timeline->origin, true, err) != 0)
         return -1;
     timeline->runs = true;
+    timeline->kernels = kernels;
     timeline->count = 0;
     if (backend->table->event_record(backend, timeline->origin, stream, err) ||
         backend->table->stream_wait(backend, stream, err))
@@ -87,6 +89,7 @@ int erg_timeline_begin(struct erg_timeline *timeline, const struct erg_timeline_
         return -1;
     struct erg_timed_span *timed = &timeline->timed.items[timeline->count++];
     timed->span = *span;
+    erg_cupti_push(timeline->kernels, timeline->count);
     return backend->table->event_record(backend, timed->begin, stream, err);
 }
 
@@ -100,6 +103,7 @@ int erg_timeline_end(struct erg_timeline *timeline, enum erg_lane lane, struct e
     do
         assert(last > 0);
     while (timeline->timed.items[--last].span.lane != (int32_t)lane);
+    erg_cupti_pop(timeline->kernels);
     return backend->table->event_record(backend, timeline->timed.items[last].end, stream, err);
 }
 
@@ -121,6 +125,7 @@ int erg_timeline_stop(struct erg_timeline *timeline, struct erg_timeline_span **
                      : 0;
     }
     timeline->runs = false;
+    timeline->kernels = NULL;
     return result;
 }
 

@@ -41,8 +41,11 @@ struct erg_timeline_span {
     int32_t mode, clock_mhz;   /* of a plan: enum erg_mode and its clock; clock 0: there is none */
 };
 
+struct erg_cupti;
+
 struct erg_timeline {
     struct erg_backend *backend;
+    struct erg_cupti *kernels; /* records meanwhile: a piece is its number, from 1; NULL: none */
     bool runs;
     struct erg_event *origin;
     int64_t origin_ns; /* when that happened, by erg_now_ns() */
@@ -59,9 +62,10 @@ struct erg_timeline {
 void erg_timeline_init(struct erg_timeline *timeline, struct erg_backend *backend);
 void erg_timeline_release(struct erg_timeline *timeline);
 
-/* From now on pieces are noted. Waits for the stream. */
-int erg_timeline_start(struct erg_timeline *timeline, struct erg_stream *stream,
-                       struct erg_error *err);
+/* From now on pieces are noted; `kernels` records already, NULL: nothing does. Waits for the
+ * stream. */
+int erg_timeline_start(struct erg_timeline *timeline, struct erg_cupti *kernels,
+                       struct erg_stream *stream, struct erg_error *err);
 
 /* Around what is queued on a stream in between; nothing where the timeline does not run. */
 int erg_timeline_begin(struct erg_timeline *timeline, const struct erg_timeline_span *span,

@@ -97,11 +97,14 @@ int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_s
 void erg_trainer_choose(struct erg_trainer *trainer, bool follows, const char *plan_text);
 
 /*
- * World calls: the next step notes when its pieces run (engine/step_timeline.h); and what they
+ * World calls: the next step notes when its pieces run (engine/step_timeline.h), to `kernels`, too,
+ * if that is not NULL; and what they
  * were, after that step: *spans [*count] of this rank, to be freed, since *origin_ns by
  * erg_now_ns(). Both wait.
  */
-int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err);
+struct erg_cupti;
+int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_cupti *kernels,
+                            struct erg_error *err);
 int erg_trainer_trace_end(struct erg_trainer *trainer, struct erg_timeline_span **spans,
                           size_t *count, int64_t *origin_ns, struct erg_error *err);
 

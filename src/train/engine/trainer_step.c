@@ -231,12 +231,13 @@ void erg_trainer_choose(struct erg_trainer *trainer, bool follows, const char *p
                          &plan->methods[plan->selected.method].points[trainer->point]);
 }
 
-int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_error *err)
+int erg_trainer_trace_begin(struct erg_trainer *trainer, struct erg_cupti *kernels,
+                            struct erg_error *err)
 {
     trainer->in_step = true; /* what fails here fails on one rank */
     if (erg_trainer_wait(trainer, err) || erg_optimizer_wait(trainer->optimizer, err) ||
         erg_rendezvous_barrier(trainer->options.rendezvous, ERG_RENDEZVOUS_PATIENCE_S, err) ||
-        erg_timeline_start(&trainer->timeline, trainer->stream, err))
+        erg_timeline_start(&trainer->timeline, kernels, trainer->stream, err))
         return -1;
     trainer->in_step = false;
     return 0;

@@ -203,6 +203,7 @@ int erg_train_close(struct erg_train *train, struct erg_error *err)
         erg_job_report_state(&train->report, ERG_JOB_DONE);
     erg_job_report_close(&train->report);
     erg_trainer_close(train->trainer);
+    erg_train_kernels_release(train);
     if (train->gpus)
         erg_gpus_close(train->gpus);
     erg_plan_free(train->plan);
@@ -409,7 +410,7 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
         return -1;
     bool traces = erg_train_traces(train, erg_trainer_steps(train->trainer) + 1);
     bool disturbed = is_disturbed(train, traces);
-    if (traces && erg_trainer_trace_begin(train->trainer, err) != 0)
+    if (traces && erg_train_trace_begin(train, err) != 0)
         return erg_train_explain(train, err);
     int64_t start_ns = erg_now_ns();
     if (erg_trainer_step(train->trainer, wish(train), &step, err) != 0 ||
@@ -417,6 +418,10 @@ int erg_train_step(struct erg_train *train, struct erg_error *err)
         return erg_train_explain(train, err);
     erg_train_note_written(train);
     train->stats.step_s = erg_train_seconds_since(start_ns);
+    if (!disturbed) {
+        train->kernels.others_s += train->stats.step_s;
+        train->kernels.others++;
+    }
     note(train, &step);
     note_wait(train, &step);
     warn_of_jump(train, &step);

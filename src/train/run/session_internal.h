@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "launch/launch.h"
+#include "trace/cupti.h"
+#include "trace/kernel_category.h"
 #include "train/log/data_watch.h"
 #include "train/log/job_report.h"
 #include "train/log/loss_watch.h"
@@ -35,6 +37,17 @@ struct erg_train_tuning {
         char **items;
         size_t count, capacity;
     } texts; /* of the plan, before others were selected */
+};
+
+/* Of a run that records the kernels of traced steps. */
+struct erg_train_kernels {
+    struct erg_cupti *cupti; /* NULL: it is not open, or refuses */
+    bool refused, on;        /* on: in this step */
+    struct erg_kernel_names *names;
+    char uuid[96]; /* of the GPU; "": not known */
+    int64_t begin_ns;
+    double others_s; /* sum over the steps that nothing disturbed */
+    uint64_t others;
 };
 
 struct erg_train {
@@ -71,6 +84,7 @@ struct erg_train {
     struct erg_run_log log; /* at rank 0, which writes it for all */
     uint64_t traced;        /* the step of the latest trace, and what this rank waited for in it */
     double bubble_s, gradients_s;
+    struct erg_train_kernels kernels;
     double waited_s; /* for tokens, in the steps since the latest line */
     uint64_t waits;  /* these steps */
 };
@@ -93,8 +107,20 @@ int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err);
 void erg_train_note_written(struct erg_train *train);
 /* Whether a step's timeline is kept; all ranks answer alike. */
 bool erg_train_traces(const struct erg_train *train, uint64_t step);
+/* World call, before such a step. */
+int erg_train_trace_begin(struct erg_train *train, struct erg_error *err);
 /* World call, after such a step: rank 0 writes the timeline of all ranks into the run's folder. */
 int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err);
+
+/*
+ * session_kernels.c. Before a traced step: what records its kernels, NULL: nothing does. After it,
+ * with the pieces of the step: writes what this rank's GPU ran into the run's folder. What fails
+ * there is a warning. At the end: releases what there is.
+ */
+struct erg_cupti *erg_train_kernels_begin(struct erg_train *train);
+void erg_train_kernels_end(struct erg_train *train, uint64_t step,
+                           const struct erg_timeline_span *spans, size_t count);
+void erg_train_kernels_release(struct erg_train *train);
 
 /*
  * session_auto.c, world calls. Before the trainer opens rank 0 chooses the layout, makes the plan

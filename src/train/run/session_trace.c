@@ -110,12 +110,19 @@ bool erg_train_traces(const struct erg_train *train, uint64_t step)
     return every && step % every == 0;
 }
 
+int erg_train_trace_begin(struct erg_train *train, struct erg_error *err)
+{
+    return erg_trainer_trace_begin(train->trainer, erg_train_kernels_begin(train), err);
+}
+
 int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err)
 {
     struct erg_timeline_span *spans = NULL, *all = NULL;
     size_t count = 0, most = 0;
     int64_t origin_ns = 0;
     int result = erg_trainer_trace_end(train->trainer, &spans, &count, &origin_ns, err);
+    if (result == 0)
+        erg_train_kernels_end(train, step, spans, count);
     struct rank_spans own = {.count = count, .origin_ns = origin_ns};
     erg_launch_machine(own.machine);
     struct rank_spans *ranks = erg_xcalloc((size_t)train->env.world, sizeof *ranks);

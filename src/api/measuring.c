@@ -1,0 +1,573 @@
+/* Points of a study measured on this machine, by `ergon train`, with their emulated twins. */
+#define _DEFAULT_SOURCE /* realpath */
+#include "api/measuring.h"
+
+#include "characterize/emulate_point.h"
+
+#include "base/interrupt.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/subprocess.h"
+#include "io/yaml.h"
+#include "layout/time/time.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PROBE_STEPS = 4, LEAST_WARM_STEPS = 4, MOST_STEPS = 1000000 };
+static const double train_limit_s = 4 * 3600;
+
+struct measured_run {
+    const struct erg_measuring *measuring;
+    const struct erg_study_point *point;
+    struct erg_arena *arena;
+    char *folder;      /* of the runs of this point */
+    long warm, window; /* steps */
+};
+
+/* ---- what cannot be trained ---- */
+
+static int refuse(const struct erg_study_point *point, struct erg_error *err)
+{
+    const char *what = point->expert > 1 || point->model->experts.count ? "mixtures of experts"
+                       : point->lora_rank                               ? "adapters"
+                       : point->fault_node != ERG_STUDY_NO_NODE         ? "faults"
+                       : point->clock_mhz > 0                ? "clocks that are asked for"
+                       : point->power_w > 0                  ? "power limits"
+                       : point->placement != ERG_STUDY_GIVEN ? "placements"
+                       : point->machine->cluster->nodes > 1  ? "several nodes"
+                                                             : NULL;
+    return what ? erg_fail(err, ERG_FAILED,
+                           "points are measured on one machine as it is, without %s", what)
+                : 0;
+}
+
+/* ---- the job ---- */
+
+static int write_tokens(const struct measured_run *at, struct erg_error *err)
+{
+    const struct erg_study_point *point = at->point;
+    const size_t count = 2 * (size_t)point->batch * (size_t)(point->layout.sequence + 1);
+    uint32_t *tokens = erg_xcalloc(count, sizeof *tokens);
+    char *path = erg_file_path(at->folder, "tokens.bin");
+    struct erg_rng rng;
+    erg_rng_seed(&rng, point->measuring->seed);
+    for (size_t i = 0; i < count; i++)
+        tokens[i] = (uint32_t)erg_rng_below(&rng, (size_t)erg_model_words(point->model));
+    int result = erg_file_write(path, tokens, count * sizeof *tokens, err);
+    free(path);
+    free(tokens);
+    return result;
+}
+
+static int add_model(struct erg_text *job, const struct erg_model *model, struct erg_error *err)
+{
+    char *config = realpath(model->path, NULL);
+    if (!config)
+        return erg_fail(err, ERG_FAILED, "finding '%s': %s", model->path, strerror(errno));
+    *strrchr(config, '/') = '\0';
+    erg_text_add(job, "model: ");
+    erg_yaml_add_string(job, config);
+    erg_text_add(job, "\n");
+    free(config);
+    return 0;
+}
+
+static void add_layout(struct erg_text *job, const struct erg_layout *layout)
+{
+    erg_text_printf(job, "tensor: %ld\ncontext: %ld\npipeline: %ld\ndata: %ld\n", layout->tensor,
+                    layout->context, layout->pipeline, layout->data);
+    if (layout->virtual_stages > 1)
+        erg_text_printf(job, "virtual_stages: %ld\n", layout->virtual_stages);
+    if (erg_layout_is_sharded(layout))
+        erg_text_printf(job, "fsdp: %ld\n", layout->fsdp);
+    if (layout->chunk_layers) {
+        erg_text_add(job, "layers: [");
+        for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
+            erg_text_printf(job, "%s%ld", i ? ", " : "", layout->chunk_layers[i]);
+        erg_text_add(job, "]\n");
+    }
+    erg_text_printf(job, "microbatch_size: %ld\nmicrobatches: %ld\nsequence: %ld\nrecompute: %s\n",
+                    layout->microbatch, layout->microbatches, layout->sequence,
+                    erg_recompute_name(layout->recompute));
+}
+
+/* A job of so many steps, with a line of its log every so many. */
+static int write_job(const struct measured_run *at, const char *name, long steps, long every,
+                     struct erg_error *err)
+{
+    const struct erg_study_point *point = at->point;
+    struct erg_text job = {0};
+    char *path = erg_file_path(at->folder, name);
+    int result = add_model(&job, point->model, err);
+    if (result == 0) {
+        erg_text_printf(&job, "cluster: {nodes: 1, gpus_per_node: %d, gpu: ",
+                        point->machine->cluster->gpus_per_node);
+        erg_yaml_add_string(&job, point->machine->cluster->gpu);
+        erg_text_printf(&job, ", gpus_used: %ld}\n", erg_layout_gpus(&point->layout));
+        add_layout(&job, &point->layout);
+        erg_text_printf(&job,
+                        "train:\n  data: [{file: tokens.bin, type: uint32}]\n  updates: %ld\n"
+                        "  learning_rate: 0.0001\n  log_every: %ld\n  sequence_parallel: %s\n"
+                        "  checkpoint: {keep: 1}\n",
+                        steps, every,
+                        point->layout.tensor > 1 && point->machine->engine->sequence_parallel
+                            ? "true"
+                            : "false");
+        result = erg_file_write(path, job.data, job.count, err);
+    }
+    free(path);
+    erg_text_release(&job);
+    return result;
+}
+
+/* ---- runs ---- */
+
+static void remove_tree(const char *path)
+{
+    struct erg_subprocess process = {0};
+    const char *const words[] = {"rm", "-rf", "--", path, NULL};
+    (void)erg_subprocess_run(&process, words, 600, NULL);
+    erg_subprocess_release(&process);
+}
+
+static bool has_gpus(const struct erg_study_point *point)
+{
+    return strcmp(point->measuring->device, "host") != 0;
+}
+
+/* Runs the job into FOLDER/run, which is gone before, and its checkpoints afterwards. */
+static int train(const struct measured_run *at, const char *job, const char *recording,
+                 struct erg_error *err)
+{
+    const struct erg_study_point *point = at->point;
+    const char *program = at->measuring->program, *words[32];
+    char ranks[24], *run = erg_file_path(at->folder, "run"), *file = erg_file_path(at->folder, job);
+    char *checkpoints = erg_file_path(run, "checkpoints");
+    struct erg_subprocess process = {0};
+    size_t count = 0;
+    snprintf(ranks, sizeof ranks, "%ld", erg_layout_gpus(&point->layout));
+    if (recording) {
+        const char *const record[] = {program, "record", "--quiet", "-o", recording, "--"};
+        for (size_t i = 0; i < sizeof record / sizeof *record; i++)
+            words[count++] = record[i];
+    }
+    if (erg_layout_gpus(&point->layout) > 1) {
+        const char *const several[] = {program, "run", "-n", ranks, "--"};
+        for (size_t i = 0; i < sizeof several / sizeof *several; i++)
+            words[count++] = several[i];
+    }
+    const char *const trained[] = {
+        program, "train", file, "--output", run, "--device", point->measuring->device, NULL};
+    for (size_t i = 0; i < sizeof trained / sizeof *trained; i++)
+        words[count++] = trained[i];
+    remove_tree(run);
+    if (recording)
+        unlink(recording);
+    int result = erg_subprocess_run(&process, words, train_limit_s, err);
+    if (result == 0 && erg_interrupted())
+        result = erg_interrupt_check(err);
+    if (result == 0 && (process.status != 0 || process.late))
+        result = erg_fail(err, ERG_FAILED, "training it: %.700s", erg_subprocess_reason(&process));
+    erg_subprocess_release(&process);
+    remove_tree(checkpoints);
+    free(checkpoints);
+    free(run);
+    free(file);
+    return result;
+}
+
+/* ---- the log ---- */
+
+/* A line of it: a window of steps. */
+struct measured_window {
+    long step, steps;
+    double step_s, energy_j, bubble_s, exposed_s;
+    const json_t *power_w, *clock_mhz, *temperature_c, *reasons; /* by rank */
+    json_t *line;
+};
+struct measured_windows {
+    struct measured_window *items;
+    size_t count, capacity;
+};
+
+static double number_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void read_window(struct measured_windows *windows, json_t *line)
+{
+    const json_t *part;
+    const char *key;
+    struct measured_window window = {
+        .step = (long)number_of(line, "step"),
+        .steps = (long)number_of(line, "window_steps"),
+        .step_s = number_of(json_object_get(line, "step_ms"), "mean") / 1e3,
+        .energy_j = number_of(line, "energy_j"),
+        .bubble_s = number_of(line, "bubble_ms") / 1e3,
+        .power_w = json_object_get(line, "power_w"),
+        .clock_mhz = json_object_get(line, "clock_mhz"),
+        .temperature_c = json_object_get(line, "temperature_c"),
+        .reasons = json_object_get(line, "throttle_reasons"),
+        .line = line,
+    };
+    json_object_foreach((json_t *)json_object_get(line, "exposed_ms"), key, part)
+        window.exposed_s += json_number_value(part) / 1e3;
+    ERG_PUSH(windows, items, window);
+}
+
+static void release_windows(struct measured_windows *windows)
+{
+    for (size_t i = 0; i < windows->count; i++)
+        json_decref(windows->items[i].line);
+    free(windows->items);
+}
+
+static int read_log(const struct measured_run *at, struct measured_windows *windows,
+                    struct erg_error *err)
+{
+    char *run = erg_file_path(at->folder, "run"), *path = erg_file_path(run, "metrics.jsonl"),
+         *text;
+    int result = erg_file_read(path, 0, &text, NULL, err);
+    *windows = (struct measured_windows){0};
+    for (char *rest = result == 0 ? text : NULL; rest && *rest && result == 0;) {
+        size_t length = strcspn(rest, "\n");
+        json_t *line;
+        result = erg_json_parse(&line, path, rest, length, err);
+        if (result == 0)
+            read_window(windows, line);
+        rest += length + (rest[length] == '\n');
+    }
+    if (result == 0)
+        free(text);
+    free(path);
+    free(run);
+    return result;
+}
+
+/* Seconds of a step, by a short run. */
+static int time_step(const struct measured_run *at, double *step_s, struct erg_error *err)
+{
+    struct measured_windows windows;
+    if (write_job(at, "probe.yaml", PROBE_STEPS, 1, err) != 0 ||
+        train(at, "probe.yaml", NULL, err) != 0 || read_log(at, &windows, err) != 0)
+        return -1;
+    *step_s = INFINITY; /* the first steps choose their kernels */
+    for (size_t i = 0; i < windows.count; i++)
+        *step_s = fmin(*step_s, windows.items[i].step_s);
+    release_windows(&windows);
+    return isfinite(*step_s) && *step_s > 0
+               ? 0
+               : erg_fail(err, ERG_FAILED, "training it: the log says no time of a step");
+}
+
+/* ---- what windows say ---- */
+
+/* An item of a list by rank; NaN: not known. */
+static double of_rank(const json_t *list, size_t rank)
+{
+    const json_t *value = json_array_get(list, rank);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static double mean_of_ranks(const json_t *list, size_t ranks)
+{
+    double sum = 0;
+    for (size_t i = 0; i < ranks; i++)
+        sum += of_rank(list, i);
+    return sum / (double)ranks;
+}
+
+static double most_of_ranks(const json_t *list, size_t ranks)
+{
+    double most = NAN;
+    for (size_t i = 0; i < ranks; i++)
+        most = fmax(most, of_rank(list, i));
+    return most;
+}
+
+/* The share of windows in which a rank was held down for that reason; NaN: not known. */
+static double held_share(const struct measured_windows *windows, size_t first, size_t rank,
+                         const char *reason)
+{
+    double held = 0;
+    for (size_t w = first; w < windows->count; w++) {
+        const json_t *reasons = json_array_get(windows->items[w].reasons, rank), *one;
+        size_t i;
+        if (!json_is_array(reasons))
+            return NAN;
+        json_array_foreach(reasons, i, one) if (!strcmp(json_string_value(one), reason)) held +=
+            1 / (double)(windows->count - first);
+    }
+    return held;
+}
+
+/* A quantity of a rank over the windows. */
+static struct erg_result_series series_of(const struct measured_windows *windows, size_t first,
+                                          const json_t *(*of)(const struct measured_window *window),
+                                          size_t rank)
+{
+    struct erg_result_series series = {NAN, NAN, NAN, NAN, NAN};
+    double sum = 0;
+    for (size_t w = first; w < windows->count; w++) {
+        const double value = of_rank(of(&windows->items[w]), rank);
+        sum += value / (double)(windows->count - first);
+        series.least = fmin(series.least, value);
+        series.sensor_peak = fmax(series.sensor_peak, value);
+    }
+    series.mean = sum;
+    return series;
+}
+
+static const json_t *power_of(const struct measured_window *window)
+{
+    return window->power_w;
+}
+
+static const json_t *temperature_of(const struct measured_window *window)
+{
+    return window->temperature_c;
+}
+
+static const json_t *clock_of(const struct measured_window *window)
+{
+    return window->clock_mhz;
+}
+
+static void fill_gpus(const struct measured_run *at, const struct measured_windows *windows,
+                      size_t first, struct erg_sweep_result *result)
+{
+    const struct erg_layout *layout = &at->point->layout;
+    const size_t gpus = (size_t)erg_layout_gpus(layout);
+    result->gpu = erg_arena_alloc(at->arena, gpus * sizeof *result->gpu);
+    result->gpu_count = gpus;
+    for (size_t i = 0; i < gpus; i++) {
+        const long rank = (long)i, inner = layout->tensor * layout->context;
+        result->gpu[i] = (struct erg_result_gpu){
+            .rank = rank,
+            .local = rank,
+            .tensor = rank % layout->tensor,
+            .context = rank / layout->tensor % layout->context,
+            .data = rank / inner % layout->data,
+            .stage = rank / (inner * layout->data),
+            .power_w = series_of(windows, first, power_of, i),
+            .temperature_c = series_of(windows, first, temperature_of, i),
+            .memory_temperature_c = {NAN, NAN, NAN, NAN, NAN},
+            .energy_j = NAN,
+            .busy_share = NAN,
+            .clock_mhz = series_of(windows, first, clock_of, i).mean,
+            .busy_clock_mhz = NAN,
+            .cap_share = held_share(windows, first, i, "power"),
+            .thermal_share = held_share(windows, first, i, "heat"),
+            .sent = {NAN, NAN, NAN},
+            .received = {NAN, NAN, NAN},
+        };
+    }
+}
+
+static struct erg_result_series over_gpus(const struct erg_sweep_result *result, size_t offset)
+{
+    struct erg_result_series all = {0, NAN, NAN, NAN, NAN};
+    for (size_t i = 0; i < result->gpu_count; i++) {
+        struct erg_result_series own;
+        memcpy(&own, (const char *)&result->gpu[i] + offset, sizeof own);
+        all.mean += own.mean / (double)result->gpu_count;
+        all.least = fmin(all.least, own.least);
+        all.sensor_peak = fmax(all.sensor_peak, own.sensor_peak);
+    }
+    return all;
+}
+
+static void fill_metrics(const struct measured_run *at, const struct measured_windows *windows,
+                         size_t first, struct erg_sweep_result *result)
+{
+    const struct erg_study_point *point = at->point;
+    struct erg_result_metrics *m = &result->metrics;
+    const double count = (double)(windows->count - first), gpus = (double)result->gpu_count;
+    const double tokens = (double)point->batch * (double)point->layout.sequence;
+    double shortest = INFINITY, longest = 0;
+    m->time_s = m->energy_j = m->bubble = m->exposed_share = m->clock_mhz = 0;
+    for (size_t i = first; i < windows->count; i++) {
+        const struct measured_window *window = &windows->items[i];
+        m->time_s += window->step_s / count;
+        m->energy_j += window->energy_j / (double)window->steps / count;
+        m->bubble += window->bubble_s / window->step_s / count;
+        m->exposed_share += window->exposed_s / window->step_s / count;
+        shortest = fmin(shortest, window->step_s);
+        longest = fmax(longest, window->step_s);
+    }
+    for (size_t i = 0; i < result->gpu_count; i++)
+        m->clock_mhz += result->gpu[i].clock_mhz / gpus;
+    m->sensor_energy_j = m->energy_j;
+    m->energy_j = m->sensor_energy_j; /* there is no other */
+    m->samples_per_s = (double)point->batch / m->time_s;
+    m->tokens_per_s_gpu = tokens / m->time_s / gpus;
+    if (has_gpus(point))
+        m->mfu = erg_time_mfu(point->model, point->layout.sequence, m->tokens_per_s_gpu,
+                              point->machine->engine->peak_flops);
+    m->tokens_per_j = tokens / m->energy_j;
+    m->j_per_token = m->energy_j / tokens;
+    m->eff_edp = m->samples_per_s / (m->energy_j / 1e6);
+    m->power_w = over_gpus(result, offsetof(struct erg_result_gpu, power_w));
+    m->temperature_c = over_gpus(result, offsetof(struct erg_result_gpu, temperature_c));
+    if (windows->count - first > 1)
+        m->noise = longest / shortest - 1;
+}
+
+static void fill_repeats(const struct measured_run *at, const struct measured_windows *windows,
+                         size_t first, struct erg_sweep_result *result)
+{
+    const size_t gpus = result->gpu_count;
+    result->repeat_count = windows->count - first;
+    result->repeats = erg_arena_alloc(at->arena, result->repeat_count * sizeof *result->repeats);
+    for (size_t i = 0; i < result->repeat_count; i++) {
+        const struct measured_window *window = &windows->items[first + i];
+        const double energy = window->energy_j / (double)window->steps;
+        result->repeats[i] = (struct erg_result_repeat){
+            .time_s = window->step_s,
+            .energy_j = energy,
+            .sensor_energy_j = energy,
+            .mean_power_w = mean_of_ranks(window->power_w, gpus),
+            .sensor_peak_power_w = most_of_ranks(window->power_w, gpus),
+            .mean_temperature_c = mean_of_ranks(window->temperature_c, gpus),
+            .sensor_peak_temperature_c = most_of_ranks(window->temperature_c, gpus),
+        };
+    }
+}
+
+/* How fast the hottest GPU warms up over the windows, K a minute; NaN: not known. */
+static double slope_of(const struct measured_windows *windows, size_t first, size_t gpus)
+{
+    const struct measured_window *a = &windows->items[first],
+                                 *b = &windows->items[windows->count - 1];
+    const double minutes =
+        (number_of(b->line, "time_unix_s") - number_of(a->line, "time_unix_s")) / 60;
+    return minutes > 0
+               ? (most_of_ranks(b->temperature_c, gpus) - most_of_ranks(a->temperature_c, gpus)) /
+                     minutes
+               : (double)NAN;
+}
+
+static void add_flag(const struct measured_run *at, struct erg_sweep_result *result,
+                     const char *flag)
+{
+    const char **flags =
+        erg_arena_alloc(at->arena, (result->flag_count + 1) * sizeof(const char *));
+    for (size_t i = 0; i < result->flag_count; i++)
+        flags[i] = result->flags[i];
+    flags[result->flag_count++] = flag;
+    result->flags = flags;
+}
+
+static int fill_result(const struct measured_run *at, const struct measured_windows *windows,
+                       struct erg_sweep_result *result, struct erg_error *err)
+{
+    size_t first = 0;
+    while (first < windows->count &&
+           (windows->items[first].step <= at->warm || windows->items[first].steps != at->window))
+        first++;
+    if (first == windows->count)
+        return erg_fail(err, ERG_FAILED, "training it: the log has no window of %ld steps",
+                        at->window);
+    result->source = ERG_RESULT_MEASURED;
+    result->status = ERG_RESULT_OK;
+    fill_gpus(at, windows, first, result);
+    fill_metrics(at, windows, first, result);
+    fill_repeats(at, windows, first, result);
+    const double slope = slope_of(windows, first, result->gpu_count);
+    if (fabs(slope) > at->point->measuring->settle_k_per_min)
+        add_flag(at, result,
+                 erg_arena_printf(at->arena,
+                                  "not steady: the hottest GPU changes by %.1f K a minute, %g are "
+                                  "taken for steady",
+                                  slope, at->point->measuring->settle_k_per_min));
+    if (at->point->overlap)
+        add_flag(at, result,
+                 "ergon train overlaps what it can in any case: what the point says of overlap "
+                 "changes nothing");
+    return 0;
+}
+
+/* ---- a point ---- */
+
+static long round_up(double steps)
+{
+    return (long)fmin(MOST_STEPS, ceil(steps));
+}
+
+static int measure(struct measured_run *at, struct erg_sweep_result *result, struct erg_error *err)
+{
+    const struct erg_study_measuring *measuring = at->point->measuring;
+    struct measured_windows windows;
+    double step_s;
+    if (erg_dir_make(at->folder, err) != 0 || write_tokens(at, err) != 0 ||
+        time_step(at, &step_s, err) != 0)
+        return -1;
+    at->window = round_up(fmax(1, measuring->window_s / step_s));
+    at->warm = round_up(fmin((double)measuring->settle_most_iterations,
+                             fmax(LEAST_WARM_STEPS, measuring->settle_s / step_s)));
+    at->warm = (at->warm + at->window - 1) / at->window * at->window;
+    const long steps = at->warm + measuring->repeats * at->window;
+    char *recording =
+        erg_arena_printf(at->arena, "%s/points/%s.rec", at->measuring->folder, at->point->id);
+    if (write_job(at, "job.yaml", steps, at->window, err) != 0 ||
+        train(at, "job.yaml", has_gpus(at->point) ? recording : NULL, err) != 0 ||
+        read_log(at, &windows, err) != 0)
+        return -1;
+    int result_status = fill_result(at, &windows, result, err);
+    release_windows(&windows);
+    return result_status;
+}
+
+/* The same point on an emulated cluster, for a comparison. That it cannot be is no failure. */
+static int emulate_twin(const struct measured_run *at, struct erg_error *err)
+{
+    struct erg_sweep_result twin;
+    struct erg_error reason;
+    char *folder = erg_file_path(at->measuring->folder, "twins"), name[32], *path;
+    json_t *keys = erg_study_keys(at->point);
+    erg_sweep_result_init(&twin);
+    if (erg_emulate_point(NULL, at->point, &twin, at->arena, &reason) != 0) {
+        erg_sweep_result_init(&twin);
+        twin.status = ERG_RESULT_FAILED;
+        twin.message = erg_arena_strdup(at->arena, reason.message);
+    }
+    snprintf(name, sizeof name, "%s.json", at->point->id);
+    path = erg_file_path(folder, name);
+    twin.id = at->point->id;
+    twin.point = keys;
+    int result = erg_dir_make(folder, err);
+    if (result == 0)
+        result = erg_sweep_result_write(&twin, path, err);
+    json_decref(keys);
+    free(folder);
+    free(path);
+    return result;
+}
+
+int erg_measure_point(void *context, const struct erg_study_point *point,
+                      struct erg_sweep_result *result, struct erg_arena *arena,
+                      struct erg_error *err)
+{
+    const struct erg_measuring *measuring = context;
+    struct measured_run at = {.measuring = measuring, .point = point, .arena = arena};
+    struct erg_text folder = {0};
+    if (refuse(point, err) != 0)
+        return -1;
+    erg_text_printf(&folder, "%s/runs/%s", measuring->folder, point->id);
+    at.folder = folder.data;
+    int status = measure(&at, result, err);
+    if (status == 0)
+        status = emulate_twin(&at, err);
+    erg_text_release(&folder);
+    return status;
+}

@@ -1,0 +1,25 @@
+/*
+ * Points of a study measured on this machine: each is trained by `ergon train`, a program of its
+ * own, on made-up tokens with random weights.
+ *
+ * A first short run says how long a step takes. The second has as many steps as settle the heat, then
+ * the study's repeats, windows of whole steps that take as long as the study says. Where there are
+ * GPUs it is recorded into points/ID.rec.
+ */
+#ifndef ERG_API_MEASURING_H
+#define ERG_API_MEASURING_H
+
+#include "characterize/study_run.h"
+
+struct erg_measuring {
+    const char *program; /* ergon's own */
+    const char *folder;  /* of the study */
+};
+
+/* For erg_study_run.point, one at a time; `context`: a struct erg_measuring. Beside it the point is
+ * emulated into twins/ID.json. */
+int erg_measure_point(void *context, const struct erg_study_point *point,
+                      struct erg_sweep_result *result, struct erg_arena *arena,
+                      struct erg_error *err);
+
+#endif
