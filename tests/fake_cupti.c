@@ -61,7 +61,7 @@ static void put(const void *record, size_t bytes)
 
 static void put_kernel(uint64_t number, uint64_t start, uint64_t end)
 {
-    char name[64];
+    static const char *const names[] = {"fake_gemm_0", "fake_gemm_1", "fake_gemm_2", "fake_gemm_3"};
     CUpti_ActivityExternalCorrelation external = {
         .kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
         .externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0,
@@ -80,12 +80,7 @@ static void put_kernel(uint64_t number, uint64_t start, uint64_t end)
                                      .blockY = 1,
                                      .blockZ = 1,
                                      .correlationId = correlation,
-                                     .name = name};
-    /* The name is the library's: only what is copied stays. */
-    static char names[4][64];
-    snprintf(name, sizeof name, "fake_gemm_%llu", (unsigned long long)(number % 4));
-    memcpy(names[number % 4], name, sizeof name);
-    kernel.name = names[number % 4];
+                                     .name = names[number % 4]};
     put(&external, sizeof external);
     put(&kernel, sizeof kernel);
 }

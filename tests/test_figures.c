@@ -303,7 +303,7 @@ static void test_redrawn(void **state)
 
 /* ---- findings ---- */
 
-static const struct erg_finding *finding_of(const struct erg_findings *of, const char *id)
+static const struct erg_study_finding *finding_of(const struct erg_findings *of, const char *id)
 {
     for (size_t i = 0; i < of->count; i++)
         if (!strcmp(of->items[i].id, id))

@@ -323,6 +323,7 @@ static void test_times(void **state)
         {"\"17.25\"", "1e3", 17250, 1017250},
         {"0.0004", "0.9996", 0, 1000},
         {"1.5e-1", "0", 150, 150},
+        {"2305843009213693.952", "0", (int64_t)1 << 61, (int64_t)1 << 61},
     };
     struct erg_error err;
     struct erg_kineto_about about;
@@ -369,6 +370,8 @@ static void test_broken_traces(void **state)
         {"[" KERNEL "\"ts\":1,\"dur\":-1}]", "key 'dur' of this kernel: expected from 0"},
         {"[" KERNEL "\"ts\":true}]", "key 'ts': expected microseconds"},
         {"[" KERNEL "\"ts\":1e300}]", "key 'ts': expected microseconds"},
+        {"[" KERNEL "\"ts\":20000000000000000.00}]", "key 'ts': expected microseconds"},
+        {"[" KERNEL "\"ts\":2305843009213693.953}]", "key 'ts': expected microseconds"},
         {"[{\"ph\":\"X\",\"cat\":\"kernel\",\"ts\":1,\"dur\":1}]",
          "byte 2: this kernel does not say its GPU"},
         {"[" KERNEL "\"ts\":1,\"dur\":1}", "the file ends here; expected ',' or ']'"},

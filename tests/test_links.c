@@ -101,6 +101,111 @@ static void published_dense_layouts(void **state)
     }
 }
 
+/* Mean over all GPUs of a layout of one kind, GB. */
+static struct erg_link_bytes all_gb(const struct erg_links *links, enum erg_link_kind kind)
+{
+    const struct erg_layout one = {.pipeline = 1};
+    return sent_gb(links, &one, 0, kind);
+}
+
+static void published_mixtures(void **state)
+{
+    (void)state;
+    const struct {
+        const char *model, *layout;
+        double tensor, expert_tensor, all_nvlink, all_network, pipeline;
+        double gradients, leaving; /* of layers; the share that leaves a node */
+        double expert_gradients;
+    } rows[] = {
+        {"mixtral-8x22b", "e=8,p=4", 0, 0, 78.920, 0, 1.611, 4.319, 0, 0},
+        {"mixtral-8x22b", "e=8,t=2,p=2", 56.371, 90.194, 33.823, 45.097, 0.403, 4.319, 0.25, 0},
+        {"mixtral-8x22b", "e=8,t=4", 169.114, 270.583, 11.274, 67.646, 0, 4.319, 0.5, 0},
+        {"mixtral-8x7b", "e=8", 0, 0, 30.065, 0, 0, 5.206, 0.125, 16.911},
+        {"mixtral-8x7b", "e=4,t=2", 21.475, 34.360, 25.770, 0, 0, 2.519, 0.25, 16.911},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct erg_model *model = load(rows[i].model);
+        const struct erg_layout layout = layout_of(model, rows[i].layout, 32, 128, 4096);
+        struct erg_links links = links_of(model, &layout);
+        const double group = (double)layout.data, tensor = (double)layout.tensor;
+        const double h = (double)model->hidden;
+        const long stage = layout.pipeline > 2 ? 1 : 0;
+        struct erg_link_bytes gradients = sent_gb(&links, &layout, stage, ERG_LINK_GRADIENTS);
+        /* The table has no embedding and no head, and of norms and the router a tensor rank's
+         * share, though each holds them whole. */
+        const double held = (double)erg_layout_stage_layers(&layout, model->layers, stage);
+        const double whole = held * (2 * h + h * (double)model->experts.count) * (1 - 1 / tensor);
+        const double words = (double)erg_layout_vocabulary(model, layout.tensor) * h / tensor;
+        const double ends =
+            stage > 0 ? 0 : words * (layout.pipeline == 1 ? 2 : 1) + (layout.pipeline == 1 ? h : 0);
+        const double own = 4 * (group - 1) / group * (whole + ends) / 1e9;
+        assert_near(all_gb(&links, ERG_LINK_TENSOR).nvlink, rows[i].tensor, 0.0005);
+        assert_near(all_gb(&links, ERG_LINK_EXPERT_TENSOR).nvlink, rows[i].expert_tensor, 0.0005);
+        assert_near(all_gb(&links, ERG_LINK_ALL_TO_ALL).nvlink, rows[i].all_nvlink, 0.0005);
+        assert_near(all_gb(&links, ERG_LINK_ALL_TO_ALL).network, rows[i].all_network, 0.0005);
+        assert_near(sent_gb(&links, &layout, stage, ERG_LINK_PIPELINE).network, rows[i].pipeline,
+                    0.0005);
+        assert_near(gradients.nvlink + gradients.network - own, rows[i].gradients, 0.0015);
+        assert_close(gradients.network, rows[i].leaving * (gradients.nvlink + gradients.network),
+                     1e-9);
+        assert_near(all_gb(&links, ERG_LINK_EXPERT_GRADIENTS).network, rows[i].expert_gradients,
+                    0.0005);
+        erg_links_release(&links);
+        erg_model_free(model);
+    }
+}
+
+/* All parameters, three times a microbatch; tensor ranks hold norms, biases and positions whole.
+ * The norm before a tied head is not counted with either. */
+static void published_shards(void **state)
+{
+    (void)state;
+    struct erg_model *model = load("gpt3-175b");
+    for (long microbatch = 1; microbatch <= 4; microbatch *= 4) {
+        struct erg_layout layout = layout_of(model, "t=8,fsdp=4", 32, 128, 2048);
+        layout.microbatch = microbatch;
+        layout.microbatches = 32 / microbatch;
+        layout.recompute = ERG_RECOMPUTE_FULL;
+        struct erg_links links = links_of(model, &layout);
+        const double all = 3 * 2 * 0.75 * (double)layout.microbatches / 8;
+        assert_near(all * erg_model_parameters(model) / 1e9, microbatch == 1 ? 3142.88 : 785.72,
+                    0.01);
+        const double h = (double)model->hidden;
+        const double whole = (double)model->max_positions * h + 96 * 6 * h;
+        const double padding = (double)(erg_layout_vocabulary(model, 8) - model->vocab) * h;
+        assert_close(all_gb(&links, ERG_LINK_FSDP).network,
+                     all * (erg_model_parameters(model) - 2 * h + 7 * whole + padding) / 1e9, 1e-9);
+        assert_near(all_gb(&links, ERG_LINK_TENSOR).nvlink, 1623.498, 0.0005);
+        assert_near(all_gb(&links, ERG_LINK_GRADIENTS).network, 0, 0);
+        erg_links_release(&links);
+    }
+    erg_model_free(model);
+}
+
+/* Each rank's rows one destination after the other, and whose node that is. */
+static void rows_of_experts_by_brute_force(void **state)
+{
+    (void)state;
+    struct erg_model *model = load("mixtral-8x22b");
+    const struct erg_layout layout = layout_of(model, "e=4,t=4", 32, 128, 4096);
+    struct erg_links links = links_of(model, &layout);
+    const long m = layout.microbatches, h = model->hidden;
+    const double rows = 4096.0 / 4 * 2; /* two experts a token, on four tensor ranks */
+    for (long rank = 0; rank < 32; rank++) {
+        struct erg_link_bytes sent = {0};
+        for (long peer = 0; peer < 32; peer++) {
+            const bool same = rank / 16 == peer / 16 && rank % 4 == peer % 4; /* t x e = 16 */
+            const double bytes = rows / 4 * (double)h * 2 * 4 * 56 * (double)m;
+            if (same && peer != rank)
+                *(rank / NODE == peer / NODE ? &sent.nvlink : &sent.network) += bytes;
+        }
+        assert_close(links.gpu[rank].sent[ERG_LINK_ALL_TO_ALL].nvlink, sent.nvlink, 1e-12);
+        assert_close(links.gpu[rank].sent[ERG_LINK_ALL_TO_ALL].network, sent.network, 1e-12);
+    }
+    erg_links_release(&links);
+    erg_model_free(model);
+}
+
 /* ---- properties ---- */
 
 static const struct {
@@ -115,6 +220,9 @@ static const struct {
     {"llama-3.3-70b", "t=2,p=8", 32, 128, 8192},
     {"llama-3.3-70b", "t=2,c=2,p=4,v=2", 64, 128, 8192},
     {"llama-3.3-70b", "t=4,p=5", 40, 128, 8192},
+    {"gpt3-175b", "t=8,fsdp=4", 32, 128, 2048},
+    {"mixtral-8x22b", "e=8,t=2,p=2", 32, 128, 4096},
+    {"mixtral-8x7b", "e=4,t=2", 32, 128, 4096},
 };
 
 static void what_is_sent_is_received(void **state)
@@ -207,6 +315,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_dense_layouts),
+        cmocka_unit_test(published_mixtures),
+        cmocka_unit_test(published_shards),
+        cmocka_unit_test(rows_of_experts_by_brute_force),
         cmocka_unit_test(what_is_sent_is_received),
         cmocka_unit_test(messages_by_brute_force),
         cmocka_unit_test(places_decide_what_leaves_a_node),

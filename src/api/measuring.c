@@ -24,7 +24,7 @@
 enum { PROBE_STEPS = 4, LEAST_WARM_STEPS = 4, MOST_STEPS = 1000000 };
 static const double train_limit_s = 4 * 3600;
 
-struct measured {
+struct measured_run {
     const struct erg_measuring *measuring;
     const struct erg_study_point *point;
     struct erg_arena *arena;
@@ -51,7 +51,7 @@ static int refuse(const struct erg_study_point *point, struct erg_error *err)
 
 /* ---- the job ---- */
 
-static int write_tokens(const struct measured *at, struct erg_error *err)
+static int write_tokens(const struct measured_run *at, struct erg_error *err)
 {
     const struct erg_study_point *point = at->point;
     const size_t count = 2 * (size_t)point->batch * (size_t)(point->layout.sequence + 1);
@@ -100,7 +100,7 @@ static void add_layout(struct erg_text *job, const struct erg_layout *layout)
 }
 
 /* A job of so many steps, with a line of its log every so many. */
-static int write_job(const struct measured *at, const char *name, long steps, long every,
+static int write_job(const struct measured_run *at, const char *name, long steps, long every,
                      struct erg_error *err)
 {
     const struct erg_study_point *point = at->point;
@@ -144,7 +144,7 @@ static bool has_gpus(const struct erg_study_point *point)
 }
 
 /* Runs the job into FOLDER/run, which is gone before, and its checkpoints afterwards. */
-static int train(const struct measured *at, const char *job, const char *recording,
+static int train(const struct measured_run *at, const char *job, const char *recording,
                  struct erg_error *err)
 {
     const struct erg_study_point *point = at->point;
@@ -187,14 +187,14 @@ static int train(const struct measured *at, const char *job, const char *recordi
 /* ---- the log ---- */
 
 /* A line of it: a window of steps. */
-struct window {
+struct measured_window {
     long step, steps;
     double step_s, energy_j, bubble_s, exposed_s;
     const json_t *power_w, *clock_mhz, *temperature_c, *reasons; /* by rank */
     json_t *line;
 };
-struct windows {
-    struct window *items;
+struct measured_windows {
+    struct measured_window *items;
     size_t count, capacity;
 };
 
@@ -204,11 +204,11 @@ static double number_of(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-static void read_window(struct windows *windows, json_t *line)
+static void read_window(struct measured_windows *windows, json_t *line)
 {
     const json_t *part;
     const char *key;
-    struct window window = {
+    struct measured_window window = {
         .step = (long)number_of(line, "step"),
         .steps = (long)number_of(line, "window_steps"),
         .step_s = number_of(json_object_get(line, "step_ms"), "mean") / 1e3,
@@ -225,19 +225,20 @@ static void read_window(struct windows *windows, json_t *line)
     ERG_PUSH(windows, items, window);
 }
 
-static void release_windows(struct windows *windows)
+static void release_windows(struct measured_windows *windows)
 {
     for (size_t i = 0; i < windows->count; i++)
         json_decref(windows->items[i].line);
     free(windows->items);
 }
 
-static int read_log(const struct measured *at, struct windows *windows, struct erg_error *err)
+static int read_log(const struct measured_run *at, struct measured_windows *windows,
+                    struct erg_error *err)
 {
     char *run = erg_file_path(at->folder, "run"), *path = erg_file_path(run, "metrics.jsonl"),
          *text;
     int result = erg_file_read(path, 0, &text, NULL, err);
-    *windows = (struct windows){0};
+    *windows = (struct measured_windows){0};
     for (char *rest = result == 0 ? text : NULL; rest && *rest && result == 0;) {
         size_t length = strcspn(rest, "\n");
         json_t *line;
@@ -254,9 +255,9 @@ static int read_log(const struct measured *at, struct windows *windows, struct e
 }
 
 /* Seconds of a step, by a short run. */
-static int time_step(const struct measured *at, double *step_s, struct erg_error *err)
+static int time_step(const struct measured_run *at, double *step_s, struct erg_error *err)
 {
-    struct windows windows;
+    struct measured_windows windows;
     if (write_job(at, "probe.yaml", PROBE_STEPS, 1, err) != 0 ||
         train(at, "probe.yaml", NULL, err) != 0 || read_log(at, &windows, err) != 0)
         return -1;
@@ -295,7 +296,7 @@ static double most_of_ranks(const json_t *list, size_t ranks)
 }
 
 /* The share of windows in which a rank was held down for that reason; NaN: not known. */
-static double held_share(const struct windows *windows, size_t first, size_t rank,
+static double held_share(const struct measured_windows *windows, size_t first, size_t rank,
                          const char *reason)
 {
     double held = 0;
@@ -311,8 +312,8 @@ static double held_share(const struct windows *windows, size_t first, size_t ran
 }
 
 /* A quantity of a rank over the windows. */
-static struct erg_result_series series_of(const struct windows *windows, size_t first,
-                                          const json_t *(*of)(const struct window *window),
+static struct erg_result_series series_of(const struct measured_windows *windows, size_t first,
+                                          const json_t *(*of)(const struct measured_window *window),
                                           size_t rank)
 {
     struct erg_result_series series = {NAN, NAN, NAN, NAN, NAN};
@@ -327,23 +328,23 @@ static struct erg_result_series series_of(const struct windows *windows, size_t 
     return series;
 }
 
-static const json_t *power_of(const struct window *window)
+static const json_t *power_of(const struct measured_window *window)
 {
     return window->power_w;
 }
 
-static const json_t *temperature_of(const struct window *window)
+static const json_t *temperature_of(const struct measured_window *window)
 {
     return window->temperature_c;
 }
 
-static const json_t *clock_of(const struct window *window)
+static const json_t *clock_of(const struct measured_window *window)
 {
     return window->clock_mhz;
 }
 
-static void fill_gpus(const struct measured *at, const struct windows *windows, size_t first,
-                      struct erg_sweep_result *result)
+static void fill_gpus(const struct measured_run *at, const struct measured_windows *windows,
+                      size_t first, struct erg_sweep_result *result)
 {
     const struct erg_layout *layout = &at->point->layout;
     const size_t gpus = (size_t)erg_layout_gpus(layout);
@@ -386,8 +387,8 @@ static struct erg_result_series over_gpus(const struct erg_sweep_result *result,
     return all;
 }
 
-static void fill_metrics(const struct measured *at, const struct windows *windows, size_t first,
-                         struct erg_sweep_result *result)
+static void fill_metrics(const struct measured_run *at, const struct measured_windows *windows,
+                         size_t first, struct erg_sweep_result *result)
 {
     const struct erg_study_point *point = at->point;
     struct erg_result_metrics *m = &result->metrics;
@@ -396,7 +397,7 @@ static void fill_metrics(const struct measured *at, const struct windows *window
     double shortest = INFINITY, longest = 0;
     m->time_s = m->energy_j = m->bubble = m->exposed_share = m->clock_mhz = 0;
     for (size_t i = first; i < windows->count; i++) {
-        const struct window *window = &windows->items[i];
+        const struct measured_window *window = &windows->items[i];
         m->time_s += window->step_s / count;
         m->energy_j += window->energy_j / (double)window->steps / count;
         m->bubble += window->bubble_s / window->step_s / count;
@@ -422,14 +423,14 @@ static void fill_metrics(const struct measured *at, const struct windows *window
         m->noise = longest / shortest - 1;
 }
 
-static void fill_repeats(const struct measured *at, const struct windows *windows, size_t first,
-                         struct erg_sweep_result *result)
+static void fill_repeats(const struct measured_run *at, const struct measured_windows *windows,
+                         size_t first, struct erg_sweep_result *result)
 {
     const size_t gpus = result->gpu_count;
     result->repeat_count = windows->count - first;
     result->repeats = erg_arena_alloc(at->arena, result->repeat_count * sizeof *result->repeats);
     for (size_t i = 0; i < result->repeat_count; i++) {
-        const struct window *window = &windows->items[first + i];
+        const struct measured_window *window = &windows->items[first + i];
         const double energy = window->energy_j / (double)window->steps;
         result->repeats[i] = (struct erg_result_repeat){
             .time_s = window->step_s,
@@ -444,9 +445,10 @@ static void fill_repeats(const struct measured *at, const struct windows *window
 }
 
 /* How fast the hottest GPU warms up over the windows, K a minute; NaN: not known. */
-static double slope_of(const struct windows *windows, size_t first, size_t gpus)
+static double slope_of(const struct measured_windows *windows, size_t first, size_t gpus)
 {
-    const struct window *a = &windows->items[first], *b = &windows->items[windows->count - 1];
+    const struct measured_window *a = &windows->items[first],
+                                 *b = &windows->items[windows->count - 1];
     const double minutes =
         (number_of(b->line, "time_unix_s") - number_of(a->line, "time_unix_s")) / 60;
     return minutes > 0
@@ -455,7 +457,8 @@ static double slope_of(const struct windows *windows, size_t first, size_t gpus)
                : (double)NAN;
 }
 
-static void add_flag(const struct measured *at, struct erg_sweep_result *result, const char *flag)
+static void add_flag(const struct measured_run *at, struct erg_sweep_result *result,
+                     const char *flag)
 {
     const char **flags =
         erg_arena_alloc(at->arena, (result->flag_count + 1) * sizeof(const char *));
@@ -465,7 +468,7 @@ static void add_flag(const struct measured *at, struct erg_sweep_result *result,
     result->flags = flags;
 }
 
-static int fill_result(const struct measured *at, const struct windows *windows,
+static int fill_result(const struct measured_run *at, const struct measured_windows *windows,
                        struct erg_sweep_result *result, struct erg_error *err)
 {
     size_t first = 0;
@@ -501,10 +504,10 @@ static long round_up(double steps)
     return (long)fmin(MOST_STEPS, ceil(steps));
 }
 
-static int measure(struct measured *at, struct erg_sweep_result *result, struct erg_error *err)
+static int measure(struct measured_run *at, struct erg_sweep_result *result, struct erg_error *err)
 {
     const struct erg_study_measuring *measuring = at->point->measuring;
-    struct windows windows;
+    struct measured_windows windows;
     double step_s;
     if (erg_dir_make(at->folder, err) != 0 || write_tokens(at, err) != 0 ||
         time_step(at, &step_s, err) != 0)
@@ -526,7 +529,7 @@ static int measure(struct measured *at, struct erg_sweep_result *result, struct 
 }
 
 /* The same point on an emulated cluster, for a comparison. That it cannot be is no failure. */
-static int emulate_twin(const struct measured *at, struct erg_error *err)
+static int emulate_twin(const struct measured_run *at, struct erg_error *err)
 {
     struct erg_sweep_result twin;
     struct erg_error reason;
@@ -556,7 +559,7 @@ int erg_measure_point(void *context, const struct erg_study_point *point,
                       struct erg_error *err)
 {
     const struct erg_measuring *measuring = context;
-    struct measured at = {.measuring = measuring, .point = point, .arena = arena};
+    struct measured_run at = {.measuring = measuring, .point = point, .arena = arena};
     struct erg_text folder = {0};
     if (refuse(point, err) != 0)
         return -1;

@@ -9,6 +9,8 @@
 static enum erg_kernel_category category_of_exchange(enum erg_comm_kind kind)
 {
     switch (kind) {
+    case ERG_COMM_ALLTOALL:
+        return ERG_CATEGORY_SEND_RECV;
     case ERG_COMM_ALLREDUCE:
         return ERG_CATEGORY_ALL_REDUCE;
     case ERG_COMM_ALLGATHER_KV:
@@ -24,14 +26,33 @@ static enum erg_kernel_category category_of_exchange(enum erg_comm_kind kind)
 
 /* ---- what a pass is made of ---- */
 
-static void mix_op(struct erg_emulated_mix *mix, const struct erg_model_op *op, double bandwidth,
-                   double latency_s)
+/* Seconds of an exchange, hidden or not. */
+static double exchange_s(const struct emulation *emulation, const struct erg_model_op *op)
 {
+    const struct erg_layout *layout = &emulation->layout;
+    const struct erg_time_request *time = &emulation->request.time;
     const struct erg_comm *comm = &op->communication;
+    const bool keys =
+        comm->kind == ERG_COMM_ALLGATHER_KV || comm->kind == ERG_COMM_REDUCESCATTER_KV;
+    double own_s;
+    if (op->id >= ERG_MODEL_ROUTER)
+        own_s = erg_time_expert_exchange(time, layout, comm, emulation->gpus);
+    else
+        own_s = comm->wire_bytes / erg_time_group_bandwidth(time, keys ? layout->tensor : 1,
+                                                            keys ? layout->context : layout->tensor,
+                                                            emulation->gpus);
+    return own_s + emulation->engine.collective_latency_s;
+}
+
+static void mix_op(struct erg_emulated_mix *mix, const struct emulation *emulation,
+                   const struct erg_model_op *op)
+{
     if (op->comm) {
-        const enum erg_kernel_category category = category_of_exchange(comm->kind);
-        mix->comm_s[category] += comm->wire_bytes / bandwidth + latency_s;
-        mix->wires[category] += comm->wire_bytes;
+        const enum erg_kernel_category category = category_of_exchange(op->communication.kind);
+        const double own_s = exchange_s(emulation, op);
+        mix->comm_s[category] += own_s;
+        mix->expert_s[category] += op->id >= ERG_MODEL_ROUTER ? own_s : 0;
+        mix->wires[category] += op->communication.wire_bytes;
         mix->count[category]++;
         return;
     }
@@ -49,17 +70,8 @@ static void mix_op(struct erg_emulated_mix *mix, const struct erg_model_op *op, 
 static void mix_list(struct erg_emulated_mix *mix, const struct emulation *emulation,
                      const struct erg_model_ops *ops)
 {
-    const struct erg_layout *layout = &emulation->layout;
-    const struct erg_time_request *time = &emulation->request.time;
-    const double tensor = erg_time_group_bandwidth(time, 1, layout->tensor, emulation->gpus);
-    const double context =
-        erg_time_group_bandwidth(time, layout->tensor, layout->context, emulation->gpus);
-    for (size_t i = 0; i < ops->count; i++) {
-        const enum erg_comm_kind kind = ops->items[i].communication.kind;
-        const bool keys = kind == ERG_COMM_ALLGATHER_KV || kind == ERG_COMM_REDUCESCATTER_KV;
-        mix_op(mix, &ops->items[i], keys ? context : tensor,
-               emulation->engine.collective_latency_s);
-    }
+    for (size_t i = 0; i < ops->count; i++)
+        mix_op(mix, emulation, &ops->items[i]);
 }
 
 void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
@@ -67,16 +79,10 @@ void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
 {
     const struct erg_layout *layout = &emulation->layout;
     struct erg_model model = *emulation->point->model;
-    const struct erg_model_shape shape = {
-        .tensor = layout->tensor,
-        .context = layout->context,
-        .sequences = layout->microbatch,
-        .sequence = layout->sequence,
-        .fused_kernels = emulation->engine.fused_kernels,
-        .sequence_parallel = emulation->engine.sequence_parallel && !erg_layout_is_sharded(layout),
-    };
+    struct erg_model_shape shape = erg_time_shape(&emulation->engine, layout);
     struct erg_model_ops ops;
     memset(mixes, 0, ERG_PASSES * sizeof *mixes);
+    shape.sequence_parallel = emulation->engine.sequence_parallel && !erg_layout_is_sharded(layout);
     model.vocab = erg_layout_vocabulary(emulation->point->model, layout->tensor);
     erg_model_layer_forward(&ops, &model, &shape);
     mix_list(&mixes[ERG_PASS_FORWARD], emulation, &ops);
@@ -104,15 +110,19 @@ static double issue_slowdown(const struct erg_gpu *gpu, double clock_mhz)
     return fmax(1, gpu->clock_max_mhz / (gpu->memory_issue * clock_mhz));
 }
 
-static double exposed_exchanges(const struct emulation *emulation, enum erg_layout_pass kind)
+/* What nothing hides of a pass's exchanges: of experts, or the others. */
+static double exposed_exchanges(const struct emulation *emulation, enum erg_layout_pass kind,
+                                bool of_experts)
 {
     const struct erg_time_parts *parts = &emulation->parts;
     const double *items = kind == ERG_PASS_FORWARD    ? parts->forward
                           : kind == ERG_PASS_BACKWARD ? parts->backward
                                                       : NULL;
     if (kind == ERG_PASS_HEAD)
-        return parts->head[ERG_TIME_TENSOR];
-    return items ? items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT] : 0;
+        return of_experts ? 0 : parts->head[ERG_TIME_TENSOR];
+    if (!items)
+        return 0;
+    return of_experts ? items[ERG_TIME_EXPERT] : items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT];
 }
 
 void erg_emulation_split(struct erg_emulated_split *split, const struct emulation *emulation,
@@ -125,7 +135,10 @@ void erg_emulation_split(struct erg_emulated_split *split, const struct emulatio
     const double product_s = work->product_s * work->rates_mhz / cost->clock_mhz;
     const double memory_s = work->memory_s * issue_slowdown(&emulation->gpu, cost->clock_mhz) /
                             issue_slowdown(&emulation->gpu, work->rates_mhz);
-    const double comm_s = sum_of(mix->comm_s) > 0 ? exposed_exchanges(emulation, kind) : 0;
+    const double experts_s = sum_of(mix->expert_s), others_s = sum_of(mix->comm_s) - experts_s;
+    const double experts = experts_s > 0 ? exposed_exchanges(emulation, kind, true) / experts_s : 0;
+    const double others = others_s > 0 ? exposed_exchanges(emulation, kind, false) / others_s : 0;
+    const double comm_s = experts * experts_s + others * others_s;
     const double known_s = product_s + memory_s + comm_s;
     const double fit = known_s > cost->time_s ? cost->time_s / known_s : 1;
     const double norms = bytes > 0 ? mix->norm_bytes / bytes : 0;
@@ -133,9 +146,12 @@ void erg_emulation_split(struct erg_emulated_split *split, const struct emulatio
         .product_s = fit * product_s,
         .memory_s = fit * memory_s * (1 - norms),
         .norms_s = fit * memory_s * norms,
-        .comm_s = fit * comm_s,
+        .all_comm_s = fit * comm_s,
         .idle_s = cost->time_s - fit * known_s,
     };
+    for (int i = 0; i < ERG_CATEGORIES; i++)
+        split->comm_s[i] =
+            fit * (experts * mix->expert_s[i] + others * (mix->comm_s[i] - mix->expert_s[i]));
 }
 
 /* Adds `times` passes of a kind: its seconds and joules, all of them. */
@@ -150,7 +166,7 @@ static void add_passes(struct erg_emulated_kernels *kernels, const struct emulat
     struct erg_emulated_split split;
     erg_emulation_split(&split, emulation, gpu, kind, mix);
     const double all_memory_s = split.memory_s + split.norms_s;
-    const double product_s = split.product_s, comm_s = split.comm_s;
+    const double product_s = split.product_s;
     /* What its FLOPs and bytes take; the rest goes by time. */
     const double *items = cost->items;
     const double wires_j = wires > 0 ? gpu->costs.wire_byte_j * wires : 0;
@@ -178,8 +194,8 @@ static void add_passes(struct erg_emulated_kernels *kernels, const struct emulat
     for (int i = 0; i < ERG_CATEGORIES; i++) {
         const double share = all_comm_s > 0 ? mix->comm_s[i] / all_comm_s : 0;
         category[i].summed_s += times * mix->comm_s[i];
-        category[i].exposed_s += times * share * comm_s;
-        category[i].energy_j += times * share * (comm_j + power_w * comm_s);
+        category[i].exposed_s += times * split.comm_s[i];
+        category[i].energy_j += times * (share * comm_j + power_w * split.comm_s[i]);
         category[i].count += times * mix->count[i];
     }
     kernels->idle_s += times * split.idle_s;

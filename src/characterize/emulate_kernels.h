@@ -11,7 +11,8 @@
 
 /* Of the op list of a pass: its exchanges, and how its memory-bound bytes and kernels fall. */
 struct erg_emulated_mix {
-    double comm_s[ERG_CATEGORIES]; /* hidden or not */
+    double comm_s[ERG_CATEGORIES];   /* hidden or not */
+    double expert_s[ERG_CATEGORIES]; /* of them, those of experts */
     double wires[ERG_CATEGORIES];
     double count[ERG_CATEGORIES];
     double norm_bytes, other_bytes;
@@ -24,7 +25,8 @@ void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
 /* Seconds of one pass of a kind on a GPU: they make up its time. Norms are memory-bound, too. */
 struct erg_emulated_split {
     double product_s, memory_s, norms_s;
-    double comm_s; /* that nothing hides */
+    double comm_s[ERG_CATEGORIES]; /* that nothing hides */
+    double all_comm_s;
     double idle_s; /* between kernels */
 };
 void erg_emulation_split(struct erg_emulated_split *split, const struct emulation *emulation,

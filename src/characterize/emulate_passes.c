@@ -70,7 +70,7 @@ static void add_ends(struct emulated_pass *pass, const struct emulation *emulati
 
 static double exposed(const double *items)
 {
-    return items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT];
+    return items[ERG_TIME_TENSOR] + items[ERG_TIME_CONTEXT] + items[ERG_TIME_EXPERT];
 }
 
 static void run_pass(struct emulated_pass *pass, const struct emulation *emulation,

@@ -203,20 +203,39 @@ static double stage_parameters(const struct emulation *emulation, long stage)
                                        &emulation->layout, stage);
 }
 
+static double expert_parameters(const struct emulation *emulation, long stage)
+{
+    return emulation->parts.expert_parameters *
+           (double)erg_layout_stage_layers(&emulation->layout, emulation->point->model->layers,
+                                           stage);
+}
+
+/* Bytes/s of the slowest ring of ranks of a stage that hold the same weights. */
+static double replica_rate(const struct emulation *emulation, long stage, long stride, long size)
+{
+    double rate = INFINITY;
+    for (long tensor = 0; tensor < emulation->layout.tensor; tensor++)
+        rate = fmin(rate, ring_rate(emulation, erg_rank_of(&emulation->layout, tensor, 0, 0, stage),
+                                    stride, size));
+    return rate;
+}
+
 /* Sums of gradients and the gather of new weights of each stage, as if nothing hid them. */
 static void prepare_gradients(const struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;
-    const long size = erg_time_gradient_ranks(layout), stride = erg_time_gradient_stride(layout);
     const double bytes = erg_time_gradient_bytes(&emulation->engine, layout);
+    const double expert_bytes = erg_time_expert_gradient_bytes(&emulation->engine, layout);
     /* Of them, those of new weights in bf16. */
     const double gathered = fmin(2 / emulation->engine.gradient_bytes, 1);
     for (long stage = 0; stage < layout->pipeline; stage++) {
-        double rate = INFINITY;
-        for (long tensor = 0; tensor < layout->tensor; tensor++)
-            rate = fmin(
-                rate, ring_rate(emulation, erg_rank_of(layout, tensor, 0, 0, stage), stride, size));
-        const double all_s = bytes * stage_parameters(emulation, stage) / rate;
+        double all_s = bytes * stage_parameters(emulation, stage) /
+                       replica_rate(emulation, stage, erg_time_gradient_stride(layout),
+                                    erg_time_gradient_ranks(layout));
+        if (emulation->parts.expert_parameters > 0)
+            all_s += expert_bytes * expert_parameters(emulation, stage) /
+                     replica_rate(emulation, stage, layout->tensor * erg_layout_experts(layout),
+                                  erg_time_expert_replicas(layout));
         emulation->gradient_s[stage] = all_s * (1 - gathered);
         emulation->gather_s[stage] = all_s * gathered;
     }
@@ -248,13 +267,8 @@ static void exposed_gradients(const struct emulation *emulation, long stage, dou
 
 static struct emulated_phase *add_phase(struct emulated_lane *lane, double end_s)
 {
-    if (lane->count == lane->capacity) {
-        lane->capacity = erg_grow_capacity(lane->capacity, lane->count + 1);
-        lane->items = erg_xrealloc(lane->items, lane->capacity, sizeof *lane->items);
-    }
-    struct emulated_phase *phase = &lane->items[lane->count++];
-    *phase = (struct emulated_phase){.end_s = end_s, .pass = -1};
-    return phase;
+    ERG_PUSH(lane, items, (struct emulated_phase){.end_s = end_s, .pass = -1});
+    return &lane->items[lane->count - 1];
 }
 
 static double lane_end(const struct emulated_lane *lane)

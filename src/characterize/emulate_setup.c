@@ -216,10 +216,16 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
         .engine = *point->machine->engine,
         .gpu = *point->machine->gpu,
         .node_gpus = cluster->gpus_per_node,
-        .coupled = erg_layout_shards(&point->layout) / point->layout.context,
+        .coupled = 1,
     };
     struct erg_layout *layout = &emulation->layout;
     *does_fit = false;
+    if (point->expert > 1)
+        layout->expert = point->expert;
+    if (erg_layout_is_sharded(layout))
+        emulation->coupled = erg_layout_shards(layout) / layout->context;
+    else
+        emulation->coupled = erg_layout_experts(layout);
     take_overlap(&emulation->engine, point);
     take_chassis(emulation, point);
     erg_time_machine_init(&emulation->machine, &emulation->gpu, cluster);
@@ -263,6 +269,7 @@ void erg_emulation_release(struct emulation *emulation)
     free(emulation->hops);
     free(emulation->gradient_s);
     free(emulation->k_per_w);
+    free(emulation->course.items);
     if (emulation->schedule.count)
         erg_schedule_release(&emulation->schedule);
 }

@@ -22,20 +22,15 @@ static size_t add(struct erg_emulated_trace *trace, enum erg_kernel_category cat
 {
     if (ns(end_s) <= ns(start_s))
         return SIZE_MAX;
-    if (trace->count == trace->capacity) {
-        trace->capacity = erg_grow_capacity(trace->capacity, trace->count + 1);
-        trace->records = erg_xrealloc(trace->records, trace->capacity, sizeof *trace->records);
-    }
-    trace->records[trace->count] = (struct erg_kernel_record){
-        .start_ns = ns(start_s),
-        .end_ns = ns(end_s),
-        .wait_ns = -1,
-        .name = name,
-        .stream = stream,
-        .category = category,
-        .correlation = (uint32_t)trace->count + 1,
-    };
-    return trace->count++;
+    ERG_PUSH(trace, records,
+             (struct erg_kernel_record){.start_ns = ns(start_s),
+                                        .end_ns = ns(end_s),
+                                        .wait_ns = -1,
+                                        .name = name,
+                                        .stream = stream,
+                                        .category = category,
+                                        .correlation = (uint32_t)trace->count + 1});
+    return trace->count - 1;
 }
 
 /* An exchange that runs beside what it needs, piece by piece, does not wait for it. */
@@ -88,21 +83,18 @@ static double add_part(const struct tracing *at, enum erg_layout_pass kind, doub
     const struct erg_emulated_mix *mix = &at->mixes[kind];
     const long size = at->emulation->layout.tensor * at->emulation->layout.context;
     struct erg_emulated_split split;
-    double all_s = 0, before_s = 0, behind_s = 0, now_s = at_s;
+    double now_s = at_s;
     erg_emulation_split(&split, at->emulation, at->gpu, kind, mix);
-    for (int i = 0; i < ERG_CATEGORIES; i++)
-        all_s += mix->comm_s[i];
-    const double exposed = all_s > 0 ? split.comm_s / all_s : 0;
     add(at->trace, ERG_CATEGORY_LAYERNORM, "emulated_layer_norm", STREAM_COMPUTE, now_s,
         now_s + times * split.norms_s);
     now_s += times * split.norms_s;
-    before_s = times * exposed * mix->comm_s[ERG_CATEGORY_ALL_GATHER];
-    behind_s = times * split.comm_s - before_s;
+    const double before_s = times * split.comm_s[ERG_CATEGORY_ALL_GATHER];
+    const double behind_s = times * split.all_comm_s - before_s;
     const double compute_s = times * (split.product_s + split.memory_s);
     const double compute_begin_s = now_s + before_s, compute_end_s = compute_begin_s + compute_s;
     const double end_s = compute_end_s + behind_s;
     double free_s = fmin(now_s + times * mix->comm_s[ERG_CATEGORY_ALL_GATHER], compute_end_s);
-    if (exposed * mix->comm_s[ERG_CATEGORY_ALL_GATHER] > 0 || free_s > now_s)
+    if (mix->comm_s[ERG_CATEGORY_ALL_GATHER] > 0)
         add_exchange(at->trace, ERG_CATEGORY_ALL_GATHER, now_s, free_s, 0,
                      times * mix->wires[ERG_CATEGORY_ALL_GATHER], size);
     *last = add(at->trace, ERG_CATEGORY_MATMUL, "emulated_gemm", STREAM_COMPUTE, compute_begin_s,
@@ -116,7 +108,7 @@ static double add_part(const struct tracing *at, enum erg_layout_pass kind, doub
     for (int i = 0; i < ERG_CATEGORIES; i++) {
         if (i == ERG_CATEGORY_ALL_GATHER || !(mix->comm_s[i] > 0))
             continue;
-        const double own_s = times * exposed * mix->comm_s[i];
+        const double own_s = times * split.comm_s[i];
         const double hidden_s = times * mix->comm_s[i] - own_s;
         const double begin_s = fmax(end_s - left_s - hidden_s, fmax(free_s, compute_begin_s));
         left_s -= own_s;
@@ -221,14 +213,8 @@ static void add_gradients(const struct tracing *at, double start_s, double end_s
 static void add_counter(struct erg_emulated_trace *trace, const char *name, double time_s,
                         double value)
 {
-    if (trace->counter_count == trace->counter_capacity) {
-        trace->counter_capacity =
-            erg_grow_capacity(trace->counter_capacity, trace->counter_count + 1);
-        trace->counters =
-            erg_xrealloc(trace->counters, trace->counter_capacity, sizeof *trace->counters);
-    }
-    trace->counters[trace->counter_count++] =
-        (struct erg_kernel_counter){.name = name, .time_ns = ns(time_s), .value = value};
+    ERG_PUSH(&trace->counters, items,
+             (struct erg_kernel_counter){.name = name, .time_ns = ns(time_s), .value = value});
 }
 
 void erg_emulation_trace(struct erg_emulated_trace *trace, const struct emulation *emulation,
@@ -273,15 +259,15 @@ void erg_emulation_trace(struct erg_emulated_trace *trace, const struct emulatio
         .device_count = 1,
         .records = trace->records,
         .record_count = trace->count,
-        .counters = trace->counters,
-        .counter_count = trace->counter_count,
+        .counters = trace->counters.items,
+        .counter_count = trace->counters.count,
     };
 }
 
 void erg_emulated_trace_release(struct erg_emulated_trace *trace)
 {
     free(trace->records);
-    free(trace->counters);
+    free(trace->counters.items);
     erg_arena_release(&trace->arena);
 }
 

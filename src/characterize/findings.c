@@ -128,12 +128,12 @@ static mark_t find(const struct checking *at, mark_t like, unsigned of,
 }
 
 /* A mark of a layout by its label and optimisation, on a cluster with such a name. */
-struct wanted {
+struct wanted_mark {
     const char *cluster, *model, *label, *optimisation;
     long microbatch;
 };
 
-static mark_t find_wanted(const struct checking *at, const struct wanted *wanted)
+static mark_t find_wanted(const struct checking *at, const struct wanted_mark *wanted)
 {
     for (size_t c = 0; c < at->count; c++) {
         const struct erg_collection *collection = at->collections[c];
@@ -399,7 +399,7 @@ static void report_clocks(struct checking *at)
 
 static void check_sharded_speedup(struct checking *at)
 {
-    struct wanted wanted = {NULL, "gpt3-175b", "TP8 FSDP4", "act", 1};
+    struct wanted_mark wanted = {NULL, "gpt3-175b", "TP8 FSDP4", "act", 1};
     mark_t small = find_wanted(at, &wanted);
     wanted.microbatch = 4;
     mark_t large = find_wanted(at, &wanted);
@@ -417,7 +417,7 @@ static void check_pipeline_microbatches(struct checking *at)
     size_t pairs = 0;
     bool holds = true;
     for (long b = 1; b <= 64; b *= 2) {
-        struct wanted wanted = {NULL, "gpt3-175b", "TP2 PP16", "act", b};
+        struct wanted_mark wanted = {NULL, "gpt3-175b", "TP2 PP16", "act", b};
         mark_t mark = find_wanted(at, &wanted);
         if (!mark)
             continue;
@@ -566,8 +566,8 @@ static void check_llama_clusters(struct checking *at)
 static bool find_pair(const struct checking *at, const char *model, const char *h200_label,
                       const char *h100_label, const char *optimisation, mark_t pair[2])
 {
-    pair[0] = find_wanted(at, &(struct wanted){"h200", model, h200_label, optimisation, 1});
-    pair[1] = find_wanted(at, &(struct wanted){"h100", model, h100_label, optimisation, 1});
+    pair[0] = find_wanted(at, &(struct wanted_mark){"h200", model, h200_label, optimisation, 1});
+    pair[1] = find_wanted(at, &(struct wanted_mark){"h100", model, h100_label, optimisation, 1});
     return pair[0] && pair[1];
 }
 
@@ -805,7 +805,7 @@ static void check_fault(struct checking *at)
 
 /* ---- the table ---- */
 
-static const struct row {
+static const struct finding_row {
     const char *id;
     enum erg_finding_kind kind;
     const char *claim, *expected;
@@ -869,7 +869,7 @@ static const struct row {
     {"21", ERG_FINDING_OUT, "projection to 8,000 GPUs", "see ergon plan", NULL},
 };
 
-static enum erg_finding_verdict verdict_of(const struct checking *at, const struct row *row)
+static enum erg_finding_verdict verdict_of(const struct checking *at, const struct finding_row *row)
 {
     if (row->kind == ERG_FINDING_OUT)
         return ERG_VERDICT_OUT;
@@ -890,7 +890,7 @@ void erg_findings_check(struct erg_findings *findings,
         struct checking at = {.findings = findings, .collections = collections, .count = count};
         if (rows[i].check)
             rows[i].check(&at);
-        const struct erg_finding finding = {
+        const struct erg_study_finding finding = {
             .id = rows[i].id,
             .kind = rows[i].kind,
             .claim = rows[i].claim,
@@ -921,7 +921,7 @@ json_t *erg_findings_json(const struct erg_findings *findings)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < findings->count; i++) {
-        const struct erg_finding *finding = &findings->items[i];
+        const struct erg_study_finding *finding = &findings->items[i];
         json_array_append_new(
             list, erg_json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "id", finding->id, "kind",
                                 erg_finding_kind_names[finding->kind], "claim", finding->claim,

@@ -24,7 +24,7 @@ enum erg_finding_verdict {
 };
 extern const char *const erg_finding_verdict_names[]; /* "holds", …; ends with NULL */
 
-struct erg_finding {
+struct erg_study_finding {
     const char *id; /* "13b" */
     enum erg_finding_kind kind;
     const char *claim;    /* what was published, and how it is checked */
@@ -34,7 +34,7 @@ struct erg_finding {
 };
 
 struct erg_findings {
-    struct erg_finding *items;
+    struct erg_study_finding *items;
     size_t count, capacity;
     struct erg_arena arena; /* private */
 };

@@ -58,6 +58,17 @@ static void ring(struct erg_links *links, const struct erg_links_request *reques
         transfer(links, request, kind, first + i * stride, first + (i + 1) % size * stride, bytes);
 }
 
+/* The same where each sends as much to each of the others, `bytes` together. */
+static void all_to_all(struct erg_links *links, const struct erg_links_request *request, long first,
+                       long stride, long size, double bytes)
+{
+    for (long i = 0; size > 1 && i < size; i++)
+        for (long k = 0; k < size; k++)
+            if (i != k)
+                transfer(links, request, ERG_LINK_ALL_TO_ALL, first + i * stride,
+                         first + k * stride, bytes / (double)(size - 1));
+}
+
 /* ---- what a rank sends ---- */
 
 /* Wire bytes of one GPU, by kind. */
@@ -68,11 +79,15 @@ struct wires {
 static enum erg_link_kind kind_of(const struct erg_model_op *op)
 {
     switch (op->communication.kind) {
+    case ERG_COMM_ALLTOALL:
+        return ERG_LINK_ALL_TO_ALL;
     case ERG_COMM_ALLGATHER_KV:
     case ERG_COMM_REDUCESCATTER_KV:
         return ERG_LINK_CONTEXT;
     default:
-        return ERG_LINK_TENSOR;
+        return op->id == ERG_MODEL_GATHER_E || op->id == ERG_MODEL_SCATTER_E
+                   ? ERG_LINK_EXPERT_TENSOR
+                   : ERG_LINK_TENSOR;
     }
 }
 
@@ -83,11 +98,11 @@ static void add_ops(struct wires *wires, const struct erg_model_ops *ops, double
             wires->bytes[kind_of(&ops->items[i])] += times * ops->items[i].communication.wire_bytes;
 }
 
-static double parameters_of(const struct erg_model_ops *ops)
+static double parameters_of(const struct erg_model_ops *ops, bool of_experts)
 {
     double sum = 0;
     for (size_t i = 0; i < ops->count; i++)
-        sum += ops->items[i].params;
+        sum += ops->items[i].of_experts == of_experts ? ops->items[i].params : 0;
     return sum;
 }
 
@@ -96,6 +111,7 @@ struct work {
     struct wires layer, layer_again; /* both directions; a forward pass that runs again */
     struct wires embedding, head;
     double layer_parameters, embedding_parameters, head_parameters;
+    double expert_parameters; /* of a layer, beside those */
 };
 
 static void vocabulary_only(struct wires *wires)
@@ -109,30 +125,25 @@ static void work_init(struct work *work, const struct erg_links_request *request
     const struct erg_layout *layout = request->layout;
     struct erg_model model = *request->model; /* with the padded vocabulary */
     model.vocab = erg_layout_vocabulary(request->model, layout->tensor);
-    const struct erg_model_shape shape = {
-        .tensor = layout->tensor,
-        .context = layout->context,
-        .sequences = layout->microbatch,
-        .sequence = layout->sequence,
-        .fused_kernels = request->engine->fused_kernels,
-        .sequence_parallel = request->engine->sequence_parallel && !erg_layout_is_sharded(layout),
-    };
+    struct erg_model_shape shape = erg_time_shape(request->engine, layout);
+    shape.sequence_parallel = request->engine->sequence_parallel && !erg_layout_is_sharded(layout);
     struct erg_model_ops ops;
     *work = (struct work){0};
     erg_model_layer_forward(&ops, &model, &shape);
     add_ops(&work->layer, &ops, 1);
     add_ops(&work->layer_again, &ops, 1);
-    work->layer_parameters = parameters_of(&ops);
+    work->layer_parameters = parameters_of(&ops, false);
+    work->expert_parameters = parameters_of(&ops, true);
     erg_model_layer_backward(&ops, &model, &shape);
     add_ops(&work->layer, &ops, 1);
     erg_model_embedding_forward(&ops, &model, &shape);
     add_ops(&work->embedding, &ops, 1);
-    work->embedding_parameters = parameters_of(&ops);
+    work->embedding_parameters = parameters_of(&ops, false);
     erg_model_embedding_backward(&ops, &model, &shape);
     add_ops(&work->embedding, &ops, 1);
     erg_model_head_forward(&ops, &model, &shape);
     add_ops(&work->head, &ops, 1);
-    work->head_parameters = parameters_of(&ops);
+    work->head_parameters = parameters_of(&ops, false);
     erg_model_head_backward(&ops, &model, &shape);
     add_ops(&work->head, &ops, 1);
     vocabulary_only(&work->embedding);
@@ -183,14 +194,21 @@ static void add_layer_exchanges(struct erg_links *links, const struct erg_links_
                                 const struct wires *wires, long stage)
 {
     const struct erg_layout *layout = request->layout;
+    const long experts = erg_layout_experts(layout);
     for (long data = 0; data < layout->data; data++) {
         for (long context = 0; context < layout->context; context++) {
             const long first = erg_rank_of(layout, 0, context, data, stage);
             ring(links, request, ERG_LINK_TENSOR, first, 1, layout->tensor,
                  wires->bytes[ERG_LINK_TENSOR]);
+            ring(links, request, ERG_LINK_EXPERT_TENSOR, first, 1, layout->tensor,
+                 wires->bytes[ERG_LINK_EXPERT_TENSOR]);
             ring(links, request, ERG_LINK_VOCABULARY, first, 1, layout->tensor,
                  wires->bytes[ERG_LINK_VOCABULARY]);
         }
+        for (long tensor = 0; tensor < layout->tensor && data % experts == 0; tensor++)
+            all_to_all(links, request, erg_rank_of(layout, tensor, 0, data, stage),
+                       layout->tensor * layout->context, experts,
+                       wires->bytes[ERG_LINK_ALL_TO_ALL]);
         for (long tensor = 0; tensor < layout->tensor; tensor++)
             ring(links, request, ERG_LINK_CONTEXT, erg_rank_of(layout, tensor, 0, data, stage),
                  layout->tensor, layout->context, wires->bytes[ERG_LINK_CONTEXT]);
@@ -220,6 +238,11 @@ static void add_weights(struct erg_links *links, const struct erg_links_request 
     add_replica_rings(links, request, ERG_LINK_GRADIENTS, stage, shards,
                       erg_time_gradient_ranks(layout),
                       erg_time_gradient_bytes(request->engine, layout) * parameters);
+    add_replica_rings(links, request, ERG_LINK_EXPERT_GRADIENTS, stage, erg_layout_experts(layout),
+                      erg_time_expert_replicas(layout),
+                      erg_time_expert_gradient_bytes(request->engine, layout) *
+                          work->expert_parameters *
+                          (double)erg_layout_stage_layers(layout, request->model->layers, stage));
     /* Every microbatch gathers all weights forward and backward, and scatters their gradients. */
     add_replica_rings(links, request, ERG_LINK_FSDP, stage, 1, shards,
                       3 * erg_time_shard_bytes(layout, parameters) * (double)layout->microbatches);

@@ -148,8 +148,6 @@ struct erg_study_change {
 /* Reads the file and all that it names. Every error says file and line. */
 int erg_study_load(struct erg_study **study, const char *path,
                    const struct erg_study_change *change, struct erg_error *err);
-/* The file's keys and values alone, for what reads anything. */
-int erg_study_check(const char *name, const char *text, size_t length, struct erg_error *err);
 void erg_study_free(struct erg_study *study); /* NULL is fine */
 
 /* Whether `number` is a figure that can be drawn (report/figures). */

@@ -120,13 +120,13 @@ static int check_name(const struct erg_yaml *yaml, const char *key, const char *
 }
 
 /* The keys of an axis: "points[2].clocks", "clocks[1]". */
-struct place {
+struct study_place {
     char key[96];
 };
 
-static struct place place_of(const char *prefix, const char *list, unsigned index)
+static struct study_place place_of(const char *prefix, const char *list, unsigned index)
 {
-    struct place place;
+    struct study_place place;
     snprintf(place.key, sizeof place.key, "%s%s[%u]", prefix, list, index);
     return place;
 }
@@ -136,7 +136,7 @@ static int check_names(const struct erg_yaml *yaml, const char *prefix, const ch
                        struct erg_error *err)
 {
     for (unsigned i = 0; i < count; i++) {
-        struct place place = place_of(prefix, list, i);
+        struct study_place place = place_of(prefix, list, i);
         if (check_name(yaml, place.key, items[i], names, err) != 0)
             return -1;
     }
@@ -149,7 +149,7 @@ static int check_numbers(const struct erg_yaml *yaml, const char *prefix, const 
                          struct erg_error *err)
 {
     for (unsigned i = 0; i < count; i++) {
-        struct place place = place_of(prefix, list, i);
+        struct study_place place = place_of(prefix, list, i);
         if (items[i] == 0 && least > 0)
             continue;
         if (erg_yaml_check_range(yaml, place.key, items[i], least, most, err) != 0)
@@ -173,7 +173,7 @@ static int check_optimisations(const struct study_axes *axes, const struct erg_y
                     erg_recompute_names, err) != 0)
         return -1;
     if (axes->optimisations && (axes->overlap || axes->recompute)) {
-        struct place place = place_of(prefix, axes->overlap ? "overlap" : "recompute", 0);
+        struct study_place place = place_of(prefix, axes->overlap ? "overlap" : "recompute", 0);
         return erg_yaml_fail(yaml, place.key, err,
                              "'optimisations' beside it says what overlaps and is recomputed; "
                              "expected one of both");
@@ -192,7 +192,7 @@ static int check_layers(const struct study_axes *axes, const struct erg_yaml *ya
                         const char *prefix, struct erg_error *err)
 {
     for (unsigned i = 0; i < axes->layers_count; i++) {
-        struct place place = place_of(prefix, "layers", i);
+        struct study_place place = place_of(prefix, "layers", i);
         if (!is_split(axes->layers[i]))
             return erg_yaml_fail(yaml, place.key, err,
                                  "expected equal, alternate+1, or the layers of each stage like "
@@ -235,7 +235,7 @@ static int check_axes(const struct study_axes *axes, const struct erg_yaml *yaml
         check_lora(axes->lora, yaml, prefix, err) != 0)
         return -1;
     for (unsigned i = 0; i < axes->microbatch_count; i++) {
-        struct place place = place_of(prefix, "microbatch", i);
+        struct study_place place = place_of(prefix, "microbatch", i);
         if (erg_yaml_check_range(yaml, place.key, axes->microbatch[i], 1, 1000000, err) != 0)
             return -1;
     }
@@ -252,7 +252,7 @@ static int check_figures(const struct study_file *file, const struct erg_yaml *y
                          struct erg_error *err)
 {
     for (unsigned i = 0; i < file->figures_count; i++) {
-        struct place place = place_of("", "figures", i);
+        struct study_place place = place_of("", "figures", i);
         if (!erg_study_has_figure(file->figures[i]))
             return erg_yaml_fail(yaml, place.key, err,
                                  "expected one of 4, 5, 8, 10, 13, 15 and 17, got %d",
@@ -361,17 +361,4 @@ int erg_study_file_read(struct study_file **out, const struct erg_yaml *yaml, st
 void erg_study_file_free(struct study_file *file)
 {
     erg_yaml_free(&schema, file);
-}
-
-int erg_study_check(const char *name, const char *text, size_t length, struct erg_error *err)
-{
-    struct erg_yaml *yaml;
-    struct study_file *file;
-    if (erg_yaml_open_text(&yaml, name, text, length, err) != 0)
-        return -1;
-    int result = erg_study_file_read(&file, yaml, err);
-    if (result == 0)
-        erg_study_file_free(file);
-    erg_yaml_close(yaml);
-    return result;
 }

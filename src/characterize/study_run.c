@@ -76,7 +76,7 @@ void erg_study_release(int claim)
 
 /* ---- points ---- */
 
-struct running {
+struct study_running {
     const struct erg_study_run *run;
     struct erg_study_tally *tally;
     size_t *points; /* that are to be run */
@@ -120,7 +120,7 @@ static const char *name_of(const struct erg_study *study, size_t point)
 }
 
 /* Of several threads one at a time; of failed points the first in the file's order is told. */
-static void count(struct running *running, size_t index, enum erg_result_status status,
+static void count(struct study_running *running, size_t index, enum erg_result_status status,
                   const struct erg_error *reason)
 {
     struct erg_study_tally *tally = running->tally;
@@ -134,7 +134,7 @@ static void count(struct running *running, size_t index, enum erg_result_status 
     pthread_mutex_unlock(&running->lock);
 }
 
-static void note_done(struct running *running)
+static void note_done(struct study_running *running)
 {
     pthread_mutex_lock(&running->lock);
     running->tally->ran++;
@@ -176,7 +176,7 @@ static int find_result(const struct erg_study_run *run, const struct erg_study_p
 
 static int run_point(void *context, size_t i, struct erg_error *err)
 {
-    struct running *running = context;
+    struct study_running *running = context;
     const struct erg_study_run *run = running->run;
     const size_t index = running->points[i];
     const struct erg_study_point *point = &run->study->points[index];
@@ -218,7 +218,7 @@ static bool is_wanted(const struct erg_study_run *run, size_t point)
     return false;
 }
 
-static void list_points(struct running *running)
+static void list_points(struct study_running *running)
 {
     const struct erg_study_run *run = running->run;
     running->points = erg_xcalloc(run->study->point_count + 1, sizeof *running->points);
@@ -238,7 +238,7 @@ static void list_points(struct running *running)
 int erg_study_run(const struct erg_study_run *run, struct erg_study_tally *tally,
                   struct erg_error *err)
 {
-    struct running running = {.run = run, .tally = tally, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct study_running running = {.run = run, .tally = tally, .lock = PTHREAD_MUTEX_INITIALIZER};
     memset(tally, 0, sizeof *tally);
     list_points(&running);
     erg_progress("points", running.done, running.total);

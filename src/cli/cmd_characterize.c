@@ -94,7 +94,7 @@ static void print_points(const struct erg_characterizing *at)
 static void print_findings(const struct erg_findings *findings)
 {
     for (size_t i = 0; i < findings->count; i++) {
-        const struct erg_finding *finding = &findings->items[i];
+        const struct erg_study_finding *finding = &findings->items[i];
         printf("%-6s %s: %s\n       expected %s\n       ours: %s\n", finding->id,
                erg_finding_verdict_names[finding->verdict], finding->claim, finding->expected,
                finding->ours);

@@ -64,7 +64,7 @@ static int by_group(const void *left, const void *right)
                                 : (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
-struct finding {
+struct exchange_finding {
     bool (*unix_ns)(void *context, uint32_t lane, int64_t *time_ns);
     void (*each)(void *context, uint32_t lane, enum erg_kernel_category category, int64_t wait_ns);
     void *context;
@@ -86,7 +86,8 @@ static bool is_whole(const struct exchanged *items, size_t count, size_t *each)
     return true;
 }
 
-static void find_group(const struct exchanged *items, size_t count, const struct finding *finding)
+static void find_group(const struct exchanged *items, size_t count,
+                       const struct exchange_finding *finding)
 {
     size_t each;
     if (!is_whole(items, count, &each))
@@ -116,7 +117,7 @@ bool erg_exchange_waits_find(struct erg_exchange_waits *waits,
                                           enum erg_kernel_category category, int64_t wait_ns),
                              void *context)
 {
-    const struct finding finding = {unix_ns, each, context};
+    const struct exchange_finding finding = {unix_ns, each, context};
     if (waits->too_many)
         return false;
     if (waits->count)

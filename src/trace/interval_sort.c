@@ -20,7 +20,7 @@ struct run {
 
 struct erg_interval_sort {
     struct erg_kernel_interval *held;
-    size_t count, most, at;
+    size_t count, capacity, most, at;
     int file;
     uint64_t written;
     struct {
@@ -103,11 +103,9 @@ static int spill(struct erg_interval_sort *sort, struct erg_error *err)
 int erg_interval_sort_put(struct erg_interval_sort *sort,
                           const struct erg_kernel_interval *interval, struct erg_error *err)
 {
-    if (!sort->held)
-        sort->held = erg_xcalloc(sort->most, sizeof *sort->held);
     if (sort->count == sort->most && spill(sort, err) != 0)
         return -1;
-    sort->held[sort->count++] = *interval;
+    ERG_PUSH(sort, held, *interval);
     return 0;
 }
 

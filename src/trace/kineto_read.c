@@ -62,7 +62,7 @@ static bool parse_decimal(const char *text, int places, int64_t *value)
             shifted = places + 1;
             continue;
         }
-        if (sum > (uint64_t)MOST_NS)
+        if (sum > (uint64_t)MOST_NS / 10)
             return false;
         sum = sum * 10 + (uint64_t)(*at - '0');
         shifted += shifted >= 0;
@@ -78,7 +78,7 @@ static bool parse_decimal(const char *text, int places, int64_t *value)
         return true;
     }
     for (int i = shifted < 0 ? 0 : shifted; i < places; i++) {
-        if (sum > (uint64_t)MOST_NS)
+        if (sum > (uint64_t)MOST_NS / 10)
             return false;
         sum *= 10;
     }

@@ -113,7 +113,7 @@ static double value_of(const struct quantity *quantity, const struct erg_collect
 
 /* ---- colours ---- */
 
-struct range {
+struct map_range {
     double least, most; /* of logarithms to the base 2, where the quantity has these */
 };
 
@@ -122,9 +122,9 @@ static double scaled(const struct quantity *quantity, double value)
     return quantity->logarithmic ? log2(value) : value;
 }
 
-static struct range range_of(const struct maps *at, const struct quantity *quantity)
+static struct map_range range_of(const struct maps *at, const struct quantity *quantity)
 {
-    struct range range = {INFINITY, -INFINITY};
+    struct map_range range = {INFINITY, -INFINITY};
     for (size_t i = 0; i < at->marks.count; i++)
         for (long rank = 0; rank < at->gpus; rank++) {
             double value = scaled(quantity, value_of(quantity, at->marks.items[i], rank));
@@ -138,7 +138,7 @@ static struct range range_of(const struct maps *at, const struct quantity *quant
     return range;
 }
 
-static double share_of(const struct range *range, double value)
+static double share_of(const struct map_range *range, double value)
 {
     if (!(range->most > range->least))
         return range->most > 0 ? 0.5 : 0;
@@ -158,7 +158,7 @@ static double cells_end(const struct maps *at)
 }
 
 static void draw_cell(const struct maps *at, struct erg_text *out, const struct quantity *quantity,
-                      const struct range *range, long rank, double y, double value,
+                      const struct map_range *range, long rank, double y, double value,
                       const char *title)
 {
     char colour[8];
@@ -171,7 +171,7 @@ static void draw_cell(const struct maps *at, struct erg_text *out, const struct 
 }
 
 static void draw_row(const struct maps *at, struct erg_text *out, const struct quantity *quantity,
-                     const struct range *range, const struct erg_collected *mark, double y)
+                     const struct map_range *range, const struct erg_collected *mark, double y)
 {
     struct erg_text text = {0};
     double sum = 0;
@@ -209,7 +209,7 @@ static void draw_row(const struct maps *at, struct erg_text *out, const struct q
 
 /* The mean of every GPU over the layouts. */
 static void draw_average(const struct maps *at, struct erg_text *out,
-                         const struct quantity *quantity, const struct range *range, double y)
+                         const struct quantity *quantity, const struct map_range *range, double y)
 {
     erg_svg_label(out, LABELS - 5, y + ROW - 4, SVG_END, "tick", "average");
     for (long rank = 0; rank < at->gpus; rank++) {
@@ -260,7 +260,7 @@ static void draw_head(const struct maps *at, struct erg_text *out, const struct 
 }
 
 static void draw_scale(const struct maps *at, struct erg_text *out, const struct quantity *quantity,
-                       const struct range *range, double y)
+                       const struct map_range *range, double y)
 {
     enum { STEPS = 24 };
     const double width = cells_end(at) - LABELS;
@@ -286,7 +286,7 @@ static void draw_scale(const struct maps *at, struct erg_text *out, const struct
 
 static void draw_quantity(const struct maps *at, const struct quantity *quantity)
 {
-    const struct range range = range_of(at, quantity);
+    const struct map_range range = range_of(at, quantity);
     size_t models = 0;
     for (size_t i = 0; i < at->marks.count; i = erg_figure_model_end(&at->marks, i))
         models++;

@@ -207,7 +207,7 @@ static void add_findings(struct erg_text *out, const struct erg_findings *findin
                       "<th>#</th><th>claim</th><th>expected here</th><th>ours</th><th>verdict</th>"
                       "</tr></thead><tbody>\n");
     for (size_t i = 0; i < findings->count; i++) {
-        const struct erg_finding *finding = &findings->items[i];
+        const struct erg_study_finding *finding = &findings->items[i];
         const char *verdict = erg_finding_verdict_names[finding->verdict];
         erg_text_add(out, "<tr><th scope=\"row\">");
         erg_svg_escape(out, finding->id);

@@ -37,7 +37,7 @@ struct panels {
 };
 
 /* What a panel has of a mark; NaN: nothing. */
-struct shown {
+struct panel_values {
     double mean, peak, least_mean, most_mean, least_peak, most_peak;
 };
 
@@ -47,11 +47,11 @@ static void spread(double value, double *least, double *most)
     *most = fmax(isnan(*most) ? value : *most, value);
 }
 
-static struct shown show(const struct erg_collected *mark, int panel)
+static struct panel_values show(const struct erg_collected *mark, int panel)
 {
     const struct erg_sweep_result *result = mark->result;
     const struct erg_result_metrics *metrics = &result->metrics;
-    struct shown shown = {NAN, NAN, NAN, NAN, NAN, NAN};
+    struct panel_values shown = {NAN, NAN, NAN, NAN, NAN, NAN};
     if (!erg_figure_is_ok(mark))
         return shown;
     if (panel == CLOCK) {
@@ -100,7 +100,7 @@ static void fit_scales(struct panels *at)
     for (int panel = 0; panel < PANELS; panel++) {
         double least = INFINITY, most = -INFINITY;
         for (size_t i = 0; i < at->marks.count; i++) {
-            struct shown shown = show(at->marks.items[i], panel);
+            struct panel_values shown = show(at->marks.items[i], panel);
             const double values[] = {shown.mean, shown.peak, shown.least_mean, shown.most_peak};
             for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
                 least = fmin(least, values[v]);
@@ -147,7 +147,7 @@ static void draw_mark(const struct panels *at, struct erg_text *out, size_t inde
                       double x)
 {
     const struct svg_scale *scale = &at->left_scales[panel];
-    struct shown shown = show(at->marks.items[index], panel);
+    struct panel_values shown = show(at->marks.items[index], panel);
     struct erg_text title = {0};
     draw_whisker(out, x, scale, shown.least_mean, shown.most_mean);
     draw_whisker(out, x, scale, shown.least_peak, shown.most_peak);
