@@ -128,6 +128,30 @@ static void heat_holds_the_rear(void **state)
     study_close(&study);
 }
 
+/* Ten iterations after a cold start are not steady; an hour later it is as the fixed point says. */
+static void a_cold_start_ends_in_the_steady_state(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result steady = study_run(&study);
+    study.measuring.transient_s = 1200;
+    struct erg_sweep_result cold = study_run(&study);
+    const struct erg_result_moment *first = cold.course,
+                                   *last = &cold.course[cold.course_count - 1];
+    assert_int_equal(cold.flag_count, 1);
+    assert_true(cold.course_count > 40 && cold.course_count < 60);
+    assert_near(first->temperature_c, 29 + 79 * (0.049 + 0.0245 / 2), 0.01); /* idle */
+    assert_true(cold.course[1].temperature_c > first->temperature_c + 10);
+    assert_true(last->time_s > first->time_s); /* warmer GPUs clock lower */
+    for (size_t i = 1; i < cold.course_count; i++)
+        assert_true(cold.course[i].temperature_c >= cold.course[i - 1].temperature_c - 1e-6);
+    assert_near(last->temperature_c, steady.metrics.temperature_c.mean, 0.2);
+    assert_close(last->time_s, steady.metrics.time_s, 2e-3);
+    assert_true(cold.course[2].temperature_c < last->temperature_c - 2);
+    study_close(&study);
+}
+
 /* ---- findings of a published study that must come out ---- */
 
 static void rear_gpus_are_a_quarter_warmer(void **state)
@@ -278,6 +302,7 @@ int main(void)
         cmocka_unit_test(temperatures_are_those_of_the_powers),
         cmocka_unit_test(warmer_air_makes_it_slower_and_dearer),
         cmocka_unit_test(heat_holds_the_rear),
+        cmocka_unit_test(a_cold_start_ends_in_the_steady_state),
         cmocka_unit_test(rear_gpus_are_a_quarter_warmer),
         cmocka_unit_test(larger_microbatches_by_layout),
         cmocka_unit_test(overlap_saves_time),

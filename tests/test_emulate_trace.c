@@ -5,6 +5,7 @@
 
 #include "characterize/emulate_trace.h"
 #include "io/file.h"
+#include "telemetry/recording.h"
 #include "trace/kernel_time.h"
 
 static int by_start(const void *a, const void *b)
@@ -97,6 +98,11 @@ static void seconds_are_those_of_the_result(void **state)
 static void files_are_written_for_every_stage(void **state)
 {
     (void)state;
+    struct erg_recording *recording;
+    struct erg_sampler_item item;
+    int64_t unix_ns;
+    double last_j = 0;
+    size_t samples = 0;
     struct test_study study;
     struct erg_error err;
     struct erg_sweep_result result;
@@ -104,6 +110,7 @@ static void files_are_written_for_every_stage(void **state)
     study.measuring.trace_stages = true;
     strcpy(study.point.id, "0123456789abcdef");
     erg_sweep_result_init(&result);
+    assert_ok(erg_dir_make(in_folder("points"), &err), &err);
     assert_ok(erg_emulate_point(folder, &study.point, &result, &study.arena, &err), &err);
     assert_int_equal(result.status, ERG_RESULT_OK);
     for (long rank = 0; rank < 32; rank += 8)
@@ -117,6 +124,22 @@ static void files_are_written_for_every_stage(void **state)
             assert_true(length > 1000);
             free(text);
         }
+    assert_ok(erg_recording_open(&recording, in_folder("points/0123456789abcdef.rec"), &err), &err);
+    assert_true(erg_recording_is_virtual(recording));
+    assert_int_equal(erg_recording_gpus(recording), 32);
+    while (erg_recording_next(recording, &item, &unix_ns, &err) == 1) {
+        samples++;
+        if (item.gpu == 5)
+            last_j = 1e-3 * (double)item.sample.readings[ERG_METRIC_ENERGY].value;
+        if (item.gpu == 5 && erg_gpu_has(&item.sample, ERG_METRIC_NVLINK_TX))
+            assert_true((double)item.sample.readings[ERG_METRIC_NVLINK_TX].value <=
+                        result.gpu[5].sent.nvlink * (1 + 1e-9));
+    }
+    assert_true(erg_recording_was_closed(recording));
+    assert_int_equal(samples, 32 * (size_t)ceil(result.metrics.time_s / 0.05));
+    /* All but what the last step of the counter and the last read miss. */
+    assert_near(last_j, result.gpu[5].energy_j, 0.2 * 700);
+    erg_recording_close(recording);
     study_close(&study);
 }
 

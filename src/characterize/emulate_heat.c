@@ -1,6 +1,8 @@
 /* Power of every emulated GPU over an iteration, and the temperatures that follow. */
 #include "characterize/emulate_internal.h"
 
+#include "base/interrupt.h"
+#include "base/memory.h"
 #include "device/emulated/power.h"
 
 #include <math.h>
@@ -159,22 +161,89 @@ static void move_limit(struct emulated_gpu *gpu, double heat_mhz, double damping
     }
 }
 
+/* The GPUs of a node that belong to the point. */
+static void take_powers(const struct emulation *emulation, long node, double *power_w)
+{
+    for (long i = 0; i < emulation->node_gpus; i++)
+        power_w[i] = emulation->gpu.idle_power_w;
+    for (long rank = 0; rank < emulation->gpus; rank++)
+        if (emulation->gpu_at[rank].node == node)
+            power_w[emulation->gpu_at[rank].local] = emulation->gpu_at[rank].power_w;
+}
+
 /* Steady temperatures of all GPUs, of the nodes that they lie in. */
 static void steady(const struct emulation *emulation, double *temperature_c)
 {
     double power_w[ERG_CHASSIS_GPUS], node_c[ERG_CHASSIS_GPUS];
     for (long node = 0; node < emulation->nodes; node++) {
-        for (long i = 0; i < emulation->node_gpus; i++)
-            power_w[i] = emulation->gpu.idle_power_w;
-        for (long rank = 0; rank < emulation->gpus; rank++)
-            if (emulation->gpu_at[rank].node == node)
-                power_w[emulation->gpu_at[rank].local] = emulation->gpu_at[rank].power_w;
+        take_powers(emulation, node, power_w);
         erg_thermal_steady(&emulation->chassis, power_w, node_c);
         for (long rank = 0; rank < emulation->gpus; rank++)
             if (emulation->gpu_at[rank].node == node)
                 temperature_c[rank] = node_c[emulation->gpu_at[rank].local];
     }
 }
+
+/* ---- from a cold start ---- */
+
+/* One iteration at the temperatures at its begin. */
+static void warm_iteration(struct emulation *emulation, struct erg_thermal_state *states)
+{
+    double power_w[ERG_CHASSIS_GPUS];
+    for (long rank = 0; rank < emulation->gpus; rank++) {
+        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        gpu->mean_c = gpu->busy_c = states[gpu->node].die_c[gpu->local];
+        if (emulation->time_s > 0)
+            move_limit(gpu, limit_clock(emulation, gpu, gpu->mean_c), 0.5);
+    }
+    erg_emulation_run_passes(emulation);
+    erg_emulation_run_schedule(emulation);
+    erg_emulation_run_power(emulation);
+    for (long node = 0; node < emulation->nodes; node++) {
+        take_powers(emulation, node, power_w);
+        erg_thermal_step(&states[node], power_w, emulation->time_s);
+    }
+}
+
+static double note_moment(struct emulation *emulation, double begin_s)
+{
+    struct erg_result_moment moment = {.begin_s = begin_s, .time_s = emulation->time_s};
+    for (long rank = 0; rank < emulation->gpus; rank++) {
+        const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        moment.power_w += gpu->power_w / (double)emulation->gpus;
+        moment.temperature_c += gpu->mean_c / (double)emulation->gpus;
+        moment.peak_temperature_c = fmax(moment.peak_temperature_c, gpu->mean_c);
+    }
+    ERG_PUSH(&emulation->course, items, moment);
+    return begin_s + emulation->time_s;
+}
+
+int erg_emulation_warm_up(struct emulation *emulation, double until_s, struct erg_error *err)
+{
+    const long most = emulation->point->measuring->settle_most_iterations;
+    double power_w[ERG_CHASSIS_GPUS], now_s = 0;
+    if (!emulation->heated)
+        return erg_fail(
+            err, ERG_FAILED,
+            "a cold start needs a chassis, and the cluster names none; expected its key "
+            "chassis");
+    struct erg_thermal_state *states =
+        erg_arena_alloc(emulation->arena, (size_t)emulation->nodes * sizeof *states);
+    for (long node = 0; node < emulation->nodes; node++) {
+        for (long i = 0; i < emulation->node_gpus; i++)
+            power_w[i] = emulation->gpu.idle_power_w;
+        erg_thermal_begin(&states[node], &emulation->chassis, power_w);
+    }
+    for (long i = 0; now_s < until_s && (most <= 0 || i < most); i++) {
+        if (erg_interrupt_check(err) != 0)
+            return -1;
+        warm_iteration(emulation, states);
+        now_s = note_moment(emulation, now_s);
+    }
+    return 0;
+}
+
+/* ---- the steady state ---- */
 
 double erg_emulation_run_heat(struct emulation *emulation, double damping)
 {

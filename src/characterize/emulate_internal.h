@@ -98,6 +98,10 @@ struct emulation {
     double *k_per_w; /* the chassis' matrix */
     unsigned rounds;
     bool settled;
+    struct emulated_course { /* of a cold start */
+        struct erg_result_moment *items;
+        size_t count, capacity;
+    } course;
 };
 
 /* Fails where the point cannot be emulated; *fits false: it does not fit, as the result says. To
@@ -128,6 +132,9 @@ double erg_emulation_phase_w(const struct emulation *emulation, const struct emu
 /* Temperatures that follow, all the way or (damping < 1) a part of it; how far the farthest moved,
  * K. */
 double erg_emulation_run_heat(struct emulation *emulation, double damping);
+/* From a cold start on: whole iterations until `until_s` have passed, or the steady state is
+ * there. */
+int erg_emulation_warm_up(struct emulation *emulation, double until_s, struct erg_error *err);
 /* How far the die is from its mean at the end of each phase of its lane, in K, for those who want
  * that (`ripple_k` not NULL); the mean while it works. */
 double erg_emulation_ripple(const struct emulation *emulation, const struct emulated_gpu *gpu,

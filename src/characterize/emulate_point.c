@@ -2,6 +2,7 @@
 #include "characterize/emulate_internal.h"
 
 #include "base/interrupt.h"
+#include "characterize/emulate_recording.h"
 #include "characterize/emulate_trace.h"
 
 #include <math.h>
@@ -37,9 +38,13 @@ int erg_emulate_point(void *context, const struct erg_study_point *point,
     const char *folder = context;
     int status = erg_emulation_init(&emulation, point, result, &fits, arena, err);
     if (status == 0 && fits) {
-        status = settle(&emulation, err);
+        const double until_s = point->measuring->transient_s;
+        status =
+            until_s > 0 ? erg_emulation_warm_up(&emulation, until_s, err) : settle(&emulation, err);
         if (status == 0)
             erg_emulation_fill_result(&emulation, result);
+        if (status == 0 && folder)
+            status = erg_emulation_write_recording(&emulation, folder, err);
         if (status == 0 && folder && point->measuring->trace_stages)
             status = erg_emulation_write_traces(&emulation, folder, err);
     }

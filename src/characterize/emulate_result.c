@@ -1,7 +1,9 @@
 /* What an emulated point came to: its metrics, and what every GPU and stage did. */
 #include "characterize/emulate_internal.h"
 #include "characterize/emulate_kernels.h"
+#include "characterize/emulate_recording.h"
 
+#include "base/memory.h"
 #include "base/random.h"
 #include "layout/time/time.h"
 #include "thermal/virtual_sensor.h"
@@ -31,11 +33,7 @@ struct weighted_list {
 
 static void add(struct weighted_list *list, double value, double weight)
 {
-    if (list->count == list->capacity) {
-        list->capacity = erg_grow_capacity(list->capacity, list->count + 1);
-        list->items = erg_xrealloc(list->items, list->capacity, sizeof *list->items);
-    }
-    list->items[list->count++] = (struct weighted){value, weight};
+    ERG_PUSH(list, items, (struct weighted){value, weight});
 }
 
 static int by_value(const void *a, const void *b)
@@ -126,9 +124,6 @@ static void widen(struct erg_result_series *series, const struct erg_series *tem
 
 /* ---- windows ---- */
 
-/* Of longer iterations only so many reads of a GPU are looked at, evenly. */
-enum { MOST_READS = 2048 };
-
 /* What the sensors of a GPU show in a window. */
 struct seen {
     double energy_j, power_w, peak_w, temperature_c, peak_c;
@@ -145,7 +140,7 @@ static struct seen look(const struct emulation *emulation, const struct gpu_seri
     const double lag_s = emulation->heated ? emulation->chassis.sensor_lag_s : 0;
     const struct erg_virtual_sensor sensor = erg_virtual_sensor_hopper(key, lag_s);
     const double asked_s = 1e-3 * emulation->point->measuring->record_period_ms;
-    const double period_s = fmax(asked_s, emulation->time_s / MOST_READS);
+    const double period_s = fmax(asked_s, emulation->time_s / ERG_EMULATE_READS);
     const size_t reads = (size_t)ceil(emulation->time_s / period_s);
     double *at_s = erg_xcalloc(reads, sizeof *at_s);
     int64_t *shown_c = erg_xcalloc(reads, sizeof *shown_c);
@@ -465,6 +460,16 @@ static void fill_items(const struct emulation *emulation, struct erg_sweep_resul
             erg_layout_energy_item_name((enum erg_layout_energy_item)i), energy.items[i]};
 }
 
+static void fill_course(const struct emulation *emulation, struct erg_sweep_result *result)
+{
+    const size_t bytes = emulation->course.count * sizeof *result->course;
+    if (emulation->course.count == 0)
+        return;
+    result->course = erg_arena_alloc(emulation->arena, bytes);
+    memcpy(result->course, emulation->course.items, bytes);
+    result->course_count = emulation->course.count;
+}
+
 static void add_flag(struct erg_sweep_result *result, const char *flag)
 {
     result->flags[result->flag_count++] = flag;
@@ -473,7 +478,9 @@ static void add_flag(struct erg_sweep_result *result, const char *flag)
 static void fill_flags(const struct emulation *emulation, struct erg_sweep_result *result)
 {
     result->flags = erg_arena_alloc(emulation->arena, 4 * sizeof *result->flags);
-    if (!emulation->settled)
+    if (emulation->course.count > 0)
+        add_flag(result, "not steady: the last iteration of a cold start");
+    else if (!emulation->settled)
         add_flag(result, erg_arena_printf(emulation->arena,
                                           "not steady: temperatures and times still moved after %u "
                                           "rounds",
@@ -527,7 +534,7 @@ static void finish_repeats(const struct emulation *emulation, struct erg_sweep_r
 
 /* ---- all of it ---- */
 
-static uint64_t sensor_key(const struct emulation *emulation, size_t repeat, long rank)
+uint64_t erg_emulation_sensor_key(const struct emulation *emulation, size_t repeat, long rank)
 {
     return erg_hash_at(erg_hash_at(emulation->point->measuring->seed, 1 + repeat), (uint64_t)rank);
 }
@@ -549,9 +556,10 @@ static void fill_gpus(const struct emulation *emulation, const struct erg_links 
         struct gpu_series series;
         fill_gpu(gpu, emulation, rank, links, &series);
         for (size_t i = 0; i < result->repeat_count; i++) {
-            const struct seen seen = is_exact(emulation)
-                                         ? look_exactly(emulation, gpu)
-                                         : look(emulation, &series, sensor_key(emulation, i, rank));
+            const struct seen seen =
+                is_exact(emulation)
+                    ? look_exactly(emulation, gpu)
+                    : look(emulation, &series, erg_emulation_sensor_key(emulation, i, rank));
             add_repeat(&result->repeats[i], &seen, gpus);
             gpu->power_w.sensor_peak =
                 i ? fmax(gpu->power_w.sensor_peak, seen.peak_w) : seen.peak_w;
@@ -593,6 +601,7 @@ void erg_emulation_fill_result(const struct emulation *emulation, struct erg_swe
     fill_links(emulation, &links, result);
     fill_items(emulation, result);
     finish_repeats(emulation, result);
+    fill_course(emulation, result);
     fill_flags(emulation, result);
     erg_links_release(&links);
 }

@@ -267,13 +267,8 @@ static void exposed_gradients(const struct emulation *emulation, long stage, dou
 
 static struct emulated_phase *add_phase(struct emulated_lane *lane, double end_s)
 {
-    if (lane->count == lane->capacity) {
-        lane->capacity = erg_grow_capacity(lane->capacity, lane->count + 1);
-        lane->items = erg_xrealloc(lane->items, lane->capacity, sizeof *lane->items);
-    }
-    struct emulated_phase *phase = &lane->items[lane->count++];
-    *phase = (struct emulated_phase){.end_s = end_s, .pass = -1};
-    return phase;
+    ERG_PUSH(lane, items, (struct emulated_phase){.end_s = end_s, .pass = -1});
+    return &lane->items[lane->count - 1];
 }
 
 static double lane_end(const struct emulated_lane *lane)

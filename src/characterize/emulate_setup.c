@@ -269,6 +269,7 @@ void erg_emulation_release(struct emulation *emulation)
     free(emulation->hops);
     free(emulation->gradient_s);
     free(emulation->k_per_w);
+    free(emulation->course.items);
     if (emulation->schedule.count)
         erg_schedule_release(&emulation->schedule);
 }

@@ -22,20 +22,15 @@ static size_t add(struct erg_emulated_trace *trace, enum erg_kernel_category cat
 {
     if (ns(end_s) <= ns(start_s))
         return SIZE_MAX;
-    if (trace->count == trace->capacity) {
-        trace->capacity = erg_grow_capacity(trace->capacity, trace->count + 1);
-        trace->records = erg_xrealloc(trace->records, trace->capacity, sizeof *trace->records);
-    }
-    trace->records[trace->count] = (struct erg_kernel_record){
-        .start_ns = ns(start_s),
-        .end_ns = ns(end_s),
-        .wait_ns = -1,
-        .name = name,
-        .stream = stream,
-        .category = category,
-        .correlation = (uint32_t)trace->count + 1,
-    };
-    return trace->count++;
+    ERG_PUSH(trace, records,
+             (struct erg_kernel_record){.start_ns = ns(start_s),
+                                        .end_ns = ns(end_s),
+                                        .wait_ns = -1,
+                                        .name = name,
+                                        .stream = stream,
+                                        .category = category,
+                                        .correlation = (uint32_t)trace->count + 1});
+    return trace->count - 1;
 }
 
 /* An exchange that runs beside what it needs, piece by piece, does not wait for it. */
@@ -218,14 +213,8 @@ static void add_gradients(const struct tracing *at, double start_s, double end_s
 static void add_counter(struct erg_emulated_trace *trace, const char *name, double time_s,
                         double value)
 {
-    if (trace->counter_count == trace->counter_capacity) {
-        trace->counter_capacity =
-            erg_grow_capacity(trace->counter_capacity, trace->counter_count + 1);
-        trace->counters =
-            erg_xrealloc(trace->counters, trace->counter_capacity, sizeof *trace->counters);
-    }
-    trace->counters[trace->counter_count++] =
-        (struct erg_kernel_counter){.name = name, .time_ns = ns(time_s), .value = value};
+    ERG_PUSH(&trace->counters, items,
+             (struct erg_kernel_counter){.name = name, .time_ns = ns(time_s), .value = value});
 }
 
 void erg_emulation_trace(struct erg_emulated_trace *trace, const struct emulation *emulation,
@@ -270,15 +259,15 @@ void erg_emulation_trace(struct erg_emulated_trace *trace, const struct emulatio
         .device_count = 1,
         .records = trace->records,
         .record_count = trace->count,
-        .counters = trace->counters,
-        .counter_count = trace->counter_count,
+        .counters = trace->counters.items,
+        .counter_count = trace->counters.count,
     };
 }
 
 void erg_emulated_trace_release(struct erg_emulated_trace *trace)
 {
     free(trace->records);
-    free(trace->counters);
+    free(trace->counters.items);
     erg_arena_release(&trace->arena);
 }
 

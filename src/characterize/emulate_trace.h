@@ -17,8 +17,10 @@ struct erg_emulated_trace {
     struct erg_kernel_trace trace;
     struct erg_kernel_record *records;
     size_t count, capacity;
-    struct erg_kernel_counter *counters;
-    size_t counter_count, counter_capacity;
+    struct erg_emulated_counters {
+        struct erg_kernel_counter *items;
+        size_t count, capacity;
+    } counters;
     struct erg_kernel_device device;
     struct erg_arena arena;
 };

@@ -119,6 +119,12 @@ TABLE(repeat, T,
     NUMBER(sensor_peak_power_w), NUMBER(mean_temperature_c), NUMBER(sensor_peak_temperature_c));
 #undef T
 
+#define T struct erg_result_moment
+TABLE(moment, T,
+    NUMBER(begin_s), NUMBER(time_s), NUMBER(power_w), NUMBER(temperature_c),
+    NUMBER(peak_temperature_c));
+#undef T
+
 TABLE(text, const char *, {.type = ERG_FIELD_TEXT});
 
 #define T struct erg_sweep_result
@@ -135,6 +141,7 @@ TABLE(result, T,
     LIST("links", links, link_count, link),
     ITEMS("memory_bytes", memory_bytes), ITEMS("time_s", time_s), ITEMS("energy_j", energy_j),
     LIST("repeats", repeats, repeat_count, repeat),
+    LIST("course", course, course_count, moment),
     LIST("flags", flags, flag_count, text));
 #undef T
 /* clang-format on */

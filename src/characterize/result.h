@@ -122,6 +122,12 @@ struct erg_result_items {
     size_t count;
 };
 
+/* An iteration after a cold start, means over all GPUs but the peak. */
+struct erg_result_moment {
+    double begin_s, time_s;
+    double power_w, temperature_c, peak_temperature_c;
+};
+
 /* One window. */
 struct erg_result_repeat {
     double time_s, energy_j, sensor_energy_j;
@@ -151,6 +157,8 @@ struct erg_sweep_result {
     struct erg_result_items energy_j;     /* of all GPUs, as emulated */
     struct erg_result_repeat *repeats;
     size_t repeat_count;
+    struct erg_result_moment *course; /* from a cold start on; none of a steady state */
+    size_t course_count;
     const char **flags; /* sentences: oddities that whoever reads the numbers must know */
     size_t flag_count;
 };
