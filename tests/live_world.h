@@ -21,6 +21,7 @@ struct world_job {
     enum erg_live_state state;
     bool by_administrator, forgotten; /* the manager does not show it any more */
     bool silent;                      /* what it starts does not report */
+    bool queued;                      /* what is placed waits for ever */
     int restarts;
     struct erg_placement has;
 };
@@ -31,6 +32,8 @@ static struct {
     struct world_job jobs[MOST_JOBS];
     uint64_t taken[MOST_JOBS]; /* by node */
     double at_s;               /* NAN: the clock of this machine */
+    double ahead_s;            /* the clock where jobs are submitted */
+    double mono_s;             /* that of trainers */
     double snapshot_s;         /* how long the last one took */
     long calls;                /* placements */
 } world;
@@ -98,8 +101,8 @@ static void report(long job, const char *state, double iteration)
     snprintf(name, sizeof name, "spool/%s/reports.jsonl", token);
     snprintf(line, sizeof line,
              "{\"v\":1,\"incarnation\":%ld,\"state\":\"%s\",\"iteration\":%g,"
-             "\"iteration_s\":1.5,\"checkpoint\":0}\n",
-             world.calls, state, iteration);
+             "\"iteration_s\":1.5,\"checkpoint\":0,\"mono_s\":%g}\n",
+             world.calls, state, iteration, world.mono_s);
     FILE *file = fopen(in_folder(name), "a");
     assert_non_null(file);
     fputs(line, file);
@@ -112,6 +115,10 @@ static enum erg_engine_answer place(struct erg_live_engine *engine, uint32_t id,
     (void)engine, (void)token, (void)err;
     world.calls++;
     assert_int_equal(world.jobs[id - 1].state, ERG_LIVE_HELD);
+    if (world.jobs[id - 1].queued) {
+        world.jobs[id - 1].state = ERG_LIVE_PENDING;
+        return ERG_ENGINE_DONE;
+    }
     erg_placement_assign(&world.jobs[id - 1].has, placement);
     take(id - 1, false);
     world.jobs[id - 1].state = ERG_LIVE_RUNNING;
@@ -125,6 +132,8 @@ static enum erg_engine_answer hold(struct erg_live_engine *engine, uint32_t id, 
 {
     (void)engine, (void)token, (void)err;
     world.jobs[id - 1].by_administrator = true;
+    if (world.jobs[id - 1].state == ERG_LIVE_PENDING)
+        world.jobs[id - 1].state = ERG_LIVE_HELD;
     return ERG_ENGINE_DONE;
 }
 
@@ -149,17 +158,18 @@ static void write_request(long job, int gpus)
     struct erg_error err;
     token_of(token, job);
     snprintf(name, sizeof name, "spool/%s", token);
-    const struct erg_live_request request = {.name = "job",
-                                             .family = "Llama-3.2-1B",
-                                             .size = "1.24B",
-                                             .batch = 128,
-                                             .iterations = 1000 + (double)job,
-                                             .submitted_unix_s = 1.7e9 + (double)job,
-                                             .deadline_unix_s = INFINITY,
-                                             .weight = 1,
-                                             .gpus = gpus,
-                                             .gpus_most = 16,
-                                             .uid = geteuid()};
+    const struct erg_live_request request = {
+        .name = "job",
+        .family = "Llama-3.2-1B",
+        .size = "1.24B",
+        .batch = 128,
+        .iterations = 1000 + (double)job,
+        .submitted_unix_s = world.ahead_s != 0 ? erg_unix_s() + world.ahead_s : 1.7e9 + (double)job,
+        .deadline_unix_s = INFINITY,
+        .weight = 1,
+        .gpus = gpus,
+        .gpus_most = 16,
+        .uid = geteuid()};
     assert_ok(erg_job_folder_write_request(in_folder(name), &request, &err), &err);
 }
 

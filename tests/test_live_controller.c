@@ -237,6 +237,142 @@ static void jobs_that_are_over_are_forgotten(void **state)
     end();
 }
 
+/* ---- what is adopted ---- */
+
+/* Watts that are promised to jobs, beyond those of idle GPUs. */
+static double promised_w(void)
+{
+    double sum_w = 0;
+    for (size_t i = 0; i < at.controller->count; i++) {
+        const struct erg_managed_job *record = &at.controller->records[i];
+        const bool draws = erg_live_phase_holds_gpus(record->phase);
+        sum_w += !draws                           ? 0
+                 : world.at_s < record->settles_s ? fmax(record->told_w, record->before_w)
+                                                  : record->told_w;
+    }
+    return sum_w;
+}
+
+/* Nobody knows what the plan file of a job says that was found running: so it may draw the most,
+ * until it was told otherwise and had time to obey. */
+static void an_adopted_job_draws_the_most_that_it_may(void **state)
+{
+    (void)state;
+    begin(2);
+    submit_job(8);
+    pass(2);
+    pass(2);
+    const double most_w = at.controller->records[0].told_w;
+    assert_true(most_w > 8 * 100);
+    erg_controller_free(at.controller);
+    shell("rm -f @/journal*");
+    at.file->power_cap_w = 16 * 70 + 1.5 * most_w;
+    submit_job(8);
+    begin_controller();
+    for (int i = 0; i < 30; i++) {
+        pass(2);
+        assert_true(promised_w() <= 1.5 * most_w + 1);
+        const struct erg_managed_job *found = &at.controller->records[0];
+        if (i < 10)
+            assert_near(fmax(found->told_w, found->before_w), most_w, 1e-6);
+    }
+    end();
+}
+
+/* ---- clocks of other hosts, and of yesterday ---- */
+
+static double least_in_journal(const char *column, const char *table)
+{
+    sqlite3 *journal;
+    sqlite3_stmt *statement;
+    char sql[200];
+    snprintf(sql, sizeof sql, "SELECT min(%s) FROM %s", column, table);
+    assert_int_equal(sqlite3_open(in_folder("journal"), &journal), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(journal, sql, -1, &statement, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    const double least = sqlite3_column_double(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(journal);
+    return least;
+}
+
+/* Users and trainers whose clocks are ten minutes ahead, or behind: jobs run as ever. */
+static void clocks_of_other_hosts_change_nothing(void **state)
+{
+    (void)state;
+    static const double ahead_s[] = {600, -600};
+    for (int k = 0; k < 2; k++) {
+        begin(1);
+        world.ahead_s = ahead_s[k];
+        world.mono_s = k ? 0 : 1e9;
+        submit_job(8);
+        submit_job(8);
+        pass(2);
+        pass(2);
+        assert_int_equal(node_of(0), 0);
+        for (int i = 1; i <= 10; i++) { /* a clock that jumps */
+            world.mono_s = i % 2 ? 5 : 1e9;
+            report(0, "training", 10 * i);
+            pass(10);
+        }
+        json_t *status = erg_controller_status(at.controller), *job;
+        size_t i;
+        json_array_foreach(json_object_get(status, "jobs"), i, job)
+        {
+            const double attained_s = json_number_value(json_object_get(job, "attained_gpu_s"));
+            const json_t *ends = json_object_get(job, "ends_unix_s");
+            assert_in_range((long)attained_s, 0, 8 * 110);
+            if (i == 0) /* 900 iterations of 1.5 s are left */
+                assert_near(json_number_value(ends) - erg_unix_s(), 1350, 60);
+        }
+        json_decref(status);
+        report(0, "done", 1000);
+        end_run(0, ERG_LIVE_COMPLETED);
+        pass(2);
+        pass(2);
+        assert_int_equal(node_of(1), 0);
+        assert_true(least_in_journal("seconds", "delay") >= 0);
+        assert_true(least_in_journal("took_s", "restart") >= 0);
+        assert_int_equal(rows_of("delay"), 3);
+        end();
+    }
+}
+
+static void set_back_journal(void)
+{
+    sqlite3 *journal;
+    assert_int_equal(sqlite3_open(in_folder("journal"), &journal), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(journal,
+                                  "UPDATE entry SET value = json_set(value, '$.released_s', "
+                                  "json_extract(value, '$.released_s') + 3600) WHERE kind = 'job';"
+                                  "UPDATE entry SET value = value + 3600 WHERE kind = 'clock'",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(journal);
+}
+
+/* A controller that begins an hour "before" its journal was written. */
+static void an_hour_that_comes_again_keeps_no_job_waiting(void **state)
+{
+    (void)state;
+    begin(1);
+    submit_job(8);
+    world.jobs[0].queued = true;
+    pass(2);
+    pass(2);
+    assert_int_equal(world.jobs[0].state, ERG_LIVE_PENDING);
+    erg_controller_free(at.controller);
+    set_back_journal();
+    begin_controller();
+    double waited_s = 0;
+    while (world.jobs[0].state == ERG_LIVE_PENDING && waited_s < 1000) {
+        pass(2);
+        waited_s += 2;
+    }
+    assert_in_range((long)waited_s, 50, 70);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +380,9 @@ int main(void)
         cmocka_unit_test(a_job_gets_another_node_than_that_on_which_it_failed),
         cmocka_unit_test(gpus_of_an_avoided_node_are_not_kept),
         cmocka_unit_test(jobs_that_are_over_are_forgotten),
+        cmocka_unit_test(an_adopted_job_draws_the_most_that_it_may),
+        cmocka_unit_test(clocks_of_other_hosts_change_nothing),
+        cmocka_unit_test(an_hour_that_comes_again_keeps_no_job_waiting),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
