@@ -1,5 +1,5 @@
 /* The best placement: all of them, or exchanges of slots; and layers between groups. */
-#include "thermal/placement.h"
+#include "thermal/slots.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,28 +7,28 @@
 enum { MOST_PLACEMENTS = 20000, MOST_TURNS = 3 };
 static const double better = 1e-7; /* a smaller gain is none */
 
-struct placing {
-    const struct erg_placement_request *request;
-    struct erg_placement_found *found;
+struct slots_search {
+    const struct erg_slots_request *request;
+    struct erg_slots_found *found;
     int lanes[ERG_CHASSIS_GPUS], lane_count; /* numbers of the lanes, each once */
     bool like_before[ERG_CHASSIS_GPUS];      /* a lane is like the one before it */
-    struct erg_placement tried;
+    struct erg_slots_placement tried;
     int layers[ERG_CHASSIS_GPUS]; /* that all placements begin with */
     int left[ERG_CHASSIS_GPUS];   /* slots that a group has yet to get */
 };
 
 /* ---- which is better ---- */
 
-static void objectives(const struct erg_placement_request *request, const struct erg_placement *of,
-                       double values[2])
+static void objectives(const struct erg_slots_request *request,
+                       const struct erg_slots_placement *of, double values[2])
 {
-    const bool heat = request->goal == ERG_PLACE_HEAT, energy = request->goal == ERG_PLACE_ENERGY;
+    const bool heat = request->goal == ERG_SLOTS_HEAT, energy = request->goal == ERG_SLOTS_ENERGY;
     values[0] = heat ? of->hottest_c : energy ? of->energy_j : of->time_s;
     values[1] = heat || energy ? of->time_s : of->energy_j;
 }
 
-static bool is_better(const struct erg_placement_request *request, const struct erg_placement *a,
-                      const struct erg_placement *b)
+static bool is_better(const struct erg_slots_request *request, const struct erg_slots_placement *a,
+                      const struct erg_slots_placement *b)
 {
     double first[2], second[2];
     objectives(request, a, first);
@@ -38,9 +38,9 @@ static bool is_better(const struct erg_placement_request *request, const struct 
     return first[0] <= second[0] * (1 + better) && first[1] < second[1] * (1 - better);
 }
 
-static void look_once(struct placing *at)
+static void look_once(struct slots_search *at)
 {
-    erg_placement_evaluate(at->request, &at->tried);
+    erg_slots_evaluate(at->request, &at->tried);
     at->found->looked++;
     if (is_better(at->request, &at->tried, &at->found->best))
         at->found->best = at->tried;
@@ -50,9 +50,9 @@ static void look_once(struct placing *at)
  * Layers so that the slowest group is as fast as can be, at the clocks that were found: one after
  * the other, each to the group that is the fastest with it. Returns whether any moved.
  */
-static bool balance(struct placing *at)
+static bool balance(struct slots_search *at)
 {
-    const struct erg_placement_request *request = at->request;
+    const struct erg_slots_request *request = at->request;
     double layer_s[ERG_CHASSIS_GPUS] = {0};
     int layers[ERG_CHASSIS_GPUS], left = -request->groups;
     for (unsigned slot = 0; slot < request->chassis->gpus; slot++) {
@@ -84,7 +84,7 @@ static bool balance(struct placing *at)
     return moved;
 }
 
-static void look(struct placing *at)
+static void look(struct slots_search *at)
 {
     look_once(at);
     for (int turn = 0; turn < MOST_TURNS && at->request->move_layers && balance(at); turn++)
@@ -120,7 +120,7 @@ static bool lanes_alike(const struct erg_chassis *chassis, int a, int b)
     return x == chassis->gpus && y == chassis->gpus;
 }
 
-static void find_lanes(struct placing *at)
+static void find_lanes(struct slots_search *at)
 {
     const struct erg_chassis *chassis = at->request->chassis;
     for (int lane = 0; lane < ERG_CHASSIS_GPUS; lane++)
@@ -131,7 +131,7 @@ static void find_lanes(struct placing *at)
 }
 
 /* Of lanes that are alike, the groups in one are not before those in the one before it. */
-static bool is_first_of_its_kind(const struct placing *at)
+static bool is_first_of_its_kind(const struct slots_search *at)
 {
     const struct erg_chassis *chassis = at->request->chassis;
     for (int i = 1; i < at->lane_count; i++) {
@@ -148,7 +148,7 @@ static bool is_first_of_its_kind(const struct placing *at)
     return true;
 }
 
-static void look_at_all(struct placing *at, unsigned slot)
+static void look_at_all(struct slots_search *at, unsigned slot)
 {
     if (slot == at->request->chassis->gpus) {
         if (is_first_of_its_kind(at)) {
@@ -167,7 +167,7 @@ static void look_at_all(struct placing *at, unsigned slot)
 }
 
 /* n! / (size!)^groups, without the lanes that are alike; beyond the most: any number above it. */
-static double count_placements(const struct placing *at)
+static double count_placements(const struct slots_search *at)
 {
     const int n = (int)at->request->chassis->gpus, size = n / at->request->groups;
     double count = lgamma(n + 1.0) - at->request->groups * lgamma(size + 1.0);
@@ -180,10 +180,10 @@ static double count_placements(const struct placing *at)
 
 /* ---- exchanges ---- */
 
-static void exchange(struct placing *at)
+static void exchange(struct slots_search *at)
 {
     const unsigned n = at->request->chassis->gpus;
-    struct erg_placement from;
+    struct erg_slots_placement from;
     do {
         from = at->found->best;
         for (unsigned a = 0; a < n; a++)
@@ -199,11 +199,11 @@ static void exchange(struct placing *at)
 }
 
 /* The group with most to do takes the coolest slots, and so on. */
-static void look_at_cold_first(struct placing *at)
+static void look_at_cold_first(struct slots_search *at)
 {
-    const struct erg_placement_request *request = at->request;
+    const struct erg_slots_request *request = at->request;
     const unsigned n = request->chassis->gpus, size = n / (unsigned)request->groups;
-    const struct erg_placement *given = &at->found->given;
+    const struct erg_slots_placement *given = &at->found->given;
     double power_w[ERG_CHASSIS_GPUS], temperature_c[ERG_CHASSIS_GPUS];
     bool has_slot[ERG_CHASSIS_GPUS] = {false}, is_placed[ERG_CHASSIS_GPUS] = {false};
     for (unsigned slot = 0; slot < n; slot++)
@@ -229,7 +229,7 @@ static void look_at_cold_first(struct placing *at)
     look(at);
 }
 
-static void place_slots(struct placing *at)
+static void place_slots(struct slots_search *at)
 {
     at->found->exact = count_placements(at) <= MOST_PLACEMENTS;
     if (!at->found->exact) {
@@ -245,10 +245,10 @@ static void place_slots(struct placing *at)
 }
 
 /* A layer from one group to another, as long as one helps. */
-static void move_layers(struct placing *at)
+static void move_layers(struct slots_search *at)
 {
     const int groups = at->request->groups;
-    struct erg_placement from;
+    struct erg_slots_placement from;
     do {
         from = at->found->best;
         for (int a = 0; a < groups; a++)
@@ -265,25 +265,24 @@ static void move_layers(struct placing *at)
 
 /* ---- the door ---- */
 
-void erg_placement_given(const struct erg_placement_request *request,
-                         struct erg_placement *placement)
+void erg_slots_given(const struct erg_slots_request *request, struct erg_slots_placement *placement)
 {
     const unsigned size = request->chassis->gpus / (unsigned)request->groups;
     memset(placement, 0, sizeof *placement);
     for (unsigned slot = 0; slot < request->chassis->gpus; slot++)
         placement->group[slot] = (int)(slot / size);
     memcpy(placement->layers, request->layers, (size_t)request->groups * sizeof *request->layers);
-    erg_placement_evaluate(request, placement);
+    erg_slots_evaluate(request, placement);
 }
 
 /* The gain of the best, relative; and that which it would have in slots that are all alike. */
-static double share_of_heat(const struct erg_placement_request *request,
-                            const struct erg_placement_found *found)
+static double share_of_heat(const struct erg_slots_request *request,
+                            const struct erg_slots_found *found)
 {
     struct erg_chassis_slot slots[ERG_CHASSIS_GPUS];
     struct erg_chassis alike = *request->chassis;
-    struct erg_placement_request other = *request;
-    struct erg_placement given = found->given, best = found->best;
+    struct erg_slots_request other = *request;
+    struct erg_slots_placement given = found->given, best = found->best;
     double before[2], after[2], mean_c = 0;
     objectives(request, &given, before);
     objectives(request, &best, after);
@@ -301,14 +300,14 @@ static double share_of_heat(const struct erg_placement_request *request,
     alike.slots = slots;
     alike.inlet_c = fmin(mean_c, alike.limit.hold_c - 1);
     other.chassis = &alike;
-    erg_placement_evaluate(&other, &given);
-    erg_placement_evaluate(&other, &best);
+    erg_slots_evaluate(&other, &given);
+    erg_slots_evaluate(&other, &best);
     objectives(request, &given, before);
     objectives(request, &best, after);
     return 1 - (1 - after[0] / before[0]) / gain;
 }
 
-static int check(const struct erg_placement_request *request, struct erg_error *err)
+static int check(const struct erg_slots_request *request, struct erg_error *err)
 {
     const struct erg_chassis *chassis = request->chassis;
     if (request->groups < 1 || chassis->gpus % (unsigned)request->groups != 0)
@@ -324,18 +323,18 @@ static int check(const struct erg_placement_request *request, struct erg_error *
     return 0;
 }
 
-int erg_place(const struct erg_placement_request *request, struct erg_placement_found *found,
-              struct erg_error *err)
+int erg_slots_place(const struct erg_slots_request *request, struct erg_slots_found *found,
+                    struct erg_error *err)
 {
-    struct placing at = {.request = request, .found = found};
+    struct slots_search at = {.request = request, .found = found};
     if (check(request, err) != 0)
         return -1;
-    *found = (struct erg_placement_found){.looked = 1};
-    erg_placement_given(request, &found->given);
+    *found = (struct erg_slots_found){.looked = 1};
+    erg_slots_given(request, &found->given);
     found->best = found->given;
     find_lanes(&at);
     for (int turn = 0; turn < MOST_TURNS; turn++) {
-        const struct erg_placement before = found->best;
+        const struct erg_slots_placement before = found->best;
         place_slots(&at);
         if (request->move_layers)
             move_layers(&at);

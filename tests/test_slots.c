@@ -5,9 +5,9 @@
 #include "check.h"
 
 #include "base/random.h"
-#include "thermal/placement.h"
+#include "thermal/slots.h"
 
-static const struct erg_placement_gpu hopper = {
+static const struct erg_slots_gpu hopper = {
     .lowest_mhz = 300,
     .highest_mhz = 1980,
     .reference_mhz = 1600,
@@ -60,7 +60,7 @@ static void the_model_gives_the_tables(void **state)
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         const struct erg_chassis chassis = eight(cases[c].inlet_c);
-        const struct erg_placement_request request = {
+        const struct erg_slots_request request = {
             .chassis = &chassis,
             .gpu = hopper,
             .groups = 2,
@@ -70,8 +70,8 @@ static void the_model_gives_the_tables(void **state)
             .microbatches = cases[c].microbatches,
             .stages = cases[c].stages,
         };
-        struct erg_placement given;
-        erg_placement_given(&request, &given);
+        struct erg_slots_placement given;
+        erg_slots_given(&request, &given);
         for (int i = 0; i < 8; i++) {
             assert_int_equal(given.group[i], i / 4);
             assert_near(1e-3 * given.clock_mhz[i], cases[c].ghz[i / 4], 0.0003);
@@ -81,10 +81,11 @@ static void the_model_gives_the_tables(void **state)
     }
 }
 
-static double objective(const struct erg_placement_request *request, const struct erg_placement *of)
+static double objective(const struct erg_slots_request *request,
+                        const struct erg_slots_placement *of)
 {
-    return request->goal == ERG_PLACE_TIME     ? of->time_s
-           : request->goal == ERG_PLACE_ENERGY ? of->energy_j
+    return request->goal == ERG_SLOTS_TIME     ? of->time_s
+           : request->goal == ERG_SLOTS_ENERGY ? of->energy_j
                                                : of->hottest_c;
 }
 
@@ -99,15 +100,16 @@ static bool rises(const int *group)
 }
 
 /* The least of all ways to fill the slots from `slot` on. */
-static double least_of_all(const struct erg_placement_request *request, bool all_orders,
-                           struct erg_placement *placement, unsigned slot, int *left, size_t *count)
+static double least_of_all(const struct erg_slots_request *request, bool all_orders,
+                           struct erg_slots_placement *placement, unsigned slot, int *left,
+                           size_t *count)
 {
     double least = INFINITY;
     if (slot == request->chassis->gpus && !all_orders && !rises(placement->group))
         return INFINITY;
     if (slot == request->chassis->gpus) {
         ++*count;
-        erg_placement_evaluate(request, placement);
+        erg_slots_evaluate(request, placement);
         return objective(request, placement);
     }
     for (int group = 0; group < request->groups; group++)
@@ -146,7 +148,7 @@ static void the_search_finds_the_best_of_all(void **state)
             eight_slots[i].sink_k_per_w *= draw(key, 30 + (uint64_t)(i / 2), 0.8, 1.2);
             eight_slots[i].preheat_k = draw(key, 40 + (uint64_t)i, 0, 4);
         }
-        const struct erg_placement_request request = {
+        const struct erg_slots_request request = {
             .chassis = &chassis,
             .gpu = hopper,
             .groups = 4,
@@ -156,17 +158,17 @@ static void the_search_finds_the_best_of_all(void **state)
             .fixed_s = 0.12,
             .microbatches = 32,
             .stages = 4,
-            .goal = (enum erg_placement_goal)(c % 3 == 0   ? ERG_PLACE_TIME
-                                              : c % 3 == 1 ? ERG_PLACE_ENERGY
-                                              : c % 2      ? ERG_PLACE_HEAT
-                                                           : ERG_PLACE_TIME),
+            .goal = (enum erg_slots_goal)(c % 3 == 0   ? ERG_SLOTS_TIME
+                                          : c % 3 == 1 ? ERG_SLOTS_ENERGY
+                                          : c % 2      ? ERG_SLOTS_HEAT
+                                                       : ERG_SLOTS_TIME),
             .pace = c % 5 == 4,
         };
-        struct erg_placement_found found;
-        struct erg_placement all;
+        struct erg_slots_found found;
+        struct erg_slots_placement all;
         struct erg_error err;
         size_t count = 0;
-        assert_ok(erg_place(&request, &found, &err), &err);
+        assert_ok(erg_slots_place(&request, &found, &err), &err);
         all = found.given;
         const bool all_orders = c % 3 == 2 || c % 20 == 0;
         const double least = least_of_all(&request, all_orders, &all, 0, left, &count);
@@ -180,12 +182,12 @@ static void the_search_finds_the_best_of_all(void **state)
 }
 
 /* Slots in the order front, rear, front, rear: groups of four in a row are neither. */
-static struct erg_placement_found place_mixed(double inlet_c, const int *layers,
-                                              const struct erg_placement_request *of)
+static struct erg_slots_found place_mixed(double inlet_c, const int *layers,
+                                          const struct erg_slots_request *of)
 {
     struct erg_chassis chassis = eight(inlet_c);
-    struct erg_placement_request request = *of;
-    struct erg_placement_found found;
+    struct erg_slots_request request = *of;
+    struct erg_slots_found found;
     struct erg_error err;
     for (int i = 0; i < 8; i++) {
         eight_slots[i].position = i % 2 ? ERG_SLOT_REAR : ERG_SLOT_FRONT;
@@ -196,7 +198,7 @@ static struct erg_placement_found place_mixed(double inlet_c, const int *layers,
     request.layers = layers;
     request.compute_s = 0.88;
     request.fixed_s = 0.12;
-    assert_ok(erg_place(&request, &found, &err), &err);
+    assert_ok(erg_slots_place(&request, &found, &err), &err);
     return found;
 }
 
@@ -204,10 +206,10 @@ static void rules_come_out(void **state)
 {
     (void)state;
     const int llama[] = {20, 20}, gpt3[] = {12, 12};
-    struct erg_placement_request request = {
+    struct erg_slots_request request = {
         .groups = 2, .microbatches = 64, .stages = 4, .move_layers = true};
     /* Cool: the cap is everything, and no layer moves. */
-    struct erg_placement_found found = place_mixed(29, llama, &request);
+    struct erg_slots_found found = place_mixed(29, llama, &request);
     assert_int_equal(found.best.layers[0], 20);
     /* Hot: a group lies in one class, and the one in front has a layer more. */
     found = place_mixed(42, llama, &request);
@@ -225,16 +227,16 @@ static void rules_come_out(void **state)
     assert_int_equal(found.best.layers[0], 12);
     /* Front clocks fall to the pace of the rear: equal time or less, less energy. */
     request.move_layers = false;
-    const struct erg_placement free_clocks = place_mixed(29, gpt3, &request).given;
+    const struct erg_slots_placement free_clocks = place_mixed(29, gpt3, &request).given;
     request.pace = true;
-    const struct erg_placement paced = place_mixed(29, gpt3, &request).given;
+    const struct erg_slots_placement paced = place_mixed(29, gpt3, &request).given;
     assert_true(paced.time_s <= free_clocks.time_s * (1 + 1e-9));
     assert_true(paced.energy_j < 0.995 * free_clocks.energy_j);
     assert_close(paced.clock_mhz[0], paced.clock_mhz[1], 1e-6);
     assert_true(free_clocks.clock_mhz[0] > free_clocks.clock_mhz[1] + 10);
     /* What heat has no part in: layers that were split badly. */
     const int uneven[] = {23, 17};
-    request = (struct erg_placement_request){
+    request = (struct erg_slots_request){
         .groups = 2, .microbatches = 64, .stages = 4, .move_layers = true};
     found = place_mixed(20, uneven, &request);
     assert_int_equal(found.best.layers[0], 20);
@@ -255,17 +257,17 @@ static void many_groups_are_exchanged(void **state)
         layers[g] = 10 + g % 3;
     chassis.slots = slots;
     chassis.gpus = SLOTS;
-    struct erg_placement_request request = {.chassis = &chassis,
-                                            .gpu = hopper,
-                                            .groups = 8,
-                                            .layers = layers,
-                                            .compute_s = 0.88,
-                                            .fixed_s = 0.12,
-                                            .microbatches = 32,
-                                            .stages = 8};
-    struct erg_placement_found found;
+    struct erg_slots_request request = {.chassis = &chassis,
+                                        .gpu = hopper,
+                                        .groups = 8,
+                                        .layers = layers,
+                                        .compute_s = 0.88,
+                                        .fixed_s = 0.12,
+                                        .microbatches = 32,
+                                        .stages = 8};
+    struct erg_slots_found found;
     struct erg_error err;
-    assert_ok(erg_place(&request, &found, &err), &err);
+    assert_ok(erg_slots_place(&request, &found, &err), &err);
     assert_false(found.exact);
     assert_true(found.best.time_s < 0.98 * found.given.time_s);
     int size[8] = {0};
@@ -274,10 +276,11 @@ static void many_groups_are_exchanged(void **state)
     for (int g = 0; g < 8; g++)
         assert_int_equal(size[g], 4);
     request.groups = 5;
-    assert_fails(erg_place(&request, &found, &err), &err, "expected groups that fill them evenly");
+    assert_fails(erg_slots_place(&request, &found, &err), &err,
+                 "expected groups that fill them evenly");
     request.groups = 8;
     chassis.limit.law = ERG_HEAT_PROPORTIONAL;
-    assert_fails(erg_place(&request, &found, &err), &err, "a limit that is held");
+    assert_fails(erg_slots_place(&request, &found, &err), &err, "a limit that is held");
 }
 
 int main(void)

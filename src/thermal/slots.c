@@ -1,35 +1,35 @@
 /* What comes of a placement: clocks, temperatures, time and energy that agree with each other. */
-#include "thermal/placement.h"
+#include "thermal/slots.h"
 #include "thermal/thermal_internal.h"
 
 #include <math.h>
 
-static double voltage(const struct erg_placement_gpu *gpu, double clock_mhz)
+static double voltage(const struct erg_slots_gpu *gpu, double clock_mhz)
 {
     return 1 + gpu->voltage_slope_per_ghz * 1e-3 * fmax(clock_mhz - gpu->voltage_knee_mhz, 0);
 }
 
 /* f v(f)^2. */
-static double strength(const struct erg_placement_gpu *gpu, double clock_mhz)
+static double strength(const struct erg_slots_gpu *gpu, double clock_mhz)
 {
     const double v = voltage(gpu, clock_mhz);
     return clock_mhz * v * v;
 }
 
-static double busy_power(const struct erg_placement_gpu *gpu, double clock_mhz, double leak_w)
+static double busy_power(const struct erg_slots_gpu *gpu, double clock_mhz, double leak_w)
 {
     return gpu->static_w + leak_w + gpu->other_w +
            gpu->dynamic_w * strength(gpu, clock_mhz) / strength(gpu, gpu->reference_mhz);
 }
 
-static double leak_at(const struct erg_placement_gpu *gpu, double temperature_c)
+static double leak_at(const struct erg_slots_gpu *gpu, double temperature_c)
 {
     return gpu->static_w * gpu->leak_per_k * (temperature_c - gpu->reference_c);
 }
 
 /* The clock at which the busy power is the cap. f v^2 is convex, so that Newton's steps from above
  * stay above. */
-static double cap_clock(const struct erg_placement_gpu *gpu, double leak_w)
+static double cap_clock(const struct erg_slots_gpu *gpu, double leak_w)
 {
     const double wanted = (gpu->cap_w - gpu->static_w - leak_w - gpu->other_w) / gpu->dynamic_w *
                           strength(gpu, gpu->reference_mhz);
@@ -44,7 +44,7 @@ static double cap_clock(const struct erg_placement_gpu *gpu, double leak_w)
 
 /* One GPU's part of an iteration, at any clock. */
 struct part {
-    const struct erg_placement_gpu *gpu;
+    const struct erg_slots_gpu *gpu;
     double compute_s, fixed_s; /* of a microbatch: goes with 1 / f, and does not */
     double full;               /* busy share of the slowest stage */
     double others_s;           /* the slowest of the other GPUs, for a microbatch */
@@ -100,8 +100,8 @@ static double heat_clock(const struct part *part, double high, double leak_w, do
 
 /* What changes from round to round. */
 struct rounds {
-    const struct erg_placement_request *request;
-    struct erg_placement *placement;
+    const struct erg_slots_request *request;
+    struct erg_slots_placement *placement;
     double k_per_w[ERG_CHASSIS_GPUS * ERG_CHASSIS_GPUS];
     double own_s[ERG_CHASSIS_GPUS]; /* of a microbatch, at the limits of their clocks */
     double slowest_s;
@@ -110,7 +110,7 @@ struct rounds {
 
 static struct part part_of(const struct rounds *at, unsigned slot)
 {
-    const struct erg_placement_request *request = at->request;
+    const struct erg_slots_request *request = at->request;
     const int group = at->placement->group[slot];
     const double layers = at->placement->layers[group];
     double others_s = request->other_s;
@@ -129,7 +129,7 @@ static struct part part_of(const struct rounds *at, unsigned slot)
 static double limit_clock(const struct rounds *at, const struct part *part, unsigned slot)
 {
     const struct erg_chassis *chassis = at->request->chassis;
-    const struct erg_placement *placement = at->placement;
+    const struct erg_slots_placement *placement = at->placement;
     const double *row = &at->k_per_w[slot * chassis->gpus], hold_c = chassis->limit.hold_c;
     double base_c = erg_thermal_inlet(chassis, slot);
     for (unsigned j = 0; j < chassis->gpus; j++)
@@ -153,7 +153,7 @@ static double pace_clock(const struct rounds *at, const struct part *part, doubl
 static double go_round(struct rounds *at)
 {
     const struct erg_chassis *chassis = at->request->chassis;
-    struct erg_placement *placement = at->placement;
+    struct erg_slots_placement *placement = at->placement;
     const unsigned n = chassis->gpus;
     double limits[ERG_CHASSIS_GPUS], slowest_s = at->request->other_s;
     for (unsigned g = 0; g < n; g++) {
@@ -184,8 +184,8 @@ static double go_round(struct rounds *at)
 /* Where no GPU is held by heat, powers hardly depend on each other and a few rounds are enough. */
 enum { QUICK_ROUNDS = 10, ROUNDS = 200 };
 
-void erg_placement_evaluate(const struct erg_placement_request *request,
-                            struct erg_placement *placement)
+void erg_slots_evaluate(const struct erg_slots_request *request,
+                        struct erg_slots_placement *placement)
 {
     const unsigned n = request->chassis->gpus;
     struct rounds at = {.request = request, .placement = placement, .slowest_s = 1};
