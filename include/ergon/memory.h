@@ -67,6 +67,7 @@ struct erg_memory_info {
     /* Where it does not fit: a sentence with what is missing, and the smallest change that helps.
      * "" where it fits. */
     const char *change;
+    int64_t fsdp; /* ranks that share the weights; 1: they are not sharded */
 };
 int erg_memory_info(const struct erg_memory *memory, struct erg_memory_info *info,
                     struct erg_error *err);

@@ -222,6 +222,7 @@ class erg_layouts_options(c.Structure):
         ("top", c.c_int64),
         ("page", c.c_int32),
         ("watch", c.c_void_p),
+        ("fsdp", c.c_int32),
     ]
 
 
@@ -246,6 +247,7 @@ class erg_layouts_row(c.Structure):
         ("tokens_per_s", c.c_double),
         ("mfu", c.c_double),
         ("peak_bytes", c.c_double),
+        ("fsdp", c.c_int64),
     ]
 
 
@@ -267,6 +269,7 @@ class erg_memory_info(c.Structure):
         ("recompute", c.c_char_p),
         ("offload", c.c_double),
         ("change", c.c_char_p),
+        ("fsdp", c.c_int64),
     ]
 
 
@@ -640,9 +643,9 @@ SIZES = {
     erg_hook_options: 96,
     erg_hook_stats: 984,
     erg_job_info: 152,
-    erg_layouts_options: 128,
-    erg_layouts_row: 152,
-    erg_memory_info: 120,
+    erg_layouts_options: 136,
+    erg_layouts_row: 160,
+    erg_memory_info: 128,
     erg_memory_options: 72,
     erg_memory_stage_info: 96,
     erg_meter_gpu: 328,
@@ -676,9 +679,9 @@ OFFSETS = {
     erg_hook_options: {"size": 0, "plan": 8, "plan_text": 16, "method": 24, "point": 32, "stage": 36, "replica": 40, "mode": 44, "gpu": 48, "daemon": 56, "dwell_s": 64, "least_change_mhz": 72, "markers": 80, "energy": 84, "strict": 88, "clocks_only": 92},
     erg_hook_stats: {"size": 0, "lease": 4, "steps": 8, "step_last_s": 16, "step_median_s": 24, "step_planned_s": 32, "busy_s": 40, "passes": 48, "clock_requests": 56, "clock_changes": 64, "clock_superseded": 72, "clock_refused": 80, "clock_late": 88, "clock_call_mean_s": 96, "clock_call_worst_s": 104, "below_s": 112, "below": 120, "classes": 152, "order_errors": 156, "programme_changes": 160, "planned_changes": 164, "programme_energy_j": 168, "planned_energy_j": 176, "planned_times_hold": 184, "waiting_w": 192, "point": 200, "trouble": 204, "profile_clocks": 460, "profile_over": 464, "profile": 468},
     erg_job_info: {"size": 0, "name": 8, "model": 16, "gpu": 24, "stack": 32, "engine": 40, "recompute": 48, "gpus": 56, "kinds": 64, "tensor": 72, "context": 80, "pipeline": 88, "data": 96, "virtual_stages": 104, "microbatch_size": 112, "microbatches": 120, "sequence": 128, "batch": 136, "offload": 144},
-    erg_layouts_options: {"size": 0, "gpus": 8, "batch": 16, "batch_slack": 24, "layout": 32, "recompute": 40, "per_stage": 48, "objective": 56, "deadline_s": 64, "energy_j": 72, "power_w": 80, "memory_bytes": 88, "host_bytes": 96, "top": 104, "page": 112, "watch": 120},
-    erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144},
-    erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112},
+    erg_layouts_options: {"size": 0, "gpus": 8, "batch": 16, "batch_slack": 24, "layout": 32, "recompute": 40, "per_stage": 48, "objective": 56, "deadline_s": 64, "energy_j": 72, "power_w": 80, "memory_bytes": 88, "host_bytes": 96, "top": 104, "page": 112, "watch": 120, "fsdp": 128},
+    erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144, "fsdp": 152},
+    erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112, "fsdp": 120},
     erg_memory_options: {"size": 0, "layout": 8, "gpus": 16, "batch": 24, "solve_offload": 32, "per_stage": 40, "accounting": 48, "layer_copies": 56, "watch": 64},
     erg_memory_stage_info: {"size": 0, "gpu": 8, "peak_bytes": 16, "gpu_bytes": 24, "weights_bytes": 32, "gradients_bytes": 40, "optimizer_bytes": 48, "activations_bytes": 56, "other_bytes": 64, "host_bytes": 72, "offload": 80, "layers": 88},
     erg_meter_gpu: {"size": 0, "name": 8, "uuid": 104, "trouble": 200, "index": 296, "counter_period_s": 304, "power_period_s": 312, "read_latency_s": 320},
