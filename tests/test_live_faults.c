@@ -343,8 +343,8 @@ static int end_of(pid_t child)
 static void lease_of_elsewhere(double seconds)
 {
     char text[100];
-    snprintf(text, sizeof text, "elsewhere\n%.3f\n1\n", unix_s() + seconds);
-    write_text("spool/.controller/lease", text);
+    snprintf(text, sizeof text, "someone\nelsewhere\nboot\npids\n1\n%.3f\n", seconds);
+    write_text("spool/.controller/lease.1000", text);
 }
 
 static void test_two_controllers(void **state)
@@ -352,7 +352,7 @@ static void test_two_controllers(void **state)
     (void)state;
     begin("");
     start_controller();
-    await_line("spool/.controller/lease", "\n");
+    await_line("spool/.controller/lease.1", "\n");
     submit_day(3, 3, "");
     assert_int_not_equal(end_of(start_schedule("--policy", "ergon", "second.log")), 0);
     assert_int_equal(lines_with("second.log", "another controller has the journal"), 1);

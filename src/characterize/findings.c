@@ -358,7 +358,7 @@ static void see_overlapping(struct checking *at, mark_t mark, void *context)
     struct slots slots;
     (void)at;
     if (!is_usual(mark) || !is_usual_air(mark) || mark->pipeline < 2 || mark->microbatch != 1 ||
-        mark->equal || !read_slots(&slots, mark))
+        mark->equal || mark->expert > 1 || !read_slots(&slots, mark))
         return;
     const double gap = slots.rear_least_c - slots.front_peak_c;
     overlapping->count++;
@@ -824,7 +824,7 @@ static const struct finding_row {
     {"5", ERG_FINDING_SIGN,
      "rear GPUs do not cool down: their least temperature is above the highest of the front ones "
      "of "
-     "their node, in pipelines with microbatches of 1",
+     "their node, in pipelines of dense models with microbatches of 1",
      "in all", check_cool_down},
     {"6", ERG_FINDING_REPORTED, "throttling grows with the depth of the pipeline",
      "no sign required", report_clocks},

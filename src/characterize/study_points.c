@@ -32,33 +32,6 @@ struct expanding {
 
 /* ---- layouts ---- */
 
-/* A degree that job/layout.h does not know, out of the text. */
-static int take_degree(char *text, const char *key, long *degree, struct erg_error *err)
-{
-    const size_t length = strlen(key);
-    *degree = 1;
-    for (char *part = text, *end; *part; part = end) {
-        end = part + strcspn(part, ",");
-        char *next = *end ? end + 1 : end;
-        if (strncmp(part, key, length) == 0) {
-            char number[32];
-            snprintf(number, sizeof number, "%.*s", (int)(end - part - (ptrdiff_t)length),
-                     part + length);
-            if (!erg_parse_long(number, degree) || *degree < 1 || *degree > 1000000)
-                return erg_fail(err, ERG_USAGE,
-                                "expected a whole number from 1 to a million after '%s', got "
-                                "'%.30s'",
-                                key, number);
-            memmove(part, next, strlen(next) + 1);
-            if (!*part && part > text)
-                part[-1] = '\0';
-            return 0;
-        }
-        end = next;
-    }
-    return 0;
-}
-
 /* Layers of stages as a text has them; NULL in *split: equal. */
 static int split_layers(const struct expanding *at, const struct erg_layout *layout,
                         const char *text, const long **split, struct erg_error *err)
@@ -109,10 +82,8 @@ static int make_layout(const struct expanding *at, const struct combination *whi
 {
     const struct erg_cluster *cluster = at->study->machine.cluster;
     struct erg_layout *layout = &point->layout;
-    char *rest = erg_arena_strdup(at->arena, point->degrees);
     set_sizes(at, which, layout); /* parsing sets the microbatch anew */
-    if (take_degree(rest, "e=", &point->expert, err) != 0 ||
-        erg_layout_parse(layout, *rest ? rest : "t=1", at->model->layers, err) != 0)
+    if (erg_layout_parse(layout, point->degrees, at->model->layers, err) != 0)
         return -1;
     set_sizes(at, which, layout);
     if (erg_layout_fill(layout, erg_cluster_gpus(cluster), point->batch, err) != 0)
@@ -122,14 +93,6 @@ static int make_layout(const struct expanding *at, const struct combination *whi
         return -1;
     if (erg_layout_check(layout, at->model, err) != 0)
         return -1;
-    if (at->model->experts.count == 0 && point->expert > 1)
-        return erg_fail(err, ERG_INFEASIBLE, "%s has no experts, so e=%ld splits nothing",
-                        at->model->name, point->expert);
-    if (erg_model_check_experts(at->model, point->expert, err) != 0)
-        return -1;
-    if (layout->data % point->expert != 0)
-        return erg_fail(err, ERG_INFEASIBLE, "expert degree %ld does not divide the %ld data ranks",
-                        point->expert, layout->data);
     return 0;
 }
 
@@ -141,8 +104,8 @@ static const char *label_of(const struct erg_study_point *point, struct erg_aren
     struct erg_text text = {0};
     if (point->impossible && layout->tensor < 1)
         return point->degrees;
-    if (point->expert > 1)
-        erg_text_printf(&text, "EP%ld ", point->expert);
+    if (erg_layout_experts(layout) > 1)
+        erg_text_printf(&text, "EP%ld ", erg_layout_experts(layout));
     erg_text_printf(&text, "TP%ld", layout->tensor);
     if (layout->context > 1)
         erg_text_printf(&text, " CP%ld", layout->context);
@@ -281,6 +244,7 @@ static int make_point(const struct expanding *at, const struct combination *whic
     };
     if (make_layout(at, which, point, &reason) != 0)
         point->impossible = erg_arena_strdup(at->arena, reason.message);
+    point->expert = erg_layout_experts(&point->layout);
     *optimisation = optimise(at, which, point);
     if (!point->impossible)
         point->overlap = effective_overlap(point->overlap, point);

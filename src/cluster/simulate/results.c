@@ -205,7 +205,7 @@ static void events_table(struct erg_text *out, const struct erg_simulated *resul
         erg_csv_add_double(out, record->at_s);
         erg_csv_add(out, kinds[record->kind]);
         erg_csv_add(out, record->job < 0 ? "" : simulation->trace->jobs[record->job].id);
-        erg_csv_add_double(out, record->node < 0 ? NAN : record->node);
+        erg_csv_add_double(out, record->node < 0 ? (double)NAN : record->node);
         if (record->shape < 0) {
             static const char *const none[] = {"", "", "", "", ""};
             add_row(out, none, 5);

@@ -11,7 +11,7 @@ void erg_layout_work_of(struct erg_layout_work *work,
 {
     const struct erg_time_shards *shards = &parts->shards;
     struct erg_layout_network *network = &work->network;
-    erg_layout_work_whole(work, request, parts, layout, gpus);
+    erg_layout_work_unsharded(work, request, parts, layout, gpus);
     if (!erg_layout_is_sharded(layout))
         return;
     const double gathered = erg_time_shard_bytes(layout, shards->layer_parameters);

@@ -108,12 +108,12 @@ struct erg_layout_work {
     } network;
 };
 
-/* Of a layout, as if it sharded no weights: `parts` are of the same one; about as fast as those. */
-void erg_layout_work_whole(struct erg_layout_work *work,
-                           const struct erg_layout_energy_request *request,
-                           const struct erg_time_parts *parts, const struct erg_layout *layout,
-                           long gpus);
-/* Of one without experts. */
+/* Of a layout as if it sharded no weights: `parts` are of the same one; about as fast as those. */
+void erg_layout_work_unsharded(struct erg_layout_work *work,
+                               const struct erg_layout_energy_request *request,
+                               const struct erg_time_parts *parts, const struct erg_layout *layout,
+                               long gpus);
+/* Of one without experts, which shards no weights. */
 void erg_layout_work_init(struct erg_layout_work *work,
                           const struct erg_layout_energy_request *request,
                           const struct erg_time_parts *parts, long tensor, long context,
@@ -197,7 +197,7 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
                                           const struct erg_layout_costs *costs, long layers,
                                           enum erg_recompute recompute, double offload);
 
-/* Parameters of a stage on one GPU. */
+/* Parameters of a stage on one GPU that are trained. */
 double erg_layout_stage_parameters(const struct erg_time_request *request,
                                    const struct erg_time_parts *parts,
                                    const struct erg_layout *layout, long stage);

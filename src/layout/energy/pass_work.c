@@ -188,10 +188,10 @@ static void find_clocks(struct erg_pass_work *pass, const struct erg_layout_ener
     pass->rates_dither = regulation.dither;
 }
 
-void erg_layout_work_whole(struct erg_layout_work *work,
-                        const struct erg_layout_energy_request *request,
-                        const struct erg_time_parts *parts, const struct erg_layout *layout,
-                        long gpus)
+void erg_layout_work_unsharded(struct erg_layout_work *work,
+                               const struct erg_layout_energy_request *request,
+                               const struct erg_time_parts *parts, const struct erg_layout *layout,
+                               long gpus)
 {
     const struct erg_time_request *time = &request->time;
     const long tensor = layout->tensor, microbatch = layout->microbatch;
@@ -235,7 +235,7 @@ void erg_layout_work_init(struct erg_layout_work *work,
 {
     const struct erg_layout layout = {
         .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
-    erg_layout_work_whole(work, request, parts, &layout, gpus);
+    erg_layout_work_unsharded(work, request, parts, &layout, gpus);
 }
 
 /* ---- costs ---- */
