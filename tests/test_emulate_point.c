@@ -20,6 +20,8 @@ static void nothing_is_lost(void **state)
         {"gpt3-175b", "t=8,fsdp=4", 2048, 4, ERG_RECOMPUTE_FULL},
         {"llama-3.3-70b", "t=8,p=2", 8192, 1, ERG_RECOMPUTE_NONE},
         {"llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_BALANCED},
+        {"mixtral-8x22b", "e=8,t=2,p=2", 4096, 1, ERG_RECOMPUTE_FULL},
+        {"mixtral-8x7b", "e=4,t=2", 4096, 1, ERG_RECOMPUTE_FULL},
     };
     for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
         struct test_study study;
@@ -233,6 +235,35 @@ static void a_faulty_node_holds_all_up(void **state)
     study_close(&study);
 }
 
+/* Frozen weights need no gradients: less time, and nothing to sum but adapters. */
+static void adapters_are_cheaper(void **state)
+{
+    (void)state;
+    struct test_study study;
+    double gradients[2], tokens_per_j[2];
+    study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
+    for (int lora = 0; lora < 2; lora++) {
+        study.point.lora_rank = lora ? 32 : 0;
+        study.point.lora_targets = "qkv";
+        struct erg_sweep_result result = study_run(&study);
+        tokens_per_j[lora] = result.metrics.tokens_per_j;
+        for (size_t i = 0; i < result.link_count; i++)
+            if (!strcmp(result.links[i].kind, "gradients"))
+                gradients[lora] = result.links[i].nvlink + result.links[i].network;
+    }
+    /* 47,185,920 parameters; two replicas, 4 bytes both ways, half of them to the other one. */
+    assert_close(gradients[1], 47185920.0 * 4 * 0.5 * 2, 1e-9);
+    assert_true(gradients[0] > 1000 * gradients[1]);
+    assert_true(tokens_per_j[1] / tokens_per_j[0] > 1.2 && tokens_per_j[1] / tokens_per_j[0] < 1.7);
+    study.point.lora_targets = "qkv,none";
+    struct erg_sweep_result result;
+    struct erg_error err;
+    erg_sweep_result_init(&result);
+    assert_fails(erg_emulate_point(NULL, &study.point, &result, &study.arena, &err), &err,
+                 "'none'");
+    study_close(&study);
+}
+
 /* ---- what does not fit, what is equal ---- */
 
 static void a_point_that_does_not_fit_says_why(void **state)
@@ -307,6 +338,7 @@ int main(void)
         cmocka_unit_test(larger_microbatches_by_layout),
         cmocka_unit_test(overlap_saves_time),
         cmocka_unit_test(a_faulty_node_holds_all_up),
+        cmocka_unit_test(adapters_are_cheaper),
         cmocka_unit_test(a_point_that_does_not_fit_says_why),
         cmocka_unit_test(equal_keys_give_equal_bytes),
         cmocka_unit_test(a_document_is_read_as_it_was_written),

@@ -64,6 +64,7 @@ struct emulated_lane {
 struct emulation {
     const struct erg_study_point *point;
     struct erg_arena *arena;
+    struct erg_model model; /* with the adapters that the point trains */
     struct erg_layout layout;
     struct erg_engine engine; /* with what the point overlaps */
     struct erg_gpu gpu;       /* with the power limit that is asked for */

@@ -78,12 +78,12 @@ void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
                          const struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;
-    struct erg_model model = *emulation->point->model;
+    struct erg_model model = emulation->model;
     struct erg_model_shape shape = erg_time_shape(&emulation->engine, layout);
     struct erg_model_ops ops;
     memset(mixes, 0, ERG_PASSES * sizeof *mixes);
     shape.sequence_parallel = emulation->engine.sequence_parallel && !erg_layout_is_sharded(layout);
-    model.vocab = erg_layout_vocabulary(emulation->point->model, layout->tensor);
+    model.vocab = erg_layout_vocabulary(&emulation->model, layout->tensor);
     erg_model_layer_forward(&ops, &model, &shape);
     mix_list(&mixes[ERG_PASS_FORWARD], emulation, &ops);
     erg_model_layer_backward(&ops, &model, &shape);
@@ -246,7 +246,7 @@ static void add_spins(struct erg_emulated_kernels *kernels, const struct emulati
                                            : 0;
         if (!(network_s > 0))
             continue;
-        const double layers = (double)emulation->point->model->layers;
+        const double layers = (double)emulation->model.layers;
         const double rest_j = pass->energy_j - pass->spin_s * gpu->spin_w - parts_j;
         for (int k = 0; k < 2; k++) {
             struct erg_emulated_kernel *category =

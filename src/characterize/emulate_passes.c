@@ -79,8 +79,7 @@ static void run_pass(struct emulated_pass *pass, const struct emulation *emulati
 {
     const struct erg_layout *layout = &emulation->layout;
     const struct erg_time_parts *parts = &emulation->parts;
-    const long layers =
-        erg_layout_chunk_layers(layout, emulation->point->model->layers, gpu->stage, chunk);
+    const long layers = erg_layout_chunk_layers(layout, emulation->model.layers, gpu->stage, chunk);
     const enum erg_recompute recompute = erg_layout_recompute(layout, gpu->stage);
     const bool head = gpu->stage == layout->pipeline - 1 && chunk == layout->virtual_stages - 1;
     const double times = (double)layers, heads = head ? (backward ? 2 : 1) / 3.0 : 0;

@@ -214,7 +214,7 @@ int erg_emulation_write_recording(const struct emulation *emulation, const char 
     const double period_s = fmax(asked_s, emulation->time_s / ERG_EMULATE_READS);
     const size_t reads = (size_t)ceil(emulation->time_s / period_s);
     const struct erg_links_request request = {
-        .model = emulation->point->model,
+        .model = &emulation->model,
         .engine = &emulation->engine,
         .layout = &emulation->layout,
         .node_gpus = emulation->node_gpus,

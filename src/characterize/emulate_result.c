@@ -216,8 +216,7 @@ static double host_bytes(const struct emulation *emulation, const struct emulate
     const struct erg_layout *layout = &emulation->layout;
     const double offload = erg_layout_offload(layout, gpu->stage);
     const enum erg_recompute recompute = erg_layout_recompute(layout, gpu->stage);
-    const long layers =
-        erg_layout_stage_layers(layout, emulation->point->model->layers, gpu->stage);
+    const long layers = erg_layout_stage_layers(layout, emulation->model.layers, gpu->stage);
     return offload > 0 ? offload * emulation->parts.copy_s[recompute] *
                              erg_time_copy_rate(&emulation->request.time) *
                              (double)(layers * layout->microbatches)
@@ -337,7 +336,7 @@ static void fill_rates(const struct emulation *emulation, struct erg_sweep_resul
     metrics->samples_per_s = samples / emulation->time_s;
     metrics->tokens_per_s_gpu = tokens / emulation->time_s / (double)emulation->gpus;
     metrics->mfu =
-        erg_time_mfu(emulation->point->model, layout->sequence, metrics->tokens_per_s_gpu, peak);
+        erg_time_mfu(&emulation->model, layout->sequence, metrics->tokens_per_s_gpu, peak);
     metrics->energy_j = energy_j;
     metrics->j_per_token = energy_j / tokens;
     metrics->tokens_per_j = tokens / energy_j;
@@ -353,7 +352,7 @@ static void fill_stage(struct erg_result_stage *into, const struct emulation *em
     const double share = 1 / (double)emulation->ranks;
     *into = (struct erg_result_stage){
         .stage = stage,
-        .layers = erg_layout_stage_layers(layout, emulation->point->model->layers, stage),
+        .layers = erg_layout_stage_layers(layout, emulation->model.layers, stage),
     };
     for (long rank = stage * emulation->ranks; rank < (stage + 1) * emulation->ranks; rank++) {
         const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
@@ -582,7 +581,7 @@ static void fill_gpus(const struct emulation *emulation, const struct erg_links 
 void erg_emulation_fill_result(const struct emulation *emulation, struct erg_sweep_result *result)
 {
     const struct erg_links_request request = {
-        .model = emulation->point->model,
+        .model = &emulation->model,
         .engine = &emulation->engine,
         .layout = &emulation->layout,
         .node_gpus = emulation->node_gpus,

@@ -206,8 +206,7 @@ static double stage_parameters(const struct emulation *emulation, long stage)
 static double expert_parameters(const struct emulation *emulation, long stage)
 {
     return emulation->parts.expert_parameters *
-           (double)erg_layout_stage_layers(&emulation->layout, emulation->point->model->layers,
-                                           stage);
+           (double)erg_layout_stage_layers(&emulation->layout, emulation->model.layers, stage);
 }
 
 /* Bytes/s of the slowest ring of ranks of a stage that hold the same weights. */

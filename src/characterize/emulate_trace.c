@@ -146,7 +146,7 @@ static void add_pass(const struct tracing *at, const struct emulated_phase *phas
         *last = add_exchange(
             at->trace, backward ? ERG_CATEGORY_REDUCE_SCATTER : ERG_CATEGORY_ALL_GATHER, now_s,
             phase->end_s, 0,
-            (double)at->emulation->point->model->layers * at->gpu->costs.network.bytes[backward],
+            (double)at->emulation->model.layers * at->gpu->costs.network.bytes[backward],
             erg_layout_shards(&at->emulation->layout));
 }
 
