@@ -73,7 +73,7 @@ static void release_series(struct gpu_series *series)
 }
 
 static void list_series(struct gpu_series *series, const struct emulation *emulation,
-                        const struct emulated_gpu *gpu)
+                        const struct emulated_rank *gpu)
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     double *ripple_k = erg_xcalloc(lane->count, sizeof *ripple_k);
@@ -125,7 +125,7 @@ static void widen(struct erg_result_series *series, const struct erg_series *tem
 /* ---- windows ---- */
 
 /* What the sensors of a GPU show in a window. */
-struct seen {
+struct sensed {
     double energy_j, power_w, peak_w, temperature_c, peak_c;
 };
 
@@ -134,8 +134,8 @@ static bool is_exact(const struct emulation *emulation)
     return !strcmp(emulation->point->measuring->sensor, "exact");
 }
 
-static struct seen look(const struct emulation *emulation, const struct gpu_series *series,
-                        uint64_t key)
+static struct sensed look(const struct emulation *emulation, const struct gpu_series *series,
+                          uint64_t key)
 {
     const double lag_s = emulation->heated ? emulation->chassis.sensor_lag_s : 0;
     const struct erg_virtual_sensor sensor = erg_virtual_sensor_hopper(key, lag_s);
@@ -144,7 +144,7 @@ static struct seen look(const struct emulation *emulation, const struct gpu_seri
     const size_t reads = (size_t)ceil(emulation->time_s / period_s);
     double *at_s = erg_xcalloc(reads, sizeof *at_s);
     int64_t *shown_c = erg_xcalloc(reads, sizeof *shown_c);
-    struct seen seen = {
+    struct sensed seen = {
         .energy_j =
             1e-3 * (double)(erg_virtual_energy(&sensor, &series->power_w, emulation->time_s) -
                             erg_virtual_energy(&sensor, &series->power_w, 0))};
@@ -165,16 +165,17 @@ static struct seen look(const struct emulation *emulation, const struct gpu_seri
 }
 
 /* The exact sensor shows what is. */
-static struct seen look_exactly(const struct emulation *emulation, const struct erg_result_gpu *gpu)
+static struct sensed look_exactly(const struct emulation *emulation,
+                                  const struct erg_result_gpu *gpu)
 {
-    return (struct seen){gpu->power_w.mean * emulation->time_s, gpu->power_w.mean,
-                         gpu->power_w.peak, gpu->temperature_c.mean, gpu->temperature_c.peak};
+    return (struct sensed){gpu->power_w.mean * emulation->time_s, gpu->power_w.mean,
+                           gpu->power_w.peak, gpu->temperature_c.mean, gpu->temperature_c.peak};
 }
 
 /* ---- GPUs ---- */
 
 static void fill_shares(struct erg_result_gpu *into, const struct emulation *emulation,
-                        const struct emulated_gpu *gpu)
+                        const struct emulated_rank *gpu)
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     double busy_s = 0, clock_mhz_s = 0, cap_s = 0, heat_s = 0, before_s = 0, rest_s = 0;
@@ -211,7 +212,7 @@ static void fill_bytes(struct erg_result_bytes *into, const struct erg_link_byte
 }
 
 /* Copies of activations to host memory, in an iteration; as many bytes come back. */
-static double host_bytes(const struct emulation *emulation, const struct emulated_gpu *gpu)
+static double host_bytes(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     const struct erg_layout *layout = &emulation->layout;
     const double offload = erg_layout_offload(layout, gpu->stage);
@@ -223,7 +224,7 @@ static double host_bytes(const struct emulation *emulation, const struct emulate
                        : 0;
 }
 
-static const char *slot_of(const struct emulation *emulation, const struct emulated_gpu *gpu)
+static const char *slot_of(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     if (!emulation->heated)
         return NULL;
@@ -233,7 +234,7 @@ static const char *slot_of(const struct emulation *emulation, const struct emula
 static void fill_gpu(struct erg_result_gpu *into, const struct emulation *emulation, long rank,
                      const struct erg_links *links, struct gpu_series *series)
 {
-    const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+    const struct emulated_rank *gpu = &emulation->gpu_at[rank];
     const double host = host_bytes(emulation, gpu);
     erg_result_gpu_init(into);
     into->rank = rank;
@@ -355,7 +356,7 @@ static void fill_stage(struct erg_result_stage *into, const struct emulation *em
         .layers = erg_layout_stage_layers(layout, emulation->model.layers, stage),
     };
     for (long rank = stage * emulation->ranks; rank < (stage + 1) * emulation->ranks; rank++) {
-        const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        const struct emulated_rank *gpu = &emulation->gpu_at[rank];
         const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
         double before_s = 0;
         for (size_t i = 0; i < lane->count; i++) {
@@ -490,7 +491,7 @@ static void fill_flags(const struct emulation *emulation, struct erg_sweep_resul
 
 /* ---- repeats ---- */
 
-static void add_repeat(struct erg_result_repeat *repeat, const struct seen *seen, size_t gpus)
+static void add_repeat(struct erg_result_repeat *repeat, const struct sensed *seen, size_t gpus)
 {
     repeat->sensor_energy_j += seen->energy_j;
     repeat->mean_power_w += seen->power_w / (double)gpus;
@@ -555,7 +556,7 @@ static void fill_gpus(const struct emulation *emulation, const struct erg_links 
         struct gpu_series series;
         fill_gpu(gpu, emulation, rank, links, &series);
         for (size_t i = 0; i < result->repeat_count; i++) {
-            const struct seen seen =
+            const struct sensed seen =
                 is_exact(emulation)
                     ? look_exactly(emulation, gpu)
                     : look(emulation, &series, erg_emulation_sensor_key(emulation, i, rank));

@@ -353,7 +353,7 @@ void erg_emulation_run_schedule(struct emulation *emulation)
         prepare_gradients(emulation);
     }
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
         const struct erg_engine *engine = &emulation->engine;
         const double bytes = engine->optimizer_bytes + engine->optimizer_sharded_bytes /
                                                            (double)(layout->context * layout->data);

@@ -139,7 +139,7 @@ static void fill_gpus(struct emulation *emulation)
     const struct erg_layout *layout = &emulation->layout;
     const double highest = emulation->gpu.clock_max_mhz;
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
         gpu->tensor = rank % layout->tensor;
         gpu->context = rank / layout->tensor % layout->context;
         gpu->data = rank / (layout->tensor * layout->context) % layout->data;
