@@ -249,8 +249,10 @@ static void fill_gpu(struct erg_result_gpu *into, const struct emulation *emulat
     into->power_w = extremes(&series->power);
     into->temperature_c = extremes(&series->temperature);
     widen(&into->temperature_c, &series->temperature_c);
-    into->memory_temperature_c.mean =
-        into->temperature_c.mean + memory_over_die_k + memory_k_per_w * gpu->hbm_w;
+    const double memory_k = memory_over_die_k + memory_k_per_w * gpu->hbm_w;
+    into->memory_temperature_c.mean = into->temperature_c.mean + memory_k;
+    into->memory_temperature_c.least = into->temperature_c.least + memory_k;
+    into->memory_temperature_c.peak = into->temperature_c.peak + memory_k;
     into->energy_j = gpu->power_w * emulation->time_s;
     fill_shares(into, emulation, gpu);
     fill_bytes(&into->sent, links->gpu[rank].sent, host);
@@ -279,7 +281,7 @@ static void fold_gpus(struct erg_sweep_result *result)
     const struct erg_result_series none = {0, INFINITY, -INFINITY, -INFINITY, NAN};
     struct erg_result_series power = none, temperature = none;
     double most_w = 0, most_c = 0, most_busy = 0, busy = 0, clock = 0, busy_clock = 0, cap = 0;
-    double heat = 0, memory_c = 0;
+    double heat = 0, memory_c = 0, memory_peak_c = 0;
     struct erg_result_bytes sent = {0};
     for (size_t i = 0; i < result->gpu_count; i++) {
         const struct erg_result_gpu *gpu = &result->gpu[i];
@@ -295,6 +297,7 @@ static void fold_gpus(struct erg_sweep_result *result)
         cap += gpu->busy_share * gpu->cap_share * share;
         heat += gpu->busy_share * gpu->thermal_share * share;
         memory_c += share * gpu->memory_temperature_c.mean;
+        memory_peak_c = fmax(memory_peak_c, gpu->memory_temperature_c.peak);
         sent.nvlink += gpu->sent.nvlink;
         sent.pcie += gpu->sent.pcie;
         sent.network += gpu->sent.network;
@@ -304,6 +307,7 @@ static void fold_gpus(struct erg_sweep_result *result)
     metrics->power_w = power;
     metrics->temperature_c = temperature;
     metrics->memory_temperature_c.mean = memory_c;
+    metrics->memory_temperature_c.peak = memory_peak_c;
     metrics->clock_mhz = clock;
     metrics->busy_clock_mhz = busy_clock / busy;
     metrics->cap_share = cap / busy;
