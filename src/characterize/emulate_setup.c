@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "device/emulated/power.h"
 #include "layout/memory/stage_memory.h"
+#include "model/lora.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,6 +25,32 @@ static void take_overlap(struct erg_engine *engine, const struct erg_study_point
     engine->tensor_backward /= pieces;
     engine->tensor_forward_context /= pieces;
     engine->tensor_backward_context /= pieces;
+}
+
+/* Adapters beside the linears that the point names, "qkv,proj". */
+static int take_adapters(struct erg_model *model, const struct erg_study_point *point,
+                         struct erg_error *err)
+{
+    const char *rest = point->lora_targets;
+    *model = *point->model;
+    if (point->lora_rank == 0)
+        return 0;
+    model->lora = (struct erg_lora){.rank = point->lora_rank};
+    while (rest && *rest) {
+        const size_t length = strcspn(rest, ",");
+        int target = 0;
+        while (erg_lora_target_names[target] &&
+               (strlen(erg_lora_target_names[target]) != length ||
+                strncmp(erg_lora_target_names[target], rest, length) != 0))
+            target++;
+        if (!erg_lora_target_names[target])
+            return erg_fail(err, ERG_FAILED,
+                            "LoRA beside '%.*s' is not known; expected qkv, proj, fc1 or fc2",
+                            (int)length, rest);
+        model->lora.targets |= 1u << target;
+        rest += length + (rest[length] == ',');
+    }
+    return 0;
 }
 
 /* Takes the chassis, cooled by air of the point's inlet. */
@@ -53,7 +80,7 @@ static int check_machine(const struct emulation *emulation, struct erg_error *er
         return erg_fail(err, ERG_FAILED,
                         "the placement \"search\" is not there yet; expected given or cold-first");
     return erg_time_machine_check(&emulation->machine, emulation->gpus, err) != 0 ||
-                   erg_layout_check(&emulation->layout, point->model, err) != 0
+                   erg_layout_check(&emulation->layout, &emulation->model, err) != 0
                ? -1
                : 0;
 }
@@ -112,7 +139,7 @@ static void fill_gpus(struct emulation *emulation)
     const struct erg_layout *layout = &emulation->layout;
     const double highest = emulation->gpu.clock_max_mhz;
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
         gpu->tensor = rank % layout->tensor;
         gpu->context = rank / layout->tensor % layout->context;
         gpu->data = rank / (layout->tensor * layout->context) % layout->data;
@@ -147,12 +174,12 @@ static bool fits(const struct emulation *emulation, struct erg_sweep_result *res
 {
     const struct erg_layout *layout = &emulation->layout;
     const struct erg_memory_request request =
-        erg_memory_request_of(emulation->point->model, layout, &emulation->engine);
+        erg_memory_request_of(&emulation->model, layout, &emulation->engine);
     const double budget = ERG_MEMORY_USABLE_SHARE * emulation->gpu.memory_bytes;
     struct erg_memory_stage worst = {0};
     struct erg_memory_sizes sizes;
     long at = 0;
-    erg_memory_sizes_of(&sizes, emulation->point->model, layout);
+    erg_memory_sizes_of(&sizes, &emulation->model, layout);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_memory_stage own;
         erg_memory_closed(&own, &request, &sizes, stage);
@@ -220,8 +247,8 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
     };
     struct erg_layout *layout = &emulation->layout;
     *does_fit = false;
-    if (point->expert > 1)
-        layout->expert = point->expert;
+    if (take_adapters(&emulation->model, point, err) != 0)
+        return -1;
     if (erg_layout_is_sharded(layout))
         emulation->coupled = erg_layout_shards(layout) / layout->context;
     else
@@ -230,7 +257,8 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
     take_chassis(emulation, point);
     erg_time_machine_init(&emulation->machine, &emulation->gpu, cluster);
     emulation->request = (struct erg_layout_energy_request){
-        .time = {point->model, &emulation->engine, &emulation->machine}, .gpu = &emulation->gpu};
+        .time = {&emulation->model, &emulation->engine, &emulation->machine},
+        .gpu = &emulation->gpu};
     emulation->gpus = erg_layout_gpus(layout);
     emulation->nodes = (emulation->gpus + emulation->node_gpus - 1) / emulation->node_gpus;
     emulation->ranks = emulation->gpus / layout->pipeline;
