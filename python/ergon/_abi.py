@@ -241,6 +241,7 @@ class erg_job_info(c.Structure):
         ("sequence", c.c_int64),
         ("batch", c.c_int64),
         ("offload", c.c_double),
+        ("expert", c.c_int64),
     ]
 
 
@@ -323,6 +324,7 @@ class erg_layouts_row(c.Structure):
         ("tokens_per_s", c.c_double),
         ("mfu", c.c_double),
         ("peak_bytes", c.c_double),
+        ("expert", c.c_int64),
     ]
 
 
@@ -344,6 +346,7 @@ class erg_memory_info(c.Structure):
         ("recompute", c.c_char_p),
         ("offload", c.c_double),
         ("change", c.c_char_p),
+        ("expert", c.c_int64),
     ]
 
 
@@ -409,6 +412,12 @@ class erg_model_info(c.Structure):
         ("trained_parameters", c.c_double),
         ("tied", c.c_int32),
         ("gated", c.c_int32),
+        ("chosen_experts", c.c_int32),
+        ("experts", c.c_int64),
+        ("expert_ffn", c.c_int64),
+        ("shared_ffn", c.c_int64),
+        ("dense_layers", c.c_int64),
+        ("active_parameters", c.c_double),
     ]
 
 
@@ -718,17 +727,17 @@ SIZES = {
     erg_hook_class: 72,
     erg_hook_options: 96,
     erg_hook_stats: 984,
-    erg_job_info: 152,
+    erg_job_info: 160,
     erg_kernels_category: 40,
     erg_kernels_gpu: 392,
     erg_kernels_options: 48,
     erg_layouts_options: 128,
-    erg_layouts_row: 152,
-    erg_memory_info: 120,
+    erg_layouts_row: 160,
+    erg_memory_info: 128,
     erg_memory_options: 72,
     erg_memory_stage_info: 96,
     erg_meter_gpu: 328,
-    erg_model_info: 120,
+    erg_model_info: 168,
     erg_model_work: 48,
     erg_optimize_options: 64,
     erg_plan_goal: 64,
@@ -759,17 +768,17 @@ OFFSETS = {
     erg_hook_class: {"size": 0, "kind": 4, "chunk": 8, "clock_mhz": 12, "count": 16, "mean_s": 24, "planned_s": 32, "power_w": 40, "energy_j": 48, "uncertainty_j": 56, "quality": 64},
     erg_hook_options: {"size": 0, "plan": 8, "plan_text": 16, "method": 24, "point": 32, "stage": 36, "replica": 40, "mode": 44, "gpu": 48, "daemon": 56, "dwell_s": 64, "least_change_mhz": 72, "markers": 80, "energy": 84, "strict": 88, "clocks_only": 92},
     erg_hook_stats: {"size": 0, "lease": 4, "steps": 8, "step_last_s": 16, "step_median_s": 24, "step_planned_s": 32, "busy_s": 40, "passes": 48, "clock_requests": 56, "clock_changes": 64, "clock_superseded": 72, "clock_refused": 80, "clock_late": 88, "clock_call_mean_s": 96, "clock_call_worst_s": 104, "below_s": 112, "below": 120, "classes": 152, "order_errors": 156, "programme_changes": 160, "planned_changes": 164, "programme_energy_j": 168, "planned_energy_j": 176, "planned_times_hold": 184, "waiting_w": 192, "point": 200, "trouble": 204, "profile_clocks": 460, "profile_over": 464, "profile": 468},
-    erg_job_info: {"size": 0, "name": 8, "model": 16, "gpu": 24, "stack": 32, "engine": 40, "recompute": 48, "gpus": 56, "kinds": 64, "tensor": 72, "context": 80, "pipeline": 88, "data": 96, "virtual_stages": 104, "microbatch_size": 112, "microbatches": 120, "sequence": 128, "batch": 136, "offload": 144},
+    erg_job_info: {"size": 0, "name": 8, "model": 16, "gpu": 24, "stack": 32, "engine": 40, "recompute": 48, "gpus": 56, "kinds": 64, "tensor": 72, "context": 80, "pipeline": 88, "data": 96, "virtual_stages": 104, "microbatch_size": 112, "microbatches": 120, "sequence": 128, "batch": 136, "offload": 144, "expert": 152},
     erg_kernels_category: {"count": 0, "summed_s": 8, "exposed_s": 16, "wait_s": 24, "energy_j": 32},
     erg_kernels_gpu: {"size": 0, "file": 8, "rank": 16, "device": 20, "window_s": 24, "compute_s": 32, "exposed_s": 40, "idle_s": 48, "energy_j": 56, "idle_energy_j": 64, "category": 72},
     erg_kernels_options: {"size": 0, "files": 8, "file_count": 16, "recording": 24, "categories": 32, "watch": 40},
     erg_layouts_options: {"size": 0, "gpus": 8, "batch": 16, "batch_slack": 24, "layout": 32, "recompute": 40, "per_stage": 48, "objective": 56, "deadline_s": 64, "energy_j": 72, "power_w": 80, "memory_bytes": 88, "host_bytes": 96, "top": 104, "page": 112, "watch": 120},
-    erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144},
-    erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112},
+    erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144, "expert": 152},
+    erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112, "expert": 120},
     erg_memory_options: {"size": 0, "layout": 8, "gpus": 16, "batch": 24, "solve_offload": 32, "per_stage": 40, "accounting": 48, "layer_copies": 56, "watch": 64},
     erg_memory_stage_info: {"size": 0, "gpu": 8, "peak_bytes": 16, "gpu_bytes": 24, "weights_bytes": 32, "gradients_bytes": 40, "optimizer_bytes": 48, "activations_bytes": 56, "other_bytes": 64, "host_bytes": 72, "offload": 80, "layers": 88},
     erg_meter_gpu: {"size": 0, "name": 8, "uuid": 104, "trouble": 200, "index": 296, "counter_period_s": 304, "power_period_s": 312, "read_latency_s": 320},
-    erg_model_info: {"size": 0, "name": 8, "architecture": 16, "layers": 24, "hidden": 32, "heads": 40, "kv_heads": 48, "head_dim": 56, "ffn": 64, "vocabulary": 72, "most_positions": 80, "window": 88, "parameters": 96, "trained_parameters": 104, "tied": 112, "gated": 116},
+    erg_model_info: {"size": 0, "name": 8, "architecture": 16, "layers": 24, "hidden": 32, "heads": 40, "kv_heads": 48, "head_dim": 56, "ffn": 64, "vocabulary": 72, "most_positions": 80, "window": 88, "parameters": 96, "trained_parameters": 104, "tied": 112, "gated": 116, "chosen_experts": 120, "experts": 128, "expert_ffn": 136, "shared_ffn": 144, "dense_layers": 152, "active_parameters": 160},
     erg_model_work: {"size": 0, "linear_flops": 8, "head_flops": 16, "attention_flops": 24, "training_flops": 32, "recomputing_flops": 40},
     erg_optimize_options: {"size": 0, "folder": 8, "device": 16, "methods": 24, "deadline_s": 32, "energy_j": 40, "watch": 48, "lock_clocks": 56},
     erg_plan_goal: {"size": 0, "method": 8, "point": 16, "pick": 24, "deadline_s": 32, "energy_j": 40, "power_w": 48, "straggler_s": 56},
