@@ -115,17 +115,25 @@ static void what_is_kept(void **state)
     struct erg_model *models[] = {load_model("gpt3-175b", 0), load_model("llama-3.3-70b", 0)};
     for (size_t i = 0; i < 2; i++) {
         struct erg_memory_sizes all, adapters;
-        erg_memory_sizes_init(&all, models[i], 8, 1, 1, 2048);
+        erg_memory_sizes_of(
+            &all, models[i],
+            &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 1, .sequence = 2048});
         with_lora(models[i], 32, QKV);
-        erg_memory_sizes_init(&adapters, models[i], 8, 1, 1, 2048);
+        erg_memory_sizes_of(
+            &adapters, models[i],
+            &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 1, .sequence = 2048});
         assert_int_equal(all.kept[ERG_RECOMPUTE_NONE] - adapters.kept[ERG_RECOMPUTE_NONE],
                          all.hidden + all.ffn);
         assert_int_equal(all.kept[ERG_RECOMPUTE_FULL], adapters.kept[ERG_RECOMPUTE_FULL]);
         models[i]->lora.targets = ALL;
-        erg_memory_sizes_init(&adapters, models[i], 8, 1, 1, 2048);
+        erg_memory_sizes_of(
+            &adapters, models[i],
+            &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 1, .sequence = 2048});
         assert_int_equal(all.kept[ERG_RECOMPUTE_NONE], adapters.kept[ERG_RECOMPUTE_NONE]);
         models[i]->lora.targets = 1 << ERG_LORA_PROJ;
-        erg_memory_sizes_init(&adapters, models[i], 8, 1, 1, 2048);
+        erg_memory_sizes_of(
+            &adapters, models[i],
+            &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 1, .sequence = 2048});
         assert_int_equal(all.kept[ERG_RECOMPUTE_NONE] - adapters.kept[ERG_RECOMPUTE_NONE],
                          2 * all.hidden + all.ffn);
         erg_model_free(models[i]);
