@@ -7,6 +7,7 @@
 
 #include "cluster/live/controller_internal.h"
 #include "cluster/policies/policies.h"
+#include "io/file.h"
 #include "live_world.h"
 
 #include <sqlite3.h>
@@ -373,6 +374,59 @@ static void an_hour_that_comes_again_keeps_no_job_waiting(void **state)
     end();
 }
 
+/* ---- events ---- */
+
+static void events_are_written_as_the_simulator_does(void **state)
+{
+    (void)state;
+    begin(1);
+    submit_job(8);
+    submit_job(8);
+    for (int i = 0; i < 3; i++)
+        pass(2);
+    report(0, "done", 1000);
+    end_run(0, ERG_LIVE_COMPLETED);
+    for (int i = 0; i < 3; i++)
+        pass(2);
+    end_run(1, ERG_LIVE_HELD); /* its node took it back */
+    pass(2);
+    const char *const expected[] = {
+        "time_s,event,job_id,node,gpu_type,nodes,gpus_per_node,point,gpus\n",
+        ",submit,0000000000000001,,,,,,\n",
+        ",submit,0000000000000002,,,,,,\n",
+        ",start,0000000000000001,,H800-SXM-80GB,1,8,0,0:11111111\n",
+        ",end,0000000000000001,,H800-SXM-80GB,1,8,0,0:11111111\n",
+        ",start,0000000000000002,,H800-SXM-80GB,1,8,0,0:11111111\n",
+        ",evict,0000000000000002,,H800-SXM-80GB,1,8,0,0:11111111\n",
+    };
+    char *text;
+    struct erg_error err;
+    assert_ok(erg_file_read(in_folder("spool/.controller/events.csv"), 0, &text, NULL, &err), &err);
+    const char *at_line = text;
+    double before_s = 0;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const char *comma = strchr(at_line, ',');
+        const size_t count = strcspn(at_line, "\n") + 1;
+        const char *rest = i == 0 ? at_line : comma;
+        assert_int_equal(strncmp(rest, expected[i], strlen(expected[i])), 0);
+        if (i > 0)
+            assert_true(strtod(at_line, NULL) >= before_s);
+        before_s = i > 0 ? strtod(at_line, NULL) : 0;
+        at_line += count;
+    }
+    assert_string_equal(at_line, "");
+    free(text);
+    /* Another controller begins with what is there. */
+    erg_controller_free(at.controller);
+    begin_controller();
+    pass(2);
+    assert_ok(erg_file_read(in_folder("spool/.controller/events.csv"), 0, &text, NULL, &err), &err);
+    assert_non_null(strstr(text, ",submit,0000000000000002,"));
+    assert_null(strstr(text, "0000000000000001"));
+    free(text);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +437,7 @@ int main(void)
         cmocka_unit_test(an_adopted_job_draws_the_most_that_it_may),
         cmocka_unit_test(clocks_of_other_hosts_change_nothing),
         cmocka_unit_test(an_hour_that_comes_again_keeps_no_job_waiting),
+        cmocka_unit_test(events_are_written_as_the_simulator_does),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -49,7 +49,9 @@ static void adapter_parameters(void **state)
         assert_near(erg_model_parameters(model), whole, 0);
         for (long tensor = 1; tensor <= 8; tensor *= 2) { /* each rank has its share */
             struct erg_memory_sizes sizes;
-            erg_memory_sizes_init(&sizes, model, tensor, 1, 1, 2048);
+            const struct erg_layout layout = {
+                .tensor = tensor, .context = 1, .microbatch = 1, .sequence = 2048};
+            erg_memory_sizes_of(&sizes, model, &layout);
             assert_near(sizes.trained_layer * (double)(tensor * model->layers), published[i], 0);
             assert_near(sizes.trained_embedding + sizes.trained_head, 0, 0);
         }

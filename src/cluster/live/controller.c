@@ -138,6 +138,7 @@ void erg_live_track_release(struct erg_live_track *track)
     free(track->user);
     free(track->account);
     free(track->left_why);
+    erg_placement_release(&track->shown);
 }
 
 void erg_controller_free(struct erg_controller *controller)
@@ -161,6 +162,7 @@ void erg_controller_free(struct erg_controller *controller)
     free(controller->actions.items);
     free(controller->node_names);
     free(controller->folder);
+    erg_text_release(&controller->events);
     json_decref(controller->recalled_speeds);
     free(controller->node_states);
     free(controller);
@@ -406,8 +408,10 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
         (!controller->recalled && recall(controller, err) != 0) ||
         (controller->journal && erg_journal_flush(controller->journal, err) != 0) ||
         erg_controller_decide(controller, err) != 0 || keep(controller, err) != 0 ||
-        act_all(controller, err) != 0 || keep(controller, err) != 0 ||
-        erg_controller_forget(controller, err) != 0)
+        act_all(controller, err) != 0 || keep(controller, err) != 0)
+        return -1;
+    erg_controller_write_events(controller);
+    if (erg_controller_forget(controller, err) != 0)
         return -1;
     erg_controller_publish(controller);
     *wait_s = next_wait(controller);

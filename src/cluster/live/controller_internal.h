@@ -27,6 +27,10 @@ struct erg_live_track {
     double tried_s;    /* when that was found out, the engine's time; */
     char *left_why;    /* and what is wrong with it, as was said */
     bool dirty;        /* to be written to the journal */
+    /* As events.csv has it: */
+    bool is_shown;
+    enum erg_live_phase shown_phase;
+    struct erg_placement shown;
 };
 
 /* The last decisions and actions, for people. */
@@ -71,6 +75,10 @@ struct erg_controller {
     struct erg_live_note notes[ERG_NOTES];
     size_t notes_count; /* ever; the ring's next is this modulo ERG_NOTES */
     bool complained;    /* that the status cannot be written */
+
+    struct erg_text events; /* rows that are to be written */
+    bool events_begun;      /* their file has its header */
+    bool events_late;       /* they could not be written */
 };
 
 /* Says a line, and keeps it: the note, to which more may be added. */
@@ -99,6 +107,12 @@ double erg_controller_watts(const struct erg_scheduler *scheduler, int id, int p
 
 /* The scheduler's seconds in which a job does what it has left on a shape; NAN: shape -1. */
 double erg_controller_left_s(const struct erg_scheduler *scheduler, int id, int shape, int point);
+
+/* live_events.c: what has happened since the last pass, in SPOOL/.controller/events.csv; and that a
+ * node is in another state, at the next writing. */
+void erg_controller_write_events(struct erg_controller *controller);
+void erg_controller_node_event(struct erg_controller *controller, int node,
+                               enum erg_live_node_state before, enum erg_live_node_state is);
 
 /* forget.c: drops, now and then, what nobody needs any more of jobs that are over. Records must
  * have been kept. */

@@ -516,6 +516,7 @@ static void tell_nodes(struct erg_controller *controller)
         else if (*known == ERG_NODE_OFF && scheduler->occupancy->off[node])
             erg_scheduler_switch_node(scheduler, node, false, 0);
         const char *reason = controller->snapshot.nodes[node].reason;
+        erg_controller_node_event(controller, node, *known, is);
         erg_controller_note(controller, "node %s is %s%s%s", controller->node_names[node],
                             erg_live_node_state_name(is), reason && *reason ? ": " : "",
                             reason ? reason : "");

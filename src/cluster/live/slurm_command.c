@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "io/subprocess.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -140,8 +141,8 @@ enum erg_engine_answer erg_slurm_command(const char *const *words, double limit_
     free(environment);
     if (result != 0) {
         if (why.status == (enum erg_status)ERG_SLURM_MISSING)
-            erg_fail(err, why.status, "starting '%s': there is none, expected Slurm's in PATH",
-                     words[0]);
+            erg_fail(err, why.status, "starting '%s': %s, expected a command of Slurm in PATH",
+                     words[0], strerror(ENOENT));
         else
             erg_fail(err, why.status, "%s", why.message);
         erg_subprocess_release(&process);

@@ -11,7 +11,7 @@ const placesOf = layout => list(layout.places)
 const rowDetails = layout => [`recomputes ${layout.recompute}`, layout.offload > 0 && `offload ${digits(layout.offload)}`,
   plan.counts && plural(layout.gpus, "GPU"), placesOf(layout)].filter(Boolean).join(", ");
 
-const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], ["data", "d"], ["expert", "e"]]
+const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], ["data", "d"], ["expert", "e"], ["FSDP", "fsdp"]]
   .filter(([, key]) => layout[key] > 1).map(([word, key]) => `${word}\u00a0${layout[key]}`)
   .concat(layout.v > 1 ? [plural(layout.v, "virtual stage")] : []).join(", ") || "one GPU";
 
@@ -24,13 +24,14 @@ const PARTS = [
   ["Head", ["head"]],
   ["Pipeline", ["pipeline", "bubble", "uneven"]],
   ["Gradients and optimizer", ["gradients", "optimizer"]],
-].map(([title, items], i) => ({ title, items, color: `hsl(${[212, 190, 160, 45, 20, 330, 270][i]} 55% 52%)` }));
+  ["Gathers and scatters of weights", ["fsdp"]],
+].map(([title, items], i) => ({ title, items, color: `hsl(${[212, 190, 160, 45, 20, 330, 270, 90][i]} 55% 52%)` }));
 const highest = layout => layout.highest_clock;
 const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (highest(layout).time_items_s[item] || 0), 0);
 
 /* Every layout of the union has a colour of its own, the listed ones first. */
 const nameOf = layout => ["t", "c", "p", layout.layers ? "v" : "l"].map(key => `${key}=${layout[key]}`)
-  .concat(`b=${layout.microbatch}`, layout.e > 1 ? [`e=${layout.e}`] : []).join(",");
+  .concat(`b=${layout.microbatch}`, layout.e > 1 ? [`e=${layout.e}`] : [], layout.fsdp ? [`fsdp=${layout.fsdp}`] : []).join(",");
 const keyOf = (name, gpus, recompute) => `${name} on ${gpus}, recompute ${recompute}`;
 const gpusOf = layout => layout.gpus_by_kind || plural(layout.gpus, "GPU");
 const keyOfLayout = layout => keyOf(nameOf(layout), gpusOf(layout), layout.recompute);

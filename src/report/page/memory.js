@@ -17,7 +17,8 @@ function heading() {
   byId("subtitle").textContent =
     `${plan.model} on ${plural(plan.gpus, "GPU")} (${plan.gpu}): tensor ${layout.tensor}, context ${layout.context}, ` +
     `pipeline ${layout.pipeline} with ${plural(layout.virtual_stages, "virtual stage")}, data ${layout.data}` +
-    `${layout.expert > 1 ? `, experts over ${plural(layout.expert, "rank")}` : ""}; ` +
+    `${layout.expert > 1 ? `, experts over ${plural(layout.expert, "rank")}` : ""}` +
+    `${layout.fsdp ? `, weights over ${layout.fsdp} ranks (FSDP)` : ""}; ` +
     `${layout.microbatches} microbatches of ${layout.microbatch} × ${layout.sequence} tokens; ` +
     `recomputation ${plan.recompute}, offload ratio ${digits(plan.offload)}` +
     `${stages.some(stage => stage.offload !== plan.offload) ? " or less, each stage its own" : ""}.`;
