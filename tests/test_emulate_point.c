@@ -370,6 +370,29 @@ static void cold_first_moves_stages(void **state)
     study_close(&study);
 }
 
+/* Whoever has more to do goes where it is cool: the search finds what alternating layers have in
+ * the usual order, and undoes the opposite. */
+static void a_search_finds_cool_slots(void **state)
+{
+    (void)state;
+    static const long more_in_rear[] = {19, 21, 19, 21};
+    struct test_study study;
+    study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
+    study.cluster.nodes = 2;
+    study.point.layout.data = 1;
+    study.point.layout.microbatches = 64;
+    study.point.layout.chunk_layers = more_in_rear;
+    study.point.inlet_c = 42;
+    struct erg_sweep_result given = study_run(&study);
+    study.point.placement = ERG_STUDY_SEARCH;
+    struct erg_sweep_result found = study_run(&study);
+    assert_string_equal(given.gpu[0].slot, "front"); /* 19 layers */
+    for (size_t i = 0; i < found.gpu_count; i++)
+        assert_string_equal(found.gpu[i].slot, found.gpu[i].stage % 2 ? "front" : "rear");
+    assert_true(found.metrics.time_s < 0.97 * given.metrics.time_s);
+    study_close(&study);
+}
+
 /* Frozen weights need no gradients: less time, and nothing to sum but adapters. */
 static void adapters_are_cheaper(void **state)
 {
@@ -479,6 +502,7 @@ int main(void)
         cmocka_unit_test(twice_as_many_h100),
         cmocka_unit_test(twin_dies_differ),
         cmocka_unit_test(cold_first_moves_stages),
+        cmocka_unit_test(a_search_finds_cool_slots),
         cmocka_unit_test(adapters_are_cheaper),
         cmocka_unit_test(a_point_that_does_not_fit_says_why),
         cmocka_unit_test(equal_keys_give_equal_bytes),
