@@ -154,6 +154,45 @@ static void a_cold_start_ends_in_the_steady_state(void **state)
     study_close(&study);
 }
 
+/* Each GPU by itself: 28 C and 0.052 K a watt of its own. */
+static void without_a_chassis_all_are_alike(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
+    study.machine.chassis = NULL;
+    struct erg_sweep_result result = study_run(&study);
+    for (size_t i = 0; i < result.gpu_count; i++) {
+        const struct erg_result_gpu *gpu = &result.gpu[i];
+        assert_null(gpu->slot);
+        assert_near(gpu->temperature_c.mean, 28 + 0.052 * gpu->power_w.mean, ERG_EMULATE_KELVIN);
+        assert_near(gpu->power_w.mean, result.gpu[gpu->stage * 8].power_w.mean, 1e-6);
+    }
+    assert_int_equal(result.flag_count, 1);
+    study_close(&study);
+}
+
+/* A lower clock or limit takes longer and less energy, down to where waiting costs more. */
+static void clocks_and_limits_that_are_asked_for(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result full = study_run(&study);
+    study.point.clock_mhz = 1500;
+    struct erg_sweep_result slow = study_run(&study);
+    study.point.clock_mhz = 0;
+    study.point.power_w = 500;
+    struct erg_sweep_result limited = study_run(&study);
+    assert_near(slow.metrics.busy_clock_mhz, 1500, 1);
+    assert_near(slow.metrics.cap_share, 0, 1e-9);
+    assert_true(slow.metrics.time_s > full.metrics.time_s);
+    assert_true(slow.metrics.energy_j < full.metrics.energy_j);
+    assert_near(limited.metrics.power_w.peak, 500 * 693.75 / 700, 3);
+    assert_true(limited.metrics.cap_share > 0.9);
+    study_close(&study);
+}
+
 /* ---- findings of a published study that must come out ---- */
 
 static void rear_gpus_are_a_quarter_warmer(void **state)
@@ -331,6 +370,29 @@ static void cold_first_moves_stages(void **state)
     study_close(&study);
 }
 
+/* Whoever has more to do goes where it is cool: the search finds what alternating layers have in
+ * the usual order, and undoes the opposite. */
+static void a_search_finds_cool_slots(void **state)
+{
+    (void)state;
+    static const long more_in_rear[] = {19, 21, 19, 21};
+    struct test_study study;
+    study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
+    study.cluster.nodes = 2;
+    study.point.layout.data = 1;
+    study.point.layout.microbatches = 64;
+    study.point.layout.chunk_layers = more_in_rear;
+    study.point.inlet_c = 42;
+    struct erg_sweep_result given = study_run(&study);
+    study.point.placement = ERG_STUDY_SEARCH;
+    struct erg_sweep_result found = study_run(&study);
+    assert_string_equal(given.gpu[0].slot, "front"); /* 19 layers */
+    for (size_t i = 0; i < found.gpu_count; i++)
+        assert_string_equal(found.gpu[i].slot, found.gpu[i].stage % 2 ? "front" : "rear");
+    assert_true(found.metrics.time_s < 0.97 * given.metrics.time_s);
+    study_close(&study);
+}
+
 /* Frozen weights need no gradients: less time, and nothing to sum but adapters. */
 static void adapters_are_cheaper(void **state)
 {
@@ -430,6 +492,8 @@ int main(void)
         cmocka_unit_test(warmer_air_makes_it_slower_and_dearer),
         cmocka_unit_test(heat_holds_the_rear),
         cmocka_unit_test(a_cold_start_ends_in_the_steady_state),
+        cmocka_unit_test(without_a_chassis_all_are_alike),
+        cmocka_unit_test(clocks_and_limits_that_are_asked_for),
         cmocka_unit_test(rear_gpus_are_a_quarter_warmer),
         cmocka_unit_test(larger_microbatches_by_layout),
         cmocka_unit_test(overlap_saves_time),
@@ -438,6 +502,7 @@ int main(void)
         cmocka_unit_test(twice_as_many_h100),
         cmocka_unit_test(twin_dies_differ),
         cmocka_unit_test(cold_first_moves_stages),
+        cmocka_unit_test(a_search_finds_cool_slots),
         cmocka_unit_test(adapters_are_cheaper),
         cmocka_unit_test(a_point_that_does_not_fit_says_why),
         cmocka_unit_test(equal_keys_give_equal_bytes),

@@ -244,6 +244,7 @@ static void fill_gpu(struct erg_result_gpu *into, const struct emulation *emulat
     into->tensor = gpu->tensor;
     into->context = gpu->context;
     into->data = gpu->data;
+    into->expert = gpu->data % erg_layout_experts(&emulation->layout);
     into->stage = gpu->stage;
     list_series(series, emulation, gpu);
     into->power_w = extremes(&series->power);
@@ -451,8 +452,10 @@ static void fill_items(const struct emulation *emulation, struct erg_sweep_resul
     struct erg_time time;
     struct erg_layout_energy energy;
     struct erg_arena *arena = emulation->arena;
-    erg_time_layout(&time, &emulation->request.time, &emulation->layout);
-    erg_layout_energy_whole(&energy, &emulation->request, &emulation->layout);
+    struct erg_layout_energy_request request = emulation->request;
+    request.gpu = emulation->point->machine->gpu; /* without a limit that is asked for */
+    erg_time_layout(&time, &request.time, &emulation->layout);
+    erg_layout_energy_whole(&energy, &request, &emulation->layout);
     result->time_s.items = erg_arena_alloc(arena, ERG_TIME_ITEMS * sizeof *result->time_s.items);
     for (int i = 0; i < ERG_TIME_ITEMS; i++)
         result->time_s.items[result->time_s.count++] =
