@@ -26,8 +26,7 @@ static double closed_peak(const struct erg_memory_request *request)
     struct erg_memory_sizes sizes;
     struct erg_memory_stage stage;
     double peak = 0;
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     for (long i = 0; i < layout->pipeline; i++) {
         erg_memory_closed(&stage, request, &sizes, i);
         peak = fmax(peak, stage.peak_bytes);
@@ -219,7 +218,11 @@ static void speed(void)
     struct erg_memory_sizes sizes;
     struct erg_memory_stage stage;
     double sum = 0;
-    erg_memory_sizes_init(&sizes, model, layout.tensor, layout.context, 1, layout.sequence);
+    erg_memory_sizes_of(&sizes, model,
+                        &(struct erg_layout){.tensor = layout.tensor,
+                                             .context = layout.context,
+                                             .microbatch = 1,
+                                             .sequence = layout.sequence});
     double start = erg_cpu_seconds();
     for (int i = 0; i < TIMES; i++) {
         layout.offload = (double)i / TIMES;

@@ -49,7 +49,7 @@ sed 's/"hidden_size": 96/"hidden_size": 48/; s/"intermediate_size": 256/"interme
     s/"num_hidden_layers": 4/"num_hidden_layers": 2/; s/"num_attention_heads": 6/"num_attention_heads": 3/
     s/"num_key_value_heads": 2/"num_key_value_heads": 1/' examples/train/tiny-llama/config.json \
     >"$demo/tiny-llama/config.json"
-"$ergon" tokenize bytes README.md docs/decisions.md docs/architecture.md -o "$demo/tokens" >/dev/null
+"$ergon" tokenize bytes README.md docs/decisions/*.md docs/architecture.md -o "$demo/tokens" >/dev/null
 make_job() { # NAME UPDATES RANKS SEED
     cat >"$demo/$1.yaml" <<END
 model: tiny-llama

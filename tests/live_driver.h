@@ -269,4 +269,34 @@ static inline bool step(struct driver *driver, double most_s)
     return true;
 }
 
+/* ---- by hand, without a trainer ---- */
+
+static inline int add_by_hand(struct driver *driver, const char *name, int workload,
+                              double iterations, int type, int gpus)
+{
+    struct erg_error err;
+    const struct erg_trace_workload *what = &driver->world->workloads[workload];
+    int job;
+    assert_ok(erg_scheduler_add_job(driver->scheduler,
+                                    &(struct erg_new_job){.name = name,
+                                                          .family = what->family,
+                                                          .size = what->size,
+                                                          .batch = what->batch,
+                                                          .tenant = name,
+                                                          .submitted_s = driver->scheduler->now_s,
+                                                          .deadline_s = INFINITY,
+                                                          .iterations = iterations,
+                                                          .type = type,
+                                                          .gpus = gpus},
+                                    &job, &err),
+              &err);
+    return job;
+}
+
+static inline void decide_by_hand(struct driver *driver)
+{
+    struct erg_error err;
+    assert_ok(erg_scheduler_decide(driver->scheduler, NULL, NULL, &err), &err);
+}
+
 #endif

@@ -49,8 +49,7 @@ static inline struct erg_memory_sizes sizes_of(const struct erg_model *model,
                                                const struct erg_layout *layout)
 {
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, model, layout->tensor, layout->context, layout->microbatch,
-                          layout->sequence);
+    erg_memory_sizes_of(&sizes, model, layout);
     return sizes;
 }
 

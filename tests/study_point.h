@@ -40,7 +40,7 @@ static inline void study_open(struct test_study *study, const char *model, const
                       .transient_s = NAN},
     };
     assert_ok(erg_gpu_load(&study->machine.gpu, "H200-SXM", &err), &err);
-    assert_ok(erg_engine_load(&study->machine.engine, "megatron-h800", &err), &err);
+    assert_ok(erg_engine_load(&study->machine.engine, "nemo-hopper", &err), &err);
     assert_ok(erg_chassis_load(&study->chassis, "hgx-8-air", &err), &err);
     assert_ok(erg_model_load(&study->model, model, &err), &err);
     study->machine.engine->tensor_forward = 1;

@@ -240,7 +240,7 @@ static void wrong_calls(void **state)
 #define FILES DATA "wide.json " DATA "node4.json"
     check_program("import calculon " FILES " 2>&1", 2, "--output");
     check_program("import megatron " FILES " -o /tmp/none 2>&1", 2,
-                  "expected 'calculon' or 'trace'");
+                  "expected 'calculon', 'trace' or 'kineto'");
     check_program("import calculon " DATA "node4.json " DATA "wide.json -o /tmp/none 2>&1", 1,
                   "node4.json:1: key 'hidden'");
     check_program("import calculon /nowhere.json " DATA "node4.json -o /tmp/none 2>&1", 1,

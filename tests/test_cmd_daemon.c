@@ -126,7 +126,8 @@ static void test_grants_and_what_is_shown(void **state)
     assert_int_equal(audit_lines(&world, "\"event\":\"grant\"", "\"gpus\":\"5\"", 1), 1);
     assert_int_equal(audit_lines(&world, "\"event\":\"grant\"", "\"gpus\":\"ff\"", 1), 1);
     assert_int_equal(audit_lines(&world, "\"event\":\"revoke\"", "", 2), 2);
-    check_daemon(&world, "grant --job 7 --uid 1000 --gpus 8", 2, "there is no GPU 8, expected 0 to 7");
+    check_daemon(&world, "grant --job 7 --uid 1000 --gpus 8", 2,
+                 "there is no GPU 8, expected 0 to 7");
     check_daemon(&world, "grant --job 7 --gpus 1", 2, "needs --job, --uid and --gpus");
     check_daemon(&world, "revoke", 2, "needs --job");
     check_daemon(&world, "grunt", 2, "grant, revoke or show");

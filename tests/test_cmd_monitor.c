@@ -15,7 +15,15 @@ static void test_once(void **state)
     (void)state;
     set_world(QUIET_WORLD);
     check_program("monitor --once", 0, "1 NVIDIA Fake H200  250 W  700 W");
-    json_t *root = run_json("monitor --once --json --gpus 1", 0);
+    check_program("monitor --once", 0,
+                  "largest over mean of the GPUs: power 1.43, clock 1.00, temperature 1.00\n");
+    json_t *root = run_json("monitor --once --json", 0);
+    assert_close(number_at(root, "imbalance.power"), 250 / 175.0, 1e-3);
+    assert_near(number_at(root, "imbalance.clock"), 1, 1e-9);
+    assert_near(number_at(root, "imbalance.temperature"), 1, 1e-9);
+    json_decref(root);
+    root = run_json("monitor --once --json --gpus 1", 0);
+    assert_true(json_is_null(json_at(root, "imbalance.power")));
     assert_int_equal(json_array_size(json_at(root, "gpus")), 1);
     assert_int_equal(number_at(root, "gpus.0.index"), 1);
     assert_near(number_at(root, "gpus.0.power_inst_mw"), 250e3, 1);

@@ -122,6 +122,8 @@ static void test_how_a_recording_ends(void **state)
 {
     (void)state;
     set_world(QUIET_WORLD);
+    check(0, "largest over mean of the GPUs, over time: power 1.43, clock 1.00, temperature 1.00\n",
+          "record -v --duration 1 -o % 2>&1", in_folder("uneven.rec"));
     check(0, "samples of 1 GPU", "record -v --gpus 1 --duration 1 -o % 2>&1", in_folder("b.rec"));
     check(0, "\"local_idx\":1", "export % -f jsonl", in_folder("b.rec"));
     /* Ctrl-C is how a recording without an end is ended; one with an end was to go on. */

@@ -20,6 +20,8 @@ static void nothing_is_lost(void **state)
         {"gpt3-175b", "t=8,fsdp=4", 2048, 4, ERG_RECOMPUTE_FULL},
         {"llama-3.3-70b", "t=8,p=2", 8192, 1, ERG_RECOMPUTE_NONE},
         {"llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_BALANCED},
+        {"mixtral-8x22b", "e=8,t=2,p=2", 4096, 1, ERG_RECOMPUTE_FULL},
+        {"mixtral-8x7b", "e=4,t=2", 4096, 1, ERG_RECOMPUTE_FULL},
     };
     for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
         struct test_study study;
@@ -152,6 +154,45 @@ static void a_cold_start_ends_in_the_steady_state(void **state)
     study_close(&study);
 }
 
+/* Each GPU by itself: 28 C and 0.052 K a watt of its own. */
+static void without_a_chassis_all_are_alike(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
+    study.machine.chassis = NULL;
+    struct erg_sweep_result result = study_run(&study);
+    for (size_t i = 0; i < result.gpu_count; i++) {
+        const struct erg_result_gpu *gpu = &result.gpu[i];
+        assert_null(gpu->slot);
+        assert_near(gpu->temperature_c.mean, 28 + 0.052 * gpu->power_w.mean, ERG_EMULATE_KELVIN);
+        assert_near(gpu->power_w.mean, result.gpu[gpu->stage * 8].power_w.mean, 1e-6);
+    }
+    assert_int_equal(result.flag_count, 1);
+    study_close(&study);
+}
+
+/* A lower clock or limit takes longer and less energy, down to where waiting costs more. */
+static void clocks_and_limits_that_are_asked_for(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result full = study_run(&study);
+    study.point.clock_mhz = 1500;
+    struct erg_sweep_result slow = study_run(&study);
+    study.point.clock_mhz = 0;
+    study.point.power_w = 500;
+    struct erg_sweep_result limited = study_run(&study);
+    assert_near(slow.metrics.busy_clock_mhz, 1500, 1);
+    assert_near(slow.metrics.cap_share, 0, 1e-9);
+    assert_true(slow.metrics.time_s > full.metrics.time_s);
+    assert_true(slow.metrics.energy_j < full.metrics.energy_j);
+    assert_near(limited.metrics.power_w.peak, 500 * 693.75 / 700, 3);
+    assert_true(limited.metrics.cap_share > 0.9);
+    study_close(&study);
+}
+
 /* ---- findings of a published study that must come out ---- */
 
 static void rear_gpus_are_a_quarter_warmer(void **state)
@@ -233,6 +274,154 @@ static void a_faulty_node_holds_all_up(void **state)
     study_close(&study);
 }
 
+/* One layer more on the GPUs that the air reaches first. Stages of Llama have 20 layers and their
+ * rear GPUs are held by heat at 42 C: it gains. Those of GPT have 12: it loses. */
+static void one_layer_more_in_front(void **state)
+{
+    (void)state;
+    static const long llama[] = {21, 19, 21, 19}, gpt[] = {13, 11, 13, 11, 13, 11, 13, 11};
+    const struct {
+        const char *model, *layout;
+        long sequence, nodes;
+        const long *layers;
+        double gain, tolerance;
+    } rows[] = {{"llama-3.3-70b", "t=4,p=4", 8192, 2, llama, 0.042, 0.01},
+                {"gpt3-175b", "t=4,p=8", 2048, 4, gpt, -0.01, 0.01}};
+    for (size_t i = 0; i < 2; i++) {
+        struct test_study study;
+        double edp[2], gap_k[2];
+        study_open(&study, rows[i].model, rows[i].layout, rows[i].sequence, 1, ERG_RECOMPUTE_FULL);
+        study.machine.engine->tensor_forward = 0.5;
+        study.machine.engine->tensor_backward = 0;
+        study.cluster.nodes = (int)rows[i].nodes;
+        study.point.layout.data = 1;
+        study.point.layout.microbatches = 32 * rows[i].nodes; /* one replica */
+        study.point.inlet_c = 42;
+        for (int uneven = 0; uneven < 2; uneven++) {
+            study.point.layout.chunk_layers = uneven ? rows[i].layers : NULL;
+            struct erg_sweep_result result = study_run(&study);
+            edp[uneven] = result.metrics.eff_edp;
+            gap_k[uneven] = study_mean_c(&result, "rear") - study_mean_c(&result, "front");
+        }
+        assert_near(edp[1] / edp[0] - 1, rows[i].gain, rows[i].tolerance);
+        assert_true(gap_k[1] / gap_k[0] > 0.75 && gap_k[1] / gap_k[0] < 0.93);
+        study_close(&study);
+    }
+}
+
+/* 64 GPUs with less memory against 32 with more: 0.5 to 0.65 of the time. */
+static void twice_as_many_h100(void **state)
+{
+    (void)state;
+    struct test_study study;
+    struct erg_error err;
+    study_open(&study, "llama-3.3-70b", "t=8,p=2", 8192, 1, ERG_RECOMPUTE_NONE);
+    struct erg_sweep_result few = study_run(&study);
+    erg_gpu_free(study.machine.gpu);
+    assert_ok(erg_gpu_load(&study.machine.gpu, "H100-SXM", &err), &err);
+    study.cluster.nodes = 8;
+    study.point.layout.pipeline = 4;
+    struct erg_sweep_result many = study_run(&study);
+    assert_int_equal(many.gpu_count, 64);
+    assert_near(many.metrics.time_s / few.metrics.time_s, 0.575, 0.075);
+    study_close(&study);
+}
+
+/* Two dies on one sink, of which one is farther from it. */
+static void twin_dies_differ(void **state)
+{
+    (void)state;
+    struct test_study study;
+    struct erg_error err;
+    study_open(&study, "gpt3-30b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    erg_gpu_free(study.machine.gpu);
+    erg_engine_free(study.machine.engine);
+    erg_chassis_free(study.chassis);
+    assert_ok(erg_gpu_load(&study.machine.gpu, "MI250", &err), &err);
+    assert_ok(erg_engine_load(&study.machine.engine, "megatron-mi250", &err), &err);
+    assert_ok(erg_chassis_load(&study.chassis, "mi250-4-air", &err), &err);
+    study.machine.chassis = study.chassis;
+    struct erg_sweep_result result = study_run(&study);
+    for (size_t i = 0; i < result.gpu_count; i += 2) {
+        const double differ_k =
+            result.gpu[i + 1].temperature_c.mean - result.gpu[i].temperature_c.mean;
+        assert_near(differ_k, 7.5, 2.5);
+        assert_true(result.gpu[i].power_w.mean + result.gpu[i + 1].power_w.mean <= 500);
+    }
+    study_close(&study);
+}
+
+/* Early stages on cool slots, whole stages each. */
+static void cold_first_moves_stages(void **state)
+{
+    (void)state;
+    struct test_study study;
+    study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
+    struct erg_sweep_result given = study_run(&study);
+    study.point.placement = ERG_STUDY_COLD_FIRST;
+    struct erg_sweep_result cold = study_run(&study);
+    for (size_t i = 0; i < cold.gpu_count; i++) {
+        const struct erg_result_gpu *gpu = &cold.gpu[i];
+        assert_string_equal(gpu->slot, gpu->stage < 4 ? "front" : "rear");
+        assert_int_equal(gpu->node, gpu->stage < 4 ? gpu->stage : 7 - gpu->stage);
+    }
+    assert_near(cold.metrics.eff_edp / given.metrics.eff_edp - 1, 0, 0.025);
+    assert_true(cold.metrics.network_use > given.metrics.network_use);
+    study_close(&study);
+}
+
+/* Whoever has more to do goes where it is cool: the search finds what alternating layers have in
+ * the usual order, and undoes the opposite. */
+static void a_search_finds_cool_slots(void **state)
+{
+    (void)state;
+    static const long more_in_rear[] = {19, 21, 19, 21};
+    struct test_study study;
+    study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
+    study.cluster.nodes = 2;
+    study.point.layout.data = 1;
+    study.point.layout.microbatches = 64;
+    study.point.layout.chunk_layers = more_in_rear;
+    study.point.inlet_c = 42;
+    struct erg_sweep_result given = study_run(&study);
+    study.point.placement = ERG_STUDY_SEARCH;
+    struct erg_sweep_result found = study_run(&study);
+    assert_string_equal(given.gpu[0].slot, "front"); /* 19 layers */
+    for (size_t i = 0; i < found.gpu_count; i++)
+        assert_string_equal(found.gpu[i].slot, found.gpu[i].stage % 2 ? "front" : "rear");
+    assert_true(found.metrics.time_s < 0.97 * given.metrics.time_s);
+    study_close(&study);
+}
+
+/* Frozen weights need no gradients: less time, and nothing to sum but adapters. */
+static void adapters_are_cheaper(void **state)
+{
+    (void)state;
+    struct test_study study;
+    double gradients[2], tokens_per_j[2];
+    study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
+    for (int lora = 0; lora < 2; lora++) {
+        study.point.lora_rank = lora ? 32 : 0;
+        study.point.lora_targets = "qkv";
+        struct erg_sweep_result result = study_run(&study);
+        tokens_per_j[lora] = result.metrics.tokens_per_j;
+        for (size_t i = 0; i < result.link_count; i++)
+            if (!strcmp(result.links[i].kind, "gradients"))
+                gradients[lora] = result.links[i].nvlink + result.links[i].network;
+    }
+    /* 47,185,920 parameters; two replicas, 4 bytes both ways, half of them to the other one. */
+    assert_close(gradients[1], 47185920.0 * 4 * 0.5 * 2, 1e-9);
+    assert_true(gradients[0] > 1000 * gradients[1]);
+    assert_true(tokens_per_j[1] / tokens_per_j[0] > 1.2 && tokens_per_j[1] / tokens_per_j[0] < 1.7);
+    study.point.lora_targets = "qkv,none";
+    struct erg_sweep_result result;
+    struct erg_error err;
+    erg_sweep_result_init(&result);
+    assert_fails(erg_emulate_point(NULL, &study.point, &result, &study.arena, &err), &err,
+                 "'none'");
+    study_close(&study);
+}
+
 /* ---- what does not fit, what is equal ---- */
 
 static void a_point_that_does_not_fit_says_why(void **state)
@@ -284,7 +473,7 @@ static void a_document_is_read_as_it_was_written(void **state)
     json_t *again = erg_sweep_result_json(&back);
     char *text_again = erg_json_text(again);
     assert_string_equal(text_again, text);
-    assert_true(isnan(back.metrics.memory_temperature_c.peak));
+    assert_true(isnan(back.metrics.memory_temperature_c.p99));
     json_object_set_new(root, "schema_version", json_integer(2));
     assert_fails(erg_sweep_result_from_json(&back, root, "point", NULL, 0, &study.arena, &err),
                  &err, "schema_version");
@@ -303,10 +492,18 @@ int main(void)
         cmocka_unit_test(warmer_air_makes_it_slower_and_dearer),
         cmocka_unit_test(heat_holds_the_rear),
         cmocka_unit_test(a_cold_start_ends_in_the_steady_state),
+        cmocka_unit_test(without_a_chassis_all_are_alike),
+        cmocka_unit_test(clocks_and_limits_that_are_asked_for),
         cmocka_unit_test(rear_gpus_are_a_quarter_warmer),
         cmocka_unit_test(larger_microbatches_by_layout),
         cmocka_unit_test(overlap_saves_time),
         cmocka_unit_test(a_faulty_node_holds_all_up),
+        cmocka_unit_test(one_layer_more_in_front),
+        cmocka_unit_test(twice_as_many_h100),
+        cmocka_unit_test(twin_dies_differ),
+        cmocka_unit_test(cold_first_moves_stages),
+        cmocka_unit_test(a_search_finds_cool_slots),
+        cmocka_unit_test(adapters_are_cheaper),
         cmocka_unit_test(a_point_that_does_not_fit_says_why),
         cmocka_unit_test(equal_keys_give_equal_bytes),
         cmocka_unit_test(a_document_is_read_as_it_was_written),

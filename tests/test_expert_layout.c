@@ -8,6 +8,7 @@
 #include "folder.h"
 #include "layout/energy/layout_energy.h"
 #include "layout/search/layout_search.h"
+#include "layout/time/fit.h"
 
 static const double gib = 0x1p30;
 
@@ -473,10 +474,45 @@ static void a_search_finds_the_fastest_degree(void **state)
     erg_model_free(model);
 }
 
+/* ---- rows that are measured ---- */
+
+/* A column e, which `ergon fit` reads. */
+static void rows_say_the_degree(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *model = load_model("mixtral-8x7b", 0);
+    struct erg_engine engine = plain_engine;
+    struct erg_text csv = {0};
+    struct erg_fit_rows rows;
+    const struct erg_time_request request = {model, &engine, &machine};
+    engine.expert_gemm_efficiency = 0.3;
+    erg_text_add(&csv, "model,sequence,gpus,batch,t,c,p,e,time_s\n");
+    for (long e = 1; e <= 8; e *= 2) {
+        struct erg_time time;
+        struct erg_layout layout = layout_with(1, e, 1, 8);
+        layout.expert_capacity = 0;
+        layout.microbatches = 16;
+        erg_time_layout(&time, &request, &layout);
+        erg_text_printf(&csv, "mixtral-8x7b,4096,8,128,1,1,1,%ld,%.17g\n", e, time.total);
+    }
+    write_text("rows.csv", csv.data);
+    assert_ok(erg_fit_rows_load(&rows, in_folder("rows.csv"), &err), &err);
+    assert_int_equal(rows.count, 4);
+    for (size_t i = 0; i < rows.count; i++) {
+        struct erg_time time;
+        assert_int_equal(erg_layout_experts(&rows.items[i].layout), 1L << i);
+        erg_time_layout(&time, &request, &rows.items[i].layout);
+        assert_close(time.total, rows.items[i].time_s, 1e-12);
+    }
+    erg_fit_rows_release(&rows);
+    erg_text_release(&csv);
+    erg_model_free(model);
+}
+
 /* ---- commands ---- */
 
 static const char job_text[] = "name: moe\n"
-                               "model: mixtral-8x22b\n"
                                "cluster:\n"
                                "  gpu: h200-sxm\n"
                                "  nodes: 4\n"
@@ -505,16 +541,24 @@ static void check_job(const char *key, const char *command, int exit_code, const
 static void commands_know_the_degree(void **state)
 {
     (void)state;
-    const char *own = "expert: 8\nexpert_capacity: 1.0\n";
+    const char *own = "model: mixtral-8x22b\nexpert: 8\nexpert_capacity: 1.0\n";
     check_job(own, "memory @/job.yaml 2>&1", 0, "experts over 8 ranks");
     check_job(own, "memory @/job.yaml --json 2>&1", 0, "\"expert\": 8");
     check_job(own, "memory @/job.yaml --layout t=2,p=2,e=4 2>&1", 0, "experts over 4 ranks");
-    check_job("expert: 3\n", "memory @/job.yaml 2>&1", 1, "key 'expert': the 8 experts of");
-    check_job("expert: 8\n", "memory @/job.yaml --layout t=4,p=4,e=8 2>&1", 1,
+    check_job("model: mixtral-8x22b\nexpert: 3\n", "memory @/job.yaml 2>&1", 1,
+              "key 'expert': the 8 experts of");
+    check_job("model: mixtral-8x22b\nexpert: 8\n", "memory @/job.yaml --layout t=4,p=4,e=8 2>&1", 1,
               "does not divide the 2 data ranks");
     check_job(own, "plan @/job.yaml --gpus 32 --layout e=8,t=1,p=4 2>&1", 0,
               "t=1,c=1,p=4,l=14,b=1,e=8");
     check_job(own, "plan @/job.yaml --gpus 32 --layout e=8,t=1,p=4 --json 2>&1", 0, "\"e\": 8");
+    check_job(own, "plan @/job.yaml --gpus 32 --planner arena 2>&1", 1, "plans dense models");
+    check_job(own, "plan @/job.yaml --gpus 32 --export profile 2>/dev/null", 0,
+              "Mixtral-8x22B-v0.1,141B,128,H200-SXM,4,8,");
+    check_job(own, "plan @/job.yaml --gpus 32 --why t=2,p=2,e=2 --recompute none 2>&1", 3,
+              "it fits with");
+    check_job("model: deepseek-v3\nlayers: [16, 15, 15, 15]\n", "plan @/job.yaml --gpus 32 2>&1", 1,
+              "3 of the 61 layers of deepseek-ai/DeepSeek-V3 have no experts");
     check_job(own, "optimize @/job.yaml 2>&1", 3, "of which no operations are run one by one");
 }
 
@@ -531,6 +575,7 @@ int main(void)
         cmocka_unit_test(degrees_from_text),
         cmocka_unit_test(impossible_degrees_are_refused),
         cmocka_unit_test(a_search_finds_the_fastest_degree),
+        cmocka_unit_test(rows_say_the_degree),
         cmocka_unit_test(commands_know_the_degree),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

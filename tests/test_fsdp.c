@@ -371,6 +371,20 @@ static void energy(void **state)
     assert_true(whole.items[ERG_LAYOUT_ENERGY_WAITING] >
                 0.97 * 32 * gpu->blocking_power_w * time.items[ERG_TIME_FSDP]);
     assert_near(whole.gpu_power_w, gpu->blocking_power_w + 10, 10);
+    /* Over a network that is as fast as the links no pass is over the cap, and little is waited. */
+    struct erg_time_machine fast = one_adapter;
+    struct erg_layout_energy_request fast_request = request;
+    fast.network_bandwidth = 450e9;
+    fast_request.time.machine = &fast;
+    for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
+        struct erg_layout own = layout;
+        own.recompute = (enum erg_recompute)recompute;
+        erg_layout_energy_whole(&whole, &fast_request, &own);
+        assert_true(whole.gpu_power_w < gpu->power_cap_w + 5);
+        assert_true(whole.gpu_power_w > 0.8 * gpu->power_cap_w);
+        for (int i = 0; i < ERG_LAYOUT_ENERGY_ITEMS; i++)
+            assert_true(whole.items[i] >= 0);
+    }
     erg_gpu_free(gpu);
     erg_engine_free(engine);
     erg_model_free(model);

@@ -273,15 +273,15 @@ static void test_frontier_command(void **state)
     } cases[] = {
         {"-m 8 -p 80 --format csv", 0, "time_s,energy_j,planned_time_s,planned_energy_j\n"},
         {"-m 8 -p 80", 0, "points; --format csv prints all"},
-        {"-m 8 -p 80 --json", 0, "\"schema_version\": 1"},
+        {"-m 8 -p 80 --points 10 --json", 0, "\"schema_version\": 1"},
         {"-m 8 -p 80 --points 5 --unit 0.001 --p2p-latency 0.001", 0, "planned_energy_j"},
         {"-m 8 -p 80 --schedule interleaved --virtual-stages 2 -f csv", 0, "time_s"},
         {"-m 8 -p 80 --deadline 2.2 -f csv", 0, "\n2.1"},
-        {"-m 8 -p 80 --energy-budget 2500 -f csv", 0, "time_s"},
-        {"-m 8 2>&1 >/dev/null", 0, "without --blocking-power"},
-        {"-m 8 -q 2>&1 >/dev/null", 0, ""},
+        {"-m 8 -p 80 --points 10 --energy-budget 2500 -f csv", 0, "time_s"},
+        {"-m 8 --points 10 2>&1 >/dev/null", 0, "without --blocking-power"},
+        {"-m 8 --points 10 -q 2>&1 >/dev/null", 0, ""},
         {"-m 8 -p 80 --deadline 0.2 2>&1", 3, "cannot be met"},
-        {"-m 8 -p 80 --energy-budget 2 2>&1", 3, "cheapest needs"},
+        {"-m 8 -p 80 --points 10 --energy-budget 2 2>&1", 3, "cheapest needs"},
         {"-m 8 -p 80 --deadline 2 --energy-budget 2 2>&1", 2, "exclude each other"},
         {"-p 80 2>&1", 2, "needs the option --microbatches"},
         {"-m 0 2>&1", 2, "must lie between 1"},
@@ -290,7 +290,7 @@ static void test_frontier_command(void **state)
         {"-m 8 -p 80 --virtual-stages 2 2>&1", 2, "expected --schedule interleaved"},
         {"-m 8 -p 80 --schedule interleaved 2>&1", 2, "expected --virtual-stages with it"},
         {"-m 8 -p 80 --schedule gpipe 2>&1", 2, "must be one of \"1f1b\", \"interleaved\""},
-        {"-m 8 -p 80 --plan /nonexistent/plan.json 2>&1", 1, "/nonexistent/plan.json"},
+        {"-m 8 -p 80 --points 10 --plan /nonexistent/plan.json 2>&1", 1, "/nonexistent/plan.json"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(arguments, sizeof arguments, "frontier %s %s", profile, cases[i].options);

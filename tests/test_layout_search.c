@@ -33,8 +33,7 @@ static double peak_of(const struct erg_layout_search *search, const struct erg_l
     const struct erg_memory_request request = {.model = search->model, .layout = layout};
     struct erg_memory_sizes sizes;
     double peak = 0;
-    erg_memory_sizes_init(&sizes, request.model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request.model, layout);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_memory_stage closed;
         erg_memory_closed(&closed, &request, &sizes, stage);

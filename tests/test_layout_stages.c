@@ -9,8 +9,7 @@ static double peak_of(const struct world *world, const struct erg_layout *layout
     const struct erg_memory_request request = {.model = world->model, .layout = layout};
     struct erg_memory_sizes sizes;
     struct erg_memory_stage closed;
-    erg_memory_sizes_init(&sizes, world->model, layout->tensor, layout->context, layout->microbatch,
-                          layout->sequence);
+    erg_memory_sizes_of(&sizes, world->model, layout);
     erg_memory_closed(&closed, &request, &sizes, stage);
     return closed.peak_bytes;
 }

@@ -50,7 +50,10 @@ static void memory_grows_with_every_chunk(void **state)
         chunks[erg_rng_below(&rng, (uint64_t)count)] += 1 + (long)erg_rng_below(&rng, 2);
         struct erg_memory_sizes sizes;
         const struct erg_memory_request request = {.model = world.model, .layout = &layout};
-        erg_memory_sizes_init(&sizes, world.model, layout.tensor, 1, 1, 4096);
+        erg_memory_sizes_of(
+            &sizes, world.model,
+            &(struct erg_layout){
+                .tensor = layout.tensor, .context = 1, .microbatch = 1, .sequence = 4096});
         for (long stage = 0; stage < layout.pipeline; stage++) {
             struct erg_memory_lines more, less;
             layout.chunk_layers = chunks;

@@ -343,8 +343,8 @@ static int end_of(pid_t child)
 static void lease_of_elsewhere(double seconds)
 {
     char text[100];
-    snprintf(text, sizeof text, "elsewhere\n%.3f\n1\n", unix_s() + seconds);
-    write_text("spool/.controller/lease", text);
+    snprintf(text, sizeof text, "someone\nelsewhere\nboot\npids\n1\n%.3f\n", seconds);
+    write_text("spool/.controller/lease.1000", text);
 }
 
 static void test_two_controllers(void **state)
@@ -352,7 +352,7 @@ static void test_two_controllers(void **state)
     (void)state;
     begin("");
     start_controller();
-    await_line("spool/.controller/lease", "\n");
+    await_line("spool/.controller/lease.1", "\n");
     submit_day(3, 3, "");
     assert_int_not_equal(end_of(start_schedule("--policy", "ergon", "second.log")), 0);
     assert_int_equal(lines_with("second.log", "another controller has the journal"), 1);
@@ -444,6 +444,8 @@ static void test_users_cancel(void **state)
     (void)state;
     enum { CANCELLED = 6 };
     double at_s[CANCELLED];
+    bool late[CANCELLED]; /* it was done before: on a busy host submissions take long */
+    size_t cancelled = 0;
     begin("");
     start_controller();
     submit_day(12, 12, "");
@@ -452,14 +454,17 @@ static void test_users_cancel(void **state)
         if (shell_of("scancel %ld", jobs[2 * i].id) != 0)
             fail_msg("scancel fails");
         at_s[i] = unix_s();
+        late[i] = ends(jobs[2 * i].id, "COMPLETED") > 0;
+        cancelled += !late[i];
     }
-    await_ended(jobs_count - CANCELLED);
+    assert_in_range(cancelled, 2, CANCELLED);
+    await_ended(jobs_count - cancelled);
     wait_s(2);
     end_controller(SIGTERM);
     const struct steps *steps = read_steps();
     check_steps(steps);
     for (size_t i = 0; i < jobs_count; i++)
-        if (i % 2 || i / 2 >= CANCELLED)
+        if (i % 2 || i / 2 >= CANCELLED || late[i / 2])
             assert_int_equal(ends(jobs[i].id, "COMPLETED"), 1);
         else
             check_cancelled(steps, &jobs[i], at_s[i / 2]);

@@ -14,7 +14,9 @@ static void sizes_of_llama(void **state)
     (void)state;
     struct erg_model *model = load_model("llama-65b", 32005);
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, model, 2, 2, 1, 8192);
+    erg_memory_sizes_of(
+        &sizes, model,
+        &(struct erg_layout){.tensor = 2, .context = 2, .microbatch = 1, .sequence = 8192});
     int64_t U = 32 * MiB, F = 86 * MiB, K = 64 * MiB, scores = MiB / 2;
     assert_int_equal(sizes.hidden, U);
     assert_int_equal(sizes.full_hidden, 2 * U);
@@ -45,7 +47,9 @@ static void sizes_of_grouped_queries(void **state)
     (void)state;
     struct erg_model *model = load_model("llama-2-70b", 32005);
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, model, 2, 1, 1, 8192);
+    erg_memory_sizes_of(
+        &sizes, model,
+        &(struct erg_layout){.tensor = 2, .context = 1, .microbatch = 1, .sequence = 8192});
     int64_t U = 64 * MiB, F = 224 * MiB, K = 16 * MiB, scores = MiB;
     assert_int_equal(sizes.kv, K);
     assert_int_equal(sizes.gathered_kv, 0);
@@ -59,7 +63,9 @@ static void sizes_of_a_model_with_query_norms(void **state)
     (void)state;
     struct erg_model *model = load_model("qwen3-1.7b", 0);
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, model, 1, 1, 2, 4096);
+    erg_memory_sizes_of(
+        &sizes, model,
+        &(struct erg_layout){.tensor = 1, .context = 1, .microbatch = 2, .sequence = 4096});
     int64_t tokens = 8192, U = 2 * tokens * 2048, F = 2 * tokens * 6144, K = 4 * tokens * 1024;
     int64_t before = 2 * tokens * (2048 + 1024), scores = 4 * tokens * 16;
     assert_int_equal(sizes.kept[ERG_RECOMPUTE_NONE], 6 * U + K + 4 * F + before + scores);
@@ -73,7 +79,9 @@ static void sizes_of_gpt(void **state)
     (void)state;
     struct erg_model *model = load_model("gpt3-175b", 0);
     struct erg_memory_sizes sizes;
-    erg_memory_sizes_init(&sizes, model, 8, 1, 1, 2048);
+    erg_memory_sizes_of(
+        &sizes, model,
+        &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 1, .sequence = 2048});
     int64_t U = 2LL * 2048 * 12288 / 8, F = 4 * U, K = 2 * U, scores = 4 * 2048 * 12;
     assert_int_equal(sizes.ffn, F);
     assert_int_equal(sizes.fc1, F);
@@ -101,7 +109,9 @@ static void sizes_agree_with_the_ops(void **state)
         const struct erg_model_shape shape = {
             .tensor = 1, .context = 2, .sequences = 1, .sequence = 2048};
         struct erg_model_ops ops;
-        erg_memory_sizes_init(&sizes, model, 1, 2, 1, 2048);
+        erg_memory_sizes_of(
+            &sizes, model,
+            &(struct erg_layout){.tensor = 1, .context = 2, .microbatch = 1, .sequence = 2048});
         erg_model_layer_forward(&ops, model, &shape);
         double saved = 0;
         for (size_t k = 0; k < ops.count; k++)
@@ -252,7 +262,9 @@ static void heads_that_wait_are_not_moved(void **state)
         struct erg_layout layout = layout_of(model, &row);
         const struct erg_memory_request request = {.model = model, .layout = &layout};
         assert_ok(erg_memory_simulate(&result, &request, &err), &err);
-        erg_memory_sizes_init(&sizes, model, 2, 1, 1, 8192);
+        erg_memory_sizes_of(
+            &sizes, model,
+            &(struct erg_layout){.tensor = 2, .context = 1, .microbatch = 1, .sequence = 8192});
         erg_memory_closed(&closed, &request, &sizes, 9);
         assert_true(closed.peak_bytes > 0.985 * result.stages[9].peak_bytes);
         assert_true(closed.peak_bytes < 1.04 * result.stages[9].peak_bytes);

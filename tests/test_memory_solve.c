@@ -53,7 +53,9 @@ static void choices(void **state)
     struct erg_model *model = load_model("llama-2-70b", 0);
     struct erg_memory_sizes sizes;
     struct erg_rng rng;
-    erg_memory_sizes_init(&sizes, model, 2, 2, 1, 8192);
+    erg_memory_sizes_of(
+        &sizes, model,
+        &(struct erg_layout){.tensor = 2, .context = 2, .microbatch = 1, .sequence = 8192});
     erg_rng_seed(&rng, 5);
     for (int i = 0; i < 200; i++) {
         enum erg_recompute recompute = (enum erg_recompute)(i % 4);

@@ -21,8 +21,7 @@ static double peak_of(const struct way *way, const struct erg_layout *layout, lo
     const struct erg_memory_request request = {.model = way->search->model, .layout = layout};
     struct erg_memory_sizes sizes;
     struct erg_memory_stage closed;
-    erg_memory_sizes_init(&sizes, way->search->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, way->search->model, layout);
     erg_memory_closed(&closed, &request, &sizes, stage);
     return closed.peak_bytes;
 }

@@ -38,9 +38,9 @@ static void test_values_with_units(void **state)
     struct erg_text text = {0};
     struct erg_rapl_reading cpu = {.cpu_j = 12.5, .cpu_valid = true};
     erg_openmetrics_text(&text, &view, &cpu);
-    /* Three GPUs are described and up or not; of two there are 24 numbers, one sum and 9 reasons.
-     */
-    assert_int_equal(openmetrics_check(text.data), 1 + 2 * 3 + 2 * (25 + 1 + 9) + 1);
+    /* Three GPUs are described and up or not; of two there are 24 numbers, one sum and 9 reasons;
+     * and three ratios over both. */
+    assert_int_equal(openmetrics_check(text.data), 1 + 2 * 3 + 2 * (25 + 1 + 9) + 3 + 1);
     static const char *const parts[] = {
         "ergon_gpu_info{gpu=\"1\",uuid=\"GPU-00000001\",vendor=\"NVIDIA\","
         "name=\"odd \\\"name\\\\\\n\",pci=\"00000000:11:00.0\",driver=\"580.65.06\"} 1\n",
@@ -57,6 +57,8 @@ static void test_values_with_units(void **state)
         "ergon_gpu_clock_reasons{gpu=\"0\",uuid=\"GPU-00000000\","
         "ergon_gpu_clock_reasons=\"sw_power_cap\"} 1\n",
         "ergon_gpu_clock_reasons=\"idle\"} 0\n",
+        "# TYPE ergon_gpu_imbalance_ratio gauge\n# UNIT ergon_gpu_imbalance_ratio ratio\n",
+        "ergon_gpu_imbalance_ratio{of=\"power\"} 1\n",
         "ergon_cpu_energy_joules_total 12.5\n",
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

@@ -110,7 +110,9 @@ static void test_two_gpus_get_a_sparkline_of_their_own(void **state)
     struct erg_live_view view = make_view(2);
     char *picture = draw(&view, 24, 120, false, 0);
     assert_int_equal(count_of(picture, "█████████▁\n"), 2);
-    check_parts(picture, (const char *[]){"NVLink 312 GB/s", "80/700 W  power cap", NULL});
+    check_parts(picture, (const char *[]){"in 0:01:32  largest over mean: power 1.33, clock 1.00, "
+                                          "temperature 1.00 ",
+                                          "NVLink 312 GB/s", "80/700 W  power cap", NULL});
     erg_live_view_release(&view);
 }
 

@@ -19,7 +19,8 @@ SOURCE, LIBRARY, ERGON, FAKE_NVML = sys.argv[1:5]
 FOLDER = tempfile.TemporaryDirectory()
 WORK = pathlib.Path(FOLDER.name)
 # GPUs are claimed by their UUID, so those of other tests have others.
-(WORK / "gpus").write_text("gpus 2\ngpu 0 power 0=500\ngpu 1 power 0=300\n" +
+(WORK / "gpus").write_text("gpus 2\ngpu 0 power 0=500\ngpu 0 counter 0.016 0.007\n"
+                           "gpu 1 power 0=300\n" +
                            "".join(f"gpu {i} uuid GPU-python-{os.getpid()}-{i}\n" for i in (0, 1)))
 os.environ["ERGON_LIBRARY"] = LIBRARY
 os.environ["ERGON_NVML"] = FAKE_NVML
@@ -82,7 +83,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual(other.info.microbatches, 4)
         self.assertIn("method: \"random\"", other.text)
         before = other.text
-        with self.assertRaisesRegex(ergon.Error, r"quickstart.yaml:47: key 'microbatches'") as said:
+        with self.assertRaisesRegex(ergon.Error, r"quickstart.yaml:\d+: key 'microbatches'") as said:
             other.set("microbatches", "many")
         self.assertEqual(said.exception.status, "failed")
         self.assertEqual(other.text, before)
@@ -441,6 +442,33 @@ class Hooks(unittest.TestCase):
             self.assertEqual(hook.stats.lease, "direct")
             self.assertEqual(len(calls), 6)
 
+    def test_profiles(self):
+        path = WORK / "made.csv"
+        draw = ctypes.CDLL(FAKE_NVML).fake_nvml_work
+        draw.argtypes = [ctypes.c_uint, ctypes.c_int64, ctypes.c_int64, ctypes.c_double]
+
+        def work(seconds, more_w):
+            now = time.monotonic_ns()
+            draw(0, now, now + int(1e9 * seconds), more_w)
+            time.sleep(seconds)
+
+        with ergon.Hook(mode="profile", gpu="0", profile=path) as hook:
+            hook.agree(lambda mine: [mine], 1)
+            while hook.stats.steps < 200 and not hook.stats.profile_clocks:
+                with hook.step():
+                    time.sleep(0.02)
+                    with hook.instruction("forward", chunk=0, microbatch=0):
+                        work(0.01, 100)
+                    with hook.instruction("backward", chunk=0, microbatch=0):
+                        work(0.02, 150)
+            stats = hook.stats
+            self.assertEqual(stats.lease, "direct")
+            self.assertEqual((stats.profile_clocks, stats.profile_over), (1, False))
+            self.assertIn(f"ergon frontier {path} -m 1 ", stats.profile)
+        self.assertTrue(path.read_text().startswith("stage,instruction,frequency,time,energy\n"))
+        with self.assertRaisesRegex(ergon.Error, 'expected "profile" with the file of a profile'):
+            ergon.Hook(self.plan, mode="observe", gpu="0", profile=path)
+
     def test_wrong_orders(self):
         hook = ergon.Hook(self.plan, mode="observe", gpu="0")
         with self.assertRaisesRegex(ergon.Error, "backward") as said:
@@ -449,7 +477,7 @@ class Hooks(unittest.TestCase):
                     pass
         self.assertEqual(said.exception.status, "failed")
         hook.close()
-        with self.assertRaisesRegex(ergon.Error, "expected one of observe, follow"):
+        with self.assertRaisesRegex(ergon.Error, "expected one of observe, follow, profile"):
             ergon.Hook(self.plan, mode="both")
         with self.assertRaises(ergon.Error):
             ergon.Hook(self.plan, stage=5, mode="observe")

@@ -425,6 +425,10 @@ static void test_commands(void **state)
     assert_int_equal(erg_slurm_command(silent, 10, NULL, &err), ERG_ENGINE_REFUSED);
     const char *dies[] = {"sh", "-c", "kill -TERM $$", NULL};
     assert_int_equal(erg_slurm_command(dies, 10, NULL, &err), ERG_ENGINE_LATER);
+    /* As scancel does after 95 s without an answer; it is no signal. */
+    const char *timed[] = {"sh", "-c", "echo Socket timed out >&2; exit 228", NULL};
+    assert_int_equal(erg_slurm_command(timed, 10, NULL, &err), ERG_ENGINE_LATER);
+    assert_non_null(strstr(err.message, "exit 228: Socket timed out"));
     const char *missing[] = {"no-such-command-of-slurm", NULL};
     assert_int_equal(erg_slurm_command(missing, 10, NULL, &err), ERG_ENGINE_BROKEN);
     assert_int_equal(err.status, ERG_SLURM_MISSING);

@@ -475,8 +475,7 @@ static void check_parameters(const struct erg_memory_request *request, long inde
     struct erg_memory_sizes sizes;
     struct erg_memory_stage closed;
     arena.accounting = ERG_MEMORY_ARENA;
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     erg_memory_closed(&closed, &arena, &sizes, index);
     const double padding = stage->items[ERG_MEMORY_WEIGHTS] - closed.items[ERG_MEMORY_WEIGHTS];
     const double tensors = (double)(request->model->layers * ERG_LAYER_TENSORS + ERG_TENSORS);
@@ -514,8 +513,7 @@ static void check_closed(const struct erg_memory_request *request, long index,
     struct erg_memory_stage closed;
     struct erg_memory_lines lines;
     struct erg_memory_floor floor;
-    erg_memory_sizes_init(&sizes, request->model, layout->tensor, layout->context,
-                          layout->microbatch, layout->sequence);
+    erg_memory_sizes_of(&sizes, request->model, layout);
     erg_memory_closed(&closed, request, &sizes, index);
     erg_memory_lines_init(&lines, request, &sizes, index);
     erg_memory_floor_init(&floor, request, &sizes, index);

@@ -248,6 +248,21 @@ static struct erg_chassis *load_coupled(void)
     return chassis;
 }
 
+/* Heat in dies and sinks, counted from the air's temperature. */
+static double stored_j(const struct erg_thermal_state *state)
+{
+    const struct erg_chassis *chassis = state->chassis;
+    double stored = 0;
+    for (unsigned g = 0; g < chassis->gpus; g++) {
+        const struct erg_chassis_slot *slot = &chassis->slots[g];
+        const double air_c = chassis->inlet_c + slot->preheat_k;
+        stored += chassis->die_time_s / slot->die_k_per_w * (state->die_c[g] - air_c);
+        if (slot->sink == (int)g)
+            stored += chassis->sink_time_s / slot->sink_k_per_w * (state->sink_c[g] - air_c);
+    }
+    return stored;
+}
+
 static void energy_is_stored_or_removed(void **unused)
 {
     (void)unused;
@@ -256,7 +271,7 @@ static void energy_is_stored_or_removed(void **unused)
         struct erg_thermal_state state;
         double power_w[ERG_CHASSIS_GPUS];
         erg_thermal_begin(&state, all[c], NULL);
-        assert_near(erg_thermal_stored_j(&state), 0, 1e-9);
+        assert_near(stored_j(&state), 0, 1e-9);
         double taken_j = 0;
         for (uint64_t i = 0; i < 400; i++) {
             const double dt_s = 3 * erg_hash_uniform(1000 + i);
@@ -266,7 +281,7 @@ static void energy_is_stored_or_removed(void **unused)
             erg_thermal_step(&state, power_w, dt_s);
         }
         assert_close(state.taken_j, taken_j, 1e-12);
-        assert_close(erg_thermal_stored_j(&state) + state.removed_j, taken_j, 1e-9);
+        assert_close(stored_j(&state) + state.removed_j, taken_j, 1e-9);
         assert_true(state.removed_j > 0.5 * taken_j && state.removed_j < taken_j);
         erg_chassis_free(all[c]);
     }

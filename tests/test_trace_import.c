@@ -162,7 +162,8 @@ static void test_philly(void **state)
     assert_ok(
         import(
             &result, &maker,
-            "\xef\xbb\xbf[{\"status\": \"Pass\", \"vc\": \"v1\", \"jobid\": \"two\", \"user\": \"u\",\n"
+            "\xef\xbb\xbf[{\"status\": \"Pass\", \"vc\": \"v1\", \"jobid\": \"two\", \"user\": "
+            "\"u\",\n"
             "  \"submitted_time\": \"2017-10-07 01:00:00\", \"attempts\": [\n"
             "   {\"start_time\": \"2017-10-07 01:10:00\", \"end_time\": \"2017-10-07 01:20:00\",\n"
             "    \"detail\": [{\"ip\": \"m1\", \"gpus\": [\"gpu0\", \"gpu1\"]}]},\n"

@@ -117,7 +117,7 @@ for mode in "" observe; do
 done
 
 cp -r "$source/examples/train/tiny.yaml" "$source/examples/train/tiny-llama" .
-"$ergon" tokenize bytes "$source"/docs/*.md -o tokens >log
+"$ergon" tokenize bytes "$source"/docs/*.md "$source"/docs/decisions/*.md -o tokens >log
 run train c tiny.yaml 4
 [ -z "$python" ] || run train py tiny.yaml 4
 compare train timed

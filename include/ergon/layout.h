@@ -54,6 +54,7 @@ struct erg_layouts_options {
     int64_t top;         /* how many are kept at most; 0: 10 */
     int32_t page;        /* 1: also all that the page shows, and clocks */
     const struct erg_watch *watch;
+    int32_t fsdp; /* 1: also layouts of one stage that shard weights over data ranks */
 };
 
 /*
@@ -79,6 +80,7 @@ struct erg_layouts_row {
     double mfu;        /* share of the GPUs' peak, 0 to 1 */
     double peak_bytes; /* of the GPU that needs most */
     int64_t expert;    /* data ranks that experts are spread over; 1: all are on each */
+    int64_t fsdp;      /* ranks that share the weights; 1: they are not sharded */
 };
 
 size_t erg_layouts_count(const struct erg_layouts *layouts);

@@ -68,6 +68,7 @@ struct erg_memory_info {
      * "" where it fits. */
     const char *change;
     int64_t expert; /* data ranks that experts are spread over; 1: all are on each */
+    int64_t fsdp; /* ranks that share the weights; 1: they are not sharded */
 };
 int erg_memory_info(const struct erg_memory *memory, struct erg_memory_info *info,
                     struct erg_error *err);

@@ -13,7 +13,8 @@ from . import _abi
 from ._library import Error, call, failure, library, opened, take, text
 from .meter import QUALITIES
 
-MODES = {"observe": _abi.ERG_HOOK_OBSERVE, "follow": _abi.ERG_HOOK_FOLLOW}
+MODES = {"observe": _abi.ERG_HOOK_OBSERVE, "follow": _abi.ERG_HOOK_FOLLOW,
+         "profile": _abi.ERG_HOOK_PROFILE}
 MARKERS = {"host": _abi.ERG_MARK_HOST, "events": _abi.ERG_MARK_EVENTS,
            "memory": _abi.ERG_MARK_MEMORY}
 KINDS = {"forward": _abi.ERG_FORWARD, "backward": _abi.ERG_BACKWARD,
@@ -50,6 +51,9 @@ class HookStats:
     waiting_w: float
     point: int
     trouble: str  #: a sentence; "": all is well
+    profile_clocks: int  #: clocks that a profile has so far
+    profile_over: bool  #: no further clock is tried
+    profile: str  #: on rank 0: what was written, and the command that plans by it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +103,9 @@ class Hook:
     ...                 with hook.instruction("backward", microbatch=i): ...
 
     A trainer that calls functions is wrapped by around() and step_of(). mode "follow" sets the
-    plan's clocks, "observe" only checks and times. `stream` of a pass is a CUstream as a number,
+    plan's clocks, "observe" only checks and times, "profile" tries clocks on ordinary steps and
+    writes the file `profile` (default: profile.csv) for "ergon frontier"; several ranks call
+    agree() first. `stream` of a pass is a CUstream as a number,
     torch.cuda.current_stream().cuda_stream, for markers "events" and "memory"; 0: the host's clock.
     """
 
@@ -107,7 +113,8 @@ class Hook:
                  method: str | None = None, point: int = -1, stage: int = 0, replica: int = 0,
                  mode: str = "follow", gpu: str | None = None, daemon: str | None = None,
                  dwell_s: float = 0, least_change_mhz: float = 0, markers: str = "host",
-                 energy: bool = False, strict: bool = True, clocks_only: bool = False) -> None:
+                 energy: bool = False, strict: bool = True, clocks_only: bool = False,
+                 profile: str | os.PathLike[str] | None = None) -> None:
         options = _abi.erg_hook_options()
         library.erg_hook_defaults(c.byref(options))
         options.plan, options.plan_text = text(plan), text(plan_text)
@@ -122,7 +129,11 @@ class Hook:
         self._exchange: Any = None
         self._err = _abi.erg_error()  # made once: passes allocate nothing for it
         self._to_err = c.byref(self._err)
+        if profile is not None and mode != "profile":
+            raise Error(f"mode is \"{mode}\", expected \"profile\" with the file of a profile")
         self._pointer: c.c_void_p | None = opened("erg_hook_open", c.byref(options))
+        if profile is not None:
+            call("erg_hook_profile_to", self._pointer, text(profile))
 
     # ---- steps and passes ----
 
@@ -221,7 +232,8 @@ class Hook:
 
     def agree(self, exchange: Callable[[bytes], list[bytes]] | None, ranks: int) -> None:
         """Ranks agree on who is late by `exchange`, which gathers the bytes of all ranks in their
-        order, every 16th step; None ends it. An exception of it fails the step."""
+        order, every 16th step, and between the clocks of a profile; None ends it. An exception of
+        it fails the step."""
         kind = _abi.erg_hook_exchange
 
         def gather(context: int, mine: int, everyone: int, count: int) -> int:

@@ -93,6 +93,7 @@ class MemoryInfo:
     recompute: str
     offload: float
     change: str  #: what is missing and the smallest change that helps; "": it fits
+    fsdp: int  #: ranks that share the weights; 1: they are not sharded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +173,7 @@ class Layout:
     tokens_per_s: float
     mfu: float  #: share of the GPUs' peak, 0 to 1
     peak_bytes: float  #: of the GPU that needs most
+    fsdp: int  #: ranks that share the weights; 1: they are not sharded
 
 
 class Layouts(Handle, Page, Sequence):
@@ -339,20 +341,22 @@ class Job(Handle):
              per_stage: bool = False, objective: str | None = None, deadline: float | None = None,
              energy: float | None = None, power: float | None = None,
              memory_bytes: float | None = None, host_bytes: float | None = None, top: int = 10,
-             page: bool = False, progress: Progress | None = None) -> Layouts:
+             page: bool = False, fsdp: bool = False,
+             progress: Progress | None = None) -> Layouts:
         """The best ways to spread the job over so many GPUs (None: all of its cluster; "8-64" and
         "any" ask how many, too). The job needs an engine, its key `engine`.
 
         objective: "fastest" or "least_energy"; deadline, energy and power: bounds of an iteration
         in seconds, joules and watts. With any of these the clocks are chosen, too. page: also all
-        that the page shows, which takes longer.
+        that the page shows, which takes longer. fsdp: also layouts of one stage that shard
+        weights over data ranks.
         """
         options = sized(_abi.erg_layouts_options, gpus=text(None if gpus is None else str(gpus)),
                         batch=batch or 0, batch_slack=batch_slack, layout=text(layout),
                         recompute=text(recompute), per_stage=per_stage, objective=text(objective),
                         deadline_s=number(deadline), energy_j=number(energy),
                         power_w=number(power), memory_bytes=number(memory_bytes),
-                        host_bytes=number(host_bytes), top=top, page=page)
+                        host_bytes=number(host_bytes), top=top, page=page, fsdp=fsdp)
         return Layouts(long_call("erg_layouts_find", self._pointer, options=options,
                                  progress=progress), page)
 

@@ -50,6 +50,7 @@ static int make_wish(struct erg_layouts *layouts, const struct layouts_finding *
         .layout = copy(arena, options->layout),
         .slack = options->batch_slack,
         .per_stage = options->per_stage != 0,
+        .fsdp = options->fsdp != 0,
         .draws = options->page != 0,
     };
     if (!(wish->slack >= 0 && wish->slack <= 0.5))
@@ -166,6 +167,7 @@ int erg_layouts_row(const struct erg_layouts *layouts, size_t index, struct erg_
         .pipeline = layout->pipeline,
         .data = layout->data,
         .virtual_stages = layout->virtual_stages,
+        .fsdp = erg_layout_shards(layout),
         .microbatch_size = layout->microbatch,
         .microbatches = layout->microbatches,
         .batch = candidate->batch,

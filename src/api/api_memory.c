@@ -106,6 +106,7 @@ int erg_memory_info(const struct erg_memory *memory, struct erg_memory_info *inf
         .pipeline = layout->pipeline,
         .data = layout->data,
         .virtual_stages = layout->virtual_stages,
+        .fsdp = erg_layout_shards(layout),
         .microbatch_size = layout->microbatch,
         .microbatches = layout->microbatches,
         .sequence = layout->sequence,

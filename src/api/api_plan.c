@@ -185,7 +185,7 @@ int erg_plan_passes(const struct erg_plan *plan, size_t stage, struct erg_plan_p
         const struct erg_plan_pass own = {
             .microbatch = instruction->microbatch,
             .chunk = instruction->chunk,
-            .direction = instruction->direction,
+            .direction = (int32_t)instruction->direction,
             .clock_mhz = option->clock_mhz,
             .start_s = start_s[first + i],
             .time_s = option->time_s,

@@ -242,7 +242,7 @@ static void set_host(const struct job_running *at)
     const char *const words[] = {"scontrol", "-o", "show", "node", node, NULL};
     if (at->nodes == 1 || !node || getenv("ERGON_HOST"))
         return;
-    if (erg_subprocess_run(&process, words, 5, NULL) != 0)
+    if (erg_subprocess_run(&process, words, NULL, 5, NULL) != 0)
         return;
     char *found = process.status == 0 ? strstr(process.out.data, key) : NULL;
     if (found) {
@@ -365,7 +365,7 @@ static bool slurm_requeues(void)
     static const char key[] = "RequeueExitHold";
     const char *const words[] = {"scontrol", "show", "config", NULL};
     struct erg_subprocess process;
-    if (erg_subprocess_run(&process, words, 30, NULL) != 0)
+    if (erg_subprocess_run(&process, words, NULL, 30, NULL) != 0)
         return false;
     const char *found = process.status == 0 ? strstr(process.out.data, key) : NULL;
     if (found)
@@ -380,7 +380,7 @@ static bool is_running(const char *job)
 {
     const char *const words[] = {"squeue", "-h", "-j", job, "-o", "%T", NULL};
     struct erg_subprocess process;
-    if (erg_subprocess_run(&process, words, 30, NULL) != 0)
+    if (erg_subprocess_run(&process, words, NULL, 30, NULL) != 0)
         return false;
     bool runs = process.status == 0 && strncmp(process.out.data, "RUNNING", 7) == 0;
     erg_subprocess_release(&process);
@@ -395,7 +395,7 @@ static void requeue(void)
     struct erg_subprocess process;
     if (!job || slurm_requeues() || !is_running(job))
         return;
-    if (erg_subprocess_run(&process, words, 30, NULL) != 0)
+    if (erg_subprocess_run(&process, words, NULL, 30, NULL) != 0)
         return;
     if (process.status != 0)
         erg_log(ERG_LOG_WARNING,

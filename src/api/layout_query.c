@@ -32,9 +32,9 @@ int erg_layout_query_prepare(struct erg_layout_query *at, struct erg_error *err)
     at->energy = (struct erg_layout_energy_request){
         .time = {at->job->model, kind->engine, &kind->machine}, .gpu = kind->gpu};
     at->query = (struct erg_goal){
-        .objective = wish->objective >= 0       ? (enum erg_objective)wish->objective
-                     : !isnan(wish->deadline_s) ? ERG_LEAST_ENERGY
-                                                : ERG_FASTEST,
+        .objective = (enum erg_objective)(wish->objective >= 0       ? wish->objective
+                                          : !isnan(wish->deadline_s) ? ERG_LEAST_ENERGY
+                                                                     : ERG_FASTEST),
         .deadline_s = isnan(wish->deadline_s) ? 0 : wish->deadline_s,
         .energy_j = isnan(wish->energy_j) ? 0 : wish->energy_j,
         .power_w = isnan(wish->power_w) ? 0 : wish->power_w,
@@ -160,8 +160,8 @@ static int search_degrees(struct erg_layout_query *at, const struct erg_layout *
                                               .pipeline = layout->pipeline,
                                               .virtual_stages = layout->virtual_stages,
                                               .microbatch = layout->microbatch,
-                                              .fsdp = erg_layout_shards(layout),
-                                              .expert = erg_layout_experts(layout)};
+                                              .expert = erg_layout_experts(layout),
+                                              .fsdp = erg_layout_shards(layout)};
     search.fsdp = erg_layout_is_sharded(layout);
     if (erg_layout_search(&at->found, &search, err) != 0)
         return -1;

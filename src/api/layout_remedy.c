@@ -35,6 +35,7 @@ int erg_layout_say_change(struct erg_layout_remedy *remedy, const struct erg_lay
             add_part(&parts, "layers of a chunk", layers / chunks_of(layout),
                      layers / chunks_of(changed));
         add_part(&parts, "microbatch", layout->microbatch, changed->microbatch);
+        add_part(&parts, "expert", erg_layout_experts(layout), erg_layout_experts(changed));
         if (changed->recompute != layout->recompute)
             erg_text_printf(&parts, "%srecompute %s", parts.count ? " and " : "",
                             erg_recompute_name(changed->recompute));

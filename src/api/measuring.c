@@ -134,7 +134,7 @@ static void remove_tree(const char *path)
 {
     struct erg_subprocess process = {0};
     const char *const words[] = {"rm", "-rf", "--", path, NULL};
-    (void)erg_subprocess_run(&process, words, 600, NULL);
+    (void)erg_subprocess_run(&process, words, NULL, 600, NULL);
     erg_subprocess_release(&process);
 }
 
@@ -171,7 +171,7 @@ static int train(const struct measured_run *at, const char *job, const char *rec
     remove_tree(run);
     if (recording)
         unlink(recording);
-    int result = erg_subprocess_run(&process, words, train_limit_s, err);
+    int result = erg_subprocess_run(&process, words, NULL, train_limit_s, err);
     if (result == 0 && erg_interrupted())
         result = erg_interrupt_check(err);
     if (result == 0 && (process.status != 0 || process.late))

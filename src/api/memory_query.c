@@ -137,14 +137,14 @@ static int place_stages(struct erg_memory_query *query, long batch, long data,
     if (check_degrees(query, err) != 0 || load_kinds(query, err) != 0)
         return -1;
     struct erg_layout_search search = search_of(query, batch);
-    search.only = (struct erg_layout_degrees){layout->tensor,
-                                              layout->context,
-                                              layout->pipeline,
-                                              layout->virtual_stages,
-                                              layout->microbatch,
-                                              data,
-                                              erg_layout_shards(layout),
-                                              erg_layout_experts(layout)};
+    search.only = (struct erg_layout_degrees){.tensor = layout->tensor,
+                                              .context = layout->context,
+                                              .pipeline = layout->pipeline,
+                                              .virtual_stages = layout->virtual_stages,
+                                              .microbatch = layout->microbatch,
+                                              .data = data,
+                                              .expert = erg_layout_experts(layout),
+                                              .fsdp = erg_layout_shards(layout)};
     search.fsdp = erg_layout_is_sharded(layout);
     struct erg_layout_results found;
     int status = erg_layout_search(&found, &search, &unfit);

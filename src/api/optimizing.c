@@ -39,11 +39,11 @@ int erg_optimizing_open(struct erg_optimizing *at, struct erg_error *err)
     const struct erg_job *job = at->job;
     struct erg_real_request request = {
         .model = job->model,
-        .tensor = job->layout.tensor,
-        .context = job->layout.context,
+        .tensor = (int)job->layout.tensor,
+        .context = (int)job->layout.context,
         .layers = 1,
-        .sequences = job->layout.microbatch,
-        .sequence = job->layout.sequence,
+        .sequences = (int)job->layout.microbatch,
+        .sequence = (int)job->layout.sequence,
         .seed = job->search.seed,
         .lock_clocks = at->lock_clocks,
     };

@@ -423,7 +423,7 @@ static int call_sbatch(struct submitting *at, bool *late, struct erg_error *err)
         wrap.data,
         NULL};
     *late = false;
-    int result = erg_subprocess_run(&process, words, SLURM_S, err);
+    int result = erg_subprocess_run(&process, words, NULL, SLURM_S, err);
     erg_text_release(&wrap);
     if (result != 0)
         return -1;
@@ -467,7 +467,7 @@ static int check_gone(const char *token, struct erg_error *err)
     static const char *const words[] = {"squeue", "-h", "-a", "-o", "%i %k", NULL};
     struct erg_subprocess process;
     char comment[ERG_TOKEN_LENGTH + 16];
-    if (erg_subprocess_run(&process, words, SLURM_S, err) != 0)
+    if (erg_subprocess_run(&process, words, NULL, SLURM_S, err) != 0)
         return -1;
     snprintf(comment, sizeof comment, " ergon:1:%s", token);
     const char *found = strstr(process.out.data, comment);

@@ -94,8 +94,8 @@ double erg_thread_quota(const char *root)
 static size_t usable_cores(void)
 {
     for (int cores = CPU_SETSIZE; cores <= 1 << 20; cores *= 2) {
-        cpu_set_t *usable = CPU_ALLOC(cores);
-        size_t bytes = CPU_ALLOC_SIZE(cores);
+        cpu_set_t *usable = CPU_ALLOC((size_t)cores);
+        size_t bytes = CPU_ALLOC_SIZE((size_t)cores);
         bool told = usable && sched_getaffinity(0, bytes, usable) == 0;
         int reason = errno, count = told ? CPU_COUNT_S(bytes, usable) : 0;
         CPU_FREE(usable);

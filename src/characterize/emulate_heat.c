@@ -11,12 +11,12 @@
 /* ---- power ---- */
 
 /* J that a GPU's sums of gradients and gathers of weights take of its links. */
-static double gradient_j(const struct emulation *emulation, const struct emulated_gpu *gpu)
+static double gradient_j(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     const struct erg_layout *layout = &emulation->layout;
     const double experts =
         emulation->parts.expert_parameters *
-        (double)erg_layout_stage_layers(layout, emulation->point->model->layers, gpu->stage);
+        (double)erg_layout_stage_layers(layout, emulation->model.layers, gpu->stage);
     return gpu->costs.wire_byte_j *
            (erg_time_gradient_bytes(&emulation->engine, layout) *
                 erg_layout_stage_parameters(&emulation->request.time, &emulation->parts, layout,
@@ -24,7 +24,7 @@ static double gradient_j(const struct emulation *emulation, const struct emulate
             erg_time_expert_gradient_bytes(&emulation->engine, layout) * experts);
 }
 
-static double optimizer_j(const struct emulation *emulation, const struct emulated_gpu *gpu)
+static double optimizer_j(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     const struct erg_layout_costs *costs = &gpu->costs;
     const double rate = emulation->engine.memory_efficiency * emulation->machine.memory_bandwidth /
@@ -32,7 +32,7 @@ static double optimizer_j(const struct emulation *emulation, const struct emulat
     return gpu->optimizer_s * (costs->active_w + costs->static_w + rate * costs->hbm_byte_j);
 }
 
-static void fill_kinds(const struct emulation *emulation, struct emulated_gpu *gpu)
+static void fill_kinds(const struct emulation *emulation, struct emulated_rank *gpu)
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     const double waiting_w = emulation->gpu.blocking_power_w +
@@ -54,7 +54,7 @@ static void fill_kinds(const struct emulation *emulation, struct emulated_gpu *g
         kind_s[EMULATED_OPTIMIZER] > 0 ? optimizer / kind_s[EMULATED_OPTIMIZER] : waiting_w;
 }
 
-double erg_emulation_phase_w(const struct emulation *emulation, const struct emulated_gpu *gpu,
+double erg_emulation_phase_w(const struct emulation *emulation, const struct emulated_rank *gpu,
                              const struct emulated_phase *phase)
 {
     if (phase->pass < 0)
@@ -67,7 +67,7 @@ double erg_emulation_phase_w(const struct emulation *emulation, const struct emu
 void erg_emulation_run_power(struct emulation *emulation)
 {
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
         const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
         double sum_j = 0, memory_j = 0, before_s = 0;
         fill_kinds(emulation, gpu);
@@ -85,7 +85,7 @@ void erg_emulation_run_power(struct emulation *emulation)
 /* ---- heat ---- */
 
 /* Of a GPU's die: K per W that come and go with it, and in how many seconds. */
-static void die_of(const struct emulation *emulation, const struct emulated_gpu *gpu,
+static void die_of(const struct emulation *emulation, const struct emulated_rank *gpu,
                    double *k_per_w, double *time_s)
 {
     *k_per_w = emulation->heated ? emulation->chassis.slots[gpu->local].die_k_per_w
@@ -93,7 +93,7 @@ static void die_of(const struct emulation *emulation, const struct emulated_gpu 
     *time_s = emulation->heated ? emulation->chassis.die_time_s : emulation->gpu.thermal_time_s;
 }
 
-double erg_emulation_ripple(const struct emulation *emulation, const struct emulated_gpu *gpu,
+double erg_emulation_ripple(const struct emulation *emulation, const struct emulated_rank *gpu,
                             double *ripple_k)
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
@@ -124,7 +124,7 @@ double erg_emulation_ripple(const struct emulation *emulation, const struct emul
 }
 
 /* Where heat limits a clock, or would at the temperature that follows. */
-static double limit_clock(const struct emulation *emulation, const struct emulated_gpu *gpu,
+static double limit_clock(const struct emulation *emulation, const struct emulated_rank *gpu,
                           double temperature_c)
 {
     const struct erg_heat_limit *limit = &emulation->chassis.limit;
@@ -148,7 +148,7 @@ static double limit_clock(const struct emulation *emulation, const struct emulat
 /* Towards the clock that heat leaves. A limit that ends rises to the clock that there is without
  * it first: where it ends at once, and so shortens the iteration, it may be back in the next round.
  */
-static void move_limit(struct emulated_gpu *gpu, double heat_mhz, double damping)
+static void move_limit(struct emulated_rank *gpu, double heat_mhz, double damping)
 {
     if (isinf(gpu->heat_mhz)) {
         gpu->heat_mhz = heat_mhz;
@@ -191,7 +191,7 @@ static void warm_iteration(struct emulation *emulation, struct erg_thermal_state
 {
     double power_w[ERG_CHASSIS_GPUS];
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
         gpu->mean_c = gpu->busy_c = states[gpu->node].die_c[gpu->local];
         if (emulation->time_s > 0)
             move_limit(gpu, limit_clock(emulation, gpu, gpu->mean_c), 0.5);
@@ -209,7 +209,7 @@ static double note_moment(struct emulation *emulation, double begin_s)
 {
     struct erg_result_moment moment = {.begin_s = begin_s, .time_s = emulation->time_s};
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        const struct emulated_rank *gpu = &emulation->gpu_at[rank];
         moment.power_w += gpu->power_w / (double)emulation->gpus;
         moment.temperature_c += gpu->mean_c / (double)emulation->gpus;
         moment.peak_temperature_c = fmax(moment.peak_temperature_c, gpu->mean_c);
@@ -253,7 +253,7 @@ double erg_emulation_run_heat(struct emulation *emulation, double damping)
     if (emulation->heated)
         steady(emulation, temperature_c);
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
         if (!emulation->heated)
             temperature_c[rank] =
                 emulation->gpu.ambient_c + emulation->gpu.thermal_resistance_k_per_w * gpu->power_w;

@@ -31,7 +31,7 @@ enum emulated_kind {
     EMULATED_KINDS,
 };
 
-struct emulated_gpu {
+struct emulated_rank {
     long node, local;
     long tensor, context, data, stage;
     double request_mhz; /* what is asked for */
@@ -64,6 +64,7 @@ struct emulated_lane {
 struct emulation {
     const struct erg_study_point *point;
     struct erg_arena *arena;
+    struct erg_model model; /* with the adapters that the point trains */
     struct erg_layout layout;
     struct erg_engine engine; /* with what the point overlaps */
     struct erg_gpu gpu;       /* with the power limit that is asked for */
@@ -75,12 +76,12 @@ struct emulation {
     struct erg_time_parts parts;
     struct erg_layout_work work;
     long gpus, node_gpus, nodes;
-    long ranks;                  /* of a stage */
-    long coupled;                /* data ranks that exchange in every layer */
-    long sets;                   /* of those; they have a schedule each */
-    long passes;                 /* of a stage: 2 x chunks */
-    long *places;                /* of each rank: node x node_gpus + local */
-    struct emulated_gpu *gpu_at; /* by rank */
+    long ranks;                   /* of a stage */
+    long coupled;                 /* data ranks that exchange in every layer */
+    long sets;                    /* of those; they have a schedule each */
+    long passes;                  /* of a stage: 2 x chunks */
+    long *places;                 /* of each rank: node x node_gpus + local */
+    struct emulated_rank *gpu_at; /* by rank */
 
     struct erg_schedule schedule;
     double *pass_s; /* [set][table]: with waiting for the group */
@@ -116,7 +117,7 @@ void erg_emulation_run_passes(struct emulation *emulation);
 /* W and J of a pass of one GPU at a clock and temperature, for the limit of heat. */
 struct emulated_load {
     const struct emulation *emulation;
-    const struct emulated_gpu *gpu;
+    const struct emulated_rank *gpu;
 };
 void erg_emulation_load(const void *load, double clock_mhz, double temperature_c, double *busy_w,
                         double *mean_w);
@@ -127,7 +128,7 @@ void erg_emulation_run_schedule(struct emulation *emulation);
 /* Mean power of every GPU, and its power in what is not a pass. */
 void erg_emulation_run_power(struct emulation *emulation);
 /* Power of a GPU in a phase. */
-double erg_emulation_phase_w(const struct emulation *emulation, const struct emulated_gpu *gpu,
+double erg_emulation_phase_w(const struct emulation *emulation, const struct emulated_rank *gpu,
                              const struct emulated_phase *phase);
 /* Temperatures that follow, all the way or (damping < 1) a part of it; how far the farthest moved,
  * K. */
@@ -137,11 +138,11 @@ double erg_emulation_run_heat(struct emulation *emulation, double damping);
 int erg_emulation_warm_up(struct emulation *emulation, double until_s, struct erg_error *err);
 /* How far the die is from its mean at the end of each phase of its lane, in K, for those who want
  * that (`ripple_k` not NULL); the mean while it works. */
-double erg_emulation_ripple(const struct emulation *emulation, const struct emulated_gpu *gpu,
+double erg_emulation_ripple(const struct emulation *emulation, const struct emulated_rank *gpu,
                             double *ripple_k);
 
 static inline const struct emulated_lane *erg_emulation_lane(const struct emulation *emulation,
-                                                             const struct emulated_gpu *gpu)
+                                                             const struct emulated_rank *gpu)
 {
     return &emulation
                 ->lanes[gpu->data / emulation->coupled * emulation->layout.pipeline + gpu->stage];

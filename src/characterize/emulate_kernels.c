@@ -78,12 +78,12 @@ void erg_emulation_mixes(struct erg_emulated_mix mixes[ERG_PASSES],
                          const struct emulation *emulation)
 {
     const struct erg_layout *layout = &emulation->layout;
-    struct erg_model model = *emulation->point->model;
+    struct erg_model model = emulation->model;
     struct erg_model_shape shape = erg_time_shape(&emulation->engine, layout);
     struct erg_model_ops ops;
     memset(mixes, 0, ERG_PASSES * sizeof *mixes);
     shape.sequence_parallel = emulation->engine.sequence_parallel && !erg_layout_is_sharded(layout);
-    model.vocab = erg_layout_vocabulary(emulation->point->model, layout->tensor);
+    model.vocab = erg_layout_vocabulary(&emulation->model, layout->tensor);
     erg_model_layer_forward(&ops, &model, &shape);
     mix_list(&mixes[ERG_PASS_FORWARD], emulation, &ops);
     erg_model_layer_backward(&ops, &model, &shape);
@@ -126,7 +126,7 @@ static double exposed_exchanges(const struct emulation *emulation, enum erg_layo
 }
 
 void erg_emulation_split(struct erg_emulated_split *split, const struct emulation *emulation,
-                         const struct emulated_gpu *gpu, enum erg_layout_pass kind,
+                         const struct emulated_rank *gpu, enum erg_layout_pass kind,
                          const struct erg_emulated_mix *mix)
 {
     const struct erg_pass_work *work = &emulation->work.passes[kind];
@@ -156,7 +156,7 @@ void erg_emulation_split(struct erg_emulated_split *split, const struct emulatio
 
 /* Adds `times` passes of a kind: its seconds and joules, all of them. */
 static void add_passes(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
-                       const struct emulated_gpu *gpu, enum erg_layout_pass kind,
+                       const struct emulated_rank *gpu, enum erg_layout_pass kind,
                        const struct erg_emulated_mix *mix, double times)
 {
     const struct erg_pass_work *work = &emulation->work.passes[kind];
@@ -219,7 +219,7 @@ static void add_wait(struct erg_emulated_kernel *category, double wait_s, double
 
 /* In the exchanges of a pass, for a slower rank of its group; FSDP's, for the network. */
 static void add_spins(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
-                      const struct emulated_gpu *gpu,
+                      const struct emulated_rank *gpu,
                       const struct erg_emulated_mix mixes[ERG_PASSES])
 {
     const double microbatches = (double)emulation->layout.microbatches;
@@ -246,7 +246,7 @@ static void add_spins(struct erg_emulated_kernels *kernels, const struct emulati
                                            : 0;
         if (!(network_s > 0))
             continue;
-        const double layers = (double)emulation->point->model->layers;
+        const double layers = (double)emulation->model.layers;
         const double rest_j = pass->energy_j - pass->spin_s * gpu->spin_w - parts_j;
         for (int k = 0; k < 2; k++) {
             struct erg_emulated_kernel *category =
@@ -263,7 +263,7 @@ static void add_spins(struct erg_emulated_kernels *kernels, const struct emulati
 
 /* For messages of other stages, sums of gradients, the optimizer. */
 static void add_phases(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
-                       const struct emulated_gpu *gpu)
+                       const struct emulated_rank *gpu)
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     const bool stages = emulation->layout.pipeline > 1;
@@ -297,7 +297,7 @@ static void add_phases(struct erg_emulated_kernels *kernels, const struct emulat
 }
 
 void erg_emulation_kernels(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
-                           const struct emulated_gpu *gpu)
+                           const struct emulated_rank *gpu)
 {
     struct erg_emulated_mix mixes[ERG_PASSES];
     const double microbatches = (double)emulation->layout.microbatches;

@@ -30,7 +30,7 @@ struct erg_emulated_split {
     double idle_s; /* between kernels */
 };
 void erg_emulation_split(struct erg_emulated_split *split, const struct emulation *emulation,
-                         const struct emulated_gpu *gpu, enum erg_layout_pass kind,
+                         const struct emulated_rank *gpu, enum erg_layout_pass kind,
                          const struct erg_emulated_mix *mix);
 
 struct erg_emulated_kernels {
@@ -42,6 +42,6 @@ struct erg_emulated_kernels {
 
 /* Of an iteration: exposed seconds and idle ones make up its time, joules its energy. */
 void erg_emulation_kernels(struct erg_emulated_kernels *kernels, const struct emulation *emulation,
-                           const struct emulated_gpu *gpu);
+                           const struct emulated_rank *gpu);
 
 #endif

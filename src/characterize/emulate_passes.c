@@ -12,7 +12,7 @@ static double slack_mhz(const struct erg_gpu *gpu)
 }
 
 /* The costs of all passes at a clock and temperature. `hot`: room for that GPU. */
-static void costs_at(const struct emulation *emulation, const struct emulated_gpu *gpu,
+static void costs_at(const struct emulation *emulation, const struct emulated_rank *gpu,
                      double clock_mhz, double temperature_c, struct erg_gpu *hot,
                      struct erg_layout_costs *costs)
 {
@@ -28,14 +28,14 @@ static void costs_at(const struct emulation *emulation, const struct emulated_gp
                             gpu->clock_share * costs->passes[ERG_PASS_FORWARD].clock_mhz);
 }
 
-static double wanted_mhz(const struct emulated_gpu *gpu)
+static double wanted_mhz(const struct emulated_rank *gpu)
 {
     return fmin(gpu->request_mhz, gpu->heat_mhz);
 }
 
 /* Some passes of a kind of one GPU, as a part of a pass of its chunk. */
 static void add_part(struct emulated_pass *pass, const struct emulation *emulation,
-                     const struct emulated_gpu *gpu, enum erg_layout_pass kind, double times,
+                     const struct emulated_rank *gpu, enum erg_layout_pass kind, double times,
                      double exposed_s)
 {
     const struct erg_pass_cost *cost = &gpu->costs.passes[kind];
@@ -58,7 +58,7 @@ static void add_part(struct emulated_pass *pass, const struct emulation *emulati
 
 /* With FSDP: what a microbatch waits for the network at its ends. */
 static void add_ends(struct emulated_pass *pass, const struct emulation *emulation,
-                     const struct emulated_gpu *gpu, enum erg_recompute recompute)
+                     const struct emulated_rank *gpu, enum erg_recompute recompute)
 {
     const double ends_s = emulation->parts.ends_s[recompute];
     pass->own_s += ends_s;
@@ -74,13 +74,12 @@ static double exposed(const double *items)
 }
 
 static void run_pass(struct emulated_pass *pass, const struct emulation *emulation,
-                     const struct emulated_gpu *gpu,
+                     const struct emulated_rank *gpu,
                      const struct erg_layout_energy_request *request, long chunk, bool backward)
 {
     const struct erg_layout *layout = &emulation->layout;
     const struct erg_time_parts *parts = &emulation->parts;
-    const long layers =
-        erg_layout_chunk_layers(layout, emulation->point->model->layers, gpu->stage, chunk);
+    const long layers = erg_layout_chunk_layers(layout, emulation->model.layers, gpu->stage, chunk);
     const enum erg_recompute recompute = erg_layout_recompute(layout, gpu->stage);
     const bool head = gpu->stage == layout->pipeline - 1 && chunk == layout->virtual_stages - 1;
     const double times = (double)layers, heads = head ? (backward ? 2 : 1) / 3.0 : 0;
@@ -116,7 +115,7 @@ static double spin_power(const struct erg_gpu *hot, double clock_mhz)
                                      hot->spin_power_w * hot->library_blocks;
 }
 
-static void run_gpu(struct emulation *emulation, struct emulated_gpu *gpu)
+static void run_gpu(struct emulation *emulation, struct emulated_rank *gpu)
 {
     struct erg_layout_energy_request request = emulation->request;
     struct erg_gpu hot;
@@ -136,7 +135,7 @@ static void run_gpu(struct emulation *emulation, struct emulated_gpu *gpu)
 static void meet(struct emulation *emulation, long set, long stage)
 {
     const long members = emulation->coupled * emulation->ranks / emulation->layout.data;
-    struct emulated_gpu *gpus = &emulation->gpu_at[stage * emulation->ranks + set * members];
+    struct emulated_rank *gpus = &emulation->gpu_at[stage * emulation->ranks + set * members];
     const struct erg_pipeline *pipeline = &emulation->schedule.pipeline;
     double *pass_s = emulation->pass_s + set * emulation->layout.pipeline * emulation->passes;
     for (long i = 0; i < emulation->passes; i++) {
@@ -170,7 +169,7 @@ void erg_emulation_load(const void *context, double clock_mhz, double temperatur
     const struct emulated_load *load = context;
     const struct emulation *emulation = load->emulation;
     struct erg_layout_energy_request request = emulation->request;
-    struct emulated_gpu gpu = *load->gpu;
+    struct emulated_rank gpu = *load->gpu;
     struct erg_gpu hot;
     double busy_s = 0, busy_j = 0;
     const double microbatches = (double)emulation->layout.microbatches;

@@ -17,13 +17,13 @@
 enum { MEDIUM_READS = 5 };
 
 /* Of one GPU. The power is that of the iteration before, too, into which sensors look back. */
-struct watched {
+struct recorded_rank {
     struct erg_virtual_sensor sensor;
     struct erg_series power_w, temperature_c, clock_mhz, reasons, nvlink_b_s, network_b_s;
     int64_t *shown_c;
 };
 
-static void release(struct watched *gpu)
+static void release(struct recorded_rank *gpu)
 {
     erg_series_release(&gpu->power_w);
     erg_series_release(&gpu->temperature_c);
@@ -35,7 +35,7 @@ static void release(struct watched *gpu)
 }
 
 /* What lowers the clock in a phase. */
-static uint64_t reasons_of(const struct emulated_gpu *gpu, const struct emulated_phase *phase)
+static uint64_t reasons_of(const struct emulated_rank *gpu, const struct emulated_phase *phase)
 {
     const struct emulated_pass *pass = phase->pass < 0 ? NULL : &gpu->passes[phase->pass];
     if (gpu->clock_share < 1)
@@ -50,7 +50,7 @@ struct flows {
     double pass_s, gradient_s;
 };
 
-static struct flows flows_of(const struct emulation *emulation, const struct emulated_gpu *gpu,
+static struct flows flows_of(const struct emulation *emulation, const struct emulated_rank *gpu,
                              const struct erg_gpu_links *links)
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
@@ -75,10 +75,10 @@ static struct flows flows_of(const struct emulation *emulation, const struct emu
     return flows;
 }
 
-static void watch(struct watched *into, const struct emulation *emulation, long rank,
+static void watch(struct recorded_rank *into, const struct emulation *emulation, long rank,
                   const struct erg_gpu_links *links, const double *at_s, size_t reads)
 {
-    const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+    const struct emulated_rank *gpu = &emulation->gpu_at[rank];
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     const struct flows flows = flows_of(emulation, gpu, links);
     const double lag_s = emulation->heated ? emulation->chassis.sensor_lag_s : 0;
@@ -135,7 +135,7 @@ static void set(struct erg_gpu_sample *sample, enum erg_metric metric, double va
 }
 
 static int record_read(struct erg_recorder *recorder, const struct emulation *emulation,
-                       const struct watched *gpu, size_t rank, size_t read, double at_s,
+                       const struct recorded_rank *gpu, size_t rank, size_t read, double at_s,
                        struct erg_error *err)
 {
     struct erg_sampler_item item = {.gpu = rank, .scheduled_ns = llround(1e9 * at_s)};
@@ -163,14 +163,14 @@ static int record_read(struct erg_recorder *recorder, const struct emulation *em
     return erg_recorder_add(recorder, &item, err);
 }
 
-static int record(const struct emulation *emulation, const struct watched *gpus, const double *at_s,
-                  size_t reads, const char *path, struct erg_error *err)
+static int record(const struct emulation *emulation, const struct recorded_rank *gpus,
+                  const double *at_s, size_t reads, const char *path, struct erg_error *err)
 {
     const size_t count = (size_t)emulation->gpus;
     struct erg_gpu_info *infos = erg_xcalloc(count, sizeof *infos);
     struct erg_recorder *recorder;
     for (size_t i = 0; i < count; i++) {
-        const struct emulated_gpu *gpu = &emulation->gpu_at[i];
+        const struct emulated_rank *gpu = &emulation->gpu_at[i];
         snprintf(infos[i].vendor, sizeof infos[i].vendor, "emulated");
         snprintf(infos[i].name, sizeof infos[i].name, "%s", emulation->gpu.name);
         snprintf(infos[i].uuid, sizeof infos[i].uuid, "EMULATED-%ld-%ld", gpu->node, gpu->local);
@@ -190,7 +190,7 @@ static int record(const struct emulation *emulation, const struct watched *gpus,
 }
 
 /* Beside its name first: what a killed run left of it is not taken for a whole one. */
-static int record_aside(const struct emulation *emulation, const struct watched *gpus,
+static int record_aside(const struct emulation *emulation, const struct recorded_rank *gpus,
                         const double *at_s, size_t reads, const char *folder, struct erg_error *err)
 {
     struct erg_text path = {0}, aside = {0};
@@ -214,14 +214,14 @@ int erg_emulation_write_recording(const struct emulation *emulation, const char 
     const double period_s = fmax(asked_s, emulation->time_s / ERG_EMULATE_READS);
     const size_t reads = (size_t)ceil(emulation->time_s / period_s);
     const struct erg_links_request request = {
-        .model = emulation->point->model,
+        .model = &emulation->model,
         .engine = &emulation->engine,
         .layout = &emulation->layout,
         .node_gpus = emulation->node_gpus,
         .places = emulation->places,
     };
     double *at_s = erg_xcalloc(reads, sizeof *at_s);
-    struct watched *gpus = erg_xcalloc((size_t)emulation->gpus, sizeof *gpus);
+    struct recorded_rank *gpus = erg_xcalloc((size_t)emulation->gpus, sizeof *gpus);
     struct erg_links links;
     erg_links_init(&links, &request);
     for (size_t i = 0; i < reads; i++)

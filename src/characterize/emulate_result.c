@@ -73,7 +73,7 @@ static void release_series(struct gpu_series *series)
 }
 
 static void list_series(struct gpu_series *series, const struct emulation *emulation,
-                        const struct emulated_gpu *gpu)
+                        const struct emulated_rank *gpu)
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     double *ripple_k = erg_xcalloc(lane->count, sizeof *ripple_k);
@@ -125,7 +125,7 @@ static void widen(struct erg_result_series *series, const struct erg_series *tem
 /* ---- windows ---- */
 
 /* What the sensors of a GPU show in a window. */
-struct seen {
+struct sensed {
     double energy_j, power_w, peak_w, temperature_c, peak_c;
 };
 
@@ -134,8 +134,8 @@ static bool is_exact(const struct emulation *emulation)
     return !strcmp(emulation->point->measuring->sensor, "exact");
 }
 
-static struct seen look(const struct emulation *emulation, const struct gpu_series *series,
-                        uint64_t key)
+static struct sensed look(const struct emulation *emulation, const struct gpu_series *series,
+                          uint64_t key)
 {
     const double lag_s = emulation->heated ? emulation->chassis.sensor_lag_s : 0;
     const struct erg_virtual_sensor sensor = erg_virtual_sensor_hopper(key, lag_s);
@@ -144,7 +144,7 @@ static struct seen look(const struct emulation *emulation, const struct gpu_seri
     const size_t reads = (size_t)ceil(emulation->time_s / period_s);
     double *at_s = erg_xcalloc(reads, sizeof *at_s);
     int64_t *shown_c = erg_xcalloc(reads, sizeof *shown_c);
-    struct seen seen = {
+    struct sensed seen = {
         .energy_j =
             1e-3 * (double)(erg_virtual_energy(&sensor, &series->power_w, emulation->time_s) -
                             erg_virtual_energy(&sensor, &series->power_w, 0))};
@@ -165,16 +165,17 @@ static struct seen look(const struct emulation *emulation, const struct gpu_seri
 }
 
 /* The exact sensor shows what is. */
-static struct seen look_exactly(const struct emulation *emulation, const struct erg_result_gpu *gpu)
+static struct sensed look_exactly(const struct emulation *emulation,
+                                  const struct erg_result_gpu *gpu)
 {
-    return (struct seen){gpu->power_w.mean * emulation->time_s, gpu->power_w.mean,
-                         gpu->power_w.peak, gpu->temperature_c.mean, gpu->temperature_c.peak};
+    return (struct sensed){gpu->power_w.mean * emulation->time_s, gpu->power_w.mean,
+                           gpu->power_w.peak, gpu->temperature_c.mean, gpu->temperature_c.peak};
 }
 
 /* ---- GPUs ---- */
 
 static void fill_shares(struct erg_result_gpu *into, const struct emulation *emulation,
-                        const struct emulated_gpu *gpu)
+                        const struct emulated_rank *gpu)
 {
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     double busy_s = 0, clock_mhz_s = 0, cap_s = 0, heat_s = 0, before_s = 0, rest_s = 0;
@@ -211,20 +212,19 @@ static void fill_bytes(struct erg_result_bytes *into, const struct erg_link_byte
 }
 
 /* Copies of activations to host memory, in an iteration; as many bytes come back. */
-static double host_bytes(const struct emulation *emulation, const struct emulated_gpu *gpu)
+static double host_bytes(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     const struct erg_layout *layout = &emulation->layout;
     const double offload = erg_layout_offload(layout, gpu->stage);
     const enum erg_recompute recompute = erg_layout_recompute(layout, gpu->stage);
-    const long layers =
-        erg_layout_stage_layers(layout, emulation->point->model->layers, gpu->stage);
+    const long layers = erg_layout_stage_layers(layout, emulation->model.layers, gpu->stage);
     return offload > 0 ? offload * emulation->parts.copy_s[recompute] *
                              erg_time_copy_rate(&emulation->request.time) *
                              (double)(layers * layout->microbatches)
                        : 0;
 }
 
-static const char *slot_of(const struct emulation *emulation, const struct emulated_gpu *gpu)
+static const char *slot_of(const struct emulation *emulation, const struct emulated_rank *gpu)
 {
     if (!emulation->heated)
         return NULL;
@@ -234,7 +234,7 @@ static const char *slot_of(const struct emulation *emulation, const struct emula
 static void fill_gpu(struct erg_result_gpu *into, const struct emulation *emulation, long rank,
                      const struct erg_links *links, struct gpu_series *series)
 {
-    const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+    const struct emulated_rank *gpu = &emulation->gpu_at[rank];
     const double host = host_bytes(emulation, gpu);
     erg_result_gpu_init(into);
     into->rank = rank;
@@ -244,13 +244,16 @@ static void fill_gpu(struct erg_result_gpu *into, const struct emulation *emulat
     into->tensor = gpu->tensor;
     into->context = gpu->context;
     into->data = gpu->data;
+    into->expert = gpu->data % erg_layout_experts(&emulation->layout);
     into->stage = gpu->stage;
     list_series(series, emulation, gpu);
     into->power_w = extremes(&series->power);
     into->temperature_c = extremes(&series->temperature);
     widen(&into->temperature_c, &series->temperature_c);
-    into->memory_temperature_c.mean =
-        into->temperature_c.mean + memory_over_die_k + memory_k_per_w * gpu->hbm_w;
+    const double memory_k = memory_over_die_k + memory_k_per_w * gpu->hbm_w;
+    into->memory_temperature_c.mean = into->temperature_c.mean + memory_k;
+    into->memory_temperature_c.least = into->temperature_c.least + memory_k;
+    into->memory_temperature_c.peak = into->temperature_c.peak + memory_k;
     into->energy_j = gpu->power_w * emulation->time_s;
     fill_shares(into, emulation, gpu);
     fill_bytes(&into->sent, links->gpu[rank].sent, host);
@@ -279,7 +282,7 @@ static void fold_gpus(struct erg_sweep_result *result)
     const struct erg_result_series none = {0, INFINITY, -INFINITY, -INFINITY, NAN};
     struct erg_result_series power = none, temperature = none;
     double most_w = 0, most_c = 0, most_busy = 0, busy = 0, clock = 0, busy_clock = 0, cap = 0;
-    double heat = 0, memory_c = 0;
+    double heat = 0, memory_c = 0, memory_peak_c = 0;
     struct erg_result_bytes sent = {0};
     for (size_t i = 0; i < result->gpu_count; i++) {
         const struct erg_result_gpu *gpu = &result->gpu[i];
@@ -295,6 +298,7 @@ static void fold_gpus(struct erg_sweep_result *result)
         cap += gpu->busy_share * gpu->cap_share * share;
         heat += gpu->busy_share * gpu->thermal_share * share;
         memory_c += share * gpu->memory_temperature_c.mean;
+        memory_peak_c = fmax(memory_peak_c, gpu->memory_temperature_c.peak);
         sent.nvlink += gpu->sent.nvlink;
         sent.pcie += gpu->sent.pcie;
         sent.network += gpu->sent.network;
@@ -304,6 +308,7 @@ static void fold_gpus(struct erg_sweep_result *result)
     metrics->power_w = power;
     metrics->temperature_c = temperature;
     metrics->memory_temperature_c.mean = memory_c;
+    metrics->memory_temperature_c.peak = memory_peak_c;
     metrics->clock_mhz = clock;
     metrics->busy_clock_mhz = busy_clock / busy;
     metrics->cap_share = cap / busy;
@@ -337,7 +342,7 @@ static void fill_rates(const struct emulation *emulation, struct erg_sweep_resul
     metrics->samples_per_s = samples / emulation->time_s;
     metrics->tokens_per_s_gpu = tokens / emulation->time_s / (double)emulation->gpus;
     metrics->mfu =
-        erg_time_mfu(emulation->point->model, layout->sequence, metrics->tokens_per_s_gpu, peak);
+        erg_time_mfu(&emulation->model, layout->sequence, metrics->tokens_per_s_gpu, peak);
     metrics->energy_j = energy_j;
     metrics->j_per_token = energy_j / tokens;
     metrics->tokens_per_j = tokens / energy_j;
@@ -353,10 +358,10 @@ static void fill_stage(struct erg_result_stage *into, const struct emulation *em
     const double share = 1 / (double)emulation->ranks;
     *into = (struct erg_result_stage){
         .stage = stage,
-        .layers = erg_layout_stage_layers(layout, emulation->point->model->layers, stage),
+        .layers = erg_layout_stage_layers(layout, emulation->model.layers, stage),
     };
     for (long rank = stage * emulation->ranks; rank < (stage + 1) * emulation->ranks; rank++) {
-        const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        const struct emulated_rank *gpu = &emulation->gpu_at[rank];
         const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
         double before_s = 0;
         for (size_t i = 0; i < lane->count; i++) {
@@ -447,8 +452,10 @@ static void fill_items(const struct emulation *emulation, struct erg_sweep_resul
     struct erg_time time;
     struct erg_layout_energy energy;
     struct erg_arena *arena = emulation->arena;
-    erg_time_layout(&time, &emulation->request.time, &emulation->layout);
-    erg_layout_energy_whole(&energy, &emulation->request, &emulation->layout);
+    struct erg_layout_energy_request request = emulation->request;
+    request.gpu = emulation->point->machine->gpu; /* without a limit that is asked for */
+    erg_time_layout(&time, &request.time, &emulation->layout);
+    erg_layout_energy_whole(&energy, &request, &emulation->layout);
     result->time_s.items = erg_arena_alloc(arena, ERG_TIME_ITEMS * sizeof *result->time_s.items);
     for (int i = 0; i < ERG_TIME_ITEMS; i++)
         result->time_s.items[result->time_s.count++] =
@@ -491,7 +498,7 @@ static void fill_flags(const struct emulation *emulation, struct erg_sweep_resul
 
 /* ---- repeats ---- */
 
-static void add_repeat(struct erg_result_repeat *repeat, const struct seen *seen, size_t gpus)
+static void add_repeat(struct erg_result_repeat *repeat, const struct sensed *seen, size_t gpus)
 {
     repeat->sensor_energy_j += seen->energy_j;
     repeat->mean_power_w += seen->power_w / (double)gpus;
@@ -556,7 +563,7 @@ static void fill_gpus(const struct emulation *emulation, const struct erg_links 
         struct gpu_series series;
         fill_gpu(gpu, emulation, rank, links, &series);
         for (size_t i = 0; i < result->repeat_count; i++) {
-            const struct seen seen =
+            const struct sensed seen =
                 is_exact(emulation)
                     ? look_exactly(emulation, gpu)
                     : look(emulation, &series, erg_emulation_sensor_key(emulation, i, rank));
@@ -582,7 +589,7 @@ static void fill_gpus(const struct emulation *emulation, const struct erg_links 
 void erg_emulation_fill_result(const struct emulation *emulation, struct erg_sweep_result *result)
 {
     const struct erg_links_request request = {
-        .model = emulation->point->model,
+        .model = &emulation->model,
         .engine = &emulation->engine,
         .layout = &emulation->layout,
         .node_gpus = emulation->node_gpus,

@@ -130,7 +130,10 @@ static void crowd_hops(const struct emulation *emulation)
             const struct emulated_hop *hop = &emulation->hops[i];
             if (hop->senders > 0 && hop->node == node) {
                 list_flow(&flows[count], emulation, i / (2 * layout->pipeline), back, stage);
-                count += flows[count].count > 0;
+                if (flows[count].count == 0) /* no chunk comes behind it */
+                    free(flows[count].after);
+                else
+                    count++;
             }
         }
         crowd_node(flows, count);
@@ -143,14 +146,13 @@ static void crowd_hops(const struct emulation *emulation)
 /* ---- a replica's schedule ---- */
 
 /* When an instruction can begin: whether what it waits for is a message, and how long that took. */
-static double start_of(const struct emulation *emulation, long set, const double *hops_s,
-                       const double *end_s, uint32_t i, double *message_s)
+static double start_of(const struct emulation *emulation, const double *hops_s, const double *end_s,
+                       uint32_t i, double *message_s)
 {
     const struct erg_schedule *schedule = &emulation->schedule;
     const long stages = emulation->layout.pipeline;
     const uint32_t before = schedule->before[i][0], input = schedule->before[i][1];
     const double free_s = before == ERG_NONE ? 0 : end_s[before];
-    (void)set;
     *message_s = 0;
     if (input == ERG_NONE)
         return free_s;
@@ -172,7 +174,7 @@ static void run_set(const struct emulation *emulation, long set, const double *h
     for (size_t k = 0; k < schedule->count; k++) {
         const uint32_t i = schedule->order[k];
         double message_s;
-        end_s[i] = start_of(emulation, set, hops_s, end_s, i, &message_s) +
+        end_s[i] = start_of(emulation, hops_s, end_s, i, &message_s) +
                    pass_s[erg_table_index(&schedule->pipeline, &schedule->instructions[i])];
     }
 }
@@ -206,8 +208,7 @@ static double stage_parameters(const struct emulation *emulation, long stage)
 static double expert_parameters(const struct emulation *emulation, long stage)
 {
     return emulation->parts.expert_parameters *
-           (double)erg_layout_stage_layers(&emulation->layout, emulation->point->model->layers,
-                                           stage);
+           (double)erg_layout_stage_layers(&emulation->layout, emulation->model.layers, stage);
 }
 
 /* Bytes/s of the slowest ring of ranks of a stage that hold the same weights. */
@@ -296,7 +297,7 @@ static void list_passes(const struct emulation *emulation, long set, long stage,
         const struct erg_instruction *instruction = &schedule->instructions[i];
         double message_s;
         const double start_s =
-            start_of(emulation, set, hops_s, end_s, (uint32_t)i, &message_s) + emulation->begin_s;
+            start_of(emulation, hops_s, end_s, (uint32_t)i, &message_s) + emulation->begin_s;
         if (start_s > lane_end(lane)) {
             struct emulated_phase *wait = add_phase(lane, start_s);
             wait->kind = EMULATED_WAIT;
@@ -354,7 +355,7 @@ void erg_emulation_run_schedule(struct emulation *emulation)
         prepare_gradients(emulation);
     }
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
         const struct erg_engine *engine = &emulation->engine;
         const double bytes = engine->optimizer_bytes + engine->optimizer_sharded_bytes /
                                                            (double)(layout->context * layout->data);

@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "device/emulated/power.h"
 #include "layout/memory/stage_memory.h"
+#include "model/lora.h"
+#include "thermal/slots.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,6 +28,32 @@ static void take_overlap(struct erg_engine *engine, const struct erg_study_point
     engine->tensor_backward_context /= pieces;
 }
 
+/* Adapters beside the linears that the point names, "qkv,proj". */
+static int take_adapters(struct erg_model *model, const struct erg_study_point *point,
+                         struct erg_error *err)
+{
+    const char *rest = point->lora_targets;
+    *model = *point->model;
+    if (point->lora_rank == 0)
+        return 0;
+    model->lora = (struct erg_lora){.rank = point->lora_rank};
+    while (rest && *rest) {
+        const size_t length = strcspn(rest, ",");
+        int target = 0;
+        while (erg_lora_target_names[target] &&
+               (strlen(erg_lora_target_names[target]) != length ||
+                strncmp(erg_lora_target_names[target], rest, length) != 0))
+            target++;
+        if (!erg_lora_target_names[target])
+            return erg_fail(err, ERG_FAILED,
+                            "LoRA beside '%.*s' is not known; expected qkv, proj, fc1 or fc2",
+                            (int)length, rest);
+        model->lora.targets |= 1u << target;
+        rest += length + (rest[length] == ',');
+    }
+    return 0;
+}
+
 /* Takes the chassis, cooled by air of the point's inlet. */
 static void take_chassis(struct emulation *emulation, const struct erg_study_point *point)
 {
@@ -43,17 +71,13 @@ static void take_chassis(struct emulation *emulation, const struct erg_study_poi
 
 static int check_machine(const struct emulation *emulation, struct erg_error *err)
 {
-    const struct erg_study_point *point = emulation->point;
     if (emulation->heated && emulation->chassis.gpus != (unsigned)emulation->node_gpus)
         return erg_fail(
             err, ERG_FAILED,
             "the chassis %s has %u GPUs and a node of the cluster %ld; expected as many",
             emulation->chassis.name, emulation->chassis.gpus, emulation->node_gpus);
-    if (point->placement == ERG_STUDY_SEARCH)
-        return erg_fail(err, ERG_FAILED,
-                        "the placement \"search\" is not there yet; expected given or cold-first");
     return erg_time_machine_check(&emulation->machine, emulation->gpus, err) != 0 ||
-                   erg_layout_check(&emulation->layout, point->model, err) != 0
+                   erg_layout_check(&emulation->layout, &emulation->model, err) != 0
                ? -1
                : 0;
 }
@@ -98,12 +122,101 @@ static bool can_move(const struct emulation *emulation)
            emulation->gpus == emulation->nodes * emulation->node_gpus;
 }
 
-static void fill_places(struct emulation *emulation)
+/* A GPU as the search for slots knows it: of both passes of a layer, at the clock of their rates.
+ */
+static struct erg_slots_gpu slots_gpu(const struct emulation *emulation)
+{
+    const struct erg_gpu *gpu = &emulation->gpu;
+    const struct erg_pass_work *passes = emulation->work.passes;
+    double bytes_j = 0, dynamic_j = 0, time_s = 0;
+    for (int i = ERG_PASS_FORWARD; i <= ERG_PASS_BACKWARD; i++) {
+        const struct erg_pass_work *pass = &passes[i];
+        const double volt = erg_gpu_voltage(gpu, pass->rates_mhz);
+        const double byte_j = erg_hbm_byte_energy(gpu, volt);
+        const double own_s = pass->product_s + pass->memory_s + pass->fixed_s;
+        bytes_j +=
+            byte_j * (pass->bytes[0] + pass->bytes[1] + pass->bytes[2]) +
+            (gpu->energy_per_wire_byte_j + gpu->comm_hbm_per_wire * byte_j) * pass->wire_bytes;
+        dynamic_j += volt * volt *
+                     (gpu->energy_per_flop_j * (pass->flops[0] + pass->flops[1]) +
+                      pass->rates_mhz / gpu->clock_max_mhz *
+                          (gpu->active_power_w * own_s + gpu->spin_power_w * pass->spin_sm_s));
+        time_s += own_s;
+    }
+    return (struct erg_slots_gpu){
+        .lowest_mhz = gpu->clock_min_mhz,
+        .highest_mhz = gpu->clock_max_mhz,
+        .reference_mhz = passes[ERG_PASS_BACKWARD].rates_mhz,
+        .static_w = gpu->static_power_w,
+        .leak_per_k = gpu->leak_per_k,
+        .reference_c = gpu->reference_c,
+        .other_w = bytes_j / time_s,
+        .dynamic_w = dynamic_j / time_s,
+        .waiting_w = gpu->blocking_power_w,
+        .voltage_knee_mhz = gpu->voltage_knee_mhz,
+        .voltage_slope_per_ghz = gpu->voltage_slope_per_ghz,
+        .cap_w = gpu->power_cap_w,
+    };
+}
+
+/* The groups of every node take the slots with which the iteration is shortest. */
+static int place_by_search(struct emulation *emulation, struct erg_error *err)
+{
+    const struct erg_layout *layout = &emulation->layout;
+    const struct erg_pass_work *passes = emulation->work.passes;
+    const long size = layout->tensor * layout->context, groups = emulation->node_gpus / size;
+    int layers[ERG_CHASSIS_GPUS];
+    double more_s[ERG_CHASSIS_GPUS];
+    struct erg_slots_request request = {
+        .chassis = &emulation->chassis,
+        .gpu = slots_gpu(emulation),
+        .groups = (int)groups,
+        .layers = layers,
+        .more_s = more_s,
+        .microbatches = (int)layout->microbatches,
+        .stages = (int)layout->pipeline,
+        .goal = ERG_SLOTS_TIME,
+    };
+    for (int i = ERG_PASS_FORWARD; i <= ERG_PASS_BACKWARD; i++) {
+        request.compute_s += passes[i].product_s;
+        request.fixed_s += passes[i].memory_s + passes[i].fixed_s;
+    }
+    for (long node = 0; node < emulation->nodes; node++) {
+        struct erg_slots_found found;
+        long taken[ERG_CHASSIS_GPUS] = {0};
+        for (long i = 0; i < groups; i++) {
+            const long stage = (node * groups + i) * size / emulation->ranks;
+            layers[i] = (int)erg_layout_stage_layers(layout, emulation->model.layers, stage);
+            more_s[i] = stage == layout->pipeline - 1 ? emulation->parts.head_s : 0;
+        }
+        if (erg_slots_place(&request, &found, err) != 0)
+            return -1;
+        for (long slot = 0; slot < emulation->node_gpus; slot++) {
+            const int group = found.best.group[slot];
+            emulation->places[(node * groups + group) * size + taken[group]++] =
+                node * emulation->node_gpus + slot;
+        }
+    }
+    return 0;
+}
+
+/* Whether nodes are full, and hold several whole groups each. */
+static bool can_search(const struct emulation *emulation)
+{
+    const long size = emulation->layout.tensor * emulation->layout.context;
+    return emulation->heated && size < emulation->node_gpus && emulation->node_gpus % size == 0 &&
+           emulation->gpus == emulation->nodes * emulation->node_gpus;
+}
+
+static int fill_places(struct emulation *emulation, struct erg_error *err)
 {
     for (long rank = 0; rank < emulation->gpus; rank++)
         emulation->places[rank] = rank;
     if (emulation->point->placement == ERG_STUDY_COLD_FIRST && can_move(emulation))
         place_cold_first(emulation);
+    if (emulation->point->placement == ERG_STUDY_SEARCH && can_search(emulation))
+        return place_by_search(emulation, err);
+    return 0;
 }
 
 static void fill_gpus(struct emulation *emulation)
@@ -112,7 +225,7 @@ static void fill_gpus(struct emulation *emulation)
     const struct erg_layout *layout = &emulation->layout;
     const double highest = emulation->gpu.clock_max_mhz;
     for (long rank = 0; rank < emulation->gpus; rank++) {
-        struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+        struct emulated_rank *gpu = &emulation->gpu_at[rank];
         gpu->tensor = rank % layout->tensor;
         gpu->context = rank / layout->tensor % layout->context;
         gpu->data = rank / (layout->tensor * layout->context) % layout->data;
@@ -147,12 +260,12 @@ static bool fits(const struct emulation *emulation, struct erg_sweep_result *res
 {
     const struct erg_layout *layout = &emulation->layout;
     const struct erg_memory_request request =
-        erg_memory_request_of(emulation->point->model, layout, &emulation->engine);
+        erg_memory_request_of(&emulation->model, layout, &emulation->engine);
     const double budget = ERG_MEMORY_USABLE_SHARE * emulation->gpu.memory_bytes;
     struct erg_memory_stage worst = {0};
     struct erg_memory_sizes sizes;
     long at = 0;
-    erg_memory_sizes_of(&sizes, emulation->point->model, layout);
+    erg_memory_sizes_of(&sizes, &emulation->model, layout);
     for (long stage = 0; stage < layout->pipeline; stage++) {
         struct erg_memory_stage own;
         erg_memory_closed(&own, &request, &sizes, stage);
@@ -220,8 +333,8 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
     };
     struct erg_layout *layout = &emulation->layout;
     *does_fit = false;
-    if (point->expert > 1)
-        layout->expert = point->expert;
+    if (take_adapters(&emulation->model, point, err) != 0)
+        return -1;
     if (erg_layout_is_sharded(layout))
         emulation->coupled = erg_layout_shards(layout) / layout->context;
     else
@@ -230,7 +343,8 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
     take_chassis(emulation, point);
     erg_time_machine_init(&emulation->machine, &emulation->gpu, cluster);
     emulation->request = (struct erg_layout_energy_request){
-        .time = {point->model, &emulation->engine, &emulation->machine}, .gpu = &emulation->gpu};
+        .time = {&emulation->model, &emulation->engine, &emulation->machine},
+        .gpu = &emulation->gpu};
     emulation->gpus = erg_layout_gpus(layout);
     emulation->nodes = (emulation->gpus + emulation->node_gpus - 1) / emulation->node_gpus;
     emulation->ranks = emulation->gpus / layout->pipeline;
@@ -249,9 +363,10 @@ int erg_emulation_init(struct emulation *emulation, const struct erg_study_point
     if (erg_schedule_init(&emulation->schedule, &pipeline, err) != 0)
         return -1;
     allocate(emulation);
-    fill_places(emulation);
-    fill_gpus(emulation);
     prepare_work(emulation);
+    if (fill_places(emulation, err) != 0)
+        return -1;
+    fill_gpus(emulation);
     *does_fit = true;
     return 0;
 }

@@ -72,7 +72,7 @@ static size_t add_exchange(struct erg_emulated_trace *trace, enum erg_kernel_cat
 struct tracing {
     struct erg_emulated_trace *trace;
     const struct emulation *emulation;
-    const struct emulated_gpu *gpu;
+    const struct emulated_rank *gpu;
     struct erg_emulated_mix mixes[ERG_PASSES];
 };
 
@@ -146,7 +146,7 @@ static void add_pass(const struct tracing *at, const struct emulated_phase *phas
         *last = add_exchange(
             at->trace, backward ? ERG_CATEGORY_REDUCE_SCATTER : ERG_CATEGORY_ALL_GATHER, now_s,
             phase->end_s, 0,
-            (double)at->emulation->point->model->layers * at->gpu->costs.network.bytes[backward],
+            (double)at->emulation->model.layers * at->gpu->costs.network.bytes[backward],
             erg_layout_shards(&at->emulation->layout));
 }
 
@@ -220,7 +220,7 @@ static void add_counter(struct erg_emulated_trace *trace, const char *name, doub
 void erg_emulation_trace(struct erg_emulated_trace *trace, const struct emulation *emulation,
                          long rank)
 {
-    const struct emulated_gpu *gpu = &emulation->gpu_at[rank];
+    const struct emulated_rank *gpu = &emulation->gpu_at[rank];
     const struct emulated_lane *lane = erg_emulation_lane(emulation, gpu);
     struct tracing at = {.trace = trace, .emulation = emulation, .gpu = gpu};
     double before_s = 0, *ripple_k = erg_xcalloc(lane->count, sizeof *ripple_k);

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "layout/time/time.h"
+#include "model/lora.h"
 
 #include <stdlib.h>
 
@@ -98,20 +99,27 @@ static void add_ops(struct wires *wires, const struct erg_model_ops *ops, double
             wires->bytes[kind_of(&ops->items[i])] += times * ops->items[i].communication.wire_bytes;
 }
 
-static double parameters_of(const struct erg_model_ops *ops, bool of_experts)
+/* Parameters on one GPU: those of a layer's experts apart, and those that are trained. */
+struct parameters {
+    double all, trained, experts, experts_trained;
+};
+
+static void count_parameters(struct parameters *into, const struct erg_model_ops *ops,
+                             const struct erg_model *model)
 {
-    double sum = 0;
-    for (size_t i = 0; i < ops->count; i++)
-        sum += ops->items[i].of_experts == of_experts ? ops->items[i].params : 0;
-    return sum;
+    for (size_t i = 0; i < ops->count; i++) {
+        const struct erg_model_op *op = &ops->items[i];
+        const double trained = !erg_lora_is_on(model) || op->adapter ? op->params : 0;
+        *(op->of_experts ? &into->experts : &into->all) += op->params;
+        *(op->of_experts ? &into->experts_trained : &into->trained) += trained;
+    }
 }
 
 /* One microbatch on one GPU. */
 struct work {
     struct wires layer, layer_again; /* both directions; a forward pass that runs again */
     struct wires embedding, head;
-    double layer_parameters, embedding_parameters, head_parameters;
-    double expert_parameters; /* of a layer, beside those */
+    struct parameters of_layer, of_embedding, of_head;
 };
 
 static void vocabulary_only(struct wires *wires)
@@ -132,18 +140,17 @@ static void work_init(struct work *work, const struct erg_links_request *request
     erg_model_layer_forward(&ops, &model, &shape);
     add_ops(&work->layer, &ops, 1);
     add_ops(&work->layer_again, &ops, 1);
-    work->layer_parameters = parameters_of(&ops, false);
-    work->expert_parameters = parameters_of(&ops, true);
+    count_parameters(&work->of_layer, &ops, &model);
     erg_model_layer_backward(&ops, &model, &shape);
     add_ops(&work->layer, &ops, 1);
     erg_model_embedding_forward(&ops, &model, &shape);
     add_ops(&work->embedding, &ops, 1);
-    work->embedding_parameters = parameters_of(&ops, false);
+    count_parameters(&work->of_embedding, &ops, &model);
     erg_model_embedding_backward(&ops, &model, &shape);
     add_ops(&work->embedding, &ops, 1);
     erg_model_head_forward(&ops, &model, &shape);
     add_ops(&work->head, &ops, 1);
-    work->head_parameters = parameters_of(&ops, false);
+    count_parameters(&work->of_head, &ops, &model);
     erg_model_head_backward(&ops, &model, &shape);
     add_ops(&work->head, &ops, 1);
     vocabulary_only(&work->embedding);
@@ -174,17 +181,26 @@ static void stage_wires(struct wires *wires, const struct work *work,
         add_wires(wires, &work->head, microbatches);
 }
 
-static double stage_parameters(const struct work *work, const struct erg_links_request *request,
-                               long stage)
+static void add_parameters(struct parameters *sum, const struct parameters *own, double times)
+{
+    sum->all += times * own->all;
+    sum->trained += times * own->trained;
+    sum->experts += times * own->experts;
+    sum->experts_trained += times * own->experts_trained;
+}
+
+static struct parameters stage_parameters(const struct work *work,
+                                          const struct erg_links_request *request, long stage)
 {
     const struct erg_layout *layout = request->layout;
     const long last = layout->pipeline - 1;
-    double sum = work->layer_parameters *
-                 (double)erg_layout_stage_layers(layout, request->model->layers, stage);
+    struct parameters sum = {0};
+    add_parameters(&sum, &work->of_layer,
+                   (double)erg_layout_stage_layers(layout, request->model->layers, stage));
     if (stage == 0)
-        sum += work->embedding_parameters;
+        add_parameters(&sum, &work->of_embedding, 1);
     if (stage == last && (last > 0 || !request->model->tied))
-        sum += work->head_parameters;
+        add_parameters(&sum, &work->of_head, 1);
     return sum;
 }
 
@@ -233,19 +249,18 @@ static void add_weights(struct erg_links *links, const struct erg_links_request 
                         const struct work *work, long stage)
 {
     const struct erg_layout *layout = request->layout;
-    const double parameters = stage_parameters(work, request, stage);
-    const long shards = erg_layout_shards(layout);
+    const struct parameters own = stage_parameters(work, request, stage);
+    const long shards = erg_layout_shards(layout), experts = erg_layout_experts(layout);
     add_replica_rings(links, request, ERG_LINK_GRADIENTS, stage, shards,
                       erg_time_gradient_ranks(layout),
-                      erg_time_gradient_bytes(request->engine, layout) * parameters);
-    add_replica_rings(links, request, ERG_LINK_EXPERT_GRADIENTS, stage, erg_layout_experts(layout),
-                      erg_time_expert_replicas(layout),
-                      erg_time_expert_gradient_bytes(request->engine, layout) *
-                          work->expert_parameters *
-                          (double)erg_layout_stage_layers(layout, request->model->layers, stage));
+                      erg_time_gradient_bytes(request->engine, layout) * own.trained);
+    add_replica_rings(
+        links, request, ERG_LINK_EXPERT_GRADIENTS, stage, experts, erg_time_expert_replicas(layout),
+        erg_time_expert_gradient_bytes(request->engine, layout) * own.experts_trained);
     /* Every microbatch gathers all weights forward and backward, and scatters their gradients. */
     add_replica_rings(links, request, ERG_LINK_FSDP, stage, 1, shards,
-                      3 * erg_time_shard_bytes(layout, parameters) * (double)layout->microbatches);
+                      erg_time_shard_bytes(layout, 2 * own.all + own.trained) *
+                          (double)layout->microbatches);
 }
 
 /* Messages of a stage's chunks to the next ones, and back. */

@@ -153,8 +153,8 @@ struct erg_sweep_result {
     struct erg_result_link *links;
     size_t link_count;
     struct erg_result_items memory_bytes; /* of the GPU that needs most */
-    struct erg_result_items time_s;       /* of the closed form, at the highest clock, cool */
-    struct erg_result_items energy_j;     /* of all GPUs, as emulated */
+    struct erg_result_items time_s;       /* of the closed form: full clocks, reference heat */
+    struct erg_result_items energy_j;     /* the same, all GPUs */
     struct erg_result_repeat *repeats;
     size_t repeat_count;
     struct erg_result_moment *course; /* from a cold start on; none of a steady state */

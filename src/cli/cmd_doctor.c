@@ -28,7 +28,7 @@ static const double watch_s = 1.5;
 static json_t *metrics_json(const struct erg_doctor_gpu *gpu)
 {
     json_t *metrics = json_object();
-    for (int m = 0; m < ERG_METRICS; m++) {
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++) {
         const struct erg_doctor_metric *metric = &gpu->metrics[m];
         json_object_set_new(metrics, erg_metric_info(m)->name,
                             erg_json_pack("{s:o, s:s?, s:s?, s:o}", "value",
@@ -134,7 +134,7 @@ static void print_text(const struct erg_doctor *doctor)
             continue;
         erg_text_printf(&out, "\nGPU %d, every metric: value, time of one read, source\n",
                         gpu->info.index);
-        for (int m = 0; m < ERG_METRICS; m++)
+        for (enum erg_metric m = 0; m < ERG_METRICS; m++)
             add_metric(&out, m, &gpu->metrics[m]);
     }
     fputs(out.data, stdout);

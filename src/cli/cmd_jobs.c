@@ -99,7 +99,7 @@ static void print_table(const struct erg_live_list *list)
         erg_table_add(&table, "%s", line->id);
         erg_table_add(&table, "%s", line->user);
         erg_table_add(&table, "%s", line->is_readable ? line->request.name : "-");
-        add_number(&table, 15, line->gpus ? line->gpus : NAN);
+        add_number(&table, 15, line->gpus ? line->gpus : (double)NAN);
         erg_table_add(&table, "%s", *line->nodes ? line->nodes : "-");
         add_duration(&table, line->since_s);
         add_number(&table, 15, reported ? line->report.iteration : NAN);

@@ -25,8 +25,8 @@ static const struct erg_option options[] = {
      .help = "tokens of a sequence"},
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(wish.layout),
      .help = "degrees, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a chunk; "
-             "b microbatch; v virtual stages in place of l; fsdp ranks that share weights; e ranks "
-             "that experts are spread over"},
+             "b microbatch; v virtual stages in place of l; e ranks that experts are spread over; "
+             "fsdp ranks that share weights"},
     {"recompute", 'r', ERG_OPTION_CHOICE, "WHAT", AT(wish.recompute),
      .choices = erg_recompute_names, .help = "what is computed again in the backward pass"},
     {"offload", 'a', ERG_OPTION_DOUBLE, "RATIO", AT(wish.offload), 0, 1,

@@ -50,10 +50,9 @@ static const struct erg_option options[] = {
     {"top", 't', ERG_OPTION_LONG, "K", AT(wish.top), 1, 1000, .default_text = "10",
      .help = "how many are shown"},
     {"layout", 'l', ERG_OPTION_TEXT, "TEXT", AT(wish.layout),
-     .help =
-         "only this one, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a "
-         "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l; fsdp "
-         "ranks that share weights; e ranks that experts are spread over"},
+     .help = "only this one, for example t=2,c=2,p=8,l=2: tensor, context, pipeline, layers of a "
+             "chunk; b microbatch; v virtual stages, which may differ in layers, in place of l; e "
+             "ranks that experts are spread over; fsdp ranks that share weights"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
      .help = "this one beside the best: what makes it slower, or what forbids it"},
     {"planner", 'a', ERG_OPTION_CHOICE, "WHOSE", AT(planner), .choices = planners,

@@ -1,6 +1,7 @@
 /* ergon probe: what the GPUs of this machine can do, and the emulated GPU that does the same. */
 #include "cli/cli.h"
 #include "cli/probe_print.h"
+#include "cli/probe_thermal.h"
 
 #include "base/clock.h"
 #include "base/interrupt.h"
@@ -13,6 +14,8 @@
 #include "probe/probe.h"
 #include "telemetry/gpu.h"
 
+#include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +25,8 @@ struct probe_values {
     const char *calibrate, *rows, *from, *base;
     int device;
     long gpus;
+    bool thermal;
+    double turn_s, until_s;
 };
 
 static const char *const devices[] = {"cuda", "emulated", NULL};
@@ -44,6 +49,14 @@ static const struct erg_option options[] = {
      .default_text = "cuda", .help = "what is measured"},
     {"gpus", 'n', ERG_OPTION_LONG, "N", AT(gpus), 1, 8,
      .help = "GPUs of the emulated group, or of the rows that are taken (default: 2)"},
+    {"thermal", 't', ERG_OPTION_FLAG, NULL, AT(thermal),
+     .help = "measure how the GPUs warm themselves and each other; files are recordings and "
+             "chassis then"},
+    {"turn", 0, ERG_OPTION_DOUBLE, "SECONDS", AT(turn_s), 1, 3600,
+     .help = "with --thermal: how long each GPU works, and then rests (default: 120)"},
+    {"until", 0, ERG_OPTION_DOUBLE, "SECONDS", AT(until_s), 60, 1e6,
+     .help = "with --thermal: fit to so much of the recording and hold out the rest (default: hold "
+             "out each fifth half minute)"},
     {0},
 };
 
@@ -320,9 +333,46 @@ static int probe(struct probe_call *at, const struct erg_invocation *call, struc
     return status ? -1 : 0;
 }
 
+static int run_thermal(const struct erg_invocation *call, struct erg_error *err)
+{
+    const struct probe_values *values = call->values;
+    const struct erg_probe_thermal request = {
+        .from = values->from,
+        .keep = values->rows,
+        .calibrate = values->calibrate,
+        .base = values->base,
+        .emulated = values->device != DEVICE_CUDA,
+        .turn_s = values->turn_s,
+        .until_s = values->until_s,
+        .seed = call->common.seed == ERG_NOT_GIVEN ? 1 : (uint64_t)call->common.seed,
+        .command = call->arguments,
+        .json = call->common.json,
+    };
+    if (request.from && request.base && request.calibrate)
+        return erg_fail(
+            err, ERG_USAGE,
+            "--calibrate and --base were both given with --thermal --from; expected "
+            "one of them: a chassis that explains the recording, or one that is fitted");
+    if (request.from && (call->argument_count || !isnan(request.turn_s) || request.emulated))
+        return erg_fail(err, ERG_USAGE,
+                        "--from was given with what makes a recording; expected a command, --turn "
+                        "and --device only without it");
+    if (request.emulated && call->argument_count)
+        return erg_fail(err, ERG_USAGE,
+                        "a command was given with --device emulated; expected one only for the "
+                        "GPUs of this machine");
+    return erg_probe_thermal(&request, err);
+}
+
 static int run(const struct erg_invocation *call, struct erg_error *err)
 {
     const struct probe_values *values = call->values;
+    if (values->thermal)
+        return check_values(values, err) || run_thermal(call, err) ? -1 : 0;
+    if (call->argument_count || !isnan(values->turn_s) || !isnan(values->until_s))
+        return erg_fail(err, ERG_USAGE,
+                        "a command, --turn or --until was given; expected them only with "
+                        "--thermal");
     bool real = values->device == DEVICE_CUDA && !values->from;
     struct erg_launch_environment env = {.rank = erg_launch_own_rank()};
     if (check_values(values, err) || (real && erg_launch_environment_read(&env, err)))
@@ -339,7 +389,8 @@ static int run(const struct erg_invocation *call, struct erg_error *err)
 const struct erg_command erg_cmd_probe = {
     .name = "probe",
     .summary = "measure what the GPUs of this machine can do",
-    .arguments = "",
+    .arguments = "[-- CMD [ARGUMENT]...]",
+    .most_arguments = SIZE_MAX,
     .values_bytes = sizeof(struct probe_values),
     .options = options,
     .details =
@@ -347,9 +398,15 @@ const struct erg_command erg_cmd_probe = {
         "belong to no\nmodel, in about three minutes, and prints rates, powers and energies. "
         "With --calibrate, fits the\nconstants of the emulated GPU to them: a job that names "
         "FILE as its gpu is then planned without\nGPUs. Clocks are left alone. Start it once "
-        "for each GPU: ergon run -n 2 -- ergon probe.",
+        "for each GPU: ergon run -n 2 -- ergon probe.\n"
+        "With --thermal, records all GPUs while each works in turn, by CMD or by ergon probe, or "
+        "takes a\nrecording of ergon record, and fits resistances, time constants and who warms "
+        "whom; FILE is a\nchassis then, which a cluster can name. With --from and --base, says how "
+        "a chassis explains it.",
     .examples = "  ergon run -n 2 -- ergon probe --calibrate my-h200.yaml\n"
                 "  ergon probe --from my-h200.csv --calibrate again.yaml\n"
-                "  ergon probe --device emulated --base A100-SXM4-40GB --json\n",
+                "  ergon probe --device emulated --base A100-SXM4-40GB --json\n"
+                "  ergon probe --thermal --calibrate my-node.yaml\n"
+                "  ergon probe --thermal --from day.rec --base ./my-node.yaml\n",
     .run = run,
 };

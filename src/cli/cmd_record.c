@@ -5,6 +5,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "observe/child.h"
+#include "observe/imbalance.h"
 #include "observe/live.h"
 #include "telemetry/recording.h"
 
@@ -34,6 +35,7 @@ static const struct erg_option options[] = {
 /* The writer's side; its thread alone uses it until the sampler has stopped. */
 struct sink {
     struct erg_recorder *recorder;
+    struct erg_imbalance_means *means;
     struct erg_error err;
     bool command; /* one runs, and is not ended for the recording's sake */
     atomic_bool failed;
@@ -55,6 +57,7 @@ static void put(void *context, const struct erg_sampler_item *item)
     if (atomic_load(&sink->failed))
         return;
     sink->samples++;
+    erg_imbalance_put(sink->means, item);
     if (erg_recorder_add(sink->recorder, item, &sink->err) != 0)
         note_failure(sink);
 }
@@ -101,6 +104,16 @@ static void tell(const struct erg_sampler *sampler, const struct erg_gpus *gpus)
     }
 }
 
+static void tell_imbalance(const struct erg_imbalance_means *means)
+{
+    double ratios[ERG_IMBALANCES];
+    struct erg_text text = {0};
+    erg_imbalance_over_time(means, ratios);
+    erg_imbalance_text(&text, ratios);
+    erg_log(ERG_LOG_INFO, "largest over mean of the GPUs, over time: %s", text.data);
+    erg_text_release(&text);
+}
+
 static int record(const struct erg_invocation *call, struct erg_gpus *gpus,
                   const struct erg_child_signals *signals, struct erg_child_end *end,
                   struct erg_error *err)
@@ -112,8 +125,10 @@ static int record(const struct erg_invocation *call, struct erg_gpus *gpus,
     struct erg_sampler *sampler;
     if (erg_recorder_open(&sink.recorder, values->output, gpus, 0, err) != 0)
         return -1;
+    sink.means = erg_imbalance_new(erg_gpus_count(gpus));
     if (erg_sampler_start(&sampler, gpus, &pace, &callbacks, err) != 0) {
         erg_recorder_close(sink.recorder, NULL);
+        erg_imbalance_free(sink.means);
         return -1;
     }
     int result = call->argument_count ? erg_child_run(signals, call->arguments, end, err)
@@ -129,6 +144,9 @@ static int record(const struct erg_invocation *call, struct erg_gpus *gpus,
     size_t count = erg_gpus_count(gpus);
     erg_log(ERG_LOG_INFO, "%zu sample%s of %zu GPU%s in %s", sink.samples, erg_plural(sink.samples),
             count, erg_plural(count), values->output);
+    if (count > 1)
+        tell_imbalance(sink.means);
+    erg_imbalance_free(sink.means);
     return result;
 }
 

@@ -262,12 +262,12 @@ static int open_gpus(const struct erg_job *job, long layers, struct erg_real **r
 {
     struct erg_real_request request = {
         .model = job->model,
-        .tensor = job->layout.tensor,
-        .context = job->layout.context,
+        .tensor = (int)job->layout.tensor,
+        .context = (int)job->layout.context,
         .layers = (int)layers,
         .replay = job->layout.recompute == ERG_RECOMPUTE_FULL,
-        .sequences = job->layout.microbatch,
-        .sequence = job->layout.sequence,
+        .sequences = (int)job->layout.microbatch,
+        .sequence = (int)job->layout.sequence,
         .seed = job->search.seed,
     };
     return erg_real_open(real, &request, err);

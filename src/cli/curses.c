@@ -136,7 +136,7 @@ void erg_curses_show(const struct erg_screen *screen)
             int start = column;
             for (part.count = 0; column < screen->columns && cells[column].style == style; column++)
                 erg_screen_cell_text(&part, &cells[column]);
-            attrset(attributes(style));
+            attrset((int)attributes(style));
             mvaddstr(row, start, part.data);
         }
     }

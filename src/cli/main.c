@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* clang-format off */
 const struct erg_command *const erg_commands[] = {
     &erg_cmd_optimize,
     &erg_cmd_verify,
@@ -41,6 +42,7 @@ const struct erg_command *const erg_commands[] = {
     &erg_cmd_completion,
     NULL,
 };
+/* clang-format on */
 
 static void print_overview(void)
 {

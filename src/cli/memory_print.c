@@ -33,22 +33,24 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 static void print_heading(const struct erg_memory_answer *answer)
 {
     const struct erg_layout *layout = answer->request.layout;
-    struct erg_text gpus = {0};
-    char shards[48] = "", experts[64] = "";
+    struct erg_text gpus = {0}, lora = {0};
+    char experts[64] = "", shards[48] = "";
+    erg_lora_add_line(&lora, answer->request.model);
     erg_memory_answer_gpus(&gpus, answer);
-    if (erg_layout_is_sharded(layout))
-        snprintf(shards, sizeof shards, ", weights over %ld ranks (FSDP)", layout->fsdp);
     if (erg_layout_experts(layout) > 1)
         snprintf(experts, sizeof experts, ", experts over %ld ranks", layout->expert);
+    if (erg_layout_is_sharded(layout))
+        snprintf(shards, sizeof shards, ", weights over %ld ranks (FSDP)", layout->fsdp);
     printf("%s: %s on %s\n"
            "tensor %ld x context %ld x pipeline %ld x data %ld, %ld virtual stage%s%s%s\n"
-           "%ld microbatches of %ld x %ld tokens, recompute %s, offload %.3f%s\n\n",
+           "%ld microbatches of %ld x %ld tokens, recompute %s, offload %.3f%s\n%s\n",
            answer->job->name, answer->request.model->name, gpus.data, layout->tensor,
            layout->context, layout->pipeline, layout->data, layout->virtual_stages,
-           erg_plural((size_t)layout->virtual_stages), shards, experts, layout->microbatches,
+           erg_plural((size_t)layout->virtual_stages), experts, shards, layout->microbatches,
            layout->microbatch, layout->sequence, erg_layout_recompute_name(layout), layout->offload,
-           answer->per_stage ? " or less (each stage its own)" : "");
+           answer->per_stage ? " or less (each stage its own)" : "", lora.data ? lora.data : "");
     erg_text_release(&gpus);
+    erg_text_release(&lora);
 }
 
 static double column_bytes(const struct erg_memory_stage *stage, int column)
@@ -87,8 +89,8 @@ static void print_table(const struct erg_memory_answer *answer)
     const struct erg_layout *layout = answer->request.layout;
     const struct erg_memory_result *result = answer->result;
     const bool mixed = erg_memory_answer_is_mixed(answer);
-    struct erg_table table = {.columns = (answer->per_stage ? 5 : 3) + !!layout->chunk_layers +
-                                         (mixed ? 2 : 0)};
+    struct erg_table table = {.columns = (answer->per_stage ? 5u : 3u) +
+                                         (layout->chunk_layers ? 1u : 0u) + (mixed ? 2u : 0u)};
     for (int c = 0; c < COLUMNS; c++)
         table.columns += is_used(result, c);
     erg_table_add(&table, "stage");

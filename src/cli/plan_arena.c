@@ -33,6 +33,12 @@ static int query_init(struct query *query, const struct erg_layout_query *at, st
                         "--planner arena cuts a batch into %d microbatches; expected a multiple of "
                         "%d sequences (--batch), got %ld",
                         ERG_GRID_MICROBATCHES, ERG_GRID_MICROBATCHES, search->batch_least);
+    if (model->experts.count || model->latent.keys)
+        return erg_fail(err, ERG_FAILED,
+                        "--planner arena plans dense models with plain attention, and %s has %s; "
+                        "expected no such option",
+                        model->name,
+                        model->experts.count ? "a mixture of experts" : "a latent attention");
     query->at = at;
     char size[32];
     erg_profile_rows_size(model, size);

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/table.h"
+#include "layout/document/memory_document.h"
 #include "layout/energy/candidate.h"
 #include "observe/format.h"
 
@@ -56,6 +57,7 @@ static void print_gpus(const struct erg_layout_answer *answer)
 void erg_plan_print_heading(const struct erg_layout_answer *answer)
 {
     const struct erg_layout_search *search = answer->searches;
+    struct erg_text lora = {0};
     printf("%s: %s on ", answer->job->name, answer->job->model->name);
     print_gpus(answer);
     if (search->batch_least == search->batch_most)
@@ -63,6 +65,9 @@ void erg_plan_print_heading(const struct erg_layout_answer *answer)
     else
         printf(", %ld to %ld", search->batch_least, search->batch_most);
     printf(" sequences of %ld tokens\n", search->sequence);
+    erg_lora_add_line(&lora, answer->job->model);
+    printf("%s", lora.data ? lora.data : "");
+    erg_text_release(&lora);
     if (!is_mixed(answer))
         printf("times of the engine %s; ", search->kinds[0].engine->name);
     for (size_t k = 0; k < search->kind_count; k++)

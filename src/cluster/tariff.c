@@ -137,7 +137,7 @@ static int read_hour(struct erg_tariff *tariff, const struct erg_csv *csv, size_
     if (daily)
         tariff->period_s = DAY_HOURS * HOUR_S;
     if (hour > *next)
-        add_rate(tariff, *next * HOUR_S, carbon, (double)NAN);
+        add_rate(tariff, (double)*next * HOUR_S, carbon, (double)NAN);
     add_rate(tariff, (double)hour * HOUR_S, carbon, value);
     *next = hour + 1;
     return 0;

@@ -14,7 +14,7 @@ static void put(void *context, const struct erg_sampler_item *item)
     struct erg_daemon *daemon = context;
     struct erg_gpu_sample *latest = &daemon->readings[item->gpu];
     pthread_mutex_lock(&daemon->readings_lock);
-    for (int metric = 0; metric < ERG_METRICS; metric++)
+    for (enum erg_metric metric = 0; metric < ERG_METRICS; metric++)
         if (erg_gpu_has(&item->sample, metric))
             latest->readings[metric] = item->sample.readings[metric];
     latest->valid |= item->sample.valid;

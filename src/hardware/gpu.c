@@ -120,7 +120,7 @@
 static const cyaml_schema_field_t datasheet_fields[] = {
     DATASHEET_WHOLES(INTEGER) DATASHEET_NUMBERS(FIELD)
         CYAML_FIELD_FLOAT("peak_tflops", CYAML_FLAG_OPTIONAL, struct erg_gpu, stated_flops),
-    CYAML_FIELD_END};
+    CYAML_FIELD_INT("cap_group", CYAML_FLAG_OPTIONAL, struct erg_gpu, cap_group), CYAML_FIELD_END};
 static const cyaml_schema_field_t search_fields[] = {SEARCH_WHOLES(INTEGER) CYAML_FIELD_END};
 static const cyaml_schema_field_t compute_fields[] = {
     COMPUTE_WHOLES(INTEGER) COMPUTE_NUMBERS(FIELD) COMPUTE_OPTIONS(OPTION) CYAML_FIELD_END,
@@ -223,6 +223,16 @@ static int finish_peak(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct 
     return erg_yaml_check_range(yaml, peak_key, tflops, 0.5 * highest, 2 * highest, err);
 }
 
+/* Likewise: one GPU alone is what it is. */
+static const char group_key[] = "datasheet.cap_group";
+
+static int finish_group(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_error *err)
+{
+    if (!erg_yaml_has(yaml, group_key))
+        gpu->cap_group = 1;
+    return erg_yaml_check_range(yaml, group_key, gpu->cap_group, 1, 64, err);
+}
+
 static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *err)
 {
     struct erg_gpu *gpu = value;
@@ -230,7 +240,7 @@ static int finish(void *value, const struct erg_yaml *yaml, struct erg_error *er
     erg_name_make_printable(&gpu->confidence);
     if (check_wholes(gpu, yaml, err) != 0 ||
         erg_quantities_finish(gpu, quantities, yaml, "", err) != 0 ||
-        finish_peak(gpu, yaml, err) != 0)
+        finish_peak(gpu, yaml, err) != 0 || finish_group(gpu, yaml, err) != 0)
         return -1;
     if (!erg_yaml_has(yaml, "compute.attention_backward_k0"))
         gpu->attention_backward_k0 = gpu->attention_k0;
@@ -350,6 +360,7 @@ int erg_gpu_take_datasheet(struct erg_gpu *gpu, const struct erg_gpu *board, str
         if (in_section(quantities[i].key, "datasheet"))
             copy_member(gpu, board, quantities[i].offset, sizeof(double));
     gpu->stated_flops = board->stated_flops;
+    gpu->cap_group = board->cap_group;
     return 0;
 }
 
@@ -395,6 +406,10 @@ static void write_section(struct writer *writer, const char *section)
     if (in_section(peak_key, section)) {
         snprintf(value, sizeof value, "%.6g", 1e-12 * writer->gpu->stated_flops);
         write_line(writer, peak_key, OFFSET(stated_flops), value);
+    }
+    if (in_section(group_key, section) && writer->gpu->cap_group > 1) {
+        snprintf(value, sizeof value, "%d", writer->gpu->cap_group);
+        write_line(writer, group_key, OFFSET(cap_group), value);
     }
 }
 

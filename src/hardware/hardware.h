@@ -32,6 +32,9 @@ struct erg_gpu {
     /* Dense bf16 FLOP/s as its maker states them, which MFU refers to: at a boost clock that may be
      * below the highest. Where the file does not say: erg_gpu_peak_flops(). */
     double stated_flops;
+    /* So many GPUs of a node that follow each other are one board, whose power cap is that of all
+     * of them together: what one leaves the others may draw. */
+    int cap_group;
 
     /* The clocks a search considers. */
     int search_max_mhz, search_min_mhz, search_step_mhz;

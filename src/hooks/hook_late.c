@@ -269,8 +269,8 @@ static int decide(struct erg_hook *hook, struct erg_error *err)
     erg_hook_change_point(hook, wanted, hook->steps + STEPS_UNTIL);
     agreement->choice = describe(hook, wanted, until_s, hook->steps + STEPS_UNTIL);
     agreement->choice.late_replica = agreement->late ? late.slowest : -1;
-    agreement->choice.cause =
-        agreement->late ? erg_hook_cause_of((uint64_t)late.reasons) : ERG_HOOK_CAUSE_NONE;
+    agreement->choice.cause = (int32_t)(agreement->late ? erg_hook_cause_of((uint64_t)late.reasons)
+                                                        : ERG_HOOK_CAUSE_NONE);
     agreement->rounds = 0;
     agreement->since_s = 0;
     erg_log(ERG_LOG_INFO, "pipeline %d runs point %zu from step %" PRId64 " on",

@@ -18,35 +18,41 @@
 
 extern char **environ;
 
-static int start(pid_t *pid, const char *const *words, const int out[2], const int err[2])
+static int start(pid_t *pid, const char *const *words, const char *const *environment,
+                 const int out[2], const int err[2])
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
-    sigset_t none;
+    sigset_t none, piped;
     sigemptyset(&none);
+    sigemptyset(&piped);
+    sigaddset(&piped, SIGPIPE);
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, out[1], STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&files, err[1], STDERR_FILENO);
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                              POSIX_SPAWN_SETPGROUP);
     posix_spawnattr_setsigmask(&attributes, &none);
-    int result =
-        posix_spawnp(pid, words[0], &files, &attributes, (char *const *)(uintptr_t)words, environ);
+    posix_spawnattr_setsigdefault(&attributes, &piped);
+    int result = posix_spawnp(pid, words[0], &files, &attributes, (char *const *)(uintptr_t)words,
+                              environment ? (char *const *)(uintptr_t)environment : environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     return result;
 }
 
 /* Takes what is there; false at the end. */
-static bool take(int file, struct erg_text *text)
+static bool take(int file, struct erg_text *text, bool *full)
 {
     char block[1 << 16];
     ssize_t count = read(file, block, sizeof block);
     if (count < 0)
         return errno == EINTR || errno == EAGAIN;
-    if (text->count < ERG_SUBPROCESS_MOST_BYTES)
-        erg_text_add_bytes(text, block, (size_t)count);
+    const size_t room = ERG_SUBPROCESS_MOST_BYTES - text->count;
+    *full |= (size_t)count > room;
+    erg_text_add_bytes(text, block, (size_t)count < room ? (size_t)count : room);
     return count > 0;
 }
 
@@ -62,7 +68,7 @@ static bool listen_to(struct erg_subprocess *process, int out, int err, int64_t 
             continue;
         for (int i = 0; i < 2; i++)
             if (files[i].fd >= 0 && files[i].revents &&
-                !take(files[i].fd, i == 0 ? &process->out : &process->err))
+                !take(files[i].fd, i == 0 ? &process->out : &process->err, &process->full))
                 files[i].fd = -1;
     }
     return true;
@@ -71,16 +77,21 @@ static bool listen_to(struct erg_subprocess *process, int out, int err, int64_t 
 /* Whether it has ended by then; what closes its output is not always at its end. */
 static bool await(pid_t pid, int *status, int64_t until_ns)
 {
-    while (waitpid(pid, status, WNOHANG) != pid) {
+    pid_t ended;
+    while ((ended = waitpid(pid, status, WNOHANG)) != pid) {
+        if (ended < 0 && errno != EINTR) { /* this process ignores SIGCHLD: how it went is lost */
+            *status = -1;
+            return true;
+        }
         if (erg_now_ns() >= until_ns)
             return false;
-        erg_sleep_ns(1000000);
+        erg_sleep_ns(500000);
     }
     return true;
 }
 
-int erg_subprocess_run(struct erg_subprocess *process, const char *const *words, double limit_s,
-                       struct erg_error *err)
+int erg_subprocess_run(struct erg_subprocess *process, const char *const *words,
+                       const char *const *environment, double limit_s, struct erg_error *err)
 {
     int out[2], error[2], status = 0;
     pid_t pid;
@@ -96,7 +107,7 @@ int erg_subprocess_run(struct erg_subprocess *process, const char *const *words,
         return erg_fail(err, ERG_FAILED, "starting '%s': %s", words[0], strerror(failure));
     }
     int64_t until_ns = erg_now_ns() + (int64_t)(1e9 * limit_s);
-    int result = start(&pid, words, out, error);
+    int result = start(&pid, words, environment, out, error);
     close(out[1]);
     close(error[1]);
     if (result == 0) {
@@ -107,12 +118,15 @@ int erg_subprocess_run(struct erg_subprocess *process, const char *const *words,
             while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
                 ;
         }
-        process->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        process->signal = status == -1 ? -1 : WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        process->status = process->signal > 0 ? 128 + process->signal : WEXITSTATUS(status);
     }
     close(out[0]);
     close(error[0]);
     if (result == 0)
         return 0;
+    if (result == EAGAIN || result == ENOMEM)
+        return erg_fail(err, ERG_FAILED, "starting '%s': %s", words[0], strerror(result));
     return erg_fail(err, (enum erg_status)(result == ENOENT ? 127 : 126),
                     "starting '%s': %s, expected a program that can be run", words[0],
                     strerror(result));

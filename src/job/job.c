@@ -60,6 +60,18 @@ static const cyaml_schema_value_t stage_offload = {CYAML_VALUE_FLOAT(CYAML_FLAG_
 static const cyaml_schema_value_t stage_gpu = {
     CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, 200)};
 
+#define LORA struct erg_job_lora
+static const cyaml_strval_t lora_targets[] = {
+    {"qkv", ERG_LORA_QKV}, {"proj", ERG_LORA_PROJ}, {"fc1", ERG_LORA_FC1}, {"fc2", ERG_LORA_FC2}};
+static const cyaml_schema_value_t lora_target = {
+    CYAML_VALUE_ENUM(CYAML_FLAG_STRICT, enum erg_lora_target, lora_targets, COUNT(lora_targets))};
+static const cyaml_schema_field_t lora_fields[] = {
+    CYAML_FIELD_INT("rank", CYAML_FLAG_DEFAULT, LORA, rank),
+    CYAML_FIELD_SEQUENCE("targets", CYAML_FLAG_POINTER, LORA, targets, &lora_target, 1,
+                         ERG_LORA_TARGETS),
+    CYAML_FIELD_END,
+};
+
 #define JOB struct erg_job_file
 static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_STRING_PTR("name", OPTIONAL | CYAML_FLAG_POINTER, JOB, name, 1, 200),
@@ -98,6 +110,7 @@ static const cyaml_schema_field_t job_fields[] = {
     CYAML_FIELD_ENUM("goal", OPTIONAL_WORD, JOB, goal, goal_names, COUNT(goal_names)),
     CYAML_FIELD_FLOAT("deadline_s", OPTIONAL, JOB, deadline_s),
     CYAML_FIELD_FLOAT("budget_j", OPTIONAL, JOB, budget_j),
+    CYAML_FIELD_MAPPING_PTR("lora", OPTIONAL | CYAML_FLAG_POINTER, JOB, lora, lora_fields),
     CYAML_FIELD_MAPPING_PTR("train", OPTIONAL | CYAML_FLAG_POINTER, JOB, train,
                             erg_training_fields),
     CYAML_FIELD_END,

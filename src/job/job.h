@@ -148,7 +148,8 @@ struct erg_job_change {
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change);
 
-/* Fails where the job shards weights (FSDP), which `who` does not. */
+/* Fails where the job shards weights (FSDP) or trains adapters alone (LoRA), which `who` does not.
+ */
 int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_error *err);
 
 /* A file that the job names: a relative path is one from the folder of the job's file. To be freed.

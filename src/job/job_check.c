@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "hardware/cluster_schema.h"
+#include "model/lora.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -109,8 +110,8 @@ static int fill_microbatches(struct erg_job *job, const struct erg_job_file *fil
 static int check_batch(const struct erg_job *job, const struct erg_yaml *yaml,
                        struct erg_error *err)
 {
-    const double batch =
-        (double)job->layout.microbatch * job->layout.microbatches * job->layout.data;
+    const double batch = (double)job->layout.microbatch * (double)job->layout.microbatches *
+                         (double)job->layout.data;
     if (batch <= ERG_JOB_MOST_BATCH)
         return 0;
     return erg_yaml_fail(
@@ -138,11 +139,31 @@ static int load_names(struct erg_job *job, const struct erg_job_file *file,
     return result == 0 ? erg_job_load_kinds(job, file, yaml, err) : result;
 }
 
+static int apply_lora(struct erg_model *model, const struct erg_job_lora *lora,
+                      const struct erg_yaml *yaml, struct erg_error *err)
+{
+    if (erg_yaml_check_range(yaml, "lora.rank", lora->rank, 1, (double)model->hidden, err) != 0)
+        return -1;
+    model->lora.rank = lora->rank;
+    for (unsigned i = 0; i < lora->targets_count; i++) {
+        const unsigned bit = 1u << lora->targets[i];
+        char key[32];
+        snprintf(key, sizeof key, "lora.targets[%u]", i);
+        if (model->lora.targets & bit)
+            return erg_yaml_fail(yaml, key, err, "'%s' is there twice",
+                                 erg_lora_target_names[lora->targets[i]]);
+        model->lora.targets |= bit;
+    }
+    return 0;
+}
+
 static int apply_to_model(struct erg_job *job, const struct erg_job_file *file,
                           const struct erg_yaml *yaml, struct erg_error *err)
 {
     if (erg_yaml_has(yaml, "tie_embeddings"))
         job->model->tied = file->tie_embeddings;
+    if (file->lora && apply_lora(job->model, file->lora, yaml, err) != 0)
+        return -1;
     if (!file->vocabulary)
         return 0;
     if (file->vocabulary < job->model->vocab)
@@ -190,6 +211,11 @@ static int check_degrees(struct erg_job *job, const struct erg_yaml *yaml, struc
 
 int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_error *err)
 {
+    if (erg_lora_is_on(job->model))
+        return erg_fail(err, ERG_USAGE,
+                        "%s: key 'lora': %s trains no adapters, but all weights; expected no such "
+                        "key (ergon plan and ergon memory know it)",
+                        job->path, who);
     if (!erg_layout_is_sharded(&job->layout))
         return 0;
     return erg_fail(err, ERG_USAGE,
@@ -349,7 +375,7 @@ static int alternate(long *layers, const struct erg_job *job, const struct erg_y
 static int split_layers(struct erg_job *job, const struct erg_job_file *file,
                         const struct erg_yaml *yaml, struct erg_error *err)
 {
-    int chunks = job->layout.pipeline * job->layout.virtual_stages;
+    const long chunks = job->layout.pipeline * job->layout.virtual_stages;
     if (job->model->layers < chunks)
         return erg_yaml_fail(yaml, "pipeline", err,
                              "%s has %ld layers, too few for %ld x %ld stages", job->model->name,
@@ -366,12 +392,12 @@ static int split_layers(struct erg_job *job, const struct erg_job_file *file,
     }
     if (file->layers_count != (unsigned)chunks)
         return erg_yaml_fail(
-            yaml, "layers", err, "expected %d entries (pipeline %ld x virtual_stages %ld), got %u",
+            yaml, "layers", err, "expected %ld entries (pipeline %ld x virtual_stages %ld), got %u",
             chunks, job->layout.pipeline, job->layout.virtual_stages, file->layers_count);
     long sum = 0;
-    for (int i = 0; i < chunks; i++) {
+    for (long i = 0; i < chunks; i++) {
         char key[32];
-        snprintf(key, sizeof key, "layers[%d]", i);
+        snprintf(key, sizeof key, "layers[%ld]", i);
         if (erg_yaml_check_range(yaml, key, file->layers[i], 1, (double)job->model->layers, err))
             return -1;
         layers[i] = file->layers[i];

@@ -27,6 +27,11 @@ struct erg_job_file {
     enum erg_objective goal;
     double deadline_s, budget_j;
     struct erg_training *train;
+    struct erg_job_lora { /* NULL: all weights are trained */
+        int rank;
+        enum erg_lora_target *targets;
+        unsigned targets_count;
+    } * lora;
 };
 
 /* job_train.c: the keys below `train`; defaults and rules between them, after all others. */

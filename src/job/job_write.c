@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "hardware/cluster_schema.h"
+#include "model/lora.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -162,6 +163,13 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
                     job->model->tied ? "true" : "false", change->vocabulary);
     add_cluster(out, job, change);
     add_layout(out, change->layout);
+    if (file->lora) {
+        erg_text_printf(out, "lora:\n  rank: %d\n  targets: [", file->lora->rank);
+        for (unsigned i = 0; i < file->lora->targets_count; i++)
+            erg_text_printf(out, "%s%s", i ? ", " : "",
+                            erg_lora_target_names[file->lora->targets[i]]);
+        erg_text_add(out, "]\n");
+    }
     if (job->training)
         erg_job_write_training(out, job);
 }

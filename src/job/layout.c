@@ -67,8 +67,8 @@ const char *erg_layout_recompute_name(const struct erg_layout *layout)
 /* ---- from text ---- */
 
 /* The parts of a layout's text, and where their numbers go. */
-enum part { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, FSDP, EXPERT, PARTS };
-static const char *const part_names[PARTS] = {"t", "c", "p", "b", "v", "l", "fsdp", "e"};
+enum part { TENSOR, CONTEXT, PIPELINE, MICROBATCH, VIRTUAL, LAYERS, EXPERT, FSDP, PARTS };
+static const char *const part_names[PARTS] = {"t", "c", "p", "b", "v", "l", "e", "fsdp"};
 
 static int parse_part(long *numbers, char *part, const char *text, struct erg_error *err)
 {
@@ -259,11 +259,15 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
         return -1;
     if (!model->experts.count && !model->latent.keys)
         return 0;
-    if (erg_layout_is_sharded(layout))
-        return erg_fail(
-            err, ERG_FAILED,
-            "%s has %s, and FSDP beside that is not modelled; expected no fsdp, got %ld",
-            model->name, what, layout->fsdp);
+    if (model->lora.rank > 0 && (model->latent.keys || model->experts.dense_layers > 0))
+        return erg_fail(err, ERG_FAILED, "LoRA of %s is not modelled: it has %s", model->name,
+                        model->latent.keys ? "a latent attention"
+                                           : "layers with and without experts");
+    if (model->lora.targets & (1u << ERG_LORA_FC1 | 1u << ERG_LORA_FC2))
+        return erg_fail(err, ERG_FAILED,
+                        "LoRA of the experts of %s is not modelled; expected the targets qkv and "
+                        "proj only",
+                        model->name);
     if (layout->context > 1)
         return erg_fail(err, ERG_FAILED,
                         "%s has %s, and context parallelism beside that is not modelled; expected "
@@ -276,6 +280,11 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
                         "%ld layers of %s have no experts and lie between others, which is not "
                         "modelled; expected them to be the first",
                         model->experts.dense_layers, model->name);
+    if (erg_layout_is_sharded(layout))
+        return erg_fail(err, ERG_FAILED,
+                        "%s has experts, and FSDP together with them is not modelled; expected no "
+                        "fsdp, got %ld",
+                        model->name, layout->fsdp);
     if (layout->virtual_stages > 1)
         return erg_fail(err, ERG_FAILED,
                         "%s has experts, and interleaved stages beside them are not modelled; "

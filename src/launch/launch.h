@@ -38,8 +38,8 @@ struct erg_launch_environment {
  * - none of them: rank 0 of a world of one.
  * Where all ranks are on one machine (LOCAL_WORLD_SIZE, a list of one node) they meet at its
  * loopback address. ERGON_PORT and ERGON_HOST alone replace the port and the host of
- * torchrun's and Slurm's sets; ERGON_JOB_SECRET is the secret of all. A variable that is missing from its set or makes no sense
- * is an error; a world of one needs neither host nor port.
+ * torchrun's and Slurm's sets; ERGON_JOB_SECRET is the secret of all. A variable that is missing
+ * from its set or makes no sense is an error; a world of one needs neither host nor port.
  */
 int erg_launch_environment_read(struct erg_launch_environment *env, struct erg_error *err);
 

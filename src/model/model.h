@@ -73,6 +73,14 @@ struct erg_latent {
     long values;         /* channels of values of a head */
 };
 
+/* Linears that LoRA may train beside (model/lora.h). */
+enum erg_lora_target { ERG_LORA_QKV, ERG_LORA_PROJ, ERG_LORA_FC1, ERG_LORA_FC2, ERG_LORA_TARGETS };
+
+struct erg_lora {
+    long rank;        /* 0: none, all weights are trained */
+    unsigned targets; /* bits 1 << enum erg_lora_target */
+};
+
 struct erg_model {
     char *name;   /* the config's _name_or_path, else where it was loaded from; control
                    * characters are written out */
@@ -100,6 +108,7 @@ struct erg_model {
     bool tied;                /* the head shares the embedding's weights */
     bool vocab_is_padded;     /* `vocab` was given as the padded size */
     long words;               /* of `vocab`, that tokens may be; 0: all */
+    struct erg_lora lora;     /* what a job trains of it; no part of a config */
 };
 
 /* Words that tokens may be: the others are padding. */
@@ -282,9 +291,10 @@ struct erg_model_op {
     double saved_bytes;            /* forward: activations kept for the backward pass */
     double params;                 /* on this GPU; the same in forward and backward */
     bool of_experts;               /* params are those of experts: other ranks hold others */
+    bool adapter;                  /* of LoRA, beside the linear of this id */
 };
 
-enum { ERG_MODEL_MAX_OPS = 40 };
+enum { ERG_MODEL_MAX_OPS = 48 };
 
 struct erg_model_ops {
     struct erg_model_op items[ERG_MODEL_MAX_OPS];
@@ -313,7 +323,7 @@ void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *m
 void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *model,
                              const struct erg_model_shape *shape);
 
-/* Parameters of the whole model; a tied head counts once. */
+/* Parameters of the whole model; a tied head counts once, and adapters of LoRA do not. */
 double erg_model_parameters(const struct erg_model *model);
 /* Those that a token goes through: of the experts those that it chose, and those that are shared.
  */

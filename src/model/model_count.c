@@ -111,7 +111,7 @@ static double layer_parameters(const struct erg_model *model, bool active)
     double total = 0;
     erg_model_layer_forward(&layer, model, &whole);
     for (size_t i = 0; i < layer.count; i++) {
-        double params = layer.items[i].params;
+        double params = layer.items[i].adapter ? 0 : layer.items[i].params;
         if (active && layer.items[i].of_experts)
             params = params / (double)experts->count * (double)experts->chosen;
         total += params;

@@ -1,4 +1,5 @@
 /* Operations of a layer: FLOPs, bytes, parameters and saved activations of each. */
+#include "model/lora.h"
 #include "model/model_internal.h"
 
 #include <math.h>
@@ -467,6 +468,7 @@ void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *
         add_ffn_forward(ops, &s);
     add_residual(ops, &s, ERG_MODEL_BDA_M, "bda_m", false);
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, true, false);
     tag_work(ops, shape, false);
 }
 
@@ -499,6 +501,7 @@ void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model 
     add_norm(ops, &s, ERG_MODEL_NORM_A, "norm_a", true);
     add_fork(ops, &s, ERG_MODEL_FORK_A, "fork_a");
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, true, true);
     tag_work(ops, shape, true);
     tag_again(ops, &s);
     no_saved_bytes(ops);
@@ -529,6 +532,7 @@ void erg_model_embedding_backward(struct erg_model_ops *ops, const struct erg_mo
     erg_ops_add_memory(ops, ERG_MODEL_EMBEDDING, "embedding", ERG_GROUP_EMBEDDING,
                        bytes * s.T * s.h, s.fused ? 1 : 2);
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, false, true);
     tag_work(ops, shape, true);
     no_saved_bytes(ops);
 }
@@ -545,6 +549,7 @@ void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *m
     erg_ops_add_memory(ops, ERG_MODEL_LOSS, "loss", ERG_GROUP_EMBEDDING,
                        (s.fused ? 2 : 10) * s.T * s.V, 3);
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, false, false);
     tag_work(ops, shape, false);
 }
 
@@ -560,6 +565,7 @@ void erg_model_head_backward(struct erg_model_ops *ops, const struct erg_model *
     add_reduce(ops, &s, ERG_MODEL_REDUCE_HEAD);
     add_final_norm(ops, &s, true);
     fill_state(ops, &s);
+    erg_lora_apply(ops, model, shape, false, true);
     tag_work(ops, shape, true);
     no_saved_bytes(ops);
 }

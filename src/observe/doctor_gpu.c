@@ -114,7 +114,7 @@ static void watch(struct exam *exam)
 static void *examine(void *argument)
 {
     struct exam *exam = argument;
-    for (int m = 0; m < ERG_METRICS && !exam->result.lost; m++)
+    for (enum erg_metric m = 0; m < ERG_METRICS && !exam->result.lost; m++)
         read_metric(exam, m);
     read_clocks(exam);
     watch(exam);
@@ -259,7 +259,7 @@ static void judge(struct erg_doctor *doctor, const struct erg_doctor_gpu *gpu)
         return;
     }
     int valid = 0;
-    for (int m = 0; m < ERG_METRICS; m++)
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++)
         valid += gpu->metrics[m].valid;
     erg_doctor_note(doctor, ERG_FINDING_OK, gpu->info.index, "GPU", NULL,
                     "%s, %s, %s: %d of %d metrics", gpu->info.name, gpu->info.uuid, gpu->info.pci,

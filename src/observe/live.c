@@ -213,7 +213,7 @@ void erg_live_put(void *context, const struct erg_sampler_item *item)
         gpu->answered_ns = sample->end_ns;
     }
     note_power(live, gpu, sample);
-    for (int m = 0; m < ERG_METRICS; m++) {
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++) {
         if (!erg_gpu_has(sample, m) ||
             (erg_metric_info(m)->counter &&
              !take_counter(&gpu->counters[m], &sample->readings[m], m, sample->end_ns)))
@@ -258,7 +258,7 @@ static void look_at_gpu(const struct erg_live *live, const struct gpu_state *gpu
     bool still = gpu->held_w > 0 && now_ns - energy->moved_ns > still_ns;
     view->energy_j = energy->seen && !still ? 1e-3 * energy->used : NAN;
     view->power_energy_j = gpu->power_energy_j;
-    for (int m = 0; m < ERG_METRICS; m++) {
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++) {
         int64_t fresh_ns = live->fresh_ns[erg_metric_info(m)->cost];
         const struct counter *counter = &gpu->counters[m];
         bool fresh = view->answers && gpu->seen[m] && now_ns - gpu->read_ns[m] <= fresh_ns &&

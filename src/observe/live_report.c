@@ -4,6 +4,7 @@
 #include "base/table.h"
 #include "io/json.h"
 #include "observe/format.h"
+#include "observe/imbalance.h"
 
 #include <math.h>
 
@@ -44,6 +45,13 @@ void erg_live_table(struct erg_text *out, const struct erg_live_view *view)
         add_gpu(&table, &view->gpus[g]);
     erg_table_text(out, &table, "");
     erg_table_release(&table);
+    if (view->count < 2)
+        return;
+    double ratios[ERG_IMBALANCES];
+    erg_imbalance_now(view, ratios);
+    erg_text_add(out, "largest over mean of the GPUs: ");
+    erg_imbalance_text(out, ratios);
+    erg_text_add(out, "\n");
 }
 
 static json_t *gpu_json(const struct erg_live_gpu *gpu)
@@ -54,7 +62,7 @@ static json_t *gpu_json(const struct erg_live_gpu *gpu)
                       info->vendor, "name", info->name, "uuid", info->uuid, "pci", info->pci,
                       "driver", info->driver, "answers", gpu->answers, "lost", gpu->lost);
     json_t *reasons = json_array(), *rates = json_object();
-    for (int m = 0; m < ERG_METRICS; m++)
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++)
         if (m != ERG_METRIC_REASONS) /* in words below */
             json_object_set_new(object, erg_metric_info(m)->name,
                                 erg_live_has(gpu, m) ? json_integer(gpu->values[m]) : json_null());
@@ -77,9 +85,13 @@ static json_t *gpu_json(const struct erg_live_gpu *gpu)
 
 json_t *erg_live_json(const struct erg_live_view *view)
 {
-    json_t *gpus = json_array();
+    json_t *gpus = json_array(), *imbalance = json_object();
+    double ratios[ERG_IMBALANCES];
     for (size_t g = 0; g < view->count; g++)
         json_array_append_new(gpus, gpu_json(&view->gpus[g]));
-    return erg_json_pack("{s:i, s:f, s:o}", "schema_version", 1, "watched_s", view->seconds, "gpus",
-                         gpus);
+    erg_imbalance_now(view, ratios);
+    for (int i = 0; i < ERG_IMBALANCES; i++)
+        json_object_set_new(imbalance, erg_imbalance_names[i], erg_json_number(ratios[i]));
+    return erg_json_pack("{s:i, s:f, s:o, s:o}", "schema_version", 1, "watched_s", view->seconds,
+                         "imbalance", imbalance, "gpus", gpus);
 }

@@ -3,6 +3,7 @@
 
 #include "ergon/ergon.h"
 #include "observe/format.h"
+#include "observe/imbalance.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -144,6 +145,18 @@ static void add_reasons(struct erg_text *out, const struct erg_live_view *view)
     }
 }
 
+static void add_imbalance(struct erg_text *out, const struct erg_live_view *view)
+{
+    static const char name[] = "ergon_gpu_imbalance_ratio";
+    double ratios[ERG_IMBALANCES];
+    erg_openmetrics_add_family(out, name, "gauge", "ratio",
+                               "Largest value of a GPU over the mean of all, temperatures in C.");
+    erg_imbalance_now(view, ratios);
+    for (int i = 0; i < ERG_IMBALANCES; i++)
+        if (!isnan(ratios[i]))
+            erg_text_printf(out, "%s{of=\"%s\"} %.15g\n", name, erg_imbalance_names[i], ratios[i]);
+}
+
 void erg_openmetrics_add_build(struct erg_text *out)
 {
     erg_openmetrics_add_family(out, "ergon_build", "info", "", "The program that answers.");
@@ -200,6 +213,7 @@ void erg_openmetrics_text(struct erg_text *out, const struct erg_live_view *view
         i += add_family(out, i, view);
     add_integral(out, view);
     add_reasons(out, view);
+    add_imbalance(out, view);
     add_cpu(out, cpu);
     erg_text_add(out, "# EOF\n");
 }

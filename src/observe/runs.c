@@ -371,7 +371,7 @@ void erg_runs_table(struct erg_text *out, const struct erg_runs *runs)
     if (runs->count > 1)
         erg_text_add(out, " (mean ± standard deviation)");
     erg_text_add(out, ":\n\n");
-    for (int total = 0; total < TOTALS; total++)
+    for (enum total total = 0; total < TOTALS; total++)
         if (totals[total].what)
             add_total(out, runs, (enum total)total);
     for (int i = 0; i < PRICES; i++)
@@ -399,7 +399,7 @@ static json_t *run_json(const struct erg_runs *runs, const struct erg_run *run)
     static const char *const qualities[] = {"missing", "measured", "estimated", "power_only"};
     static const char *const counters[] = {"used", "missing", "still", "reset"};
     json_t *object = erg_json_pack("{s:i}", "exit_status", run->exit_status), *gpus = json_array();
-    for (int total = 0; total < TOTALS; total++)
+    for (enum total total = 0; total < TOTALS; total++)
         json_object_set_new(object, totals[total].key,
                             erg_json_number(total_of(runs, &run->window, total)));
     for (int i = 0; i < PRICES; i++)
@@ -427,7 +427,7 @@ json_t *erg_runs_json(const struct erg_runs *runs)
     json_t *summary = json_object();
     for (const char *const *word = runs->command; *word; word++)
         json_array_append_new(command, erg_json_new_string(*word));
-    for (int total = 0; total < TOTALS; total++) {
+    for (enum total total = 0; total < TOTALS; total++) {
         struct erg_spread spread = spread_total(runs, total);
         json_object_set_new(summary, totals[total].key, spread_json(&spread));
     }

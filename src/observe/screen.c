@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/table.h"
 #include "observe/format.h"
+#include "observe/imbalance.h"
 #include "observe/screen_internal.h"
 
 #include <math.h>
@@ -88,7 +89,8 @@ struct sum {
 static void add(struct sum *sum, double value)
 {
     sum->value += isnan(value) ? 0 : value;
-    sum->count += !isnan(value);
+    if (!isnan(value))
+        sum->count++;
 }
 
 enum { SUM_BYTES = ERG_FORMAT_BYTES + 32 };
@@ -128,6 +130,15 @@ static void draw_header(const struct erg_canvas *canvas, const struct erg_live_v
     column += erg_canvas_text(canvas, 0, column, sums, columns - column, ERG_STYLE_STRONG);
     static const char keys[] = "q quits";
     int keys_width = (int)strlen(keys);
+    struct erg_text uneven = {0};
+    double ratios[ERG_IMBALANCES];
+    erg_imbalance_now(view, ratios);
+    erg_text_add(&uneven, "  largest over mean: ");
+    erg_imbalance_text(&uneven, ratios);
+    const int uneven_width = (int)erg_text_width(uneven.data);
+    if (view->count > 1 && column + uneven_width + 2 + keys_width <= columns)
+        column += erg_canvas_text(canvas, 0, column, uneven.data, uneven_width, ERG_STYLE_PLAIN);
+    erg_text_release(&uneven);
     if (column + 2 + keys_width <= columns)
         erg_canvas_text(canvas, 0, columns - keys_width, keys, keys_width, ERG_STYLE_FAINT);
 }

@@ -84,6 +84,7 @@ int erg_lab_bench(struct erg_lab *lab, struct erg_device **device, struct erg_er
     struct erg_emulated_options options = erg_emulated_options_default();
     options.gpus = lab->request.gpus;
     options.seed = lab->request.seed;
+    options.chassis = lab->request.chassis;
     return erg_emulated_open(device, lab->request.gpu, lab->request.stack, &options, err);
 }
 

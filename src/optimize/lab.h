@@ -30,7 +30,8 @@ struct erg_lab_request {
     const struct erg_stack *stack;
     struct erg_device *device; /* a real one, which outlives the lab; NULL: emulated ones ... */
     uint64_t seed;             /* ... with this seed */
-    size_t gpus;               /* ... and so many GPUs in lockstep */
+    size_t gpus;               /* ... and so many GPUs in lockstep ... */
+    const struct erg_chassis *chassis; /* ... cooled so; NULL: as the GPU's file says */
     struct erg_profile_options profiler;
 };
 

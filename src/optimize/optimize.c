@@ -31,7 +31,7 @@ static struct crossing crossing_of(const struct erg_job *job, const struct erg_j
                                    double boundary_bytes)
 {
     const struct erg_cluster *nodes = kind->nodes;
-    double share = boundary_bytes / job->layout.tensor;
+    double share = boundary_bytes / (double)job->layout.tensor;
     double gather_s = (boundary_bytes - share) / kind->gpu->link_bandwidth;
     if (erg_job_splits_stream(job)) /* each needs its own share alone */
         gather_s = 0;
@@ -173,6 +173,7 @@ static int open_lab(const struct erg_optimization *o, struct erg_optimization_ki
         .device = o->request->device,
         .seed = o->job->search.seed,
         .gpus = (size_t)(o->job->layout.tensor * o->job->layout.context),
+        .chassis = kind->on->chassis,
         .profiler = o->profiler,
     };
     return erg_lab_open(&kind->lab, &lab, err);
@@ -209,8 +210,8 @@ static int prepare_plan(struct erg_optimization *o, struct erg_error *err)
         .scale =
             {
                 .overhead = job->stack->overhead,
-                .stages = job->layout.pipeline,
-                .gpus_per_stage = job->layout.tensor * job->layout.context,
+                .stages = (int)job->layout.pipeline,
+                .gpus_per_stage = (int)(job->layout.tensor * job->layout.context),
             },
         .seed = job->search.seed,
         .points = FRONTIER_POINTS,

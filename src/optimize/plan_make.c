@@ -357,8 +357,8 @@ static void make_stages(const struct maker *m)
     plan->stages = allocate(m, plan->stage_count, sizeof *plan->stages);
     for (size_t x = 0; x < plan->stage_count; x++) {
         struct erg_plan_stage *stage = &plan->stages[x];
-        stage->stage = (int)x % job->layout.pipeline;
-        stage->chunk = (int)x / job->layout.pipeline;
+        stage->stage = (int)((long)x % job->layout.pipeline);
+        stage->chunk = (int)((long)x / job->layout.pipeline);
         stage->kind = job->stage_kind[stage->stage];
         stage->layers = erg_job_chunk_layers(job, x);
         for (int d = 0; d < 2; d++) {

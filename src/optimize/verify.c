@@ -412,6 +412,7 @@ static int prepare(struct verifier *v, struct erg_error *err)
     struct erg_emulated_options options = erg_emulated_options_default();
     options.gpus = (size_t)(job->layout.tensor * job->layout.context);
     options.seed = job->search.seed;
+    options.chassis = job->kinds[0].chassis;
     return erg_emulated_open(&v->device, job->gpu, job->stack, &options, err);
 }
 

@@ -18,7 +18,7 @@ static const double held_out_s = 30, beginning_s = 30, least_change = 0.8;
 static const double least_gap = 1.12, guess_share = 0.97; /* for GPUs to be told apart by them */
 enum { HELD_OUT_EACH = 5, ITERATIONS = 30 };
 
-struct problem {
+struct heat_problem {
     const struct erg_heat_tracks *tracks;
     const bool *used;
     size_t count; /* steps that are simulated: beyond them none is used */
@@ -122,7 +122,7 @@ int erg_heat_explain(const struct erg_chassis *chassis, const struct erg_heat_tr
 
 /* ---- the fit ---- */
 
-static void apply(struct problem *problem, const double *x)
+static void apply(struct heat_problem *problem, const double *x)
 {
     const struct erg_chassis *start = &problem->start;
     struct erg_chassis *chassis = problem->chassis;
@@ -144,7 +144,7 @@ static void apply(struct problem *problem, const double *x)
 
 static int residuals(void *context, const double *x, double *out, struct erg_error *err)
 {
-    struct problem *problem = context;
+    struct heat_problem *problem = context;
     (void)err;
     for (size_t k = 0; k < FIRST_GPU + OF_GPU * problem->tracks->gpus; k++)
         if (!(fabs(x[k]) < 4)) { /* nowhere near */
@@ -214,7 +214,7 @@ static int check_powers(const struct erg_heat_tracks *tracks, const bool *used,
     return 0;
 }
 
-static int minimise(struct problem *problem, struct erg_error *err)
+static int minimise(struct heat_problem *problem, struct erg_error *err)
 {
     const size_t parameters = FIRST_GPU + OF_GPU * problem->tracks->gpus;
     double x[MOST_PARAMETERS] = {0}, sd[MOST_PARAMETERS];
@@ -240,7 +240,7 @@ static void summarise(struct erg_chassis *chassis)
 }
 
 /* From the survey's start, with its pairs. */
-static int fit_pairs(struct erg_heat_fit *fit, struct problem *problem, struct erg_error *err)
+static int fit_pairs(struct erg_heat_fit *fit, struct heat_problem *problem, struct erg_error *err)
 {
     struct erg_chassis_slot start[ERG_CHASSIS_GPUS];
     fit->chassis.die_time_s = fit->survey.die_time_s;
@@ -296,7 +296,7 @@ static bool guess_pairs(const struct erg_heat_fit *fit, struct erg_heat_survey *
 }
 
 /* Takes the guess where it explains more. */
-static int try_guess(struct erg_heat_fit *fit, struct problem *problem, struct erg_error *err)
+static int try_guess(struct erg_heat_fit *fit, struct heat_problem *problem, struct erg_error *err)
 {
     struct erg_heat_fit *other = erg_xcalloc(1, sizeof *other);
     *other = *fit;
@@ -328,7 +328,7 @@ int erg_heat_fit(struct erg_heat_fit *fit, const struct erg_heat_tracks *tracks,
         .limit = {.hold_c = isnan(tracks->hold_c) ? assumed_hold_c : tracks->hold_c,
                   .slowdown_k = 5},
     };
-    struct problem problem = {.tracks = tracks, .used = used, .chassis = &fit->chassis};
+    struct heat_problem problem = {.tracks = tracks, .used = used, .chassis = &fit->chassis};
     choose_used(tracks, until_s, used);
     while (problem.count < tracks->count && (until_s <= 0 || used[problem.count]))
         problem.count++;

@@ -91,7 +91,16 @@ int erg_heat_fit(struct erg_heat_fit *fit, const struct erg_heat_tracks *tracks,
 int erg_heat_explain(const struct erg_chassis *chassis, const struct erg_heat_tracks *tracks,
                      const bool *used, struct erg_heat_error *error, struct erg_error *err);
 
-/* ---- emulated recordings ---- */
+/* ---- recordings ---- */
+
+/*
+ * Records all GPUs of this machine into a file that is not there yet, while each of them works in
+ * turn: `command` (ends with NULL) runs with that GPU alone in CUDA_VISIBLE_DEVICES, for turn_s or
+ * until it ends; then all rest as long. ERG_FAILED where the command cannot be started or fails
+ * within a second. Needs no rights.
+ */
+int erg_heat_measure(const char *path, const char *const *command, double turn_s,
+                     struct erg_error *err);
 
 /* Whether a GPU works at a moment, and how hard: 0 to 1. */
 typedef double erg_heat_activity(const void *context, size_t gpu, double at_s);

@@ -156,19 +156,19 @@ static double correlation(const struct erg_heat_tracks *tracks, size_t a, size_t
 }
 
 /* What was seen of one pair. */
-struct seen {
+struct pair_seen {
     struct erg_heat_pair pair;
     bool certain, unknown;
 };
 
 static int by_strength(const void *left, const void *right)
 {
-    const struct seen *a = left, *b = right;
+    const struct pair_seen *a = left, *b = right;
     return (a->pair.k_per_w < b->pair.k_per_w) - (a->pair.k_per_w > b->pair.k_per_w);
 }
 
 /* Of each rear GPU the strongest, where no GPU is both front and rear. */
-static void choose_pairs(struct seen *seen, size_t count, struct erg_heat_survey *survey)
+static void choose_pairs(struct pair_seen *seen, size_t count, struct erg_heat_survey *survey)
 {
     bool front[ERG_CHASSIS_GPUS] = {false}, rear[ERG_CHASSIS_GPUS] = {false}, unknown = false;
     qsort(seen, count, sizeof *seen, by_strength);
@@ -192,7 +192,7 @@ void erg_heat_survey(const struct erg_heat_tracks *tracks, const bool *used,
     struct delays delays = {erg_xcalloc(cells, sizeof(double)), erg_xcalloc(cells, sizeof(double)),
                             erg_xcalloc(cells, sizeof(double))};
     struct regression *regression = erg_xcalloc(1, sizeof *regression);
-    struct seen *seen = erg_xcalloc(tracks->gpus * tracks->gpus, sizeof *seen);
+    struct pair_seen *seen = erg_xcalloc(tracks->gpus * tracks->gpus, sizeof *seen);
     double coefficients[MOST_COLUMNS];
     size_t count = 0;
     *survey = (struct erg_heat_survey){0};
@@ -209,9 +209,9 @@ void erg_heat_survey(const struct erg_heat_tracks *tracks, const bool *used,
                 continue;
             const double k = coefficients[OTHERS + j], se = standard_error(regression, OTHERS + j);
             const bool same = fabs(correlation(tracks, g, j)) > alike;
-            struct seen *at = &seen[count++];
-            *at = (struct seen){.pair = {j, g, k},
-                                .certain = !same && k > least_coupling && k > 4 * se};
+            struct pair_seen *at = &seen[count++];
+            *at = (struct pair_seen){.pair = {j, g, k},
+                                     .certain = !same && k > least_coupling && k > 4 * se};
             if (!at->certain) {
                 at->unknown = same || fabs(k) + 2 * se > least_known;
                 survey->least_k_per_w = fmax(survey->least_k_per_w, fabs(k) + 2 * se);

@@ -13,7 +13,7 @@ static const int64_t second_ns = 1000000000, longest_gap_ns = 5000000000;
 enum { MOST_STEPS = 4000 };
 
 /* The latest change of a GPU's energy counter. */
-struct counter {
+struct energy_step {
     bool known;
     int64_t time_ns, energy_mj;
 };
@@ -25,16 +25,16 @@ struct step_sum {
     size_t powers, temperatures;
 };
 
-struct reader {
+struct track_reader {
     struct erg_heat_tracks *tracks;
     int64_t begin_ns;
     struct step_sum *sums; /* [gpu * count + step] */
-    struct counter counters[ERG_CHASSIS_GPUS];
+    struct energy_step counters[ERG_CHASSIS_GPUS];
     double limit_c;
     size_t limits;
 };
 
-static struct step_sum *sum_at(const struct reader *reader, size_t gpu, int64_t time_ns)
+static struct step_sum *sum_at(const struct track_reader *reader, size_t gpu, int64_t time_ns)
 {
     const struct erg_heat_tracks *tracks = reader->tracks;
     const double at = 1e-9 * (double)(time_ns - reader->begin_ns) / tracks->step_s;
@@ -43,8 +43,8 @@ static struct step_sum *sum_at(const struct reader *reader, size_t gpu, int64_t 
 }
 
 /* Energy between two changes of the counter, at the same power all the time. */
-static void spread(struct reader *reader, size_t gpu, const struct counter *from, int64_t to_ns,
-                   int64_t energy_mj)
+static void spread(struct track_reader *reader, size_t gpu, const struct energy_step *from,
+                   int64_t to_ns, int64_t energy_mj)
 {
     const double power_w =
         1e6 * (double)(energy_mj - from->energy_mj) / (double)(to_ns - from->time_ns);
@@ -64,19 +64,19 @@ static void spread(struct reader *reader, size_t gpu, const struct counter *from
     }
 }
 
-static void take_energy(struct reader *reader, size_t gpu, const struct erg_reading *reading)
+static void take_energy(struct track_reader *reader, size_t gpu, const struct erg_reading *reading)
 {
-    struct counter *counter = &reader->counters[gpu];
+    struct energy_step *counter = &reader->counters[gpu];
     const int64_t past_ns = reading->time_ns - counter->time_ns;
     if (counter->known && reading->value == counter->energy_mj && past_ns < longest_gap_ns)
         return; /* it moves in steps */
     if (counter->known && reading->value > counter->energy_mj && past_ns > 0 &&
         past_ns < longest_gap_ns)
         spread(reader, gpu, counter, reading->time_ns, reading->value);
-    *counter = (struct counter){true, reading->time_ns, reading->value};
+    *counter = (struct energy_step){true, reading->time_ns, reading->value};
 }
 
-static void take_sample(struct reader *reader, const struct erg_sampler_item *item)
+static void take_sample(struct track_reader *reader, const struct erg_sampler_item *item)
 {
     const struct erg_gpu_sample *sample = &item->sample;
     const struct erg_reading *readings = sample->readings;
@@ -105,8 +105,8 @@ static void take_sample(struct reader *reader, const struct erg_sampler_item *it
 }
 
 /* Hands each sample to the reader, where there is one; notes the time that they span. */
-static int read_all(const char *path, struct reader *reader, int64_t *begin_ns, int64_t *end_ns,
-                    struct erg_error *err)
+static int read_all(const char *path, struct track_reader *reader, int64_t *begin_ns,
+                    int64_t *end_ns, struct erg_error *err)
 {
     struct erg_recording *recording;
     struct erg_sampler_item item;
@@ -144,7 +144,7 @@ static int open_tracks(struct erg_heat_tracks *tracks, const char *path, struct 
 }
 
 /* Where a step has no power, that of the step before goes on. */
-static int finish_gpu(const struct reader *reader, size_t gpu, const char *path,
+static int finish_gpu(const struct track_reader *reader, size_t gpu, const char *path,
                       struct erg_error *err)
 {
     struct erg_heat_tracks *tracks = reader->tracks;
@@ -177,7 +177,7 @@ static int finish_gpu(const struct reader *reader, size_t gpu, const char *path,
 
 int erg_heat_tracks_read(struct erg_heat_tracks *tracks, const char *path, struct erg_error *err)
 {
-    struct reader reader = {.tracks = tracks};
+    struct track_reader reader = {.tracks = tracks};
     int64_t end_ns, ignored_ns, span_s;
     *tracks = (struct erg_heat_tracks){.hold_c = NAN};
     if (open_tracks(tracks, path, err) != 0 ||

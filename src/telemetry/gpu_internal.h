@@ -5,6 +5,7 @@
 #define ERG_TELEMETRY_GPU_INTERNAL_H
 
 #include "telemetry/gpu.h"
+#include "telemetry/knobs.h"
 
 #include <stdatomic.h>
 
@@ -49,11 +50,12 @@ struct erg_clock_methods {
 
 /* Of one GPU, with the driver's own result. Used by telemetry/knobs.c only. */
 struct erg_knob_methods {
-    int (*bounds)(const struct erg_open_gpu *gpu, int knob, int64_t *least, int64_t *most);
+    int (*bounds)(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t *least,
+                  int64_t *most);
     int (*limit_default)(const struct erg_open_gpu *gpu, int64_t *limit_mw);
-    int (*set)(const struct erg_open_gpu *gpu, int knob, int64_t low, int64_t high);
-    int (*reset)(const struct erg_open_gpu *gpu, int knob);
-    int (*read)(const struct erg_open_gpu *gpu, int knob, int64_t *value);
+    int (*set)(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t low, int64_t high);
+    int (*reset)(const struct erg_open_gpu *gpu, enum erg_knob knob);
+    int (*read)(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t *value);
     int (*persistence)(const struct erg_open_gpu *gpu, bool *on);
     int (*set_persistence)(const struct erg_open_gpu *gpu, bool on);
     const char *(*reason)(int result); /* what a result that is not 0 means */

@@ -47,7 +47,7 @@ void erg_knob_bounds_read(struct erg_gpus *gpus, size_t gpu, struct erg_knob_bou
         bounds->least[ERG_KNOB_CLOCK] = list.clocks_mhz[0];
         bounds->most[ERG_KNOB_CLOCK] = list.clocks_mhz[list.count - 1];
     }
-    for (int knob = ERG_KNOB_POWER; knob < ERG_KNOBS; knob++)
+    for (enum erg_knob knob = ERG_KNOB_POWER; knob < ERG_KNOBS; knob++)
         if (methods->bounds(&gpus->items[gpu], knob, &bounds->least[knob], &bounds->most[knob]))
             bounds->least[knob] = bounds->most[knob] = 0;
     if (methods->limit_default(&gpus->items[gpu], &bounds->limit_default_mw) != 0)

@@ -85,7 +85,7 @@ void erg_leases_close(struct erg_leases *leases)
 {
     /* The end of the connection ends its leases, but for the copy of it that a child has. */
     for (size_t i = 0; i < leases->count && erg_leases_is_mine(leases); i++)
-        for (int knob = 0; knob < ERG_KNOBS; knob++)
+        for (enum erg_knob knob = 0; knob < ERG_KNOBS; knob++)
             if (leases->items[i].lease[knob])
                 ask(leases, i, knob, ERG_WIRE_RELEASE, NULL);
     erg_daemon_disconnect(leases->client);

@@ -6,7 +6,8 @@
     ((state)->calls->call ? (state)->calls->call((state)->device, __VA_ARGS__)                     \
                           : (int)NVML_FUNCTION_NOT_FOUND)
 
-static int nvml_bounds(const struct erg_open_gpu *gpu, int knob, int64_t *least, int64_t *most)
+static int nvml_bounds(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t *least,
+                       int64_t *most)
 {
     const struct nvml_gpu *state = gpu->handle;
     uint32_t low = 0, high = 0, clocks_mhz[64], count = sizeof clocks_mhz / sizeof *clocks_mhz;
@@ -32,7 +33,7 @@ static int nvml_limit_default(const struct erg_open_gpu *gpu, int64_t *limit_mw)
     return result;
 }
 
-static int nvml_set(const struct erg_open_gpu *gpu, int knob, int64_t low, int64_t high)
+static int nvml_set(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t low, int64_t high)
 {
     const struct nvml_gpu *state = gpu->handle;
     if (knob == ERG_KNOB_CLOCK)
@@ -42,7 +43,7 @@ static int nvml_set(const struct erg_open_gpu *gpu, int knob, int64_t low, int64
     return ASK(state, set_power_limit, (uint32_t)high);
 }
 
-static int nvml_reset(const struct erg_open_gpu *gpu, int knob)
+static int nvml_reset(const struct erg_open_gpu *gpu, enum erg_knob knob)
 {
     const struct nvml_gpu *state = gpu->handle;
     int (*call)(nvml_device) =
@@ -51,7 +52,7 @@ static int nvml_reset(const struct erg_open_gpu *gpu, int knob)
     return result == NVML_GPU_IS_LOST ? NVML_SUCCESS : result; /* it holds nothing any more */
 }
 
-static int nvml_read_knob(const struct erg_open_gpu *gpu, int knob, int64_t *value)
+static int nvml_read_knob(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t *value)
 {
     const struct nvml_gpu *state = gpu->handle;
     uint32_t found = 0;

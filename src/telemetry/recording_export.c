@@ -44,7 +44,7 @@ static void csv_header(struct erg_text *line)
         erg_csv_add(line, first[i]);
     for (int i = 0; i < STAMPS; i++)
         erg_csv_add(line, stamps[i].name);
-    for (int m = 0; m < ERG_METRICS; m++)
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++)
         erg_csv_add(line, erg_metric_info((enum erg_metric)m)->name);
     erg_csv_add(line, "lost");
     erg_csv_add(line, "valid_mask");
@@ -69,7 +69,7 @@ static void csv_row(const struct erg_recording *recording, const struct erg_samp
         bool known = erg_gpu_has(sample, stamps[i].metric);
         erg_csv_add(line, known ? value_text(text, stamps[i].metric, time_ns) : "");
     }
-    for (int m = 0; m < ERG_METRICS; m++)
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++)
         erg_csv_add(line,
                     erg_gpu_has(sample, m) ? value_text(text, m, sample->readings[m].value) : "");
     erg_csv_add_long(line, sample->lost);
@@ -95,7 +95,7 @@ static void json_line(const struct erg_recording *recording, const struct erg_sa
         if (erg_gpu_has(sample, stamps[i].metric))
             erg_text_printf(line, ",\"%s\":%" PRId64, stamps[i].name,
                             sample->readings[stamps[i].metric].time_ns);
-    for (int m = 0; m < ERG_METRICS; m++) {
+    for (enum erg_metric m = 0; m < ERG_METRICS; m++) {
         if (!erg_gpu_has(sample, m))
             continue;
         char text[32];

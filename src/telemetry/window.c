@@ -182,7 +182,7 @@ static void set_energy(struct erg_window_gpu *out, const struct window_gpu *at,
 {
     double power_j = NAN, power_uncertainty_j = NAN, counter_j = NAN, counter_uncertainty_j = NAN;
     bool brief = time_s < 3 * erg_watched_period(watched);
-    out->counter = counter_state(at, watched, open);
+    out->counter = (int)counter_state(at, watched, open);
     bool counter = out->counter == ERG_COUNTER_USED;
     bool power = at->begin.power.valid && at->end.power.valid;
     if (power)

@@ -246,7 +246,7 @@ static void write_slots(struct erg_text *out, const struct erg_chassis *chassis)
         if (slot->sink_k_per_w != chassis->sink_k_per_w)
             erg_text_printf(out, ", sink_k_per_w: %.5g", slot->sink_k_per_w);
         if (slot->preheat_k != chassis->preheat_k)
-            erg_text_printf(out, ", preheat_k: %.5g", slot->preheat_k);
+            erg_text_printf(out, ", preheat_k: %.3g", slot->preheat_k);
         erg_text_add(out, "}\n");
     }
 }

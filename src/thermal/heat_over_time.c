@@ -184,20 +184,6 @@ void erg_thermal_step(struct erg_thermal_state *state, const double *power_w, do
     }
 }
 
-double erg_thermal_stored_j(const struct erg_thermal_state *state)
-{
-    const struct erg_chassis *chassis = state->chassis;
-    double die_j_per_k[ERG_CHASSIS_GPUS], sink_j_per_k[ERG_CHASSIS_GPUS], stored = 0;
-    take_capacities(chassis, die_j_per_k, sink_j_per_k);
-    for (unsigned g = 0; g < chassis->gpus; g++) {
-        const double inlet_c = erg_thermal_inlet(chassis, g);
-        stored += die_j_per_k[g] * (state->die_c[g] - inlet_c);
-        if (sink_j_per_k[g] > 0)
-            stored += sink_j_per_k[g] * (state->sink_c[g] - inlet_c);
-    }
-    return stored;
-}
-
 /* ---- the regulator of a clock ---- */
 
 static const double step_mhz = 15, most_down_mhz = 150, most_up_mhz = 60, filter_s = 0.075;

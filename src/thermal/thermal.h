@@ -155,9 +155,6 @@ void erg_thermal_begin(struct erg_thermal_state *state, const struct erg_chassis
  * inside as the time constants need. */
 void erg_thermal_step(struct erg_thermal_state *state, const double *power_w, double dt_s);
 
-/* Heat in dies and sinks, counted from the inlet's temperature. */
-double erg_thermal_stored_j(const struct erg_thermal_state *state);
-
 /*
  * The regulator of one GPU in ticks of 10 ms and steps of 15 MHz: the power, filtered, over the cap
  * or the temperature over its limit lowers the clock, by at most 150 MHz a tick; else it rises, by

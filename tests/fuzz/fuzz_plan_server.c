@@ -14,8 +14,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 static struct erg_plan_server *shared_server(void)
 {
     static struct erg_plan_server *server;
-    const struct erg_plan_server_options options = {
-        .plan = ERGON_TEST_SOURCE_DIR "/tests/data/plan_sample.json"};
+    const struct erg_plan_server_options options = {.plan = ERGON_TEST_SOURCE_DIR
+                                                    "/tests/data/plan_sample.json"};
     struct erg_error err;
     if (!server && erg_plan_server_open(&server, &options, &err) != 0)
         abort();

@@ -36,8 +36,8 @@ static void check_power(struct erg_device *device, const struct erg_step *step)
     options.window_s = 0.6;
     gpu_ok(erg_profile_rest(device, step, 1, 0.2, &options, 1, &rest, &gpu_error));
     gpu_ok(erg_profile_waiting(device, step, 1, &options, 1, &waiting, &gpu_error));
-    printf("at rest %.1f W at %.0f MHz, waiting %.1f W at %.0f MHz\n", rest.energy_j, rest.clock_mhz,
-           waiting.energy_j, waiting.clock_mhz);
+    printf("at rest %.1f W at %.0f MHz, waiting %.1f W at %.0f MHz\n", rest.energy_j,
+           rest.clock_mhz, waiting.energy_j, waiting.clock_mhz);
     /* One block that spins is little beside a GPU at work. */
     report(waiting.energy_j > 0.8 * rest.energy_j && waiting.energy_j < 3 * rest.energy_j,
            "waiting draws about what rest does");

@@ -809,9 +809,10 @@ static enum erg_engine_answer answer(struct fake_engine *fake, enum erg_engine_a
     return what;
 }
 
-static enum erg_engine_answer do_call(struct erg_live_engine *engine, uint32_t id, const char *token,
-                                      enum verb verb, const struct erg_placement *placement,
-                                      int gpus, struct erg_error *err)
+static enum erg_engine_answer do_call(struct erg_live_engine *engine, uint32_t id,
+                                      const char *token, enum verb verb,
+                                      const struct erg_placement *placement, int gpus,
+                                      struct erg_error *err)
 {
     struct fake_engine *fake = (struct fake_engine *)engine;
     fake->calls++;
@@ -886,14 +887,14 @@ static enum erg_engine_answer stop(struct erg_live_engine *engine, uint32_t id, 
     return call(engine, id, token, STOP, NULL, 0, err);
 }
 
-static enum erg_engine_answer kill_job(struct erg_live_engine *engine, uint32_t id, const char *token,
-                                       struct erg_error *err)
+static enum erg_engine_answer kill_job(struct erg_live_engine *engine, uint32_t id,
+                                       const char *token, struct erg_error *err)
 {
     return call(engine, id, token, KILL, NULL, 0, err);
 }
 
-static enum erg_engine_answer hand_back(struct erg_live_engine *engine, uint32_t id, const char *token,
-                                        int gpus, struct erg_error *err)
+static enum erg_engine_answer hand_back(struct erg_live_engine *engine, uint32_t id,
+                                        const char *token, int gpus, struct erg_error *err)
 {
     return call(engine, id, token, HAND_BACK, NULL, gpus, err);
 }
@@ -913,7 +914,8 @@ static enum erg_engine_answer wake(struct erg_live_engine *engine, int node, str
     return ERG_ENGINE_DONE;
 }
 
-static enum erg_engine_answer sleep_node(struct erg_live_engine *engine, int node, struct erg_error *err)
+static enum erg_engine_answer sleep_node(struct erg_live_engine *engine, int node,
+                                         struct erg_error *err)
 {
     struct fake_engine *fake = (struct fake_engine *)engine;
     fake->calls++;

@@ -15,8 +15,8 @@
 #define ERGON_TESTS_FAKE_ENGINE_H
 
 #include "base/random.h"
-#include "cluster/live/live_engine.h"
 #include "cluster/live/job_folder.h"
+#include "cluster/live/live_engine.h"
 
 struct fake_engine;
 

@@ -108,9 +108,11 @@ class Follower:
         hook = Hook(self._plan, stage=place.stage, replica=place.replica, **options)
         atexit.register(hook.close)
         self.hook = hook
-        agrees = self._agree and planned and place.replicas > 1 and _distributed() is not None
-        if agrees:
-            hook.agree(self.gather, _distributed().get_world_size())
+        ranks = _distributed().get_world_size() if _distributed() is not None else 1
+        profiles = options["mode"] == "profile" and ranks > 1
+        agrees = self._agree and planned and place.replicas > 1 and ranks > 1
+        if agrees or profiles:
+            hook.agree(self.gather, ranks)
         if _rank() == 0:
             microbatches = "?" if place.microbatches is None else place.microbatches
             print(f"ergon: {self._trainer} in mode {options['mode']}"

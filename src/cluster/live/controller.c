@@ -95,7 +95,7 @@ int erg_controller_new(struct erg_controller **out, const struct erg_controller_
     const double idle_w = erg_fleet_idle_power(&file->fleet);
     controller->setup = *setup;
     controller->began_s = setup->engine->calls->now_s(setup->engine);
-    controller->decided_s = controller->leased_s = -INFINITY;
+    controller->decided_s = controller->leased_s = controller->forgot_s = -INFINITY;
     if (setup->limits)
         controller->limits = *setup->limits;
     else
@@ -132,22 +132,24 @@ int erg_controller_new(struct erg_controller **out, const struct erg_controller_
     return 0;
 }
 
-static void release_track(struct erg_live_track *track)
+void erg_live_track_release(struct erg_live_track *track)
 {
     erg_arena_release(&track->strings);
     free(track->user);
     free(track->account);
+    free(track->left_why);
+    erg_placement_release(&track->shown);
 }
 
 void erg_controller_free(struct erg_controller *controller)
 {
     if (!controller)
         return;
-    if (controller->journal && controller->leased_s > -INFINITY)
-        erg_lease_give_back(controller->folder);
+    if (controller->folder)
+        erg_lease_give_back(&controller->lease, controller->folder);
     for (size_t i = 0; i < controller->count; i++) {
         erg_managed_job_release(&controller->records[i]);
-        release_track(&controller->tracks[i]);
+        erg_live_track_release(&controller->tracks[i]);
     }
     erg_scheduler_free(controller->scheduler);
     erg_speeds_free(controller->speeds);
@@ -160,6 +162,7 @@ void erg_controller_free(struct erg_controller *controller)
     free(controller->actions.items);
     free(controller->node_names);
     free(controller->folder);
+    erg_text_release(&controller->events);
     json_decref(controller->recalled_speeds);
     free(controller->node_states);
     free(controller);
@@ -263,7 +266,7 @@ static int renew_lease(struct erg_controller *controller, struct erg_error *err)
     const double now_s = controller->setup.engine->calls->now_s(controller->setup.engine);
     if (controller->setup.dry_run || now_s - controller->leased_s < LEASE_S / 3.0)
         return 0;
-    const int result = erg_lease_renew(controller->folder, LEASE_S, err);
+    const int result = erg_lease_renew(&controller->lease, controller->folder, LEASE_S, err);
     if (result < 0 || (result > 0 && controller->leased_s == -INFINITY))
         return -1;
     if (result > 0 && !controller->lease_late)
@@ -406,6 +409,9 @@ int erg_controller_pass(struct erg_controller *controller, double *wait_s, struc
         (controller->journal && erg_journal_flush(controller->journal, err) != 0) ||
         erg_controller_decide(controller, err) != 0 || keep(controller, err) != 0 ||
         act_all(controller, err) != 0 || keep(controller, err) != 0)
+        return -1;
+    erg_controller_write_events(controller);
+    if (erg_controller_forget(controller, err) != 0)
         return -1;
     erg_controller_publish(controller);
     *wait_s = next_wait(controller);

@@ -5,6 +5,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 double erg_controller_watts(const struct erg_scheduler *scheduler, int id, int point)
 {
@@ -42,6 +44,80 @@ static json_t *change_json(const struct erg_managed_job *record, int before, int
                          "gpus", after, "point", record->point);
 }
 
+/* ---- nodes on which a job failed ---- */
+
+static bool has_node(const struct erg_placement *placement, int node)
+{
+    for (int s = 0; s < placement->count; s++)
+        if (placement->slices[s].node == node)
+            return true;
+    return false;
+}
+
+/* Where it runs it stays. */
+static bool is_avoided(const struct erg_controller *controller, size_t i, int node)
+{
+    const struct erg_managed_job *record = &controller->records[i];
+    return erg_reconcile_avoids(record, node, controller->now_s) &&
+           !has_node(&record->actual, node);
+}
+
+/* The node like `like` that has just enough free GPUs for a part of a job; -1: none has. */
+static int find_node(const struct erg_controller *controller, size_t i, int like, int gpus,
+                     const struct erg_placement *chosen)
+{
+    const struct erg_occupancy *occupancy = controller->scheduler->occupancy;
+    const struct erg_cluster_job *job = &controller->scheduler->jobs[controller->tracks[i].job];
+    int best = -1;
+    for (int node = 0; node < controller->scheduler->fleet->nodes; node++)
+        if (occupancy->type_of[node] == occupancy->type_of[like] && !occupancy->off[node] &&
+            !is_avoided(controller, i, node) && !has_node(chosen, node) &&
+            !has_node(&job->placement, node) && erg_occupancy_free_of(occupancy, node) >= gpus &&
+            (best < 0 ||
+             erg_occupancy_free_of(occupancy, node) < erg_occupancy_free_of(occupancy, best)))
+            best = node;
+    return best;
+}
+
+/*
+ * Policies do not know that a job failed on a node. One that gets GPUs there gets as many of
+ * another such node instead; where no other has them, it steps aside for a while, so that they are
+ * not kept for a job that is not placed there.
+ */
+static void steer(struct erg_controller *controller, size_t i)
+{
+    struct erg_managed_job *record = &controller->records[i];
+    const int id = controller->tracks[i].job;
+    struct erg_scheduler *scheduler = controller->scheduler;
+    const struct erg_placement *decided = &scheduler->jobs[id].placement;
+    struct erg_placement other = {0};
+    int avoided = -1, node = 0;
+    for (int s = 0; node >= 0 && s < decided->count; s++) {
+        const struct erg_slice *slice = &decided->slices[s];
+        if (!is_avoided(controller, i, slice->node)) {
+            erg_placement_add(&other, slice->node, slice->gpus);
+            continue;
+        }
+        const int gpus = __builtin_popcountll(slice->gpus);
+        avoided = slice->node;
+        node = find_node(controller, i, avoided, gpus, &other);
+        if (node >= 0)
+            erg_placement_add(&other, node,
+                              erg_gpus_lowest(scheduler->occupancy->free[node], gpus));
+    }
+    if (avoided >= 0 && node >= 0) {
+        erg_scheduler_correct(scheduler, id, &other);
+    } else if (avoided >= 0) {
+        erg_controller_note(controller, "job %u steps aside: it failed on node %s lately",
+                            record->id, controller->node_names[avoided]);
+        erg_scheduler_withdraw(scheduler, id);
+        record->not_before_s = controller->now_s + controller->limits.retry_s;
+    }
+    erg_placement_release(&other);
+}
+
+/* ---- decisions ---- */
+
 /* A job that has other GPUs, or none, from now on. */
 static void intend(struct erg_controller *controller, size_t i, json_t *changes)
 {
@@ -52,9 +128,13 @@ static void intend(struct erg_controller *controller, size_t i, json_t *changes)
     const int before = erg_placement_gpus(&record->intended);
     const double before_s = erg_controller_left_s(
         scheduler, track->job, shape_of(scheduler, &record->intended), record->point);
+    if (job->state == ERG_JOB_RUNNING)
+        steer(controller, i);
     const bool runs = job->state == ERG_JOB_RUNNING;
     const bool moves = !runs || !erg_placement_equal(&record->intended, &job->placement);
     track->dirty = true;
+    if (!runs && before == 0 && job->state != ERG_JOB_REJECTED)
+        return; /* it stepped aside, and had nothing */
     if (job->state == ERG_JOB_REJECTED) {
         erg_controller_note(controller, "job %u is turned away by the policy", record->id);
         return;
@@ -124,12 +204,15 @@ int erg_controller_decide(struct erg_controller *controller, struct erg_error *e
     controller->decided_s = controller->now_s;
     controller->decisions++;
     json_t *changes = json_array();
+    int *jobs = erg_xmalloc((count + 1) * sizeof *jobs); /* the scheduler's own are gone soon */
+    memcpy(jobs, changed, count * sizeof *jobs);
     for (size_t k = 0; k < count; k++) {
         const size_t i =
-            erg_controller_find(controller, controller->scheduler->trace->jobs[changed[k]].id);
+            erg_controller_find(controller, controller->scheduler->trace->jobs[jobs[k]].id);
         if (i < controller->count)
             intend(controller, i, changes);
     }
+    free(jobs);
     pace(controller);
     int result = 0;
     if (controller->journal && json_array_size(changes) > 0)

@@ -327,6 +327,36 @@ int erg_job_folder_profile(char **text, size_t *length, const char *spool, const
     return read_whole(text, length, MOST_PROFILE_BYTES, "profile.csv", spool, token, uid, err);
 }
 
+static uint64_t add_to_stamp(uint64_t stamp, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) /* FNV-1a */
+        stamp = (stamp ^ (value >> 8 * i & 0xff)) * 0x100000001b3u;
+    return stamp;
+}
+
+uint64_t erg_job_folder_stamp(const char *spool, const char *token, uid_t uid)
+{
+    static const char *const names[] = {"request.json", "profile.csv"};
+    uint64_t stamp = 0xcbf29ce484222325u;
+    const int in = open_folder(spool, token, uid, NULL);
+    if (in < 0)
+        return stamp;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct stat info;
+        const bool there = fstatat(in, names[i], &info, AT_SYMLINK_NOFOLLOW) == 0;
+        stamp = add_to_stamp(stamp, there);
+        if (!there)
+            continue;
+        stamp = add_to_stamp(stamp, info.st_ino);
+        stamp = add_to_stamp(stamp, (uint64_t)info.st_size);
+        /* Changes with contents, mode, owner and name. */
+        stamp = add_to_stamp(stamp, (uint64_t)info.st_ctim.tv_sec);
+        stamp = add_to_stamp(stamp, (uint64_t)info.st_ctim.tv_nsec);
+    }
+    close(in);
+    return stamp;
+}
+
 /* ---- reports ---- */
 
 static void ignore(struct erg_report_reader *reader, const char *why)

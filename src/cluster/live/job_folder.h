@@ -26,6 +26,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct erg_live_request {
@@ -74,6 +75,10 @@ int erg_job_folder_parse_request(struct erg_live_request *request, const char *n
 /* The folder's profile.csv, to be freed: bounded and as untrusted as the rest. */
 int erg_job_folder_profile(char **text, size_t *length, const char *spool, const char *token,
                            uid_t uid, struct erg_error *err);
+
+/* A number that becomes another one when the folder, its request or its profile do, or come or
+ * go. */
+uint64_t erg_job_folder_stamp(const char *spool, const char *token, uid_t uid);
 
 /* A report, as train/log/job_report.h writes it; what one does not say is NAN. */
 struct erg_report {

@@ -185,7 +185,7 @@ int erg_live_list_read(struct erg_live_list *list, const char *partition, const 
     words[count++] = all ? "--states=all" : "--user";
     if (!all)
         words[count++] = user;
-    if (erg_subprocess_run(&process, words, SLURM_S, err) != 0)
+    if (erg_subprocess_run(&process, words, NULL, SLURM_S, err) != 0)
         return -1;
     if (process.status != 0 || process.late) {
         erg_fail(err, ERG_FAILED, "asking Slurm for the jobs of the partition '%s': %s", partition,

@@ -1,4 +1,4 @@
-/* The journal of a live controller, a SQLite file, and the lease that other hosts see. */
+/* The journal of a live controller, a SQLite file, and its folder in the spool. */
 #include "cluster/live/journal.h"
 
 #include "base/clock.h"
@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <float.h>
 #include <math.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +44,9 @@ static const struct erg_database_format format = {
                " ON CONFLICT (kind, key) DO UPDATE SET value = ?3",
     .each_sql = "SELECT id, token, verb, node FROM action WHERE ended_unix_s IS NULL ORDER BY id",
 };
+
+/* A file of fewer pages is not worth a copy. */
+enum { PAGES_LEAST = 256 };
 
 struct erg_journal {
     struct erg_database database;
@@ -159,6 +161,7 @@ struct kept_job {
     const char *reason;
     double attained_gpu_s;
     int starts;
+    double kept_unix_s; /* when it was written */
 };
 
 #define FIELD(KEY, TYPE, ...)                                                                      \
@@ -203,6 +206,7 @@ static const struct erg_field job_fields[] = {
     FIELD(reason, ERG_FIELD_TEXT, .optional = true),
     NUMBER(attained_gpu_s),
     WHOLE(starts, ERG_FIELD_INT),
+    NUMBER(kept_unix_s),
 };
 static const struct erg_fields jobs = {sizeof(struct kept_job),
                                        sizeof job_fields / sizeof *job_fields, job_fields};
@@ -269,6 +273,7 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
         .reason = record->reason,
         .attained_gpu_s = job->attained_gpu_s,
         .starts = job->starts,
+        .kept_unix_s = erg_unix_s(),
     };
     keep_placement(&kept.intended, &kept.intended_count, &record->intended, node_names, &arena);
     keep_placement(&kept.asked, &kept.asked_count, &record->asked, node_names, &arena);
@@ -279,10 +284,20 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
     return result;
 }
 
+/* No job waits longer after a failure (struct erg_reconcile_limits). */
+static const double waits_most_s = 600;
+
+/* A time by the engine's clock, at most `most_s`: the calendar's may have gone back since. */
+static double engine_time(double unix_s, double zero_s, double most_s)
+{
+    return unix_s - zero_s > most_s ? most_s : unix_s - zero_s; /* NAN: never */
+}
+
 static void take_job(struct erg_journal_job *job, const struct kept_job *kept,
-                     const char *const *node_names, int nodes, double zero_s)
+                     const char *const *node_names, int nodes, double now_s)
 {
     struct erg_managed_job *record = job->record;
+    const double zero_s = erg_unix_s() - now_s;
     take_placement(&record->intended, kept->intended, kept->intended_count, node_names, nodes);
     take_placement(&record->asked, kept->asked, kept->asked_count, node_names, nodes);
     record->point = kept->point;
@@ -292,10 +307,12 @@ static void take_job(struct erg_journal_job *job, const struct kept_job *kept,
     record->incarnation_before = kept->incarnation_before;
     record->checkpoint = isnan(kept->checkpoint) ? 0 : kept->checkpoint;
     record->longest_save_s = isnan(kept->longest_save_s) ? 0 : kept->longest_save_s;
-    record->released_s = kept->released_s - zero_s;
-    record->stopped_s = kept->stopped_s - zero_s;
-    record->killed_s = kept->killed_s - zero_s;
-    record->not_before_s = isnan(kept->not_before_s) ? -INFINITY : kept->not_before_s - zero_s;
+    record->released_s = engine_time(kept->released_s, zero_s, now_s);
+    record->stopped_s = engine_time(kept->stopped_s, zero_s, now_s);
+    record->killed_s = engine_time(kept->killed_s, zero_s, now_s);
+    record->not_before_s = isnan(kept->not_before_s)
+                               ? -INFINITY
+                               : engine_time(kept->not_before_s, zero_s, now_s + waits_most_s);
     record->unsure = kept->unsure;
     record->failed_starts = kept->failed_starts;
     record->failures = kept->failures;
@@ -325,7 +342,7 @@ int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job
     int result = -1;
     if (erg_json_open(&place, &root, journal->database.path, text, strlen(text), err) == 0 &&
         erg_fields_read(&jobs, &place, &kept, &arena, err) == 0) {
-        take_job(job, &kept, node_names, nodes, erg_unix_s() - now_s);
+        take_job(job, &kept, node_names, nodes, now_s);
         *found = kept.id == job->record->id;
         result = 0;
     }
@@ -335,7 +352,7 @@ int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job
     return result;
 }
 
-/* ---- actions, decisions, restarts ---- */
+/* ---- rows ---- */
 
 /* A value of a row. */
 struct value {
@@ -382,6 +399,97 @@ static int change(struct erg_journal *journal, const char *sql, const struct val
     return result;
 }
 
+/* ---- forgetting ---- */
+
+/* A number that a statement returns. */
+static int ask(struct erg_journal *journal, const char *sql, int64_t *number, struct erg_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int result = -1;
+    *number = 0;
+    if (sqlite3_prepare_v2(journal->database.handle, sql, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW) {
+        *number = sqlite3_column_int64(statement, 0);
+        result = 0;
+    }
+    if (result != 0)
+        erg_database_fail(&journal->database, "reading", err);
+    sqlite3_finalize(statement);
+    return result;
+}
+
+struct tokens {
+    char (*items)[ERG_TOKEN_LENGTH + 1];
+    size_t count, capacity;
+};
+
+/* Those of a former version do not say when they were written, and stay. */
+static int find_unneeded(struct erg_journal *journal, struct tokens *tokens,
+                         const struct erg_journal_needs *needs, struct erg_error *err)
+{
+    static const char sql[] = "SELECT key FROM entry WHERE kind = 'job'"
+                              " AND json_extract(value, '$.kept_unix_s') < ?1";
+    sqlite3_stmt *old = NULL;
+    int code = sqlite3_prepare_v2(journal->database.handle, sql, -1, &old, NULL);
+    if (code == SQLITE_OK) {
+        sqlite3_bind_double(old, 1, needs->since_unix_s);
+        while ((code = sqlite3_step(old)) == SQLITE_ROW) {
+            const char *token = (const char *)sqlite3_column_text(old, 0);
+            if (needs->is_known(needs->context, token))
+                continue;
+            ERG_RESERVE(tokens, items, 1);
+            snprintf(tokens->items[tokens->count++], sizeof *tokens->items, "%s", token);
+        }
+    }
+    if (code != SQLITE_DONE)
+        erg_database_fail(&journal->database, "reading", err);
+    sqlite3_finalize(old);
+    return code == SQLITE_DONE ? 0 : -1;
+}
+
+static int delete_all(struct erg_journal *journal, const struct tokens *tokens, long rows,
+                      struct erg_error *err)
+{
+    static const char *const tables[] = {"action", "decision", "restart", "delay"};
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < tokens->count; i++) {
+        const struct value token = OF_TEXT(tokens->items[i]);
+        result =
+            change(journal, "DELETE FROM entry WHERE kind = 'job' AND key = ?1", &token, 1, err);
+    }
+    for (size_t i = 0; result == 0 && i < sizeof tables / sizeof *tables; i++) {
+        char sql[160];
+        const struct value most = OF_WHOLE(rows);
+        snprintf(sql, sizeof sql, "DELETE FROM %s WHERE id <= (SELECT max(id) FROM %s) - ?1%s",
+                 tables[i], tables[i], i == 0 ? " AND ended_unix_s IS NOT NULL" : "");
+        result = change(journal, sql, &most, 1, err);
+    }
+    return result;
+}
+
+int erg_journal_forget(struct erg_journal *journal, const struct erg_journal_needs *needs,
+                       struct erg_error *err)
+{
+    struct tokens tokens = {0};
+    int64_t pages, unused;
+    int result = find_unneeded(journal, &tokens, needs, err) || erg_journal_gather(journal, err);
+    if (result == 0) {
+        result = delete_all(journal, &tokens, needs->rows, err) || erg_journal_flush(journal, err);
+        if (result != 0)
+            erg_database_execute(&journal->database, "ROLLBACK", "writing to", NULL);
+    }
+    free(tokens.items);
+    if (result != 0 || ask(journal, "PRAGMA page_count", &pages, err) != 0 ||
+        ask(journal, "PRAGMA freelist_count", &unused, err) != 0)
+        return -1;
+    /* A disk that is too full for the copy that this takes is no reason to end. */
+    if (pages > PAGES_LEAST && unused > pages / 2)
+        erg_database_execute(&journal->database, "VACUUM", "writing to", NULL);
+    return 0;
+}
+
+/* ---- actions, decisions, restarts ---- */
+
 int erg_journal_begin(struct erg_journal *journal, int64_t *id, const char *token,
                       enum erg_action_verb verb, int node, const char *why, struct erg_error *err)
 {
@@ -415,9 +523,10 @@ int erg_journal_take_open(struct erg_journal *journal, struct erg_open_action **
     sqlite3_stmt *each = journal->database.each;
     int code;
     while ((code = sqlite3_step(each)) == SQLITE_ROW) {
-        struct erg_open_action one = {.action = {.verb = sqlite3_column_int(each, 2),
-                                                 .node = sqlite3_column_int(each, 3),
-                                                 .why = "its controller died"}};
+        struct erg_open_action one = {
+            .action = {.verb = (enum erg_action_verb)sqlite3_column_int(each, 2),
+                       .node = sqlite3_column_int(each, 3),
+                       .why = "its controller died"}};
         snprintf(one.token, sizeof one.token, "%s", (const char *)sqlite3_column_text(each, 1));
         ERG_PUSH(&open, items, one);
     }
@@ -521,7 +630,7 @@ int erg_journal_get_policy(struct erg_journal *journal, const char *name, json_t
     return result;
 }
 
-/* ---- the lease ---- */
+/* ---- the folder ---- */
 
 int erg_controller_folder(char **path, const char *spool, struct erg_error *err)
 {
@@ -546,45 +655,4 @@ int erg_controller_folder(char **path, const char *spool, struct erg_error *err)
     else
         free(at);
     return result;
-}
-
-static char *lease_path(const char *folder)
-{
-    return erg_file_path(folder, "lease");
-}
-
-int erg_lease_renew(const char *folder, double seconds, struct erg_error *err)
-{
-    char host[256] = "", *path = lease_path(folder), *text = NULL, *until = NULL;
-    gethostname(host, sizeof host - 1);
-    double now_s = erg_unix_s();
-    if (erg_file_read(path, 4096, &text, NULL, NULL) == 0 && (until = strchr(text, '\n')) != NULL) {
-        *until++ = '\0';
-        char *holder = strchr(until, '\n');
-        const long pid = holder ? strtol(holder, NULL, 10) : 0;
-        const bool lives = pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
-        const bool own = strcmp(text, host) == 0 && (pid == (long)getpid() || !lives);
-        if (!own && strtod(until, NULL) > now_s) {
-            erg_fail(err, ERG_FAILED,
-                     "another controller, process %ld on host '%.255s', has '%s' for %.0f s more",
-                     pid, text, folder, strtod(until, NULL) - now_s);
-            free(text);
-            free(path);
-            return -1;
-        }
-    }
-    free(text);
-    struct erg_text lease = {0};
-    erg_text_printf(&lease, "%s\n%.3f\n%ld\n", host, now_s + seconds, (long)getpid());
-    const int result = erg_file_write(path, lease.data, lease.count, err) == 0 ? 0 : 1;
-    erg_text_release(&lease);
-    free(path);
-    return result;
-}
-
-void erg_lease_give_back(const char *folder)
-{
-    char *path = lease_path(folder);
-    unlink(path);
-    free(path);
 }

@@ -3,8 +3,8 @@
  * remembers. A SQLite file. It may be deleted without losing a job: then everything is derived from
  * the resource manager and the jobs' folders, and the past is forgotten.
  *
- * One controller has it at a time: opening it takes a lock on the file, and a lease in the spool,
- * which other hosts see, must be renewed.
+ * One controller has it at a time: opening it takes a lock on the file. That of the spool is the
+ * lease's concern (lease.h).
  *
  * Times of jobs are the engine's in memory, and UTC in the file, so that a controller that begins
  * anew on another host goes on with them.
@@ -43,6 +43,19 @@ int erg_journal_put_job(struct erg_journal *journal, const struct erg_journal_jo
 int erg_journal_get_job(struct erg_journal *journal, struct erg_journal_job *job, bool *found,
                         const char *const *node_names, int nodes, double now_s,
                         struct erg_error *err);
+
+/* What a journal is to keep. */
+struct erg_journal_needs {
+    double since_unix_s; /* jobs that were written since then, and */
+    bool (*is_known)(const void *context, const char *token); /* jobs that are known */
+    const void *context;
+    long rows; /* the last ones of actions that ended, decisions, restarts and delays, of each */
+};
+
+/* Deletes the rest, of which a controller that begins anew needs nothing; a file of which most has
+ * become free is made smaller. Not between gather and flush. */
+int erg_journal_forget(struct erg_journal *journal, const struct erg_journal_needs *needs,
+                       struct erg_error *err);
 
 /* An action before its command, and after it. `id` names it. */
 int erg_journal_begin(struct erg_journal *journal, int64_t *id, const char *token,
@@ -97,11 +110,5 @@ int erg_journal_get_policy(struct erg_journal *journal, const char *name, json_t
 /* SPOOL/.controller, a folder that nobody else can write to: `*path` is to be freed. Made if it is
  * not there; one that is somebody else's is refused, since a spool is open to all. */
 int erg_controller_folder(char **path, const char *spool, struct erg_error *err);
-
-/* The lease in that folder: taken or renewed for `seconds` from now by wall clock. -1: another
- * controller's, of another host or of a process that lives here, is not over. 1: nobody else has
- * it, and it cannot be written. */
-int erg_lease_renew(const char *folder, double seconds, struct erg_error *err);
-void erg_lease_give_back(const char *folder);
 
 #endif

@@ -107,14 +107,34 @@ static json_t *measured_json(const struct erg_scheduler *scheduler,
                          "iteration_s", measured->iteration_s, "count", measured->count);
 }
 
+/* Whether a family is the token of a job that is not known, or not any more. */
+static bool is_forgotten(const struct erg_controller *controller, const char *family)
+{
+    return family && strlen(family) == ERG_TOKEN_LENGTH &&
+           strspn(family, "0123456789abcdef") == ERG_TOKEN_LENGTH &&
+           !track_of_token(controller, family);
+}
+
+void erg_controller_forget_speeds(struct erg_controller *controller)
+{
+    for (size_t k = json_array_size(controller->recalled_speeds); k-- > 0;) {
+        const json_t *row = json_array_get(controller->recalled_speeds, k);
+        if (is_forgotten(controller, json_string_value(json_object_get(row, "family"))))
+            json_array_remove(controller->recalled_speeds, k);
+    }
+}
+
 json_t *erg_controller_measured(const struct erg_controller *controller)
 {
     const struct erg_speeds *speeds = controller->speeds;
+    const struct erg_trace_workload *workloads = controller->scheduler->trace->workloads;
     json_t *rows = json_array(), *row;
     size_t k;
-    for (size_t i = 0; i < speeds->measured.count; i++)
-        json_array_append_new(rows,
-                              measured_json(controller->scheduler, &speeds->measured.items[i]));
+    for (size_t i = 0; i < speeds->measured.count; i++) {
+        const struct erg_measured_speed *measured = &speeds->measured.items[i];
+        if (!is_forgotten(controller, workloads[measured->workload].family))
+            json_array_append_new(rows, measured_json(controller->scheduler, measured));
+    }
     /* Of workloads that have not come again yet. */
     json_array_foreach(controller->recalled_speeds, k, row) json_array_append(rows, row);
     return rows;

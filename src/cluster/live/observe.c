@@ -12,6 +12,9 @@
 /* Reports come every ten seconds; one that is late by as much again is overdue. */
 static const double report_due_s = 20;
 
+/* A request that could not be used is read again after that, though it looks the same. */
+static const double retry_request_s = 60;
+
 /* ---- new jobs ---- */
 
 /* Where a token is in the table, or would be. Tokens are users' texts: one who makes them meet
@@ -36,7 +39,7 @@ size_t erg_controller_find(const struct erg_controller *controller, const char *
 }
 
 /* Twice as many places as records, at least. */
-static void index_records(struct erg_controller *controller)
+void erg_controller_index(struct erg_controller *controller)
 {
     free(controller->by_token);
     controller->by_token_capacity = 64;
@@ -47,6 +50,15 @@ static void index_records(struct erg_controller *controller)
         controller->by_token[slot_of(controller, controller->records[i].token)] = i + 1;
 }
 
+static void name_user(struct erg_live_track *track, const struct erg_live_job *job)
+{
+    free(track->user);
+    free(track->account);
+    track->uid = job->uid;
+    track->user = erg_xstrdup(job->user ? job->user : "");
+    track->account = erg_xstrdup(job->account ? job->account : "");
+}
+
 static size_t add_record(struct erg_controller *controller, const struct erg_live_job *job)
 {
     if (controller->count == controller->capacity) {
@@ -55,18 +67,13 @@ static size_t add_record(struct erg_controller *controller, const struct erg_liv
             erg_xrealloc(controller->records, controller->capacity, sizeof *controller->records);
         controller->tracks =
             erg_xrealloc(controller->tracks, controller->capacity, sizeof *controller->tracks);
-        index_records(controller);
+        erg_controller_index(controller);
     }
     const size_t i = controller->count++;
     erg_managed_job_init(&controller->records[i], job->id, job->token);
     controller->by_token[slot_of(controller, job->token)] = i + 1;
-    controller->tracks[i] = (struct erg_live_track){
-        .job = -1,
-        .uid = job->uid,
-        .user = erg_xstrdup(job->user ? job->user : ""),
-        .account = erg_xstrdup(job->account ? job->account : ""),
-        .decided_s = NAN,
-    };
+    controller->tracks[i] = (struct erg_live_track){.job = -1, .decided_s = NAN};
+    name_user(&controller->tracks[i], job);
     return i;
 }
 
@@ -79,6 +86,9 @@ static int introduce(struct erg_controller *controller, size_t i, struct erg_err
     const double now_s = controller->scheduler->now_s, unix_s = erg_unix_s();
     const double compress = controller->setup.compress;
     const double submitted_s = fmin(now_s, now_s - (unix_s - request->submitted_unix_s) * compress);
+    track->job = erg_scheduler_find_job(controller->scheduler, record->token);
+    if (track->job >= 0) /* it was over, and its record forgotten */
+        return 0;
     const int type =
         request->type ? erg_fleet_type(controller->scheduler->fleet, request->type) : -1;
     if (request->type && type < 0)
@@ -103,19 +113,31 @@ static int introduce(struct erg_controller *controller, size_t i, struct erg_err
         &track->job, err);
 }
 
-/* A job whose request cannot be used stays as it is, and is said once. */
-static int meet(struct erg_controller *controller, const struct erg_live_job *job,
-                struct erg_error *err)
+/* A job whose request cannot be used stays as it is; each reason is said once. */
+static void leave_alone(struct erg_controller *controller, size_t i, const char *why)
 {
-    const size_t i = add_record(controller, job);
+    struct erg_live_track *track = &controller->tracks[i];
+    controller->records[i].left_alone = true;
+    track->tried_s = controller->now_s;
+    if (track->left_why && strcmp(track->left_why, why) == 0)
+        return;
+    erg_controller_note(controller, "job %u is left alone: %s", controller->records[i].id, why);
+    free(track->left_why);
+    track->left_why = erg_xstrdup(why);
+}
+
+static int meet(struct erg_controller *controller, size_t i, struct erg_error *err)
+{
     struct erg_managed_job *record = &controller->records[i];
     struct erg_live_track *track = &controller->tracks[i];
+    const char *spool = controller->setup.file->slurm.spool;
+    const bool known = erg_scheduler_find_job(controller->scheduler, record->token) >= 0;
     struct erg_error why = {0};
-    if (erg_job_folder_request(&track->request, controller->setup.file->slurm.spool, job->token,
-                               job->uid, &track->strings, &why) != 0 ||
+    track->stamp = erg_job_folder_stamp(spool, record->token, track->uid);
+    if (erg_job_folder_request(&track->request, spool, record->token, track->uid, &track->strings,
+                               &why) != 0 ||
         introduce(controller, i, &why) != 0) {
-        record->left_alone = true;
-        erg_controller_note(controller, "job %u is left alone: %s", job->id, why.message);
+        leave_alone(controller, i, why.message);
         return 0;
     }
     struct erg_journal_job kept = {.record = record};
@@ -124,7 +146,7 @@ static int meet(struct erg_controller *controller, const struct erg_live_job *jo
         erg_journal_get_job(controller->journal, &kept, &found, controller->node_names,
                             controller->scheduler->fleet->nodes, controller->now_s, err) != 0)
         return -1;
-    if (found) {
+    if (found && !known) {
         erg_scheduler_recall(controller->scheduler, track->job, kept.attained_gpu_s, kept.starts);
         track->starts = kept.starts;
         track->failed_starts = record->failed_starts;
@@ -133,8 +155,28 @@ static int meet(struct erg_controller *controller, const struct erg_live_job *jo
     track->dirty = true;
     if (!controller->journal || found)
         return 0;
-    return erg_journal_delay(controller->journal, job->token, "seen",
+    return erg_journal_delay(controller->journal, record->token, "seen",
                              fmax(0, erg_unix_s() - track->request.submitted_unix_s), err);
+}
+
+/* A job that was left alone, once its folder has changed; and now and then in any case, since a
+ * file system may have been away. */
+static int meet_once_more(struct erg_controller *controller, size_t i, struct erg_error *err)
+{
+    struct erg_managed_job *record = &controller->records[i], before = *record;
+    struct erg_live_track *track = &controller->tracks[i];
+    if (controller->now_s < track->tried_s + retry_request_s &&
+        erg_job_folder_stamp(controller->setup.file->slurm.spool, record->token, track->uid) ==
+            track->stamp)
+        return 0;
+    erg_managed_job_init(record, before.id, before.token);
+    erg_managed_job_release(&before);
+    erg_arena_release(&track->strings);
+    if (meet(controller, i, err) != 0)
+        return -1;
+    if (!record->left_alone)
+        erg_controller_note(controller, "job %u can be used now", record->id);
+    return 0;
 }
 
 static bool is_managed(const struct erg_live_job *job)
@@ -162,7 +204,13 @@ static int meet_new(struct erg_controller *controller, struct erg_error *err)
         if (!is_managed(job))
             continue;
         if (i == controller->count) {
-            if (!over && meet(controller, job, err) != 0)
+            if (!over && meet(controller, add_record(controller, job), err) != 0)
+                return -1;
+        } else if (controller->records[i].left_alone) {
+            /* It may be another job of that token, whose folder it is. */
+            controller->records[i].id = job->id;
+            name_user(&controller->tracks[i], job);
+            if (!over && meet_once_more(controller, i, err) != 0)
                 return -1;
         } else if (controller->records[i].id != job->id && !over) {
             const enum erg_live_phase phase = controller->records[i].phase;
@@ -468,6 +516,7 @@ static void tell_nodes(struct erg_controller *controller)
         else if (*known == ERG_NODE_OFF && scheduler->occupancy->off[node])
             erg_scheduler_switch_node(scheduler, node, false, 0);
         const char *reason = controller->snapshot.nodes[node].reason;
+        erg_controller_node_event(controller, node, *known, is);
         erg_controller_note(controller, "node %s is %s%s%s", controller->node_names[node],
                             erg_live_node_state_name(is), reason && *reason ? ": " : "",
                             reason ? reason : "");

@@ -15,8 +15,9 @@ enum { ERG_SLURM_MISSING = 127 };
 
 /*
  * Runs `words` (ends with NULL; the first is looked up in PATH). DONE: `out` has all that it
- * printed, and is to be released in any case; it may be NULL. All other answers have their sentence
- * in `err`; BROKEN with the status ERG_SLURM_MISSING where there is no such command.
+ * printed, in place of what it had, and is to be released in any case; it may be NULL. All other
+ * answers have their sentence in `err`; BROKEN with the status ERG_SLURM_MISSING where there is no
+ * such command.
  */
 enum erg_engine_answer erg_slurm_command(const char *const *words, double limit_s,
                                          struct erg_text *out, struct erg_error *err);

@@ -1,7 +1,9 @@
-/* Fair accounting: exact progress between events, the same costs for every policy. */
-#include "cluster/schedule/accounting.h"
+/* Accounting of work: fair, with exact progress between events, and live, by what jobs report. */
+#include "cluster/schedule/scheduler_internal.h"
 
 #include <math.h>
+
+/* ---- what both have in common; only live work is ever reported ---- */
 
 static double submission(double asked_s, double previous_s)
 {
@@ -15,14 +17,8 @@ static void submit(struct erg_cluster_job *job, struct erg_work *work)
                               .since_s = job->submitted_s,
                               .remaining = job->iterations,
                               .resume_s = INFINITY,
-                              .iteration_s = INFINITY};
-}
-
-static double remaining(const struct erg_work *work, double now_s)
-{
-    if (now_s <= work->resume_s)
-        return work->remaining;
-    return fmax(0, work->remaining - (now_s - work->resume_s) / work->iteration_s);
+                              .iteration_s = INFINITY,
+                              .saved = job->iterations};
 }
 
 double erg_fleet_restart_cost(const struct erg_fleet *fleet, bool first, int gpus)
@@ -32,11 +28,39 @@ double erg_fleet_restart_cost(const struct erg_fleet *fleet, bool first, int gpu
     return fmin(fixed_s + gpus * costs->per_gpu_s, costs->most_s);
 }
 
+static bool is_first(const struct erg_scheduler *scheduler, int job)
+{
+    return job >= 0 && isnan(scheduler->jobs[job].started_s);
+}
+
 static double cost(const struct erg_scheduler *scheduler, int job, int type, int gpus)
 {
     (void)type;
-    return erg_fleet_restart_cost(scheduler->fleet,
-                                  job >= 0 && isnan(scheduler->jobs[job].started_s), gpus);
+    return erg_fleet_restart_cost(scheduler->fleet, is_first(scheduler, job), gpus);
+}
+
+static double end(const struct erg_work *work)
+{
+    if (isinf(work->resume_s))
+        return INFINITY;
+    return (work->reported ? work->reported_s : work->resume_s) +
+           work->remaining * work->iteration_s;
+}
+
+static double share(const struct erg_work *work, double now_s, double *until_s)
+{
+    bool runs = work->reported || now_s >= work->resume_s;
+    *until_s = runs ? INFINITY : work->resume_s;
+    return runs;
+}
+
+/* ---- fair ---- */
+
+static double remaining(const struct erg_work *work, double now_s)
+{
+    if (now_s <= work->resume_s)
+        return work->remaining;
+    return fmax(0, work->remaining - (now_s - work->resume_s) / work->iteration_s);
 }
 
 static void change(struct erg_work *work, double now_s, double iteration_s, double cost_s)
@@ -81,20 +105,6 @@ static void lose(struct erg_work *work, const struct erg_fleet *fleet, double no
     work->resume_s = INFINITY;
 }
 
-static double end(const struct erg_work *work)
-{
-    if (isinf(work->resume_s))
-        return INFINITY;
-    return work->resume_s + work->remaining * work->iteration_s;
-}
-
-static double share(const struct erg_work *work, double now_s, double *until_s)
-{
-    bool runs = now_s >= work->resume_s;
-    *until_s = runs ? INFINITY : work->resume_s;
-    return runs;
-}
-
 const struct erg_accounting erg_accounting_fair = {
     .submission = submission,
     .submit = submit,
@@ -103,6 +113,76 @@ const struct erg_accounting erg_accounting_fair = {
     .change = change,
     .pace = pace,
     .lose = lose,
+    .end = end,
+    .share = share,
+};
+
+/* ---- live ---- */
+
+static double reported_remaining(const struct erg_work *work, double now_s)
+{
+    double done = 0;
+    if (work->reported)
+        done = fmax(0, fmin(now_s, work->due_s) - work->reported_s) / work->iteration_s;
+    return fmax(1, work->remaining - done);
+}
+
+static double mean(const struct erg_time_sum *times)
+{
+    return times->sum_s / (double)times->count;
+}
+
+static double measured_cost(const struct erg_scheduler *scheduler, int job, int type, int gpus)
+{
+    const struct erg_restart_times *times = scheduler->restarts;
+    const bool first = is_first(scheduler, job);
+    if (!first && job >= 0 && times->of_jobs[job].count > 0)
+        return mean(&times->of_jobs[job]);
+    const struct erg_time_sum *of_types = first ? times->starts : times->again;
+    if (type >= 0 && of_types[type].count > 0)
+        return mean(&of_types[type]);
+    return cost(scheduler, job, type, gpus);
+}
+
+/* A job that gives its GPUs up saves its work before. */
+static void reported_change(struct erg_work *work, double now_s, double iteration_s, double cost_s)
+{
+    work->remaining = work->saved = reported_remaining(work, now_s);
+    work->reported = false;
+    work->since_s = now_s;
+    work->iteration_s = iteration_s;
+    work->resume_s = isinf(iteration_s) ? INFINITY : now_s + cost_s;
+    work->saved_s = now_s;
+}
+
+static void reported_pace(struct erg_work *work, const struct erg_fleet *fleet, double now_s,
+                          double iteration_s)
+{
+    (void)fleet;
+    work->remaining = reported_remaining(work, now_s);
+    if (work->reported)
+        work->reported_s = fmin(now_s, work->due_s);
+    work->since_s = now_s;
+    work->iteration_s = iteration_s;
+}
+
+static void lose_unsaved(struct erg_work *work, const struct erg_fleet *fleet, double now_s)
+{
+    (void)fleet;
+    (void)now_s;
+    work->remaining = work->saved;
+    work->reported = false;
+    work->resume_s = INFINITY;
+}
+
+const struct erg_accounting erg_accounting_live = {
+    .submission = submission,
+    .submit = submit,
+    .remaining = reported_remaining,
+    .cost = measured_cost,
+    .change = reported_change,
+    .pace = reported_pace,
+    .lose = lose_unsaved,
     .end = end,
     .share = share,
 };

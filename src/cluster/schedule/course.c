@@ -20,7 +20,8 @@ static double call_time(const struct erg_scheduler *scheduler, double wanted_s)
                             (double)((course->calls - CALLS) / CALLS_PER_DOUBLING));
     if (doublings <= 0 || isinf(wanted_s))
         return wanted_s;
-    if (course->events & ~ERG_EVENT_TARIFF) /* something happened that it waits to hear of */
+    if (course->events &
+        ~(unsigned)ERG_EVENT_TARIFF) /* something happened that it waits to hear of */
         return fmax(wanted_s, scheduler->now_s);
     return course->called_s +
            fmax(0, wanted_s - course->called_s) * exp2(fmin(doublings, DOUBLINGS));
@@ -151,7 +152,7 @@ int erg_course_call(struct erg_scheduler *scheduler, struct erg_error *err)
         scheduler->jobs[course->arrived.items[i]].told = true;
     if (policy->decide(scheduler->policy_state, scheduler, &occasion, err) != 0)
         return erg_fail_context(err, "policy %s at %g s", policy->name, now_s);
-    bool happened = course->events & ~ERG_EVENT_TARIFF;
+    bool happened = course->events & ~(unsigned)ERG_EVENT_TARIFF;
     course->rested = !happened && scheduler->changes->count == 0;
     course->events = 0;
     course->arrived.count = course->ended.count = course->evicted.count = 0;

@@ -181,43 +181,64 @@ static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
 }
 
 /* "0:1111 3:0011": which GPUs of which nodes. */
-static void add_gpus(struct erg_text *out, const struct erg_simulated *result,
-                     const struct erg_cluster_record *record)
+static void add_gpus(struct erg_text *out, const struct erg_event_row *row)
 {
     struct erg_text gpus = {0};
-    for (int i = 0; i < record->slices; i++) {
-        const struct erg_slice *slice = &result->slices[record->first_slice + (size_t)i];
+    for (int i = 0; i < row->slices_count; i++) {
         char bits[ERG_NODE_GPUS_MOST + 1];
-        erg_slice_bits(bits, slice);
-        erg_text_printf(&gpus, "%s%d:%s", i > 0 ? " " : "", slice->node, bits);
+        erg_slice_bits(bits, &row->slices[i]);
+        erg_text_printf(&gpus, "%s%d:%s", i > 0 ? " " : "", row->slices[i].node, bits);
     }
     erg_csv_add(out, gpus.count ? gpus.data : "");
     erg_text_release(&gpus);
 }
 
-static void events_table(struct erg_text *out, const struct erg_simulated *result,
-                         const struct erg_simulation *simulation)
+void erg_event_header(struct erg_text *out)
 {
     HEADER(out, "time_s", "event", "job_id", "node", "gpu_type", "nodes", "gpus_per_node", "point",
            "gpus");
+}
+
+void erg_event_row_add(struct erg_text *out, const struct erg_event_row *row)
+{
+    erg_csv_add_double(out, row->at_s);
+    erg_csv_add(out, kinds[row->kind]);
+    erg_csv_add(out, row->job);
+    erg_csv_add_double(out, row->node < 0 ? (double)NAN : row->node);
+    if (!row->type) {
+        static const char *const none[] = {"", "", "", "", ""};
+        add_row(out, none, 5);
+        return;
+    }
+    erg_csv_add(out, row->type);
+    erg_csv_add_long(out, row->nodes);
+    erg_csv_add_long(out, row->gpus_per_node);
+    erg_csv_add_long(out, row->point);
+    add_gpus(out, row);
+    erg_csv_end_row(out);
+}
+
+static void events_table(struct erg_text *out, const struct erg_simulated *result,
+                         const struct erg_simulation *simulation)
+{
+    erg_event_header(out);
     for (size_t i = 0; i < result->records_count; i++) {
         const struct erg_cluster_record *record = &result->records[i];
-        erg_csv_add_double(out, record->at_s);
-        erg_csv_add(out, kinds[record->kind]);
-        erg_csv_add(out, record->job < 0 ? "" : simulation->trace->jobs[record->job].id);
-        erg_csv_add_double(out, record->node < 0 ? NAN : record->node);
-        if (record->shape < 0) {
-            static const char *const none[] = {"", "", "", "", ""};
-            add_row(out, none, 5);
-            continue;
+        struct erg_event_row row = {
+            .at_s = record->at_s,
+            .kind = record->kind,
+            .job = record->job < 0 ? "" : simulation->trace->jobs[record->job].id,
+            .node = record->node};
+        if (record->shape >= 0) {
+            const struct erg_gpu_shape *shape = &simulation->speeds->shapes[record->shape];
+            row.type = simulation->fleet->types[shape->type].name;
+            row.nodes = shape->nodes;
+            row.gpus_per_node = shape->gpus_per_node;
+            row.point = record->point;
+            row.slices = &result->slices[record->first_slice];
+            row.slices_count = record->slices;
         }
-        const struct erg_gpu_shape *shape = &simulation->speeds->shapes[record->shape];
-        erg_csv_add(out, simulation->fleet->types[shape->type].name);
-        erg_csv_add_long(out, shape->nodes);
-        erg_csv_add_long(out, shape->gpus_per_node);
-        erg_csv_add_long(out, record->point);
-        add_gpus(out, result, record);
-        erg_csv_end_row(out);
+        erg_event_row_add(out, &row);
     }
 }
 

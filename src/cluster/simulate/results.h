@@ -6,6 +6,7 @@
 #ifndef ERG_CLUSTER_SIMULATE_RESULTS_H
 #define ERG_CLUSTER_SIMULATE_RESULTS_H
 
+#include "base/text.h"
 #include "cluster/simulate/simulation.h"
 
 #include <jansson.h>
@@ -16,6 +17,22 @@ json_t *erg_simulated_document(const struct erg_simulated *result,
 
 /* The first key that is missing in such a document, or has no such value; NULL: it is whole. */
 const char *erg_simulated_missing(const json_t *document);
+
+/* A row of events.csv. */
+struct erg_event_row {
+    double at_s;
+    enum erg_record_kind kind;
+    const char *job;  /* "": none */
+    int node;         /* -1: none */
+    const char *type; /* of its GPUs; NULL: it has none, and the rest says nothing */
+    int nodes, gpus_per_node, point;
+    const struct erg_slice *slices;
+    int slices_count;
+};
+
+/* Adds the header of events.csv, or a row. */
+void erg_event_header(struct erg_text *out);
+void erg_event_row_add(struct erg_text *out, const struct erg_event_row *row);
 
 /* A Chrome trace (io/trace.h) of a simulation that kept events and samples: a process for each type
  * of GPUs, a thread for each GPU that was the first of a job's on its node. */

@@ -85,8 +85,8 @@ static json_t *job_document(const struct sweep_unserved_job *job, const struct e
     const struct erg_trace_job *request = &inputs->trace->jobs[job->job];
     const char *policy = sweep->policies[job->policy];
     struct erg_text message = {0};
-    erg_unserved_text(&message, &(struct erg_unserved){job->job, job->fate}, inputs->trace,
-                      inputs->fleet, policy);
+    erg_unserved_text(&message, &(struct erg_unserved){job->job, (enum erg_unserved_fate)job->fate},
+                      inputs->trace, inputs->fleet, policy);
     json_t *document = erg_json_pack("{s:s, s:s, s:s, s:I, s:s, s:s}", "policy", policy, "trace",
                                      sweep->traces[job->trace], "job", request->id, "line",
                                      (json_int_t)request->line, "fate",

@@ -2,10 +2,11 @@
  * The emulated device: work, clocks and sensors in virtual time.
  *
  * Assumptions beyond the exact model: a clock request takes effect after 5 to 15 ms; after work
- * the GPU holds its clocks for one second at static power, then idles; above 87 C the clock
- * falls by a tenth per kelvin; energy counter and power readings move once per sensor period.
- * All random factors are pure functions of (seed, key of the measurement, GPU, number of the
- * call): polling, other measurements and threads do not change them.
+ * the GPU holds its clocks for one second at static power, then idles; above 87 C the clock falls
+ * by a tenth per kelvin; the limit of a chassis is held by a lower power cap; energy counter and
+ * power readings move once per sensor period. All random factors are pure functions of (seed, key
+ * of the measurement, GPU, number of the call): polling, other measurements and threads do not
+ * change them.
  */
 #include "device/emulated/device_internal.h"
 
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 
 static const int64_t second_ns = 1000000000;
-static const double thermal_limit_c = 87;
+static const double assumed_limit_c = 87, assumed_slope_per_k = 0.1;
 
 /* Standard deviations of the random factors. */
 static const double time_noise = 0.003, energy_noise = 0.005;         /* per enqueue and GPU */
@@ -113,13 +114,37 @@ static int emulated_set_clock(struct erg_device *device, int clock_mhz, struct e
     return 0;
 }
 
+/* The temperature above which heat lowers clocks. */
+static double limit_of(const struct emulated *self)
+{
+    const struct erg_heat_limit *limit = self->history.node.limit;
+    return !limit                                ? assumed_limit_c
+           : limit->law == ERG_HEAT_PROPORTIONAL ? limit->soft_c
+                                                 : limit->hold_c;
+}
+
 /* The clock that the driver asks for at a moment, before the power cap. */
 static double requested_clock(const struct emulated *self, int64_t at_ns, double temperature_c)
 {
+    const struct erg_heat_limit *limit = self->history.node.limit;
+    const double above_k = temperature_c - limit_of(self);
     double clock = at_ns < self->switch_ns ? self->previous_clock_mhz : self->clock_mhz;
-    if (temperature_c > thermal_limit_c)
-        clock *= 1 - 0.1 * (temperature_c - thermal_limit_c);
+    if (above_k > 0 && !limit)
+        clock *= 1 - assumed_slope_per_k * above_k;
+    else if (above_k > 0 && limit->law == ERG_HEAT_PROPORTIONAL)
+        clock = fmin(clock, self->gpu->clock_max_mhz - limit->slope_mhz_per_k * above_k);
     return fmax(clock, self->gpu->clock_min_mhz);
+}
+
+/* The power at which a chassis' limit is held, with the sink as warm as it is; no limit: infinite.
+ */
+static double held_power(const struct emulated *self, int64_t at_ns)
+{
+    const struct erg_node_heat *node = &self->history.node;
+    if (!node->limit || node->limit->law != ERG_HEAT_HOLD)
+        return INFINITY;
+    const double sink_c = erg_history_sink(&self->history, at_ns);
+    return fmax((node->limit->hold_c - sink_c) / node->die_k_per_w, self->gpu->static_power_w);
 }
 
 /* Runs `repeats` of the steps from start_ns and returns when they end. */
@@ -128,13 +153,20 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
 {
     const struct erg_gpu *gpu = self->gpu;
     /* The cap depends on the die's leak: look again every tenth of the thermal time constant. */
-    int64_t look_again_ns = to_ns(gpu->thermal_time_s / 10);
+    const struct erg_heat_limit *limit = self->history.node.limit;
+    int64_t look_again_ns =
+        to_ns((limit ? self->options.chassis->die_time_s : gpu->thermal_time_s) / 10);
+    const double limit_c = limit_of(self);
     int64_t at_ns = start_ns;
     while (repeats > 0) {
         double temperature_c = erg_history_temperature(&self->history, at_ns);
         double clock = requested_clock(self, at_ns, temperature_c);
+        const double held_w = held_power(self, at_ns);
         struct erg_emulated_result run;
-        erg_emulated_evaluate(gpu, self->stack, steps, count, clock, temperature_c, &run);
+        struct erg_gpu held = *gpu; /* heat is a lower cap */
+        held.power_cap_w = fmin(held.power_cap_w, held_w);
+        const bool is_hot = temperature_c > limit_c && !(limit && limit->law == ERG_HEAT_HOLD);
+        erg_emulated_evaluate(&held, self->stack, steps, count, clock, temperature_c, &run);
         double repeat_s = run.time_s * slowdown;
         if (!(repeat_s > 0))
             break; /* nothing to do takes no time */
@@ -144,8 +176,10 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
             .static_w = gpu->static_power_w,
             .leak_per_k = self->history.heat ? gpu->leak_per_k : 0,
             .clock_mhz = run.clock_effective_mhz,
-            .reasons = (run.throttle > 0.5 ? ERG_REASON_SW_POWER_CAP : 0u) |
-                       (temperature_c > thermal_limit_c ? ERG_REASON_SW_THERMAL : 0u),
+            .reasons = (run.throttle <= 0.5                   ? 0u
+                        : held.power_cap_w < gpu->power_cap_w ? ERG_REASON_SW_THERMAL
+                                                              : ERG_REASON_SW_POWER_CAP) |
+                       (is_hot ? ERG_REASON_SW_THERMAL : 0u),
         };
         double left_ns = repeats * repeat_s * 1e9;
         double piece_ns = left_ns;
@@ -155,8 +189,8 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
             double settled_c = erg_history_settled(&self->history, &load);
             struct erg_emulated_result later = run;
             if (run.throttle <= 0)
-                erg_emulated_evaluate(gpu, self->stack, steps, count, clock, settled_c, &later);
-            if (later.throttle > 0 || fmax(settled_c, temperature_c) > thermal_limit_c)
+                erg_emulated_evaluate(&held, self->stack, steps, count, clock, settled_c, &later);
+            if (later.throttle > 0 || fmax(settled_c, temperature_c) > limit_c)
                 piece_ns = fmin(piece_ns, (double)look_again_ns);
         }
         erg_history_append(&self->history, at_ns, &load, self->factors);
@@ -296,6 +330,9 @@ static char *describe(const struct emulated *self)
         erg_text_add(&text, ", no noise");
     if (!self->options.heat)
         erg_text_add(&text, ", no heat");
+    if (self->options.chassis)
+        erg_text_printf(&text, ", chassis %s %016" PRIx64, self->options.chassis->name,
+                        erg_chassis_fingerprint(self->options.chassis));
     if (self->options.refuse_clocks)
         erg_text_add(&text, ", refusing clocks");
     if (self->options.refuse_counter)
@@ -320,7 +357,11 @@ int erg_emulated_open(struct erg_device **device, const struct erg_gpu *gpu,
     self->base = (struct erg_device){.methods = &methods, .gpus = gpus};
     self->identity = describe(self);
     self->base.identity = self->identity;
-    self->history = (struct erg_history){.gpu = gpu, .heat = options->heat, .gpus = gpus};
+    self->history =
+        (struct erg_history){.gpu = gpu,
+                             .heat = options->heat,
+                             .gpus = gpus,
+                             .node = erg_node_heat(options->heat ? options->chassis : NULL, gpu)};
     self->gpus = erg_xcalloc(gpus, sizeof *self->gpus);
     self->factors = erg_xcalloc(gpus, sizeof *self->factors);
     self->stream = options->seed; /* what belongs to the GPUs does not depend on the key */

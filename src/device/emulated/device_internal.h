@@ -14,14 +14,21 @@
 #include <math.h>
 #include <stdint.h>
 
+/* A part of the way to where temperatures tend, gone at one rate. */
+struct erg_history_mode {
+    double rate_per_s;     /* 0 = nothing of it is ever gone */
+    double gain_c, sink_c; /* all of it, of the die and of the sink */
+    double static_swing_j; /* what it adds to the energy, all of it */
+};
+
 struct erg_history_piece {
     int64_t start_ns;
-    double temperature_c;  /* at the start */
-    double final_c;        /* where it tends to */
-    double rate_per_s;     /* how fast; 0 = the temperature stays */
-    double static_tail_w;  /* static power once the temperature has settled */
-    double static_swing_j; /* what the way there adds to the energy, all of it */
-    double dynamic_w;      /* of a nominal GPU */
+    double temperature_c;             /* at the start */
+    double sink_c;                    /* likewise; with a chassis only */
+    double final_c;                   /* where it tends to */
+    struct erg_history_mode modes[2]; /* without a chassis one */
+    double static_tail_w;             /* static power once the temperature has settled */
+    double dynamic_w;                 /* of a nominal GPU */
     double clock_mhz;
     uint32_t reasons;
 };
@@ -32,9 +39,25 @@ struct erg_piece_gpu {
     double factor;   /* on the dynamic power */
 };
 
+/*
+ * The hottest GPU of a chassis whose GPUs all do the same, as a die and a sink. It begins as warm
+ * as training for hours has made it: at the power cap, or at that power below it which the limit of
+ * heat allows.
+ */
+struct erg_node_heat {
+    const struct erg_heat_limit *limit; /* NULL: no chassis, the numbers are those of the GPU */
+    double die_k_per_w, sink_k_per_w;
+    double die_j_per_k, sink_j_per_k;
+    double air_c, soaked_die_c, soaked_sink_c;
+};
+
+/* `chassis` may be NULL. */
+struct erg_node_heat erg_node_heat(const struct erg_chassis *chassis, const struct erg_gpu *gpu);
+
 struct erg_history {
     const struct erg_gpu *gpu;
     bool heat;
+    struct erg_node_heat node;
     size_t gpus;
     struct erg_history_piece *pieces;
     struct erg_piece_gpu *shares; /* [piece][gpu] */
@@ -67,6 +90,7 @@ void erg_history_forget(struct erg_history *history, int64_t until_ns);
 
 size_t erg_history_find(const struct erg_history *history, int64_t at_ns);
 double erg_history_temperature(const struct erg_history *history, int64_t at_ns);
+double erg_history_sink(const struct erg_history *history, int64_t at_ns); /* with a chassis */
 double erg_history_energy(const struct erg_history *history, size_t gpu, int64_t at_ns);
 
 /* Where the temperature would settle under a load. */

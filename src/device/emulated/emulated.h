@@ -17,6 +17,7 @@
 #include "device/work.h"
 #include "ergon/error.h"
 #include "hardware/hardware.h"
+#include "thermal/thermal.h"
 
 #include <stddef.h>
 
@@ -95,8 +96,11 @@ void erg_emulated_calibrate(const struct erg_gpu *gpu, const struct erg_stack *s
 struct erg_emulated_options {
     size_t gpus; /* of the lockstep group; >= 1 */
     uint64_t seed;
-    bool noise;          /* false: no random factors at all (sensors stay quantised) */
-    bool heat;           /* false: the die stays at the reference temperature */
+    bool noise; /* false: no random factors at all (sensors stay quantised) */
+    bool heat;  /* false: the die stays at the reference temperature */
+    /* The GPUs are as hot as the hottest of this chassis, all of whose GPUs do the same and have
+     * trained for hours; it outlives the device. NULL: as the GPU's file says. */
+    const struct erg_chassis *chassis;
     bool refuse_clocks;  /* clock locks are refused, as without privileges */
     bool refuse_counter; /* the energy counter cannot be read */
     bool refuse_power;   /* nor the power reading */

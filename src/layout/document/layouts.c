@@ -34,10 +34,10 @@ void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long
     erg_text_printf(out, "t=%ld,c=%ld,p=%ld,%c=%ld,b=%ld", layout->tensor, layout->context,
                     layout->pipeline, each ? 'l' : 'v', each ? each : layout->virtual_stages,
                     layout->microbatch);
-    if (erg_layout_is_sharded(layout))
-        erg_text_printf(out, ",fsdp=%ld", layout->fsdp);
     if (erg_layout_experts(layout) > 1)
         erg_text_printf(out, ",e=%ld", layout->expert);
+    if (erg_layout_is_sharded(layout))
+        erg_text_printf(out, ",fsdp=%ld", layout->fsdp);
 }
 
 /* What each stage does, and needs by the closed form. */
@@ -472,6 +472,7 @@ json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, cons
 json_t *erg_layout_document(const struct erg_layout_answer *answer)
 {
     json_t *document = question_json(answer);
+    erg_lora_add_document(document, answer->job->model);
     if (answer->found)
         add_tried(document, answer->found);
     if (answer->choice)

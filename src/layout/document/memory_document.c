@@ -299,6 +299,7 @@ json_t *erg_memory_document(const struct erg_memory_answer *answer)
     set(document, "schema_version", json_integer(1));
     set(document, "job", erg_json_new_string(answer->job->name));
     set(document, "model", erg_json_new_string(request->model->name));
+    erg_lora_add_document(document, request->model);
     set(document, "gpu",
         erg_json_new_string(erg_memory_answer_is_mixed(answer)
                                 ? gpus.data

@@ -49,4 +49,9 @@ void erg_memory_answer_gpus(struct erg_text *out, const struct erg_memory_answer
 /* Schema "ergon.memory", version 1; owned by the caller. */
 json_t *erg_memory_document(const struct erg_memory_answer *answer);
 
+/* Of a model that trains adapters alone (model/lora.h): a member `lora` of a document, and a line
+ * for people. Else nothing. */
+void erg_lora_add_document(json_t *document, const struct erg_model *model);
+void erg_lora_add_line(struct erg_text *out, const struct erg_model *model);
+
 #endif

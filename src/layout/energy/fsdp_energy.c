@@ -4,6 +4,8 @@
 
 #include "device/emulated/power.h"
 
+#include <math.h>
+
 void erg_layout_work_of(struct erg_layout_work *work,
                         const struct erg_layout_energy_request *request,
                         const struct erg_time_parts *parts, const struct erg_layout *layout,
@@ -11,7 +13,7 @@ void erg_layout_work_of(struct erg_layout_work *work,
 {
     const struct erg_time_shards *shards = &parts->shards;
     struct erg_layout_network *network = &work->network;
-    erg_layout_work_whole(work, request, parts, layout, gpus);
+    erg_layout_work_unsharded(work, request, parts, layout, gpus);
     if (!erg_layout_is_sharded(layout))
         return;
     const double gathered = erg_time_shard_bytes(layout, shards->layer_parameters);
@@ -23,6 +25,15 @@ void erg_layout_work_of(struct erg_layout_work *work,
                                      shards->embedding_parameters + shards->head_parameters) +
             erg_time_shard_bytes(layout, parts->embedding_parameters + parts->head_parameters),
     };
+    const double compute_s[2] = {parts->forward_s - parts->forward[ERG_TIME_FSDP],
+                                 parts->backward_s - parts->backward[ERG_TIME_FSDP]};
+    for (int way = 0; way < 2; way++) {
+        struct erg_pass_work *pass = &work->passes[way ? ERG_PASS_BACKWARD : ERG_PASS_FORWARD];
+        network->beside_bytes[way] =
+            network->bytes[way] * fmin(1, compute_s[way] / network->time_s[way]);
+        pass->wire_bytes += network->beside_bytes[way];
+        erg_layout_find_clocks(pass, request);
+    }
 }
 
 void erg_layout_network_costs(struct erg_layout_costs *costs, const struct erg_gpu *gpu,
@@ -38,17 +49,21 @@ void erg_layout_network_costs(struct erg_layout_costs *costs, const struct erg_g
 }
 
 void erg_layout_add_network(struct erg_pass_cost *sum, const struct erg_layout_costs *costs,
-                            double layers, bool backward)
+                            double layers, bool backward, bool again)
 {
-    const double network_s = layers * costs->network.time_s[backward];
+    const struct erg_layout_network *network = &costs->network;
+    const double network_s = layers * network->time_s[backward];
     if (!(network_s > 0))
         return;
-    const double wires_j = layers * costs->wire_byte_j * costs->network.bytes[backward];
+    const double waiting_bytes = network->bytes[backward] - network->beside_bytes[backward];
+    const double wires_j = layers * costs->wire_byte_j * waiting_bytes;
+    const double again_j = again ? layers * costs->wire_byte_j * network->beside_bytes[0] : 0;
     const double active_j = layers * costs->network_active_j[backward];
     const double wait_s = network_s > sum->time_s ? network_s - sum->time_s : 0;
     sum->items[ERG_LAYOUT_ENERGY_WIRES] += wires_j;
+    sum->items[ERG_LAYOUT_ENERGY_RECOMPUTE] -= again_j;
     sum->items[ERG_LAYOUT_ENERGY_ACTIVE] += active_j;
     sum->wait_s += wait_s;
     sum->time_s += wait_s;
-    sum->total_j += wires_j + active_j + costs->blocking_w * wait_s;
+    sum->total_j += wires_j - again_j + active_j + costs->blocking_w * wait_s;
 }

@@ -84,7 +84,8 @@ struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_reques
         add_pass(&sum, &passes[ERG_PASS_ACTIVATION], (double)layers);
     if (backward && recompute == ERG_RECOMPUTE_FULL)
         add_again(&sum, &passes[ERG_PASS_FORWARD], (double)layers);
-    erg_layout_add_network(&sum, costs, (double)layers, backward);
+    erg_layout_add_network(&sum, costs, (double)layers, backward,
+                           backward && recompute == ERG_RECOMPUTE_FULL);
     if (offload > 0) { /* out while going forward, in again backward */
         const struct erg_pass_cost copy =
             erg_layout_copy_cost(request, parts, costs, layers, recompute, offload);

@@ -31,7 +31,7 @@
  * slows what is over it.
  *
  * FSDP. Gathers and scatters cost their bytes and the power of their blocks; a pass of a layer that
- * is shorter than they are waits. Their power is not counted to the cap's.
+ * is shorter than they are waits. What is sent while it computes counts for its cap.
  *
  * Left out, as there: the embedding. Heat: static power is that of the reference temperature.
  * Hosts, network adapters and switches. A byte on the network costs the GPU what one on its links
@@ -104,16 +104,17 @@ struct erg_layout_work {
      * does for a microbatch beyond layers. */
     struct erg_layout_network {
         double time_s[2], bytes[2];
+        double beside_bytes[2]; /* of these, sent while the pass computes: in its wire_bytes */
         double ends_bytes;
     } network;
 };
 
-/* Of a layout, as if it sharded no weights: `parts` are of the same one; about as fast as those. */
-void erg_layout_work_whole(struct erg_layout_work *work,
-                           const struct erg_layout_energy_request *request,
-                           const struct erg_time_parts *parts, const struct erg_layout *layout,
-                           long gpus);
-/* Of one without experts. */
+/* Of a layout as if it sharded no weights: `parts` are of the same one; about as fast as those. */
+void erg_layout_work_unsharded(struct erg_layout_work *work,
+                               const struct erg_layout_energy_request *request,
+                               const struct erg_time_parts *parts, const struct erg_layout *layout,
+                               long gpus);
+/* Of one without experts, which shards no weights. */
 void erg_layout_work_init(struct erg_layout_work *work,
                           const struct erg_layout_energy_request *request,
                           const struct erg_time_parts *parts, long tensor, long context,
@@ -173,12 +174,16 @@ void erg_layout_energy_whole(struct erg_layout_energy *energy,
 
 /* ---- FSDP (fsdp_energy.c) ---- */
 
+/* Where the cap acts on a pass, and the clock at which its seconds hold. */
+void erg_layout_find_clocks(struct erg_pass_work *pass,
+                            const struct erg_layout_energy_request *request);
 /* What the network takes beside passes at a clock. */
 void erg_layout_network_costs(struct erg_layout_costs *costs, const struct erg_gpu *gpu,
                               const struct erg_layout_work *work, double clock_mhz);
-/* Adds what it does beside passes of layers, and what they wait for it. */
+/* Adds what it does beside passes of layers, and what they wait for it; `again`: with a forward
+ * pass that runs again, for which nothing is gathered. */
 void erg_layout_add_network(struct erg_pass_cost *sum, const struct erg_layout_costs *costs,
-                            double layers, bool backward);
+                            double layers, bool backward, bool again);
 
 /* ---- pieces, for the frontier ---- */
 
@@ -197,7 +202,7 @@ struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request
                                           const struct erg_layout_costs *costs, long layers,
                                           enum erg_recompute recompute, double offload);
 
-/* Parameters of a stage on one GPU. */
+/* Parameters of a stage on one GPU that are trained. */
 double erg_layout_stage_parameters(const struct erg_time_request *request,
                                    const struct erg_time_parts *parts,
                                    const struct erg_layout *layout, long stage);

@@ -174,7 +174,8 @@ void erg_layout_work_recap(struct erg_layout_work *work,
 }
 
 /* Where the cap acts, and with measured rates the clock at which they hold. */
-static void find_clocks(struct erg_pass_work *pass, const struct erg_layout_energy_request *request)
+void erg_layout_find_clocks(struct erg_pass_work *pass,
+                            const struct erg_layout_energy_request *request)
 {
     const struct erg_gpu *gpu = request->gpu;
     const struct erg_cap cap = board_cap(gpu);
@@ -188,10 +189,10 @@ static void find_clocks(struct erg_pass_work *pass, const struct erg_layout_ener
     pass->rates_dither = regulation.dither;
 }
 
-void erg_layout_work_whole(struct erg_layout_work *work,
-                        const struct erg_layout_energy_request *request,
-                        const struct erg_time_parts *parts, const struct erg_layout *layout,
-                        long gpus)
+void erg_layout_work_unsharded(struct erg_layout_work *work,
+                               const struct erg_layout_energy_request *request,
+                               const struct erg_time_parts *parts, const struct erg_layout *layout,
+                               long gpus)
 {
     const struct erg_time_request *time = &request->time;
     const long tensor = layout->tensor, microbatch = layout->microbatch;
@@ -223,7 +224,7 @@ void erg_layout_work_whole(struct erg_layout_work *work,
     for (int i = ERG_PASS_NORMS; i <= ERG_PASS_ACTIVATION; i++)
         passes[i].bytes[2] = passes[i].memory_s * bandwidth;
     for (int i = 0; i < ERG_PASSES; i++)
-        find_clocks(&passes[i], request);
+        erg_layout_find_clocks(&passes[i], request);
     work->message_bytes = 2 * (double)microbatch * (double)sequence * (double)model.hidden /
                           (double)(tensor * layout->context);
 }
@@ -235,7 +236,7 @@ void erg_layout_work_init(struct erg_layout_work *work,
 {
     const struct erg_layout layout = {
         .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
-    erg_layout_work_whole(work, request, parts, &layout, gpus);
+    erg_layout_work_unsharded(work, request, parts, &layout, gpus);
 }
 
 /* ---- costs ---- */

@@ -116,11 +116,12 @@ void erg_export_torchtitan_degrees(struct erg_text *out, const struct erg_model 
         erg_text_add(out, "# NOT THE SAME: where experts are not spread, torchtitan ignores the "
                           "degree above.\n");
     if (layout->expert_capacity > 0)
-        erg_text_printf(out,
-                        "# NOT THE SAME: planned is that an expert takes %.4g times its even share of "
-                        "a rank's rows, filled up\n"
-                        "# and cut; torchtitan takes as many as come.\n",
-                        layout->expert_capacity);
+        erg_text_printf(
+            out,
+            "# NOT THE SAME: planned is that an expert takes %.4g times its even share of "
+            "a rank's rows, filled up\n"
+            "# and cut; torchtitan takes as many as come.\n",
+            layout->expert_capacity);
 }
 
 void erg_export_torchtitan_experts(struct erg_text *out, const struct erg_model *model)

@@ -59,11 +59,11 @@ bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout)
 static void add_heading(struct erg_text *out, const struct erg_model *model,
                         const struct erg_layout *layout)
 {
-    char shards[48] = "", experts[64] = "";
-    if (erg_layout_is_sharded(layout))
-        snprintf(shards, sizeof shards, " (FSDP over %ld)", layout->fsdp);
+    char experts[64] = "", shards[48] = "";
     if (erg_layout_experts(layout) > 1)
         snprintf(experts, sizeof experts, "experts over %ld ranks, ", layout->expert);
+    if (erg_layout_is_sharded(layout))
+        snprintf(shards, sizeof shards, " (FSDP over %ld)", layout->fsdp);
     erg_text_printf(
         out,
         "# %s on %ld GPU%s, planned by ergon.\n"

@@ -53,6 +53,14 @@ static double stage_parameters(const struct erg_memory_request *request,
     return first && last && request->model->tied ? sum - (double)sizes->head[2] : sum;
 }
 
+/* Those of them that are trained: all, or the adapters alone. */
+static double stage_trained(const struct erg_memory_request *request,
+                            const struct erg_memory_sizes *sizes, long stage, long layers)
+{
+    return sizes->adapters ? (double)layers * sizes->trained_layer
+                           : stage_parameters(request, sizes, stage, layers);
+}
+
 /* What is kept of so many parameters, of which some are trained. */
 static void add_parameters(double *items, const struct erg_memory_request *request,
                            double parameters, double trained)
@@ -71,7 +79,7 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
 {
     const struct erg_layout *layout = request->layout;
     double parameters = stage_parameters(request, sizes, index, layers);
-    add_parameters(stage->items, request, parameters, parameters);
+    add_parameters(stage->items, request, parameters, stage_trained(request, sizes, index, layers));
     if (sizes->expert_parameters > 0)
         erg_memory_add_experts(
             stage->items, request,
@@ -433,7 +441,7 @@ void erg_memory_floor_init(struct erg_memory_floor *floor, const struct erg_memo
     for (int i = 0; i < ERG_MEMORY_MOMENTS; i++)
         most = larger(most, sum_of(&moments[i]));
     double layer[ERG_MEMORY_ITEMS] = {0};
-    add_parameters(layer, request, sizes->layer_parameters, sizes->layer_parameters);
+    add_parameters(layer, request, sizes->layer_parameters, sizes->trained_layer);
     *floor = (struct erg_memory_floor){
         .fixed_bytes = most,
         .layer_bytes =

@@ -3,6 +3,7 @@
 #include "layout/memory/memory_internal.h"
 
 #include "base/memory.h"
+#include "model/lora.h"
 
 long erg_memory_dense_layers(const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long stage, long layers)
@@ -18,9 +19,10 @@ void erg_memory_add_experts(double items[ERG_MEMORY_ITEMS],
 {
     const struct erg_layout *layout = request->layout;
     const double replicas = (double)(layout->data / erg_layout_experts(layout));
+    const double trained = erg_lora_is_on(request->model) ? 0 : parameters;
     items[ERG_MEMORY_WEIGHTS] += 2 * parameters;
-    items[ERG_MEMORY_GRADIENTS] += 4 * parameters;
-    items[ERG_MEMORY_OPTIMIZER] += 12 * parameters / replicas;
+    items[ERG_MEMORY_GRADIENTS] += 4 * trained;
+    items[ERG_MEMORY_OPTIMIZER] += 12 * trained / replicas;
 }
 
 void erg_memory_expert_weights(struct erg_memory_weights *weights,
@@ -38,51 +40,51 @@ void erg_memory_expert_weights(struct erg_memory_weights *weights,
 
 /* ---- the order of expert_layer.c, in bytes ---- */
 
-struct walk {
+struct expert_walk {
     const struct erg_memory_sizes *sizes;
     enum erg_recompute recompute;
     double live, most;
 };
 
-static void take(struct walk *walk, double bytes)
+static void take(struct expert_walk *walk, double bytes)
 {
     walk->live += bytes;
     walk->most = walk->live > walk->most ? walk->live : walk->most;
 }
 
-static void give(struct walk *walk, double bytes)
+static void give(struct expert_walk *walk, double bytes)
 {
     walk->live -= bytes;
 }
 
-static double bytes_of(const struct walk *walk, enum erg_memory_role role)
+static double bytes_of(const struct expert_walk *walk, enum erg_memory_role role)
 {
     return (double)walk->sizes->tensors[role].bytes;
 }
 
-static bool is_kept(const struct walk *walk, enum erg_memory_role role)
+static bool is_kept(const struct expert_walk *walk, enum erg_memory_role role)
 {
     return walk->sizes->tensors[role].saved & 1u << walk->recompute;
 }
 
 /* It is there already in what the layer keeps, or goes again. */
-static void make(struct walk *walk, enum erg_memory_role role)
+static void make(struct expert_walk *walk, enum erg_memory_role role)
 {
     take(walk, bytes_of(walk, role));
 }
 
-static void drop(struct walk *walk, enum erg_memory_role role)
+static void drop(struct expert_walk *walk, enum erg_memory_role role)
 {
     if (!is_kept(walk, role))
         give(walk, bytes_of(walk, role));
 }
 
-static double hidden_of(const struct walk *walk)
+static double hidden_of(const struct expert_walk *walk)
 {
     return (double)walk->sizes->hidden;
 }
 
-static void reduce(struct walk *walk)
+static void reduce(struct expert_walk *walk)
 {
     const double full = walk->sizes->tensor > 1 ? (double)walk->sizes->full_hidden : 0;
     take(walk, full);
@@ -90,7 +92,7 @@ static void reduce(struct walk *walk)
     give(walk, full);
 }
 
-static void forward_shared(struct walk *walk)
+static void forward_shared(struct expert_walk *walk)
 {
     if (!bytes_of(walk, ERG_MEMORY_SHARED_FC1))
         return;
@@ -101,7 +103,7 @@ static void forward_shared(struct walk *walk)
     drop(walk, ERG_MEMORY_SHARED_ACTIVATED);
 }
 
-static void forward_routed(struct walk *walk)
+static void forward_routed(struct expert_walk *walk)
 {
     const struct erg_memory_sizes *sizes = walk->sizes;
     const double sent = (double)sizes->sent, arrived = (double)sizes->arrived;
@@ -129,7 +131,7 @@ static void forward_routed(struct walk *walk)
 }
 
 /* Kept bytes from the norm of the FFN on: none of them are there when its forward pass begins. */
-static double kept_of(const struct walk *walk)
+static double kept_of(const struct expert_walk *walk)
 {
     double sum = 0;
     for (int role = ERG_MEMORY_FFN_NORM; role < ERG_MEMORY_ROLES; role++)
@@ -141,7 +143,7 @@ static double kept_of(const struct walk *walk)
 double erg_memory_experts_forward(const struct erg_memory_sizes *sizes,
                                   enum erg_recompute recompute)
 {
-    struct walk walk = {.sizes = sizes, .recompute = recompute};
+    struct expert_walk walk = {.sizes = sizes, .recompute = recompute};
     walk.live = walk.most = hidden_of(&walk) - kept_of(&walk); /* the attention's output */
     if (!is_kept(&walk, ERG_MEMORY_FFN_INPUT))
         take(&walk, hidden_of(&walk));
@@ -154,18 +156,18 @@ double erg_memory_experts_forward(const struct erg_memory_sizes *sizes,
 /* ---- backward ---- */
 
 /* What was kept goes, or what was made again of it. */
-static void use(struct walk *walk, enum erg_memory_role role)
+static void use(struct expert_walk *walk, enum erg_memory_role role)
 {
     give(walk, bytes_of(walk, role));
 }
 
-static void activate_again(struct walk *walk, enum erg_memory_role role)
+static void activate_again(struct expert_walk *walk, enum erg_memory_role role)
 {
     if (erg_recompute_activation(walk->recompute))
         take(walk, bytes_of(walk, role));
 }
 
-static void backward_shared(struct walk *walk)
+static void backward_shared(struct expert_walk *walk)
 {
     const double activated = bytes_of(walk, ERG_MEMORY_SHARED_ACTIVATED);
     const double fc1 = bytes_of(walk, ERG_MEMORY_SHARED_FC1);
@@ -181,7 +183,7 @@ static void backward_shared(struct walk *walk)
     give(walk, fc1);
 }
 
-static void backward_routed(struct walk *walk)
+static void backward_routed(struct expert_walk *walk)
 {
     const struct erg_memory_sizes *sizes = walk->sizes;
     const double sent = (double)sizes->sent, arrived = (double)sizes->arrived;
@@ -215,7 +217,7 @@ double erg_memory_experts_backward(const struct erg_memory_sizes *sizes,
                                    enum erg_recompute recompute)
 {
     const bool full = recompute == ERG_RECOMPUTE_FULL;
-    struct walk walk = {.sizes = sizes, .recompute = full ? ERG_RECOMPUTE_NONE : recompute};
+    struct expert_walk walk = {.sizes = sizes, .recompute = full ? ERG_RECOMPUTE_NONE : recompute};
     backward_shared(&walk);
     backward_routed(&walk);
     if (erg_recompute_norms(walk.recompute))

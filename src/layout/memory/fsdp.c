@@ -37,7 +37,14 @@ double erg_memory_unit_bytes(const struct erg_memory_sizes *sizes, enum erg_memo
 double erg_memory_unit_gradient_bytes(const struct erg_memory_sizes *sizes,
                                       enum erg_memory_unit unit)
 {
-    return 2 * parameters_of(sizes, unit);
+    switch (unit) {
+    case ERG_MEMORY_EMBEDDING_UNIT:
+        return 2 * sizes->trained_embedding;
+    case ERG_MEMORY_HEAD_UNIT:
+        return 2 * sizes->trained_head;
+    default:
+        return 2 * sizes->trained_layer;
+    }
 }
 
 void erg_memory_shards(double items[ERG_MEMORY_ITEMS], const struct erg_memory_request *request,

@@ -149,10 +149,10 @@ static uint32_t backward_ffn(struct erg_memory_simulation *s, struct erg_memory_
 {
     const struct erg_memory_sizes *sizes = s->sizes;
     uint32_t gate = NO_BLOCK, activated = NO_BLOCK;
-    if (erg_recompute_activation(s->recompute)) {
+    if (erg_memory_remakes(sizes, ERG_MEMORY_GATE, s->recompute))
         gate = sizes->gated ? transient(s, sizes->ffn) : NO_BLOCK;
+    if (erg_memory_remakes(sizes, ERG_MEMORY_ACTIVATED, s->recompute))
         activated = transient(s, sizes->ffn);
-    }
     uint32_t product = transient(s, sizes->ffn);
     uint32_t joined;
     if (!erg_recompute_activation(s->recompute))
@@ -178,18 +178,20 @@ static uint32_t backward_ffn(struct erg_memory_simulation *s, struct erg_memory_
 }
 
 /* Through a column-parallel linear and the norm before it, and into the residual sum. */
-static uint32_t backward_column(struct erg_memory_simulation *s, struct erg_memory_kept *norm,
-                                struct erg_memory_kept *input, uint32_t *output_gradient,
-                                uint32_t *gradient)
+static uint32_t backward_column(struct erg_memory_simulation *s, struct erg_memory_kept *kept,
+                                enum erg_memory_role norm, enum erg_memory_role input,
+                                uint32_t *output_gradient, uint32_t *gradient)
 {
-    uint32_t again = erg_recompute_norms(s->recompute) ? transient(s, s->sizes->hidden) : NO_BLOCK;
+    uint32_t again = erg_memory_remakes(s->sizes, norm, s->recompute)
+                         ? transient(s, s->sizes->hidden)
+                         : NO_BLOCK;
     uint32_t of_norm = reduced(s);
     drop(s, output_gradient);
     uint32_t of_input = transient(s, s->sizes->hidden);
     drop(s, &again);
     drop(s, &of_norm);
-    erg_memory_drop(s, norm);
-    erg_memory_drop(s, input);
+    erg_memory_drop(s, &kept[norm]);
+    erg_memory_drop(s, &kept[input]);
     uint32_t sum = erg_memory_take(&s->memory, ERG_MEMORY_PIPELINE, s->sizes->hidden, 0);
     drop(s, &of_input);
     drop(s, gradient);
@@ -261,13 +263,13 @@ uint32_t erg_memory_layer_backward(struct erg_memory_simulation *s, struct erg_m
         gradient = erg_memory_experts_layer_backward(s, kept, &gradient);
     } else {
         uint32_t of_fc1 = backward_ffn(s, kept);
-        gradient = backward_column(s, &kept[ERG_MEMORY_FFN_NORM], &kept[ERG_MEMORY_FFN_INPUT],
-                                   &of_fc1, &gradient);
+        gradient =
+            backward_column(s, kept, ERG_MEMORY_FFN_NORM, ERG_MEMORY_FFN_INPUT, &of_fc1, &gradient);
     }
     uint32_t of_attention = transient(s, s->sizes->query);
     uint32_t of_projections = backward_attention(s, kept, &of_attention, &gathered);
-    return backward_column(s, &kept[ERG_MEMORY_ATTENTION_NORM], &kept[ERG_MEMORY_INPUT],
-                           &of_projections, &gradient);
+    return backward_column(s, kept, ERG_MEMORY_ATTENTION_NORM, ERG_MEMORY_INPUT, &of_projections,
+                           &gradient);
 }
 
 /* ---- the ends of the model ---- */

@@ -67,26 +67,6 @@ void erg_memory_transients(double transient[ERG_MEMORY_MOMENTS],
                            const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                            double stays);
 
-/* ---- FSDP (fsdp.c) ---- */
-
-/* What is gathered as a whole, in the order of the forward pass. A tied head is the embedding. */
-enum erg_memory_unit { ERG_MEMORY_EMBEDDING_UNIT, ERG_MEMORY_LAYER_UNIT, ERG_MEMORY_HEAD_UNIT };
-
-/* Bytes of one, gathered in bf16, and of its gradient. */
-double erg_memory_unit_bytes(const struct erg_memory_sizes *sizes, enum erg_memory_unit unit);
-double erg_memory_unit_gradient_bytes(const struct erg_memory_sizes *sizes,
-                                      enum erg_memory_unit unit);
-
-/* A GPU's share of what is kept of so many parameters, of which some are trained. */
-void erg_memory_shards(double items[ERG_MEMORY_ITEMS], const struct erg_memory_request *request,
-                       double parameters, double trained);
-
-/* What is gathered at each moment, and the gradients that are there. Where that is most when fewer
- * layers keep something, or fewer logits are there, so much less. */
-void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ERG_MEMORY_MOMENTS],
-                         const struct erg_memory_request *request,
-                         const struct erg_memory_sizes *sizes);
-
 /* ---- parameters and optimizer state of a stage ---- */
 
 struct erg_memory_weights {
@@ -117,6 +97,26 @@ double erg_memory_experts_forward(const struct erg_memory_sizes *sizes,
 double erg_memory_experts_backward(const struct erg_memory_sizes *sizes,
                                    enum erg_recompute recompute);
 
+/* ---- FSDP (fsdp.c) ---- */
+
+/* What is gathered as a whole, in the order of the forward pass. A tied head is the embedding. */
+enum erg_memory_unit { ERG_MEMORY_EMBEDDING_UNIT, ERG_MEMORY_LAYER_UNIT, ERG_MEMORY_HEAD_UNIT };
+
+/* Bytes of one, gathered in bf16, and of its gradient. */
+double erg_memory_unit_bytes(const struct erg_memory_sizes *sizes, enum erg_memory_unit unit);
+double erg_memory_unit_gradient_bytes(const struct erg_memory_sizes *sizes,
+                                      enum erg_memory_unit unit);
+
+/* A GPU's share of what is kept of so many parameters, of which some are trained. */
+void erg_memory_shards(double items[ERG_MEMORY_ITEMS], const struct erg_memory_request *request,
+                       double parameters, double trained);
+
+/* What is gathered at each moment, and the gradients that are there. Where that is most when fewer
+ * layers keep something, or fewer logits are there, so much less. */
+void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ERG_MEMORY_MOMENTS],
+                         const struct erg_memory_request *request,
+                         const struct erg_memory_sizes *sizes);
+
 /* ---- the static accounting (static_stage.c) ---- */
 
 void erg_memory_static_closed(struct erg_memory_stage *stage,
@@ -136,6 +136,11 @@ void erg_memory_static_course(struct erg_memory_course *course,
 
 /* Those of one chunk of a stage. */
 void erg_memory_chunk_weights(struct erg_memory_weights *weights,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long stage, long chunk);
+
+/* Those of them that are trained. */
+void erg_memory_chunk_trained(struct erg_memory_weights *weights,
                               const struct erg_memory_request *request,
                               const struct erg_memory_sizes *sizes, long stage, long chunk);
 

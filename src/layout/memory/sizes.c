@@ -1,6 +1,8 @@
 /* What one layer's tensors weigh: the table from which all sums and all events follow. */
 #include "layout/memory/memory_internal.h"
 
+#include "model/lora.h"
+
 enum {
     ALL = ERG_RECOMPUTE_ALL,
     MOST = ALL & ~(1 << ERG_RECOMPUTE_FULL),
@@ -20,13 +22,20 @@ static void set(struct erg_memory_sizes *sizes, enum erg_memory_role role, int64
  * of the activation cost no product. Statistics of norms (4 or 8 bytes a token) are left out: a
  * backward pass computes them again from the norm's input, which it reads anyway.
  */
-static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens, bool split)
+static void list_tensors(struct erg_memory_sizes *sizes, const struct erg_model *model,
+                         int64_t tokens, bool split)
 {
     int64_t own = split ? tokens / sizes->tensor : tokens; /* of the residual stream on this rank */
     int64_t hidden = sizes->hidden, shared = sizes->context > 1 ? sizes->kv : 0;
     int64_t local = sizes->kv - shared;
     set(sizes, ERG_MEMORY_INPUT, hidden, own, ALL);
-    set(sizes, ERG_MEMORY_ATTENTION_NORM, hidden, own, UNLESS_NORMS);
+    const unsigned qkv = erg_lora_needs_input(model, ERG_LORA_QKV) ? UNLESS_NORMS : 0;
+    /* Experts keep what they keep, with LoRA too. */
+    const bool experts = sizes->arrived > 0;
+    const unsigned fc1 = experts || erg_lora_needs_input(model, ERG_LORA_FC1) ? UNLESS_NORMS : 0;
+    const unsigned fc2 =
+        experts || erg_lora_needs_input(model, ERG_LORA_FC2) ? UNLESS_ACTIVATION : 0;
+    set(sizes, ERG_MEMORY_ATTENTION_NORM, hidden, own, qkv);
     set(sizes, ERG_MEMORY_QK_INPUT, sizes->qk, tokens, MOST);
     set(sizes, ERG_MEMORY_QUERIES, sizes->query, tokens, MOST);
     set(sizes, ERG_MEMORY_KEYS, local / 2, tokens, MOST);
@@ -35,11 +44,11 @@ static void list_tensors(struct erg_memory_sizes *sizes, int64_t tokens, bool sp
     set(sizes, ERG_MEMORY_LOG_SUM_EXP, sizes->log_sum_exp, tokens, MOST);
     set(sizes, ERG_MEMORY_ATTENTION_OUTPUT, sizes->output, tokens, MOST);
     set(sizes, ERG_MEMORY_FFN_INPUT, hidden, own, MOST);
-    set(sizes, ERG_MEMORY_FFN_NORM, hidden, own, UNLESS_NORMS);
+    set(sizes, ERG_MEMORY_FFN_NORM, hidden, own, fc1);
     set(sizes, ERG_MEMORY_FC1_OUTPUT, sizes->fc1, tokens, MOST);
     set(sizes, ERG_MEMORY_GATE, sizes->gated && !sizes->arrived ? sizes->ffn : 0, tokens,
         UNLESS_ACTIVATION);
-    set(sizes, ERG_MEMORY_ACTIVATED, sizes->ffn, tokens, UNLESS_ACTIVATION);
+    set(sizes, ERG_MEMORY_ACTIVATED, sizes->ffn, tokens, fc2);
     if (sizes->gated && !sizes->arrived)
         sizes->tensors[ERG_MEMORY_FC1_OUTPUT].views = 2;
 }
@@ -83,6 +92,8 @@ static size_t list_layer(int64_t *weights, double *sum, const struct erg_model *
         if (ops.items[i].of_experts || parameters == 0)
             continue;
         *sum += parameters;
+        if (ops.items[i].adapter)
+            continue;
         switch (ops.items[i].id) {
         case ERG_MODEL_NORM_A:
         case ERG_MODEL_NORM_M:
@@ -140,12 +151,20 @@ static void list_weights(struct erg_memory_sizes *sizes, const struct erg_model 
     sizes->weight_count = list_layer(sizes->weights, &sizes->layer_parameters, model, shape);
     if (model->experts.count)
         list_expert_weights(sizes, model, shape);
+    erg_model_layer_forward(&ops, model, shape);
+    for (size_t i = 0; i < ops.count; i++)
+        if (ops.items[i].adapter)
+            sizes->adapter_weights[sizes->adapter_count++] = (int64_t)ops.items[i].params;
+    sizes->adapters = erg_lora_is_on(model);
+    sizes->trained_layer = erg_lora_trained(&ops, model);
     erg_model_embedding_forward(&ops, model, shape);
+    sizes->trained_embedding = erg_lora_trained(&ops, model);
     for (size_t i = 0; i < ops.count; i++)
         sizes->embedding_parameters += ops.items[i].params;
     sizes->embedding[1] = model->learned_positions ? model->max_positions * model->hidden : 0;
     sizes->embedding[0] = (int64_t)sizes->embedding_parameters - sizes->embedding[1];
     erg_model_head_forward(&ops, model, shape);
+    sizes->trained_head = erg_lora_trained(&ops, model);
     for (size_t i = 0; i < ops.count; i++)
         sizes->head_parameters += ops.items[i].params;
     sizes->head[0] = model->hidden;
@@ -172,10 +191,10 @@ static void fill_ffn(struct erg_memory_sizes *sizes, const struct erg_model *mod
 void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_layout *layout)
 {
-    const bool split = !erg_layout_is_sharded(layout); /* the stream, over the tensor group */
     struct erg_model padded = *model;
     const long tensor = layout->tensor, context = layout->context;
     const struct erg_latent *latent = &model->latent;
+    const bool split = !erg_layout_is_sharded(layout); /* the residual stream, over tensor ranks */
     padded.vocab = erg_layout_vocabulary(model, tensor);
     int64_t tokens = layout->microbatch * layout->sequence / context;
     int64_t heads = model->heads / tensor, groups = erg_model_local_kv_heads(model, tensor);
@@ -210,19 +229,11 @@ void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model 
     if (latent->keys)
         sizes->qk = 4 * tokens * (latent->queries + latent->keys); /* before and behind norms */
     fill_ffn(sizes, model, &rows, tokens);
-    list_tensors(sizes, tokens, split);
+    list_tensors(sizes, model, tokens, split);
     if (model->experts.count)
         list_experts(sizes, model, &rows, tokens);
     add_up(sizes);
     shape.sequences = shape.sequence = 1;
     list_weights(sizes, &padded, &shape);
     erg_static_tensors_init(&sizes->static_tensors, model, tensor);
-}
-
-void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
-                           long tensor, long context, long microbatch, long sequence)
-{
-    const struct erg_layout layout = {
-        .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
-    erg_memory_sizes_of(sizes, model, &layout);
 }

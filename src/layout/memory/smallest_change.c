@@ -196,7 +196,7 @@ static double least_excess(const struct change_search *search, const struct erg_
     request.layout = &least;
     request.accounting = fixed ? ERG_MEMORY_STATIC : ERG_MEMORY_ARENA;
     erg_memory_sizes_of(&sizes, request.model, layout);
-    for (int recompute = layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
+    for (int recompute = (int)layout->recompute; recompute < ERG_RECOMPUTES; recompute++)
         for (int offload = 0; offload < (can_offload(search, layout) ? 2 : 1); offload++) {
             double excess = -INFINITY;
             bool hosts = true;

@@ -1,6 +1,8 @@
 /* Names of what a stage's memory is made of, and what may be asked of it. */
 #include "layout/memory/stage_memory.h"
 
+#include "model/lora.h"
+
 const char *erg_memory_item_name(enum erg_memory_item item)
 {
     static const char *const names[ERG_MEMORY_ITEMS] = {
@@ -70,13 +72,17 @@ int erg_memory_check(const struct erg_memory_request *request, struct erg_error 
                         "ergon's own training does not shard weights and gradients, got fsdp %ld; "
                         "expected another engine, or no fsdp",
                         layout->fsdp);
+    if (erg_lora_is_on(request->model) && request->accounting == ERG_MEMORY_STATIC)
+        return erg_fail(err, ERG_FAILED,
+                        "ergon's own training trains no adapters (LoRA); expected another engine, "
+                        "or no lora");
     if (erg_layout_is_sharded(layout) && request->accounting == ERG_MEMORY_FRAMEWORK)
         return erg_fail(err, ERG_FAILED,
                         "the caching allocator is not followed with FSDP, got fsdp %ld; expected "
                         "the accounting arena",
                         layout->fsdp);
     if (request->accounting == ERG_MEMORY_STATIC && (model->experts.count || model->latent.keys))
-        return erg_fail(err, ERG_INFEASIBLE,
+        return erg_fail(err, ERG_FAILED,
                         "%s has %s, which ergon's own training does not run; expected another "
                         "engine, such as nemo-hopper",
                         model->name,

@@ -31,6 +31,9 @@
  * model in bf16 the layer that runs and the next one, and the gradient of the layer that runs.
  * Embedding and head are such layers, too. The residual stream is whole.
  *
+ * With LoRA frozen weights have no gradients and no optimizer state, and inputs of frozen linears
+ * that nothing else needs are not kept (model/lora.h).
+ *
  * Source: Megatron-Kwai (pipeline-aware offloading, balanced recomputation); PyTorch's caching
  * allocator (c10/cuda/CUDACachingAllocator.cpp); Megatron-LM's distributed optimizer.
  */
@@ -141,6 +144,11 @@ struct erg_memory_sizes {
     int64_t weights[16];
     size_t weight_count;
     int64_t embedding[2], head[3];
+    /* Those that are trained, with LoRA its adapters alone: of a layer also in tensors then. */
+    double trained_layer, trained_embedding, trained_head;
+    bool adapters;
+    int64_t adapter_weights[2 * ERG_LORA_TARGETS];
+    size_t adapter_count;
     struct erg_memory_tensor tensors[ERG_MEMORY_ROLES];
     /* What a layer keeps for its backward pass under each mode, all tensors together, and of that
      * what is large enough to be moved to host memory. */
@@ -149,12 +157,23 @@ struct erg_memory_sizes {
     struct erg_static_tensors static_tensors; /* of the static accounting */
 };
 
-/* Of a layout. */
+/* Of a layout's degrees, microbatch and sequence. */
 void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_layout *layout);
-/* Of one without experts. */
-void erg_memory_sizes_init(struct erg_memory_sizes *sizes, const struct erg_model *model,
-                           long tensor, long context, long microbatch, long sequence);
+
+/* Whether a layer keeps a tensor under a mode, and whether it makes it again of what it keeps. */
+static inline bool erg_memory_keeps(const struct erg_memory_sizes *sizes, enum erg_memory_role role,
+                                    enum erg_recompute recompute)
+{
+    return sizes->tensors[role].saved & 1u << recompute;
+}
+
+static inline bool erg_memory_remakes(const struct erg_memory_sizes *sizes,
+                                      enum erg_memory_role role, enum erg_recompute recompute)
+{
+    return recompute != ERG_RECOMPUTE_FULL && erg_memory_keeps(sizes, role, ERG_RECOMPUTE_NONE) &&
+           !erg_memory_keeps(sizes, role, recompute);
+}
 
 /* Of a layout: with FSDP the residual stream is whole, so `full_hidden` is `hidden` and nothing
  * is gathered: 0. */

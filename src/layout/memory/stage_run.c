@@ -190,14 +190,20 @@ static void iterate(struct erg_memory_stage_run *run)
 
 /* ---- what is there from the start ---- */
 
-static void take_weights(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights)
+static double sum_of(const struct erg_memory_weights *weights)
 {
-    int64_t total = 0;
-    for (size_t i = 0; i < weights->count; i++) {
+    double sum = 0;
+    for (size_t i = 0; i < weights->count; i++)
+        sum += (double)weights->items[i];
+    return sum;
+}
+
+static void take_weights(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
+                         const struct erg_memory_weights *trained)
+{
+    for (size_t i = 0; i < weights->count; i++)
         take(run, ERG_MEMORY_WEIGHTS, 2 * weights->items[i]);
-        total += weights->items[i];
-    }
-    take(run, ERG_MEMORY_GRADIENTS, 4 * total);
+    take(run, ERG_MEMORY_GRADIENTS, 4 * (int64_t)sum_of(trained));
 }
 
 /* fp32 state of this rank's part of every weight: first the master copies, or the two moments. */
@@ -315,37 +321,40 @@ static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course 
 {
     const struct erg_memory_request *request = run->s.request;
     const bool shards = erg_layout_is_sharded(request->layout);
-    struct erg_memory_weights *weights = erg_xcalloc((size_t)run->chunks, sizeof *weights);
+    const struct erg_memory_weights none = {0};
+    struct erg_memory_weights all = {0};
+    struct erg_memory_weights *trained = erg_xcalloc((size_t)run->chunks, sizeof *trained);
     struct erg_memory_weights *experts = erg_xcalloc((size_t)run->chunks, sizeof *experts);
-    double parameters = 0;
     for (long chunk = 0; chunk < run->chunks; chunk++) {
-        erg_memory_chunk_weights(&weights[chunk], request, run->s.sizes, run->s.stage, chunk);
-        for (size_t i = 0; i < weights[chunk].count; i++)
-            parameters += (double)weights[chunk].items[i];
-        if (!shards)
-            take_weights(run, &weights[chunk]);
+        erg_memory_chunk_weights(&all, request, run->s.sizes, run->s.stage, chunk);
+        erg_memory_chunk_trained(&trained[chunk], request, run->s.sizes, run->s.stage, chunk);
+        if (shards) /* in the one chunk that there is */
+            erg_memory_fsdp_take_shards(run, sum_of(&all), sum_of(&trained[chunk]));
+        else
+            take_weights(run, &all, &trained[chunk]);
         erg_memory_expert_weights(&experts[chunk], request, run->s.sizes, run->s.stage, chunk);
         if (experts[chunk].count > 0)
-            take_weights(run, &experts[chunk]);
+            take_weights(run, &experts[chunk], run->s.sizes->adapters ? &none : &experts[chunk]);
+        if (run->s.sizes->adapters)
+            experts[chunk].count = 0; /* frozen: no state */
     }
-    if (shards)
-        erg_memory_fsdp_take_shards(run, parameters, parameters);
-    else
-        take_states(run, weights, experts, false);
+    free(all.items);
+    if (!shards)
+        take_states(run, trained, experts, false);
     take_buffers(run);
     if (request->accounting == ERG_MEMORY_FRAMEWORK)
         iterate(run);
     if (!shards)
-        take_states(run, weights, experts, true);
+        take_states(run, trained, experts, true);
     run->course = course;
     run->copies = copies;
     erg_memory_begin_worst(&run->s.memory);
     iterate(run);
     for (long chunk = 0; chunk < run->chunks; chunk++)
-        free(weights[chunk].items);
+        free(trained[chunk].items);
     for (long chunk = 0; chunk < run->chunks; chunk++)
         free(experts[chunk].items);
-    free(weights);
+    free(trained);
     free(experts);
 }
 

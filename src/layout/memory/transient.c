@@ -20,7 +20,7 @@ static double unkept_of_ffn(const struct erg_memory_sizes *sizes, enum erg_recom
 {
     if (recompute == ERG_RECOMPUTE_FULL)
         return (double)(sizes->hidden + sizes->fc1 + sizes->ffn);
-    return erg_recompute_activation(recompute) ? (double)sizes->ffn : 0;
+    return erg_memory_keeps(sizes, ERG_MEMORY_ACTIVATED, recompute) ? 0 : (double)sizes->ffn;
 }
 
 /*
@@ -31,8 +31,7 @@ static double unkept_of_ffn(const struct erg_memory_sizes *sizes, enum erg_recom
 static double forward(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
 {
     const double unkept = unkept_of_ffn(sizes, recompute);
-    const bool gate =
-        sizes->gated && (recompute == ERG_RECOMPUTE_FULL || erg_recompute_activation(recompute));
+    const bool gate = sizes->gated && !erg_memory_keeps(sizes, ERG_MEMORY_GATE, recompute);
     const double share =
         sizes->context > 1 && recompute != ERG_RECOMPUTE_FULL ? (double)sizes->kv : 0;
     double attention = (double)sizes->kv * (double)sizes->context + 3 * (double)sizes->query;
@@ -42,10 +41,20 @@ static double forward(const struct erg_memory_sizes *sizes, enum erg_recompute r
     return larger(larger(attention, ffn_output(sizes) + unkept), gated);
 }
 
-/* The activated tensor and the gate, which go before the gradient of both widths is joined. */
+/* The activated tensor, where it is kept, and the gate: they go before the gradient of both widths
+ * is joined. */
 static double used_first(const struct erg_memory_sizes *sizes)
 {
-    return (sizes->gated ? 2 : 1) * (double)sizes->ffn;
+    const bool kept = erg_memory_keeps(sizes, ERG_MEMORY_ACTIVATED, ERG_RECOMPUTE_NONE);
+    return (double)(kept + sizes->gated) * (double)sizes->ffn;
+}
+
+/* What the FFN's backward pass needs beyond what is kept: as much, and where the activated tensor
+ * is not kept the gradient of it as well. */
+static double ffn_gradients(const struct erg_memory_sizes *sizes)
+{
+    const bool kept = erg_memory_keeps(sizes, ERG_MEMORY_ACTIVATED, ERG_RECOMPUTE_NONE);
+    return (double)((kept ? 1 : 2) + sizes->gated) * (double)sizes->ffn;
 }
 
 /* What full recomputation makes again of a layer before its backward pass. */
@@ -58,7 +67,9 @@ static double made_again(const struct erg_memory_sizes *sizes)
 static double output_again(const struct erg_memory_sizes *sizes)
 {
     double share = sizes->context > 1 ? (double)sizes->kv : 0;
-    return larger(ffn_output(sizes) - share,
+    double unkept =
+        erg_memory_keeps(sizes, ERG_MEMORY_ACTIVATED, ERG_RECOMPUTE_NONE) ? 0 : (double)sizes->ffn;
+    return larger(ffn_output(sizes) + unkept - share,
                   (double)sizes->gathered_kv + 3 * (double)sizes->hidden);
 }
 
@@ -71,10 +82,12 @@ static double ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recom
         return larger(made_again(sizes) + erg_memory_experts_backward(sizes, recompute),
                       made_again(sizes) + 2 * (double)sizes->hidden + (double)sizes->arrived);
     if (recompute == ERG_RECOMPUTE_FULL)
-        return made_again(sizes) + larger(keys + used_first(sizes), output_again(sizes));
+        return made_again(sizes) + larger(keys + ffn_gradients(sizes), output_again(sizes));
     if (erg_recompute_activation(recompute))
-        return keys + (sizes->gated ? 6 : 3) * (double)sizes->ffn;
-    return keys + used_first(sizes);
+        return keys + (double)((sizes->gated ? 5 : 2) +
+                               erg_memory_remakes(sizes, ERG_MEMORY_ACTIVATED, recompute)) *
+                          (double)sizes->ffn;
+    return keys + ffn_gradients(sizes);
 }
 
 /* The attention's sums for the queries' gradient are in fp32; with context ranks it has the
@@ -87,7 +100,7 @@ static double attention(const struct erg_memory_sizes *sizes, enum erg_recompute
     double hidden = (double)sizes->hidden, keys = (double)sizes->gathered_kv;
     /* The sum of the norm's gradient over the tensor group, and behind it that of its input. */
     double norm = larger((double)sizes->fc1 + full, hidden) + keys +
-                  (erg_recompute_norms(recompute) ? 2 : 1) * hidden;
+                  (erg_memory_remakes(sizes, ERG_MEMORY_FFN_NORM, recompute) ? 2 : 1) * hidden;
     double sums = 4 * (double)sizes->query + (sizes->context > 1 ? 2.5 * keys : (double)sizes->kv);
     if (sizes->arrived) /* through the norm is among what the experts' backward pass takes */
         return sums;
@@ -100,7 +113,8 @@ void erg_memory_transients(double transient[ERG_MEMORY_MOMENTS],
 {
     bool full = recompute == ERG_RECOMPUTE_FULL;
     enum erg_recompute made = full ? ERG_RECOMPUTE_NONE : recompute;
-    double norm_stays = (erg_recompute_norms(made) ? 1 : 2) * (double)sizes->hidden;
+    double norm_stays =
+        (erg_memory_keeps(sizes, ERG_MEMORY_FFN_NORM, made) ? 2 : 1) * (double)sizes->hidden;
     transient[ERG_MEMORY_FORWARD] = forward(sizes, recompute);
     transient[ERG_MEMORY_FFN] = transient[ERG_MEMORY_FFN_MOVED] = ffn(sizes, recompute);
     if (!full && !erg_recompute_activation(recompute))

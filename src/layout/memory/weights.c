@@ -24,12 +24,30 @@ void erg_memory_chunk_weights(struct erg_memory_weights *weights,
         const size_t count = plain ? sizes->dense_weight_count : sizes->weight_count;
         for (size_t i = 0; i < count; i++)
             ERG_PUSH(weights, items, plain ? sizes->dense_weights[i] : sizes->weights[i]);
+        for (size_t i = 0; i < sizes->adapter_count; i++)
+            ERG_PUSH(weights, items, sizes->adapter_weights[i]);
     }
     /* A tied head is a copy of the embedding where that lies on another stage. */
     bool shared = request->model->tied && embeds && head;
     for (int i = 0; i < 3 && head; i++)
         if (sizes->head[i] && !(i == 2 && shared))
             ERG_PUSH(weights, items, sizes->head[i]);
+}
+
+void erg_memory_chunk_trained(struct erg_memory_weights *weights,
+                              const struct erg_memory_request *request,
+                              const struct erg_memory_sizes *sizes, long stage, long chunk)
+{
+    const long all = request->model->layers;
+    if (!sizes->adapters) {
+        erg_memory_chunk_weights(weights, request, sizes, stage, chunk);
+        return;
+    }
+    const long layers = erg_layout_chunk_layers(request->layout, all, stage, chunk);
+    weights->count = 0;
+    for (long layer = 0; layer < layers; layer++)
+        for (size_t i = 0; i < sizes->adapter_count; i++)
+            ERG_PUSH(weights, items, sizes->adapter_weights[i]);
 }
 
 void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long rank,
@@ -70,10 +88,10 @@ void erg_memory_moments_rounding(const struct erg_memory_request *request,
     struct erg_memory_weights weights = {0};
     memset(rounding, 0, (size_t)ranks * sizeof *rounding);
     for (long chunk = 0; chunk < layout->virtual_stages; chunk++) {
-        erg_memory_chunk_weights(&weights, request, sizes, stage, chunk);
+        erg_memory_chunk_trained(&weights, request, sizes, stage, chunk);
         add_rounding(rounding, &weights, sizes, ranks, 1);
         erg_memory_expert_weights(&weights, request, sizes, stage, chunk);
-        if (weights.count > 0)
+        if (weights.count > 0 && !sizes->adapters)
             add_rounding(rounding, &weights, sizes, ranks, degree);
     }
     free(weights.items);

@@ -575,7 +575,7 @@ static int check_model(const struct erg_layout_search *search, struct erg_error 
         erg_memory_request_of(search->model, &none, search->kinds[0].engine);
     const struct erg_experts *experts = &search->model->experts;
     if (experts->dense_layers > 0)
-        return erg_fail(err, ERG_INFEASIBLE,
+        return erg_fail(err, ERG_FAILED,
                         "%ld of the %ld layers of %s have no experts, and times of layers that "
                         "differ are not modelled; ergon memory knows the model",
                         experts->dense_layers, search->model->layers, search->model->name);

@@ -10,7 +10,7 @@
 
 /* ---- where the stages of a layout lie (places.c) ---- */
 
-/* Of a kind of GPUs, what is the same for all layouts of one tensor, context, FSDP and expert
+/* Of a kind of GPUs, what is the same for all layouts of one tensor, context, expert and FSDP
  * degree and one microbatch; on one kind alone, of those on as many GPUs. */
 struct erg_layout_pieces {
     long gpus; /* whose groups are looked at */
@@ -34,7 +34,7 @@ struct erg_layout_places {
 /* Where places are made: what is known of the layouts looked at last. */
 struct erg_layout_site {
     const struct erg_layout_search *search;
-    long tensor, context, microbatch, shards, expert, gpus;
+    long tensor, context, microbatch, expert, shards, gpus;
     /* By kinds: of stages that all lie in one node, and of others. */
     struct erg_layout_site_pieces {
         bool known;

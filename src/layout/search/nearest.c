@@ -6,18 +6,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum field { TENSOR, CONTEXT, PIPELINE, CHUNKS, MICROBATCH, RECOMPUTE, FIELDS };
+enum field { TENSOR, CONTEXT, PIPELINE, CHUNKS, MICROBATCH, EXPERT, RECOMPUTE, FIELDS };
 
 /* False: that cannot be. Chunks of which it is said how many layers each has keep so many with
  * other stages; other virtual stages may differ in layers otherwise. */
 static bool set(struct erg_layout *layout, enum field field, long value, long layers)
 {
     const long own = layout->pipeline * layout->virtual_stages;
-    long *const places[] = {[TENSOR] = &layout->tensor,
-                            [CONTEXT] = &layout->context,
-                            [PIPELINE] = &layout->pipeline,
-                            [CHUNKS] = &layout->virtual_stages,
-                            [MICROBATCH] = &layout->microbatch};
+    long *const places[] = {[TENSOR] = &layout->tensor,         [CONTEXT] = &layout->context,
+                            [PIPELINE] = &layout->pipeline,     [CHUNKS] = &layout->virtual_stages,
+                            [MICROBATCH] = &layout->microbatch, [EXPERT] = &layout->expert};
     if (field == RECOMPUTE)
         layout->recompute = (enum erg_recompute)value;
     else
@@ -42,6 +40,8 @@ static bool is_allowed(const struct erg_layout_search *search, enum field field,
         return search->gpus % value == 0;
     case MICROBATCH:
         return search->batch_least < search->batch_most || search->batch_most % value == 0;
+    case EXPERT:
+        return search->model->experts.count && search->model->experts.count % value == 0;
     case RECOMPUTE:
         return search->recomputes & 1u << value;
     default:
@@ -53,7 +53,13 @@ static long largest(const struct erg_layout_search *search, enum field field)
 {
     long node = search->group_most > 0 ? search->group_most : search->kinds[0].machine.node_gpus;
     long layers = search->model->layers;
-    const long most[FIELDS] = {node, node, layers, layers, search->batch_most, ERG_RECOMPUTE_FULL};
+    const long most[FIELDS] = {node,
+                               node,
+                               layers,
+                               layers,
+                               search->batch_most,
+                               search->model->experts.count,
+                               ERG_RECOMPUTE_FULL};
     return most[field];
 }
 
@@ -76,7 +82,7 @@ static void try_layout(struct erg_layout_change *change, const struct erg_layout
 static void try_fields(struct erg_layout_change *change, const struct erg_layout_search *search,
                        const struct erg_layout *layout, int first, int left, int changed)
 {
-    for (int field = first; field < FIELDS; field++)
+    for (enum field field = (enum field)first; field < FIELDS; field++)
         for (long value = field == RECOMPUTE ? 0 : 1; value <= largest(search, field); value++) {
             struct erg_layout tried = *layout;
             if (!is_allowed(search, field, value) ||
@@ -84,7 +90,7 @@ static void try_fields(struct erg_layout_change *change, const struct erg_layout
                 tried.pipeline * tried.virtual_stages > search->model->layers)
                 continue;
             if (left > 1)
-                try_fields(change, search, &tried, field + 1, left - 1, changed);
+                try_fields(change, search, &tried, (int)field + 1, left - 1, changed);
             else
                 try_layout(change, search, &tried, changed);
         }

@@ -40,8 +40,8 @@ const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *s
     struct erg_layout_pieces *pieces = &at->pieces;
     long gpus = search->kind_count == 1 ? erg_layout_gpus(layout) : own->gpus;
     if (site->tensor != layout->tensor || site->context != layout->context ||
-        site->microbatch != layout->microbatch || site->shards != erg_layout_shards(layout) ||
-        site->expert != erg_layout_experts(layout) ||
+        site->microbatch != layout->microbatch || site->expert != erg_layout_experts(layout) ||
+        site->shards != erg_layout_shards(layout) ||
         (search->kind_count == 1 && gpus != site->gpus)) {
         for (size_t k = 0; k < search->kind_count; k++)
             site->kinds[k][0].known = site->kinds[k][1].known = false;

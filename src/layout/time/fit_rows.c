@@ -12,7 +12,7 @@ static const double LEAST_UTILISATION = 0.05;
 /* Columns of the table; those that it need not have are -1 where it has not. */
 struct fit_columns {
     size_t model, sequence, gpus, batch, t, c, p;
-    ptrdiff_t time, tokens, l, v, microbatch, recompute, offload, device;
+    ptrdiff_t time, tokens, l, v, microbatch, recompute, offload, device, e;
 };
 
 static int find_columns(struct fit_columns *columns, const struct erg_csv *csv, const char *path,
@@ -33,6 +33,7 @@ static int find_columns(struct fit_columns *columns, const struct erg_csv *csv, 
     columns->recompute = erg_csv_find(csv, "recompute");
     columns->offload = erg_csv_find(csv, "offload");
     columns->device = erg_csv_find(csv, "device");
+    columns->e = erg_csv_find(csv, "e");
     if ((columns->time < 0) == (columns->tokens < 0))
         return erg_fail(err, ERG_FAILED,
                         "%s:1: expected one of the columns 'time_s' and 'tokens_per_s'", path);
@@ -80,8 +81,8 @@ static int read_recompute(struct erg_layout *layout, const struct erg_csv *csv, 
         return 0;
     const char *name = erg_csv_text(csv, row, (size_t)columns->recompute);
     for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
-        if (!strcmp(erg_recompute_name(recompute), name)) {
-            layout->recompute = recompute;
+        if (!strcmp(erg_recompute_name((enum erg_recompute)recompute), name)) {
+            layout->recompute = (enum erg_recompute)recompute;
             return 0;
         }
     }
@@ -123,10 +124,11 @@ static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t
         optional_long(csv, row, columns->v, &layout->virtual_stages, err) ||
         optional_long(csv, row, columns->l, &layers, err) ||
         optional_long(csv, row, columns->microbatch, &layout->microbatch, err) ||
+        optional_long(csv, row, columns->e, &layout->expert, err) ||
         read_recompute(layout, csv, row, columns, err) || read_time(&out, csv, row, columns, err))
         return -1;
     if (layout->tensor < 1 || layout->context < 1 || layout->pipeline < 1 ||
-        layout->microbatch < 1 || layers < 1)
+        layout->microbatch < 1 || layout->expert < 1 || layers < 1)
         return erg_csv_fail(csv, row, err, "expected degrees, layers and microbatch of at least 1");
     int status = find_model(rows, name, &out.model, err);
     if (!status && columns->l >= 0) {

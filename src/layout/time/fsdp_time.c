@@ -118,7 +118,7 @@ void erg_time_parts_of(struct erg_time_parts *parts, const struct erg_time_reque
                        const struct erg_layout *layout, long gpus)
 {
     if (!erg_layout_is_sharded(layout)) {
-        erg_time_parts_whole(parts, request, layout, gpus);
+        erg_time_parts_unsharded(parts, request, layout, gpus);
         return;
     }
     struct erg_engine engine = *request->engine;
@@ -126,7 +126,7 @@ void erg_time_parts_of(struct erg_time_parts *parts, const struct erg_time_reque
     engine.sequence_parallel = false;
     engine.tensor_forward = engine.tensor_forward_context = 1;
     engine.tensor_backward = engine.tensor_backward_context = 1;
-    erg_time_parts_whole(parts, &whole, layout, gpus);
+    erg_time_parts_unsharded(parts, &whole, layout, gpus);
     const double bandwidth = erg_time_group_bandwidth(request, layout->tensor, layout->fsdp, gpus);
     double parameters[3];
     count_parameters(parameters, request, layout);

@@ -2,6 +2,7 @@
 #include "layout/time/time.h"
 
 #include "layout/memory/stage_memory.h"
+#include "model/lora.h"
 
 #include <assert.h>
 #include <math.h>
@@ -17,8 +18,8 @@ const char *erg_time_item_name(enum erg_time_item item)
         [ERG_TIME_HEAD] = "head",           [ERG_TIME_PIPELINE] = "pipeline",
         [ERG_TIME_BUBBLE] = "bubble",       [ERG_TIME_UNEVEN] = "uneven",
         [ERG_TIME_GRADIENTS] = "gradients", [ERG_TIME_OPTIMIZER] = "optimizer",
-        [ERG_TIME_STALLS] = "stalls",       [ERG_TIME_FSDP] = "fsdp",
-        [ERG_TIME_EXPERT] = "expert",
+        [ERG_TIME_STALLS] = "stalls",       [ERG_TIME_EXPERT] = "expert",
+        [ERG_TIME_FSDP] = "fsdp",
     };
     return names[item];
 }
@@ -79,6 +80,8 @@ double erg_time_message_rate(const struct erg_time_request *request, bool betwee
 double erg_time_flops_per_token(const struct erg_model *model, long sequence)
 {
     struct erg_model_flops forward = erg_model_forward_flops(model, 1, (double)sequence);
+    if (erg_lora_is_on(model)) /* no gradients of weights; adapters are left out */
+        return 2 * (forward.linear + forward.head) + 3 * forward.attention / 2;
     return 3 * (forward.linear + forward.head + forward.attention / 2);
 }
 
@@ -277,13 +280,16 @@ static double sum_pass(double *items, double *expert_s, const struct pass_rates 
 static double again_s(const struct pass_rates *pass, const struct erg_model_ops *forward,
                       enum erg_recompute recompute)
 {
+    const struct erg_model *model = pass->request->model;
     double bytes = 0;
     for (size_t i = 0; i < forward->count; i++) {
         enum erg_model_op_id id = forward->items[i].id;
-        bool norm = id == ERG_MODEL_NORM_A || id == ERG_MODEL_NORM_M;
+        bool norm = (id == ERG_MODEL_NORM_A && erg_lora_needs_input(model, ERG_LORA_QKV)) ||
+                    (id == ERG_MODEL_NORM_M && erg_lora_needs_input(model, ERG_LORA_FC1));
+        bool activation = id == ERG_MODEL_ACTIVATION &&
+                          (model->gated || erg_lora_needs_input(model, ERG_LORA_FC2));
         if ((norm && erg_recompute_norms(recompute)) ||
-            ((id == ERG_MODEL_ACTIVATION || id == ERG_MODEL_ACTIVATION_E) &&
-             erg_recompute_activation(recompute)))
+            ((activation || id == ERG_MODEL_ACTIVATION_E) && erg_recompute_activation(recompute)))
             bytes += memory_bytes(pass, &forward->items[i]);
     }
     return memory_s(pass->request, bytes);
@@ -316,11 +322,15 @@ static double head_s(double *items, const struct pass_rates *pass, const struct 
                           engine->host_head_s, engine->host_blend);
 }
 
-static double parameters(const struct erg_model_ops *ops, bool of_experts)
+/* That are trained, of experts or of all else. */
+static double trained(const struct erg_model_ops *ops, const struct erg_model *model,
+                      bool of_experts)
 {
     double sum = 0;
     for (size_t i = 0; i < ops->count; i++)
-        sum += ops->items[i].of_experts == of_experts ? ops->items[i].params : 0;
+        if (ops->items[i].of_experts == of_experts &&
+            (!erg_lora_is_on(model) || ops->items[i].adapter))
+            sum += ops->items[i].params;
     return sum;
 }
 
@@ -356,8 +366,8 @@ struct erg_model_shape erg_time_shape(const struct erg_engine *engine,
     };
 }
 
-void erg_time_parts_whole(struct erg_time_parts *parts, const struct erg_time_request *request,
-                          const struct erg_layout *layout, long gpus)
+void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_time_request *request,
+                              const struct erg_layout *layout, long gpus)
 {
     const struct erg_engine *engine = request->engine;
     const long tensor = layout->tensor, context = layout->context;
@@ -383,15 +393,15 @@ void erg_time_parts_whole(struct erg_time_parts *parts, const struct erg_time_re
     struct erg_model_ops ops;
     erg_model_layer_forward(&ops, &model, &shape);
     parts->forward_s = sum_pass(parts->forward, &parts->expert_s[0], &pass, &ops);
-    parts->layer_parameters = parameters(&ops, false);
-    parts->expert_parameters = parameters(&ops, true);
+    parts->layer_parameters = trained(&ops, &model, false);
+    parts->expert_parameters = trained(&ops, &model, true);
     for (int recompute = 0; recompute < ERG_RECOMPUTE_FULL; recompute++)
         parts->recompute_s[recompute] = again_s(&pass, &ops, (enum erg_recompute)recompute);
     parts->recompute_s[ERG_RECOMPUTE_FULL] = parts->forward_s;
     erg_model_embedding_forward(&ops, &model, &shape);
-    parts->embedding_parameters = parameters(&ops, false);
+    parts->embedding_parameters = trained(&ops, &model, false);
     erg_model_head_forward(&ops, &model, &shape);
-    parts->head_parameters = parameters(&ops, false);
+    parts->head_parameters = trained(&ops, &model, false);
     pass.backward = true;
     pass.tensor_exposed = context > 1 ? engine->tensor_backward_context : engine->tensor_backward;
     erg_model_layer_backward(&ops, &model, &shape);
@@ -413,7 +423,7 @@ void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_req
 {
     const struct erg_layout layout = {
         .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
-    erg_time_parts_whole(parts, request, &layout, gpus);
+    erg_time_parts_unsharded(parts, request, &layout, gpus);
 }
 
 /* ---- stages and the iteration ---- */

@@ -94,11 +94,11 @@ struct erg_time {
 struct erg_time_machine {
     double memory_bandwidth, link_bandwidth, network_bandwidth;
     long node_gpus;
-    long adapter_gpus;       /* that share a network adapter; 0 or 1: none do */
     double host_bandwidth;   /* its share of the node's host memory while all copy both ways; 0: not
                               * known */
     double shared_bandwidth; /* of what its copies and its messages between nodes both cross; 0:
                               * nothing */
+    long adapter_gpus;       /* that share a network adapter; 0 or 1: none do */
 };
 
 /* `gpu`'s links, and each GPU's share of what the cluster's nodes have between them. */
@@ -132,8 +132,8 @@ void erg_time_layout(struct erg_time *time, const struct erg_time_request *reque
 
 /*
  * FLOPs per trained token: three times the forward pass, causal attention counted once, logits
- * included, recomputation not. MFU is their share of `peak_flops` at a rate of tokens per second
- * and GPU.
+ * included, recomputation not; with LoRA products twice. MFU is their share of `peak_flops` at a
+ * rate of tokens per second and GPU.
  */
 double erg_time_flops_per_token(const struct erg_model *model, long sequence);
 double erg_time_mfu(const struct erg_model *model, long sequence, double tokens_per_s_gpu,
@@ -166,15 +166,16 @@ struct erg_time_parts {
         double head_gather_s, head_scatter_s;
         double layer_parameters, embedding_parameters, head_parameters; /* that are gathered */
     } shards;
-    double layer_parameters, embedding_parameters, head_parameters; /* on one GPU */
+    /* That are trained, on one GPU. */
+    double layer_parameters, embedding_parameters, head_parameters;
     double expert_parameters; /* of a layer, beside layer_parameters */
     double expert_s[2];       /* products of experts, of the linear items: each direction */
 };
 
-/* Of a layout, as if it sharded no weights. */
-void erg_time_parts_whole(struct erg_time_parts *parts, const struct erg_time_request *request,
-                          const struct erg_layout *layout, long gpus);
-/* Of one without experts. */
+/* Of a layout as if it sharded no weights. */
+void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_time_request *request,
+                              const struct erg_layout *layout, long gpus);
+/* Of one without experts, which shards no weights. */
 void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
                          long tensor, long context, long microbatch, long sequence, long gpus);
 

@@ -2,7 +2,7 @@
 const gib = bytes => `${(bytes / GIB).toFixed(1)}\u00a0GiB`;
 const layouts = list(plan.layouts), points = plan.points || {}, best = layouts[0];
 const pointTimes = list(points.time_s), pointBytes = list(points.peak_bytes), pointJoules = list(points.energy_j);
-const degrees = layout => ["t", "c", "p", layout.layers ? "v" : "l", "d", "microbatch"]
+const degrees = layout => ["t", "c", "p", layout.layers ? "v" : "l", "d", ...(layout.e > 1 ? ["e"] : []), "microbatch"]
   .map(key => `${key === "microbatch" ? "b" : key}\u00a0${layout[key]}`).join(" ");
 
 /* What tells two rows of the same degrees apart: the recomputation, and which GPUs stages lie on. */
@@ -11,7 +11,7 @@ const placesOf = layout => list(layout.places)
 const rowDetails = layout => [`recomputes ${layout.recompute}`, layout.offload > 0 && `offload ${digits(layout.offload)}`,
   plan.counts && plural(layout.gpus, "GPU"), placesOf(layout)].filter(Boolean).join(", ");
 
-const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], ["data", "d"]]
+const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], ["data", "d"], ["expert", "e"], ["FSDP", "fsdp"]]
   .filter(([, key]) => layout[key] > 1).map(([word, key]) => `${word}\u00a0${layout[key]}`)
   .concat(layout.v > 1 ? [plural(layout.v, "virtual stage")] : []).join(", ") || "one GPU";
 
@@ -19,18 +19,19 @@ const words = layout => [["tensor", "t"], ["context", "c"], ["pipeline", "p"], [
 const PARTS = [
   ["Matrix products and attention", ["linear", "attention"]],
   ["Memory-bound kernels", ["memory", "overhead"]],
-  ["Tensor and context groups", ["tensor", "context"]],
+  ["Tensor, context and expert groups", ["tensor", "context", "expert"]],
   ["Recomputation and offloading", ["recompute", "offload", "stalls"]],
   ["Head", ["head"]],
   ["Pipeline", ["pipeline", "bubble", "uneven"]],
   ["Gradients and optimizer", ["gradients", "optimizer"]],
-].map(([title, items], i) => ({ title, items, color: `hsl(${[212, 190, 160, 45, 20, 330, 270][i]} 55% 52%)` }));
+  ["Gathers and scatters of weights", ["fsdp"]],
+].map(([title, items], i) => ({ title, items, color: `hsl(${[212, 190, 160, 45, 20, 330, 270, 90][i]} 55% 52%)` }));
 const highest = layout => layout.highest_clock;
 const partOf = (part, layout) => part.items.reduce((sum, item) => sum + (highest(layout).time_items_s[item] || 0), 0);
 
 /* Every layout of the union has a colour of its own, the listed ones first. */
 const nameOf = layout => ["t", "c", "p", layout.layers ? "v" : "l"].map(key => `${key}=${layout[key]}`)
-  .concat(`b=${layout.microbatch}`).join(",");
+  .concat(`b=${layout.microbatch}`, layout.e > 1 ? [`e=${layout.e}`] : [], layout.fsdp ? [`fsdp=${layout.fsdp}`] : []).join(",");
 const keyOf = (name, gpus, recompute) => `${name} on ${gpus}, recompute ${recompute}`;
 const gpusOf = layout => layout.gpus_by_kind || plural(layout.gpus, "GPU");
 const keyOfLayout = layout => keyOf(nameOf(layout), gpusOf(layout), layout.recompute);

@@ -16,7 +16,9 @@ function heading() {
     : `${gib(plan.peak_bytes)} are needed${mixed ? ` on a ${binding.gpu}` : ""}, ${gib(plan.peak_bytes - limit)} too many.`;
   byId("subtitle").textContent =
     `${plan.model} on ${plural(plan.gpus, "GPU")} (${plan.gpu}): tensor ${layout.tensor}, context ${layout.context}, ` +
-    `pipeline ${layout.pipeline} with ${plural(layout.virtual_stages, "virtual stage")}, data ${layout.data}; ` +
+    `pipeline ${layout.pipeline} with ${plural(layout.virtual_stages, "virtual stage")}, data ${layout.data}` +
+    `${layout.expert > 1 ? `, experts over ${plural(layout.expert, "rank")}` : ""}` +
+    `${layout.fsdp ? `, weights over ${layout.fsdp} ranks (FSDP)` : ""}; ` +
     `${layout.microbatches} microbatches of ${layout.microbatch} × ${layout.sequence} tokens; ` +
     `recomputation ${plan.recompute}, offload ratio ${digits(plan.offload)}` +
     `${stages.some(stage => stage.offload !== plan.offload) ? " or less, each stage its own" : ""}.`;

@@ -175,7 +175,7 @@ static int begin(struct erg_offload *offload, struct offload_lane *lane, void *t
 {
     const struct erg_offload_options *options = &offload->options;
     struct erg_backend *backend = options->backend;
-    const struct erg_timeline_span span = {.lane = lane->lane,
+    const struct erg_timeline_span span = {.lane = (int32_t)lane->lane,
                                            .kind = ERG_SPAN_COPY,
                                            .chunk = (int32_t)lane->open->chunk,
                                            .microbatch = (int32_t)lane->open->microbatch};

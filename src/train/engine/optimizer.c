@@ -162,7 +162,7 @@ static int begin_span(struct erg_optimizer *optimizer, enum erg_lane lane, enum 
                       struct erg_error *err)
 {
     const struct erg_timeline_span span = {
-        .lane = lane, .kind = kind, .chunk = -1, .microbatch = -1};
+        .lane = (int32_t)lane, .kind = (int32_t)kind, .chunk = -1, .microbatch = -1};
     struct erg_stream *stream =
         lane == ERG_LANE_COMPUTE ? optimizer->options.stream : optimizer->stream;
     return erg_timeline_begin(optimizer->options.timeline, &span, stream, err);

@@ -226,7 +226,7 @@ static int exchange(struct erg_passes *passes, struct channel_end *end, enum erg
     struct erg_exchange message = {kind, false, passes->message, memory, memory, 0};
     struct erg_timeline *timeline = passes->options.timeline;
     const struct erg_timeline_span span = {
-        .lane = end->lane, .kind = ERG_SPAN_MESSAGE, .chunk = -1, .microbatch = -1};
+        .lane = (int32_t)end->lane, .kind = ERG_SPAN_MESSAGE, .chunk = -1, .microbatch = -1};
     size_t turn = kind == ERG_EXCHANGE_SEND ? end->turn : 0;
     return erg_backend_follow(backend, passes->reached, end->stream, passes->options.stream, err) ||
                    erg_timeline_begin(timeline, &span, end->stream, err) ||
