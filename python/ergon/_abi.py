@@ -300,6 +300,7 @@ class erg_layouts_options(c.Structure):
         ("top", c.c_int64),
         ("page", c.c_int32),
         ("watch", c.c_void_p),
+        ("fsdp", c.c_int32),
     ]
 
 
@@ -325,6 +326,7 @@ class erg_layouts_row(c.Structure):
         ("mfu", c.c_double),
         ("peak_bytes", c.c_double),
         ("expert", c.c_int64),
+        ("fsdp", c.c_int64),
     ]
 
 
@@ -347,6 +349,7 @@ class erg_memory_info(c.Structure):
         ("offload", c.c_double),
         ("change", c.c_char_p),
         ("expert", c.c_int64),
+        ("fsdp", c.c_int64),
     ]
 
 
@@ -731,9 +734,9 @@ SIZES = {
     erg_kernels_category: 40,
     erg_kernels_gpu: 392,
     erg_kernels_options: 48,
-    erg_layouts_options: 128,
-    erg_layouts_row: 160,
-    erg_memory_info: 128,
+    erg_layouts_options: 136,
+    erg_layouts_row: 168,
+    erg_memory_info: 136,
     erg_memory_options: 72,
     erg_memory_stage_info: 96,
     erg_meter_gpu: 328,
@@ -772,9 +775,9 @@ OFFSETS = {
     erg_kernels_category: {"count": 0, "summed_s": 8, "exposed_s": 16, "wait_s": 24, "energy_j": 32},
     erg_kernels_gpu: {"size": 0, "file": 8, "rank": 16, "device": 20, "window_s": 24, "compute_s": 32, "exposed_s": 40, "idle_s": 48, "energy_j": 56, "idle_energy_j": 64, "category": 72},
     erg_kernels_options: {"size": 0, "files": 8, "file_count": 16, "recording": 24, "categories": 32, "watch": 40},
-    erg_layouts_options: {"size": 0, "gpus": 8, "batch": 16, "batch_slack": 24, "layout": 32, "recompute": 40, "per_stage": 48, "objective": 56, "deadline_s": 64, "energy_j": 72, "power_w": 80, "memory_bytes": 88, "host_bytes": 96, "top": 104, "page": 112, "watch": 120},
-    erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144, "expert": 152},
-    erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112, "expert": 120},
+    erg_layouts_options: {"size": 0, "gpus": 8, "batch": 16, "batch_slack": 24, "layout": 32, "recompute": 40, "per_stage": 48, "objective": 56, "deadline_s": 64, "energy_j": 72, "power_w": 80, "memory_bytes": 88, "host_bytes": 96, "top": 104, "page": 112, "watch": 120, "fsdp": 128},
+    erg_layouts_row: {"size": 0, "name": 8, "gpus": 16, "tensor": 24, "context": 32, "pipeline": 40, "data": 48, "virtual_stages": 56, "microbatch_size": 64, "microbatches": 72, "batch": 80, "recompute": 88, "offload": 96, "time_s": 104, "energy_j": 112, "power_w": 120, "tokens_per_s": 128, "mfu": 136, "peak_bytes": 144, "expert": 152, "fsdp": 160},
+    erg_memory_info: {"size": 0, "fits": 8, "host_fits": 12, "stages": 16, "binding_stage": 24, "tensor": 32, "context": 40, "pipeline": 48, "data": 56, "virtual_stages": 64, "microbatch_size": 72, "microbatches": 80, "sequence": 88, "recompute": 96, "offload": 104, "change": 112, "expert": 120, "fsdp": 128},
     erg_memory_options: {"size": 0, "layout": 8, "gpus": 16, "batch": 24, "solve_offload": 32, "per_stage": 40, "accounting": 48, "layer_copies": 56, "watch": 64},
     erg_memory_stage_info: {"size": 0, "gpu": 8, "peak_bytes": 16, "gpu_bytes": 24, "weights_bytes": 32, "gradients_bytes": 40, "optimizer_bytes": 48, "activations_bytes": 56, "other_bytes": 64, "host_bytes": 72, "offload": 80, "layers": 88},
     erg_meter_gpu: {"size": 0, "name": 8, "uuid": 104, "trouble": 200, "index": 296, "counter_period_s": 304, "power_period_s": 312, "read_latency_s": 320},
