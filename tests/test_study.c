@@ -50,6 +50,7 @@ static void test_shipped(void **state)
         {"charllm-placement-llama-h200", 12, 12},
         {"charllm-fault-h200", 4, 4},
         {"local", 24, 24},
+        {"charllm-mi250", 18, 18},
     };
     for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
         struct erg_study *study = load_example(shipped[i].name);
@@ -200,6 +201,8 @@ static void test_refusals(void **state)
         {"points: [{model: gpt3-175b, layouts: [\"t=8\"]}]\nfaults: [{node: 4, clock_share: "
          "0.25}]\n",
          "expected a node from 0 to 3, got 4"},
+        {"points: [{model: gpt3-175b, layouts: [\"t=8\"], lora: {rank: 8, targets: [qvk]}}]\n",
+         "key 'points[0].lora.targets[0]': expected one of qkv"},
     };
     struct erg_study *study;
     struct erg_error err;

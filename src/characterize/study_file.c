@@ -2,6 +2,7 @@
 #include "characterize/study_internal.h"
 
 #include "base/text.h"
+#include "model/lora.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -206,8 +207,15 @@ static int check_lora(const struct study_lora *lora, const struct erg_yaml *yaml
                       const char *prefix, struct erg_error *err)
 {
     char key[96];
+    if (!lora)
+        return 0;
+    for (unsigned i = 0; i < lora->targets_count; i++) {
+        snprintf(key, sizeof key, "%slora.targets[%u]", prefix, i);
+        if (check_name(yaml, key, lora->targets[i], erg_lora_target_names, err) != 0)
+            return -1;
+    }
     snprintf(key, sizeof key, "%slora.rank", prefix);
-    return lora ? erg_yaml_check_range(yaml, key, lora->rank, 0, 65536, err) : 0;
+    return erg_yaml_check_range(yaml, key, lora->rank, 0, 65536, err);
 }
 
 static int check_whole(const struct erg_yaml *yaml, const char *prefix, const char *name,

@@ -178,7 +178,7 @@ static void write_row(const struct bars *at, const struct bar *bar)
 
 static void draw_legend(struct bars *at)
 {
-    struct figure_part *part = erg_figure_part(at->figure, 190, 16 * (double)at->name_count + 60);
+    struct figure_part *part = erg_figure_part(at->figure, 230, 16 * (double)at->name_count + 60);
     struct erg_text *out = &part->body;
     double y = 6;
     for (size_t i = 0; i < at->name_count; i++, y += 16) {
@@ -220,7 +220,8 @@ static void draw_run(struct bars *at, const struct bar *bars, size_t first, size
         inner += BAR * (double)(erg_figure_layout_end(&at->marks, i) - i) + GROUP_GAP;
     const bool sharded = is_sharded(bars[first].mark);
     const double width = fmax(LEFT + inner + RIGHT, 150);
-    struct figure_part *part = erg_figure_part(at->figure, width, TOP + HEIGHT + FOOT);
+    struct figure_part *part = erg_figure_part(
+        at->figure, width, TOP + HEIGHT + FOOT + erg_figure_variant_width(&at->marks));
     struct erg_text *out = &part->body;
     struct svg_scale *scale = sharded ? &at->sharded_scale : &at->scale;
     double x = LEFT + GROUP_GAP;
@@ -238,8 +239,11 @@ static void draw_run(struct bars *at, const struct bar *bars, size_t first, size
             write_row(at, &bars[i]);
         }
         /* From bottom to top, so that it fits however narrow the group is. */
-        erg_svg_label_up(out, (start + x) / 2 + 2, TOP + HEIGHT + 36, SVG_END, "group",
-                         bars[next - 1].mark->label);
+        struct erg_text label = {0};
+        const struct erg_collected *mark = bars[next - 1].mark;
+        erg_text_printf(&label, "%s%s%s", mark->label, *mark->variant ? " " : "", mark->variant);
+        erg_svg_label_up(out, (start + x) / 2 + 2, TOP + HEIGHT + 36, SVG_END, "group", label.data);
+        erg_text_release(&label);
         x += GROUP_GAP;
     }
 }

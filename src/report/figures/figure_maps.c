@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    LABELS = 86, /* width of the layouts' names */
+    LABELS = 86, /* width of the layouts' names, without variants */
     TOTALS = 46, /* width of what stands behind a row */
     CELL = 7,
     ROW = 14,
@@ -91,6 +91,7 @@ struct maps {
     size_t quantity_count;
     long gpus, node_gpus;
     bool has_slots;
+    double labels; /* width of the layouts' names */
 };
 
 static const struct erg_result_gpu *gpu_of(const struct erg_collected *mark, long rank)
@@ -149,7 +150,7 @@ static double share_of(const struct map_range *range, double value)
 
 static double cell_x(const struct maps *at, long rank)
 {
-    return LABELS + CELL * (double)rank + NODE_GAP * (double)(rank / at->node_gpus);
+    return at->labels + CELL * (double)rank + NODE_GAP * (double)(rank / at->node_gpus);
 }
 
 static double cells_end(const struct maps *at)
@@ -177,9 +178,9 @@ static void draw_row(const struct maps *at, struct erg_text *out, const struct q
     double sum = 0;
     char number[32];
     erg_text_printf(&text, "%s%s%s", mark->label, *mark->variant ? " " : "", mark->variant);
-    erg_svg_label(out, LABELS - 5, y + ROW - 4, SVG_END, "tick", text.data);
+    erg_svg_label(out, at->labels - 5, y + ROW - 4, SVG_END, "tick", text.data);
     if (!erg_figure_is_ok(mark)) {
-        erg_svg_lack(out, LABELS, y, cells_end(at) - LABELS, ROW - 1.5, mark, false);
+        erg_svg_lack(out, at->labels, y, cells_end(at) - at->labels, ROW - 1.5, mark, false);
         erg_text_release(&text);
         return;
     }
@@ -211,7 +212,7 @@ static void draw_row(const struct maps *at, struct erg_text *out, const struct q
 static void draw_average(const struct maps *at, struct erg_text *out,
                          const struct quantity *quantity, const struct map_range *range, double y)
 {
-    erg_svg_label(out, LABELS - 5, y + ROW - 4, SVG_END, "tick", "average");
+    erg_svg_label(out, at->labels - 5, y + ROW - 4, SVG_END, "tick", "average");
     for (long rank = 0; rank < at->gpus; rank++) {
         double sum = 0;
         long count = 0;
@@ -263,19 +264,19 @@ static void draw_scale(const struct maps *at, struct erg_text *out, const struct
                        const struct map_range *range, double y)
 {
     enum { STEPS = 24 };
-    const double width = cells_end(at) - LABELS;
+    const double width = cells_end(at) - at->labels;
     char number[32], colour[8];
     if (!(range->most >= range->least))
         return;
     for (int i = 0; i < STEPS; i++) {
         erg_svg_map_colour(colour, quantity->map, (i + 0.5) / STEPS);
-        erg_svg_box(out, LABELS + width * i / STEPS, y, width / STEPS + 0.3, 8, "scale", colour,
+        erg_svg_box(out, at->labels + width * i / STEPS, y, width / STEPS + 0.3, 8, "scale", colour,
                     NULL);
     }
     for (int i = 0; i <= (range->most > range->least ? 4 : 0); i++) {
         double value = range->least + (range->most - range->least) * i / 4;
         erg_svg_label(
-            out, LABELS + width * i / 4, y + 19,
+            out, at->labels + width * i / 4, y + 19,
             i == 4 ? SVG_END
             : i    ? SVG_MIDDLE
                    : SVG_START,
@@ -300,7 +301,7 @@ static void draw_quantity(const struct maps *at, const struct quantity *quantity
     y += ROW + 4;
     for (size_t i = 0; i < at->marks.count; i++) {
         if (i == 0 || strcmp(at->marks.items[i]->model, at->marks.items[i - 1]->model) != 0) {
-            erg_svg_label(out, LABELS, y + MODEL - 5, SVG_START, "group",
+            erg_svg_label(out, at->labels, y + MODEL - 5, SVG_START, "group",
                           at->marks.items[i]->model);
             y += MODEL;
         }
@@ -358,6 +359,7 @@ bool erg_figure_maps(struct figure *figure, const struct erg_collection *collect
                           : "Columns are GPUs in the order of ranks; the strip above says which "
                             "slots the air reaches first (light) and which behind them (dark).";
     if (at.gpus > 0) {
+        at.labels = LABELS + erg_figure_variant_width(&at.marks);
         for (long rank = 0; rank < at.gpus; rank++)
             at.has_slots = at.has_slots || (figure->number == 17 && slot_of(&at, rank));
         for (size_t q = 0; q < at.quantity_count; q++)

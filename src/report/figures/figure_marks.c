@@ -142,6 +142,17 @@ size_t erg_figure_layout_end(const struct figure_marks *marks, size_t first)
     return end;
 }
 
+double erg_figure_variant_width(const struct figure_marks *marks)
+{
+    static const double of_letter = 5.3;
+    size_t most = 0;
+    for (size_t i = 0; i < marks->count; i++) {
+        const size_t own = strlen(marks->items[i]->variant);
+        most = own > most ? own : most;
+    }
+    return of_letter * (double)most;
+}
+
 /* ---- tables ---- */
 
 void erg_figure_csv_head(struct figure *figure, const char *columns)

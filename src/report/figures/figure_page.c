@@ -115,8 +115,9 @@ void erg_figure_svg(struct erg_text *out, const struct figure *figure)
     erg_text_printf(out, "%s</style>\n%s", marks_style, hatch);
     erg_text_printf(out, "<rect width=\"%.0f\" height=\"%.0f\" fill=\"var(--fig-card)\"/>\n", width,
                     height);
-    erg_text_printf(out, "<text x=\"%d\" y=\"24\" style=\"font-size:15px;font-weight:600\">",
-                    MARGIN);
+    erg_text_printf(
+        out, "<text x=\"%d\" y=\"24\" style=\"font-size:15px;font-weight:600\">Figure %d: ", MARGIN,
+        figure->number);
     erg_svg_escape(out, figure->title);
     erg_text_add(out, "</text>\n");
     for (size_t i = 0; i < figure->count; i++) {
@@ -150,7 +151,7 @@ static const char page_style[] =
     "font-variant-numeric:tabular-nums}th,td{padding:5px 9px;border-bottom:1px solid var(--line);"
     "text-align:left;vertical-align:top}td.n,th.n{text-align:right;white-space:nowrap}"
     "thead th{color:var(--fig-quiet);font-weight:500}.fails{color:#b3261e;font-weight:600}"
-    ".holds{color:var(--fig-green);font-weight:600}code{font-size:.9em;overflow-wrap:anywhere}"
+    ".holds{color:var(--fig-green);font-weight:600}code{font-size:.9em;white-space:nowrap}"
     "@media (prefers-color-scheme:dark){.fails{color:#ff8a80}}"
     "@media (max-width:560px){header,main{padding-left:12px;padding-right:12px}"
     "section{padding:14px 12px}"
@@ -166,7 +167,7 @@ static const char page_style[] =
 
 static void add_figure(struct erg_text *out, const struct figure *figure)
 {
-    erg_text_printf(out, "<section id=\"fig%d\"><h2>", figure->number);
+    erg_text_printf(out, "<section id=\"fig%d\"><h2>Figure %d: ", figure->number, figure->number);
     erg_svg_escape(out, figure->title);
     erg_text_add(out, "</h2>\n<p>");
     erg_svg_escape(out, figure->caption);

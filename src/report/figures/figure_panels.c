@@ -230,9 +230,9 @@ static double draw_group(const struct panels *at, struct erg_text *out, size_t f
         erg_svg_label_up(out, middle + 3.5, bottom + 6, SVG_END, "tick", name.data);
         erg_text_release(&name);
     }
-    if (*at->marks.items[first]->variant) /* the shortest way to say what is unusual */
-        erg_svg_label(out, x + width / 2, bottom + FOOT - 3, SVG_MIDDLE, "group",
-                      at->marks.items[first]->variant);
+    if (*at->marks.items[first]->variant)
+        erg_svg_label_up(out, x + width / 2 + 3.5, bottom + FOOT - 4, SVG_END, "tick",
+                         at->marks.items[first]->variant);
     return x + width + GROUP_GAP;
 }
 
@@ -268,7 +268,8 @@ static void draw_model(struct panels *at, size_t first, size_t end)
         inner += group_width(erg_figure_layout_end(&at->marks, i) - i) + GROUP_GAP;
     const double width = LEFT + inner + RIGHT;
     struct figure_part *part = erg_figure_part(at->figure, fmax(width, 190),
-                                               top + PANELS * PANEL + (PANELS - 1) * GAP + FOOT);
+                                               top + PANELS * PANEL + (PANELS - 1) * GAP + FOOT +
+                                                   erg_figure_variant_width(&at->marks));
     struct erg_text *out = &part->body;
     erg_svg_label(out, LEFT, 12, SVG_START, "head", at->marks.items[first]->model);
     draw_axes(at, out, width, top);

@@ -56,6 +56,9 @@ bool erg_figure_has_optimisation(const struct erg_collection *collection, const 
 size_t erg_figure_model_end(const struct figure_marks *marks, size_t first);
 size_t erg_figure_layout_end(const struct figure_marks *marks, size_t first);
 
+/* Pixels that the longest variant takes in the type of ticks; 0: all are usual. */
+double erg_figure_variant_width(const struct figure_marks *marks);
+
 bool erg_figure_is_ok(const struct erg_collected *mark);
 /* "OOM", "n/a", "failed", "not run": what is drawn where there is no result. */
 const char *erg_figure_lack(const struct erg_collected *mark);
