@@ -684,6 +684,8 @@ static void test_refusals(void **state)
                  3, "GiB more than the 72.0 GiB of a GPU, whatever is offloaded");
     check_output("plan " JOB " --memory-budget 60gb 2>&1", 2, "a number of bytes like");
     check_output("plan " JOB " --layout t=2 --why t=4 2>&1", 2, "expected one of them");
+    check_output("plan " JOB " --layout t=2 --fsdp 2>&1", 2, "by fsdp=N; expected one of them");
+    check_output("plan " JOB " --planner arena --fsdp 2>&1", 2, "--planner arena plans time");
     check_output("plan " JOB " --why t=4 --json 2>&1", 2, "--why is text for people");
     check_output("plan " JOB " --why t=4 --deadline 9 2>&1", 2, "at the highest clock");
     check_output("plan " JOB " --layout t=4 -o /nowhere 2>&1", 2, "--output writes all layouts");

@@ -176,6 +176,36 @@ static void closed_and_followed(void **state)
         erg_model_free(models[m]);
 }
 
+/* Of pipelines the closed form is as near to what is followed as without LoRA. */
+static void pipelines(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *models[] = {load_model("gpt3-175b", 0), load_model("llama-3.3-70b", 0)};
+    const long degrees[][3] = {{8, 4, 1}, {2, 8, 1}, {4, 4, 2}};
+    for (size_t m = 0; m < 2; m++)
+        for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+            for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
+                struct erg_layout layout =
+                    layout_with(degrees[i][0], 2, (enum erg_recompute)recompute);
+                const struct erg_memory_request request = {.model = with_lora(models[m], 32, QKV),
+                                                           .layout = &layout};
+                struct erg_memory_result result;
+                long where = 0;
+                layout.pipeline = degrees[i][1];
+                layout.virtual_stages = degrees[i][2];
+                layout.microbatches = 32;
+                assert_ok(erg_layout_check(&layout, models[m], &err), &err);
+                assert_ok(erg_memory_simulate(&result, &request, &err), &err);
+                const double followed = result.stages[result.worst].peak_bytes;
+                const double closed = closed_worst(&request, &where).peak_bytes;
+                assert_true(closed > followed * (1 - 1e-4) && closed < followed * 1.018);
+                erg_memory_result_release(&result);
+            }
+    for (size_t m = 0; m < 2; m++)
+        erg_model_free(models[m]);
+}
+
 /* Frozen weights in bf16, gradients and state of adapters alone. */
 static void bytes_of_parameters(void **state)
 {
@@ -296,10 +326,10 @@ static void in_job_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adapter_parameters),  cmocka_unit_test(product_flops),
-        cmocka_unit_test(what_is_kept),        cmocka_unit_test(closed_and_followed),
-        cmocka_unit_test(bytes_of_parameters), cmocka_unit_test(time_and_energy),
-        cmocka_unit_test(in_job_files),
+        cmocka_unit_test(adapter_parameters), cmocka_unit_test(product_flops),
+        cmocka_unit_test(what_is_kept),       cmocka_unit_test(closed_and_followed),
+        cmocka_unit_test(pipelines),          cmocka_unit_test(bytes_of_parameters),
+        cmocka_unit_test(time_and_energy),    cmocka_unit_test(in_job_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

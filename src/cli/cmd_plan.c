@@ -108,12 +108,16 @@ static int check_options(const struct plan_values *values, bool json, struct erg
     const bool one = wish->layout || values->why;
     if (wish->layout && values->why)
         return erg_fail(err, ERG_USAGE, "--layout and --why were both given; expected one of them");
+    if (wish->layout && wish->fsdp)
+        return erg_fail(err, ERG_USAGE,
+                        "--fsdp asks a search for layouts that --layout names itself, by fsdp=N; "
+                        "expected one of them");
     if (json && values->export >= 0)
         return erg_fail(err, ERG_USAGE,
                         "--json and --export were both given; expected one of them");
     if (values->planner == PLANNER_ARENA &&
         (one || values->output || wish->slack > 0 || wish->objective >= 0 || wish->recompute >= 0 ||
-         wish->per_stage || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
+         wish->per_stage || wish->fsdp || !isnan(wish->host_bytes) || !isnan(wish->deadline_s) ||
          !isnan(wish->energy_j) || !isnan(wish->power_w) ||
          (values->export >= 0 && values->export != PLAN_EXPORT_PROFILE)))
         return erg_fail(err, ERG_USAGE,
