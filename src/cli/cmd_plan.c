@@ -55,6 +55,10 @@ static const struct erg_option options[] = {
              "ranks that experts are spread over; fsdp ranks that share weights"},
     {"why", 'w', ERG_OPTION_TEXT, "TEXT", AT(why),
      .help = "this one beside the best: what makes it slower, or what forbids it"},
+    {"slots", 0, ERG_OPTION_FLAG, NULL, AT(slots),
+     .help =
+         "which slots of a node the groups of the best layout take, and how many layers, by the "
+         "cluster's chassis"},
     {"planner", 'a', ERG_OPTION_CHOICE, "WHOSE", AT(planner), .choices = planners,
      .default_text = "ergon",
      .help = "arena: the published planner of the cluster scheduler Arena, for 1, 2, 4, 8 or 16 "
@@ -138,6 +142,14 @@ static int check_options(const struct plan_values *values, bool json, struct erg
         return erg_fail(err, ERG_USAGE,
                         "--why compares layouts at the highest clock; objectives and budgets go "
                         "with --layout");
+    if (values->slots &&
+        (values->why || values->output || values->export >= 0 || values->planner == PLANNER_ARENA ||
+         wish->per_stage || !isnan(wish->deadline_s) || !isnan(wish->energy_j) ||
+         !isnan(wish->power_w)))
+        return erg_fail(err, ERG_USAGE,
+                        "--slots places one layout at the highest clocks that heat allows; it goes "
+                        "neither with bounds nor with --why, --output, --export, --per-stage and "
+                        "--planner");
     if (one && values->output)
         return erg_fail(err, ERG_USAGE,
                         "--output writes all layouts; it goes neither with --layout, whose job "
@@ -153,6 +165,7 @@ static int answer(struct plan_call *call, bool json, struct erg_error *err)
                         "--gpus gives %zu numbers of GPUs; --layout and --why need one",
                         call->query.search_count);
     return values->planner == PLANNER_ARENA        ? erg_plan_arena(call, json, err)
+           : values->slots                         ? erg_plan_slots(call, json, err)
            : values->why                           ? erg_plan_explain(call, err)
            : values->export == PLAN_EXPORT_PROFILE ? erg_plan_print_profile(call, err)
                                                    : erg_plan_answer(call, json, err);

@@ -12,6 +12,7 @@ struct plan_values {
     struct erg_layout_wish wish;
     const char *why, *output;
     int export, planner;
+    bool slots;
 };
 
 /* Choices of the option --export beyond enum erg_export_format. */
@@ -29,6 +30,9 @@ struct plan_call {
 int erg_plan_answer(struct plan_call *call, bool json, struct erg_error *err);
 int erg_plan_explain(struct plan_call *call, struct erg_error *err);
 int erg_plan_print_profile(const struct plan_call *call, struct erg_error *err);
+
+/* Where the groups of the best layout lie on a node (plan_slots.c). */
+int erg_plan_slots(struct plan_call *call, bool json, struct erg_error *err);
 
 /* The published planner's grids (plan_arena.c). */
 int erg_plan_arena(const struct plan_call *call, bool json, struct erg_error *err);

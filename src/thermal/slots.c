@@ -43,19 +43,19 @@ static double cap_clock(const struct erg_slots_gpu *gpu, double leak_w)
 }
 
 /* One GPU's part of an iteration, at any clock. */
-struct part {
+struct stage_part {
     const struct erg_slots_gpu *gpu;
     double compute_s, fixed_s; /* of a microbatch: goes with 1 / f, and does not */
     double full;               /* busy share of the slowest stage */
     double others_s;           /* the slowest of the other GPUs, for a microbatch */
 };
 
-static double part_time(const struct part *part, double clock_mhz)
+static double part_time(const struct stage_part *part, double clock_mhz)
 {
     return part->compute_s * part->gpu->reference_mhz / clock_mhz + part->fixed_s;
 }
 
-static double mean_power(const struct part *part, double clock_mhz, double leak_w)
+static double mean_power(const struct stage_part *part, double clock_mhz, double leak_w)
 {
     const double own_s = part_time(part, clock_mhz);
     const double share = part->full * own_s / fmax(own_s, part->others_s);
@@ -65,7 +65,7 @@ static double mean_power(const struct part *part, double clock_mhz, double leak_
 
 /* The highest clock up to `high` at which the mean power is at most `most_w`: a bracket from above,
  * then false positions that halve the value of an end which stays. */
-static double heat_clock(const struct part *part, double high, double leak_w, double most_w)
+static double heat_clock(const struct stage_part *part, double high, double leak_w, double most_w)
 {
     const double lowest = part->gpu->lowest_mhz;
     double low = high, over_high = mean_power(part, high, leak_w) - most_w, over_low = over_high;
@@ -108,7 +108,7 @@ struct rounds {
     double damping; /* of powers */
 };
 
-static struct part part_of(const struct rounds *at, unsigned slot)
+static struct stage_part part_of(const struct rounds *at, unsigned slot)
 {
     const struct erg_slots_request *request = at->request;
     const int group = at->placement->group[slot];
@@ -116,7 +116,7 @@ static struct part part_of(const struct rounds *at, unsigned slot)
     double others_s = request->other_s;
     for (unsigned j = 0; j < request->chassis->gpus; j++)
         others_s = j == slot ? others_s : fmax(others_s, at->own_s[j]);
-    return (struct part){
+    return (struct stage_part){
         .gpu = &request->gpu,
         .compute_s = layers * request->compute_s,
         .fixed_s = layers * request->fixed_s + (request->more_s ? request->more_s[group] : 0),
@@ -126,7 +126,7 @@ static struct part part_of(const struct rounds *at, unsigned slot)
 }
 
 /* Of one GPU, where the others heat it so. */
-static double limit_clock(const struct rounds *at, const struct part *part, unsigned slot)
+static double limit_clock(const struct rounds *at, const struct stage_part *part, unsigned slot)
 {
     const struct erg_chassis *chassis = at->request->chassis;
     const struct erg_slots_placement *placement = at->placement;
@@ -140,7 +140,7 @@ static double limit_clock(const struct rounds *at, const struct part *part, unsi
 }
 
 /* Lower than its limit where it would only wait. */
-static double pace_clock(const struct rounds *at, const struct part *part, double limit_mhz)
+static double pace_clock(const struct rounds *at, const struct stage_part *part, double limit_mhz)
 {
     if (!at->request->pace || at->slowest_s <= part->fixed_s)
         return limit_mhz;
@@ -157,7 +157,7 @@ static double go_round(struct rounds *at)
     const unsigned n = chassis->gpus;
     double limits[ERG_CHASSIS_GPUS], slowest_s = at->request->other_s;
     for (unsigned g = 0; g < n; g++) {
-        const struct part part = part_of(at, g);
+        const struct stage_part part = part_of(at, g);
         limits[g] = limit_clock(at, &part, g);
         at->own_s[g] = part_time(&part, limits[g]);
         slowest_s = fmax(slowest_s, at->own_s[g]);
@@ -165,7 +165,7 @@ static double go_round(struct rounds *at)
     double moved = 100 * fabs(slowest_s / at->slowest_s - 1);
     at->slowest_s = slowest_s;
     for (unsigned g = 0; g < n; g++) {
-        const struct part part = part_of(at, g);
+        const struct stage_part part = part_of(at, g);
         placement->clock_mhz[g] = pace_clock(at, &part, limits[g]);
         const double mean_w = mean_power(&part, placement->clock_mhz[g],
                                          leak_at(part.gpu, placement->temperature_c[g]));
@@ -191,7 +191,7 @@ void erg_slots_evaluate(const struct erg_slots_request *request,
     struct rounds at = {.request = request, .placement = placement, .slowest_s = 1};
     erg_thermal_matrix(request->chassis, 1, at.k_per_w);
     for (unsigned g = 0; g < n; g++) {
-        const struct part part = part_of(&at, g);
+        const struct stage_part part = part_of(&at, g);
         at.own_s[g] = part_time(&part, request->gpu.reference_mhz);
         placement->mean_w[g] = 0.8 * request->gpu.cap_w;
         placement->temperature_c[g] = request->gpu.reference_c;

@@ -53,54 +53,43 @@ void erg_thermal_matrix(const struct erg_chassis *chassis, double fan_speed, dou
         }
 }
 
-/* ---- fans ---- */
-
-/* The speed at which the hottest GPU has its target, for temperatures that fall with the speed. */
-static double find_speed(const struct erg_fan *fan, double (*hottest)(void *context, double speed),
-                         void *context)
+/* Temperatures at a fan speed; returns the highest. */
+static double settle(const struct erg_chassis *chassis, double fan_speed, const double *power_w,
+                     double *temperature_c)
 {
-    if (!(fan->target_c > 0))
-        return hottest(context, 1), 1;
-    double low = fan->slowest, high = fan->fastest;
-    if (hottest(context, high) >= fan->target_c)
-        return high;
-    if (hottest(context, low) <= fan->target_c)
-        return low;
-    for (int i = 0; i < 60 && high - low > 1e-9; i++) {
-        double middle = 0.5 * (low + high);
-        *(hottest(context, middle) > fan->target_c ? &low : &high) = middle;
-    }
-    hottest(context, high);
-    return high;
-}
-
-struct steady {
-    const struct erg_chassis *chassis;
-    const double *power_w;
-    double *temperature_c;
-};
-
-static double steady_at(void *context, double speed)
-{
-    const struct steady *at = context;
-    const unsigned n = at->chassis->gpus;
+    const unsigned n = chassis->gpus;
     double matrix[ERG_CHASSIS_GPUS * ERG_CHASSIS_GPUS], hottest = -INFINITY;
-    erg_thermal_matrix(at->chassis, speed, matrix);
+    erg_thermal_matrix(chassis, fan_speed, matrix);
     for (unsigned g = 0; g < n; g++) {
-        double t = erg_thermal_inlet(at->chassis, g);
+        double t = erg_thermal_inlet(chassis, g);
         for (unsigned j = 0; j < n; j++)
-            t += matrix[g * n + j] * at->power_w[j];
-        at->temperature_c[g] = t;
+            t += matrix[g * n + j] * power_w[j];
+        temperature_c[g] = t;
         hottest = fmax(hottest, t);
     }
     return hottest;
 }
 
+/* Temperatures fall with the fan's speed. */
 double erg_thermal_steady(const struct erg_chassis *chassis, const double *power_w,
                           double *temperature_c)
 {
-    struct steady at = {chassis, power_w, temperature_c};
-    return find_speed(&chassis->fan, steady_at, &at);
+    const struct erg_fan *fan = &chassis->fan;
+    double low = fan->slowest, high = fan->fastest;
+    if (!(fan->target_c > 0)) {
+        settle(chassis, 1, power_w, temperature_c);
+        return 1;
+    }
+    if (settle(chassis, low, power_w, temperature_c) <= fan->target_c)
+        return low;
+    if (settle(chassis, high, power_w, temperature_c) >= fan->target_c)
+        return high;
+    for (int i = 0; i < 60 && high - low > 1e-9; i++) {
+        const double middle = 0.5 * (low + high);
+        *(settle(chassis, middle, power_w, temperature_c) > fan->target_c ? &low : &high) = middle;
+    }
+    settle(chassis, high, power_w, temperature_c);
+    return high;
 }
 
 /* ---- the highest clock ---- */
@@ -184,44 +173,4 @@ void erg_thermal_limit(const struct erg_heat_limit *limit, const struct erg_ther
     }
     settle_at(&at, clock_at(&at, taken), point);
     point->cause = cause;
-}
-
-/* ---- a node ---- */
-
-struct node {
-    const struct erg_chassis *chassis;
-    const struct erg_thermal_load *loads;
-    struct erg_thermal_point *points;
-};
-
-static double settle_node(void *context, double speed)
-{
-    const struct node *at = context;
-    const struct erg_chassis *chassis = at->chassis;
-    const unsigned n = chassis->gpus;
-    double matrix[ERG_CHASSIS_GPUS * ERG_CHASSIS_GPUS], hottest = -INFINITY, moved = INFINITY;
-    erg_thermal_matrix(chassis, speed, matrix);
-    for (int round = 0; round < 200 && moved > 1e-7; round++) {
-        moved = 0;
-        hottest = -INFINITY;
-        for (unsigned g = 0; g < n; g++) {
-            double base = erg_thermal_inlet(chassis, g);
-            for (unsigned j = 0; j < n; j++)
-                base += j == g ? 0 : matrix[g * n + j] * at->points[j].mean_w;
-            double before = at->points[g].mean_w;
-            erg_thermal_limit(&chassis->limit, &at->loads[g], base, matrix[g * n + g],
-                              &at->points[g]);
-            moved = fmax(moved, fabs(at->points[g].mean_w - before) * matrix[g * n + g]);
-            hottest = fmax(hottest, at->points[g].temperature_c);
-        }
-    }
-    return hottest;
-}
-
-double erg_thermal_settle(const struct erg_chassis *chassis, const struct erg_thermal_load *loads,
-                          struct erg_thermal_point *points)
-{
-    struct node at = {chassis, loads, points};
-    memset(points, 0, chassis->gpus * sizeof *points);
-    return find_speed(&chassis->fan, settle_node, &at);
 }

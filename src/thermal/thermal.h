@@ -129,13 +129,6 @@ struct erg_thermal_point {
 void erg_thermal_limit(const struct erg_heat_limit *limit, const struct erg_thermal_load *load,
                        double base_c, double k_per_w, struct erg_thermal_point *point);
 
-/*
- * That of all GPUs of a node together: clocks, powers and temperatures that agree with each other.
- * Returns the fan's speed.
- */
-double erg_thermal_settle(const struct erg_chassis *chassis, const struct erg_thermal_load *loads,
-                          struct erg_thermal_point *points);
-
 /* ---- over time ---- */
 
 struct erg_thermal_state {

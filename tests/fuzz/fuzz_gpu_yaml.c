@@ -1,10 +1,11 @@
-/* libFuzzer: any bytes as the file of a GPU, a software stack, a training engine, a cluster or a
- * fleet. */
+/* libFuzzer: any bytes as the file of a GPU, a software stack, a training engine, a cluster, a
+ * chassis or a fleet. */
 #define _GNU_SOURCE /* memfd_create */
 
 #include "cluster/fleet.h"
 #include "hardware/engine.h"
 #include "hardware/hardware.h"
+#include "thermal/thermal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +22,23 @@ static void check_gpu(const struct erg_gpu *gpu)
         abort();
 }
 
+/* What loads can be computed with. */
+static void check_chassis(const struct erg_chassis *chassis)
+{
+    struct erg_thermal_state state;
+    double power_w[ERG_CHASSIS_GPUS], temperature_c[ERG_CHASSIS_GPUS];
+    for (unsigned g = 0; g < ERG_CHASSIS_GPUS; g++)
+        power_w[g] = 500;
+    if (chassis->gpus < 1 || chassis->gpus > ERG_CHASSIS_GPUS)
+        abort();
+    erg_thermal_steady(chassis, power_w, temperature_c);
+    erg_thermal_begin(&state, chassis, NULL);
+    erg_thermal_step(&state, power_w, 1);
+    for (unsigned g = 0; g < chassis->gpus; g++)
+        if (!isfinite(temperature_c[g]) || !isfinite(state.die_c[g]))
+            abort();
+}
+
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
     static int file = -1;
@@ -30,6 +48,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     struct erg_stack *stack;
     struct erg_engine *engine;
     struct erg_cluster *cluster;
+    struct erg_chassis *chassis;
     struct erg_fleet *fleet;
     if (file < 0) {
         file = memfd_create("fuzz.yaml", 0);
@@ -55,6 +74,11 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
         if (cluster->nodes < 1 || cluster->gpus_per_node < 1)
             abort();
         erg_cluster_free(cluster);
+    }
+    if (erg_chassis_load(&chassis, path, &err) == 0) {
+        check_chassis(chassis);
+        (void)erg_chassis_fingerprint(chassis);
+        erg_chassis_free(chassis);
     }
     if (erg_fleet_load(&fleet, path, &err) == 0) {
         if (fleet->nodes < 1 || fleet->gpus < fleet->nodes ||
