@@ -71,6 +71,7 @@ for command in "$work"/command-??; do
     esac
     sh "$command" >"$work/printed" 2>&1 || fail "README.md: $(cat "$command"): status $?: $(tail -3 "$work/printed")"
     [ ! -e "$command.shown" ] || awk '
+        { sub(/ +$/, "") }
         NR == FNR { shown[++want] = $0; next }
         have < want && $0 == shown[have + 1] { have++ }
         END { if (have < want) { print "not printed: " shown[have + 1]; exit 1 } }' \
