@@ -50,8 +50,8 @@ void erg_exchange_waits_add(struct erg_exchange_waits *waits, uint32_t lane,
         .start_ns = record->start_ns,
         .end_ns = record->end_ns,
         .lane = lane,
-        .size = (uint32_t)about->group_size,
-        .category = (uint32_t)record->category & 0xff,
+        .size = (uint32_t)about->group_size & 0xffffffU,
+        .category = (uint32_t)record->category & 0xffU,
     };
     ERG_PUSH(waits, items, one);
 }

@@ -289,7 +289,7 @@ int erg_collective_all_reduce(struct erg_collective *collective, enum erg_collec
 {
     struct erg_collective_shards whole = {
         .buffer = part->buffer, .offset = part->offset, .count = part->count};
-    const size_t width = VECTOR_BYTES / (type == ERG_COLLECTIVE_BF16 ? 2 : 4);
+    const size_t width = VECTOR_BYTES / (type == ERG_COLLECTIVE_BF16 ? 2u : 4u);
     const size_t distance = (size_t)(part->shift < 0 ? -part->shift : part->shift);
     if (distance % width || (distance && distance < part->count))
         return erg_fail(err, ERG_FAILED,
