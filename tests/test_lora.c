@@ -176,6 +176,42 @@ static void closed_and_followed(void **state)
         erg_model_free(models[m]);
 }
 
+/* Experts are frozen: they have weights alone. */
+static void of_a_mixture_of_experts(void **state)
+{
+    (void)state;
+    struct erg_error err;
+    struct erg_model *model = load_model("mixtral-8x7b", 0);
+    const long degrees[][3] = {{1, 8, 8}, {2, 8, 4}, {4, 2, 1}}; /* tensor, data, expert */
+    for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+        for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++) {
+            struct erg_layout layout =
+                layout_with(degrees[i][0], degrees[i][1], (enum erg_recompute)recompute);
+            struct erg_memory_request request = {.model = with_lora(model, 32, QKV),
+                                                 .layout = &layout};
+            struct erg_memory_result result;
+            struct erg_memory_stage closed, all;
+            layout.expert = degrees[i][2];
+            assert_ok(erg_layout_check(&layout, model, &err), &err);
+            assert_ok(erg_memory_simulate(&result, &request, &err), &err);
+            const double followed = result.stages[0].peak_bytes;
+            const double peak = closed_peak(&closed, &request);
+            if (!(peak > followed * (1 - 1e-4) && peak < followed * 1.018))
+                fail_msg("layout %zu, %d: closed %.0f, followed %.0f", i, recompute, peak,
+                         followed);
+            assert_near(closed.items[ERG_MEMORY_GRADIENTS], 4 * 10485760.0 / (double)layout.tensor,
+                        0);
+            erg_memory_result_release(&result);
+            with_lora(model, 0, 0);
+            closed_peak(&all, &request);
+            assert_near(closed.items[ERG_MEMORY_WEIGHTS] - all.items[ERG_MEMORY_WEIGHTS],
+                        2 * 10485760.0 / (double)layout.tensor, 0);
+        }
+    with_lora(model, 32, 1 << ERG_LORA_FC1);
+    assert_fails(erg_layout_check_lora(model, &err), &err, "expected the targets qkv and proj");
+    erg_model_free(model);
+}
+
 /* Of pipelines the closed form is as near to what is followed as without LoRA. */
 static void pipelines(void **state)
 {
@@ -326,10 +362,11 @@ static void in_job_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adapter_parameters), cmocka_unit_test(product_flops),
-        cmocka_unit_test(what_is_kept),       cmocka_unit_test(closed_and_followed),
-        cmocka_unit_test(pipelines),          cmocka_unit_test(bytes_of_parameters),
-        cmocka_unit_test(time_and_energy),    cmocka_unit_test(in_job_files),
+        cmocka_unit_test(adapter_parameters),  cmocka_unit_test(product_flops),
+        cmocka_unit_test(what_is_kept),        cmocka_unit_test(closed_and_followed),
+        cmocka_unit_test(pipelines),           cmocka_unit_test(of_a_mixture_of_experts),
+        cmocka_unit_test(bytes_of_parameters), cmocka_unit_test(time_and_energy),
+        cmocka_unit_test(in_job_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

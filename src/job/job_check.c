@@ -203,6 +203,8 @@ static int check_degrees(struct erg_job *job, const struct erg_yaml *yaml, struc
         return erg_yaml_fail(yaml, "context", err, "%.700s", inner.message);
     if (erg_layout_check_sharding(&job->layout, &inner) != 0)
         return erg_yaml_fail(yaml, "fsdp", err, "%.700s", inner.message);
+    if (erg_layout_check_lora(job->model, &inner) != 0)
+        return erg_yaml_fail(yaml, "lora", err, "%.700s", inner.message);
     if (erg_layout_check_experts(&job->layout, job->model, &inner) != 0)
         return erg_yaml_fail(yaml, erg_yaml_has(yaml, "expert") ? "expert" : "model", err, "%.700s",
                              inner.message);

@@ -250,6 +250,22 @@ int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error 
     return 0;
 }
 
+int erg_layout_check_lora(const struct erg_model *model, struct erg_error *err)
+{
+    if (model->lora.rank == 0 || (!model->experts.count && !model->latent.keys))
+        return 0;
+    if (model->latent.keys || model->experts.dense_layers > 0)
+        return erg_fail(err, ERG_FAILED, "LoRA of %s is not modelled: it has %s", model->name,
+                        model->latent.keys ? "a latent attention"
+                                           : "layers with and without experts");
+    if (model->lora.targets & (1u << ERG_LORA_FC1 | 1u << ERG_LORA_FC2))
+        return erg_fail(err, ERG_FAILED,
+                        "LoRA of the experts of %s is not modelled; expected the targets qkv and "
+                        "proj only",
+                        model->name);
+    return 0;
+}
+
 int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_model *model,
                              struct erg_error *err)
 {
@@ -259,15 +275,8 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
         return -1;
     if (!model->experts.count && !model->latent.keys)
         return 0;
-    if (model->lora.rank > 0 && (model->latent.keys || model->experts.dense_layers > 0))
-        return erg_fail(err, ERG_FAILED, "LoRA of %s is not modelled: it has %s", model->name,
-                        model->latent.keys ? "a latent attention"
-                                           : "layers with and without experts");
-    if (model->lora.targets & (1u << ERG_LORA_FC1 | 1u << ERG_LORA_FC2))
-        return erg_fail(err, ERG_FAILED,
-                        "LoRA of the experts of %s is not modelled; expected the targets qkv and "
-                        "proj only",
-                        model->name);
+    if (erg_layout_check_lora(model, err) != 0)
+        return -1;
     if (layout->context > 1)
         return erg_fail(err, ERG_FAILED,
                         "%s has %s, and context parallelism beside that is not modelled; expected "

@@ -204,6 +204,8 @@ int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error 
  * stage and the last one of the later lie in the same. */
 bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
 
+/* Whether LoRA can train the model: not its experts, and no latent attention. */
+int erg_layout_check_lora(const struct erg_model *model, struct erg_error *err);
 /* Whether experts can be spread so: the degree divides experts and data ranks; beside experts there
  * are no context groups and no virtual stages, beside a latent attention no context groups. A part
  * of erg_layout_check(). */
