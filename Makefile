@@ -30,9 +30,9 @@ packages:
 		{ echo "make: the folder build cannot be written to; copy the source to where it can"; false; }
 	@sh scripts/install-packages.sh
 
-# Many tests wait for a time: two more than there are cores keep these busy.
+# Many tests wait for a time: one more than there are cores keeps these busy.
 check: all
-	ctest --preset $(PRESET) --parallel $$(($$(nproc) + 2))
+	ctest --preset $(PRESET) --parallel $$(($$(nproc) + 1))
 
 research: all
 	cmake --build --preset $(PRESET) --target research
