@@ -15,10 +15,18 @@ static void energy_of_layout(struct erg_layout_energy *energy,
     struct erg_time_parts parts;
     struct erg_layout_work work;
     struct erg_layout_costs costs;
-    erg_time_parts_init(&parts, &request->time, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
-    erg_layout_work_init(&work, request, &parts, layout->tensor, layout->context,
-                         layout->microbatch, layout->sequence, gpus);
+    erg_time_parts_of(&parts, &request->time,
+                      &(struct erg_layout){.tensor = layout->tensor,
+                                           .context = layout->context,
+                                           .microbatch = layout->microbatch,
+                                           .sequence = layout->sequence},
+                      gpus);
+    erg_layout_work_of(&work, request, &parts,
+                       &(struct erg_layout){.tensor = layout->tensor,
+                                            .context = layout->context,
+                                            .microbatch = layout->microbatch,
+                                            .sequence = layout->sequence},
+                       gpus);
     erg_layout_costs_at(&costs, request, &work, clock_mhz);
     struct erg_time_place time;
     erg_time_place_init(&time, &request->time, &parts, layout,

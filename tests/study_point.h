@@ -54,7 +54,6 @@ static inline void study_open(struct test_study *study, const char *model, const
         .model_name = model,
         .model = study->model,
         .batch = 128,
-        .expert = 1,
         .inlet_c = NAN,
         .fault_node = ERG_STUDY_NO_NODE,
         .fault_clock_share = 1,
@@ -77,17 +76,17 @@ static inline void study_close(struct test_study *study)
 }
 
 /* What the point comes to; texts and lists live as long as the study. */
-static inline struct erg_sweep_result study_run(struct test_study *study)
+static inline struct erg_study_result study_run(struct test_study *study)
 {
-    struct erg_sweep_result result;
+    struct erg_study_result result;
     struct erg_error err;
-    erg_sweep_result_init(&result);
+    erg_study_result_init(&result);
     assert_ok(erg_emulate_point(NULL, &study->point, &result, &study->arena, &err), &err);
     return result;
 }
 
 /* Mean of a value of the GPUs of a position. */
-static inline double study_mean_c(const struct erg_sweep_result *result, const char *slot)
+static inline double study_mean_c(const struct erg_study_result *result, const char *slot)
 {
     double sum = 0, count = 0;
     for (size_t i = 0; i < result->gpu_count; i++)

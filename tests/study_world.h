@@ -38,7 +38,7 @@ static inline struct erg_result_series made_up_series(const struct erg_study_poi
 }
 
 static inline void make_up_gpus(const struct erg_study_point *point,
-                                struct erg_sweep_result *result, struct erg_arena *arena)
+                                struct erg_study_result *result, struct erg_arena *arena)
 {
     const long gpus = erg_cluster_gpus(point->machine->cluster);
     const long node_gpus = point->machine->cluster->gpus_per_node;
@@ -71,7 +71,7 @@ static inline void make_up_gpus(const struct erg_study_point *point,
 }
 
 static inline void make_up_kernels(const struct erg_study_point *point,
-                                   struct erg_sweep_result *result, struct erg_arena *arena)
+                                   struct erg_study_result *result, struct erg_arena *arena)
 {
     static const char *const names[] = {"MatMul", "SendRecv", "AllGather"};
     enum { NAMES = sizeof names / sizeof *names };
@@ -93,7 +93,7 @@ static inline void make_up_kernels(const struct erg_study_point *point,
 
 /* As erg_study_run's `point`. */
 static inline int make_up(void *context, const struct erg_study_point *point,
-                          struct erg_sweep_result *result, struct erg_arena *arena,
+                          struct erg_study_result *result, struct erg_arena *arena,
                           struct erg_error *err)
 {
     (void)context;
@@ -115,7 +115,7 @@ static inline int make_up(void *context, const struct erg_study_point *point,
 
 /* The same, but deep pipelines are out of memory. */
 static inline int make_up_memory(void *context, const struct erg_study_point *point,
-                                 struct erg_sweep_result *result, struct erg_arena *arena,
+                                 struct erg_study_result *result, struct erg_arena *arena,
                                  struct erg_error *err)
 {
     if (point->layout.pipeline < 16)
@@ -128,7 +128,7 @@ static inline int make_up_memory(void *context, const struct erg_study_point *po
 /* Runs a study in FOLDER/name. */
 static inline void run_study_by(const struct erg_study *study, const char *name,
                                 int (*point)(void *, const struct erg_study_point *,
-                                             struct erg_sweep_result *, struct erg_arena *,
+                                             struct erg_study_result *, struct erg_arena *,
                                              struct erg_error *),
                                 struct erg_study_tally *tally)
 {

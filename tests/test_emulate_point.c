@@ -27,7 +27,7 @@ static void nothing_is_lost(void **state)
         struct test_study study;
         study_open(&study, points[i].model, points[i].layout, points[i].sequence,
                    points[i].microbatch, points[i].recompute);
-        struct erg_sweep_result result = study_run(&study);
+        struct erg_study_result result = study_run(&study);
         const struct erg_result_metrics *metrics = &result.metrics;
         struct erg_result_bytes sent = {0}, received = {0};
         double energy_j = 0;
@@ -77,7 +77,7 @@ static void temperatures_are_those_of_the_powers(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
-    struct erg_sweep_result result = study_run(&study);
+    struct erg_study_result result = study_run(&study);
     for (size_t i = 0; i < result.gpu_count; i++) {
         const struct erg_result_gpu *gpu = &result.gpu[i];
         double expected_c = 29 + 0.049 * gpu->power_w.mean;
@@ -96,7 +96,7 @@ static void warmer_air_makes_it_slower_and_dearer(void **state)
     study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
     for (int inlet = 20; inlet <= 40; inlet += 5) {
         study.point.inlet_c = inlet;
-        struct erg_sweep_result result = study_run(&study);
+        struct erg_study_result result = study_run(&study);
         assert_true(result.metrics.time_s > before_s);
         assert_true(result.metrics.energy_j > before_j);
         assert_true(result.metrics.temperature_c.mean > before_c + (before_c > 0 ? 3 : 0));
@@ -113,9 +113,9 @@ static void heat_holds_the_rear(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
-    struct erg_sweep_result cool = study_run(&study);
+    struct erg_study_result cool = study_run(&study);
     study.point.inlet_c = 42;
-    struct erg_sweep_result warm = study_run(&study);
+    struct erg_study_result warm = study_run(&study);
     assert_int_equal(warm.flag_count, 0);
     assert_near(cool.metrics.thermal_share, 0, 0);
     assert_true(cool.metrics.cap_share > 0.3);
@@ -136,9 +136,9 @@ static void a_cold_start_ends_in_the_steady_state(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
-    struct erg_sweep_result steady = study_run(&study);
+    struct erg_study_result steady = study_run(&study);
     study.measuring.transient_s = 1200;
-    struct erg_sweep_result cold = study_run(&study);
+    struct erg_study_result cold = study_run(&study);
     const struct erg_result_moment *first = cold.course,
                                    *last = &cold.course[cold.course_count - 1];
     assert_int_equal(cold.flag_count, 1);
@@ -161,7 +161,7 @@ static void without_a_chassis_all_are_alike(void **state)
     struct test_study study;
     study_open(&study, "llama-3.3-70b", "t=4,p=4", 8192, 1, ERG_RECOMPUTE_FULL);
     study.machine.chassis = NULL;
-    struct erg_sweep_result result = study_run(&study);
+    struct erg_study_result result = study_run(&study);
     for (size_t i = 0; i < result.gpu_count; i++) {
         const struct erg_result_gpu *gpu = &result.gpu[i];
         assert_null(gpu->slot);
@@ -178,12 +178,12 @@ static void clocks_and_limits_that_are_asked_for(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
-    struct erg_sweep_result full = study_run(&study);
+    struct erg_study_result full = study_run(&study);
     study.point.clock_mhz = 1500;
-    struct erg_sweep_result slow = study_run(&study);
+    struct erg_study_result slow = study_run(&study);
     study.point.clock_mhz = 0;
     study.point.power_w = 500;
-    struct erg_sweep_result limited = study_run(&study);
+    struct erg_study_result limited = study_run(&study);
     assert_near(slow.metrics.busy_clock_mhz, 1500, 1);
     assert_near(slow.metrics.cap_share, 0, 1e-9);
     assert_true(slow.metrics.time_s > full.metrics.time_s);
@@ -200,7 +200,7 @@ static void rear_gpus_are_a_quarter_warmer(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
-    struct erg_sweep_result result = study_run(&study);
+    struct erg_study_result result = study_run(&study);
     const double front_c = study_mean_c(&result, "front"), rear_c = study_mean_c(&result, "rear");
     double front_peak_c = 0, rear_least_c = INFINITY;
     for (size_t i = 0; i < result.gpu_count; i++)
@@ -223,7 +223,7 @@ static void larger_microbatches_by_layout(void **state)
     for (long microbatch = 1; microbatch <= 8; microbatch *= 2) {
         study.point.layout.microbatch = microbatch;
         study.point.layout.microbatches = 128 / microbatch;
-        struct erg_sweep_result result = study_run(&study);
+        struct erg_study_result result = study_run(&study);
         assert_true(result.metrics.time_s > pipeline_s);
         assert_true(result.metrics.eff_edp < edp);
         pipeline_s = result.metrics.time_s;
@@ -235,7 +235,7 @@ static void larger_microbatches_by_layout(void **state)
     for (int i = 0; i < 2; i++) {
         study.point.layout.microbatch = i ? 4 : 1;
         study.point.layout.microbatches = i ? 8 : 32;
-        struct erg_sweep_result result = study_run(&study);
+        struct erg_study_result result = study_run(&study);
         fsdp_s[i] = result.metrics.time_s;
         fsdp_w[i] = result.metrics.power_w.mean;
     }
@@ -250,9 +250,9 @@ static void overlap_saves_time(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "llama-3.3-70b", "t=8,p=2", 8192, 1, ERG_RECOMPUTE_NONE);
-    struct erg_sweep_result base = study_run(&study);
+    struct erg_study_result base = study_run(&study);
     study.point.overlap = ERG_STUDY_OVERLAP_GRADIENTS | ERG_STUDY_OVERLAP_TENSOR;
-    struct erg_sweep_result cc = study_run(&study);
+    struct erg_study_result cc = study_run(&study);
     assert_true(cc.metrics.exposed_share < base.metrics.exposed_share);
     assert_true(cc.metrics.time_s < base.metrics.time_s);
     assert_true(cc.metrics.power_w.mean > base.metrics.power_w.mean);
@@ -265,10 +265,10 @@ static void a_faulty_node_holds_all_up(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "gpt3-175b", "t=2,p=16", 2048, 1, ERG_RECOMPUTE_FULL);
-    struct erg_sweep_result whole = study_run(&study);
+    struct erg_study_result whole = study_run(&study);
     study.point.fault_node = 2;
     study.point.fault_clock_share = 0.25;
-    struct erg_sweep_result faulty = study_run(&study);
+    struct erg_study_result faulty = study_run(&study);
     assert_true(faulty.metrics.time_s > 3 * whole.metrics.time_s);
     assert_true(faulty.metrics.power_w.mean < 0.5 * whole.metrics.power_w.mean);
     study_close(&study);
@@ -299,7 +299,7 @@ static void one_layer_more_in_front(void **state)
         study.point.inlet_c = 42;
         for (int uneven = 0; uneven < 2; uneven++) {
             study.point.layout.chunk_layers = uneven ? rows[i].layers : NULL;
-            struct erg_sweep_result result = study_run(&study);
+            struct erg_study_result result = study_run(&study);
             edp[uneven] = result.metrics.eff_edp;
             gap_k[uneven] = study_mean_c(&result, "rear") - study_mean_c(&result, "front");
         }
@@ -316,12 +316,12 @@ static void twice_as_many_h100(void **state)
     struct test_study study;
     struct erg_error err;
     study_open(&study, "llama-3.3-70b", "t=8,p=2", 8192, 1, ERG_RECOMPUTE_NONE);
-    struct erg_sweep_result few = study_run(&study);
+    struct erg_study_result few = study_run(&study);
     erg_gpu_free(study.machine.gpu);
     assert_ok(erg_gpu_load(&study.machine.gpu, "H100-SXM", &err), &err);
     study.cluster.nodes = 8;
     study.point.layout.pipeline = 4;
-    struct erg_sweep_result many = study_run(&study);
+    struct erg_study_result many = study_run(&study);
     assert_int_equal(many.gpu_count, 64);
     assert_near(many.metrics.time_s / few.metrics.time_s, 0.575, 0.075);
     study_close(&study);
@@ -341,7 +341,7 @@ static void twin_dies_differ(void **state)
     assert_ok(erg_engine_load(&study.machine.engine, "megatron-mi250", &err), &err);
     assert_ok(erg_chassis_load(&study.chassis, "mi250-4-air", &err), &err);
     study.machine.chassis = study.chassis;
-    struct erg_sweep_result result = study_run(&study);
+    struct erg_study_result result = study_run(&study);
     for (size_t i = 0; i < result.gpu_count; i += 2) {
         const double differ_k =
             result.gpu[i + 1].temperature_c.mean - result.gpu[i].temperature_c.mean;
@@ -357,9 +357,9 @@ static void cold_first_moves_stages(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 1, ERG_RECOMPUTE_FULL);
-    struct erg_sweep_result given = study_run(&study);
+    struct erg_study_result given = study_run(&study);
     study.point.placement = ERG_STUDY_COLD_FIRST;
-    struct erg_sweep_result cold = study_run(&study);
+    struct erg_study_result cold = study_run(&study);
     for (size_t i = 0; i < cold.gpu_count; i++) {
         const struct erg_result_gpu *gpu = &cold.gpu[i];
         assert_string_equal(gpu->slot, gpu->stage < 4 ? "front" : "rear");
@@ -383,9 +383,9 @@ static void a_search_finds_cool_slots(void **state)
     study.point.layout.microbatches = 64;
     study.point.layout.chunk_layers = more_in_rear;
     study.point.inlet_c = 42;
-    struct erg_sweep_result given = study_run(&study);
+    struct erg_study_result given = study_run(&study);
     study.point.placement = ERG_STUDY_SEARCH;
-    struct erg_sweep_result found = study_run(&study);
+    struct erg_study_result found = study_run(&study);
     assert_string_equal(given.gpu[0].slot, "front"); /* 19 layers */
     for (size_t i = 0; i < found.gpu_count; i++)
         assert_string_equal(found.gpu[i].slot, found.gpu[i].stage % 2 ? "front" : "rear");
@@ -403,7 +403,7 @@ static void adapters_are_cheaper(void **state)
     for (int lora = 0; lora < 2; lora++) {
         study.point.lora_rank = lora ? 32 : 0;
         study.point.lora_targets = "qkv";
-        struct erg_sweep_result result = study_run(&study);
+        struct erg_study_result result = study_run(&study);
         tokens_per_j[lora] = result.metrics.tokens_per_j;
         for (size_t i = 0; i < result.link_count; i++)
             if (!strcmp(result.links[i].kind, "gradients"))
@@ -414,9 +414,9 @@ static void adapters_are_cheaper(void **state)
     assert_true(gradients[0] > 1000 * gradients[1]);
     assert_true(tokens_per_j[1] / tokens_per_j[0] > 1.2 && tokens_per_j[1] / tokens_per_j[0] < 1.7);
     study.point.lora_targets = "qkv,none";
-    struct erg_sweep_result result;
+    struct erg_study_result result;
     struct erg_error err;
-    erg_sweep_result_init(&result);
+    erg_study_result_init(&result);
     assert_fails(erg_emulate_point(NULL, &study.point, &result, &study.arena, &err), &err,
                  "'none'");
     study_close(&study);
@@ -429,7 +429,7 @@ static void a_point_that_does_not_fit_says_why(void **state)
     (void)state;
     struct test_study study;
     study_open(&study, "gpt3-175b", "t=4,p=8", 2048, 2, ERG_RECOMPUTE_NONE);
-    struct erg_sweep_result result = study_run(&study);
+    struct erg_study_result result = study_run(&study);
     assert_int_equal(result.status, ERG_RESULT_MEMORY);
     assert_non_null(strstr(result.message, "stage 0 needs"));
     assert_true(result.memory_bytes.count > 0);
@@ -445,8 +445,8 @@ static void equal_keys_give_equal_bytes(void **state)
     for (int i = 0; i < 3; i++) {
         study.point.model_name = i ? "another name" : "a name";
         study.measuring.seed = i < 2 ? 1 : 2;
-        struct erg_sweep_result result = study_run(&study);
-        json_t *root = erg_sweep_result_json(&result);
+        struct erg_study_result result = study_run(&study);
+        json_t *root = erg_study_result_json(&result);
         texts[i] = erg_json_text(root);
         json_decref(root);
     }
@@ -461,21 +461,21 @@ static void a_document_is_read_as_it_was_written(void **state)
 {
     (void)state;
     struct test_study study;
-    struct erg_sweep_result back;
+    struct erg_study_result back;
     struct erg_error err;
     study_open(&study, "gpt3-175b", "t=8,p=4", 2048, 1, ERG_RECOMPUTE_FULL);
-    struct erg_sweep_result result = study_run(&study);
-    json_t *root = erg_sweep_result_json(&result);
+    struct erg_study_result result = study_run(&study);
+    json_t *root = erg_study_result_json(&result);
     char *text = erg_json_text(root);
     assert_ok(
-        erg_sweep_result_from_json(&back, root, "point", text, strlen(text), &study.arena, &err),
+        erg_study_result_from_json(&back, root, "point", text, strlen(text), &study.arena, &err),
         &err);
-    json_t *again = erg_sweep_result_json(&back);
+    json_t *again = erg_study_result_json(&back);
     char *text_again = erg_json_text(again);
     assert_string_equal(text_again, text);
     assert_true(isnan(back.metrics.memory_temperature_c.p99));
     json_object_set_new(root, "schema_version", json_integer(2));
-    assert_fails(erg_sweep_result_from_json(&back, root, "point", NULL, 0, &study.arena, &err),
+    assert_fails(erg_study_result_from_json(&back, root, "point", NULL, 0, &study.arena, &err),
                  &err, "schema_version");
     json_decref(root);
     json_decref(again);

@@ -57,8 +57,8 @@ static void seconds_are_those_of_the_result(void **state)
         bool fits;
         study_open(&study, points[i].model, points[i].layout, points[i].sequence,
                    points[i].microbatch, points[i].recompute);
-        struct erg_sweep_result result;
-        erg_sweep_result_init(&result);
+        struct erg_study_result result;
+        erg_study_result_init(&result);
         assert_ok(erg_emulation_init(&emulation, &study.point, &result, &fits, &study.arena, &err),
                   &err);
         assert_true(fits);
@@ -105,11 +105,11 @@ static void files_are_written_for_every_stage(void **state)
     size_t samples = 0;
     struct test_study study;
     struct erg_error err;
-    struct erg_sweep_result result;
+    struct erg_study_result result;
     study_open(&study, "gpt3-175b", "t=8,p=4", 2048, 8, ERG_RECOMPUTE_FULL);
     study.measuring.trace_stages = true;
     strcpy(study.point.id, "0123456789abcdef");
-    erg_sweep_result_init(&result);
+    erg_study_result_init(&result);
     assert_ok(erg_dir_make(in_folder("points"), &err), &err);
     assert_ok(erg_emulate_point(folder, &study.point, &result, &study.arena, &err), &err);
     assert_int_equal(result.status, ERG_RESULT_OK);

@@ -328,7 +328,7 @@ static void test_findings(void **state)
 }
 
 static int fault_of(void *context, const struct erg_study_point *point,
-                    struct erg_sweep_result *result, struct erg_arena *arena, struct erg_error *err)
+                    struct erg_study_result *result, struct erg_arena *arena, struct erg_error *err)
 {
     make_up(context, point, result, arena, err);
     result->metrics.time_s = 10 / point->fault_clock_share;

@@ -244,8 +244,12 @@ static void the_cap_slows_rates_that_were_not_measured_under_it(void **state)
     struct erg_time_parts parts;
     struct erg_layout_work work;
     struct erg_layout_costs costs;
-    erg_time_parts_init(&parts, &world.request.time, 8, 1, 1, 4096, 64);
-    erg_layout_work_init(&work, &world.request, &parts, 8, 1, 1, 4096, 64);
+    erg_time_parts_of(
+        &parts, &world.request.time,
+        &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 1, .sequence = 4096}, 64);
+    erg_layout_work_of(
+        &work, &world.request, &parts,
+        &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 1, .sequence = 4096}, 64);
     erg_layout_costs_at(&costs, &world.request, &work, 0);
     for (int i = 0; i < ERG_PASSES; i++) {
         double power_w = costs.passes[i].total_j / costs.passes[i].time_s;
@@ -370,8 +374,12 @@ static void layers_are_as_on_the_emulated_device(void **state)
             {model, &engine, &machine}, gpu, .rates_mhz = gpu->clock_max_mhz};
         struct erg_time_parts parts;
         struct erg_layout_work work;
-        erg_time_parts_init(&parts, &request.time, 8, 1, 8, 4096, 8);
-        erg_layout_work_init(&work, &request, &parts, 8, 1, 8, 4096, 8);
+        erg_time_parts_of(
+            &parts, &request.time,
+            &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 8, .sequence = 4096}, 8);
+        erg_layout_work_of(
+            &work, &request, &parts,
+            &(struct erg_layout){.tensor = 8, .context = 1, .microbatch = 8, .sequence = 4096}, 8);
         for (int clock = gpu->search_min_mhz; clock <= gpu->search_max_mhz; clock += 30) {
             struct erg_layout_costs costs;
             erg_layout_costs_at(&costs, &request, &work, clock);

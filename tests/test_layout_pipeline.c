@@ -56,7 +56,9 @@ static void the_pipeline_takes_what_its_schedule_takes(void **state)
         struct erg_time time;
         struct erg_time_parts parts;
         erg_time_layout(&time, &request, &layout);
-        erg_time_parts_init(&parts, &request, 1, 1, 1, 4096, 4);
+        erg_time_parts_of(
+            &parts, &request,
+            &(struct erg_layout){.tensor = 1, .context = 1, .microbatch = 1, .sequence = 4096}, 4);
         double forward[4], backward[4];
         for (int s = 0; s < 4; s++) { /* the head and messages count to the backward pass */
             double layers = (double)splits[i][s];
@@ -181,7 +183,10 @@ static void messages_show_where_the_pipeline_fills_and_drains(void **state)
         struct erg_time_parts parts;
         struct erg_time time, silent;
         assert_close(without, 3 * (at.count * at.chunks + at.stages - 1), 1e-12);
-        erg_time_parts_init(&parts, &request, 1, 1, 1, 4096, at.stages);
+        erg_time_parts_of(
+            &parts, &request,
+            &(struct erg_layout){.tensor = 1, .context = 1, .microbatch = 1, .sequence = 4096},
+            at.stages);
         erg_time_layout(&time, &request, &layout);
         engine.pipeline_ends_exposed = 0;
         erg_time_layout(&silent, &request, &layout);
@@ -252,8 +257,12 @@ static void uneven_chunks_are_followed(void **state)
         machines[1].node_gpus = nodes[1];
         struct erg_time_parts parts[2];
         struct erg_time_place places[2];
-        erg_time_parts_init(&parts[0], &request, 1, 1, 1, 4096, 8);
-        erg_time_parts_init(&parts[1], &other, 1, 1, 1, 4096, 8);
+        erg_time_parts_of(
+            &parts[0], &request,
+            &(struct erg_layout){.tensor = 1, .context = 1, .microbatch = 1, .sequence = 4096}, 8);
+        erg_time_parts_of(
+            &parts[1], &other,
+            &(struct erg_layout){.tensor = 1, .context = 1, .microbatch = 1, .sequence = 4096}, 8);
         erg_time_place_init(&places[0], &request, &parts[0], &layout, 1e9);
         erg_time_place_init(&places[1], &other, &parts[1], &layout, 1e9);
         for (int k = 0; k < 2; k++) {
@@ -343,7 +352,11 @@ static void messages_run_where_their_stages_lie(void **state)
         const long ranks = layout.context * layout.data;
         struct erg_time_parts parts;
         struct erg_time_place place;
-        erg_time_parts_init(&parts, &request, 1, layout.context, 1, 4096, ranks * p);
+        erg_time_parts_of(
+            &parts, &request,
+            &(struct erg_layout){
+                .tensor = 1, .context = layout.context, .microbatch = 1, .sequence = 4096},
+            ranks * p);
         erg_time_place_init(&place, &request, &parts, &layout, 1e9);
         const double within_s = 2. * 4096 / (double)layout.context * 4096 / 200e9;
         const double network_s = 16 * within_s;

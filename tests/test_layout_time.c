@@ -194,11 +194,15 @@ static void the_host_sets_a_floor(void **state)
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     struct erg_time_parts free_host, bound;
-    erg_time_parts_init(&free_host, &request, 4, 1, 1, 1024, 8);
+    erg_time_parts_of(
+        &free_host, &request,
+        &(struct erg_layout){.tensor = 4, .context = 1, .microbatch = 1, .sequence = 1024}, 8);
     engine.host_layer_s = 5e-3;
     engine.host_wait_s = 1e-4;
     engine.host_head_s = 0.1;
-    erg_time_parts_init(&bound, &request, 4, 1, 1, 1024, 8);
+    erg_time_parts_of(
+        &bound, &request,
+        &(struct erg_layout){.tensor = 4, .context = 1, .microbatch = 1, .sequence = 1024}, 8);
     assert_true(free_host.forward_s < 5e-3);
     assert_close(bound.forward_s, 5.3e-3, 1e-12);
     assert_close(bound.backward_s, 10.6e-3, 1e-12);
@@ -222,11 +226,15 @@ static void host_and_gpu_wait_for_each_other(void **state)
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     struct erg_time_parts alone, paced;
-    erg_time_parts_init(&alone, &request, 4, 1, 1, 1024, 8);
+    erg_time_parts_of(
+        &alone, &request,
+        &(struct erg_layout){.tensor = 4, .context = 1, .microbatch = 1, .sequence = 1024}, 8);
     engine.host_layer_s = alone.forward_s;
     engine.host_head_s = alone.head_s;
     engine.host_blend = 0.5;
-    erg_time_parts_init(&paced, &request, 4, 1, 1, 1024, 8);
+    erg_time_parts_of(
+        &paced, &request,
+        &(struct erg_layout){.tensor = 4, .context = 1, .microbatch = 1, .sequence = 1024}, 8);
     assert_close(paced.forward_s, sqrt(2) * alone.forward_s, 1e-12);
     assert_close(paced.head_s, sqrt(2) * alone.head_s, 1e-12);
     assert_close(paced.forward[ERG_TIME_OVERHEAD] - alone.forward[ERG_TIME_OVERHEAD],
@@ -246,12 +254,18 @@ static void a_softmax_that_is_not_fused_costs_more(void **state)
     engine.score_backward_bytes = 19;
     engine.host_layer_s = 1;
     for (int i = 0; i < 2; i++) /* 2 heads, then 4 */
-        erg_time_parts_init(&fused[i], &request, 16, 1, i + 1, 2048, 16);
+        erg_time_parts_of(
+            &fused[i], &request,
+            &(struct erg_layout){.tensor = 16, .context = 1, .microbatch = i + 1, .sequence = 2048},
+            16);
     engine.softmax_heads = 4;
     engine.unfused_score_bytes = 34;
     engine.unfused_host_factor = 1.25;
     for (int i = 0; i < 2; i++)
-        erg_time_parts_init(&unfused[i], &request, 16, 1, i + 1, 2048, 16);
+        erg_time_parts_of(
+            &unfused[i], &request,
+            &(struct erg_layout){.tensor = 16, .context = 1, .microbatch = i + 1, .sequence = 2048},
+            16);
     double more = 34 * 2 * 2048. * 2048. / (0.8 * 3.35e12);
     assert_close(unfused[0].forward_s, 1.25, 1e-12);
     assert_close(unfused[0].backward_s, 2.5, 1e-12);
@@ -270,10 +284,14 @@ static void kept_scores_cost_bytes_and_masked_products(void **state)
     struct erg_engine engine = published_engine();
     const struct erg_time_request request = {model, &engine, &h800};
     struct erg_time_parts fused, kept;
-    erg_time_parts_init(&fused, &request, 2, 1, 3, 2048, 8);
+    erg_time_parts_of(
+        &fused, &request,
+        &(struct erg_layout){.tensor = 2, .context = 1, .microbatch = 3, .sequence = 2048}, 8);
     engine.score_forward_bytes = 13;
     engine.score_backward_bytes = 19;
-    erg_time_parts_init(&kept, &request, 2, 1, 3, 2048, 8);
+    erg_time_parts_of(
+        &kept, &request,
+        &(struct erg_layout){.tensor = 2, .context = 1, .microbatch = 3, .sequence = 2048}, 8);
     double bytes = 3 * 16 * 2048. * 2048. / (0.8 * 3.35e12);
     double fused_forward = fused.forward[ERG_TIME_ATTENTION];
     assert_close(kept.forward[ERG_TIME_ATTENTION], 2 * fused_forward + 13 * bytes, 1e-12);
@@ -292,11 +310,13 @@ static void copies_share_the_host_memory(void **state)
     const struct erg_gpu gpu = {.memory_bandwidth = 3.35e12, .link_bandwidth = 200e9};
     struct erg_time_machine machine;
     struct erg_time_parts at_link, shared;
-    erg_time_parts_init(&at_link, &(struct erg_time_request){model, &engine, &h800}, 1, 1, 1, 4096,
-                        4);
+    erg_time_parts_of(
+        &at_link, &(struct erg_time_request){model, &engine, &h800},
+        &(struct erg_layout){.tensor = 1, .context = 1, .microbatch = 1, .sequence = 4096}, 4);
     erg_time_machine_init(&machine, &gpu, &cluster);
-    erg_time_parts_init(&shared, &(struct erg_time_request){model, &engine, &machine}, 1, 1, 1,
-                        4096, 4);
+    erg_time_parts_of(
+        &shared, &(struct erg_time_request){model, &engine, &machine},
+        &(struct erg_layout){.tensor = 1, .context = 1, .microbatch = 1, .sequence = 4096}, 4);
     for (int recompute = 0; recompute < ERG_RECOMPUTES; recompute++)
         assert_close(shared.copy_s[recompute], at_link.copy_s[recompute] * 64 / 25, 1e-12);
     erg_model_free(model);

@@ -357,8 +357,12 @@ static void compare_waits(struct errors *errors, const struct erg_layout *asked,
     for (long s = 0; s < layout.pipeline; s++)
         on[s] = *time;
     erg_memory_traffic_of_layout(&with, &shared_s, &own, on);
-    erg_time_parts_init(&parts, time, layout.tensor, layout.context, 1, layout.sequence,
-                        erg_layout_gpus(&layout));
+    erg_time_parts_of(&parts, time,
+                      &(struct erg_layout){.tensor = layout.tensor,
+                                           .context = layout.context,
+                                           .microbatch = 1,
+                                           .sequence = layout.sequence},
+                      erg_layout_gpus(&layout));
     erg_time_place_init(&place, time, &parts, &layout, 1e9);
     double stalls_s = 0;
     for (long s = 0; s < layout.pipeline; s++)

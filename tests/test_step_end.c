@@ -152,13 +152,21 @@ static void layouts_charge_the_same(void **state)
         }
         assert_close(time.items[ERG_TIME_GRADIENTS] + time.items[ERG_TIME_OPTIMIZER], longest_s,
                      1e-12);
-        erg_time_parts_init(&parts, &request, layout->tensor, layout->context, layout->microbatch,
-                            layout->sequence, gpus);
+        erg_time_parts_of(&parts, &request,
+                          &(struct erg_layout){.tensor = layout->tensor,
+                                               .context = layout->context,
+                                               .microbatch = layout->microbatch,
+                                               .sequence = layout->sequence},
+                          gpus);
         erg_time_place_init(&place, &request, &parts, layout,
                             erg_time_group_bandwidth(&request, layout->tensor,
                                                      layout->context * layout->data, gpus));
-        erg_layout_work_init(&work, &of, &parts, layout->tensor, layout->context,
-                             layout->microbatch, layout->sequence, gpus);
+        erg_layout_work_of(&work, &of, &parts,
+                           &(struct erg_layout){.tensor = layout->tensor,
+                                                .context = layout->context,
+                                                .microbatch = layout->microbatch,
+                                                .sequence = layout->sequence},
+                           gpus);
         erg_layout_costs_at(&costs, &of, &work, 0);
         struct erg_layout_energy whole;
         const struct erg_layout_energy_place at = {&of, &place, &costs};

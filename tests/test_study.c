@@ -272,7 +272,7 @@ static struct erg_text contents_of(const char *name)
 }
 
 static int fail_deep(void *context, const struct erg_study_point *point,
-                     struct erg_sweep_result *result, struct erg_arena *arena,
+                     struct erg_study_result *result, struct erg_arena *arena,
                      struct erg_error *err)
 {
     if (point->layout.pipeline < 16)
@@ -348,7 +348,7 @@ static void test_claim(void **state)
 /* ---- killed ---- */
 
 static int make_up_slowly(void *context, const struct erg_study_point *point,
-                          struct erg_sweep_result *result, struct erg_arena *arena,
+                          struct erg_study_result *result, struct erg_arena *arena,
                           struct erg_error *err)
 {
     nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);

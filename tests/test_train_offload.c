@@ -140,7 +140,7 @@ static void any_order_of_copies_will_do(void **state)
                                        "recompute: balanced\noffload: 0.5"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct outcome *plain = run_plain(&cases[i]);
-        for (uint64_t seed = 1; seed <= 8; seed++)
+        for (uint64_t seed = 1; seed <= 20; seed++)
             check_bits(&cases[i], plain, more[i], seed);
         outcome_release(plain);
     }

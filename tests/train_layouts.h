@@ -14,7 +14,7 @@
 
 #include <sys/mman.h>
 
-enum { SEQUENCE = 8, BATCH = 16, STEPS = 2, MOST_TENSORS = 200 };
+enum { SEQUENCE = 16, BATCH = 16, STEPS = 2, MOST_TENSORS = 200 };
 
 struct layout_case {
     const char *model;

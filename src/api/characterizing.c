@@ -37,7 +37,7 @@ static int parse_figures(int *numbers, size_t *count, const char *text, struct e
 
 static json_t *mark_json(const struct erg_collected *mark)
 {
-    const struct erg_sweep_result *result = mark->result;
+    const struct erg_study_result *result = mark->result;
     const struct erg_result_metrics *m = &result->metrics;
     return erg_json_pack(
         "{s:s, s:s, s:b, s:s, s:s?, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", mark->name,

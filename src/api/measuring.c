@@ -11,6 +11,7 @@
 #include "io/json.h"
 #include "io/subprocess.h"
 #include "io/yaml.h"
+#include "job/job.h"
 #include "layout/time/time.h"
 
 #include <errno.h>
@@ -36,14 +37,14 @@ struct measured_run {
 
 static int refuse(const struct erg_study_point *point, struct erg_error *err)
 {
-    const char *what = point->expert > 1 || point->model->experts.count ? "mixtures of experts"
-                       : point->lora_rank                               ? "adapters"
-                       : point->fault_node != ERG_STUDY_NO_NODE         ? "faults"
-                       : point->clock_mhz > 0                ? "clocks that are asked for"
-                       : point->power_w > 0                  ? "power limits"
-                       : point->placement != ERG_STUDY_GIVEN ? "placements"
-                       : point->machine->cluster->nodes > 1  ? "several nodes"
-                                                             : NULL;
+    const char *what = point->model->experts.count              ? "mixtures of experts"
+                       : point->lora_rank                       ? "adapters"
+                       : point->fault_node != ERG_STUDY_NO_NODE ? "faults"
+                       : point->clock_mhz > 0                   ? "clocks that are asked for"
+                       : point->power_w > 0                     ? "power limits"
+                       : point->placement != ERG_STUDY_GIVEN    ? "placements"
+                       : point->machine->cluster->nodes > 1     ? "several nodes"
+                                                                : NULL;
     return what ? erg_fail(err, ERG_FAILED,
                            "points are measured on one machine as it is, without %s", what)
                 : 0;
@@ -80,25 +81,6 @@ static int add_model(struct erg_text *job, const struct erg_model *model, struct
     return 0;
 }
 
-static void add_layout(struct erg_text *job, const struct erg_layout *layout)
-{
-    erg_text_printf(job, "tensor: %ld\ncontext: %ld\npipeline: %ld\ndata: %ld\n", layout->tensor,
-                    layout->context, layout->pipeline, layout->data);
-    if (layout->virtual_stages > 1)
-        erg_text_printf(job, "virtual_stages: %ld\n", layout->virtual_stages);
-    if (erg_layout_is_sharded(layout))
-        erg_text_printf(job, "fsdp: %ld\n", layout->fsdp);
-    if (layout->chunk_layers) {
-        erg_text_add(job, "layers: [");
-        for (long i = 0; i < layout->pipeline * layout->virtual_stages; i++)
-            erg_text_printf(job, "%s%ld", i ? ", " : "", layout->chunk_layers[i]);
-        erg_text_add(job, "]\n");
-    }
-    erg_text_printf(job, "microbatch_size: %ld\nmicrobatches: %ld\nsequence: %ld\nrecompute: %s\n",
-                    layout->microbatch, layout->microbatches, layout->sequence,
-                    erg_recompute_name(layout->recompute));
-}
-
 /* A job of so many steps, with a line of its log every so many. */
 static int write_job(const struct measured_run *at, const char *name, long steps, long every,
                      struct erg_error *err)
@@ -112,7 +94,7 @@ static int write_job(const struct measured_run *at, const char *name, long steps
                         point->machine->cluster->gpus_per_node);
         erg_yaml_add_string(&job, point->machine->cluster->gpu);
         erg_text_printf(&job, ", gpus_used: %ld}\n", erg_layout_gpus(&point->layout));
-        add_layout(&job, &point->layout);
+        erg_job_write_layout(&job, &point->layout);
         erg_text_printf(&job,
                         "train:\n  data: [{file: tokens.bin, type: uint32}]\n  updates: %ld\n"
                         "  learning_rate: 0.0001\n  log_every: %ld\n  sequence_parallel: %s\n"
@@ -344,7 +326,7 @@ static const json_t *clock_of(const struct measured_window *window)
 }
 
 static void fill_gpus(const struct measured_run *at, const struct measured_windows *windows,
-                      size_t first, struct erg_sweep_result *result)
+                      size_t first, struct erg_study_result *result)
 {
     const struct erg_layout *layout = &at->point->layout;
     const size_t gpus = (size_t)erg_layout_gpus(layout);
@@ -374,7 +356,7 @@ static void fill_gpus(const struct measured_run *at, const struct measured_windo
     }
 }
 
-static struct erg_result_series over_gpus(const struct erg_sweep_result *result, size_t offset)
+static struct erg_result_series over_gpus(const struct erg_study_result *result, size_t offset)
 {
     struct erg_result_series all = {0, NAN, NAN, NAN, NAN};
     for (size_t i = 0; i < result->gpu_count; i++) {
@@ -388,7 +370,7 @@ static struct erg_result_series over_gpus(const struct erg_sweep_result *result,
 }
 
 static void fill_metrics(const struct measured_run *at, const struct measured_windows *windows,
-                         size_t first, struct erg_sweep_result *result)
+                         size_t first, struct erg_study_result *result)
 {
     const struct erg_study_point *point = at->point;
     struct erg_result_metrics *m = &result->metrics;
@@ -424,7 +406,7 @@ static void fill_metrics(const struct measured_run *at, const struct measured_wi
 }
 
 static void fill_repeats(const struct measured_run *at, const struct measured_windows *windows,
-                         size_t first, struct erg_sweep_result *result)
+                         size_t first, struct erg_study_result *result)
 {
     const size_t gpus = result->gpu_count;
     result->repeat_count = windows->count - first;
@@ -457,7 +439,7 @@ static double slope_of(const struct measured_windows *windows, size_t first, siz
                : (double)NAN;
 }
 
-static void add_flag(const struct measured_run *at, struct erg_sweep_result *result,
+static void add_flag(const struct measured_run *at, struct erg_study_result *result,
                      const char *flag)
 {
     const char **flags =
@@ -469,7 +451,7 @@ static void add_flag(const struct measured_run *at, struct erg_sweep_result *res
 }
 
 static int fill_result(const struct measured_run *at, const struct measured_windows *windows,
-                       struct erg_sweep_result *result, struct erg_error *err)
+                       struct erg_study_result *result, struct erg_error *err)
 {
     size_t first = 0;
     while (first < windows->count &&
@@ -504,7 +486,7 @@ static long round_up(double steps)
     return (long)fmin(MOST_STEPS, ceil(steps));
 }
 
-static int measure(struct measured_run *at, struct erg_sweep_result *result, struct erg_error *err)
+static int measure(struct measured_run *at, struct erg_study_result *result, struct erg_error *err)
 {
     const struct erg_study_measuring *measuring = at->point->measuring;
     struct measured_windows windows;
@@ -531,13 +513,13 @@ static int measure(struct measured_run *at, struct erg_sweep_result *result, str
 /* The same point on an emulated cluster, for a comparison. That it cannot be is no failure. */
 static int emulate_twin(const struct measured_run *at, struct erg_error *err)
 {
-    struct erg_sweep_result twin;
+    struct erg_study_result twin;
     struct erg_error reason;
     char *folder = erg_file_path(at->measuring->folder, "twins"), name[32], *path;
     json_t *keys = erg_study_keys(at->point);
-    erg_sweep_result_init(&twin);
+    erg_study_result_init(&twin);
     if (erg_emulate_point(NULL, at->point, &twin, at->arena, &reason) != 0) {
-        erg_sweep_result_init(&twin);
+        erg_study_result_init(&twin);
         twin.status = ERG_RESULT_FAILED;
         twin.message = erg_arena_strdup(at->arena, reason.message);
     }
@@ -547,7 +529,7 @@ static int emulate_twin(const struct measured_run *at, struct erg_error *err)
     twin.point = keys;
     int result = erg_dir_make(folder, err);
     if (result == 0)
-        result = erg_sweep_result_write(&twin, path, err);
+        result = erg_study_result_write(&twin, path, err);
     json_decref(keys);
     free(folder);
     free(path);
@@ -555,7 +537,7 @@ static int emulate_twin(const struct measured_run *at, struct erg_error *err)
 }
 
 int erg_measure_point(void *context, const struct erg_study_point *point,
-                      struct erg_sweep_result *result, struct erg_arena *arena,
+                      struct erg_study_result *result, struct erg_arena *arena,
                       struct erg_error *err)
 {
     const struct erg_measuring *measuring = context;

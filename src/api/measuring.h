@@ -19,7 +19,7 @@ struct erg_measuring {
 /* For erg_study_run.point, one at a time; `context`: a struct erg_measuring. Beside it the point is
  * emulated into twins/ID.json. */
 int erg_measure_point(void *context, const struct erg_study_point *point,
-                      struct erg_sweep_result *result, struct erg_arena *arena,
+                      struct erg_study_result *result, struct erg_arena *arena,
                       struct erg_error *err);
 
 #endif

@@ -22,6 +22,17 @@ void erg_text_add_bytes(struct erg_text *text, const char *bytes, size_t count)
     text->data[text->count] = '\0';
 }
 
+void erg_text_add_varint(struct erg_text *text, uint64_t value)
+{
+    char bytes[10];
+    size_t count = 0;
+    do {
+        bytes[count++] = (char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
+        value >>= 7;
+    } while (value);
+    erg_text_add_bytes(text, bytes, count);
+}
+
 void erg_text_add(struct erg_text *text, const char *part)
 {
     erg_text_add_bytes(text, part, strlen(part));

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* All-zero is a valid empty text; `data` is NUL-terminated once anything was added. */
 struct erg_text {
@@ -17,6 +18,8 @@ struct erg_text {
 
 void erg_text_add(struct erg_text *text, const char *part);
 void erg_text_add_bytes(struct erg_text *text, const char *bytes, size_t count);
+/* Seven bits a byte, the lowest first, the highest bit set where more follow (LEB128). */
+void erg_text_add_varint(struct erg_text *text, uint64_t value);
 void erg_text_printf(struct erg_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same on one line: control characters, and what other readers take for a line break, are

@@ -32,13 +32,13 @@ static void keep_root(struct collecting *at, json_t *root)
 /* ---- results ---- */
 
 /* *result stays as it is where there is no such file. */
-static int read_result(struct collecting *at, struct erg_sweep_result *result, const char *path,
+static int read_result(struct collecting *at, struct erg_study_result *result, const char *path,
                        struct erg_error *err)
 {
     json_t *root;
     if (access(path, F_OK) != 0)
         return 0;
-    if (erg_sweep_result_read(result, &root, path, &at->collection->arena, err) != 0)
+    if (erg_study_result_read(result, &root, path, &at->collection->arena, err) != 0)
         return -1;
     keep_root(at, root);
     return 0;
@@ -46,9 +46,9 @@ static int read_result(struct collecting *at, struct erg_sweep_result *result, c
 
 static int find_twin(struct collecting *at, struct erg_collected *mark, struct erg_error *err)
 {
-    struct erg_sweep_result *twin = erg_arena_alloc(&at->collection->arena, sizeof *twin);
+    struct erg_study_result *twin = erg_arena_alloc(&at->collection->arena, sizeof *twin);
     char *path = erg_arena_printf(&at->collection->arena, "%s/twins/%s.json", at->folder, mark->id);
-    erg_sweep_result_init(twin);
+    erg_study_result_init(twin);
     twin->status = ERG_RESULT_SKIPPED;
     if (read_result(at, twin, path, err) != 0)
         return -1;
@@ -66,9 +66,9 @@ static int find_result(struct collecting *at, struct erg_collected *mark, struct
             mark->twin = collection->marks[i].twin;
             return 0;
         }
-    struct erg_sweep_result *result = erg_arena_alloc(&collection->arena, sizeof *result);
+    struct erg_study_result *result = erg_arena_alloc(&collection->arena, sizeof *result);
     char *path = erg_study_point_path(at->folder, mark->id);
-    erg_sweep_result_init(result);
+    erg_study_result_init(result);
     result->status = ERG_RESULT_SKIPPED;
     result->message = "this point was not run";
     mark->result = result;

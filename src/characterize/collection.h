@@ -19,8 +19,8 @@ struct erg_collected {
     double fault_clock_share;                  /* NaN: no fault */
     long lora_rank;
     /* Of its point. Where it was not run, one of the status "skipped". */
-    const struct erg_sweep_result *result;
-    const struct erg_sweep_result *twin; /* of a measured point, the same emulated; NULL: none */
+    const struct erg_study_result *result;
+    const struct erg_study_result *twin; /* of a measured point, the same emulated; NULL: none */
 };
 
 struct erg_collection {

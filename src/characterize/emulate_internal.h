@@ -108,7 +108,7 @@ struct emulation {
 /* Fails where the point cannot be emulated; *fits false: it does not fit, as the result says. To
  * be released. */
 int erg_emulation_init(struct emulation *emulation, const struct erg_study_point *point,
-                       struct erg_sweep_result *result, bool *fits, struct erg_arena *arena,
+                       struct erg_study_result *result, bool *fits, struct erg_arena *arena,
                        struct erg_error *err);
 void erg_emulation_release(struct emulation *emulation);
 
@@ -148,6 +148,17 @@ static inline const struct emulated_lane *erg_emulation_lane(const struct emulat
                 ->lanes[gpu->data / emulation->coupled * emulation->layout.pipeline + gpu->stage];
 }
 
-void erg_emulation_fill_result(const struct emulation *emulation, struct erg_sweep_result *result);
+void erg_emulation_fill_result(const struct emulation *emulation, struct erg_study_result *result);
+
+static inline struct erg_links_request erg_emulation_links(const struct emulation *emulation)
+{
+    return (struct erg_links_request){
+        .model = &emulation->model,
+        .engine = &emulation->engine,
+        .layout = &emulation->layout,
+        .node_gpus = emulation->node_gpus,
+        .places = emulation->places,
+    };
+}
 
 #endif

@@ -30,7 +30,7 @@ static int settle(struct emulation *emulation, struct erg_error *err)
 }
 
 int erg_emulate_point(void *context, const struct erg_study_point *point,
-                      struct erg_sweep_result *result, struct erg_arena *arena,
+                      struct erg_study_result *result, struct erg_arena *arena,
                       struct erg_error *err)
 {
     struct emulation emulation;

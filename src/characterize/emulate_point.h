@@ -35,7 +35,7 @@ enum { ERG_EMULATE_ROUNDS = 200 };
  * The signature is that of erg_study_run.point.
  */
 int erg_emulate_point(void *context, const struct erg_study_point *point,
-                      struct erg_sweep_result *result, struct erg_arena *arena,
+                      struct erg_study_result *result, struct erg_arena *arena,
                       struct erg_error *err);
 
 #endif

@@ -213,13 +213,7 @@ int erg_emulation_write_recording(const struct emulation *emulation, const char 
     const double asked_s = 1e-3 * emulation->point->measuring->record_period_ms;
     const double period_s = fmax(asked_s, emulation->time_s / ERG_EMULATE_READS);
     const size_t reads = (size_t)ceil(emulation->time_s / period_s);
-    const struct erg_links_request request = {
-        .model = &emulation->model,
-        .engine = &emulation->engine,
-        .layout = &emulation->layout,
-        .node_gpus = emulation->node_gpus,
-        .places = emulation->places,
-    };
+    const struct erg_links_request request = erg_emulation_links(emulation);
     double *at_s = erg_xcalloc(reads, sizeof *at_s);
     struct recorded_rank *gpus = erg_xcalloc((size_t)emulation->gpus, sizeof *gpus);
     struct erg_links links;

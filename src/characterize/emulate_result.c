@@ -276,7 +276,7 @@ static double imbalance(double most, double mean)
     return mean > 0 ? most / mean : NAN;
 }
 
-static void fold_gpus(struct erg_sweep_result *result)
+static void fold_gpus(struct erg_study_result *result)
 {
     struct erg_result_metrics *metrics = &result->metrics;
     const struct erg_result_series none = {0, INFINITY, -INFINITY, -INFINITY, NAN};
@@ -319,7 +319,7 @@ static void fold_gpus(struct erg_sweep_result *result)
     metrics->busy_imbalance = imbalance(most_busy, busy);
 }
 
-static void fill_network_use(const struct emulation *emulation, struct erg_sweep_result *result)
+static void fill_network_use(const struct emulation *emulation, struct erg_study_result *result)
 {
     const double bandwidth = emulation->point->machine->cluster->inter_node_bandwidth;
     if (bandwidth > 0)
@@ -327,7 +327,7 @@ static void fill_network_use(const struct emulation *emulation, struct erg_sweep
                                       (bandwidth * emulation->time_s);
 }
 
-static void fill_rates(const struct emulation *emulation, struct erg_sweep_result *result)
+static void fill_rates(const struct emulation *emulation, struct erg_study_result *result)
 {
     struct erg_result_metrics *metrics = &result->metrics;
     const struct erg_layout *layout = &emulation->layout;
@@ -388,7 +388,7 @@ static void fill_stage(struct erg_result_stage *into, const struct emulation *em
     *exposed_s += into->message_s + into->gradient_s;
 }
 
-static void fill_stages(const struct emulation *emulation, struct erg_sweep_result *result)
+static void fill_stages(const struct emulation *emulation, struct erg_study_result *result)
 {
     const long stages = emulation->layout.pipeline;
     double exposed_s = 0, wait_s = 0;
@@ -405,7 +405,7 @@ static void fill_stages(const struct emulation *emulation, struct erg_sweep_resu
 /* ---- lists ---- */
 
 static void fill_links(const struct emulation *emulation, const struct erg_links *links,
-                       struct erg_sweep_result *result)
+                       struct erg_study_result *result)
 {
     result->links = erg_arena_alloc(emulation->arena, ERG_LINK_KINDS * sizeof *result->links);
     for (int kind = 0; kind < ERG_LINK_KINDS; kind++) {
@@ -420,7 +420,7 @@ static void fill_links(const struct emulation *emulation, const struct erg_links
 }
 
 /* Of the first GPU of every stage. */
-static void fill_kernels(const struct emulation *emulation, struct erg_sweep_result *result)
+static void fill_kernels(const struct emulation *emulation, struct erg_study_result *result)
 {
     const long stages = emulation->layout.pipeline;
     result->kernels = erg_arena_alloc(emulation->arena, (size_t)stages * sizeof *result->kernels);
@@ -447,7 +447,7 @@ static void fill_kernels(const struct emulation *emulation, struct erg_sweep_res
     }
 }
 
-static void fill_items(const struct emulation *emulation, struct erg_sweep_result *result)
+static void fill_items(const struct emulation *emulation, struct erg_study_result *result)
 {
     struct erg_time time;
     struct erg_layout_energy energy;
@@ -467,7 +467,7 @@ static void fill_items(const struct emulation *emulation, struct erg_sweep_resul
             erg_layout_energy_item_name((enum erg_layout_energy_item)i), energy.items[i]};
 }
 
-static void fill_course(const struct emulation *emulation, struct erg_sweep_result *result)
+static void fill_course(const struct emulation *emulation, struct erg_study_result *result)
 {
     const size_t bytes = emulation->course.count * sizeof *result->course;
     if (emulation->course.count == 0)
@@ -477,12 +477,12 @@ static void fill_course(const struct emulation *emulation, struct erg_sweep_resu
     result->course_count = emulation->course.count;
 }
 
-static void add_flag(struct erg_sweep_result *result, const char *flag)
+static void add_flag(struct erg_study_result *result, const char *flag)
 {
     result->flags[result->flag_count++] = flag;
 }
 
-static void fill_flags(const struct emulation *emulation, struct erg_sweep_result *result)
+static void fill_flags(const struct emulation *emulation, struct erg_study_result *result)
 {
     result->flags = erg_arena_alloc(emulation->arena, 4 * sizeof *result->flags);
     if (emulation->course.count > 0)
@@ -520,7 +520,7 @@ static void take_noise(const struct emulation *emulation, struct erg_result_repe
     repeat->mean_power_w *= energy / time;
 }
 
-static void finish_repeats(const struct emulation *emulation, struct erg_sweep_result *result)
+static void finish_repeats(const struct emulation *emulation, struct erg_study_result *result)
 {
     struct erg_result_metrics *metrics = &result->metrics;
     double least_s = INFINITY, most_s = 0, sensor_j = 0;
@@ -547,7 +547,7 @@ uint64_t erg_emulation_sensor_key(const struct emulation *emulation, size_t repe
 }
 
 static void fill_gpus(const struct emulation *emulation, const struct erg_links *links,
-                      struct erg_sweep_result *result)
+                      struct erg_study_result *result)
 {
     struct weighted_list power = {0}, temperature = {0};
     const size_t gpus = (size_t)emulation->gpus;
@@ -586,15 +586,9 @@ static void fill_gpus(const struct emulation *emulation, const struct erg_links 
     free(temperature.items);
 }
 
-void erg_emulation_fill_result(const struct emulation *emulation, struct erg_sweep_result *result)
+void erg_emulation_fill_result(const struct emulation *emulation, struct erg_study_result *result)
 {
-    const struct erg_links_request request = {
-        .model = &emulation->model,
-        .engine = &emulation->engine,
-        .layout = &emulation->layout,
-        .node_gpus = emulation->node_gpus,
-        .places = emulation->places,
-    };
+    const struct erg_links_request request = erg_emulation_links(emulation);
     struct erg_links links;
     erg_links_init(&links, &request);
     result->status = ERG_RESULT_OK;

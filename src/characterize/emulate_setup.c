@@ -245,7 +245,7 @@ static void fill_gpus(struct emulation *emulation)
 
 static const double gib = 1024.0 * 1024 * 1024;
 
-static void add_items(struct erg_sweep_result *result, const struct erg_memory_stage *stage,
+static void add_items(struct erg_study_result *result, const struct erg_memory_stage *stage,
                       struct erg_arena *arena)
 {
     struct erg_result_items *items = &result->memory_bytes;
@@ -256,7 +256,7 @@ static void add_items(struct erg_sweep_result *result, const struct erg_memory_s
 }
 
 /* Whether every stage fits; says what binds where one does not. */
-static bool fits(const struct emulation *emulation, struct erg_sweep_result *result)
+static bool fits(const struct emulation *emulation, struct erg_study_result *result)
 {
     const struct erg_layout *layout = &emulation->layout;
     const struct erg_memory_request request =
@@ -318,7 +318,7 @@ static void prepare_work(struct emulation *emulation)
 }
 
 int erg_emulation_init(struct emulation *emulation, const struct erg_study_point *point,
-                       struct erg_sweep_result *result, bool *does_fit, struct erg_arena *arena,
+                       struct erg_study_result *result, bool *does_fit, struct erg_arena *arena,
                        struct erg_error *err)
 {
     const struct erg_cluster *cluster = point->machine->cluster;

@@ -127,7 +127,7 @@ TABLE(moment, T,
 
 TABLE(text, const char *, {.type = ERG_FIELD_TEXT});
 
-#define T struct erg_sweep_result
+#define T struct erg_study_result
 TABLE(result, T,
     TEXT_OR_NONE("id", id),
     FIELD("status", ERG_FIELD_NAME, status, .names = erg_result_status_names),
@@ -160,9 +160,9 @@ static void forget(const struct erg_fields *fields, void *into)
     }
 }
 
-void erg_sweep_result_init(struct erg_sweep_result *result)
+void erg_study_result_init(struct erg_study_result *result)
 {
-    *result = (struct erg_sweep_result){0};
+    *result = (struct erg_study_result){0};
     forget(&result_fields, result);
 }
 
@@ -174,7 +174,7 @@ void erg_result_gpu_init(struct erg_result_gpu *gpu)
 
 /* ---- the document ---- */
 
-json_t *erg_sweep_result_json(const struct erg_sweep_result *result)
+json_t *erg_study_result_json(const struct erg_study_result *result)
 {
     json_t *root = erg_json_pack("{s:s s:i}", "schema", SCHEMA, "schema_version", SCHEMA_VERSION);
     json_t *fields = erg_fields_json(&result_fields, result);
@@ -190,14 +190,14 @@ json_t *erg_sweep_result_json(const struct erg_sweep_result *result)
     return root;
 }
 
-int erg_sweep_result_from_json(struct erg_sweep_result *result, const json_t *root,
+int erg_study_result_from_json(struct erg_study_result *result, const json_t *root,
                                const char *name, const char *text, size_t length,
                                struct erg_arena *arena, struct erg_error *err)
 {
     struct erg_json_place place;
     const char *schema;
     long version;
-    erg_sweep_result_init(result);
+    erg_study_result_init(result);
     if (erg_json_root(&place, root, name, err) != 0)
         return -1;
     place.text = text;
@@ -215,16 +215,16 @@ int erg_sweep_result_from_json(struct erg_sweep_result *result, const json_t *ro
     return 0;
 }
 
-int erg_sweep_result_write(const struct erg_sweep_result *result, const char *path,
+int erg_study_result_write(const struct erg_study_result *result, const char *path,
                            struct erg_error *err)
 {
-    json_t *root = erg_sweep_result_json(result);
+    json_t *root = erg_study_result_json(result);
     int status = erg_json_write(path, root, err);
     json_decref(root);
     return status;
 }
 
-int erg_sweep_result_read(struct erg_sweep_result *result, json_t **root, const char *path,
+int erg_study_result_read(struct erg_study_result *result, json_t **root, const char *path,
                           struct erg_arena *arena, struct erg_error *err)
 {
     char *text;
@@ -234,7 +234,7 @@ int erg_sweep_result_read(struct erg_sweep_result *result, json_t **root, const 
         return -1;
     int status = erg_json_parse(root, path, text, length, err);
     if (status == 0)
-        status = erg_sweep_result_from_json(result, *root, path, text, length, arena, err);
+        status = erg_study_result_from_json(result, *root, path, text, length, arena, err);
     if (status != 0) {
         json_decref(*root);
         *root = NULL;

@@ -135,7 +135,7 @@ struct erg_result_repeat {
     double mean_temperature_c, sensor_peak_temperature_c;
 };
 
-struct erg_sweep_result {
+struct erg_study_result {
     const char *id;
     const json_t *point;    /* the keys, as sweep.h has them; NULL: none */
     const json_t *identity; /* fingerprints of all that the result depends on; NULL: none */
@@ -164,22 +164,22 @@ struct erg_sweep_result {
 };
 
 /* All numbers with a fraction NaN, no lists. */
-void erg_sweep_result_init(struct erg_sweep_result *result);
+void erg_study_result_init(struct erg_study_result *result);
 void erg_result_gpu_init(struct erg_result_gpu *gpu);
 
 /* A new reference. */
-json_t *erg_sweep_result_json(const struct erg_sweep_result *result);
+json_t *erg_study_result_json(const struct erg_study_result *result);
 /* Texts and lists lie in the arena; `point` and `identity` are borrowed from `root`. The message of
  * a failure names file, line (where `text` is given) and key. */
-int erg_sweep_result_from_json(struct erg_sweep_result *result, const json_t *root,
+int erg_study_result_from_json(struct erg_study_result *result, const json_t *root,
                                const char *name, const char *text, size_t length,
                                struct erg_arena *arena, struct erg_error *err);
 
 /* A file, written beside and renamed. Of one that is read, *root holds what the result borrows: to
  * be released after it (json_decref). */
-int erg_sweep_result_write(const struct erg_sweep_result *result, const char *path,
+int erg_study_result_write(const struct erg_study_result *result, const char *path,
                            struct erg_error *err);
-int erg_sweep_result_read(struct erg_sweep_result *result, json_t **root, const char *path,
+int erg_study_result_read(struct erg_study_result *result, json_t **root, const char *path,
                           struct erg_arena *arena, struct erg_error *err);
 
 #endif

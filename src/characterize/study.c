@@ -176,7 +176,7 @@ static json_t *layout_json(const struct erg_study_point *point)
     const struct erg_layout *layout = &point->layout;
     json_t *keys = erg_json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "tensor", (json_int_t)layout->tensor, "context",
-        (json_int_t)layout->context, "expert", (json_int_t)point->expert, "fsdp",
+        (json_int_t)layout->context, "expert", (json_int_t)erg_layout_experts(layout), "fsdp",
         (json_int_t)erg_layout_shards(layout), "pipeline", (json_int_t)layout->pipeline,
         "virtual_stages", (json_int_t)layout->virtual_stages, "microbatch",
         (json_int_t)layout->microbatch, "recompute", erg_recompute_name(layout->recompute));

@@ -93,7 +93,6 @@ struct erg_study_point {
      * layers, chunk_layers. */
     struct erg_layout layout;
     const char *degrees; /* the text in the file: "e=8,t=1,p=4" */
-    long expert;         /* degree; 1: none */
     long batch;          /* sequences of an iteration */
     unsigned overlap;    /* ERG_STUDY_OVERLAP_…, of those that change anything in this layout */
     enum erg_study_placement placement;

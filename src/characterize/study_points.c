@@ -238,13 +238,11 @@ static int make_point(const struct expanding *at, const struct combination *whic
         .model_name = erg_arena_strdup(at->arena, called(at->entry->model)),
         .model = at->model,
         .degrees = erg_arena_strdup(at->arena, at->entry->layouts[which->layout]),
-        .expert = 1,
         .batch = at->file->batch,
         .inlet_c = heated && at->axes.inlet_c ? at->axes.inlet_c[which->inlet] : NAN,
     };
     if (make_layout(at, which, point, &reason) != 0)
         point->impossible = erg_arena_strdup(at->arena, reason.message);
-    point->expert = erg_layout_experts(&point->layout);
     *optimisation = optimise(at, which, point);
     if (!point->impossible)
         point->overlap = effective_overlap(point->overlap, point);

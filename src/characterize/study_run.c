@@ -92,13 +92,13 @@ static enum erg_result_status known_status(const struct erg_study_run *run, size
     const char *id = run->study->points[index].id;
     char *path = erg_study_point_path(run->folder, id);
     enum erg_result_status status = ERG_RESULT_SKIPPED;
-    struct erg_sweep_result result;
+    struct erg_study_result result;
     struct erg_arena arena = {0};
     struct erg_error err;
     json_t *root = NULL;
     reason->status = ERG_OK;
     if (access(path, F_OK) == 0) {
-        if (erg_sweep_result_read(&result, &root, path, &arena, &err) != 0)
+        if (erg_study_result_read(&result, &root, path, &arena, &err) != 0)
             erg_log(ERG_LOG_WARNING, "%s; the point is run again", err.message);
         else if (!strcmp(result.id, id))
             status = result.status;
@@ -143,10 +143,10 @@ static void note_done(struct study_running *running)
 }
 
 /* All that is known without running it. */
-static void begin_result(const struct erg_study_run *run, struct erg_sweep_result *result)
+static void begin_result(const struct erg_study_run *run, struct erg_study_result *result)
 {
     const struct erg_cluster *cluster = run->study->machine.cluster;
-    erg_sweep_result_init(result);
+    erg_study_result_init(result);
     result->gpus = erg_cluster_gpus(cluster);
     result->nodes = cluster->nodes;
     result->node_gpus = cluster->gpus_per_node;
@@ -154,7 +154,7 @@ static void begin_result(const struct erg_study_run *run, struct erg_sweep_resul
 
 /* What the point comes to, its failure too. Fails where the run is to end. */
 static int find_result(const struct erg_study_run *run, const struct erg_study_point *point,
-                       struct erg_sweep_result *result, struct erg_arena *arena,
+                       struct erg_study_result *result, struct erg_arena *arena,
                        struct erg_error *err)
 {
     struct erg_error reason;
@@ -180,7 +180,7 @@ static int run_point(void *context, size_t i, struct erg_error *err)
     const struct erg_study_run *run = running->run;
     const size_t index = running->points[i];
     const struct erg_study_point *point = &run->study->points[index];
-    struct erg_sweep_result result;
+    struct erg_study_result result;
     struct erg_arena arena = {0};
     struct erg_error reason = {.status = ERG_OK};
     if (erg_interrupt_check(err) != 0)
@@ -193,7 +193,7 @@ static int run_point(void *context, size_t i, struct erg_error *err)
         result.id = point->id;
         result.point = keys;
         result.identity = identity;
-        status = erg_sweep_result_write(&result, path, err);
+        status = erg_study_result_write(&result, path, err);
         if (result.status == ERG_RESULT_FAILED)
             erg_fail(&reason, ERG_FAILED, "%s", result.message);
         free(path);

@@ -23,7 +23,7 @@ struct erg_study_run {
     /* Runs a point whose layout can be: fills the result with status, metrics and lists. A failure
      * is the point's, unless it is an interrupt. From several threads. */
     int (*point)(void *context, const struct erg_study_point *point,
-                 struct erg_sweep_result *result, struct erg_arena *arena, struct erg_error *err);
+                 struct erg_study_result *result, struct erg_arena *arena, struct erg_error *err);
     void *context;
 };
 

@@ -62,7 +62,7 @@ static void add_number(struct erg_table *table, const char *unit, double value)
 
 static void add_mark(struct erg_table *table, const struct erg_collected *mark)
 {
-    const struct erg_sweep_result *result = mark->result;
+    const struct erg_study_result *result = mark->result;
     const struct erg_result_metrics *m = &result->metrics;
     const bool ok = result->status == ERG_RESULT_OK;
     erg_table_add(table, "%s", mark->name);

@@ -59,10 +59,13 @@ static int record(struct heat_call *at, struct erg_error *err)
     static char path[96];
     at->path = request->keep;
     if (!at->path) {
-        snprintf(at->made, sizeof at->made, "/tmp/ergon-probe-XXXXXX");
+        const char *folder = getenv("TMPDIR");
+        snprintf(at->made, sizeof at->made, "%s/ergon-probe-XXXXXX",
+                 folder && *folder ? folder : "/tmp");
         if (!mkdtemp(at->made)) {
             at->made[0] = '\0';
-            return erg_fail(err, ERG_FAILED, "making a folder in /tmp for the recording failed");
+            return erg_fail(err, ERG_FAILED,
+                            "making a folder in $TMPDIR or /tmp for the recording failed");
         }
         snprintf(path, sizeof path, "%s/heat.rec", at->made);
         at->path = path;

@@ -147,6 +147,8 @@ struct erg_job_change {
  */
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change);
+/* The keys of a layout alone. */
+void erg_job_write_layout(struct erg_text *out, const struct erg_layout *layout);
 
 /* Fails where the job shards weights (FSDP) or trains adapters alone (LoRA), which `who` does not.
  */

@@ -121,7 +121,7 @@ static void add_offload(struct erg_text *out, const struct erg_layout *layout)
     erg_text_add(out, layout->stage_offload ? "]\n" : "\n");
 }
 
-static void add_layout(struct erg_text *out, const struct erg_layout *layout)
+void erg_job_write_layout(struct erg_text *out, const struct erg_layout *layout)
 {
     erg_text_printf(
         out, "tensor: %ld\ncontext: %ld\npipeline: %ld\ndata: %ld\nvirtual_stages: %ld\n",
@@ -162,7 +162,7 @@ void erg_job_write(struct erg_text *out, const struct erg_job *job,
     erg_text_printf(out, "tie_embeddings: %s\nvocabulary: %ld\n",
                     job->model->tied ? "true" : "false", change->vocabulary);
     add_cluster(out, job, change);
-    add_layout(out, change->layout);
+    erg_job_write_layout(out, change->layout);
     if (file->lora) {
         erg_text_printf(out, "lora:\n  rank: %d\n  targets: [", file->lora->rank);
         for (unsigned i = 0; i < file->lora->targets_count; i++)

@@ -44,23 +44,12 @@ static void add_i64(struct erg_text *out, int64_t value)
     erg_text_add_bytes(out, bytes, sizeof bytes);
 }
 
-static void add_unsigned(struct erg_text *out, uint64_t value)
-{
-    char bytes[10];
-    size_t count = 0;
-    do {
-        bytes[count++] = (char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
-        value >>= 7;
-    } while (value);
-    erg_text_add_bytes(out, bytes, count);
-}
-
 /* The difference modulo 2^64, so that any value may follow any other. */
 static void add_difference(struct erg_text *out, int64_t value, int64_t *last)
 {
     int64_t difference = (int64_t)((uint64_t)value - (uint64_t)*last);
     *last = value;
-    add_unsigned(out, (uint64_t)difference << 1 ^ (uint64_t) - (difference < 0));
+    erg_text_add_varint(out, (uint64_t)difference << 1 ^ (uint64_t) - (difference < 0));
 }
 
 static int write_all(int file, const void *bytes, size_t count)
@@ -224,12 +213,12 @@ int erg_recorder_add(struct erg_recorder *recorder, const struct erg_sampler_ite
     recorder->now_ns = sample->start_ns;
     if (out->count == 0)
         begin_chunk(recorder);
-    add_unsigned(out, item->gpu);
-    add_unsigned(out, sample->lost);
+    erg_text_add_varint(out, item->gpu);
+    erg_text_add_varint(out, sample->lost);
     add_difference(out, item->scheduled_ns, &last->scheduled_ns);
     add_difference(out, sample->start_ns - item->scheduled_ns, &last->late_ns);
-    add_unsigned(out, (uint64_t)(sample->end_ns - sample->start_ns));
-    add_unsigned(out, sample->valid);
+    erg_text_add_varint(out, (uint64_t)(sample->end_ns - sample->start_ns));
+    erg_text_add_varint(out, sample->valid);
     for (int m = 0; m < ERG_METRICS; m++)
         if (erg_gpu_has(sample, (enum erg_metric)m)) {
             add_difference(out, sample->readings[m].value, &last->value[m]);

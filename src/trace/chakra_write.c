@@ -62,27 +62,16 @@ struct chakra_node {
 
 /* ---- protobuf ---- */
 
-static void add_varint(struct erg_text *out, uint64_t value)
-{
-    char bytes[10];
-    size_t count = 0;
-    do {
-        bytes[count++] = (char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
-        value >>= 7;
-    } while (value);
-    erg_text_add_bytes(out, bytes, count);
-}
-
 static void add_number(struct erg_text *out, int field, uint64_t value)
 {
-    add_varint(out, (uint64_t)field << 3 | VARINT);
-    add_varint(out, value);
+    erg_text_add_varint(out, (uint64_t)field << 3 | VARINT);
+    erg_text_add_varint(out, value);
 }
 
 static void add_bytes(struct erg_text *out, int field, const char *bytes, size_t count)
 {
-    add_varint(out, (uint64_t)field << 3 | BYTES);
-    add_varint(out, count);
+    erg_text_add_varint(out, (uint64_t)field << 3 | BYTES);
+    erg_text_add_varint(out, count);
     erg_text_add_bytes(out, bytes, count);
 }
 
@@ -110,7 +99,7 @@ static void add_attribute(struct erg_text *out, const struct chakra_attribute *a
 
 static void add_message(struct erg_text *out, const struct erg_text *body)
 {
-    add_varint(out, body->count);
+    erg_text_add_varint(out, body->count);
     if (body->count)
         erg_text_add_bytes(out, body->data, body->count);
 }
@@ -130,7 +119,7 @@ static void add_node(struct erg_text *out, const struct chakra_node *node)
     add_text(&body, NODE_NAME, node->name);
     add_number(&body, NODE_TYPE, node->type);
     for (size_t i = 0; i < node->need_count; i++)
-        add_varint(&needs, node->needs[i]);
+        erg_text_add_varint(&needs, node->needs[i]);
     if (needs.count)
         add_bytes(&body, NODE_NEEDS, needs.data, needs.count);
     add_number(&body, NODE_START, node->start_us);

@@ -229,40 +229,30 @@ static void add_kernel(struct erg_cupti *cupti, const CUpti_ActivityKernel10 *ke
                });
 }
 
+/* Copies and fills have the same fields under three types. */
+#define ADD_MOVE(cupti, move, source_kind, move_name)                                              \
+    add(cupti, (struct erg_kernel_record){.start_ns = (int64_t)(move)->start,                      \
+                                          .end_ns = (int64_t)(move)->end,                          \
+                                          .name = move_name,                                       \
+                                          .device = (int32_t)(move)->deviceId,                     \
+                                          .stream = (int32_t)(move)->streamId,                     \
+                                          .source = source_kind,                                   \
+                                          .correlation = (move)->correlationId,                    \
+                                          .bytes = (move)->bytes})
+
 static void add_copy(struct erg_cupti *cupti, const CUpti_ActivityMemcpy6 *copy)
 {
-    add(cupti, (struct erg_kernel_record){.start_ns = (int64_t)copy->start,
-                                          .end_ns = (int64_t)copy->end,
-                                          .name = copy_name(copy->copyKind),
-                                          .device = (int32_t)copy->deviceId,
-                                          .stream = (int32_t)copy->streamId,
-                                          .source = ERG_SOURCE_MEMCPY,
-                                          .correlation = copy->correlationId,
-                                          .bytes = copy->bytes});
+    ADD_MOVE(cupti, copy, ERG_SOURCE_MEMCPY, copy_name(copy->copyKind));
 }
 
 static void add_peer_copy(struct erg_cupti *cupti, const CUpti_ActivityMemcpyPtoP4 *copy)
 {
-    add(cupti, (struct erg_kernel_record){.start_ns = (int64_t)copy->start,
-                                          .end_ns = (int64_t)copy->end,
-                                          .name = copy_name(copy->copyKind),
-                                          .device = (int32_t)copy->deviceId,
-                                          .stream = (int32_t)copy->streamId,
-                                          .source = ERG_SOURCE_MEMCPY,
-                                          .correlation = copy->correlationId,
-                                          .bytes = copy->bytes});
+    ADD_MOVE(cupti, copy, ERG_SOURCE_MEMCPY, copy_name(copy->copyKind));
 }
 
 static void add_fill(struct erg_cupti *cupti, const CUpti_ActivityMemset4 *fill)
 {
-    add(cupti, (struct erg_kernel_record){.start_ns = (int64_t)fill->start,
-                                          .end_ns = (int64_t)fill->end,
-                                          .name = "Memset",
-                                          .device = (int32_t)fill->deviceId,
-                                          .stream = (int32_t)fill->streamId,
-                                          .source = ERG_SOURCE_MEMSET,
-                                          .correlation = fill->correlationId,
-                                          .bytes = fill->bytes});
+    ADD_MOVE(cupti, fill, ERG_SOURCE_MEMSET, "Memset");
 }
 
 static void add_correlation(struct erg_cupti *cupti, const CUpti_ActivityExternalCorrelation *one)

@@ -9,22 +9,22 @@
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
-static json_t *read(struct erg_sweep_result *result, const char *text, size_t length,
+static json_t *read(struct erg_study_result *result, const char *text, size_t length,
                     struct erg_arena *arena)
 {
     struct erg_error err;
     json_t *root;
     if (erg_json_parse(&root, "point.json", text, length, &err) != 0)
         return NULL;
-    if (erg_sweep_result_from_json(result, root, "point.json", text, length, arena, &err) == 0)
+    if (erg_study_result_from_json(result, root, "point.json", text, length, arena, &err) == 0)
         return root;
     json_decref(root);
     return NULL;
 }
 
-static char *write(const struct erg_sweep_result *result)
+static char *write(const struct erg_study_result *result)
 {
-    json_t *root = erg_sweep_result_json(result);
+    json_t *root = erg_study_result_json(result);
     char *text = erg_json_text(root);
     json_decref(root);
     return text;
@@ -33,7 +33,7 @@ static char *write(const struct erg_sweep_result *result)
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
     struct erg_arena arena = {0};
-    struct erg_sweep_result result, again;
+    struct erg_study_result result, again;
     json_t *root = read(&result, (const char *)data, size, &arena);
     if (root) {
         char *text = write(&result);

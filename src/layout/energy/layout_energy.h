@@ -114,11 +114,6 @@ void erg_layout_work_unsharded(struct erg_layout_work *work,
                                const struct erg_layout_energy_request *request,
                                const struct erg_time_parts *parts, const struct erg_layout *layout,
                                long gpus);
-/* Of one without experts, which shards no weights. */
-void erg_layout_work_init(struct erg_layout_work *work,
-                          const struct erg_layout_energy_request *request,
-                          const struct erg_time_parts *parts, long tensor, long context,
-                          long microbatch, long sequence, long gpus);
 /* Of a layout, with what FSDP does beside the passes. */
 void erg_layout_work_of(struct erg_layout_work *work,
                         const struct erg_layout_energy_request *request,

@@ -73,10 +73,8 @@ static void take_costs(struct erg_layout_slots *slots,
     struct erg_time_parts parts;
     struct erg_layout_work work;
     double time_s[2], power_w[2], ignored_s;
-    erg_time_parts_init(&parts, &energy->time, layout->tensor, layout->context, layout->microbatch,
-                        layout->sequence, gpus);
-    erg_layout_work_init(&work, energy, &parts, layout->tensor, layout->context, layout->microbatch,
-                         layout->sequence, gpus);
+    erg_time_parts_of(&parts, &energy->time, layout, gpus);
+    erg_layout_work_of(&work, energy, &parts, layout, gpus);
     for (int i = 0; i < ERG_PASSES; i++)
         work.passes[i].cap_mhz = INFINITY; /* caps are a matter of each slot */
     look_at(energy, &parts, &work, layout, low, &time_s[0], &power_w[0], &ignored_s);

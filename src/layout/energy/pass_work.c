@@ -229,16 +229,6 @@ void erg_layout_work_unsharded(struct erg_layout_work *work,
                           (double)(tensor * layout->context);
 }
 
-void erg_layout_work_init(struct erg_layout_work *work,
-                          const struct erg_layout_energy_request *request,
-                          const struct erg_time_parts *parts, long tensor, long context,
-                          long microbatch, long sequence, long gpus)
-{
-    const struct erg_layout layout = {
-        .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
-    erg_layout_work_unsharded(work, request, parts, &layout, gpus);
-}
-
 /* ---- costs ---- */
 
 void erg_layout_costs_at(struct erg_layout_costs *costs,

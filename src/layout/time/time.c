@@ -418,14 +418,6 @@ void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_tim
         parts->hops[between] = erg_time_hop_of(request, parts->hop_bytes, between, gpus);
 }
 
-void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
-                         long tensor, long context, long microbatch, long sequence, long gpus)
-{
-    const struct erg_layout layout = {
-        .tensor = tensor, .context = context, .microbatch = microbatch, .sequence = sequence};
-    erg_time_parts_unsharded(parts, request, &layout, gpus);
-}
-
 /* ---- stages and the iteration ---- */
 
 /* Adds what `count` layers of a stage do for one microbatch. */

@@ -175,9 +175,6 @@ struct erg_time_parts {
 /* Of a layout as if it sharded no weights. */
 void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_time_request *request,
                               const struct erg_layout *layout, long gpus);
-/* Of one without experts, which shards no weights. */
-void erg_time_parts_init(struct erg_time_parts *parts, const struct erg_time_request *request,
-                         long tensor, long context, long microbatch, long sequence, long gpus);
 
 /* Of a layout; where it shards weights, with what that takes. */
 void erg_time_parts_of(struct erg_time_parts *parts, const struct erg_time_request *request,

@@ -76,7 +76,7 @@ static void add_category(struct bar *bar, const struct erg_result_category *cate
 /* Of the traced GPUs of a stage, or of all (-1), the mean. */
 static struct bar bar_of(const struct erg_collected *mark, long stage)
 {
-    const struct erg_sweep_result *result = mark->result;
+    const struct erg_study_result *result = mark->result;
     struct bar bar = {.mark = mark, .stage = stage};
     size_t traced = 0;
     for (size_t i = 0; i < result->kernels_count; i++)

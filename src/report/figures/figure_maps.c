@@ -96,7 +96,7 @@ struct maps {
 
 static const struct erg_result_gpu *gpu_of(const struct erg_collected *mark, long rank)
 {
-    const struct erg_sweep_result *result = mark->result;
+    const struct erg_study_result *result = mark->result;
     for (size_t i = 0; i < result->gpu_count; i++) {
         /* They are sorted by rank. */
         size_t at = (size_t)rank < result->gpu_count ? ((size_t)rank + i) % result->gpu_count : i;
@@ -345,7 +345,7 @@ bool erg_figure_maps(struct figure *figure, const struct erg_collection *collect
     at.quantity_count =
         figure->number == 5 ? sizeof of_bytes / sizeof *of_bytes : sizeof of_heat / sizeof *of_heat;
     for (size_t i = 0; i < at.marks.count; i++) {
-        const struct erg_sweep_result *result = at.marks.items[i]->result;
+        const struct erg_study_result *result = at.marks.items[i]->result;
         if (result->gpus > at.gpus)
             at.gpus = result->gpus;
         if (result->node_gpus > at.node_gpus)

@@ -241,7 +241,7 @@ static void add_number(struct erg_text *out, double value, int digits)
 
 static void add_point(struct erg_text *out, const struct erg_collected *mark)
 {
-    const struct erg_sweep_result *result = mark->result;
+    const struct erg_study_result *result = mark->result;
     const struct erg_result_metrics *m = &result->metrics;
     erg_text_add(out, "<tr><td>");
     erg_svg_escape(out, mark->name);

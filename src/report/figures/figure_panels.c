@@ -49,7 +49,7 @@ static void spread(double value, double *least, double *most)
 
 static struct panel_values show(const struct erg_collected *mark, int panel)
 {
-    const struct erg_sweep_result *result = mark->result;
+    const struct erg_study_result *result = mark->result;
     const struct erg_result_metrics *metrics = &result->metrics;
     struct panel_values shown = {NAN, NAN, NAN, NAN, NAN, NAN};
     if (!erg_figure_is_ok(mark))
