@@ -61,7 +61,7 @@ CASES = {
     "qwen3-1.7b": Case("qwen3-1.7b", 4),
     "llama-3.2-3b": Case("llama-3.2-3b", 2, 2, keys="recompute: norms\n", peer=(2, 1)),
     "data-2": Case("llama-3.2-3b", 4, gpus=2, keys="data: 2\nrecompute: activation\n", how="fsdp"),
-    "tensor-2": Case("llama-3.2-3b", 4, gpus=2, keys="tensor: 2\n", how="tensor"),
+    "tensor-2": Case("llama-3.2-3b", 4, 4, gpus=2, keys="tensor: 2\n", how="tensor"),
     "pipeline-2": Case("llama-3.2-3b", 1, 8, gpus=2, keys="pipeline: 2\nlayers: [16, 12]\n", how="pipeline"),
     "interleaved-2": Case(
         "llama-3.2-3b", 1, 8, 2, "pipeline: 2\nvirtual_stages: 2\nlayers: [8, 6, 8, 6]\n", how="pipeline"

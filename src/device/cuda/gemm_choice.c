@@ -27,6 +27,8 @@ enum {
 static const double least_flop = 5e10;
 /* A GPU at its power limit takes some tens of milliseconds to find its clock for a kernel. */
 static const double settle_ms = 40, timing_ms = 80;
+/* An algorithm that took longer than the fastest by this factor is not timed again. */
+static const double margin = 1.02;
 static const double tolerance = 1e-2; /* of bf16's roundings; another order of sums */
 
 struct contender {
@@ -235,18 +237,21 @@ static int preselect(struct search *s, struct erg_error *err)
 static int time_finalists(struct search *s, double once, struct erg_error *err)
 {
     const int lead = (int)(settle_ms / once) + 1, repeats = (int)(timing_ms / once) + 1;
+    size_t timed = s->count;
     double ms;
-    for (size_t i = 0; i < s->count; i++)
-        s->items[i].ms = 0;
-    for (int round = 0; round < ROUNDS; round++)
-        for (size_t i = 0; i < s->count; i++) {
-            if (erg_gemm_trial_time(&s->trial, &s->items[i].algorithm, lead, repeats, &ms, err))
+    for (int round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < timed; i++) {
+            struct contender *item = &s->items[i];
+            if (erg_gemm_trial_time(&s->trial, &item->algorithm, lead, repeats, &ms, err))
                 return -1;
-            s->items[i].ms += ms / ROUNDS;
+            item->ms = round == 0 ? ms : (item->ms * round + ms) / (round + 1);
             erg_progress("the fastest products", (size_t)round * s->count + i + 1,
                          ROUNDS * s->count);
         }
-    qsort(s->items, s->count, sizeof *s->items, by_time);
+        qsort(s->items, timed, sizeof *s->items, by_time);
+        while (timed > 1 && s->items[timed - 1].ms > margin * s->items[0].ms)
+            timed--;
+    }
     return 0;
 }
 
