@@ -1,6 +1,8 @@
 /* Lists managed jobs for their users. */
 #include "cluster/live/job_list.h"
 
+#include "base/text.h"
+#include "cluster/live/host_list.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/subprocess.h"
@@ -28,12 +30,14 @@ static bool is_one_of(const char *text, const char *const *words)
 /* "1-02:03:04", "03:04"; NAN for another text. */
 static double read_elapsed(const char *text)
 {
+    if (text[strspn(text, "0123456789-:")])
+        return NAN;
     double seconds = 0, part;
     const char *dash = strchr(text, '-');
     char *end;
     if (dash) {
         seconds = 24 * strtod(text, &end);
-        if (end != dash)
+        if (end != dash || strchr(dash + 1, '-'))
             return NAN;
         text = dash + 1;
     }
@@ -48,6 +52,14 @@ static double read_elapsed(const char *text)
             return NAN;
         text = end + 1;
     }
+}
+
+/* Nodes of a job; 0 for a text that is no number of nodes. */
+static int read_nodes(const char *text)
+{
+    long count;
+    return erg_parse_long(text, &count) && count > 0 && count <= ERG_HOST_LIST_MOST ? (int)count
+                                                                                    : 0;
 }
 
 /* GPUs of each node in "gres:gpu:3", "gres/gpu:h100:3" or "gpu:3(S:0)". */
@@ -96,7 +108,7 @@ bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct er
     memcpy(line->token, token, sizeof line->token);
     line->ended = !line->waits && !is_one_of(fields[3], running);
     if (!line->waits && !line->ended) {
-        line->gpus = (int)strtol(fields[6], NULL, 10) * read_gpus(fields[7]);
+        line->gpus = read_nodes(fields[6]) * read_gpus(fields[7]);
         line->since_s = read_elapsed(fields[8]);
     }
     line->request.uid = (uid_t)strtoul(fields[1], NULL, 10);

@@ -8,8 +8,9 @@
  *     settle_s: 5             # least time between two decisions; optional, 5
  *   policy: ergon             # optional, ergon
  *   profiles: profiles        # folder of published profiles, for jobs like those in them;
- * optional; # a relative path is from the file's folder power_cap_w: 90000        # of all GPUs;
- * optional types:                    # as in the fleet's file, but for:
+ *                             # optional; a relative path starts at the file's folder
+ *   power_cap_w: 90000        # of all GPUs; optional
+ *   types:                    # as in the fleet's file, except for:
  *     - nodes: h[001-004]     # names, as Slurm writes them, in place of a number
  */
 #ifndef ERG_CLUSTER_LIVE_LIVE_FILE_H
