@@ -105,19 +105,19 @@ struct erg_gpu {
     double sensor_period_s;            /* energy counter and power reading */
 };
 
-/* What belongs to the software that runs the kernels, not to the GPU. */
+/* Properties of the software that runs the kernels, not of the GPU. */
 struct erg_stack {
     char *name;                         /* "published-python", "ergon" */
     double join_grid_s, join_library_s; /* join of the two streams after a communication */
     double host_per_kernel_s;           /* thost */
-    /* Its library's collectives; 0 = what the GPU's file says. */
+    /* Its library's collectives; 0 = the value of the GPU's file. */
     double library_link_factor, library_sm_share;
     int library_blocks;
     double kv_exchange_factor; /* cpexp: sequential K/V exchange costs this times its bytes */
     double overhead;           /* ovh: measured = planned * (1 + ovh) in time */
     bool fused_kernels;        /* memory-bound neighbours are one kernel (model/model.h) */
     /* From the launch slot to the end of the step, products and attention leave the SMs of our
-     * communication free, so it starts beside them at once. */
+     * communication free, so it starts at once and runs concurrently. */
     bool leaves_sms;
     int tuned_beside_sms; /* how many were left free when products were tuned; 0: not known */
 };
@@ -138,7 +138,8 @@ struct erg_cluster {
     /* bytes/s, one direction, per GPU: of what copies to host memory and messages to other nodes
      * both cross, the GPU's link to the switch with the adapter, or host memory; 0 = nothing. */
     double shared_link_bandwidth;
-    /* Nodes of other kinds beside these, without any more: of layouts and jobs. */
+    /* Nodes of other kinds in the same cluster, which list no further kinds. Only layouts and jobs
+     * use them. */
     struct erg_cluster *more;
     unsigned more_count;
     char *engine; /* of one of more: what trains there, a name of the catalogue; NULL: not named */
@@ -157,7 +158,7 @@ struct erg_quantity {
  * name looked up (case-insensitively) in the data folders. Unknown names are errors that list what
  * there is.
  */
-/* By a file, a name of the catalogue, or what the driver calls one of the catalogue. */
+/* Loads a GPU from a file, or finds it in the catalogue by its name or its driver's name. */
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
 void erg_gpu_free(struct erg_gpu *gpu);
 
@@ -196,12 +197,12 @@ void erg_stack_free(struct erg_stack *stack);
 
 /*
  * Whether `board`, as a driver names it ("NVIDIA H100 80GB HBM3"), is this GPU: it has all words
- * with a digit of the GPU's name ("H100-SXM"), and is no PCIe or NVL board unless that is.
+ * with a digit of the GPU's name ("H100-SXM"), and is a PCIe or NVL board only if the GPU is.
  */
 bool erg_gpu_is_board(const struct erg_gpu *gpu, const char *board);
 
-/* Whether this is the GPU that a run calls so, as CUDA names it. Of a run on the host's CPU, which
- * calls it "host", only a GPU whose file has that among its driver names. */
+/* Whether a run's name for its device, as CUDA reports it, means this GPU. A run on the host's CPU
+ * reports "host", which matches only a GPU whose file lists it as a driver name. */
 bool erg_gpu_is_device(const struct erg_gpu *gpu, const char *device);
 
 /* A number that changes with any constant: measurements on emulated devices are kept under it. */
