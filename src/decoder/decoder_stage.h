@@ -9,13 +9,14 @@
  * layout/memory/static_memory.h lays it out.
  *
  * Tensors of elements are what passes read and write; gradients of weights are float and added to
- * what is there. All is queued on one stream, but what nanobatches exchange. What changes from step
- * to step is read through pointers: ids and targets, and one over the number of targets that count.
+ * what is there. All work is queued on one stream, except the exchanges of nanobatches. Values that
+ * change from step to step are read through pointers: ids and targets, and one over the number of
+ * targets that count.
  *
  * Sequence parallelism: between the products, where norms are, each tensor rank holds and computes
- * its share of the tokens alone, which lie behind each other in the stream's tensors. Gradients of
- * what is whole on all tensor ranks are then of that share, and those of norms of heads are of a
- * rank's heads always: their sums over tensor ranks are the caller's.
+ * only its share of the tokens, which are contiguous in the stream's tensors. Gradients of weights
+ * that all tensor ranks hold whole then cover only that share, and gradients of norms of heads
+ * always cover only a rank's heads. The caller sums both over tensor ranks.
  */
 #ifndef ERG_DECODER_STAGE_H
 #define ERG_DECODER_STAGE_H
@@ -44,7 +45,7 @@ struct erg_stage_options {
 /* ERG_INFEASIBLE for a model with operations that there are none of here, which it names. */
 int erg_stage_check(const struct erg_model *model, struct erg_error *err);
 
-/* The most that a kernel of its passes needs besides, bytes. Groups are not looked at. */
+/* The most scratch memory that a kernel of its passes needs, bytes. Groups have no effect. */
 int erg_stage_scratch(size_t *bytes, const struct erg_stage_options *options,
                       struct erg_error *err);
 
@@ -75,13 +76,13 @@ size_t erg_stage_message(const struct erg_stage *stage);
 size_t erg_stage_pass(struct erg_stage *stage, size_t chunk);
 /* Closes a pass whose forward has been queued and that gets no backward. */
 void erg_stage_leave(struct erg_stage *stage, size_t pass);
-/* What a pass reads that does not begin with the embedding: to be filled before its forward. */
+/* The input of a pass that does not begin with the embedding; fill it before the forward pass. */
 void *erg_stage_input(struct erg_stage *stage, size_t pass);
 
 /*
- * What moves of layers to host memory lies together, in slots of its own. A layer of a pass has one
- * from its forward on, until it is given back or the pass is left; the layer's backward reads what
- * moves where it has returned to.
+ * The tensors of layers that move to host memory are contiguous, in slots of their own. A layer of
+ * a pass has a slot from its forward pass until the slot is given back or the pass ends; the
+ * layer's backward pass reads the tensors in the slot to which they returned.
  */
 void *erg_stage_moved(const struct erg_stage *stage, size_t pass, size_t layer);
 void erg_stage_give_moved(struct erg_stage *stage, size_t pass, size_t layer);
@@ -109,8 +110,8 @@ struct erg_stage_program {
 /* A microbatch, in memory of the device: [sequences * sequence / context] each. */
 struct erg_stage_tokens {
     const int32_t *ids, *order; /* of the embedding; order: erg_ops_embedding_order() */
-    /* Of the head; negative: does not count. NULL: there are none, and the pass ends with the
-     * logits, which else become their gradients. */
+    /* The head's targets; a negative target does not count. NULL: without targets the pass ends
+     * with the logits; with targets their gradients overwrite them. */
     const int32_t *targets;
     const float *scale; /* one over the targets of the whole step that count */
     float *loss;        /* added to: -log p of the targets times scale */
@@ -118,8 +119,9 @@ struct erg_stage_tokens {
 
 /*
  * Runs every kernel of both passes once, on this rank alone, and waits: a device may load a kernel
- * when it is first launched, and wait for all that runs to do so, a message that has yet to come
- * among it. What passes and gradients hold is undefined afterwards.
+ * at its first launch and wait for all running work before it does, and that work may include the
+ * receipt of a message that was not sent yet. The contents of passes and gradients are undefined
+ * afterwards.
  */
 int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
                       struct erg_stream *stream, struct erg_error *err);
@@ -133,14 +135,14 @@ int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
                           struct erg_error *err);
 
 /*
- * A step begins. The first pass writes the gradients of products, and later ones add to them; all
- * others are filled with 0 here. What lies between weights stays as the caller has filled it.
+ * Begins a step. The first pass writes the gradients of products, and later passes add to them;
+ * this call fills all other gradients with 0. Gaps between weights keep the caller's values.
  */
 int erg_stage_clear_gradients(struct erg_stage *stage, struct erg_stream *stream,
                               struct erg_error *err);
 
-/* What is called when a bucket of weights is about to be read for the first time in a forward pass,
- * or when all that a backward pass adds to its gradients has been queued. */
+/* Callback: a forward pass is about to read a bucket of weights for the first time, or a backward
+ * pass has queued all that it adds to the bucket's gradients. */
 struct erg_stage_listener {
     int (*call)(void *context, size_t bucket, struct erg_error *err);
     void *context;

@@ -79,9 +79,9 @@ static inline struct erg_weights_request erg_weights_whole(const struct erg_mode
 void erg_weights_init(struct erg_weights *weights, const struct erg_weights_request *request);
 void erg_weights_release(struct erg_weights *weights);
 
-/* The weight of a layer, or with layer -1 one outside; NULL: this rank has none. Where it has no
- * head it finds the embedding, which is the head of a tied model: ask for the head where the rank
- * has one. */
+/* The weight of a layer, or with layer -1 one outside; NULL: this rank has none. In a tied model
+ * the embedding is the head, so a request for the embedding succeeds on a rank without it: request
+ * the head where the rank has one. */
 const struct erg_weight *erg_weights_find(const struct erg_weights *weights, long layer,
                                           enum erg_tensor tensor);
 

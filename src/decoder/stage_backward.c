@@ -5,7 +5,7 @@
 
 /* ---- kernels ---- */
 
-/* Of a linear y = x weight + bias, over all rows of x and y. */
+/* The backward pass of a linear y = x weight + bias, over all rows of x and y. */
 struct linear {
     size_t inputs, outputs;
     void *x, *weight, *d_y, *d_x;
@@ -37,7 +37,7 @@ static int weight_gradient(struct erg_stage *stage, const struct linear *l,
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-/* Of a bias that is there, over `count` rows from d_y on. */
+/* The gradient of an existing bias, over `count` rows from d_y on. */
 static int bias_gradient(struct erg_stage *stage, size_t count, size_t width, void *d_y,
                          float *d_bias, struct erg_stream *stream, struct erg_error *err)
 {
@@ -174,8 +174,8 @@ static int linear_bias_gradient(struct erg_stage *stage, const struct erg_stage_
         d[parts == PART(QKV) ? ERG_TENSOR_QKV_BIAS : ERG_TENSOR_FC1_BIAS], stream, err);
 }
 
-/* What a linear read, where it is not kept. Under sequence parallelism norms are made again before
- * they are gathered. */
+/* Recomputes a linear's input where it was not kept. Under sequence parallelism norms are
+ * recomputed before they are gathered. */
 static int linear_input_again(struct erg_stage *stage, const struct erg_stage_place *place,
                               uint32_t parts, const struct erg_stage_rows *rows,
                               struct erg_stream *stream, struct erg_error *err)

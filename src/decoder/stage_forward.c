@@ -138,7 +138,8 @@ int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *pl
     return erg_recompute_norms(recompute) ? run_norm(stage, &n, rows, stream, err) : 0;
 }
 
-/* What the last layer of a chunk adds to the stream; of others the next one adds it. */
+/* Adds the output of a chunk's last layer to the stream; the output of other layers is added by the
+ * next layer. */
 static int add_last(struct erg_stage *stage, const struct erg_stage_place *place,
                     const struct erg_stage_rows *rows, struct erg_stream *stream,
                     struct erg_error *err)

@@ -16,7 +16,7 @@
 
 #define ERG_STAGE_NO_SLOT SIZE_MAX
 
-/* What passes do with their kernels and exchanges. */
+/* What the passes share: tensors, kernels and exchanges. */
 enum erg_stage_mode {
     ERG_STAGE_RUNS,     /* queue both */
     ERG_STAGE_ALONE,    /* queue kernels, and exchange nothing */
@@ -24,7 +24,8 @@ enum erg_stage_mode {
     ERG_STAGE_CHOOSES,  /* queue nothing, but have the device choose how it runs products */
 };
 
-/* What the forward pass of a layer keeps, or what all layers share where it is made again. */
+/* Tensors kept by the forward pass of a layer, or shared by all layers where they are
+ * recomputed. */
 struct erg_stage_activations {
     bool taken;
     size_t slot;              /* of what moves; ERG_STAGE_NO_SLOT: it lies elsewhere */
@@ -42,7 +43,7 @@ struct erg_stage_activations {
     float *stats;             /* [T, H] of attention */
 };
 
-/* What the end of the last chunk keeps. */
+/* Tensors kept by the end of the last chunk. */
 struct erg_stage_head {
     bool taken;
     void *output, *n_final;      /* [R, h] */
@@ -96,8 +97,8 @@ struct erg_stage {
     /* Shared by all passes. */
     void *reduce;   /* [R, h] what a half of a layer adds */
     void *partial;  /* [T, h] this rank's term of that; `reduce` but under sequence parallelism */
-    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism; backward
-                     * gradients, and what gradients of weights need besides is in `partial` */
+    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism; in the
+                     * backward pass gradients; gradients of weights use `partial`, too */
     void *d_stream[2], *d_mid, *d_act, *d_fc1, *d_attn, *d_qkv; /* gradients of one layer */
     /* Under context parallelism: keys and values of this rank [T, K], of all ranks [c, T, K], in
      * the order of sequences [b, S, K]; gradients in the same order, and those of the low chunk. */
@@ -113,23 +114,23 @@ struct erg_stage {
         size_t count, capacity;
     } chosen; /* products, one of each size */
 
-    /* Of programs: where exchanges run, when one may begin, and that it has ended. */
+    /* For programs: the stream of exchanges, and the events before and after each one. */
     struct erg_stream *comm;
     struct erg_event *launched, *exchanged;
-    int exchange_sms; /* that the present one may take, and what computes beside it leaves */
+    int exchange_sms; /* that the current exchange may use and concurrent compute leaves free */
     void *beside;     /* scratch of what computes within an exchange; NULL: nothing does */
     size_t beside_bytes;
 };
 
-/* What an operation is done on: sequences of the microbatch that follow each other, all of them or
- * a nanobatch, and their rows. */
+/* The range of an operation: consecutive sequences of the microbatch, all of them or a nanobatch,
+ * and their rows. */
 struct erg_stage_rows {
     size_t first_sequence, sequences;
     size_t first, tokens;   /* rows of tokens */
     size_t first_row, rows; /* rows of the stream */
 };
 
-/* A layer within a pass: what its operations read and write besides what all passes share. */
+/* A layer within a pass: the tensors that its operations use and that passes do not share. */
 struct erg_stage_place {
     struct erg_stage_layer *layer, *before; /* before: in the chunk; NULL: none */
     const struct erg_stage_activations *act;
@@ -138,7 +139,7 @@ struct erg_stage_place {
     void *d_out, *d_in; /* gradients of the layer's output and of its input */
 };
 
-/* What a pass begins and ends with. */
+/* The begin and the end of a pass. */
 struct erg_stage_ends {
     void *output, *d_output, *d_input; /* NULL: as in erg_stage_forward(), erg_stage_backward() */
 };
@@ -226,8 +227,8 @@ int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t laye
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,
                    enum erg_bucket_kind kind, long layer, struct erg_error *err);
 
-/* Both passes of the first chunk and of the last, in a mode: chunks differ in the number of layers
- * alone, but for the ends. */
+/* Both passes of the first chunk and of the last, in a mode: except at the ends, chunks differ only
+ * in the number of layers. */
 int erg_stage_run_ends(struct erg_stage *stage, enum erg_stage_mode mode,
                        const struct erg_stage_tokens *tokens, struct erg_stream *stream,
                        struct erg_error *err);
@@ -274,7 +275,8 @@ int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place 
 int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *place,
                        enum erg_model_op_id part, const struct erg_stage_rows *rows,
                        struct erg_stream *stream, struct erg_error *err);
-/* Makes all of a layer again, but for its output, from its input, where that alone is kept. */
+/* Recomputes all tensors of a layer except its output from its input, where only the input is
+ * kept. */
 int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err);
 
