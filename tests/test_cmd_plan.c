@@ -95,7 +95,7 @@ static void test_tables(void **state)
     check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>/dev/null", 3,
                  "where the energy goes");
     check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>&1 >/dev/null", 3,
-                 "more than the 72.0 GiB of a GPU, whatever is offloaded; most of "
+                 "more than the 72.0 GiB of a GPU with any offloading; most of "
                  "stage 3 is gradients (61.3 GiB), which data parallel ranks do not shard "
                  "(fsdp=N does); it fits with tensor 2");
     check_output("plan " JOB " --layout t=2,c=2,p=8,l=2 --export megatron", 0,
@@ -631,10 +631,10 @@ static void test_refusals_as_documents(void **state)
         const char *arguments, *reason, *would_fit;
     } cases[] = {
         {SMALL " --gpus 1", "; something fits with 119.89 GiB a GPU", "gpus"},
-        {JOB " --gpus 64 --layout t=1,p=4,l=2", "of a GPU, whatever is offloaded", "layout"},
+        {JOB " --gpus 64 --layout t=1,p=4,l=2", "of a GPU with any offloading", "layout"},
         {JOB " --gpus 64 --layout t=1,p=4,l=2", "or as it is with ", "memory_bytes"},
         {SMALL " --gpus 4 --batch 3 --layout p=4,v=2",
-         "a batch of 3 sequences is no multiple of data 1 x microbatch 1 x pipeline 4, as "
+         "a batch of 3 sequences is not a multiple of data 1 x microbatch 1 x pipeline 4, as "
          "interleaving needs",
          "layout"},
         {SMALLER " --deadline 2", "within a deadline of 2 s: the nearest", NULL},
@@ -681,7 +681,7 @@ static void test_refusals(void **state)
     /* All is offloaded and 0.1 GiB missing, as ergon memory says. */
     check_output("plan " JOB " --gpus 96 --batch 240 --layout t=2,c=1,p=4,v=4,b=1 "
                  "--recompute activation 2>&1",
-                 3, "GiB more than the 72.0 GiB of a GPU, whatever is offloaded");
+                 3, "GiB more than the 72.0 GiB of a GPU with any offloading");
     check_output("plan " JOB " --memory-budget 60gb 2>&1", 2, "a number of bytes like");
     check_output("plan " JOB " --layout t=2 --why t=4 2>&1", 2, "expected one of them");
     check_output("plan " JOB " --layout t=2 --fsdp 2>&1", 2, "by fsdp=N; expected one of them");

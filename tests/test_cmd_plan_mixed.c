@@ -156,7 +156,7 @@ static void over_clocks(void **state)
 static void the_nearest_to_a_power(void **state)
 {
     (void)state;
-    static const char says[] = "is within a mean power of 1 W beside the other bounds: the nearest";
+    static const char says[] = "is within a mean power of 1 W with the other bounds: the nearest";
     struct program_result refused = run_program(CLOCKS " --deadline 0.3 --power-budget 1 2>&1");
     const char *at = strstr(refused.out.data, says);
     assert_int_equal(refused.exit_code, 3);

@@ -124,7 +124,7 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
         if (layers % chunk != 0)
             return erg_fail(err, ERG_INFEASIBLE,
                             "%ld layers cannot be cut into chunks of %ld for %ld pipeline stages: "
-                            "%ld is no multiple of %ld; with v in place of l stages may differ",
+                            "%ld is not a multiple of %ld; with v instead of l stages may differ",
                             layers, numbers[LAYERS], numbers[PIPELINE], layers, chunk);
         numbers[VIRTUAL] = layers / chunk;
     }
@@ -148,7 +148,7 @@ int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg
     if (gpus < 1 || gpus % pipeline != 0)
         return erg_fail(err, ERG_FAILED,
                         "tensor %ld x context %ld x pipeline %ld makes %ld GPUs, and %ld GPUs are "
-                        "no multiple of that",
+                        "not a multiple of that",
                         layout->tensor, layout->context, layout->pipeline, pipeline, gpus);
     layout->data = gpus / pipeline;
     long step = layout->data * layout->microbatch;

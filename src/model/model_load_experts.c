@@ -32,7 +32,7 @@ int erg_model_read_mixtral(struct erg_model *model, const struct erg_json_place 
     return 0;
 }
 
-/* Layers by name in `mlp_only_layers`, or that are no multiple of the step, are dense. */
+/* Layers listed in `mlp_only_layers`, or whose number is not a multiple of the step, are dense. */
 static int count_dense_layers(struct erg_model *model, const struct erg_json_place *place,
                               struct erg_error *err)
 {

@@ -3,18 +3,18 @@
  * GPU of each stage, and what compute waits for.
  *
  * A stage runs its passes in the order of memory/copies.h, each as soon as the one before it has
- * ended, its input is there, and so are the copies that must have ended. What a pass makes is sent
- * at once: one message at a time leaves a GPU, and one arrives, on the links inside a node and on
- * those between nodes each. In each direction a GPU has one link to host memory; copies out
- * take theirs one after the other, so do copies in.
+ * ended, its input is there, and so are the copies that must have ended. The output of a pass is
+ * sent at once: one message at a time leaves a GPU, and one arrives, on the links inside a node and
+ * on those between nodes each. In each direction a GPU has one link to host memory; copies out take
+ * theirs one after the other, so do copies in.
  *
  * Messages between nodes may share something with copies, the GPU's link to a switch where the
  * network adapter is, or host memory: sends with copies out, receives with copies in. Together they
  * never have more than its bandwidth. A message goes first, since another stage waits for it, and
  * copies go on at what it leaves.
  *
- * Left out: the embedding, sums of gradients and the optimizer, which follow the pipeline, and that
- * copies slow down what runs beside them (engine: offload_interference).
+ * Left out: the embedding, sums of gradients and the optimizer, which follow the pipeline, and the
+ * slowdown of kernels that run during copies (engine: offload_interference).
  */
 #ifndef ERG_LAYOUT_COPIES_TRAFFIC_H
 #define ERG_LAYOUT_COPIES_TRAFFIC_H

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-/* What was asked and found; pointers that may be NULL say so. */
+/* The request and its results; pointers may be NULL only where noted. */
 struct erg_memory_answer {
     const struct erg_job *job;
     struct erg_memory_request request;
@@ -29,8 +29,8 @@ struct erg_memory_answer {
     double shared_s; /* what the iteration takes longer since copies and messages share something */
 };
 
-/* Finds the stages that bind, and whether all fit; the GPUs but for what the solution is short of.
- */
+/* Finds the stages that bind, and whether all fit; GPUs may exceed their memory by the solution's
+ * excess. */
 void erg_memory_answer_judge(struct erg_memory_answer *answer);
 
 /* Whole bytes that something needs by the closed form: with less it would not do. */
@@ -49,8 +49,8 @@ void erg_memory_answer_gpus(struct erg_text *out, const struct erg_memory_answer
 /* Schema "ergon.memory", version 1; owned by the caller. */
 json_t *erg_memory_document(const struct erg_memory_answer *answer);
 
-/* Of a model that trains adapters alone (model/lora.h): a member `lora` of a document, and a line
- * for people. Else nothing. */
+/* For a model that trains only adapters (model/lora.h): a member `lora` of a document, and a line
+ * for people. For other models, nothing. */
 void erg_lora_add_document(json_t *document, const struct erg_model *model);
 void erg_lora_add_line(struct erg_text *out, const struct erg_model *model);
 

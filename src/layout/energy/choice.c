@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Seconds beyond which nothing is asked; 0: there is no such bound. */
+/* The deadline of the query, seconds; 0: none. */
 static double limit_s(const struct erg_choice_state *at)
 {
     double limit_s = 0;

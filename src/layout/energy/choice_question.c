@@ -1,4 +1,4 @@
-/* What is asked of all layouts, and which may be the answers: those with the best bounds. */
+/* The questions about all layouts and their candidates: the layouts with the best bounds. */
 #include "layout/energy/choice_internal.h"
 
 #include "base/memory.h"
@@ -12,7 +12,7 @@
 
 /* ---- bounds ---- */
 
-/* Of layouts on one kind of GPUs a search finds many with the same degrees, one after the other. */
+/* On one kind of GPUs a search finds many layouts with the same degrees in a row. */
 static const struct erg_clock_table *table_for(struct erg_choice_state *at,
                                                const struct erg_layout *layout)
 {
@@ -165,7 +165,7 @@ bool erg_questions_want(struct erg_choice_state *at, const struct erg_layout_bou
     return false;
 }
 
-/* By the bound that costs a hundredth of an exact one. */
+/* Ranks layouts by the bound that costs a hundredth of an exact one. */
 static bool may_be_wanted(struct erg_choice_state *at, const struct erg_layout_candidate *candidate)
 {
     struct erg_layout_bound bound;
@@ -236,8 +236,8 @@ struct erg_bounded_layout *erg_question_take_first(struct erg_layout_question *q
 
 /* ---- bounds raised where that decides something ---- */
 
-/* Those that are raised at the same time, on as many cores as there are: always so many, so that
- * the answer is the same everywhere. */
+/* The number of layouts whose bounds are raised at the same time, on all cores; constant, so that
+ * the answer is the same on every machine. */
 enum { TOGETHER = 4 };
 
 struct raise_batch {
@@ -253,8 +253,8 @@ static int raise_one(void *context, size_t i, struct erg_error *err)
     return erg_question_raise(batch->entries[i], batch->at, batch->query, batch->enough, err);
 }
 
-/* Whoever has a bound of this or more is not the best: so does one that was solved, but for the
- * tolerance, or one whose bound cannot be raised. */
+/* A layout with this bound or a higher one is not the best. This is the lowest value, within the
+ * tolerance, of a layout that was solved or whose bound cannot be raised. */
 static double enough_for(const struct erg_layout_question *question)
 {
     double enough = question->best / (1 + question->tolerance);

@@ -112,7 +112,7 @@ double erg_layout_stage_parameters(const struct erg_time_request *request,
     return sum;
 }
 
-/* What the stages of a place do, and how long they take, without waiting for those of others. */
+/* The work and the time of the stages of a place, without waits for stages of other places. */
 static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *busy_s,
                        const struct erg_layout_energy_place *place, const struct erg_layout *layout)
 {

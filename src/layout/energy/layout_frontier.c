@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What all steps share. */
+/* The state that all steps share. */
 struct frontier_build {
     const struct erg_layout_frontier_request *request;
     struct erg_clocked_layout clocked;
@@ -97,8 +97,8 @@ double erg_layout_frontier_optimum(const struct erg_layout_frontier *frontier, d
 }
 
 /*
- * The deadlines that the pipeline can meet, without what follows it. Those of a shorter pipeline
- * are about the same share of its time: some tries, of which one will hardly be early or late.
+ * The deadlines that the pipeline can meet, without what follows it. The deadlines of a shorter
+ * pipeline are about the same share of its time, so a few tries suffice.
  */
 enum { TRIES = 6, NEAR = 2 }; /* to meet one; to be near it */
 

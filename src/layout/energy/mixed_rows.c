@@ -47,8 +47,8 @@ static size_t list_layers(struct layer *layers, const struct erg_clock_table *ta
     return count;
 }
 
-/* What copies of a layer and the head may take less than waiting, at the clock at which that is
- * most; not above 0. */
+/* The most energy that copies of a layer and the head may save compared with waiting, over all
+ * clocks, as a negative number; at most 0. */
 static double less_than_waiting(const struct erg_clock_table *table, long layers)
 {
     double copy_j = 0, head_j = 0;

@@ -1,4 +1,4 @@
-/* What the passes of a layer and of the head do, and what that takes at a clock. */
+/* The work of the passes of a layer and of the head, and its time at a clock. */
 #include "layout/energy/layout_energy.h"
 
 #include "device/emulated/power.h"
@@ -52,7 +52,7 @@ static double spin_sm_s(const struct erg_layout_energy_request *request,
     return seconds * request->gpu->library_blocks;
 }
 
-/* What the seconds of a time model's pass of a layer stand for. */
+/* The work behind the seconds of a time model's pass of a layer. */
 static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energy_request *request,
                        const double *items, double expert_s, double scores, long heads, long tensor,
                        long sequence, bool backward)

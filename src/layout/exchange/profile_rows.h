@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "layout/energy/choice.h"
 
-/* What all rows about a number of GPUs begin with. */
+/* The first columns of all rows about a number of GPUs. */
 struct erg_profile_shape {
     const struct erg_model *model;
     const char *gpu; /* the type's name */

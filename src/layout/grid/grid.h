@@ -1,10 +1,9 @@
 /*
- * Grids: one job on fixed resources with a fixed number of pipeline stages. What is left open is
- * which layers each stage has and how each stage spreads over its GPUs.
+ * Grids: one job on fixed resources with a fixed number of pipeline stages. Free are the layers of
+ * each stage and its parallelism over its GPUs.
  *
  * A stage of n GPUs has a shape: `data` replicas, each of `tensor` GPUs, data x tensor = n, both
- * powers of two. Layers are pipeline layers: what a model was cut into, of about equal work, 16 or
- * fewer.
+ * powers of two. Layers are pipeline layers: 16 or fewer parts of a model with about equal work.
  *
  * Source of the method: Arena (published under that name and as Crius): grids, disaggregated
  * profiles, parallelism planner.
@@ -62,7 +61,7 @@ struct erg_comm_group {
 /* The group of `size` GPUs `stride` apart from GPU `first` on. */
 struct erg_comm_group erg_comm_group_of(long first, long stride, long size, long gpus_per_node);
 
-/* What knows how long a collective over a group takes. */
+/* A model of the time of a collective over a group. */
 struct erg_grid_network {
     /* Adds seconds for `elements` of fp32 of each replica. Fails, and says what is not known. */
     int (*time)(const void *context, const struct erg_allocation *allocation,

@@ -61,8 +61,9 @@ struct erg_grid_problem {
 };
 
 /*
- * At most ERG_GRID_MAX_STAGES layers; gpus a power of two up to as many. Layer l's load counts
- * (1 + l skew) times its roofline; 0 but for convolutions, of which later ones reach less of it.
+ * At most ERG_GRID_MAX_STAGES layers; gpus: a power of two up to the same limit. Layer l's load is
+ * (1 + l skew) times its roofline time; skew is 0 except for convolutions, whose later layers reach
+ * less of the roofline.
  */
 void erg_grid_problem_init(struct erg_grid_problem *problem,
                            const struct erg_planner_layers *layers,
@@ -99,8 +100,8 @@ struct erg_shape_cost {
     double per_stage, additional;
 };
 
-/* What layers [first, end) on `gpus` communicate in every shape whose replicas all have samples,
- * fewest replicas first; returns how many shapes there are (at most 5). */
+/* The communication of layers [first, end) on `gpus` in every shape whose replicas all have
+ * samples, fewest replicas first; returns how many shapes there are (at most 5). */
 enum { ERG_GRID_MAX_SHAPES = 5 };
 size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first, size_t end,
                             long gpus, struct erg_shape_cost *costs);
@@ -122,7 +123,7 @@ struct erg_grid_plan_set {
     struct erg_grid_candidate {
         struct erg_grid_plan plan;
         double imbalance, communication;
-        bool insignificant;          /* its communication beside its computation */
+        bool insignificant;          /* its communication relative to its computation */
     } items[ERG_GRID_SET_PLANS + 1]; /* one more while the set is being made */
     size_t count;
 };

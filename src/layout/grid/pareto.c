@@ -11,7 +11,7 @@
 /* Where it is, this share of another plan's imbalance beats that. */
 #define CLEARLY_BALANCED 0.1
 
-/* What is being enumerated: the shapes of one partition. */
+/* The enumeration of the shapes of one partition. */
 struct shape_walk {
     const struct erg_grid_problem *problem;
     const struct erg_grid_partition *partition;

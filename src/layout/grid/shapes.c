@@ -55,7 +55,7 @@ static void choose_shapes(const struct erg_grid_problem *problem,
     }
 }
 
-/* What a partition communicates, in bytes per microbatch. */
+/* The communication of a partition, in bytes per microbatch. */
 static double objective(const struct erg_grid_problem *problem,
                         const struct erg_grid_partition *partition)
 {

@@ -38,7 +38,7 @@ struct erg_memory_allocator {
     struct {
         uint32_t *items;
         size_t count, capacity;
-    } spare; /* numbers of blocks that are no more */
+    } spare; /* numbers of released blocks */
     /* Free blocks of one stream, small or large, by size, then address. */
     struct erg_memory_pool {
         uint32_t *items;
@@ -49,7 +49,7 @@ struct erg_memory_allocator {
 
 void erg_memory_allocator_release(struct erg_memory_allocator *memory);
 
-/* A tensor of no bytes has no block. */
+/* A tensor of 0 bytes does not have a block. */
 uint32_t erg_memory_take(struct erg_memory_allocator *memory, enum erg_memory_item item,
                          int64_t bytes, int stream);
 /* Frees the block, if it is one, and forgets it. */

@@ -5,12 +5,12 @@
 #include "layout/memory/allocator.h"
 #include "layout/memory/memory_internal.h"
 
-/* What one microbatch keeps of one chunk. */
+/* The tensors that one microbatch keeps of one chunk. */
 struct erg_memory_group {
     long chunk, microbatch, layers;
     bool head, moves; /* it is of the head's chunk; a part of it is moved to host memory */
-    /* [layer * ERG_MEMORY_ROLES + role]: the tensor, what is kept of one of which a part
-     * is in host memory, and what of it was put together again. */
+    /* [layer * ERG_MEMORY_ROLES + role]: the tensor, the rest of a tensor that is partly in host
+     * memory, and the reassembled tensor. */
     struct erg_memory_kept {
         uint32_t block, rest[2];
     } * kept;

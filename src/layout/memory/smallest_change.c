@@ -108,7 +108,8 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
         *err = inner;
         return -1;
     }
-    /* What was found is near the least, and may lie on the other side of a thousandth. */
+    /* The ratio that was found is near the least one and may lie on the other side of a
+     * thousandth. */
     long low = (long)floor(STEPS * least) - 1;
     for (fits = false; !fits && low < STEPS;) {
         tried.offload = (double)++low / STEPS;
@@ -264,7 +265,7 @@ static int try_degrees(struct change_search *search, bool more_gpus, struct erg_
     return 0;
 }
 
-/* What the layout needs with the least memory that it can have, exactly. */
+/* The exact bytes that the layout needs in its smallest form. */
 static int find_least(struct change_search *search, struct erg_error *err)
 {
     struct erg_memory_change *change = search->change;

@@ -227,7 +227,7 @@ static void take_state(struct erg_memory_stage_run *run, const struct erg_memory
     }
 }
 
-/* Of the dense part, and of the experts, which fewer ranks share. */
+/* For the dense part, and for the experts, which fewer ranks share. */
 static void take_states(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
                         const struct erg_memory_weights *experts, bool moments)
 {

@@ -219,8 +219,7 @@ static size_t microbatches_of(const struct erg_layout *layout)
     return (size_t)(repeats ? erg_memory_microbatches(layout) : layout->microbatches);
 }
 
-/* What follows from a walk, for those that ask the same again: a search does for each mode, degree
- * and ratio. */
+/* Cached results of a walk: a search requests the same walk for each mode, degree and ratio. */
 struct walked {
     struct walk_key {
         long stages, stage, microbatches, chunks, inputs;
@@ -241,7 +240,7 @@ static void walk(struct walked *found, const struct erg_layout *layout, long lay
         for (size_t layer = 0; layer < layers_of(&flight, k); layer++) {
             const size_t from = layer || !inputs ? flight.forward[k] + layer : opened(&flight, k);
             const bool leaves = moves(&flight, k, layer);
-            /* What stays is there until its whole pass has gone backward. */
+            /* Tensors that stay are freed after the backward pass of the whole pass. */
             hold(device, from,
                  leaves ? out_end(&flight, k, layer) : flight.backward[k] + layers_of(&flight, k));
         }

@@ -100,7 +100,7 @@ static bool is_of_layer(int buffer)
     return kinds[buffer].set == ERG_STATIC_LAYERS || kinds[buffer].set == ERG_STATIC_LAYER_INPUTS;
 }
 
-/* Of a layer that is computed again all but its input is there once. */
+/* All tensors of recomputed layers except their inputs exist once. */
 static enum erg_static_set set_of(const struct erg_static_shape *shape, int buffer)
 {
     return !is_of_layer(buffer)                     ? kinds[buffer].set
@@ -179,7 +179,7 @@ static void fill_once(size_t *bytes, const struct erg_static_shape *shape,
     bytes[ERG_STATIC_SCRATCH] = shape->scratch;
 }
 
-/* Of what a pass has. */
+/* The buffers of a pass. */
 static void fill_passes(size_t *bytes, const struct erg_static_shape *shape,
                         const struct erg_stage_widths *w)
 {
@@ -213,7 +213,7 @@ static void fill_passes(size_t *bytes, const struct erg_static_shape *shape,
     bytes[ERG_STATIC_LOSS_STATS] = 3 * floats * (size_t)shape->tensor;
 }
 
-/* Of what is beside the stage. */
+/* The buffers outside the stage. */
 static void fill_engine(size_t *bytes, const struct erg_static_shape *shape,
                         const struct erg_stage_widths *w)
 {

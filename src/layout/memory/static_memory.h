@@ -23,8 +23,8 @@ struct erg_stage_room {
     size_t moved, hosted;
 };
 
-/* Of a stage of a checked layout, of which nothing moves; `layers` of the model. Heads are of the
- * last stage alone. */
+/* For a stage of a checked layout without offloading; `layers` of the model. Only the last stage
+ * has heads. */
 struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long layers, long stage);
 
 /*
@@ -34,7 +34,7 @@ struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long la
 void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *layout, long layers,
                          long stage, uint64_t moves);
 
-/* What the sizes of a rank's buffers follow from. */
+/* The inputs that determine the sizes of a rank's buffers. */
 struct erg_static_shape {
     const struct erg_model *model;
     long tensor, context;     /* degrees */
@@ -67,7 +67,7 @@ struct erg_stage_widths {
 struct erg_stage_widths erg_stage_widths_of(const struct erg_static_shape *shape);
 
 enum erg_static_buffer {
-    /* Of the stage: once. */
+    /* Once per stage. */
     ERG_STATIC_VALUES,
     ERG_STATIC_GRADIENTS,
     ERG_STATIC_REDUCE,
@@ -90,10 +90,10 @@ enum erg_static_buffer {
     ERG_STATIC_ROPE_TABLE,
     ERG_STATIC_PLACE_OF,
     ERG_STATIC_SCRATCH,
-    /* Of each open pass; of each layer in flight but the first of its pass. */
+    /* Once per open pass; once per layer in flight except the first of its pass. */
     ERG_STATIC_INPUT,
     ERG_STATIC_X_A,
-    /* Of each layer in flight; of all layers once, where a layer is computed again. */
+    /* Once per layer in flight; where layers are recomputed, once for all layers. */
     ERG_STATIC_N_A,
     ERG_STATIC_QKV,
     ERG_STATIC_ROTATED,
@@ -105,16 +105,16 @@ enum erg_static_buffer {
     ERG_STATIC_STATS_A,
     ERG_STATIC_STATS_M,
     ERG_STATIC_STATS,
-    /* What moves of a layer, where it comes back. */
+    /* The buffer to which a layer's offloaded tensors return. */
     ERG_STATIC_RETURNED,
-    /* Of each pass of the last chunk. */
+    /* Once per pass of the last chunk. */
     ERG_STATIC_OUTPUT,
     ERG_STATIC_N_FINAL,
     ERG_STATIC_STATS_FINAL,
     ERG_STATIC_LOGITS,
     ERG_STATIC_LOG_SUM,
     ERG_STATIC_LOSS_STATS,
-    /* Beside the stage: messages, two that take turns but for the last. */
+    /* Outside the stage: messages, two buffers that take turns, except the last one. */
     ERG_STATIC_SENT_OUTPUT,
     ERG_STATIC_SENT_GRADIENT,
     ERG_STATIC_RECEIVED_GRADIENT,
@@ -135,7 +135,7 @@ enum erg_static_set {
     ERG_STATIC_MOVED, /* what moves of layers */
     ERG_STATIC_RETURNS,
     ERG_STATIC_HEADS,
-    ERG_STATIC_OUTPUTS, /* the first beside the stage */
+    ERG_STATIC_OUTPUTS, /* the first outside the stage */
     ERG_STATIC_SENT_GRADIENTS,
     ERG_STATIC_RECEIVED_GRADIENTS,
     ERG_STATIC_ENGINE,
@@ -156,7 +156,7 @@ struct erg_static_memory {
     size_t counts[ERG_STATIC_SETS], pieces[ERG_STATIC_SETS]; /* pieces: bytes of one time */
     size_t begins[ERG_STATIC_SETS];
     size_t stage_bytes, total; /* of the stage alone, which lies first; of all */
-    size_t host_bytes;         /* beside it, of host memory */
+    size_t host_bytes;         /* outside it, in host memory */
     double offload;            /* the share of what a layer can move that it moves */
 };
 
@@ -190,16 +190,17 @@ static inline size_t erg_static_place(const struct erg_static_memory *memory,
 void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_memory *memory);
 
 /*
- * Of a stage of a checked layout, as a GPU takes it: elements of two bytes, and scratch as bounded
- * by erg_static_scratch(). `tensors` are of the model and the layout's tensor degree.
+ * The shape of a stage of a checked layout on a GPU: elements of two bytes, and scratch as bounded
+ * by erg_static_scratch(). `tensors` are those of the model and the layout's tensor degree.
  */
 void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
                            const struct erg_static_tensors *tensors, long stage);
 
 /*
- * Makes it that of a stage that offloads at this ratio. Tensors move as a whole, those first that
- * were made first, which would wait longest, and as many as are no more than that share of what can
- * move: what the shape's mode keeps and has no less than the request's bytes.
+ * Changes it to the shape of a stage that offloads at this ratio. Tensors move as a whole, in the
+ * order in which they were made (the first would wait longest), and together they are at most that
+ * share of the movable bytes: tensors that the shape's mode keeps and that are not smaller than the
+ * request's bytes.
  */
 void erg_static_move(struct erg_static_shape *shape, const struct erg_memory_request *request,
                      long stage, double offload);

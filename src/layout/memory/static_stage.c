@@ -46,7 +46,7 @@ void erg_memory_static_closed(struct erg_memory_stage *stage,
     stage->peak_bytes = (double)memory.total;
 }
 
-/* What a stage needs by what moves, from what it needs where nothing does. */
+/* The bytes that a stage needs by its offloaded tensors, from its bytes without offloading. */
 struct moving {
     const struct erg_static_memory *without;
     struct erg_stage_room room;
@@ -72,7 +72,7 @@ static void add_ratio(struct erg_memory_lines *lines, double offload, const stru
         (double)(moving->room.hosted * moving->piece)};
 }
 
-/* The ratio from which so many bytes of all move, in thousandths, as it will be said. */
+/* The ratio from which the given bytes of all move, in thousandths, as it is printed. */
 static double ratio_of(size_t bytes, size_t all)
 {
     enum { STEPS = 1000 };
@@ -137,7 +137,8 @@ void erg_memory_static_floor(struct erg_memory_floor *floor,
     struct erg_memory_request without = *request;
     struct erg_static_shape shape;
     struct erg_static_memory memory;
-    equal.chunk_layers = NULL; /* the first layers of passes are as many whatever chunks have */
+    equal.chunk_layers = NULL; /* the number of first layers of passes does not depend on the
+                                * chunks */
     without.layout = &equal;
     erg_static_shape_init(&shape, &without, tensors, index);
     erg_static_move(&shape, request, index, 0);
@@ -152,7 +153,7 @@ void erg_memory_static_floor(struct erg_memory_floor *floor,
     double movable = 0;
     for (int i = 0; i < ERG_STATIC_BUFFERS; i++)
         movable += bytes[i] ? (double)erg_static_place(&memory, (enum erg_static_buffer)i) : 0;
-    /* An input that moves has no room of its own. */
+    /* An input that moves does not have a buffer of its own. */
     const double inputs =
         movable > 0 ? (double)(memory.counts[ERG_STATIC_INPUTS] * memory.pieces[ERG_STATIC_INPUTS] -
                                shape.room.passes * memory.pieces[ERG_STATIC_INPUTS])

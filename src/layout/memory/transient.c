@@ -1,5 +1,5 @@
-/* What lives in closed form while a layer runs, without the groups and the tensors of the pipeline.
- * In which order layer.c follows it. */
+/* Live tensors while a layer runs, in closed form, without the groups and the tensors of the
+ * pipeline. layer.c simulates the same tensors in order. */
 #include "layout/memory/memory_internal.h"
 
 static double larger(double a, double b)
@@ -14,8 +14,8 @@ static double ffn_output(const struct erg_memory_sizes *sizes)
     return (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full;
 }
 
-/* What the FFN makes and does not keep, without the outputs of the norm and of the activation's
- * gate, which are gone before its output is there. */
+/* The FFN's tensors that it does not keep, without the outputs of the norm and of the activation's
+ * gate, which are freed before its output exists. */
 static double unkept_of_ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
 {
     if (recompute == ERG_RECOMPUTE_FULL)
@@ -49,15 +49,15 @@ static double used_first(const struct erg_memory_sizes *sizes)
     return (double)(kept + sizes->gated) * (double)sizes->ffn;
 }
 
-/* What the FFN's backward pass needs beyond what is kept: as much, and where the activated tensor
- * is not kept the gradient of it as well. */
+/* The bytes that the FFN's backward pass needs beyond the kept tensors: as many, and where the
+ * activated tensor is not kept, its gradient, too. */
 static double ffn_gradients(const struct erg_memory_sizes *sizes)
 {
     const bool kept = erg_memory_keeps(sizes, ERG_MEMORY_ACTIVATED, ERG_RECOMPUTE_NONE);
     return (double)((kept ? 1 : 2) + sizes->gated) * (double)sizes->ffn;
 }
 
-/* What full recomputation makes again of a layer before its backward pass. */
+/* The tensors of a layer that full recomputation restores before its backward pass. */
 static double made_again(const struct erg_memory_sizes *sizes)
 {
     return (double)(sizes->kept[ERG_RECOMPUTE_NONE] - sizes->kept[ERG_RECOMPUTE_FULL]);

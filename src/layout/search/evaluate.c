@@ -77,8 +77,8 @@ static void split_one(struct erg_layout_splitter *splitter, const struct erg_lay
     layout->chunk_layers = splitter->chunk_layers;
 }
 
-/* Of a layout that no split makes fit its GPUs: that which needs least of them, to half a
- * thousandth, so that what is said to be missing is enough. False: one does fit. */
+/* For a layout that fits its GPUs with no split: the split that needs the least memory, to half a
+ * thousandth, so that the reported shortage is enough. False: a split fits. */
 static bool split_nearest(struct erg_layout_splitter *splitter,
                           const struct erg_layout_places *places, struct erg_layout *layout)
 {
@@ -181,7 +181,7 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
         erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
                  erg_layout_gib_up(search->per_stage ? excess
                                                      : erg_layout_memory_excess(layout, places)),
-                 kind->memory_bytes / 0x1p30, offloads ? ", whatever is offloaded" : "");
+                 kind->memory_bytes / 0x1p30, offloads ? " with any offloading" : "");
         if (err) {
             candidate->layout.offload = offloads ? 1 : layout->offload;
             say_binding(err, layout, places);
@@ -233,7 +233,7 @@ static int fill_data(struct erg_layout_candidate *candidate, const struct erg_la
     }
     if (pipeline < 1 || search->gpus % pipeline != 0)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld are no "
+                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld is not a "
                         "multiple of that",
                         own->tensor, own->context, own->pipeline, pipeline, search->gpus);
     own->data = search->gpus / pipeline;
@@ -303,7 +303,7 @@ static int settle_chunks(struct erg_layout_candidate *candidate, bool split,
     return status;
 }
 
-/* A candidate of which the degrees and the blocks are known. */
+/* A candidate with given degrees and blocks. */
 static int evaluate(struct erg_layout_candidate *candidate, const struct erg_layout_search *search,
                     struct erg_error *err)
 {

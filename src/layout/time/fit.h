@@ -17,7 +17,7 @@
 /* More constants than that explain noise. */
 enum { ERG_FIT_MOST_CONSTANTS = 8, ERG_FIT_MOST_FOLDS = 20 };
 
-/* What a run of ergon's own training says beside its time. Not known is NaN. */
+/* Values of a run of ergon's own training other than its time. NaN: not known. */
 struct erg_fit_run {
     long steps;    /* that the time is the median of, in windows */
     double spread; /* half of what lies between the quartiles of the windows, over the median */
@@ -31,7 +31,7 @@ struct erg_fit_run {
 };
 
 enum erg_fit_sequence_parallel {
-    ERG_FIT_AS_ENGINE, /* as the engine's file says */
+    ERG_FIT_AS_ENGINE, /* as in the engine's file */
     ERG_FIT_WHOLE,
     ERG_FIT_PARALLEL,
 };
@@ -104,17 +104,17 @@ struct erg_fit_errors {
 struct erg_fit {
     struct erg_engine engine; /* the start's name and strings, fitted constants */
     size_t constants;
-    /* Of each, relative, one standard deviation. INFINITY: the rows do not tell. Had each been
-     * measured to a percent, the constant could still be e times as large, be it that no row
-     * depends on it, or that another constant does the same to all of them. */
+    /* One standard deviation of each constant, relative. INFINITY: the rows do not determine it.
+     * Even if each row were measured to a per cent, the constant could be e times as large, because
+     * no row depends on it or because another constant has the same effect on all rows. */
     double uncertainty[ERG_FIT_MOST_CONSTANTS];
     struct erg_fit_errors fitted;         /* of the rows that it was fitted to */
     struct erg_fit_errors held_out;       /* of each row by the fit without its fold */
     double fold_mean[ERG_FIT_MOST_FOLDS]; /* of each fold, held out */
 };
 
-/* Fails where a row has no finite predicted time: nothing could be fitted to it; and where a
- * constant comes out beyond what an engine's file may have. */
+/* Fails where a row has no finite predicted time: nothing could be fitted to it; also fails where a
+ * fitted constant is outside the range of an engine's file. */
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
                    struct erg_error *err);
 

@@ -1,4 +1,4 @@
-/* What a pipeline takes when its schedule is followed pass by pass. */
+/* The time of a pipeline by simulating its schedule pass by pass. */
 #include "base/memory.h"
 #include "iteration/pass_order.h"
 #include "layout/time/time.h"
@@ -6,9 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What a pass of a virtual stage takes, forward and backward, with the messages that nothing hides,
- * each counted to the pass that makes it as in the closed form; the head is a third forward.
- * Layers x (layer_s + ratio of offloading x copy_s) + fixed_s seconds. */
+/* The time of a virtual stage's pass, forward and backward, with its exposed messages, each counted
+ * in the pass that sends it, as in the closed form; a third of the head is forward. Layers x
+ * (layer_s + ratio of offloading x copy_s) + fixed_s seconds. */
 struct chunk {
     double layer_s[2], fixed_s[2];
     double copy_s;
@@ -53,7 +53,7 @@ static const struct erg_time_place *place_of(const struct erg_time_place *places
     return places;
 }
 
-/* chunks[pipeline x virtual stages], in model order. Of the layout the layers do not count. */
+/* chunks[pipeline x virtual stages], in model order. The layout's own layers have no effect. */
 static void fill_chunks(struct chunk *chunks, const struct erg_time_place *places,
                         const struct erg_layout *layout)
 {
@@ -103,7 +103,7 @@ static void fill_times(struct erg_time_follower *follower, const struct erg_time
 
 /* ---- the order ---- */
 
-/* What a stage has done. */
+/* The progress of a stage. */
 struct stage_state {
     size_t warmup, done[2]; /* passes forward and backward */
     uint32_t last;          /* the last pass */

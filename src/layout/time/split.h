@@ -25,7 +25,7 @@ struct erg_split_group {
     double layer_s, fixed_s;
     double layer_once_s, fixed_once_s;
     long least, most; /* layers of each, at least 0 */
-    long layers;      /* found: at most so many, each */
+    long layers;      /* found: the most layers of each stage */
     long pace, cap;   /* private */
 };
 
@@ -37,8 +37,8 @@ struct erg_split {
 };
 
 /*
- * Seconds of the fastest split, INFINITY where stages cannot hold so many layers, or so few. Not
- * all that is slower than `limit` is looked at: an answer above it is a lower bound.
+ * Seconds of the fastest split, INFINITY where the layers are too many or too few for the stages.
+ * Splits slower than `limit` may be skipped: an answer above it is a lower bound.
  */
 double erg_split_solve(struct erg_split *split, double limit);
 

@@ -161,7 +161,7 @@ double erg_time_score_bytes(const struct erg_engine *engine, long heads, bool ba
     return softmax_is_fused(engine, heads) ? bytes : bytes + engine->unfused_score_bytes;
 }
 
-/* What the sums over an op list need. */
+/* The inputs of sums over an op list. */
 struct pass_rates {
     const struct erg_time_request *request;
     double scores; /* of one layer's attention on this GPU */
@@ -276,7 +276,7 @@ static double sum_pass(double *items, double *expert_s, const struct pass_rates 
     return paced_s;
 }
 
-/* What a mode runs again of norms and activation. */
+/* The norms and activations that a mode recomputes. */
 static double again_s(const struct pass_rates *pass, const struct erg_model_ops *forward,
                       enum erg_recompute recompute)
 {
