@@ -672,7 +672,7 @@ static void test_refusals(void **state)
     check_output("plan " JOB " --layout t=3 2>&1", 3, "--layout t=3");
     check_output("plan " JOB " --layout t=16,p=8 2>&1", 3,
                  "more than the 8 of a node; it fits with tensor ");
-    check_output("plan " JOB " --layout p=7,l=3 2>&1", 3, "with v in place of l stages may differ");
+    check_output("plan " JOB " --layout p=7,l=3 2>&1", 3, "with v instead of l stages may differ");
     check_output("plan " JOB " --layout x=3 2>&1", 2, "is not understood at 'x=3'");
     check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "--layout t=1,p=4,l=20");
     check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "; it fits with tensor ");

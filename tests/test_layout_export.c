@@ -252,7 +252,7 @@ static void rotary_scaling(void **state)
          "--no-yarn-correction-range-round-to-int\n",
          "NOT THE SAME", "original_seq_len 16384"},
         {", \"rope_scaling\": {\"type\": \"longrope\"}",
-         "that Megatron-LM's arguments cannot\n# say. ", "--use-rope-scaling",
+         "that Megatron-LM's arguments cannot\n# express. ", "--use-rope-scaling",
          "scaled in a way that must be added there"},
         {", \"partial_rotary_factor\": 0.5", "--rotary-percent 0.5\n", "NOT THE SAME",
          "a share of 0.5 of each head's channels"},

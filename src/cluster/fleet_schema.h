@@ -1,5 +1,5 @@
 /*
- * The keys of a fleet (cluster/fleet.h), for files that hold them beside others: embed with
+ * The keys of a fleet (cluster/fleet.h), for files that contain other keys, too: embed with
  * ERG_FLEET_FIELDS() in the fields of a struct whose member `fleet` is a struct erg_fleet, and call
  * erg_fleet_finish() after reading.
  */

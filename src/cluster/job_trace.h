@@ -3,9 +3,10 @@
  *
  * Columns: job_id, submit_time_s, num_iterations, model, param_num, deadline_s, global_batch,
  * num_gpus, gpu_type, and optionally tenant. An empty deadline means none, an empty gpu_type any
- * type. Times are seconds of one clock, whatever its zero.
+ * type. Times are seconds of one clock with any zero.
  *
- * Jobs that differ in nothing but time and resources share a workload: what speeds are known of.
+ * Jobs that differ in nothing but time and resources share a workload; speeds are known per
+ * workload.
  */
 #ifndef ERG_CLUSTER_JOB_TRACE_H
 #define ERG_CLUSTER_JOB_TRACE_H

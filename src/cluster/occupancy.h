@@ -23,7 +23,7 @@ struct erg_slice {
     uint64_t gpus; /* bits, the node's first GPU the lowest */
 };
 
-/* The lowest so many of some GPUs. */
+/* The lowest `count` of some GPUs. */
 uint64_t erg_gpus_lowest(uint64_t gpus, int count);
 
 /* All GPUs of a job: the same number on each of its nodes. Zero slices: none. */
@@ -41,8 +41,8 @@ struct erg_occupancy {
     int *type_of;     /* by node */
     int *owners;      /* by GPU: the job that has it; -1: nobody; ERG_OWNER_FOREIGN */
     int *first_owner; /* by node: where its GPUs' owners begin */
-    int *levels;      /* [type][free GPUs]: nodes with exactly so many free; behind all that a
-                       * node can have those that are off and entirely free */
+    int *levels;      /* [type][free GPUs]: nodes with exactly that many free; the last entry: nodes
+                       * that are off and entirely free */
     int *free_gpus;   /* by type */
     int *idle_nodes;  /* by type: nodes that are entirely free, off or not */
     int *off_nodes;   /* by type */
@@ -68,14 +68,14 @@ int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu
 /* In which order nodes are chosen, those that are off after all others; among equals always in the
  * order of nodes. */
 enum erg_node_order {
-    ERG_FIRST_NODES, /* whatever is free on them */
+    ERG_FIRST_NODES, /* regardless of their free GPUs */
     ERG_MOST_FREE,
     ERG_LEAST_FREE, /* packs */
 };
 
 /*
- * Finds GPUs for a shape: its nodes with least GPUs free enough, the lowest free GPUs of each.
- * Nothing is taken. False, and `placement` unchanged, where there is no room.
+ * Finds GPUs for a shape: the nodes with the fewest sufficient free GPUs, and the lowest free GPUs
+ * of each. Takes nothing. False, with `placement` unchanged, where the shape does not fit.
  */
 bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
                         enum erg_node_order order, struct erg_placement *placement);

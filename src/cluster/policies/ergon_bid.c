@@ -1,4 +1,4 @@
-/* What jobs bid for GPUs, and the market cleared, under a power cap or without. */
+/* The bids of jobs for GPUs, and the clearing of the market with and without a power cap. */
 #include "cluster/policies/ergon_internal.h"
 
 #include "base/memory.h"
@@ -12,7 +12,7 @@
  * with each arrival. */
 #define STAYING_CLOCK 0.02
 
-/* What a job bids on: a shape. */
+/* A shape on which a job bids. */
 struct lot {
     const struct ergon_bidder *bidder;
     const struct erg_menu *menu;
@@ -115,8 +115,8 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
     erg_market_offer(&ergon->market, &(struct erg_offer){type, lot.gpus, value});
 }
 
-/* Of an hour, or of what the job has left if that is less, the share that remains after a restart.
- * A job never has so little left that GPUs are worth nothing to it. */
+/* The share of an hour, or of the job's remaining time if that is less, that remains after a
+ * restart. It stays above 0, so GPUs are always worth something to a job. */
 static double keep_of(double left_s, double cost_s)
 {
     double keep_s = fmax(1, fmin(ERGON_HORIZON_S, left_s));
@@ -144,7 +144,7 @@ static double cost_of(const struct erg_scheduler *scheduler, const struct ergon_
     return erg_scheduler_cost(scheduler, bidder->job, choice->type, choice->gpus);
 }
 
-/* Of getting GPUs, on the choice that costs least. */
+/* The cost of getting GPUs, for the cheapest choice. */
 static double least_cost(const struct erg_scheduler *scheduler, const struct ergon_bidder *bidder,
                          const struct erg_menu *menu)
 {
@@ -199,8 +199,8 @@ static double clear_market(struct ergon *ergon, const struct erg_scheduler *sche
     return extra_w;
 }
 
-/* Watts that jobs may draw beyond the base power of all GPUs, if they have so many (by type). Other
- * GPUs of nodes that are on idle. */
+/* The watts that jobs may draw beyond the base power of all GPUs, if they have these numbers of
+ * GPUs (by type). Other GPUs of nodes that are on idle. */
 static double allowed_power(const struct erg_scheduler *scheduler, const int *gpus)
 {
     const struct erg_fleet *fleet = scheduler->fleet;
@@ -233,8 +233,9 @@ static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *s
     return left_w;
 }
 
-/* Clears the market at a price of power that uses the cap but for half a percent, or is the lowest
- * to a few percent that keeps it. Returns the watts beyond the base power of GPUs. */
+/* Clears the market at a price of power that uses the cap to within half a per cent, or that is
+ * the lowest, to within a few per cent, that keeps it. Returns the watts beyond the base power
+ * of GPUs. */
 static double find_power_price(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 12 };

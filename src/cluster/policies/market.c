@@ -140,8 +140,8 @@ static bool move_price(struct erg_market *market, int type, double least)
  * Prices move in proportion to themselves: values span orders of magnitude. Each has a step of its
  * own, which grows while demand stays on one side of supply and shrinks when it changes sides
  * (Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the RPROP
- * algorithm", 1993), since how much demand follows a price is not known. A price that nobody has
- * paid yet begins at the mean value of a GPU.
+ * algorithm", 1993), since the response of demand to a price is not known. A price that no bidder
+ * has paid yet begins at the mean value of a GPU.
  */
 static void find_prices(struct erg_market *market)
 {
@@ -248,9 +248,9 @@ static void serve(struct erg_market *market)
 }
 
 /*
- * Sells what is left, whatever its price, to those to whom it adds most value per GPU. One pass
- * considers every offer that fits once. As gains change on the way, what is still left may find a
- * buyer in a second pass.
+ * Sells the remaining GPUs at any price to the bidders to whom they add most value per GPU. One
+ * pass considers every offer that fits once. As gains change meanwhile, a second pass may sell
+ * more.
  */
 static bool sell_rest(struct erg_market *market)
 {

@@ -1,15 +1,15 @@
 /*
- * A market for GPUs: bidders, each with offers of which it gets one or none, and types of GPU with
- * so many GPUs each. Finds who gets what, such that the values of the offers given add up to nearly
- * the most that is possible, and the price of a GPU of each type.
+ * A market for GPUs. Each bidder has several offers and gets at most one of them; each type has a
+ * number of GPUs. Finds an assignment whose total value is nearly the largest possible, and the
+ * price of a GPU of each type.
  *
  * This is a multiple-choice knapsack problem of as many dimensions as there are types. Its
  * Lagrangian relaxation is a market: at given prices every bidder takes the offer with the largest
- * surplus, value less price, and prices rise where more is taken than there is. With many bidders
- * the gap between that bound and the best assignment is small: at most one bidder per type is
- * divided (Sinha and Zoltners 1979). The assignment that follows serves the largest surplus per GPU
- * first, then sells what is left: to those without anything, and to those who gain most per GPU
- * from more. Prices are kept from one clearing to the next, so that most clearings need few steps.
+ * surplus, value less price, and prices rise where demand exceeds supply. With many bidders the gap
+ * between that bound and the best assignment is small: at most one bidder per type is divided
+ * (Sinha and Zoltners 1979). The assignment serves the largest surplus per GPU first, then sells
+ * the remaining GPUs to bidders without GPUs and to those who gain most per GPU from more. Prices
+ * are kept from one clearing to the next, so that most clearings need few steps.
  */
 #ifndef ERG_CLUSTER_POLICIES_MARKET_H
 #define ERG_CLUSTER_POLICIES_MARKET_H

@@ -26,7 +26,7 @@ struct erg_queues {
     bool *blocked; /* by type, while served: somebody waits for it */
 };
 
-/* Places a job, as it asked, on GPUs of a type; false where there is no room. */
+/* Places a job with its requested number on GPUs of a type; false where it does not fit. */
 typedef bool erg_queues_fit(void *policy, struct erg_scheduler *scheduler, int job, int type);
 
 /* Those that the policy was told of and that wait are in their queues. */

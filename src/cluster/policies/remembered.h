@@ -1,5 +1,6 @@
 /*
- * What policies keep of jobs in JSON (policy.h): jobs by name, in the order of submission.
+ * The state of jobs that policies save as JSON (policy.h): jobs by name, in the order of
+ * submission.
  */
 #ifndef ERG_CLUSTER_POLICIES_REMEMBERED_H
 #define ERG_CLUSTER_POLICIES_REMEMBERED_H
@@ -28,7 +29,8 @@ double erg_remembered_number(const json_t *object, const char *key, double other
 double erg_remembered_time(const json_t *object, const char *key,
                            const struct erg_scheduler *scheduler, double otherwise);
 
-/* An array of so many numbers; what there is of it, at least 0, replaces those that are there. */
+/* Reads an array of the given number of numbers; those that are at least 0 replace the present
+ * ones. */
 json_t *erg_remembered_array(const double *numbers, size_t count);
 void erg_remembered_read_array(const json_t *array, double *numbers, size_t count);
 

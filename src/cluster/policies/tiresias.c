@@ -27,7 +27,7 @@
 static const double thresholds_gpu_s[] = {1 * HOUR_S, 10 * HOUR_S, 100 * HOUR_S};
 enum { THRESHOLDS = sizeof thresholds_gpu_s / sizeof *thresholds_gpu_s };
 
-/* What comes so soon is now: rounding alone must not call the policy again. */
+/* Events this near count as now, so that rounding alone does not call the policy again. */
 #define ROUNDING_S 1e-6
 
 /* The jobs of a type that have not ended, by priority. */

@@ -72,9 +72,9 @@ struct erg_new_job {
 };
 
 /*
- * A job of a live scheduler is known from now on, by its number, but not there yet: it is to be
- * followed by erg_scheduler_arrive(). Fails where the name is taken, a number is no such number, or
- * the source of speeds fails; then nothing has changed.
+ * Registers a job of a live scheduler under its number. The job has not arrived yet: call
+ * erg_scheduler_arrive() next. Fails where the name is taken, a number is invalid, or the source of
+ * speeds fails; then nothing has changed.
  */
 int erg_scheduler_add_job(struct erg_scheduler *scheduler, const struct erg_new_job *what, int *job,
                           struct erg_error *err);
@@ -82,8 +82,8 @@ int erg_scheduler_add_job(struct erg_scheduler *scheduler, const struct erg_new_
 /* The number of a live scheduler's job; -1: none has this name. */
 int erg_scheduler_find_job(const struct erg_scheduler *scheduler, const char *name);
 
-/* What it had before this scheduler was made: GPU-seconds, and starts. To be said before it
- * arrives; what it has left to do says its next report. */
+/* The job's GPU-seconds and starts before this scheduler existed. Call it before the job arrives;
+ * the job's next report gives its remaining work. */
 void erg_scheduler_recall(struct erg_scheduler *scheduler, int job, double attained_gpu_s,
                           int starts);
 
@@ -113,13 +113,13 @@ void erg_scheduler_end(struct erg_scheduler *scheduler, int job);
  * since its last checkpoint is lost. Returns how many iterations that are. */
 double erg_scheduler_evict(struct erg_scheduler *scheduler, int job);
 
-/* It is not there until it arrives again: waits after a failure, is held by its user. Of a running
- * job work since the last checkpoint is lost. */
+/* The job is absent until it arrives again: it waits after a failure, or its user holds it. A
+ * running job loses its work since the last checkpoint. */
 void erg_scheduler_withdraw(struct erg_scheduler *scheduler, int job);
 
 /* ---- progress, for the accounting "live" ---- */
 
-/* What a job's trainer says. */
+/* A report of a job's trainer. */
 struct erg_progress_report {
     double at_s;        /* when it arrived; not after now */
     double iteration;   /* iterations done in all, since the job's first start */
@@ -127,13 +127,14 @@ struct erg_progress_report {
     double iteration_s; /* measured, of the driver's seconds; NAN: not known yet */
     double due_s;       /* so long after at_s the next report is expected */
 };
-/* Of a running job, which has resumed; the speed of its workload is corrected by iteration_s. A
- * report of a job that does not run, or earlier than its last, says only what it has left. */
+/* A report of a running job that has resumed; iteration_s corrects the speed of its workload. From
+ * a report of a job that does not run, or one that is earlier than the last, only the remaining
+ * work is used. */
 void erg_scheduler_report(struct erg_scheduler *scheduler, int job,
                           const struct erg_progress_report *report);
 
-/* A running job has begun to train, so many seconds after it was decided to (re)start it, nodes
- * that had to wake not counted. */
+/* A running job has begun to train, the given seconds after the decision to (re)start it, without
+ * the time for waking nodes. */
 void erg_scheduler_restarted(struct erg_scheduler *scheduler, int job, double took_s);
 
 /* A measured iteration of a workload at an operating point of a shape, the mean of `count`: what a
@@ -150,14 +151,14 @@ void erg_scheduler_repair_node(struct erg_scheduler *scheduler, int node);
 /* No new placements there, while its jobs stay; or again some. */
 void erg_scheduler_drain_node(struct erg_scheduler *scheduler, int node, bool drains);
 
-/* A node without jobs was switched off, or one that was off is up in so many seconds. Nodes that
- * are off and get a job are to be woken by the driver, which says so here. */
+/* A node without jobs was switched off, or one that was off is up in the given seconds. The driver
+ * wakes nodes that are off and get a job, and reports it here. */
 void erg_scheduler_switch_node(struct erg_scheduler *scheduler, int node, bool off, double up_in_s);
 
 /*
- * Somebody else has exactly these GPUs of a node now. Of those that a job has here none become
- * foreign: it was decided that it shall have them, and whether it will, the driver finds out and
- * says, by evicting it. Returns whether something changed.
+ * Others have exactly these GPUs of a node now. GPUs of a job of this scheduler do not become
+ * foreign: they were assigned to it, and if it does not get them, the driver evicts it. Returns
+ * whether something changed.
  */
 bool erg_scheduler_set_foreign(struct erg_scheduler *scheduler, int node, uint64_t gpus);
 
@@ -189,7 +190,7 @@ int erg_scheduler_point(const struct erg_scheduler *scheduler, int job);
 /* Watts of all GPUs that are up if all running jobs run at those points. */
 double erg_scheduler_power(const struct erg_scheduler *scheduler);
 
-/* Why a job has no GPUs. */
+/* The reason why a job does not have GPUs. */
 enum erg_wait_reason {
     ERG_WAIT_NONE,      /* it has, or has ended */
     ERG_WAIT_ABSENT,    /* it has not arrived, or was withdrawn */
@@ -206,12 +207,12 @@ const char *erg_wait_reason_text(enum erg_wait_reason reason);
 
 /* ---- what a policy does not forget ---- */
 
-/* What the policy, and what was measured of restarts, would lose with this process: a new
+/* The state of the policy and the measured restarts, which would be lost with this process: a new
  * reference. */
 json_t *erg_scheduler_save(const struct erg_scheduler *scheduler);
 
-/* Of an earlier scheduler of the same fleet and policy, to be called when all jobs have arrived or
- * were adopted, before the first decision. What is not about these is left out. */
+/* Restores the state of an earlier scheduler of the same fleet and policy. Call it when all jobs
+ * have arrived or were adopted, before the first decision. State about other jobs is ignored. */
 void erg_scheduler_load(struct erg_scheduler *scheduler, const json_t *saved);
 
 #endif

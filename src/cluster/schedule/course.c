@@ -7,10 +7,10 @@
 #include <stdlib.h>
 
 /*
- * When a policy is called that wants to be at a time, though nothing need have happened until then.
- * So that simulating does not take the longer, the longer jobs run, its times between calls double
- * with each call once it has been called so often in vain, and now and then once it has been called
- * for long while nothing happened, whatever it changed.
+ * The time of the call that a policy requested without an event. So that the simulation of long
+ * jobs does not take longer, the time between such calls doubles with each call after this many
+ * calls without a change, and sometimes after many calls without an event, even if the policy made
+ * changes.
  */
 static double call_time(const struct erg_scheduler *scheduler, double wanted_s)
 {

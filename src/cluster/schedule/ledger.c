@@ -1,4 +1,4 @@
-/* What a policy decided, booked in the accounts of the jobs that it changed. */
+/* Records a policy's decisions in the accounts of the changed jobs. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include <assert.h>

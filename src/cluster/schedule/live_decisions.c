@@ -29,7 +29,7 @@ double erg_scheduler_due(const struct erg_scheduler *scheduler)
 
 /* ---- the cap ---- */
 
-/* What running jobs draw at the points that they have, in a list to be freed. */
+/* The power of running jobs at their points, in a list that the caller frees. */
 static struct erg_power_draw *list_draws(const struct erg_scheduler *scheduler, bool capped)
 {
     size_t count = 0;

@@ -1,4 +1,4 @@
-/* What jobs report, what was measured, and what of that and of a policy is kept for later. */
+/* Reports of jobs, measurements, and the state of these and of a policy that is saved. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include <math.h>

@@ -17,14 +17,14 @@ enum erg_event {
     ERG_EVENT_FAILURE = 1 << 2, /* nodes failed; their jobs wait */
     ERG_EVENT_REPAIR = 1 << 3,  /* nodes came back, empty */
     ERG_EVENT_ROUND = 1 << 4,   /* the policy's round, or the time it asked for */
-    /* What electricity costs or emits has changed. A policy that keeps all jobs waiting for this
-     * must ask to be called (scheduler.h), because a simulation ends when nothing runs and nothing
-     * is due. */
+    /* The price or the emissions of electricity have changed. A policy that keeps all jobs waiting
+     * for this must request a call (scheduler.h), because a simulation ends when nothing runs and
+     * nothing is due. */
     ERG_EVENT_TARIFF = 1 << 5,
     ERG_EVENTS_OF_JOBS = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
 };
 
-/* What happened since the last call; jobs by id, in the order of events. */
+/* The events since the last call; jobs by id, in the order of events. */
 struct erg_occasion {
     unsigned events;
     const int *arrived; /* all still waiting */
@@ -54,9 +54,10 @@ struct erg_policy {
                   struct erg_error *err);
     void (*close)(void *state);
     /*
-     * What open() cannot know: save() before close() makes an object of it, load() after open()
-     * takes from it what is about jobs, tenants and types that there are, and bears any other JSON.
-     * Jobs go by the names of their requests, since numbers are of one process. NULL: nothing.
+     * State that open() cannot derive: save(), before close(), returns it as an object; load(),
+     * after open(), restores the part about present jobs, tenants and types, and ignores any other
+     * JSON. Jobs have the names of their requests, since numbers hold only in one process. NULL: no
+     * state.
      */
     json_t *(*save)(const void *state, const struct erg_scheduler *scheduler);
     void (*load)(void *state, const struct erg_scheduler *scheduler, const json_t *saved);
@@ -68,7 +69,7 @@ struct erg_policy {
 /* All policies, ends with NULL. */
 extern const struct erg_policy *const erg_policies[];
 
-/* By name; an unknown one is an error with those there are. */
+/* Finds a policy by name; the error for an unknown name lists the policies. */
 int erg_policy_find(const struct erg_policy **policy, const char *name, struct erg_error *err);
 
 #endif

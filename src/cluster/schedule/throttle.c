@@ -1,4 +1,4 @@
-/* The rule by which a power cap is kept whatever a policy decides. */
+/* The rule that keeps a power cap under any policy. */
 #include "cluster/schedule/throttle.h"
 
 double erg_throttled_power(const struct erg_power_draw *draws, size_t count, double idle_w,

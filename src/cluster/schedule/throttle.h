@@ -1,6 +1,6 @@
 /*
- * Throttling: how a power cap is kept whatever a policy decides. The clocks of all GPUs are lowered
- * to one share of the highest, the largest that keeps the cap; those that are lower anyway stay.
+ * Throttling: keeps a power cap under any policy. The clocks of all GPUs are lowered to one share
+ * of the highest clock, the largest share that keeps the cap; clocks that are already lower stay.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_THROTTLE_H
 #define ERG_CLUSTER_SCHEDULE_THROTTLE_H

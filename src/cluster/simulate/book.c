@@ -1,4 +1,4 @@
-/* What a policy decided, booked: accounts, meters and records of the jobs that it changed. */
+/* Records a policy's decisions in the accounts, meters and records of the changed jobs. */
 #include "cluster/simulate/simulation_internal.h"
 
 #include "base/memory.h"

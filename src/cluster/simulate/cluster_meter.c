@@ -1,4 +1,4 @@
-/* What a simulation measures: integrals of power, throughput and use, and their summary. */
+/* The meters of a simulation: integrals of power, throughput and use, and their summary. */
 #include "cluster/simulate/cluster_meter_internal.h"
 
 #include "base/memory.h"
@@ -46,7 +46,8 @@ void erg_cluster_meter_release(struct meter *meter)
     free(meter->family_of);
 }
 
-/* What the present power costs and emits from one time to another, so many times, rate by rate. */
+/* Adds the cost and the emissions of the present power from one time to another, times a factor,
+ * rate by rate. */
 static void pay_rates(struct meter *meter, double at_s, double end_s, double times)
 {
     double until_s;
@@ -125,7 +126,7 @@ static void settle(struct meter *meter, int id)
     job->since_s = meter->now_s;
 }
 
-/* A family's jobs do so many samples/s more from now on. */
+/* The samples/s of a family's jobs grow by this much from now on. */
 static void change_family(struct meter *meter, struct family_meter *family, double by)
 {
     double passed_s = meter->now_s - family->since_s;

@@ -17,10 +17,10 @@
 enum {
     ERG_COMPARISON_STEPS = 360,
     ERG_COMPARISON_ROWS = 80,   /* of nodes, at most */
-    ERG_COMPARISON_USES = 4000, /* of GPUs, drawn one by one up to so many */
+    ERG_COMPARISON_USES = 4000, /* the most GPUs that are drawn one by one */
 };
 
-/* A new document without a policy. Of the simulation it reads fleet and trace. */
+/* A new document without a policy. It reads only the simulation's fleet and trace. */
 json_t *erg_comparison_new(const struct erg_simulation *simulation);
 
 /* A simulation that kept events and samples. */

@@ -15,7 +15,7 @@
 json_t *erg_simulated_document(const struct erg_simulated *result,
                                const struct erg_simulation *simulation);
 
-/* The first key that is missing in such a document, or has no such value; NULL: it is whole. */
+/* The first key of such a document that is missing or has an invalid value; NULL: none. */
 const char *erg_simulated_missing(const json_t *document);
 
 /* A row of events.csv. */

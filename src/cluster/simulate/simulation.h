@@ -73,13 +73,13 @@ struct erg_cluster_record {
     enum erg_record_kind kind;
     int job, node;
     int shape, point; /* that it has now; -1: none */
-    /* The GPUs that it has now, or had until it was evicted or ended: so many of the result's
-     * slices from this one on. */
+    /* The GPUs that it has now, or had until it was evicted or ended: the first of the result's
+     * slices and their number. */
     size_t first_slice;
     int slices;
 };
 
-/* What happened to a job. Times are NAN where they never came. */
+/* The history of a job. Times that never came are NAN. */
 struct erg_job_result {
     enum erg_cluster_job_state state; /* at the end of the simulation */
     double submitted_s, started_s, ended_s;
@@ -110,13 +110,14 @@ struct erg_summary {
     double mean_time_in_system_s; /* of all submitted jobs; those that are left count until now */
     double mean_queue_s;          /* of all submitted jobs */
     double mean_slowdown;         /* of finished jobs: JCT over the time on what they asked for */
-    /* Of finished jobs: JCT over the time that a job would have taken on what it asked for in a
-     * share of its own, one of as many equal ones as there were jobs in its time (Themis). */
+    /* For finished jobs: JCT divided by the time that the job would have taken on its requested
+     * GPUs in a share of the cluster; the shares are equal and as many as there were jobs in its
+     * time (Themis). */
     double mean_finish_time_fairness, worst_finish_time_fairness;
     double mean_throughput, peak_throughput; /* samples/s over time */
     double utilization;                      /* GPU-seconds that jobs had of those that were up */
     double goodput;                          /* that without restarts and lost work */
-    double fragmentation; /* of GPU-seconds that were free: those beside a job on the same node */
+    double fragmentation;                    /* share of free GPU-seconds on nodes with a job */
     long reconfigurations;
     double reconfiguration_gpu_s, undone_gpu_s; /* restarts; lost work */
     double deadlines_met; /* share of jobs with one that ended, are overdue, or will never end */

@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What a child writes first. */
+/* The first data that a child writes. */
 enum { ANSWER_DOCUMENT = '=', ANSWER_ERROR = '!' };
 
 struct worker {
@@ -93,7 +93,7 @@ static int begin_point(struct running *run, struct worker *worker, struct erg_er
     return 0;
 }
 
-/* What the child left behind: a document, or the error with which it ended. */
+/* The child's result: a document, or the error with which it ended. */
 static int read_answer(const struct worker *worker, int status, json_t **document,
                        struct erg_error *err)
 {

@@ -25,7 +25,7 @@ static double uniform(const struct importing *at, const struct erg_log_job *job,
         erg_hash_u64(erg_hash_u64(at->log->seed, erg_hash_text(job->id)), what));
 }
 
-/* Whether a workload is what the log says of a job's model. */
+/* Whether a workload matches the model, size and batch of the log's job. */
 static bool is_of(const struct erg_trace_workload *workload, const struct erg_log_job *job)
 {
     return strcasecmp(workload->family, job->model) == 0 &&
@@ -97,7 +97,7 @@ static int choose_type(struct importing *at, const struct erg_log_job *job, bool
     return chosen;
 }
 
-/* Leaves out jobs of which only the iterations are known, of models that profiles do not know. */
+/* Leaves out jobs with iterations but no run time whose model the profiles lack. */
 static void leave_out_unknown(struct importing *at)
 {
     struct erg_log *log = at->log;

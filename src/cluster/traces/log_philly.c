@@ -1,4 +1,4 @@
-/* The job log of Philly, which is JSON. What is read of it: import.h. */
+/* The job log of Philly, which is JSON. Its fields: import.h. */
 #include "cluster/traces/log_internal.h"
 
 #include "io/json.h"

@@ -214,7 +214,7 @@ static int fail_batch(const struct erg_layout_search *search, const struct erg_l
     return erg_fail(err, ERG_INFEASIBLE,
                     "%s batch of %s sequences is %s multiple of data %ld x "
                     "microbatch %ld%s",
-                    exact ? "a" : "no", batch, exact ? "no" : "a", layout->data, layout->microbatch,
+                    exact ? "a" : "no", batch, exact ? "not a" : "a", layout->data, layout->microbatch,
                     stages);
 }
 
