@@ -141,7 +141,7 @@ static void bad_input_names_the_place(void **state)
     write_text("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 5}\n");
     check(1, "bad.jsonl:2: key 'text': expected the text of a document",
           "bytes @/bad.jsonl -k text -o @/e");
-    check(1, "bad.jsonl:1: key 'body': expected the text of a document; the line has no such key",
+    check(1, "bad.jsonl:1: key 'body': expected the text of a document; the line lacks this key",
           "bytes @/bad.jsonl -k body -o @/e");
     write_text("torn.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
     check(1, "torn.jsonl:2: expected a line of JSON", "bytes @/torn.jsonl -k text -o @/e");

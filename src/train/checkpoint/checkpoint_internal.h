@@ -26,7 +26,7 @@ struct erg_checkpoint_manifest {
     char *data;  /* what samples are dealt from (struct erg_checkpoint_state); NULL: not said */
     /* XXH3 of the document without its own key, as it says and as it is. */
     uint64_t hash, found_hash;
-    uint64_t config_hash; /* XXH3 of the config.json beside it */
+    uint64_t config_hash; /* XXH3 of the config.json in the same folder */
     bool has_config_hash; /* older ones say none */
     struct erg_checkpoint_piece *pieces;
     size_t count, capacity;
@@ -36,9 +36,7 @@ struct erg_checkpoint_manifest {
 void erg_checkpoint_piece_name(char *text, size_t capacity,
                                const struct erg_checkpoint_piece *piece);
 
-/* XXH3 of a manifest's keys and values but the hash itself, whatever white space it is written
- * with.
- */
+/* XXH3 of a manifest's keys and values except the hash itself, independent of white space. */
 uint64_t erg_checkpoint_manifest_hash(const json_t *document);
 
 /* "step-00001000" of a run, the newest first, ending with NULL; or `leftovers` of killed runs. */

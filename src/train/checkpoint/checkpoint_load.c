@@ -1,4 +1,4 @@
-/* Loads checkpoints, whatever layout wrote them. */
+/* Loads checkpoints of any layout. */
 #include "train/checkpoint/checkpoint_internal.h"
 
 #include "base/log.h"
@@ -254,7 +254,8 @@ static int load_one(const char *folder, const struct erg_job *job,
 
 /* Checkpoints that may be taken, in this order; a name is "." where the folder is one itself. */
 struct candidates {
-    bool behind_link; /* they lie beside the run's link `latest`, which is asked for */
+    bool behind_link; /* they are in the folder of the run's link `latest`, which the caller
+                       * named */
     size_t count;
     char (*names)[32];
 };

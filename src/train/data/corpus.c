@@ -66,7 +66,7 @@ static int add_line(struct erg_corpus *corpus, const char *path, long number, co
         result = add_document(corpus, json_string_value(text), json_string_length(text), err);
     else
         result = erg_fail(err, ERG_FAILED, "key '%s': expected the text of a document%s",
-                          corpus->key, text ? "" : "; the line has no such key");
+                          corpus->key, text ? "" : "; the line lacks this key");
     json_decref(object);
     return result == 0 ? 0 : erg_fail_context(err, "%s:%ld", path, number);
 }

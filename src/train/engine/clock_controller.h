@@ -44,10 +44,10 @@ int erg_clock_controller_open(struct erg_clock_controller **controller,
 int erg_clock_controller_close(struct erg_clock_controller *controller, struct erg_error *err);
 
 /*
- * What is queued next runs at `clock_mhz`, 0: at whatever clock there is. It is set once *finished
- * is `due` or more, which never falls from one call to the next. Called by one thread, which waits
- * neither for the device nor for the driver. Fails only with ERG_NO_DEVICE, where clocks are
- * required and an earlier one was refused.
+ * Work that is queued next runs at `clock_mhz`, 0: at the present clock. The clock is set once
+ * *finished is `due` or more, which never falls from one call to the next. Called by one thread,
+ * which waits neither for the device nor for the driver. Fails only with ERG_NO_DEVICE, where
+ * clocks are required and an earlier one was refused.
  */
 int erg_clock_controller_ask(struct erg_clock_controller *controller, int clock_mhz, uint64_t due,
                              struct erg_error *err);
@@ -66,7 +66,7 @@ struct erg_clock_numbers {
     int32_t refused; /* clocks are not set, or not any more */
 };
 
-/* By any thread. */
+/* May be called by any thread. */
 void erg_clock_controller_read(struct erg_clock_controller *controller,
                                struct erg_clock_numbers *numbers);
 

@@ -59,7 +59,7 @@ static void close_lane(struct erg_offload *offload, struct offload_lane *lane)
 
 static int move(void *context, size_t pass, size_t layer, bool done, struct erg_error *err);
 
-/* What nobody has written yet is no number, for tests. */
+/* Memory that was not written yet holds NaN, for tests. */
 static int spoil(struct erg_offload *offload, void *memory, size_t bytes, struct erg_error *err)
 {
     struct erg_backend *backend = offload->options.backend;
@@ -198,7 +198,8 @@ static int end(struct erg_offload *offload, struct offload_lane *lane, bool *end
                   : 0;
 }
 
-/* After a layer of a pass: the copy out that ran beside it has ended, and its own begins. */
+/* After a layer of a pass: the copy out that ran during it has ended, and the layer's own
+ * begins. */
 static int copy_out(struct erg_offload *offload, size_t pass, size_t layer, struct erg_error *err)
 {
     struct offload_lane *lane = &offload->out;

@@ -52,8 +52,8 @@ int erg_passes_open(struct erg_passes **passes, const struct erg_passes_options 
                     struct erg_error *err);
 void erg_passes_close(struct erg_passes *passes);
 
-/* Queues all passes of a step: microbatch i has tokens[i]. Of the first microbatch `reads` is told
- * of weights, of the last one `adds` of gradients. */
+/* Queues all passes of a step: microbatch i has tokens[i]. In the first microbatch `reads` is
+ * called for weights, in the last one `adds` for gradients. */
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err);

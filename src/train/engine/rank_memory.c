@@ -1,4 +1,4 @@
-/* What training takes of a rank's device. */
+/* The memory of a rank's device that training takes. */
 #include "train/engine/rank_memory.h"
 
 #include "base/memory.h"

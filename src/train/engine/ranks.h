@@ -11,7 +11,7 @@
 #include "device/backend.h"
 #include "job/layout.h"
 
-/* The groups of a rank; NULL where it would be alone, or has no such neighbour. */
+/* The groups of a rank; NULL where it would be alone or lacks the neighbour. */
 struct erg_rank_groups {
     struct erg_group *tensor;  /* parts of one matrix: within the passes */
     struct erg_group *vectors; /* the same ranks: gradients of what is whole on all of them */

@@ -372,7 +372,7 @@ bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numb
     return trainer->clocks != NULL;
 }
 
-/* What each rank does by itself. */
+/* The parts of a step that each rank does by itself. */
 static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options *options,
                      struct erg_error *err)
 {
@@ -490,7 +490,7 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
     return 0;
 }
 
-/* What is queued ends: of itself, or where the job has failed with its groups, which go first. */
+/* Waits for queued work. If the job failed, its groups are closed first, which ends the work. */
 static void settle(struct erg_trainer *trainer)
 {
     struct erg_error ignored;

@@ -13,14 +13,14 @@
 #include "train/engine/trainer.h"
 #include "train/engine/watchdog.h"
 
-/* What changes from step to step, in memory of the device; kernels read it there. */
+/* Values that change from step to step, in memory of the device, where kernels read them. */
 struct erg_step_scalars {
     float scale; /* one over the targets that count */
     float loss;
 };
 _Static_assert(sizeof(struct erg_step_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
 
-/* What this rank trains on in one step, in memory of the host. */
+/* This rank's data of one step, in memory of the host. */
 struct erg_train_batch {
     int32_t *ids, *order, *targets;
     uint64_t counted; /* targets, as erg_batches_next() says */
@@ -59,13 +59,13 @@ struct erg_trainer {
     int skips; /* steps in a row whose gradients were not finite */
 
     size_t inputs; /* tokens of a step on this rank */
-    /* Of the device. */
+    /* Memory of the device. */
     struct erg_static_memory buffers; /* all that there is, and where */
     void *memory;
     struct erg_step_scalars *scalars;
     int32_t *ids, *order, *targets; /* of all microbatches of a step */
 
-    /* Of the host. Batches take turns: the next one is read while the device computes. */
+    /* Memory of the host. Batches take turns: the next one is read while the device computes. */
     struct erg_train_batch read[2];
     size_t turn;               /* of the next step's */
     struct erg_reader *reader; /* of the next step's; NULL: no step has begun */
@@ -105,8 +105,8 @@ int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, u
 /* Waits for passes and messages; the loss is then in host_scalars. */
 int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err);
 
-/* What a rank knows of a step, or of a batch that is validated; together the ranks know all of it.
- */
+/* A rank's part of the results of a step, or of a validated batch; the ranks together have all of
+ * them. */
 struct erg_rank_report {
     double loss, squares;
     uint64_t targets; /* 0 on a rank that reads none */
@@ -121,15 +121,15 @@ struct erg_rank_report {
 int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
                             struct erg_error *err);
 
-/* What this rank adds to the loss, once it has been read: every tensor rank of the last stage has
- * the whole of its tokens, and one counts. */
+/* This rank's term of the loss, after it was read: every tensor rank of the last stage has the
+ * whole loss of its tokens, and only one of them counts. */
 static inline double erg_trainer_own_loss(const struct erg_trainer *trainer)
 {
     bool counts = trainer->request.head && trainer->ranks.tensor == 0;
     return counts ? (double)trainer->host_scalars.loss : 0;
 }
 
-/* Of all ranks. */
+/* The values of all ranks. */
 static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;

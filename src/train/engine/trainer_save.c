@@ -166,7 +166,7 @@ static int find_not_finite(struct erg_trainer *trainer, const float *of_device, 
     return result;
 }
 
-/* What a rank has found. */
+/* The result of a rank. */
 struct not_finite {
     char weights[96], gradients[96];
 };

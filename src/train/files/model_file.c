@@ -69,7 +69,7 @@ static int load_span(float *state, const struct erg_weight_span *span,
     return result;
 }
 
-/* What models keep beside their weights, and can be made anew. */
+/* Buffers that models keep in addition to their weights, and that can be computed again. */
 static bool is_buffer(const char *name)
 {
     static const char *const patterns[] = {"*.rotary_emb.inv_freq", "*h.*.attn.bias",
@@ -203,7 +203,8 @@ int erg_model_file_check_config(const char *folder, const struct erg_job *job,
         erg_model_free(found);
     } else if (terms->tells) {
         erg_log(ERG_LOG_WARNING,
-                "'%s' has no config.json: its weights are taken to be of the job's model", folder);
+                "'%s' has no config.json: its weights are assumed to belong to the job's model",
+                folder);
     }
     free(path);
     return result;
@@ -270,7 +271,7 @@ static uint64_t bytes_of(const struct erg_safetensor_spec *spec)
     return bytes;
 }
 
-/* How many of the tensors go into the next file of at most so many bytes: at least one. */
+/* The number of tensors that go into the next file of the given size: at least one. */
 static size_t count_fitting(const struct erg_safetensor_spec *specs, size_t count, uint64_t most)
 {
     uint64_t bytes = 0;

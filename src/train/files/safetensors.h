@@ -68,7 +68,7 @@ const struct erg_safetensor *erg_safetensors_find(const struct erg_safetensors *
 int erg_safetensor_read(const struct erg_safetensor *tensor, uint64_t first, size_t count,
                         float *out, struct erg_error *err);
 
-/* What is to be written, in any order: in the file tensors are sorted by name. */
+/* The tensors to write, in any order: in the file they are sorted by name. */
 struct erg_safetensor_spec {
     const char *name;
     enum erg_safetensor_type type; /* F32 or BF16 */

@@ -7,7 +7,7 @@
 
 #include "train/log/run_log.h"
 
-/* What ranks say together, and what follows. NaN: not known. */
+/* The sums over ranks, and derived values. NaN: not known. */
 struct erg_run_line {
     const struct erg_run_log_entry *entry;
     size_t ranks;
@@ -27,7 +27,7 @@ struct erg_run_line {
     double bubble_s;
 };
 
-/* Of a step that is due, with the window as the log has it. */
+/* For a step with a line in the log, with the log's window. */
 void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
                        const struct erg_run_log_entry *entry, double time_unix_s);
 

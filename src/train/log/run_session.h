@@ -20,7 +20,7 @@ struct erg_run_about;
 
 extern const char erg_run_sessions_name[]; /* of the file */
 
-/* What is unknown is NULL. */
+/* NULL: unknown. */
 struct erg_run_session {
     long behind; /* the step that it goes on behind; 0: none */
     double time_unix_s;
@@ -42,7 +42,7 @@ struct erg_run_session {
         long adapters_per_node; /* 0: each GPU has its share */
     } cluster;
     const char *model;  /* its name */
-    const char *config; /* its config.json, with what the job says otherwise: */
+    const char *config; /* its config.json, with the job's changes: */
     bool tied;
     long vocabulary, words;
     size_t layer_count, recompute_count, offload_count; /* private: of the layout's lists */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What ranks tell each other. */
+/* The data that ranks exchange. */
 struct rank_need {
     size_t items[ERG_RANK_ITEMS];
     size_t bytes, free_bytes, host_bytes;
@@ -49,7 +49,7 @@ static size_t bytes_with(const struct erg_run_memory_request *request,
     return bytes;
 }
 
-/* What the ranks of a machine offload together. */
+/* The sum of bytes that the ranks of a machine offload. */
 static double offloaded_with(const struct erg_run_memory_request *request,
                              const struct rank_need *needs, const struct rank_need *rank)
 {
@@ -59,7 +59,7 @@ static double offloaded_with(const struct erg_run_memory_request *request,
     return bytes;
 }
 
-/* Of a node that the rank's stage lies on, as the job says; 0: it does not. */
+/* The host memory of the node of the rank's stage, from the job; 0: not given. */
 static double host_memory_of(const struct erg_run_memory_request *request, int rank)
 {
     const struct erg_job *job = request->job;

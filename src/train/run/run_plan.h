@@ -21,7 +21,7 @@ int erg_run_plan_parse(struct erg_plan **plan, const char *name, const char *tex
                        const struct erg_train_options *options, const struct erg_job *job,
                        const char *device, long stage, struct erg_error *err);
 
-/* What the plan, NULL: none, expects of a step. */
+/* The prediction of a step by the plan (NULL: none). */
 void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_plan *plan,
                          const char *file, const struct erg_job *job);
 

@@ -50,7 +50,7 @@ static bool is_better(const struct erg_run_way *a, const struct erg_run_way *b,
     return by_energy ? a->energy_j < b->energy_j : a->time_s < b->time_s;
 }
 
-/* Puts a way where it belongs behind the first; the last one falls out where there is no room. */
+/* Inserts a way in order after the first one; drops the last one if the list is full. */
 static void insert(struct erg_run_way *ways, size_t *count, const struct erg_run_way *way,
                    const struct erg_goal *goal)
 {

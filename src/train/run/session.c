@@ -59,8 +59,8 @@ static int find_gpu(struct erg_train *train, size_t *gpu, struct erg_error *err)
                : 0;
 }
 
-/* Whose clocks are set; clocks->gpus stays NULL where none are. A plan of GPUs that chose their
- * clocks themselves has none to set. */
+/* The GPUs whose clocks are set; clocks->gpus stays NULL where none are. A plan for GPUs that chose
+ * their clocks themselves sets none. */
 static int find_clocks(struct erg_train *train, long stage,
                        struct erg_clock_controller_options *clocks, struct erg_error *err)
 {
@@ -249,7 +249,7 @@ static int begin(struct erg_train *train, struct erg_error *err)
     return train->tuning.on ? erg_train_tune_begin(train, err) : 0;
 }
 
-/* What this rank wants after the next step; rank 0 sees to the clock for all. */
+/* This rank's request after the next step; rank 0 watches the time for all. */
 static int wish(struct erg_train *train)
 {
     const struct erg_training_checkpoint *checkpoint = &train->job->training->checkpoint;

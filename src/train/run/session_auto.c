@@ -143,8 +143,8 @@ int erg_train_tune_layout(struct erg_train *train, const char *job, struct erg_e
                         job);
     if (!train->options.folder)
         return erg_fail(err, ERG_USAGE,
-                        "a run that looks for the best way to train has no folder; expected one, "
-                        "for its job and its plan");
+                        "a run that searches for the best way to train needs a folder for its job "
+                        "and its plan; expected one in its options");
     if (find_room(train, &room_bytes, err) != 0)
         return -1;
     char *path = path_of(train, "job.yaml");
@@ -167,10 +167,9 @@ int erg_train_tune_layout(struct erg_train *train, const char *job, struct erg_e
 
 const char *erg_train_auto_sequential(const struct erg_job *job)
 {
-    return job->layout.tensor * job->layout.context == 1
-               ? "its layers have no communication to hide"
-           : !job->even_microbatch   ? "its microbatches have no two equal halves"
-           : job->layout.offload > 0 ? "its layout offloads activations"
+    return job->layout.tensor * job->layout.context == 1 ? "its layers have no communication to hide"
+           : !job->even_microbatch                       ? "its microbatches cannot be halved"
+           : job->layout.offload > 0                     ? "its layout offloads activations"
            : job->training && job->training->deterministic
                ? "train.deterministic asks for the same bits, which nanobatches do not have"
            : erg_job_splits_stream(job) && job->layout.recompute == ERG_RECOMPUTE_FULL
@@ -221,8 +220,8 @@ static void select_way(struct erg_train *train, size_t way, const char *rule)
     train->plan->selected = (struct erg_plan_selection){chosen->method, chosen->point, rule};
 }
 
-/* Fills the ways of the plan, of which one that an earlier start has found is the best: it may have
- * been found for another goal, and is then added. */
+/* Fills the ways of the plan. If an earlier start selected one for another goal, that one is
+ * added. */
 static void list_ways(struct erg_train *train, bool clocks)
 {
     struct erg_train_tuning *tuning = &train->tuning;
@@ -283,7 +282,7 @@ static void tell_ways(const struct erg_train *train)
     struct erg_text text = {0};
     if (train->tuning.count < 2) {
         erg_text_printf(&text, "auto: the job's passes run sequentially, as %s",
-                        why ? why : "its plan has no other way");
+                        why ? why : "its plan has only one way");
     } else if (!trials->trying) {
         erg_text_add(&text, "auto: goes on with ");
         add_name(&text, train, trials->best);

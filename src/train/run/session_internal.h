@@ -17,7 +17,7 @@
 
 #include <signal.h>
 
-/* Of a run that looks for the best way to train. */
+/* For a run that searches for the best way to train. */
 struct erg_train_tuning {
     bool on; /* it does */
     struct erg_train_auto asked;
@@ -39,7 +39,7 @@ struct erg_train_tuning {
     } texts; /* of the plan, before others were selected */
 };
 
-/* Of a run that records the kernels of traced steps. */
+/* For a run that records the kernels of traced steps. */
 struct erg_train_kernels {
     struct erg_cupti *cupti; /* NULL: it is not open, or refuses */
     bool refused, on;        /* on: in this step */
@@ -103,7 +103,7 @@ static inline double erg_train_seconds_since(int64_t start_ns)
  * training goes on. One that cannot be written is a warning: older ones stay. Fails where a newer
  * incarnation of the job has begun. */
 int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err);
-/* What was written meanwhile is there: how long that took is known. */
+/* The files that were written meanwhile are complete, so the time of the writes is known. */
 void erg_train_note_written(struct erg_train *train);
 /* Whether a step's timeline is kept; all ranks answer alike. */
 bool erg_train_traces(const struct erg_train *train, uint64_t step);
@@ -113,9 +113,9 @@ int erg_train_trace_begin(struct erg_train *train, struct erg_error *err);
 int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err);
 
 /*
- * session_kernels.c. Before a traced step: what records its kernels, NULL: nothing does. After it,
- * with the pieces of the step: writes what this rank's GPU ran into the run's folder. What fails
- * there is a warning. At the end: releases what there is.
+ * session_kernels.c. Before a traced step: starts the recorder of its kernels, NULL: none. After
+ * it, with the pieces of the step: writes the kernels of this rank's GPU into the run's folder; a
+ * failure is a warning. At the end: releases the recorder.
  */
 struct erg_cupti *erg_train_kernels_begin(struct erg_train *train);
 void erg_train_kernels_end(struct erg_train *train, uint64_t step,

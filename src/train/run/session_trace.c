@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank brings. */
+/* The contribution of a rank. */
 struct rank_spans {
     uint64_t count;
     int64_t origin_ns;

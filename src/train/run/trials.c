@@ -27,7 +27,7 @@ static double energy_of(const struct erg_trial_block *block)
     return block->step_j;
 }
 
-/* Of one way over that of another, less 1: the mean over rounds that have both. */
+/* The ratio of one way to another, less 1: the mean over rounds that have both. */
 static struct erg_interval compare(const struct erg_trials *trials, size_t way, size_t other,
                                    quantity *of)
 {
@@ -80,7 +80,8 @@ static size_t find_least(const struct erg_trials *trials, quantity *of, bool wit
     return found;
 }
 
-/* Of ways that are not shown to be slower than the fastest, one that is shown to need least. */
+/* Among the ways that are not significantly slower than the fastest, one that needs significantly
+ * less energy. */
 static size_t find_thriftiest(const struct erg_trials *trials, size_t fastest)
 {
     size_t found = fastest;
@@ -216,8 +217,8 @@ static void watch_expect(struct erg_trials_watch *watch, double value)
     watch->count++;
 }
 
-/* Whether it has been elsewhere for long. What blocks vary by is told by neighbours, which no slow
- * change makes differ. */
+/* Whether the values have shifted for a while. Differences of neighbours give the variation of
+ * blocks, since slow changes do not affect them. */
 static bool watch_add(struct erg_trials_watch *watch, double value)
 {
     if (watch->count < ERG_TRIALS_ROUNDS || isnan(value)) {
@@ -293,7 +294,7 @@ enum erg_trials_event erg_trials_add(struct erg_trials *trials, const struct erg
     trials->rounds++;
     if (trials->rounds >= ERG_TRIALS_ROUNDS)
         drop_ways(trials);
-    /* Of later series nothing is believed that is not shown, which one round shows nothing of. */
+    /* Later series need significant results, which one round cannot give. */
     const size_t least = trials->series > 0 ? ERG_TRIALS_ROUNDS : 1;
     const bool over = (trials->rounds >= least && trials->spent_s >= trials->budget_s) ||
                       trials->rounds == ERG_TRIALS_MOST_ROUNDS;

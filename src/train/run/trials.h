@@ -44,7 +44,7 @@ enum {
 #define ERG_TRIALS_SHARE 0.05
 #define ERG_TRIALS_MOST_S 600.0
 
-/* What a block took; of all ranks together. */
+/* Time and energy of a block, over all ranks. */
 struct erg_trial_block {
     double step_s;                /* mean of its steps, without the first */
     double step_j, uncertainty_j; /* likewise, 95 % of the sensors; NaN: not known */
@@ -78,7 +78,7 @@ struct erg_trials {
         struct erg_trial_block blocks[ERG_TRIALS_MOST_ROUNDS]; /* of this series or the latest */
         size_t count;
     } ways[ERG_TRIALS_WAYS];
-    /* Of the way that runs: what each block is compared with. */
+    /* The running way, with which each block is compared. */
     struct erg_trials_watch {
         double sum, squares; /* of `count` blocks; of `changes` differences of neighbours */
         size_t count, changes;
@@ -105,16 +105,16 @@ enum erg_trials_event {
 enum erg_trials_event erg_trials_add(struct erg_trials *trials,
                                      const struct erg_trial_block *block);
 
-/* What a way takes: means over its blocks and their 95 %, that of energy with the sensors'. NaN:
- * not known. */
+/* Time and energy of a way: means over its blocks and their 95 % intervals, for energy with the
+ * sensors' error. NaN: not known. */
 struct erg_trials_cost {
     double step_s, step_s_half;
     double step_j, step_j_half;
 };
 void erg_trials_cost(struct erg_trials_cost *cost, const struct erg_trials *trials, size_t way);
 
-/* What share of the reference's time and energy a way saves, round by round: what sensors err by
- * on both cancels. NaN: not known. */
+/* The share of the reference's time and energy that a way saves, round by round, so that common
+ * errors of the sensors cancel. NaN: not known. */
 struct erg_trials_saved {
     double time, time_half;
     double energy, energy_half;

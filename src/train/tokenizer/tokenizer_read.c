@@ -175,7 +175,7 @@ static int read_split(struct erg_tokenizer *tokenizer, const struct erg_json_pla
     return add_pattern(tokenizer, &pattern, "Regex", text, err);
 }
 
-/* One or several that cut, the last of which turns bytes into characters. */
+/* One or several pre-tokenizers that cut; the last one turns bytes into characters. */
 static int read_cuts(struct erg_tokenizer *tokenizer, const struct erg_json_place *root,
                      struct erg_error *err)
 {
