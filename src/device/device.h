@@ -73,7 +73,7 @@ enum { ERG_DIFFERENCES = 10 }; /* at most */
 
 enum { ERG_DEVICE_PASSES = 4 };
 
-/* What a device that computes can tell of its tensors. After a sync only. */
+/* Values of tensors on a device that computes. Only after a sync. */
 struct erg_device_numbers {
     /* Later steps give the same bits in every run, however much slower that is; or not any more.
      * ERG_NO_DEVICE when it cannot. */
@@ -87,7 +87,7 @@ struct erg_device_numbers {
                    struct erg_difference *list, size_t *count, struct erg_error *err);
 };
 
-/* What every implementation starts with. */
+/* The first member of every implementation. */
 struct erg_device {
     const struct erg_device_methods *methods;
     const struct erg_device_numbers *numbers; /* NULL for a device that does not compute */

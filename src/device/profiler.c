@@ -174,7 +174,7 @@ static int choose_source(const struct profile_run *at, enum erg_energy_source *s
     return 0;
 }
 
-/* What the sub-windows say; the latest enqueue was the tail, before it the sub-windows. */
+/* The result of the sub-windows; the latest enqueue was the tail, before it the sub-windows. */
 static int evaluate(const struct profile_run *at, size_t runs, struct erg_measurement *result,
                     struct series *time, struct series *energy, struct erg_error *err)
 {

@@ -21,7 +21,8 @@ enum erg_op_kind {
     ERG_OP_ATTENTION_BACKWARD,
 };
 
-/* What it is, for a device that runs real kernels; the emulated one goes by the costs alone. */
+/* The kind of the op, for a device that runs real kernels; the emulated device uses only the
+ * costs. */
 struct erg_op_code {
     uint32_t parts; /* bits 1 << enum erg_model_op_id (model/): several for merged ops; 0: of a
                      * mixture of experts or a latent attention, which no device runs */

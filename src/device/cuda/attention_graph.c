@@ -1,7 +1,7 @@
 /*
- * Attention as the operation graphs that cuDNN recognises as a whole. What it recognises is
- * narrow: the multiplication by one, the fp32 sum of dQ and the row sums in memory of the caller
- * look superfluous, and without them the plans fail, or want gigabytes, or are half as fast.
+ * Attention as the operation graphs that cuDNN recognises as a whole. It recognises few graphs: the
+ * multiplication by one, the fp32 sum of dQ and the row sums in memory of the caller look
+ * superfluous, but without them the plans fail, need gigabytes, or are half as fast.
  */
 #include "device/cuda/attention_internal.h"
 

@@ -16,7 +16,7 @@ struct erg_attention {
     struct erg_cudnn *cudnn;
     struct erg_attention_shape shape;
     struct erg_attention_plan plans[2]; /* of each pass */
-    /* Of the workspace, with the places where the backward pass keeps its sums. */
+    /* The layout of the workspace, with the places of the backward pass's sums. */
     size_t forward_bytes, softmax_sum_at, dq_sum_at, backward_bytes;
     /* cuDNN reads the scalars when a plan is run. */
     float scale, minus_infinity, one;
@@ -83,7 +83,7 @@ size_t erg_attention_backward_bytes(const struct erg_attention *a)
     return a->backward_bytes;
 }
 
-/* What a plan is run on. */
+/* The buffers of a plan's run. */
 struct pack {
     int64_t ids[MAX_TENSORS], count;
     void *pointers[MAX_TENSORS];
@@ -243,7 +243,7 @@ int erg_attention_backward(struct erg_attention *a, const struct erg_attention_b
     return run(a, ERG_ATTENTION_BACKWARD, buffers, workspace, ctas, stream, &full, err);
 }
 
-/* What a forward pass writes, on the host. */
+/* The outputs of a forward pass, on the host. */
 struct outcome {
     size_t o_bytes, stats_bytes;
     char *o, *stats;

@@ -4,14 +4,14 @@
  *
  * The ranks of a group (2, 4 or 8 GPUs) map each other's buffers (CUDA IPC, no multicast) and meet
  * in kernels of ours, whose grid is the budget: one block an SM. For a sum, each rank loads its
- * share of the elements from all peers and stores the sums to all peers: the least that NVLink can
- * carry without multicast, half of it in loads and half in stores; a rank that is done helps the
- * next one. Sums are in float, in the order of ranks, and made by one rank for all: the same bits
- * on every rank and for every budget. Method: the two-shot all-reduce over peer memory.
+ * share of the elements from all peers and stores the sums to all peers: the least traffic on
+ * NVLink without multicast, half in loads and half in stores; a rank that has finished helps the
+ * next one. Sums are in float, in the order of ranks, and computed by one rank for all: the same
+ * bits on every rank and for every budget. Method: the two-shot all-reduce over peer memory.
  *
  * Block b of a rank only waits for block b of the others, and blocks start in order: so a
- * collective makes progress on however few free SMs, beside any computation. Launch it on an urgent
- * stream (cuda.h) to let it start first.
+ * collective makes progress on any number of free SMs, concurrently with any computation. Launch it
+ * on an urgent stream (cuda.h) to let it start first.
  *
  * Collective calls: all ranks of a group make the same calls in the same order with the same
  * arguments, one at a time for each group (its next call waits for the previous one on the stream,
@@ -78,8 +78,8 @@ struct erg_collective_buffer {
 int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
                                struct erg_collective *collective, size_t bytes,
                                struct erg_error *err);
-/* Of memory that erg_cuda_alloc() gave, which outlives the buffer; sizes may differ. Collectives
- * want the same offsets on all ranks. */
+/* A buffer over memory of erg_cuda_alloc(), which outlives the buffer; sizes may differ.
+ * Collectives need the same offsets on all ranks. */
 int erg_collective_buffer_adopt(struct erg_collective_buffer *buffer,
                                 struct erg_collective *collective, void *memory, size_t bytes,
                                 struct erg_error *err);
@@ -109,13 +109,13 @@ struct erg_collective_rows {
 
 /*
  * One shard of each rank: that of the group's rank r is the `count` elements from offset + r *
- * count on, or in reverse order of ranks where `descending`. With several pieces the same once more
- * for each of them, `stride` elements further.
+ * count on, or in reverse order of ranks where `descending`. With several pieces, the same for each
+ * of them, `stride` elements further each.
  *
- * Where `local` is set, it stands for this rank's own shard, which a gather reads there (and copies
- * to its place in the buffer, too), and of which a scatter writes the sum there alone. The pieces'
- * shards follow each other in it, those of piece p from row p * local_rows on. With pieces or
- * `local` all sizes are multiples of 16 bytes, and with `local` also of rows.
+ * `local`, if set, replaces this rank's own shard: a gather reads the shard there (and copies it to
+ * its place in the buffer, too), and a scatter writes the sum only there. It holds the pieces'
+ * shards in order, those of piece p from row p * local_rows on. With pieces or `local` all sizes
+ * are multiples of 16 bytes, and with `local` also of rows.
  */
 struct erg_collective_shards {
     const struct erg_collective_buffer *buffer;

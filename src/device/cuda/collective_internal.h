@@ -1,5 +1,5 @@
 /*
- * What the host side of collectives hands to the kernels, and NCCL behind its own small door.
+ * The arguments that the host side of collectives passes to the kernels, and the interface to NCCL.
  */
 #ifndef ERG_CUDA_COLLECTIVE_INTERNAL_H
 #define ERG_CUDA_COLLECTIVE_INTERNAL_H
@@ -100,7 +100,7 @@ struct erg_collective {
     uint32_t sent, received; /* messages that were queued */
 };
 
-/* What waits for a message ends. */
+/* Ends the waits for messages. */
 void erg_collective_end_messages(struct erg_collective *collective);
 
 /* World call: all ranks learn whether all have succeeded, so that none waits for one that gave up;

@@ -30,7 +30,7 @@ static struct cuda_device *self(struct erg_device *device)
     return (struct cuda_device *)(void *)device;
 }
 
-/* Of all ranks, this one included. */
+/* The data of all ranks, this one included. */
 static int command(struct cuda_device *device, struct device_message message, char *bytes,
                    struct erg_error *err)
 {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SMs of an exchange that has no budget: as many as reach NVLink's rate. */
+/* SMs of an exchange without a budget: enough for NVLink's rate. */
 enum { EXCHANGE_SMS = 16 };
 
 /* Where a group's exchanges lie in a rank's memory, and its messages by turns. */
@@ -92,13 +92,13 @@ void erg_cuda_group_window(struct erg_cuda_group *group, const void *first, size
 
 /* ---- over peers' memory ---- */
 
-/* What each rank says of its memory. */
+/* The data that each rank sends about its memory. */
 struct memory_place {
     char machine[ERG_LAUNCH_MACHINE_BYTES];
     uint64_t layout;
 };
 
-/* What each rank says of one of its groups. */
+/* The data that each rank sends about one of its groups. */
 struct group_place {
     int reaches; /* whether peers' memory serves it */
     struct exchange_window window;

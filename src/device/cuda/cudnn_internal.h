@@ -40,7 +40,7 @@ struct erg_cudnn {
     int sms;
     bool is_hopper;    /* has the kernels that take a budget of SMs */
     char *plan_folder; /* NULL: plans are not kept */
-    char *identity;    /* what a kept plan depends on besides its graph: cuDNN and the GPU */
+    char *identity;    /* the inputs of a saved plan other than its graph: cuDNN and the GPU */
 };
 
 /* "doing: cuDNN says …", with its own last message. Lack of support is ERG_NO_DEVICE. */

@@ -29,8 +29,9 @@ struct decoder_layer {
     struct decoder_activations act;
 };
 
-/* What the ranks add up: outputs and input gradients of the two halves of a layer; embeddings. The
- * last two only when a partition is measured that computes none of these (executor.c). */
+/* Tensors that the ranks add up: outputs and input gradients of the two halves of a layer;
+ * embeddings. The last two only for measurements of a partition that computes none of these
+ * (executor.c). */
 enum {
     DECODER_REDUCE_A,
     DECODER_REDUCE_M,
@@ -61,7 +62,8 @@ struct decoder_vocabulary {
 };
 
 struct decoder_attention {
-    /* Of the microbatch and of half of it (or NULL); of each chunk (c = 1: the first one only). */
+    /* Plans for the microbatch and for half of it (or NULL); for each chunk (c = 1: only the first
+     * one). */
     struct erg_attention *calls[2][2];
     void *workspace;
 };
@@ -79,9 +81,9 @@ struct erg_decoder {
     erg_bf16 *input, *output;
     /* Gradients of one layer at a time: of the stream between its halves, … */
     erg_bf16 *d_mid, *d_act, *d_gate_up, *d_attn, *d_qkv;
-    /* Of rotated queries and keys: d_qkv itself, but for normalised heads of context ranks. Their
-     * partitions turn back what another one has written, and over and over in place it would grow
-     * without bounds. */
+    /* Gradients of rotated queries and keys: d_qkv itself, except for normalised heads of context
+     * ranks. Partitions of these rotate back data that another partition has written, and repeated
+     * in place it would grow without bounds. */
     erg_bf16 *d_rotated;
     erg_bf16 *d_output; /* of the last layer: an instruction run over and over leaves it alone */
     erg_bf16 *d_out[2]; /* of the others by turns: a layer reads one and writes the other */
@@ -105,8 +107,8 @@ struct decoder_rows {
     size_t first, count;
 };
 
-/* The gradients of a layer's output and of its input. What is measured over and over does not feed
- * itself with what it wrote, which would grow without bounds. */
+/* The gradients of a layer's output and of its input. A repeated measurement must not read its own
+ * output, which would grow without bounds. */
 static inline erg_bf16 *decoder_output_gradient(const struct erg_decoder *decoder, size_t layer)
 {
     size_t above = (size_t)decoder->options.layers - 1 - layer;

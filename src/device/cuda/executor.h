@@ -43,8 +43,8 @@ enum erg_run_mode {
 struct erg_graph_run;
 
 /*
- * Captures steps as a run. `steps` is not referenced afterwards. ERG_FAILED when an op is one that
- * the decoder has no kernel for.
+ * Captures steps as a run. `steps` is not referenced afterwards. ERG_FAILED when the decoder lacks
+ * a kernel for an op.
  */
 int erg_graph_run_new(struct erg_graph_run **run, struct erg_executor *executor,
                       const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,

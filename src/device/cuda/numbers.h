@@ -15,7 +15,8 @@ int erg_numbers_new(struct erg_numbers **numbers, const struct erg_decoder *deco
                     struct CUstream_st *stream, struct erg_error *err);
 void erg_numbers_free(struct erg_numbers *numbers);
 
-/* Of two passes through one decoder: a line per tensor, all layers together; how many lines. */
+/* Compares two passes through one decoder: a line per tensor, all layers together; returns the
+ * number of lines. */
 size_t erg_numbers_compare(const struct erg_numbers *numbers, const struct erg_numbers *reference,
                            struct erg_difference list[ERG_DIFFERENCES]);
 

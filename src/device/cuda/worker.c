@@ -217,8 +217,8 @@ static int open_gpu(struct erg_worker *worker, struct erg_error *err)
         if (erg_cuda_event_new(&worker->starts[i], true, err) ||
             erg_cuda_event_new(&worker->ends[i], true, err))
             return -1;
-    /* 8 SMs saturate the links between GPUs, more are not of much use to a collective; the stack
-     * says so too (tuned_beside_sms), for the emulated device. */
+    /* 8 SMs saturate the links between GPUs, and more hardly speed up a collective; for the
+     * emulated device the stack's file has the same number (tuned_beside_sms). */
     const int beside = worker->cuda.sms - 8;
     struct CUstream_st *stream = erg_executor_stream(worker->executor);
     return erg_decoder_pass(worker->decoder, stream, err) ||

@@ -32,8 +32,8 @@ int erg_worker_close(struct erg_worker *worker, struct erg_error *err);
 
 const struct erg_cuda *erg_worker_cuda(const struct erg_worker *worker);
 
-/* As the device's methods of these names (device/device.h); spans are on erg_now_ns()'s axis. What
- * is queued begins `delay_ns` after what was queued before it was fed to the GPU. */
+/* As the device's methods of these names (device/device.h); spans are on erg_now_ns()'s axis. The
+ * work begins `delay_ns` after the previously queued work was submitted to the GPU. */
 int erg_worker_begin(struct erg_worker *worker, struct erg_error *err);
 int erg_worker_enqueue(struct erg_worker *worker, const struct erg_step *steps, size_t count,
                        size_t repeats, int64_t delay_ns, struct erg_error *err);
