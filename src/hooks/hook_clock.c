@@ -8,14 +8,14 @@
 static const int64_t look_ns = 1000000, look_gpu_ns = 200000, verify_ns = 1000000000,
                      patience_ns = 10000000000;
 
-/* A change upwards that arrives within this share of what it takes is in time; where more than this
- * share of so many are not, they are asked for earlier by a quarter, up to twice. */
+/* A change upwards that arrives within this share of its duration is in time. Where more than this
+ * share of this many changes are late, they are requested a quarter earlier, up to twice. */
 #define LATE_SHARE 0.25
 #define LATE_MOST 0.02
 #define LEAD_GROWS 1.25
 enum { LATE_TRIES = 50 };
 
-/* A GPU shows a clock a little beside its lock. */
+/* A GPU reports a clock slightly different from its lock. */
 enum { BESIDE_MHZ = 15 };
 
 void erg_hook_clock_init(struct hook_clock *clock, struct erg_hook *hook)
@@ -80,7 +80,7 @@ static int clock_between(const struct hook_clock *clock, const struct hook_where
     return first_mhz > clock->due_mhz ? first_mhz : clock->due_mhz;
 }
 
-/* Of the step's first group; the turn before it is that of the end of the step before. */
+/* The turn of the step's first group; the turn before it is at the end of the previous step. */
 static uint64_t first_serial(const struct hook_where *where)
 {
     return (uint64_t)where->step * (where->programme->group_count + 1) + 1;

@@ -78,7 +78,7 @@ void erg_hook_energy_pass(struct erg_hook_energy *energy, size_t class, int64_t 
         energy->left_out = true;
 }
 
-/* A step of which something was left out is told as one of no length. */
+/* An incomplete step is reported with length 0. */
 void erg_hook_energy_step(struct erg_hook_energy *energy, int64_t begin_ns, int64_t end_ns)
 {
     if (add_span(energy, WHOLE_STEP, begin_ns, energy->left_out ? begin_ns : end_ns))

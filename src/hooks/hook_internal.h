@@ -18,12 +18,12 @@
 #include "telemetry/clock_thread.h"
 
 enum {
-    HOOK_CLASSES = 128, /* the last one takes all that there is no room for */
+    HOOK_CLASSES = 128, /* the last one takes all that do not fit */
     HOOK_STEPS = 48,    /* remembered */
     HOOK_STATS_STEPS = 32,
 };
 
-/* What changes of clock take on a machine where nobody has measured it. */
+/* The assumed duration of clock changes on a machine without a measurement. */
 #define HOOK_UP_S 0.015   /* median from call to clock */
 #define HOOK_LEAD_S 0.050 /* 95 % are there by then */
 #define HOOK_DOWN_S 0.015
@@ -85,7 +85,7 @@ struct hook_point {
     bool made;
 };
 
-/* What a rank says to all others: 64 bytes that are alike on every machine of a job. */
+/* The message of a rank to all others: 64 bytes with the same format on every machine of a job. */
 struct hook_message {
     int32_t version, replica, stage, point;
     int64_t step;
@@ -102,7 +102,7 @@ struct hook_agreement {
     double *seconds;               /* [3 * stages] */
     struct erg_hook_choice choice;
     size_t wanted;  /* a slower point that rounds have agreed on */
-    int rounds;     /* so many */
+    int rounds;     /* that agreed on it */
     double since_s; /* the last change, by the time of steps */
     bool late;      /* somebody was, at the last round */
 };
@@ -189,8 +189,8 @@ double erg_hook_median_of_steps(const struct erg_hook *hook, const _Atomic doubl
 /* A pass has taken so long: adds it to its class, to the step's sum and the mean ratio. */
 void erg_hook_take_time(struct hook_class *class, double taken_s, double *busy_s, double *ratio);
 
-/* What the GPU has come to since the last call; by the clock thread, else by the trainer's. Whether
- * something is still queued. */
+/* Processes the GPU's progress since the last call; called by the clock thread, or else the
+ * trainer's. Returns whether work is still queued. */
 bool erg_hook_drain(struct erg_hook *hook, int64_t now_ns);
 
 /* The trainer's side: from now on, or once the GPU is there. */

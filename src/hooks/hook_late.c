@@ -13,7 +13,7 @@
 
 /* A pipeline is late beyond this share; while one is, the others wait for it until half of that. */
 #define LATE_SHARE 0.015
-/* A slower point is taken after so many rounds that agree, and so long after the last change. */
+/* A slower point needs this many rounds that agree, and this time since the last change. */
 enum { ROUNDS = 3, STEPS_BETWEEN = 16, STEPS_UNTIL = 2, VERSION = 1 };
 #define LEAST_BETWEEN_S 60
 
@@ -221,7 +221,7 @@ static int follow(const struct erg_hook *hook, const struct lateness *late, size
                                                .running = hook->running,
                                                .slowest_s = slowest_s,
                                                .own_s = own_s};
-    /* What the late one would need at the chosen point, should it run another one. */
+    /* The time that the late rank would need at the chosen point, if it runs at another one. */
     size_t runs = replica_seconds(hook, late->slowest, slowest_s);
     erg_plan_stage_seconds(hook->plan, point_of(hook, runs), planned_s);
     for (size_t s = 0; s < stages; s++)

@@ -102,7 +102,7 @@ void erg_hook_mark_end(struct erg_hook *hook, const struct hook_where *where, vo
 
 /* ---- the other side ---- */
 
-/* What the trainer says of its place; seconds and ratio are what was seen here. */
+/* The trainer's report of its place; seconds and ratio are measured here. */
 static void go_to(struct hook_marks *marks, const struct hook_where *where, int64_t begun_ns,
                   int64_t ended_ns)
 {
@@ -119,7 +119,7 @@ static void take_phase(struct erg_hook *hook, const struct hook_mark *mark, int6
     /* `step` is the one that comes; what there was to sum up is of the one before. */
     if (mark->where.phase == HOOK_BETWEEN && marks->where.phase == HOOK_STEP) {
         hook->step_busy_s[(mark->where.step - 1) % HOOK_STEPS] = marks->busy_s;
-        /* What was drawn in a pass without a mark would count as waiting. */
+        /* The energy of a pass without a mark would count as waiting. */
         if (hook->energy)
             erg_hook_energy_step(hook->energy, marks->step_ns,
                                  mark->unmarked == marks->step_unmarked ? now_ns : marks->step_ns);

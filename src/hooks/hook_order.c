@@ -101,9 +101,8 @@ static void add_cause(struct causes *causes, const struct hypothesis *hypothesis
 
 /* Distances: what is easily mistaken is nearer; what no user confuses is further away. */
 
-/* Of those with a number of the pipeline, at `member`, beside the plan's, the nearest that
- * explains.
- */
+/* Among the orders with another value of the pipeline's number `member` than the plan's, the
+ * nearest one that explains the passes. */
 static void try_number(const struct erg_order_mistake *mistake, struct causes *causes,
                        const struct hypothesis *planned, size_t member, double weight)
 {

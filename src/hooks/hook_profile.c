@@ -177,7 +177,7 @@ int erg_hook_profile_pass(struct erg_hook *hook, const struct erg_pass_came *cam
         return erg_hook_mistake(hook, err,
                                 "the trainer runs a zero-bubble schedule, which splits backward "
                                 "passes: a profile has whole ones only");
-    /* Energies are those of so many classes, with other work and waiting. */
+    /* The number of classes with energies, including other work and waiting. */
     if (2 * came->chunk + 2 > ERG_DECONVOLUTION_CLASSES - 2)
         return erg_hook_mistake(hook, err, "a stage has more chunks than a profile is made of");
     return hook->plan ? 0 : take_pass(hook, came, err);
@@ -200,7 +200,7 @@ static void count_passes(const struct erg_hook *hook, size_t chunk, size_t count
     }
 }
 
-/* What the first step had has to be that of a pipeline. */
+/* The passes of the first step must be those of a pipeline. */
 static int learn(struct erg_hook *hook, struct erg_error *err)
 {
     struct hook_profile *profile = hook->profile;

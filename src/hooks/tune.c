@@ -101,7 +101,7 @@ static int check_options(const struct erg_tune_options *options, struct erg_erro
 
 /* ---- values ---- */
 
-/* What all GPUs have. */
+/* Clocks that all GPUs have. */
 struct tune_range {
     int64_t least, most, full_w;
 };
@@ -416,7 +416,7 @@ int erg_tune_step_begin(struct erg_tune *tune, struct erg_error *err)
     return 0;
 }
 
-/* What a step of the block took. */
+/* Time and energy of a step of the block. */
 static int read_block(struct erg_tune *tune, const struct erg_window_result *result,
                       struct erg_tune_block *block, struct erg_error *err)
 {

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* To be freed. `per_step`: whether the file says that it is of steps. */
+/* The caller frees the result. `per_step`: whether the file contains values per step. */
 int erg_tune_profile_read(const char *path, int knob, struct erg_tune_point **points, size_t *count,
                           bool *per_step, struct erg_error *err);
 int erg_tune_profile_write(const char *path, int knob, const struct erg_tune_point *points,
