@@ -1,13 +1,13 @@
-/* What the files of amdgpu share. Private to the room. */
+/* Declarations shared by the files of amdgpu. Private to the room. */
 #ifndef ERG_TELEMETRY_AMDGPU_INTERNAL_H
 #define ERG_TELEMETRY_AMDGPU_INTERNAL_H
 
 #include "telemetry/gpu_internal.h"
 
-/* What slowed a GPU down, as a running sum of shares of time. */
+/* The reasons that slowed a GPU down, as a running sum of shares of time. */
 enum amdgpu_limit { AMDGPU_LIMIT_POWER, AMDGPU_LIMIT_HEAT, AMDGPU_LIMITS };
 
-/* What a table (gpu_metrics) says. Negative: it says nothing of that. */
+/* The values of a table (gpu_metrics). Negative: not in the table. */
 struct amdgpu_table {
     int64_t energy_mj;
     int64_t sent_bytes, received_bytes;          /* over all XGMI links */

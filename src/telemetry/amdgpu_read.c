@@ -273,7 +273,7 @@ void erg_amdgpu_read(const struct erg_gpu_query *at)
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (erg_gpu_wants(at, never[i]))
             refuse(at, never[i], ENOENT);
-    /* What every GPU has; a folder without it is that of one that has gone. */
+    /* A file that every GPU has; a folder without it belongs to a removed GPU. */
     char text[32];
     sample->lost = !sample->valid && erg_amdgpu_read_text(state->device, "vendor", text, 32) != 0;
 }

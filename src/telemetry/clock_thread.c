@@ -24,7 +24,7 @@ struct tally {
 
 struct erg_clock_thread {
     struct erg_clock_thread_options options;
-    struct erg_clocks *clocks; /* NULL: refused from the beginning, and there is no thread */
+    struct erg_clocks *clocks; /* NULL: refused from the beginning, without a thread */
     pthread_t thread;
     int bell; /* eventfd */
     atomic_bool asleep, closing;
@@ -124,7 +124,8 @@ static int open_clocks(struct erg_clock_thread *thread, struct erg_error *err)
         code = thread->bell < 0 ? errno : erg_thread_start(&thread->thread, control, thread);
         if (code == 0)
             return 0;
-        erg_fail(err, ERG_FAILED, "setting clocks beside the work: no thread (%s)", strerror(code));
+        erg_fail(err, ERG_FAILED, "setting clocks in the background: no thread (%s)",
+                 strerror(code));
     }
     erg_clocks_close(thread->clocks, NULL);
     thread->clocks = NULL;

@@ -17,7 +17,7 @@
 
 struct erg_clock_thread;
 
-/* What `due` answers; zeroed but for again_ns before it is asked. */
+/* The answer of `due`; zeroed except again_ns before the call. */
 struct erg_clock_due {
     int clock_mhz;    /* that the GPU is to have from now on; 0: as it is */
     int64_t since_ns; /* at the earliest this was due then; 0: now */
@@ -52,7 +52,8 @@ int erg_clock_thread_refuse(struct erg_clock_thread **thread,
  */
 int erg_clock_thread_close(struct erg_clock_thread *thread, struct erg_error *err);
 
-/* The answer of `due` has changed. By any thread; no system call while the thread is awake. */
+/* The answer of `due` has changed. Called by any thread; no system call while the thread is
+ * awake. */
 void erg_clock_thread_wake(struct erg_clock_thread *thread);
 
 /* Waits for a call of the driver that is under way, ends the thread, and unlocks the GPU: `due` is
@@ -60,17 +61,17 @@ void erg_clock_thread_wake(struct erg_clock_thread *thread);
 int erg_clock_thread_stop(struct erg_clock_thread *thread, struct erg_error *err);
 
 /* Whether clocks are refused; then `why`, if not NULL, has the sentence, ERG_NO_DEVICE. The
- * guardian may end while nothing is set. By any thread; waits for nobody. */
+ * guardian may end while nothing is set. Called by any thread; never waits. */
 bool erg_clock_thread_refused(struct erg_clock_thread *thread, struct erg_error *why);
 
 struct erg_clock_thread_numbers {
     uint64_t set; /* the driver accepted */
-    /* Of calls of the driver; and from when a clock was due to the call. Means and worsts of none
-     * are NaN. */
+    /* Durations of the driver's calls, and of the delay from the due time to the call. NaN without
+     * calls. */
     double call_mean_s, call_worst_s, late_mean_s, late_worst_s;
 };
 
-/* By any thread; waits for nobody. */
+/* Called by any thread; never waits. */
 void erg_clock_thread_read(const struct erg_clock_thread *thread,
                            struct erg_clock_thread_numbers *numbers);
 

@@ -29,7 +29,7 @@
 /* How long a clock may take to settle. A GPU that idles stays low for good, so waiting is short. */
 static const int64_t below_ns = 50000000, above_ns = 500000000, poll_ns = 5000000;
 
-/* Some parts show a clock a little beside the one in their list. */
+/* Some GPUs report a clock slightly different from the one in their list. */
 enum { BESIDE_MHZ = 5 };
 
 struct erg_clocks {
@@ -125,7 +125,7 @@ static void *look_out(void *context)
     pthread_mutex_lock(&clocks->lock);
     __atomic_store_n(&clocks->unguarded, true, __ATOMIC_RELAXED);
     if (clocks->leased) {
-        /* What a lease has ended of the daemon has taken back; the rest goes with it. */
+        /* The daemon has already reset GPUs whose lease ended; this resets the others. */
         for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++) {
             give_back(clocks, i, NULL);
             clocks->items[i].locked = clocks->items[i].limited = false;

@@ -37,7 +37,7 @@ struct erg_edge_list {
  */
 double erg_edges_energy_at(const struct erg_edge_list *edges, double at_s);
 
-/* What a sensor turned out to be like. 0 where it is not known yet. */
+/* The measured properties of a sensor. 0: not known yet. */
 struct erg_sensor_traits {
     double period_s;  /* between changes of the value, median */
     double jitter_s;  /* of that, median deviation */
@@ -55,7 +55,7 @@ struct erg_energy_value {
     double end_j;     /* if it did not change shortly after */
 };
 
-/* What is known about one GPU's energy, over the last seconds; older readings are forgotten. */
+/* One GPU's energy over the last seconds; older readings are dropped. */
 struct erg_energy_log;
 
 struct erg_energy_log *erg_energy_log_new(void);
@@ -92,7 +92,7 @@ double erg_energy_log_highest(const struct erg_energy_log *log);
 void erg_energy_between(const struct erg_energy_value *begin, const struct erg_energy_value *end,
                         bool brief, double *energy_j, double *uncertainty_j);
 
-/* Of the counter and of the power reading; as found so far. */
+/* The properties of the counter and of the power reading, as measured so far. */
 void erg_energy_log_traits(const struct erg_energy_log *log, struct erg_sensor_traits *counter,
                            struct erg_sensor_traits *power);
 

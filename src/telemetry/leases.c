@@ -83,7 +83,7 @@ bool erg_leases_is_mine(const struct erg_leases *leases)
 
 void erg_leases_close(struct erg_leases *leases)
 {
-    /* The end of the connection ends its leases, but for the copy of it that a child has. */
+    /* The end of the connection ends its leases, except if a child holds a copy of it. */
     for (size_t i = 0; i < leases->count && erg_leases_is_mine(leases); i++)
         for (enum erg_knob knob = 0; knob < ERG_KNOBS; knob++)
             if (leases->items[i].lease[knob])

@@ -1,7 +1,7 @@
 /*
- * SM clocks and power limits by leases of the daemon (telemetry/daemon_client.h): what stands
- * behind telemetry/clocks.h where this process has no right to set them itself. The daemon gives a
- * GPU back however this process ends, so there is no guardian.
+ * SM clocks and power limits by leases of the daemon (telemetry/daemon_client.h): the
+ * implementation of telemetry/clocks.h where this process may not set them itself. The daemon
+ * resets a GPU when this process ends in any way, so a guardian is not needed.
  */
 #ifndef ERG_TELEMETRY_LEASES_H
 #define ERG_TELEMETRY_LEASES_H

@@ -218,7 +218,7 @@ static inline struct nvml_gpu *nvml_state(const struct erg_gpu_query *at)
     return at->gpu->handle;
 }
 
-/* What reading any metric takes (nvml_read.c). */
+/* The resources for reading any metric (nvml_read.c). */
 void erg_nvml_refuse(const struct erg_gpu_query *at, enum erg_metric metric, int result);
 int erg_nvml_ask_fields(const struct erg_gpu_query *at, struct nvml_field *fields, int count);
 int64_t erg_nvml_field_value(const struct nvml_field *field);
@@ -236,7 +236,7 @@ extern const struct erg_clock_methods erg_nvml_clock_methods;
 /* The methods `knobs` of the vendor (nvml_knobs.c). */
 extern const struct erg_knob_methods erg_nvml_knob_methods;
 
-/* What a result means for a value that is missing; a literal. */
+/* The meaning of a result for a missing value; a literal. */
 const char *erg_nvml_reason(int result);
 
 #endif

@@ -49,8 +49,8 @@ int erg_sampler_start(struct erg_sampler **sampler, struct erg_gpus *gpus,
                       const struct erg_sampler_sink *sink, struct erg_error *err);
 
 /*
- * Until this time, energy and power of all GPUs are read every 5 ms beside the schedule, and heat,
- * clock, reasons and violations once, at once: what describes the end of a window.
+ * Until this time, energy and power of all GPUs are read every 5 ms in addition to the schedule,
+ * and heat, clock, reasons and violations once, at once: these describe the end of a window.
  */
 void erg_sampler_look_closely(struct erg_sampler *sampler, int64_t until_ns);
 

@@ -21,7 +21,7 @@ static double now_s(void)
 
 /* ---- marks ---- */
 
-/* What is known at once. */
+/* The values that are known at once. */
 static void set_mark(struct mark *mark, const struct watched *watched, double at_s)
 {
     *mark = (struct mark){
@@ -32,7 +32,7 @@ static void set_mark(struct mark *mark, const struct watched *watched, double at
     };
 }
 
-/* What later samples tell; again until they cannot change it any more. */
+/* The values from later samples; repeated until these cannot change them any more. */
 static void settle_mark(struct mark *mark, const struct watched *watched, double at_s)
 {
     if (mark->settled)
