@@ -222,7 +222,7 @@ static void layouts_come_ranked(void **state)
         erg_job_free(made);
     }
     struct erg_plan *plan;
-    assert_fails(erg_layouts_plan(layouts, &plan, &err), &err, "highest clock are no plan");
+    assert_fails(erg_layouts_plan(layouts, &plan, &err), &err, "a plan needs clocks");
     assert_fails(erg_layouts_write_page(layouts, in_folder("l.html"), &err), &err, "`page`");
     assert_fails(erg_layouts_job(layouts, 5, &made, &err), &err, "expected one from 0 to 4");
     assert_non_null(strstr(erg_layouts_json(layouts), "\"ergon.layouts\""));

@@ -259,7 +259,7 @@ static void what_is_no_value_is_refused(void **state)
     assert_refused("model", "a: b", "no single value");
     assert_refused("model", "- b", "no single value");
     assert_refused("model", "", "no single value");
-    assert_refused("model.x", "1", "'model' is no object, so it has no key 'x'");
+    assert_refused("model.x", "1", "'model' is not an object, so it has no key 'x'");
     assert_refused("", "1", "is no key");
     assert_refused("a..b", "1", "is no key");
 }

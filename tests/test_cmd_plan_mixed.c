@@ -320,8 +320,8 @@ static void refusals(void **state)
         const char *arguments, *part;
         int exit_code;
     } cases[] = {
-        {SMALL " --gpus 97 2>&1", "97 are more than the 96 of all kinds that the cluster has", 2},
-        {SMALL " --gpus 8-97 2>&1", "97 are more than the 96 of all kinds", 2},
+        {SMALL " --gpus 97 2>&1", "97 are more than the 96 GPUs of all kinds in the cluster", 2},
+        {SMALL " --gpus 8-97 2>&1", "97 are more than the 96 GPUs of all kinds", 2},
         {SMALL " --gpus 9-15 2>&1", "'9-15' holds no whole nodes", 2},
         {SMALL " --gpus 1,2 --layout t=1,p=4 2>&1", "--layout and --why need one", 2},
         {SMALL " --gpus 7 2>&1", "sequences fits on these GPUs; nearest is ", 3},

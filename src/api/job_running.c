@@ -1,4 +1,4 @@
-/* What the batch script of a live job does. */
+/* The work of a live job's batch script. */
 #include "api/job_running.h"
 
 #include "api/live_layout.h"
@@ -82,7 +82,7 @@ static int open_running(struct job_running *at, struct erg_error *err)
 {
     char *slash;
     if (at->folder[0] != '/')
-        return erg_fail(err, ERG_USAGE, "the folder '%s' is no absolute path", at->folder);
+        return erg_fail(err, ERG_USAGE, "the folder '%s' is not an absolute path", at->folder);
     at->spool = erg_xstrdup(at->folder);
     while ((slash = strrchr(at->spool, '/')) > at->spool && !slash[1])
         *slash = '\0';

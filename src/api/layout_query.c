@@ -145,7 +145,7 @@ static int check_degrees(const struct erg_layout_query *at, const struct erg_lay
     return erg_layout_check(&layout, search->model, err);
 }
 
-/* Of several kinds: the fastest layout of these degrees and this recomputation. */
+/* On several kinds: the fastest layout of these degrees and this recomputation. */
 static int search_degrees(struct erg_layout_query *at, const struct erg_layout *layout,
                           struct erg_error *err)
 {
@@ -169,8 +169,8 @@ static int search_degrees(struct erg_layout_query *at, const struct erg_layout *
     return 0;
 }
 
-/* The layout that `text` says becomes the only one that was found. Of one kind, where it does not
- * fit, it is refused with the smallest change that helps. */
+/* Makes the layout in `text` the only result. On one kind, a layout that does not fit is refused
+ * with the smallest change that helps. */
 int erg_layout_query_one(struct erg_layout_query *at, const char *option, const char *text,
                          struct erg_layout *layout, struct erg_error *err)
 {
@@ -282,8 +282,7 @@ int erg_layout_query_plan(struct erg_plan **out, const struct erg_layout_query *
     if (choice->pick_count == 0)
         return erg_fail(
             err, ERG_USAGE,
-            "layouts at the highest clock are no plan; expected an objective or a bound "
-            "to choose clocks by");
+            "a plan needs clocks; expected an objective or a bound by which to choose them");
     const struct erg_layout_pick *pick = &choice->picks[0];
     const struct erg_layout_planned *planned = &choice->layouts[pick->option];
     const struct erg_layout_frontier *frontier = &planned->frontier;
@@ -365,7 +364,8 @@ static int choose(struct erg_layout_query *at, struct erg_error *err)
     return erg_layout_counts_init(at->counts, &request, &at->choice, err);
 }
 
-/* What was asked for, or the best of all. Where nothing fits on one kind of GPUs, what would. */
+/* The requested layout, or the best of all. Where nothing fits on one kind of GPUs, the change that
+ * would help. */
 int erg_layout_query_find(struct erg_layout_query *at, struct erg_error *err)
 {
     const struct erg_layout_wish *wish = at->wish;

@@ -1,7 +1,6 @@
 /*
- * The layout of a live job on the GPUs that it has been given: that which the controller's plan
- * says, else the planner's, else the job's own with as many copies as there is room for. The batch
- * stays what it is.
+ * The layout of a live job on its assigned GPUs: that of the controller's plan, else the planner's,
+ * else the job's own with as many copies as fit. The batch does not change.
  */
 #ifndef ERG_API_LIVE_LAYOUT_H
 #define ERG_API_LIVE_LAYOUT_H

@@ -1,4 +1,4 @@
-/* What is asked about memory: the layout and the GPUs that follow from a wish, and the answer. */
+/* A query of memory: the layout and the GPUs that follow from a wish, and the answer. */
 #include "api/memory_query.h"
 
 #include "base/log.h"
@@ -195,15 +195,15 @@ static int split_layers(struct erg_memory_query *query, struct erg_error *err)
 
 /* ---- the layout ---- */
 
-/* Degrees, recomputation and ratios that were asked for, in place of the job's own. What stages do
- * each for themselves holds for the job's own layout. */
+/* Replaces the job's degrees, recomputation and ratios by the requested ones. Settings per stage
+ * apply only to the job's own layout. */
 static int choose_degrees(struct erg_memory_query *query, struct erg_error *err)
 {
     const struct erg_memory_wish *wish = query->wish;
     struct erg_layout *layout = &query->layout;
     if (wish->layout &&
         erg_layout_parse(layout, wish->layout, query->job->model->layers, err) != 0) {
-        if (err->status == ERG_INFEASIBLE) /* it is none, whatever GPUs have */
+        if (err->status == ERG_INFEASIBLE) /* impossible with any GPU memory */
             err->status = ERG_FAILED;
         return erg_fail_context(err, "%s", word(wish, "--layout"));
     }
@@ -315,8 +315,8 @@ static int choose_accounting(struct erg_memory_query *query, struct erg_error *e
         const struct erg_engine *other = engine_of(query, stage);
         if ((first && first->static_memory) != (other && other->static_memory))
             return erg_fail(err, ERG_FAILED,
-                            "stages 0 and %ld are trained by %s and %s, of which one is ergon's "
-                            "own training; expected one engine for all stages, or %s",
+                            "stages 0 and %ld are trained by %s and %s, and only one of these is "
+                            "ergon's own training; expected one engine for all stages, or %s",
                             stage, first ? first->name : "no engine",
                             other ? other->name : "no engine", word(wish, "--accounting"));
     }
@@ -424,8 +424,8 @@ static int solve(struct erg_memory_asked *at, bool *solved, struct erg_error *er
     }
     if (at->solution.excess_bytes > 0)
         erg_log(ERG_LOG_WARNING,
-                "whatever is offloaded %.2f GiB are missing, %.2f %% of the budget, which "
-                "is within the error of this model",
+                "with any offloading %.2f GiB are missing, %.2f %% of the budget, which is within "
+                "the error of this model",
                 at->solution.excess_bytes / 0x1p30,
                 100 * at->solution.excess_bytes / at->query.solve_bytes);
     answer->solution = &at->solution;

@@ -1,7 +1,4 @@
-/*
- * What is asked about the memory of a job: a layout, the GPUs that its stages lie on, what they
- * have; and the answer.
- */
+/* A query of a job's memory: a layout, the GPUs of its stages and their memory; and the answer. */
 #ifndef ERG_API_MEMORY_QUERY_H
 #define ERG_API_MEMORY_QUERY_H
 
@@ -13,7 +10,7 @@
 #include "layout/memory/smallest_change.h"
 #include "layout/search/layout_search.h"
 
-/* What is wished; base/given.h has what stands for nothing. */
+/* The wish; base/given.h has the values for "not given". */
 struct erg_memory_wish {
     const char *path, *text; /* the job's; text NULL: read the file */
     size_t length;
@@ -51,8 +48,8 @@ struct erg_memory_asked {
     struct erg_memory_change change;
 };
 
-/* Fails where the question is wrong; a layout that does not fit is an answer. To be released,
- * whatever becomes of it. The wish has to outlive it. */
+/* Fails for an invalid query; a layout that does not fit is an answer. The caller releases it in
+ * any case. The wish must outlive it. */
 int erg_memory_ask(struct erg_memory_asked *asked, const struct erg_memory_wish *wish,
                    struct erg_error *err);
 void erg_memory_asked_release(struct erg_memory_asked *asked);

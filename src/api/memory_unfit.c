@@ -55,7 +55,7 @@ static void say_options(struct erg_text *out, const struct erg_memory_answer *an
         say_layers(out, answer);
 }
 
-/* What would help. */
+/* The change that would help. */
 static void say_change(struct erg_text *out, const struct erg_memory_answer *answer,
                        const char *dash)
 {
