@@ -20,7 +20,7 @@ void erg_interrupt_on(int number); /* another signal, which is noticed likewise 
 void erg_interrupt_request_on(int number);
 bool erg_interrupt_take_request(void);
 
-/* By a signal, or by the caller of the call at hand (base/call.h). */
+/* Interrupted by a signal, or by the caller of the present call (base/call.h). */
 bool erg_interrupted(void);
 int erg_interrupt_signal(void); /* its number, 0 while none came */
 

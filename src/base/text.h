@@ -43,7 +43,7 @@ void erg_utf8_repair(char *text, size_t capacity);
  * escaped, and cut off where it does not fit. */
 const char *erg_text_escape_json(char *out, size_t capacity, const char *text);
 
-/* "s" behind a noun of which there are so many, or nothing: "1 GPU", "2 GPUs". */
+/* "s" after the noun of a number other than 1, or "": "1 GPU", "2 GPUs". */
 const char *erg_plural(size_t count);
 
 /*
@@ -54,7 +54,7 @@ bool erg_parse_double(const char *text, double *value);
 /* Bytes: such a number alone or with KiB, MiB, GiB, TiB, kB, MB, GB or TB behind it. */
 bool erg_parse_bytes(const char *text, double *bytes);
 bool erg_parse_long(const char *text, long *value);
-/* What to say that was expected where erg_parse_long() fails: with bounds if the text is beyond. */
+/* The text after "expected" where erg_parse_long() fails: with bounds if the number is outside. */
 const char *erg_whole_number(const char *text);
 
 /*
