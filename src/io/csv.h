@@ -21,7 +21,7 @@ int erg_csv_load(struct erg_csv **csv, const char *path, struct erg_error *err);
 /* The same from memory; `name` stands for the file in messages. */
 int erg_csv_parse(struct erg_csv **csv, const char *name, const char *text, size_t length,
                   struct erg_error *err);
-/* The same of a table of which some rows may be broken: those are left out. */
+/* The same for a table with possibly invalid rows: these are left out. */
 struct erg_csv_broken {
     size_t rows;
     struct erg_error first; /* what is wrong with the first of them */
@@ -31,7 +31,7 @@ int erg_csv_parse_sound(struct erg_csv **csv, struct erg_csv_broken *broken, con
 void erg_csv_free(struct erg_csv *csv);
 
 size_t erg_csv_rows(const struct erg_csv *csv);
-const char *erg_csv_header(const struct erg_csv *csv, size_t column); /* NULL: it has no such */
+const char *erg_csv_header(const struct erg_csv *csv, size_t column); /* NULL: the table lacks it */
 size_t erg_csv_line(const struct erg_csv *csv, size_t row); /* where the row starts, from 1 */
 
 /* The column of that name: required (an error lists what there is), or optional (-1 if absent). */

@@ -1,4 +1,4 @@
-/* What all SQLite files of ergon have in common: opening, checking, messages. */
+/* Functions for all SQLite files of ergon: opening, checking, messages. */
 #include "io/database.h"
 
 #include "base/memory.h"

@@ -1,7 +1,7 @@
 /*
- * Documents: JSON texts under keys in one SQLite file (io/database.h), for results of which each is
- * a whole and none may be lost. The first document of a key stays; a put is on the disk when the
- * call returns. For one thread.
+ * Documents: JSON texts under keys in one SQLite file (io/database.h), for results that are
+ * complete in themselves and must not be lost. The first document of a key stays; a put is on the
+ * disk when the call returns. For one thread.
  */
 #ifndef ERG_IO_DOCUMENTS_H
 #define ERG_IO_DOCUMENTS_H

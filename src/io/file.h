@@ -17,7 +17,7 @@
 /* A limit for files that people write by hand (jobs, models, catalogue entries). */
 enum { ERG_FILE_SMALL_BYTES = 16 << 20 };
 
-/* A limit for what does not say how long it is: pipes and devices, of which some never end. */
+/* The size limit for files of unknown length: pipes and devices, some of which never end. */
 enum { ERG_FILE_UNSIZED_BYTES = 256 << 20 };
 
 /*
@@ -33,9 +33,9 @@ int erg_file_refuse_fifo(const char *path, struct erg_error *err);
 
 /*
  * Writes a file in one step: into a temporary name in the same folder, synced, renamed. After a
- * failure (full disk, read-only folder, …) the old file is as it was and nothing is left behind.
- * What killed runs left of writing it is removed. A symbolic link keeps pointing where it points;
- * devices and pipes are written directly.
+ * failure (full disk, read-only folder, …) the old file is unchanged and no temporary file remains.
+ * Temporary files of killed runs are removed. A symbolic link keeps its target; devices and pipes
+ * are written directly.
  */
 int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err);
 

@@ -25,7 +25,7 @@ enum erg_store_kind {
     ERG_STORE_TIME_ONLY, /* a short run: energy is NaN */
 };
 
-/* What identifies a measurement. The texts are borrowed. */
+/* The key of a measurement. The texts are borrowed. */
 struct erg_store_key {
     const char *device;    /* the device's identity: what makes its results differ from others' */
     const char *signature; /* of the work: a hash of its ops and communication */

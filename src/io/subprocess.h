@@ -25,9 +25,9 @@ struct erg_subprocess {
 /*
  * Runs `words` (ends with NULL; the first is looked up in PATH) for at most `limit_s` seconds, in
  * an environment ("NAME=value", ends with NULL; NULL: this process's). It is a process group of its
- * own, so what is typed at our terminal does not end it, and it has no signals blocked.
- * Fails only where the program cannot be started: 127 or 126 as a shell has it, ERG_FAILED where
- * the system has no descriptors, processes or memory left just now.
+ * own, so signals of our terminal do not end it, and no signals are blocked in it. Fails only where
+ * the program cannot be started: 127 or 126 as in a shell, ERG_FAILED where the system is out of
+ * descriptors, processes or memory.
  */
 int erg_subprocess_run(struct erg_subprocess *process, const char *const *words,
                        const char *const *environment, double limit_s, struct erg_error *err);

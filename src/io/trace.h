@@ -1,7 +1,7 @@
 /*
  * Trace: timelines in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and
- * chrome://tracing open. Rows are processes (a GPU, a stage) with threads (a stream); on them lie
- * spans with arguments, and beside them counters (power, temperature, memory).
+ * chrome://tracing open. Rows are processes (a GPU, a stage) with threads (a stream); they contain
+ * spans with arguments, and there are counters (power, temperature, memory).
  *
  * Times are seconds from the start of the timeline, kept to the nanosecond.
  */

@@ -114,7 +114,7 @@ void erg_yaml_close(struct erg_yaml *yaml)
     free(yaml);
 }
 
-/* What libcyaml says when it refuses a document that passed our own check. */
+/* libcyaml's error for a document that passed our own check. */
 struct complaint {
     char message[256];
     unsigned long line;
@@ -292,7 +292,7 @@ static bool is_no_other_word(const char *value)
     return true;
 }
 
-/* Whether it stands for itself without quotes: letters first, so that it is no number. */
+/* Whether it is valid without quotes: it begins with letters, so it is not a number. */
 static bool is_plain(const char *value)
 {
     static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -317,7 +317,7 @@ static size_t add_quoted(struct erg_text *out, const unsigned char *at)
         erg_text_printf(out, "\\x%02x", at[1]);
         return 2;
     }
-    /* Line breaks, byte-order marks and what is no character, which readers change or refuse. */
+    /* Line breaks, byte-order marks and non-characters, which readers change or refuse. */
     if ((at[0] == 0xe2 && at[1] == 0x80 && (at[2] == 0xa8 || at[2] == 0xa9)) ||
         (at[0] == 0xef && at[1] == 0xbb && at[2] == 0xbf) ||
         (at[0] == 0xef && at[1] == 0xbf && (at[2] == 0xbe || at[2] == 0xbf))) {

@@ -19,7 +19,7 @@ struct erg_yaml {
 int erg_yaml_check_schema(const struct erg_yaml *yaml, const cyaml_schema_value_t *schema,
                           struct erg_error *err);
 
-/* A text in double quotes, whatever it is. */
+/* Any text, in double quotes. */
 void erg_yaml_add_quoted(struct erg_text *out, const char *value);
 
 #endif
