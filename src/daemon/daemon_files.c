@@ -1,5 +1,5 @@
 /*
- * What outlives a daemon that is killed: a lock, its leases and its grants, in its folder. Lines
+ * The files that outlive a killed daemon: a lock, its leases and its grants, in its folder. Lines
  * are "GPU-UUID KNOB BEFORE_MW" and "JOB UID GPU-BITS", the bits in hexadecimal.
  */
 #define _GNU_SOURCE /* flock, strsep */
@@ -99,7 +99,7 @@ bool erg_daemon_files_write_grants(const struct erg_daemon *daemon)
     return write_text(daemon, "grants", &text);
 }
 
-/* False where that is no lease of a GPU that is here. */
+/* False where that is not a lease of a present GPU. */
 static bool read_lease(struct erg_daemon *daemon, const char *line)
 {
     char uuid[96], name[16];

@@ -1,6 +1,6 @@
 /*
- * What the parts of the daemon share. All of it belongs to the thread that speaks with clients,
- * but for what says otherwise. Private to the room.
+ * Declarations shared by the parts of the daemon. Everything belongs to the thread that serves
+ * clients, except where noted. Private to the room.
  */
 #ifndef ERG_DAEMON_INTERNAL_H
 #define ERG_DAEMON_INTERNAL_H
@@ -165,7 +165,7 @@ void erg_daemon_leases_end_of(struct erg_daemon *daemon, const struct erg_daemon
 void erg_daemon_leases_judge(struct erg_daemon *daemon, const char *reason);
 /* Ends those whose time is over, and gives when the next one's is. */
 int64_t erg_daemon_leases_expire(struct erg_daemon *daemon, int64_t now_ns);
-/* What workers have done since. */
+/* Results of workers since the last call. */
 void erg_daemon_leases_outcomes(struct erg_daemon *daemon);
 /* Whether a connection has a lease or waits for one. */
 bool erg_daemon_has_lease(struct erg_daemon *daemon, const struct erg_daemon_connection *who);

@@ -128,7 +128,7 @@ void erg_daemon_lease_set(struct erg_daemon *daemon, struct erg_daemon_connectio
     give(daemon, from, gpu, knob, request, &target);
 }
 
-/* What a knob is left at: low and high, 0 for no lock. */
+/* The value of a knob after its lease: low and high, 0 for no lock. */
 static int64_t standing_of(const struct erg_daemon *daemon, size_t gpu, enum erg_knob knob)
 {
     const struct erg_daemon_config *config = &daemon->config;

@@ -1,4 +1,4 @@
-/* What sensors say, for those who ask once and for those who want it again and again. */
+/* Readings of sensors, for single requests and for subscriptions. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "daemon/daemon_internal.h"

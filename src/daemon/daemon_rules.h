@@ -1,7 +1,7 @@
 /*
- * What the file of the daemon says (examples/daemon/ergond.yaml explains every key), and what
- * follows from its rules for a process and a GPU: the first rule that fits both wins; where none
- * does, the process may only read.
+ * The daemon's file (examples/daemon/ergond.yaml explains every key), and the rights of a process
+ * on a GPU by its rules: the first rule that matches both wins; where none does, the process may
+ * only read.
  */
 #ifndef ERG_DAEMON_RULES_H
 #define ERG_DAEMON_RULES_H

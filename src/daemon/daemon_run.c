@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What an event of epoll is of; connections and processes have index and generation beside it. */
+/* The source of an epoll event; connections and processes also have an index and a generation. */
 enum source { OF_LISTENER, OF_GUESTS, OF_NEWS, OF_SIGNALS, OF_CONNECTION, OF_PROCESS };
 enum { EVENTS = 64, PACKETS_AT_ONCE = 8, ACCEPTED_AT_ONCE = 16 };
 static const int64_t patience_ns = 10000000000;
@@ -404,7 +404,7 @@ static int begin(struct erg_daemon *daemon, struct erg_error *err)
         return -1;
     erg_daemon_audit_line(daemon->audit, "start", ",\"pid\":%ld,\"gpus\":%zu,\"rules\":%zu",
                           (long)getpid(), daemon->count, daemon->config.rule_count);
-    /* What a daemon before this one had lent comes back before anybody is let in. */
+    /* Leases of an earlier daemon end before clients are accepted. */
     if (erg_daemon_files_read(daemon, err) != 0)
         return -1;
     wait_until_free(daemon, patience_ns);
@@ -492,7 +492,7 @@ int erg_daemon_restore(const struct erg_daemon_options *options, struct erg_erro
     else if (result == 0 && daemon->elsewhere.count)
         result = erg_fail(err, ERG_NO_DEVICE,
                           "taking back what a daemon had lent: the first line of '%s/leases' is "
-                          "no lease of a GPU that is here: '%.*s'",
+                          "not a lease of a present GPU: '%.*s'",
                           options->folder, (int)strcspn(daemon->elsewhere.data, "\n"),
                           daemon->elsewhere.data);
     release(daemon);

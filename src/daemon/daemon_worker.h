@@ -1,7 +1,7 @@
 /*
- * The worker of a GPU: the thread that asks its driver for what clients want. For each knob it has
- * at most one target that waits; a newer one takes its place. What became of each target is told to
- * the thread that gave it. Both sides hold the lock for moments only, never during a driver's call.
+ * The worker of a GPU: the thread that calls its driver for clients. For each knob it has at most
+ * one waiting target; a newer one replaces it. It reports the result of each target to the thread
+ * that set it. Both sides hold the lock for moments only, never during a driver's call.
  */
 #ifndef ERG_DAEMON_WORKER_H
 #define ERG_DAEMON_WORKER_H
@@ -40,7 +40,7 @@ struct erg_daemon_worker;
 struct erg_daemon_worker *erg_daemon_worker_start(struct erg_gpus *gpus, size_t gpu, int news,
                                                   bool persist);
 
-/* Gives a target. Of a waiting one that it replaces the outcome is told as superseded. */
+/* Sets a target. A waiting target that it replaces is reported as superseded. */
 void erg_daemon_worker_give(struct erg_daemon_worker *worker, enum erg_knob knob,
                             const struct erg_daemon_target *target);
 
