@@ -26,7 +26,7 @@ struct erg_model_rows erg_model_expert_rows(const struct erg_model *model,
     };
 }
 
-/* Of all experts of a rank together, one after the other or in one kernel. */
+/* The products of all experts of a rank, one after the other or in one kernel. */
 static struct erg_op products(const struct erg_op_sizes *s, double m, double n, double k)
 {
     const struct erg_model_rows *rows = &s->experts;

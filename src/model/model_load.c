@@ -23,8 +23,8 @@ enum {
 };
 
 /*
- * What a family of configs means; the keys' own values override where both exist. A model that also
- * sees or hears has the family of its text_config, which names itself by `type`.
+ * The defaults of a family of configs; keys override them. A multimodal model has the family of its
+ * text_config, which is named by `type`.
  */
 struct model_family {
     const char *architecture, *also[3]; /* what `architectures` says */
@@ -226,7 +226,7 @@ static int read_gelu(struct erg_model *model, const struct erg_json_place *place
     return 0;
 }
 
-/* What changes numbers, and neither time nor memory. */
+/* Keys that change numbers, but neither time nor memory. */
 static int read_scores(struct erg_model *model, const struct erg_json_place *place,
                        struct erg_error *err)
 {
@@ -328,9 +328,9 @@ static const struct model_family *family_of_type(const char *type)
 }
 
 /*
- * NULL after a failure. A whole model says what it is by its architectures, or by its model_type
+ * NULL after a failure. A whole model is identified by its architectures, or by its model_type
  * where it has none; a text_config (`inside`) by its model_type, since its architectures may be
- * those of the model around it.
+ * those of the enclosing model.
  */
 static const struct model_family *find_family(const struct erg_json_place *place, bool inside,
                                               struct erg_error *err)

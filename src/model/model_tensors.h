@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 enum erg_tensor {
-    /* Of a layer. */
+    /* Tensors of a layer. */
     ERG_TENSOR_NORM_A,
     ERG_TENSOR_NORM_A_BIAS,
     ERG_TENSOR_QKV,
