@@ -28,7 +28,7 @@
 /* The largest iteration that is planned: beyond any training, and planned within seconds. */
 enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
 
-/* What the method `gp` knows beforehand: nothing, or the model of the emulated GPU, calibrated. */
+/* The prior of the method `gp`: none, or the model of the emulated GPU, calibrated. */
 enum erg_job_prior { ERG_JOB_NO_PRIOR, ERG_JOB_EMULATOR_PRIOR };
 
 /* GPUs of one kind. */
@@ -39,7 +39,7 @@ struct erg_job_kind {
     struct erg_engine *engine;       /* what trains whole layers, for ergon plan; NULL: not named */
 };
 
-/* What the file does not say of the layout, and whoever looks for one may choose. */
+/* The parts of the layout that the file leaves open to a search. */
 struct erg_job_open {
     bool tensor, context, pipeline, data, virtual_stages;
     bool microbatch, microbatches; /* with any_layout only; then the key `train.batch` is there */
@@ -67,8 +67,8 @@ struct erg_job {
     struct erg_job_open open; /* of it */
     size_t offload_line;      /* in the file; 0: it does not say */
     size_t *stage_kind;       /* [pipeline]: the kind of GPUs that each stage lies on ... */
-    bool placed;          /* ... as the file says, or there is one; else the first, of any layout */
-    bool even_microbatch; /* it can be split in two equal halves */
+    bool placed;              /* ... as given, or if there is one; else the first, of any layout */
+    bool even_microbatch;     /* it can be split in two equal halves */
     struct erg_job_search {
         enum erg_search_method method;
         enum erg_job_prior prior;
@@ -85,7 +85,7 @@ struct erg_job {
      * pipeline together. */
     struct erg_goal goal;
 
-    const struct erg_training *training; /* NULL: the file has no key `train` */
+    const struct erg_training *training; /* NULL: no key `train` */
 
     char *path; /* of the file */
     char *text; /* that it had when it was read */
@@ -128,7 +128,7 @@ static inline long erg_job_chunk_layers(const struct erg_job *job, size_t x)
                                    (long)x / stages);
 }
 
-/* What is written of a job instead of its own. */
+/* Values that are written instead of a job's own. */
 struct erg_job_change {
     const struct erg_layout *layout;
     const struct erg_cluster *cluster; /* NULL: the job's */

@@ -38,8 +38,8 @@ struct erg_job_file {
 extern const cyaml_schema_field_t erg_training_fields[];
 int erg_job_check_training(const struct erg_job *job, struct erg_training *training,
                            const struct erg_yaml *yaml, struct erg_error *err);
-/* The same keys as a part of a file, with absolute paths; the batch is that of the layout beside
- * them. */
+/* The same keys as a part of a file, with absolute paths; the batch is that of the layout in the
+ * same file. */
 void erg_job_write_training(struct erg_text *out, const struct erg_job *job);
 
 /*

@@ -131,7 +131,7 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
     if (job->kind_count == 1)
         return erg_yaml_fail(yaml, "stage_gpus", err,
                              "all nodes of the cluster are of one kind; expected this key only "
-                             "beside cluster.more_nodes");
+                             "with cluster.more_nodes");
     if (file->stage_gpus_count != (unsigned)job->layout.pipeline)
         return erg_yaml_fail(yaml, "stage_gpus", err,
                              "expected %ld entries, one for each stage, got %u",
@@ -146,14 +146,14 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
 
 /* ---- whether that is what there is ---- */
 
-/* What of them is used: "2 nodes x 8", "of 2 nodes x 8". */
+/* The used part of them: "2 nodes x 8", "of 2 nodes x 8". */
 static void say_nodes(char *text, size_t size, const struct erg_cluster *nodes)
 {
     bool all = erg_cluster_gpus(nodes) == (long)nodes->nodes * nodes->gpus_per_node;
     snprintf(text, size, "%s%d nodes x %d", all ? "" : "of ", nodes->nodes, nodes->gpus_per_node);
 }
 
-/* What would make the degrees and the GPUs match. */
+/* A change that makes the degrees and the GPUs match. */
 static void say_remedy(char *text, size_t size, const struct erg_cluster *nodes, long replica,
                        long needed)
 {
@@ -185,7 +185,7 @@ static int check_cluster(const struct erg_job *job, const struct erg_yaml *yaml,
         job->layout.pipeline, job->layout.data, needed, remedy);
 }
 
-/* Those of one kind beside others. */
+/* The nodes of one kind in a cluster of several kinds. */
 static int check_kind(const struct erg_job *job, size_t kind, const struct erg_yaml *yaml,
                       struct erg_error *err)
 {

@@ -236,7 +236,7 @@ int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error 
     if (layout->pipeline > 1)
         return erg_fail(err, ERG_FAILED,
                         "fsdp %ld shards the layers of one stage, got a pipeline degree of %ld; "
-                        "FSDP beside pipeline stages is not modelled",
+                        "FSDP with pipeline stages is not modelled",
                         layout->fsdp, layout->pipeline);
     if (layout->fsdp % layout->context != 0)
         return erg_fail(err, ERG_FAILED,
@@ -279,7 +279,7 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
         return -1;
     if (layout->context > 1)
         return erg_fail(err, ERG_FAILED,
-                        "%s has %s, and context parallelism beside that is not modelled; expected "
+                        "%s has %s, and context parallelism with that is not modelled; expected "
                         "a context degree of 1, got %ld",
                         model->name, what, layout->context);
     if (!model->experts.count)
@@ -296,14 +296,13 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
                         model->name, layout->fsdp);
     if (layout->virtual_stages > 1)
         return erg_fail(err, ERG_FAILED,
-                        "%s has experts, and interleaved stages beside them are not modelled; "
+                        "%s has experts, and interleaved stages with them are not modelled; "
                         "expected 1 virtual stage, got %ld",
                         model->name, layout->virtual_stages);
     if (layout->data % expert != 0)
         return erg_fail(err, ERG_FAILED,
-                        "an expert degree of %ld does not divide the %ld data ranks, of which it "
-                        "is a part",
-                        expert, layout->data);
+                        "an expert degree of %ld does not divide the %ld data ranks", expert,
+                        layout->data);
     return 0;
 }
 

@@ -84,8 +84,8 @@ struct erg_layout {
      */
     const long *chunk_layers;
     enum erg_layout_cut cut; /* for who looks for them (search/search.h) */
-    /* What a stage recomputes, and the share of a microbatch's activations that it moves to host
-     * memory, 0 to 1: of each stage, [pipeline], or where NULL of all. */
+    /* The recomputation, and the share of a microbatch's activations that move to host memory, 0 to
+     * 1: per stage, [pipeline], or, where NULL, the same for all. */
     enum erg_recompute recompute;
     double offload;
     const enum erg_recompute *stage_recompute;
@@ -119,7 +119,7 @@ static inline enum erg_schedule_kind erg_layout_schedule(const struct erg_layout
     return layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B;
 }
 
-/* What all stages recompute, "stages" where they differ. */
+/* The recomputation of all stages, "stages" where they differ. */
 const char *erg_layout_recompute_name(const struct erg_layout *layout);
 
 /* Layers of chunk `chunk` of stage `stage`, of a model with `layers`. */
@@ -191,7 +191,7 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
 /* Sets data and microbatches so that `gpus` train on `batch` sequences in an iteration. */
 int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg_error *err);
 
-/* Whether groups of tensor x context ranks stay within nodes of so many GPUs, which `gpus` ranks
+/* Whether groups of tensor x context ranks stay within nodes of the given size, which `gpus` ranks
  * fill one after the other. */
 int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node_gpus,
                            struct erg_error *err);
@@ -206,9 +206,9 @@ bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
 
 /* Whether LoRA can train the model: not its experts, and no latent attention. */
 int erg_layout_check_lora(const struct erg_model *model, struct erg_error *err);
-/* Whether experts can be spread so: the degree divides experts and data ranks; beside experts there
- * are no context groups and no virtual stages, beside a latent attention no context groups. A part
- * of erg_layout_check(). */
+/* Whether experts can have this degree: it divides experts and data ranks; with experts there are
+ * no context groups and no virtual stages, with a latent attention no context groups. A part of
+ * erg_layout_check(). */
 int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_model *model,
                              struct erg_error *err);
 
