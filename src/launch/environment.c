@@ -253,7 +253,7 @@ void erg_launch_machine(char name[ERG_LAUNCH_MACHINE_BYTES])
 
 /* ---- for ranks ---- */
 
-/* What is not handed down: ours of a job that this one is part of, and those of torchrun, whose
+/* Variables that are not passed on: our own ones of an enclosing job, and those of torchrun, whose
  * agent serves a store at the port that ranks would then not open themselves. */
 static bool is_of_a_launcher(const char *variable)
 {

@@ -191,7 +191,7 @@ static void attend(struct erg_rendezvous *r, int i)
     while ((next = erg_link_next(&member->link, &frame, &payload)) > 0)
         take_frame(r, i, &frame, payload);
     if (next < 0)
-        erg_rendezvous_fail(r, "rank %d sent bytes that are no frame of the rendezvous",
+        erg_rendezvous_fail(r, "rank %d sent bytes that are not a frame of the rendezvous",
                             rank_of(r, i));
     open = open && erg_link_flush(&member->link) && next == 0 && !member->left;
     bool failed = r->failed;

@@ -220,7 +220,7 @@ static void pass_lines(struct launcher *launcher, int rank, bool is_error, struc
     }
 }
 
-/* What has come so far; `last`: no more will. */
+/* The output so far; `last`: no more follows. */
 static void drain(struct launcher *launcher, int rank, bool last)
 {
     struct process *process = &launcher->processes[rank];
@@ -450,7 +450,7 @@ static int start_all(struct launcher *launcher, struct erg_error *err)
     if (prepare_meeting(&launcher->meeting, err) ||
         erg_warden_start(&launcher->warden, launcher->job->ranks, err))
         return -1;
-    /* What came before it was blocked has been noticed by the program's own handlers. */
+    /* The program's own handlers have received signals from before the block. */
     take_signal(launcher, erg_interrupt_signal());
     if (erg_interrupt_take_request())
         take_signal(launcher, SIGUSR2);

@@ -29,8 +29,8 @@ struct erg_launch_environment {
 /*
  * Read from, in this order:
  * - ERGON_RANK, ERGON_WORLD_SIZE, ERGON_LOCAL_RANK, ERGON_HOST, ERGON_PORT, ERGON_JOB and at rank 0
- *   ERGON_LISTENER, as erg_launch_run() sets them beside those of torchrun;
- * - RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, as torchrun does. Where its agent
+ *   ERGON_LISTENER, as erg_launch_run() sets them in addition to those of torchrun;
+ * - RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, as torchrun sets them. Where its agent
  *   listens at that port itself (TORCHELASTIC_USE_AGENT_STORE), the next port is taken. Without
  *   LOCAL_RANK (Kubeflow) there is one rank on each machine;
  * - a Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID, the first host

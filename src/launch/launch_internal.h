@@ -1,4 +1,4 @@
-/* What the launcher of ranks is made of. Private to the room. */
+/* The parts of the launcher of ranks. Private to the room. */
 #ifndef ERG_LAUNCH_INTERNAL_H
 #define ERG_LAUNCH_INTERNAL_H
 

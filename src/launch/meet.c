@@ -172,7 +172,8 @@ static int open_listener(int *fd, const struct erg_launch_environment *env, stru
             "rank 0 listens at all addresses of this machine and knows its ranks by the name of "
             "the job only: set ERGON_JOB_SECRET to one random text for all ranks");
     int code = 0;
-    /* Of the addresses "any", the one of IPv6 takes IPv4 too; it may not be first in the list. */
+    /* Among the "any" addresses, the one of IPv6 accepts IPv4, too; it may not be the first in the
+     * list. */
     for (int pass = loopback; pass < 2 && *fd < 0 && code != EADDRINUSE; pass++)
         for (struct addrinfo *address = list; address && *fd < 0; address = address->ai_next) {
             if (pass == 0 && address->ai_family != AF_INET6)
@@ -203,7 +204,7 @@ struct stranger {
 };
 
 enum {
-    SPARE_STRANGERS = 32, /* beside one for each rank that is missing: the oldest makes room */
+    SPARE_STRANGERS = 32, /* in addition to one for each missing rank: the oldest makes room */
     STRANGER_S = 2,       /* a rank that was too slow comes again */
     MOST_ACCEPTED = 64,   /* before those that are there have their turn */
 };
@@ -402,7 +403,7 @@ static int meet(struct meeting *meeting, int listener, int64_t deadline_ns, stru
         }
         struct pollfd *fds = erg_xcalloc(world + meeting->count, sizeof *fds);
         size_t count = 0;
-        bool deaf = erg_now_ns() < meeting->deaf_until_ns; /* the wait is no longer than that */
+        bool deaf = erg_now_ns() < meeting->deaf_until_ns; /* the longest wait */
         fds[count++] = (struct pollfd){.fd = deaf ? -1 : listener, .events = POLLIN};
         for (size_t rank = 1; rank < world; rank++)
             fds[count++] = (struct pollfd){.fd = meeting->links[rank].fd, .events = POLLIN};

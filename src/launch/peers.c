@@ -87,7 +87,7 @@ static size_t list_parts(struct erg_message *message, struct iovec *parts)
     return count;
 }
 
-/* Messages of which `count` bytes have gone. */
+/* Messages; `count` bytes of them were sent. */
 static void take_off(struct erg_peer *peer, size_t count)
 {
     while (peer->out.first) {
@@ -183,7 +183,7 @@ static void receive_some(struct erg_peers *peers, struct erg_peer *peer)
         else
             deal_out(peers, peer, peers->buffer, (size_t)count);
         if ((size_t)count < room)
-            return; /* there is no more yet */
+            return; /* no more data yet */
     }
 }
 

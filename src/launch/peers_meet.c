@@ -18,7 +18,7 @@
 
 enum { TOKEN_BYTES = 32, SPARE_STRANGERS = 32 };
 
-/* What a rank says when it comes. */
+/* The first message of a rank. */
 struct hello {
     unsigned char token[TOKEN_BYTES];
     uint32_t rank;

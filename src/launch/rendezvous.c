@@ -246,7 +246,7 @@ int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *min
     return call(rendezvous, ERG_CALL_ALL_GATHER, 0, mine, count, all, timeout_s, err);
 }
 
-/* What one rank brings to an agreement. */
+/* The contribution of one rank to an agreement. */
 struct agreement {
     int result;
     struct erg_error err;

@@ -81,9 +81,9 @@ void erg_rendezvous_tell(struct erg_rendezvous *rendezvous, uint64_t progress);
 void erg_rendezvous_heard(struct erg_rendezvous *rendezvous, uint64_t *progress);
 
 /*
- * What this rank is to say at the end of a job that failed: the first failure, which becomes that
- * of all ranks, if it is the one that speaks: rank 0, or where that is lost rank 1. Else nothing:
- * the message is then empty, as it is after a failure that all have agreed on. NULL is fine.
+ * The message of this rank at the end of a failed job: the first failure, which becomes that of all
+ * ranks, on the reporting rank: rank 0, or rank 1 if rank 0 is lost. The message is empty on other
+ * ranks and after a failure on which all ranks have agreed. NULL is allowed.
  */
 void erg_rendezvous_explain(struct erg_rendezvous *rendezvous, struct erg_error *err);
 

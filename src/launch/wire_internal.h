@@ -43,7 +43,7 @@ struct erg_link {
     size_t taken, sent; /* bytes of `in` and `out` that are done with */
 };
 
-/* What somebody may send before the proof, whatever a frame announces. */
+/* The most bytes that a peer may send before the proof, regardless of the frame's length. */
 enum { ERG_LINK_STRANGER_BYTES = 64 };
 
 /* Takes over a connected socket; the other side is a stranger until `most` is raised. */
