@@ -67,7 +67,7 @@ static void examine_cpu(struct erg_doctor *doctor)
     else
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "CPU energy",
                         "The energy of CPU packages is reported without that of their memory.",
-                        "packages can be read, their memory has no counter here");
+                        "packages can be read, their memory has no counter");
 }
 
 /* Effective capabilities of this process, or 0 where they are not told. */

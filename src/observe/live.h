@@ -63,7 +63,7 @@ static inline bool erg_live_has(const struct erg_live_gpu *gpu, enum erg_metric 
     return gpu->valid >> metric & 1;
 }
 
-/* What is the matter with a GPU that does not answer; "" for one that does. */
+/* The trouble of a GPU that does not answer; "" for one that answers. */
 const char *erg_live_trouble(const struct erg_live_gpu *gpu);
 
 /* The best power known: instant, or the average over a second. W, NaN where there is none. */

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* What is exported. A row without a name belongs to the family of the row before it. */
+/* The exported metrics. A row without a name belongs to the family of the row before it. */
 static const struct exported {
     enum erg_metric metric;
     const char *label; /* that tells the rows of a family apart */
@@ -90,7 +90,7 @@ static void add_sample(struct erg_text *out, const char *name, const char *suffi
     erg_openmetrics_add_label(out, "uuid", info->uuid);
 }
 
-/* Of the rows from `first` on; returns how many they are. */
+/* The family of the rows from `first` on; returns its number of rows. */
 static size_t add_family(struct erg_text *out, size_t first, const struct erg_live_view *view)
 {
     const char *name = exported[first].name;
@@ -117,10 +117,9 @@ static size_t add_family(struct erg_text *out, size_t first, const struct erg_li
 static void add_integral(struct erg_text *out, const struct erg_live_view *view)
 {
     static const char name[] = "ergon_gpu_power_integral_joules";
-    erg_openmetrics_add_family(
-        out, name, "counter", "joules",
-        "Energy as the sum of power readings since the exporter started: a second source "
-        "beside the counter.");
+    erg_openmetrics_add_family(out, name, "counter", "joules",
+                               "Energy as the sum of power readings since the exporter started: a "
+                               "second source in addition to the counter.");
     for (size_t g = 0; g < view->count; g++)
         if (view->gpus[g].answers && !isnan(view->gpus[g].power_energy_j)) {
             add_sample(out, name, "_total", &view->gpus[g].info);

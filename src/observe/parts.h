@@ -15,12 +15,12 @@ struct erg_part {
 
 struct erg_parts;
 
-/* By a meter, or where that is NULL by the CPU's counters; both stay open until the end. Cuts at
- * multiples of `period_s`, 3600 for hours. */
+/* Measures with a meter, or, where it is NULL, with the CPU's counters; both stay open until the
+ * end. Cuts at multiples of `period_s`, 3600 for hours. */
 int erg_parts_begin(struct erg_parts **parts, struct erg_meter *meter, struct erg_rapl *rapl,
                     double period_s, struct erg_error *err);
 
-/* What runs has ended: no more cuts. */
+/* The program has ended: no more cuts. */
 void erg_parts_stop(struct erg_parts *parts);
 
 /* After that; frees the parts. The last one is what the others leave of `whole`, the window of all.

@@ -80,7 +80,7 @@ size_t erg_screen_page(int rows, size_t count)
     return page < 1 ? 1 : (size_t)page;
 }
 
-/* Over the GPUs of which it is known. */
+/* Over the GPUs with a known value. */
 struct sum {
     double value;
     size_t count;
