@@ -30,8 +30,8 @@ struct erg_lab_request {
     const struct erg_stack *stack;
     struct erg_device *device; /* a real one, which outlives the lab; NULL: emulated ones ... */
     uint64_t seed;             /* ... with this seed */
-    size_t gpus;               /* ... and so many GPUs in lockstep ... */
-    const struct erg_chassis *chassis; /* ... cooled so; NULL: as the GPU's file says */
+    size_t gpus;               /* ... and the number of GPUs in lockstep ... */
+    const struct erg_chassis *chassis; /* ... and their cooling; NULL: that of the GPU's file */
     struct erg_profile_options profiler;
 };
 
@@ -58,7 +58,7 @@ size_t erg_lab_benches(const struct erg_lab *lab);
 int erg_lab_bench(struct erg_lab *lab, struct erg_device **device, struct erg_error *err);
 void erg_lab_bench_close(struct erg_lab *lab, struct erg_device *device);
 
-/* What a measurement is called in the store, for people; the steps' content is the key. */
+/* The name of a measurement in the store, for people; the steps' content is the key. */
 struct erg_lab_name {
     const char *task; /* "fwd_attn", "sequential forward" */
     const char *slot; /* "linear_0"; "" for whole layers */

@@ -226,9 +226,9 @@ static void make_kinds(const struct maker *m)
 
 /* ---- beyond the iteration ---- */
 
-/* What trains on these GPUs: the job's engine, or the one that the catalogue has by the name of the
- * software stack. One that was measured on other GPUs still says what is moved; how fast, the
- * GPU's own file says then. */
+/* The engine of these GPUs: the job's, or the one in the catalogue with the name of the software
+ * stack. An engine that was measured on other GPUs still gives the bytes that move; the GPU's own
+ * file then gives their rate. */
 static int find_engine(struct erg_engine *own, const struct erg_job *job,
                        const struct erg_job_kind *kind)
 {
@@ -373,7 +373,7 @@ static void make_stages(const struct maker *m)
             make_method(m, (enum erg_method)i);
 }
 
-/* By the job's goal, of the best method that is reported. */
+/* By the job's goal, from the best method that is reported. */
 static int select_point(const struct maker *m, struct erg_error *err)
 {
     static const enum erg_method preference[] = {
@@ -438,8 +438,8 @@ static int make_picture(const struct maker *m, size_t kind_index, size_t index, 
     return 0;
 }
 
-/* Of each partition on the GPUs of a kind the configuration that most instructions of the selected
- * point use, where any does. */
+/* For each partition on the GPUs of a kind, the configuration that most instructions of the
+ * selected point use, if any does. */
 static int make_pictures_of(const struct maker *m, size_t kind_index, struct erg_error *err)
 {
     struct erg_plan *plan = m->plan;

@@ -12,8 +12,8 @@
 
 enum { VERIFY_ROUNDS = 5 }; /* after that, plan with what was measured */
 
-/* ---- what a stage does beside its layers' own passes: copies to host memory, and what it
- * recomputes where stages differ in that ---- */
+/* ---- work of a stage outside its layers' own passes: copies to host memory, and recomputation
+ * where stages differ in it ---- */
 
 static void add_pass(struct erg_cost *sum, const struct erg_pass_cost *pass)
 {
@@ -81,7 +81,7 @@ static struct erg_host_model host_of(const struct erg_optimization_kind *kind)
                                    kind->on->gpu->static_power_w};
 }
 
-/* Adds steps that an instruction runs `times` times beside its layers. */
+/* Adds steps that an instruction runs `times` times in addition to its layers. */
 static void add_work(const struct erg_optimization_kind *kind, const struct erg_cost *cost,
                      const struct erg_steps *steps, int times, struct erg_cost *fixed)
 {
@@ -99,8 +99,8 @@ static void add_fixed(const struct erg_optimization_kind *kind, enum erg_fixed w
     add_work(kind, kind->survey.fixed[what], &kind->workload.fixed[what], times, fixed);
 }
 
-/* What virtual stage x runs in one direction beside its layers' own work, at every clock: work
- * outside the layers, and what stages have beside them. To be freed. */
+/* The work of virtual stage x in one direction outside its layers' own, at every clock: work
+ * outside the layers, and the stage's copies and recomputation. The caller frees it. */
 static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, int direction,
                                    bool nanobatched)
 {
@@ -128,7 +128,7 @@ static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, i
     return fixed;
 }
 
-/* What is surveyed on one kind of GPU is on all. */
+/* All kinds of GPUs are surveyed for the same work. */
 static bool has_partitions(const struct erg_optimization *o)
 {
     return o->kinds[0].survey.partition_count > 0;
@@ -259,9 +259,9 @@ unsigned **erg_optimization_uses(const struct erg_optimization *o,
 }
 
 /*
- * What to measure next: of each partition at each clock the configuration that was only predicted
- * and that the points use most. One per partition and clock is enough for a plan; its neighbours
- * learn from it.
+ * The next measurements: for each partition at each clock, the predicted configuration that the
+ * points use most. One per partition and clock is enough for a plan; the estimates of its
+ * neighbours improve, too.
  */
 static struct erg_survey_pick *pick_most_used(const struct erg_optimization *o,
                                               const struct erg_optimization_kind *kind,

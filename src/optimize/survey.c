@@ -30,7 +30,7 @@ struct survey_run {
     size_t sweep_count;
 };
 
-/* ---- how a job wants it ---- */
+/* ---- a job's settings ---- */
 
 struct erg_search_options erg_survey_search_options(const struct erg_job *job,
                                                     const struct erg_gpu *gpu, size_t run_ops)

@@ -322,7 +322,7 @@ static int measure_partition(struct verifier *v, const struct way *way,
     return 0;
 }
 
-/* Of the plan, each once: a replay has the partitions of the forward pass again. */
+/* The partitions of the plan, each once: a replay repeats those of the forward pass. */
 static int measure_partitions(struct verifier *v, struct erg_verification *out,
                               struct erg_error *err)
 {
