@@ -375,7 +375,7 @@ static void test_broken_plans_are_refused_by_key(void **state)
     static const struct {
         const char *path, *value, *sentence;
     } cases[] = {
-        {"schema", "\"ergon.job\"", "key 'schema': this is no plan, expected"},
+        {"schema", "\"ergon.job\"", "key 'schema': not a plan: expected"},
         {"schema", NULL, "expected \"ergon.plan\", got nothing"},
         {"schema_version", "1", ":3: key 'schema_version': the plan has version 1, but this ergon"},
         {"schema_version", "2", "the plan has version 2, but this ergon reads version 3; make it"},
@@ -401,14 +401,14 @@ static void test_broken_plans_are_refused_by_key(void **state)
         {"kinds", "[]", "key 'kinds': expected at least one kind of GPU"},
         {"kinds.0.gpu", NULL, "key 'kinds[0].gpu'"},
         {"kinds.0.blocking_power_w", "86", "energy_j': the plan says"},
-        {"kinds.0.clocks_mhz", "[1410]", "are no configuration of partition"},
+        {"kinds.0.clocks_mhz", "[1410]", "are not a configuration of partition"},
         {"partitions.0.kind", "1", "key 'partitions[0].kind'"},
         {"stages.1.kind", "1", "key 'stages[1].kind'"},
         {"partitions.0.key", "\"fwd_atn\"", "the plan has no partition fwd_attn"},
-        {"partitions.0.slots", "[]", "are no configuration of partition fwd_attn"},
-        {"partitions.0.sms", "[]", "are no configuration of partition fwd_attn"},
+        {"partitions.0.slots", "[]", "are not a configuration of partition fwd_attn"},
+        {"partitions.0.sms", "[]", "are not a configuration of partition fwd_attn"},
         {"partitions.0.sms", "3", "key 'partitions[0].sms'"},
-        {"partitions.0.frontier.0.clock_mhz", "7", "are no configuration of partition fwd_attn"},
+        {"partitions.0.frontier.0.clock_mhz", "7", "are not a configuration of partition fwd_attn"},
         {"partitions.0.frontier.0.slot", "\"moon\"", "key 'partitions[0].frontier[0]': "},
         {"kinds.0.sms", "2", "expected at most the 2 SMs of A100-SXM4-40GB"},
         {"stage_profile.0.stage", "2", "key 'stage_profile[0].stage': expected an integer from 0"},

@@ -72,9 +72,9 @@ int erg_method_parse(const char *name, enum erg_method *method, struct erg_error
 struct erg_versus {
     /* The method's fastest point against sequential execution at full clock. */
     double max_throughput_time, max_throughput_energy;
-    /* Against the frontier of sequential execution with clocks: least energy within the time of
-     * its fastest point, and least time within the energy of its cheapest point. Undefined when
-     * the method has no such point. */
+    /* Against the frontier of sequential execution with clocks: least energy within the time of its
+     * fastest point, and least time within the energy of its cheapest point. Undefined when the
+     * method lacks such a point. */
     double iso_time_energy, iso_energy_time;
 };
 
@@ -103,9 +103,9 @@ struct erg_scale {
 void erg_scale_set_powers(struct erg_scale *scale, double *blocking_w, const double *static_w);
 
 /*
- * What an option of a stage costs by the solver, which knows one power of waiting, the mean. While
- * a stage works it does not wait, so what its own GPUs would draw beyond the mean until then is
- * taken off: over the iteration both come out right.
+ * The cost of a stage's option in the solver, which uses one power of waiting, the mean. While a
+ * stage works it does not wait, so the power of its own waiting GPUs beyond the mean is subtracted
+ * for that time: over the iteration the sums are exact.
  */
 double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, double time_s,
                                double energy_j);
@@ -113,7 +113,7 @@ double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, doub
 double erg_scale_time(const struct erg_scale *scale, double planned_s);
 double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j);
 
-/* Of all GPUs of the pipeline that only wait. */
+/* The power of all GPUs of the pipeline that only wait. */
 double erg_scale_waiting_w(const struct erg_scale *scale);
 
 /* ---- the plan ---- */
@@ -211,7 +211,7 @@ struct erg_plan_partition {
     size_t frontier_count;
 };
 
-/* What happens inside a partition under the configuration that the selected point uses most. */
+/* The course of a partition under the configuration that the selected point uses most. */
 struct erg_plan_picture {
     const char *key;
     size_t kind;
@@ -299,9 +299,9 @@ void erg_plan_list_points(struct erg_frontier *out, const struct erg_plan_point 
 struct erg_plan *erg_plan_new(void);
 
 /*
- * Completes a plan whose layout, kinds, stages with all their options, scale (but for its stages
- * and powers) and points are filled: the schedule, the powers, and the private parts. Options that
- * no point runs are left out, and the points' indices follow.
+ * Completes a plan whose layout, kinds, stages with all their options, scale (except its stages and
+ * powers) and points are filled: the schedule, the powers, and the private parts. Options that no
+ * point runs are left out, and the points' indices follow.
  */
 int erg_plan_complete(struct erg_plan *plan, struct erg_error *err);
 
@@ -336,9 +336,8 @@ int erg_plan_parse(struct erg_plan **plan, const char *name, const char *text, s
                    struct erg_error *err);
 
 /*
- * Whether a training engine that runs the job can run it by the plan: model, software stack,
- * layout but for the data degree, recomputation and offloading. ERG_USAGE names the job's key that
- * differs.
+ * Whether a training engine that runs the job can run it by the plan: model, software stack, layout
+ * except the data degree, recomputation and offloading. ERG_USAGE names the job's key that differs.
  */
 int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                        struct erg_error *err);
@@ -353,8 +352,8 @@ int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
 void erg_plan_evaluate(const struct erg_plan *plan, const struct erg_plan_point *point,
                        double *start_s, double *time_s, double *energy_j);
 
-/* What a step takes beyond an iteration until its last stage is done, and of all GPUs of the
- * pipeline, those that wait for it included; NaN: not known. */
+/* The time of a step after its iteration until its last stage has ended, and the energy of all GPUs
+ * of the pipeline, including those that wait; NaN: not known. */
 struct erg_plan_beyond {
     double time_s, energy_j;
     double gradients_s, optimizer_s; /* time_s of the stage that takes longest */
@@ -395,7 +394,7 @@ int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, str
  * The layers of an instruction under an option as the steps that a device runs, with the launch of
  * every communication; they live as long as the workload, which is that of the plan's layout on the
  * GPUs of the stage. `launches`, [partition types] or NULL, receives those of mode overlap.
- * ERG_USAGE where the workload has no such partition or slot.
+ * ERG_USAGE where the workload lacks the partition or slot.
  */
 int erg_plan_expand(const struct erg_plan_option *option, struct erg_workload *workload,
                     const struct erg_workload_request *request, int layers, bool backward,

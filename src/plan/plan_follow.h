@@ -29,8 +29,8 @@ struct erg_plan_lateness {
     const double *slowest_s, *own_s;
 };
 
-/* What this pipeline runs from the next step on. ERG_USAGE for a method that the plan does not
- * have. */
+/* The point that this pipeline runs from the next step on. ERG_USAGE for a method that the plan
+ * lacks. */
 int erg_plan_follow(const struct erg_plan *plan, const struct erg_plan_lateness *lateness,
                     size_t *point, struct erg_error *err);
 
@@ -38,8 +38,8 @@ int erg_plan_follow(const struct erg_plan *plan, const struct erg_plan_lateness 
 void erg_plan_stage_seconds(const struct erg_plan *plan, const struct erg_plan_point *point,
                             double *seconds);
 
-/* What an iteration takes at `chosen` when each stage is as slow as it was found to be at
- * `running`; seconds as above, NaN or NULL: as planned. */
+/* The time of an iteration at `chosen` if each stage is as slow as was measured at `running`;
+ * seconds as above, NaN or NULL: as planned. */
 double erg_plan_paced_time(const struct erg_plan *plan, const struct erg_plan_point *chosen,
                            const struct erg_plan_point *running, const double *measured_s);
 
