@@ -43,7 +43,7 @@ bool erg_figure_has_optimisation(const struct erg_collection *collection, const 
 
 /* ---- order ---- */
 
-/* Of the model, the optimisation or the variant in the study: its first mark's place. */
+/* The place of a model, an optimisation or a variant in the study: that of its first mark. */
 static size_t first_of(const struct erg_collection *collection, const struct erg_collected *mark,
                        const char *(*key)(const struct erg_collected *mark))
 {
