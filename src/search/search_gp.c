@@ -11,7 +11,7 @@
 
 static const double reference_margin = 0.1;
 
-/* What the scores need of every config, in units of the objectives. */
+/* The inputs of the scores for every config, in units of the objectives. */
 struct outlook {
     double *time_s, *time_sd_s, *energy_j, *energy_sd_j; /* energy beyond blocking power */
     size_t size;

@@ -1,4 +1,4 @@
-/* What the files of the search room share and nobody else sees. */
+/* Declarations shared by the files of the search room. Private to the room. */
 #ifndef ERG_SEARCH_INTERNAL_H
 #define ERG_SEARCH_INTERNAL_H
 
@@ -21,7 +21,7 @@ struct erg_search_reading {
     struct erg_measurement seen;
 };
 
-/* What a result remembers to be able to take later measurements. */
+/* The state that a result keeps for later measurements. */
 struct erg_search_model {
     struct erg_space space; /* with axes of its own */
     int *axes;
@@ -68,9 +68,9 @@ bool erg_search_is_held(const struct erg_space *space, const struct erg_search_r
 void erg_search_merge_held(struct erg_search_model *model);
 
 /*
- * What a held GPU's time-only readings are off by, in ln t: a burst is over before the GPU is hot,
- * and a cool one leaks less and so is held at a higher clock. By the schedules that have a full
- * reading as well; 0 where none has.
+ * The error of time-only readings of a held GPU, in ln t: a burst ends before the GPU is hot, and a
+ * cool GPU leaks less and so is held at a higher clock. Estimated from the schedules with a full
+ * reading, too; 0 without any.
  */
 double erg_search_cool_offset(const struct erg_search_model *model);
 

@@ -1,5 +1,4 @@
-/* What is expected of the configurations that were not measured: time and energy, with their error.
- */
+/* Estimates for configurations that were not measured: time and energy, with their errors. */
 #include "search/search_internal.h"
 
 #include "base/least_squares.h"
@@ -101,7 +100,7 @@ static double noise_variance(double sd, double assumed)
     return used * used + floor_sd * floor_sd + jitter_variance;
 }
 
-/* Of a hot GPU. */
+/* The estimate for a hot GPU. */
 static double log_time(const struct erg_search_model *model, const struct erg_search_reading *r,
                        double cool)
 {
