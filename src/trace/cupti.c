@@ -207,7 +207,7 @@ static const char *copy_name(uint8_t kind)
     }
 }
 
-/* One that has not ended has no times; one of before was still in a buffer. */
+/* A record that has not ended lacks times; an earlier one was still in a buffer. */
 static void add(struct erg_cupti *cupti, struct erg_kernel_record record)
 {
     record.wait_ns = -1;

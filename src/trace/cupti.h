@@ -25,8 +25,8 @@ void erg_cupti_close(struct erg_cupti *cupti); /* NULL is fine */
 /* From now on what begins is recorded. */
 int erg_cupti_start(struct erg_cupti *cupti, struct erg_error *err);
 
-/* What this thread launches between the two has this number, which is not 0. They nest. NULL is
- * fine, and not recording. */
+/* Launches of this thread between the two calls have this number, which is not 0. The calls nest.
+ * NULL is allowed and does not record. */
 void erg_cupti_push(struct erg_cupti *cupti, uint64_t number);
 void erg_cupti_pop(struct erg_cupti *cupti);
 

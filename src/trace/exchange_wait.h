@@ -11,7 +11,7 @@
 
 #include "trace/kernel_record.h"
 
-/* At most so many exchanges are held, 16 MiB; of more no wait is known. */
+/* The most exchanges that are held, 16 MiB; the waits of further ones are not known. */
 enum { ERG_EXCHANGES_MOST = 1 << 19 };
 
 struct erg_exchange_waits;
@@ -19,7 +19,7 @@ struct erg_exchange_waits;
 struct erg_exchange_waits *erg_exchange_waits_new(void);
 void erg_exchange_waits_free(struct erg_exchange_waits *waits);
 
-/* A record of a GPU, `lane`, with its category; passes over what is no exchange of a group. */
+/* A record of a GPU, `lane`, with its category; ignores records other than exchanges of a group. */
 void erg_exchange_waits_add(struct erg_exchange_waits *waits, uint32_t lane,
                             const struct erg_kernel_record *record);
 

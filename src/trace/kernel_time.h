@@ -1,9 +1,9 @@
 /*
- * Kernel time: how a GPU spends a window, from the intervals of what ran on it.
+ * Kernel time: how a GPU spends a window, from the intervals of its work.
  *
  * At every moment a GPU computes, or only communicates and copies, or is idle; kernels that compute
- * hide communication and copies beside them. `exposed` of a category is the time in which it runs
- * and, if it computes nothing, nothing computes. What the GPU takes meanwhile is shared alike among
+ * hide concurrent communication and copies. `exposed` of a category is the time in which it runs
+ * and, if it computes nothing, nothing computes. The GPU's energy meanwhile is shared equally among
  * the categories that are exposed at that moment.
  */
 #ifndef ERG_TRACE_KERNEL_TIME_H
@@ -27,8 +27,8 @@ struct erg_kernel_time {
     } category[ERG_CATEGORIES];
 };
 
-/* Of the records of one device, with their categories and in any order; `energy` NULL: not known.
- */
+/* The kernel time of the records of one device, with their categories and in any order; `energy`
+ * NULL: not known. */
 void erg_kernel_time_of(struct erg_kernel_time *time, const struct erg_kernel_record *records,
                         size_t count, int32_t device, erg_energy_at *energy, void *context);
 

@@ -21,7 +21,7 @@ struct kineto_reader {
     erg_kineto_each *each;
     void *context;
     size_t kernels;
-    /* Of the event that is being read. */
+    /* The event that is being read. */
     struct erg_kernel_record record;
     struct erg_text name, category, phase, collective, dtype, group, ranks;
     struct erg_json_spot spot;

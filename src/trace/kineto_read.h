@@ -10,7 +10,7 @@
 
 enum { ERG_KINETO_DEVICES = 64, ERG_KINETO_UUID_BYTES = 64 };
 
-/* What the document says besides. */
+/* Further values of the document. */
 struct erg_kineto_about {
     int64_t base_ns; /* Unix time of moment 0 of all its times; with has_base */
     bool has_base;
