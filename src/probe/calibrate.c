@@ -90,9 +90,9 @@ static void set_constant(struct erg_probe_fit *fit, const char *name, size_t mem
 }
 
 /*
- * Of a GPU that waits for a peer. A single GPU has none, and probes of before it was measured have
- * no such row: then it draws as much more than the static power as where the fit started from. (One
- * H200 alone gives 142 W so; with others 147 W were measured.)
+ * The power of a GPU that waits for a peer. A single GPU has none, and older probes lack the row:
+ * then it exceeds the static power by as much as at the start of the fit. (One H200 alone gives 142
+ * W so; with others 147 W were measured.)
  */
 static void fit_blocked(struct erg_probe_fit *fit, const struct erg_gpu *base,
                         const struct erg_probe_row *row)
@@ -111,7 +111,7 @@ static void fit_blocked(struct erg_probe_fit *fit, const struct erg_gpu *base,
                  row != NULL, row ? "measured" : "derived: no row has it", note);
 }
 
-/* Of a GPU that has been idle for long and has lowered its clock, if it does so at all. */
+/* The power of a GPU that has been idle for long and has lowered its clock, if it does so. */
 static void fit_idle(struct erg_probe_fit *fit, const struct erg_probe_row *row)
 {
     bool seen = row && lowered_clock(row, &fit->gpu);
@@ -121,9 +121,9 @@ static void fit_idle(struct erg_probe_fit *fit, const struct erg_probe_row *row)
 }
 
 /*
- * What the rows of two GPUs cannot show and other measurements of the same kernels have: on two and
- * four H200, 100 MB on 1 to 4 SMs (bench_collectives), an AllReduce's blocks sent 1.30 to 1.38
- * times as much on four; gathers and scatters of two sent 0.53 to 0.57 of an AllReduce. How
+ * Values from other measurements of the same kernels, which the rows of two GPUs cannot show: on
+ * two and four H200, 100 MB on 1 to 4 SMs (bench_collectives), an AllReduce's blocks sent 1.30 to
+ * 1.38 times as much on four; gathers and scatters of two sent 0.53 to 0.57 of an AllReduce. How
  * attention works on chunks: device/emulated/sim.c. A GPU's file that has other values keeps them.
  */
 static const struct {
@@ -280,7 +280,7 @@ struct number_origins {
     const char *datasheet, *kept;
 };
 
-/* What a number of the file rests on. */
+/* The source of a number in the file. */
 static const char *origin(const void *context, size_t member)
 {
     const struct number_origins *origins = context;

@@ -227,7 +227,7 @@ static int minimise(struct heat_problem *problem, struct erg_error *err)
     return status;
 }
 
-/* What most slots have becomes what is said for all of them: the median. */
+/* The value for all slots is their median. */
 static void summarise(struct erg_chassis *chassis)
 {
     double die[ERG_CHASSIS_GPUS], sink[ERG_CHASSIS_GPUS];

@@ -30,7 +30,7 @@ enum erg_probe_family {
     ERG_PROBE_MEMORY,
     ERG_PROBE_ATTENTION,
     ERG_PROBE_COLLECTIVE, /* after the product that writes what is reduced */
-    ERG_PROBE_PARTITION,  /* communication beside compute */
+    ERG_PROBE_PARTITION,  /* communication concurrent with compute */
     ERG_PROBE_LAYER,
     ERG_PROBE_BLOCKED, /* one GPU waits for the others in its communication */
     ERG_PROBE_REST,    /* nothing runs */
@@ -86,11 +86,11 @@ struct erg_probe_rows { /* all-zero is a valid empty one */
     size_t count, capacity;
 };
 
-/* ERG_FAILED with file and line for what is no file of rows, or one of several machines' GPUs. */
+/* ERG_FAILED with file and line for a file without valid rows, or with GPUs of several machines. */
 int erg_probe_rows_load(struct erg_probe_rows *rows, const char *path, struct erg_error *err);
 void erg_probe_rows_release(struct erg_probe_rows *rows);
 
-/* What the conditions of a row call the GPU: of "2 x NVIDIA H200, wide, ...", "NVIDIA H200". */
+/* The name of the GPU in the conditions of a row: "NVIDIA H200" in "2 x NVIDIA H200, wide, ...". */
 void erg_probe_row_gpu(const struct erg_probe_row *row, char *gpu, size_t capacity);
 
 /* NULL when it was not measured. */
@@ -138,7 +138,7 @@ void erg_probe_ceilings_release(struct erg_probe_ceilings *ceilings);
 
 /* ---- constants ---- */
 
-/* What was seen of some steps. */
+/* Measurements of some steps. */
 struct erg_probe_observation {
     const char *shape, *name; /* for people */
     const struct erg_step *steps;
@@ -177,19 +177,19 @@ struct erg_probe_fit {
 /*
  * Fits constants of the emulated GPU to observations made at the GPUs' own clocks by damped least
  * squares on their logarithms: time, energy and effective clock of each, with a prior around the
- * constants of `gpu`. What only other clocks would show stays as it is.
+ * constants of `gpu`. Constants that only other clocks would show are unchanged.
  */
 int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                   const struct erg_stack *stack, const struct erg_probe_observation *observations,
                   size_t count, struct erg_error *err);
 
 /*
- * The same to all rows of the programs, at rest as well; then the powers of a GPU that waits, which
- * no schedule shows. Rows of work that ran at less than half of the highest clock are left out:
- * something else than work lowered it, of which the model knows nothing. ERG_FAILED when they are
- * fewer than a dozen, or when the fitted GPU still differs from them by more than a quarter on
- * average. `board` is what was measured: `gpu`, or another GPU whose datasheet it took
- * (erg_gpu_take_datasheet()). The fitted one is named after it.
+ * The same to all rows of the programs, at rest as well; then the powers of a waiting GPU, which no
+ * schedule shows. Rows of work that ran at less than half of the highest clock are left out: a
+ * cause outside the model lowered it. ERG_FAILED when they are fewer than a dozen, or when the
+ * fitted GPU still differs from them by more than a quarter on average. `board` is the measured
+ * GPU: `gpu`, or another GPU whose datasheet it took (erg_gpu_take_datasheet()). The fitted one is
+ * named after it.
  */
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
