@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one sweep collects. Times in ticks fall as it goes. */
+/* The points of one sweep. Times in ticks fall during the sweep. */
 struct collector {
     struct timecost_visitor visitor;
     const struct erg_iteration_request *request;

@@ -58,7 +58,7 @@ double erg_iteration_planned_energy(const struct erg_iteration *iteration, doubl
     return cost + pipeline->blocking_power_w * (double)pipeline->stages * time_s;
 }
 
-/* What a plan was made for. */
+/* The target of a plan. */
 struct deadline {
     double time_s, energy_j;
 };

@@ -122,7 +122,7 @@ static struct profile_shape find_tables(struct profile_row *rows, size_t count)
     return shape;
 }
 
-/* What a table is called in messages. */
+/* The name of a table in messages. */
 struct table_name {
     size_t stage;
     char instruction[40];

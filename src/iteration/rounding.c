@@ -106,7 +106,8 @@ static void load_plan(struct rounding *rounding, const struct timecost_plan *pla
     }
 }
 
-/* The slow choice in so many phases, the first or the last ones, and the fast one in the others. */
+/* The slow choice in the given number of phases, the first or the last ones, and the fast one in
+ * the others. */
 static double divide(struct rounding *rounding, const uint16_t *fast, const uint16_t *slow,
                      int32_t slow_phases, bool last)
 {

@@ -8,13 +8,13 @@
 /* Slices in places: small ones try fast, large ones can move slack further. */
 enum { SMALLEST = 16, LARGEST = 128 };
 
-/* Pairs weigh so many options on either side; all of them find hardly more. */
+/* The options on either side that pairs consider; considering all finds hardly more. */
 enum { TRADED = 4 };
 
-/* The first trades of all pairs end after so many rounds. */
+/* The rounds after which the first trades of all pairs end. */
 enum { ROUNDS = 20 };
 
-/* Options are copied over at most so many microbatches. */
+/* The most microbatches over which options are copied. */
 enum { FARTHEST = 32 };
 
 /* Places [from, to): all paths between two of them stay inside. */
@@ -185,7 +185,7 @@ static void trade_all(struct rounding *rounding, double deadline_s)
 
 static void speed_up_some(struct rounding *rounding, struct place_range range, struct erg_rng *rng)
 {
-    size_t sped_up = 2 + erg_rng_below(rng, 6); /* one in so many */
+    size_t sped_up = 2 + erg_rng_below(rng, 6); /* one in this many */
     for (int32_t p = range.from; p < range.to; p++)
         if (rounding->choice[p] && erg_rng_below(rng, sped_up) == 0)
             rounding->choice[p]--;
