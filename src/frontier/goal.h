@@ -24,8 +24,8 @@ struct erg_goal {
     double power_w;              /* mean of an iteration, all its GPUs */
     double memory_bytes;         /* of one GPU */
     double gpus;
-    /* The work is held until then whatever it does (another pipeline is late), which costs the
-     * power of waiting. */
+    /* The work waits until then at any point (another pipeline is late), which costs the power of
+     * waiting. */
     double straggler_s;
 };
 
