@@ -38,7 +38,7 @@ struct erg_cost {
     double time_s, energy_j;
 };
 
-/* What is known about one partition type of a layer. */
+/* The data of one partition type of a layer. */
 struct erg_partition_table {
     int occurrences;                   /* per layer, in this instruction */
     int kernels;                       /* the host launches this many per occurrence */
