@@ -11,7 +11,7 @@ static const char digits[] = "0123456789";
 
 static int fail(struct erg_error *err, const char *text, const char *why)
 {
-    return erg_fail(err, ERG_FAILED, "\"%.80s\" is no list of nodes such as h[001-004],x3: %s",
+    return erg_fail(err, ERG_FAILED, "\"%.80s\" is not a list of nodes such as h[001-004],x3: %s",
                     text, why);
 }
 

@@ -103,7 +103,7 @@ bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct er
     return true;
 }
 
-/* What the folder says; of an unreadable one nothing. */
+/* The folder's state; none for an unreadable folder. */
 static void read_folder(struct erg_live_line *line, const char *spool, struct erg_arena *arena)
 {
     struct erg_report_reader reader = {0};
@@ -129,7 +129,7 @@ static void read_folder(struct erg_live_line *line, const char *spool, struct er
 
 /* ---- what the controller says ---- */
 
-/* Older than that it is of a controller that is no more. */
+/* The age beyond which it belongs to a controller that has ended. */
 static const double fresh_s = 300;
 
 void erg_live_list_status(struct erg_live_list *list, const char *text, size_t length,

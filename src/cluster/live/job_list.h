@@ -36,15 +36,15 @@ int erg_live_list_read(struct erg_live_list *list, const char *partition, const 
                        bool all, struct erg_error *err);
 void erg_live_list_release(struct erg_live_list *list);
 
-/* A line of "squeue -o" in the format of this file; false where it is no managed job's. Exposed for
- * tests. */
+/* A line of "squeue -o" in the format of this file; false where it is not a managed job's. Exposed
+ * for tests. */
 bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct erg_arena *arena);
 
 /* Fills what the controller says of jobs; `text` is the document. */
 void erg_live_list_status(struct erg_live_list *list, const char *text, size_t length,
                           double now_unix_s);
 
-/* What a person is told: "runs", "waits for its place", … */
+/* The state for people: "runs", "waits for its place", ... … */
 const char *erg_live_line_says(const struct erg_live_line *line);
 
 #endif

@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of the time that a lease holds, the part in which its holder may renew it: what it does then is
- * done long before others may take the next one. */
+/* The part of a lease's time in which its holder may renew it: its actions then end long before
+ * others may take the next lease. */
 static const double renewable = 2.0 / 3;
 
 static const char nobody[] = "-";
@@ -106,8 +106,8 @@ static void read_lease(struct written *lease, const char *folder, long number)
     free(path);
 }
 
-/* The highest number, 0 where there is no lease yet; -1 where the folder cannot be read. Removes
- * those below `keep`. */
+/* The highest number, 0 without a lease yet; -1 where the folder cannot be read. Removes those
+ * below `keep`. */
 static long highest_in(const char *folder, long keep)
 {
     DIR *files = opendir(folder);

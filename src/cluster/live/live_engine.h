@@ -65,7 +65,7 @@ struct erg_live_node {
     const char *reason;
 };
 
-/* What the resource manager says at one moment. To be released; empty at first. */
+/* The state of the resource manager at one moment. The caller releases it; empty at first. */
 struct erg_live_snapshot {
     double at_s;
     struct erg_live_job *jobs;
@@ -114,7 +114,7 @@ struct erg_live_engine_calls {
      * Never one that its user cancelled. */
     enum erg_engine_answer (*kill)(struct erg_live_engine *engine, uint32_t id, const char *token,
                                    struct erg_error *err);
-    /* A waiting job is given back to the manager's own scheduling: any node, so many GPUs. */
+    /* A waiting job returns to the manager's own scheduling: any node, this number of GPUs. */
     enum erg_engine_answer (*hand_back)(struct erg_live_engine *engine, uint32_t id,
                                         const char *token, int gpus, struct erg_error *err);
     enum erg_engine_answer (*wake)(struct erg_live_engine *engine, int node, struct erg_error *err);

@@ -4,13 +4,13 @@
  *   slurm:
  *     partition: ergon        # of the managed jobs
  *     spool: /shared/ergon    # folder of the jobs' folders, seen by all nodes
- *     poll_s: 2               # between two looks at Slurm; optional, 2
+ *     poll_s: 2               # between two polls of Slurm; optional, 2
  *     settle_s: 5             # least time between two decisions; optional, 5
  *   policy: ergon             # optional, ergon
  *   profiles: profiles        # folder of published profiles, for jobs like those in them;
  * optional; # a relative path is from the file's folder power_cap_w: 90000        # of all GPUs;
- * optional types:                    # as in the fleet's file, but for:
- *     - nodes: h[001-004]     # names, as Slurm writes them, in place of a number
+ * optional types:                    # as in the fleet's file, except:
+ *     - nodes: h[001-004]     # names, in Slurm's notation, instead of a number
  */
 #ifndef ERG_CLUSTER_LIVE_LIVE_FILE_H
 #define ERG_CLUSTER_LIVE_LIVE_FILE_H

@@ -135,7 +135,7 @@ json_t *erg_controller_measured(const struct erg_controller *controller)
         if (!is_forgotten(controller, workloads[measured->workload].family))
             json_array_append_new(rows, measured_json(controller->scheduler, measured));
     }
-    /* Of workloads that have not come again yet. */
+    /* Speeds of workloads that have not returned yet. */
     json_array_foreach(controller->recalled_speeds, k, row) json_array_append(rows, row);
     return rows;
 }

@@ -156,7 +156,7 @@ void erg_slurm_judge(const char *config, const char *partitions, const char *par
     snprintf(setting->fact, sizeof setting->fact, "%s",
              value && strstr(value, "lua")
                  ? "JobSubmitPlugins has lua, for the job_submit.lua of examples/live"
-                 : "JobSubmitPlugins has no lua: users may change what ergon asked for their jobs "
+                 : "JobSubmitPlugins has no lua: users may change ergon's requests for their jobs "
                    "(optional)");
     erg_arena_release(&arena);
 }

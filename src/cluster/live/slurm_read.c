@@ -506,7 +506,7 @@ bool erg_slurm_read_job(struct erg_slurm_job *read, const struct erg_slurm_nodes
     const char *het = find((struct slurm_span){title, begin}, " HetJobIdSet=");
     read->job.name = keep((struct slurm_span){title, het ? het : begin}, arena);
     read_token(read->job.token, (struct slurm_span){end, all.end});
-    /* What was asked for is the user's to change and nobody's to trust: only compared. */
+    /* The user can change the request, so it is not trusted, only compared. */
     const char *asked = NULL;
     for (struct slurm_span tail = {end, all.end}; (tail.at = find(tail, " TresPerNode=")) != NULL;)
         asked = tail.at += 13;

@@ -43,8 +43,8 @@ struct erg_slurm_job {
     int cpus_per_task;       /* at least 1 */
     const char *asked_nodes; /* as Slurm writes a list; "": none */
     int asked_gpus;          /* on each node; -1: not said */
-    bool which_unknown; /* so many GPUs of each node, but their bits mean nothing: it completes */
-    bool is_started;    /* its batch script: RUNNING and no longer CONFIGURING */
+    bool which_unknown;      /* GPUs of each node, whose bits are invalid: the job completes */
+    bool is_started;         /* its batch script: RUNNING and no longer CONFIGURING */
 };
 
 /*
