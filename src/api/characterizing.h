@@ -10,7 +10,7 @@
 struct erg_characterizing_wish {
     const char *file;   /* of the study; NULL: redraw only */
     const char *folder; /* NULL: the study's name */
-    bool list;          /* says what there is to run, and runs nothing */
+    bool list;          /* lists the points to run, and runs none */
     const char *only, *device, *sensor;
     const char *figures; /* "4,8" */
     int right;           /* enum erg_figure_right */

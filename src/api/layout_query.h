@@ -89,7 +89,7 @@ int erg_layout_query_one(struct erg_layout_query *at, const char *option, const 
 /* The fastest layouts at the highest clock. */
 int erg_layout_query_fastest(struct erg_layout_query *at, struct erg_error *err);
 
-/* The best of an answer over clocks as a plan: what each instruction runs at. */
+/* The best of an answer over clocks as a plan: the clock of each instruction. */
 int erg_layout_query_plan(struct erg_plan **plan, const struct erg_layout_query *at,
                           struct erg_error *err);
 /* The job with a layout of the answer. */

@@ -27,8 +27,8 @@ int erg_live_layout_choose(struct erg_live_layout *chosen,
 void erg_live_layout_release(struct erg_live_layout *chosen);
 
 /*
- * Fills a wish for layouts of a job on nodes of one type of GPUs, by ergon's own training: what the
- * planner is asked. `gpus`: as the wish has it. The text, the path and `gpus` must outlive it.
+ * Fills a wish for layouts of a job on nodes of one type of GPUs, by ergon's own training: the
+ * planner's request. `gpus`: as the wish has it. The text, the path and `gpus` must outlive it.
  */
 int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
                          const struct erg_job *job, const char *type, int nodes, int gpus_per_node,

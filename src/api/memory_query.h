@@ -25,7 +25,7 @@ struct erg_memory_wish {
 
 struct erg_memory_query {
     const struct erg_memory_wish *wish;
-    double solve_bytes; /* of `solve`; NAN: what each GPU has, or the option is not there */
+    double solve_bytes; /* of `solve`; NAN: the memory of each GPU, or option not given */
     struct erg_job *job;
     struct erg_engine *engine;     /* of the wish, NULL: not given */
     struct erg_layout_kind *kinds; /* [kind_count] of the job, NULL until they are asked for */
@@ -41,7 +41,7 @@ struct erg_memory_query {
 struct erg_memory_asked {
     struct erg_memory_query query;
     struct erg_memory_answer answer;
-    /* Private: what the answer points to. */
+    /* Private: the memory that the answer points to. */
     struct erg_memory_traffic traffic;
     struct erg_memory_solution solution;
     struct erg_memory_result result;
@@ -54,8 +54,8 @@ int erg_memory_ask(struct erg_memory_asked *asked, const struct erg_memory_wish 
                    struct erg_error *err);
 void erg_memory_asked_release(struct erg_memory_asked *asked);
 
-/* ERG_INFEASIBLE where GPUs or hosts are too small, with what would help; 0: it fits. `dashes`: it
- * is named as options of the command line. */
+/* ERG_INFEASIBLE where GPUs or hosts are too small, with the change that would help; 0: it fits.
+ * `dashes`: it is named as options of the command line. */
 int erg_memory_say_unfit(const struct erg_memory_answer *answer, bool dashes,
                          struct erg_error *err);
 

@@ -22,7 +22,7 @@ struct erg_simulating_wish {
     double failure_s, repair_s; /* of drawn failures */
     uint64_t seed;
     bool page; /* the comparison is kept, also without a folder */
-    /* After each policy. NULL: nobody wants it. */
+    /* After each policy. NULL: not wanted. */
     void (*each)(void *context, const struct erg_simulating *at,
                  const struct erg_simulated *result);
     void *context;

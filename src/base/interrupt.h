@@ -27,7 +27,7 @@ int erg_interrupt_signal(void); /* its number, 0 while none came */
 /* -1 with status ERG_INTERRUPTED when it was, 0 otherwise. */
 int erg_interrupt_check(struct erg_error *err);
 
-/* Where finished steps are kept on the disk: says so when `err` is of an interrupt. */
+/* For work whose finished steps are on the disk: adds a note to an `err` by an interrupt. */
 void erg_interrupt_explain(struct erg_error *err);
 
 #endif

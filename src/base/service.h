@@ -13,8 +13,8 @@
 /* The listening local socket of packets that was passed, the only one; -1: none. */
 int erg_service_socket(void);
 
-/* One that everybody may connect to, of SOCK_SEQPACKET or SOCK_STREAM; what had the path before is
- * removed. -1 where that failed. */
+/* One that everybody may connect to, of SOCK_SEQPACKET or SOCK_STREAM; an existing file with the
+ * path is removed. -1 where that failed. */
 int erg_service_listen(const char *path, int type, struct erg_error *err);
 
 /* Sends a state to the service manager, for example "READY=1". */

@@ -35,8 +35,8 @@ void erg_text_release(struct erg_text *text);
 void erg_text_add_utf8(struct erg_text *text, const char *bytes, size_t count);
 bool erg_utf8_is_valid(const char *bytes, size_t count);
 
-/* The same in place, for a string in a buffer of `capacity` bytes: what no longer fits is cut off
- * before a character. A string without a NUL in the buffer ends with the buffer. */
+/* The same in place, for a string in a buffer of `capacity` bytes: text that does not fit is cut
+ * off at a character boundary. A string without a NUL in the buffer ends with the buffer. */
 void erg_utf8_repair(char *text, size_t capacity);
 
 /* A text as it may stand between quotes in JSON: quotes, backslashes and control characters

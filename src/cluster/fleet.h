@@ -51,7 +51,7 @@ struct erg_gpu_type {
     int nodes, gpus_per_node;
     double memory_bytes;
     double idle_power_w;                /* at most that of any point */
-    double waiting_power_w;             /* between the two; 0: not said */
+    double waiting_power_w;             /* between the two; 0: not given */
     double off_power_w;                 /* at most the idle power */
     struct erg_operating_point *points; /* by rising slowdown; the first has slowdown 1 */
     unsigned points_count;

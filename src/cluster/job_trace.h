@@ -42,7 +42,7 @@ struct erg_job_trace {
     size_t tenants_count;
     double first_submit_s; /* the earliest of all */
     /* How many jobs were submitted earlier than the job before them in the file, and the index of
-     * the first such job. The trace is taken as it is: rounds keep the file's order. */
+     * the first such job. The trace is not sorted: rounds keep the file's order. */
     size_t inversions, first_inversion;
 };
 

@@ -5,8 +5,7 @@
  * restarts.
  *
  * Nodes that are switched off (fleet.h) are free, and found last, as Slurm has it. GPUs may be
- * those of somebody else, and nodes may drain: nothing is placed on them, while jobs that are there
- * stay.
+ * foreign, and nodes may drain: no jobs are placed on them, but jobs that are there stay.
  */
 #ifndef ERG_CLUSTER_OCCUPANCY_H
 #define ERG_CLUSTER_OCCUPANCY_H
@@ -39,7 +38,7 @@ struct erg_occupancy {
     bool *drains;     /* by node */
     bool *off;        /* by node; until it is woken, which the simulator does for its first job */
     int *type_of;     /* by node */
-    int *owners;      /* by GPU: the job that has it; -1: nobody; ERG_OWNER_FOREIGN */
+    int *owners;      /* by GPU: the job that has it; -1: free; ERG_OWNER_FOREIGN */
     int *first_owner; /* by node: where its GPUs' owners begin */
     int *levels;      /* [type][free GPUs]: nodes with exactly that many free; the last entry: nodes
                        * that are off and entirely free */
@@ -58,8 +57,8 @@ void erg_occupancy_free(struct erg_occupancy *occupancy);
 /* Whether no job has any GPU of a node that is up. */
 bool erg_occupancy_idle(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
-/* GPUs of a type that jobs have or could have: of nodes that are up, but those of somebody else,
- * and free ones of nodes that drain. */
+/* GPUs of a type that jobs have or could have: of nodes that are up, without foreign GPUs and
+ * without free ones of nodes that drain. */
 int erg_occupancy_up(const struct erg_occupancy *occupancy, int type);
 /* The same of a node. */
 int erg_occupancy_usable(const struct erg_occupancy *occupancy, int node);
@@ -80,8 +79,8 @@ enum erg_node_order {
 bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
                         enum erg_node_order order, struct erg_placement *placement);
 
-/* The GPUs must be nobody's, and the job's, respectively. Those of a node that drains can be taken,
- * as what a job already has, but are not found. `job` may be ERG_OWNER_FOREIGN. */
+/* The GPUs must be free, or the job's, respectively. GPUs of a node that drains are never found,
+ * but can be taken for a job that already has them. `job` may be ERG_OWNER_FOREIGN. */
 void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
                         const struct erg_placement *placement);
 void erg_occupancy_give(struct erg_occupancy *occupancy, int job,

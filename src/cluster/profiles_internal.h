@@ -26,7 +26,7 @@ struct erg_profiles {
             size_t model, row;
             struct erg_gpu_shape shape;
             double time_s;  /* -1: cannot run */
-            double power_w; /* of one GPU; NAN: not said */
+            double power_w; /* of one GPU; NAN: not given */
         } * items;
         size_t count, capacity;
     } rows; /* of GPU types that the fleet has */

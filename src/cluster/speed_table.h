@@ -72,7 +72,7 @@ struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workload
                                   const int *counts, size_t counts_count);
 void erg_speeds_free(struct erg_speeds *speeds);
 
-/* Fills one cell, for sources. A speed not above 0 says that the workload cannot run so. */
+/* Fills one cell, for sources. A speed of 0 or less: the workload cannot run so. */
 void erg_speeds_set(struct erg_speeds *speeds, int workload, int shape, double samples_per_s,
                     double iteration_s);
 
@@ -132,7 +132,7 @@ int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct
 
 /*
  * The same folder for workloads that come one by one: opened, it gives tables without workloads,
- * and fills what erg_speeds_add() made, where it says something of the workload.
+ * and fills the entry of erg_speeds_add() if it contains the workload.
  */
 struct erg_profile_source;
 int erg_profile_source_open(struct erg_profile_source **source, const char *folder,

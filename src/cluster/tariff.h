@@ -3,7 +3,7 @@
  *
  * A CSV file with the columns at_s (seconds after the first submission, from 0, rising),
  * usd_per_kwh and g_co2_per_kwh. A row holds until the next one, the last one for ever; a last row
- * without numbers says when the table begins again, 86400 for a curve of a day.
+ * without numbers gives the time at which the table repeats, 86400 for a curve of a day.
  */
 #ifndef ERG_CLUSTER_TARIFF_H
 #define ERG_CLUSTER_TARIFF_H

@@ -50,7 +50,7 @@ struct erg_daemon_options {
  */
 int erg_daemon_run(const struct erg_daemon_options *options, struct erg_error *err);
 
-/* Takes back what a daemon that was killed had lent, and ends. */
+/* Ends the leases of a killed daemon, and exits. */
 int erg_daemon_restore(const struct erg_daemon_options *options, struct erg_error *err);
 
 #endif

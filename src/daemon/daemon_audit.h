@@ -28,7 +28,7 @@ void erg_daemon_audit_line(struct erg_daemon_audit *audit, const char *event, co
 /* Whether a line of a pace may be written, 20 a second; one that may not counts as lost. */
 bool erg_daemon_audit_may(struct erg_daemon_audit *audit, int64_t *pace_ns);
 
-/* Writes what is left, and ends. */
+/* Writes the remaining lines, and ends. */
 void erg_daemon_audit_close(struct erg_daemon_audit *audit);
 
 #endif

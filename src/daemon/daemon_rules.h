@@ -42,7 +42,7 @@ struct erg_daemon_grant {
 };
 enum { ERG_DAEMON_GRANTS = 512 };
 
-/* The file must belong to root or to this user and be nobody else's to write. */
+/* The file must belong to root or to this user, and no other user may have write access. */
 int erg_daemon_config_load(struct erg_daemon_config *config, const char *path,
                            const struct erg_gpus *gpus, struct erg_error *err);
 void erg_daemon_config_release(struct erg_daemon_config *config);

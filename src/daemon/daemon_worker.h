@@ -11,13 +11,13 @@
 struct erg_daemon_target {
     enum erg_daemon_task {
         ERG_TASK_NONE,
-        ERG_TASK_PREPARE, /* before a lease: what is the limit now? */
+        ERG_TASK_PREPARE, /* before a lease: read the present limit */
         ERG_TASK_SET,
         ERG_TASK_RESET, /* to `high`, or to no lock where that is 0 */
     } task;
     int64_t low, high; /* MHz or mW */
     uint64_t lease;
-    bool wait, look; /* the client waits for the answer; it wants the knob read back */
+    bool wait, look; /* the client waits for the answer; read the knob back */
     int connection;  /* whose, with its generation and the sequence of its request */
     uint32_t generation, sequence;
     int64_t received_ns, due_ns; /* not before that */
@@ -29,7 +29,7 @@ struct erg_daemon_outcome {
     bool superseded; /* the driver was not asked */
     bool failed;
     int driver;
-    int64_t begin_ns, end_ns, seen; /* seen: of PREPARE the limit, mW; else if it was wanted */
+    int64_t begin_ns, end_ns, seen; /* seen: of PREPARE the limit, mW; else if it was requested */
     char text[ERG_WIRE_TEXT];       /* why it failed */
 };
 

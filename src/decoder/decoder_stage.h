@@ -8,8 +8,8 @@
  * forward pass to the backward pass. Everything lies in one piece of memory, as
  * layout/memory/static_memory.h lays it out.
  *
- * Tensors of elements are what passes read and write; gradients of weights are float and added to
- * what is there. All work is queued on one stream, except the exchanges of nanobatches. Values that
+ * Tensors of elements are what passes read and write; gradients of weights are float and
+ * accumulate. All work is queued on one stream, except the exchanges of nanobatches. Values that
  * change from step to step are read through pointers: ids and targets, and one over the number of
  * targets that count.
  *
@@ -42,7 +42,7 @@ struct erg_stage_options {
     struct erg_group *tensor_group, *context_group; /* NULL for a degree of 1; outlive the stage */
 };
 
-/* ERG_INFEASIBLE for a model with operations that there are none of here, which it names. */
+/* ERG_INFEASIBLE for a model with unsupported operations, which the error names. */
 int erg_stage_check(const struct erg_model *model, struct erg_error *err);
 
 /* The most scratch memory that a kernel of its passes needs, bytes. Groups have no effect. */
@@ -50,7 +50,8 @@ int erg_stage_scratch(size_t *bytes, const struct erg_stage_options *options,
                       struct erg_error *err);
 
 /* Has the backend choose how it runs each product of its passes, where it has a choice. Takes
- * seconds and memory, so it comes before what a rank takes for good. Groups are not looked at. */
+ * seconds and memory, so call it before a rank's permanent allocations. Groups are not looked
+ * at. */
 int erg_stage_choose(const struct erg_stage_options *options, struct erg_error *err);
 
 /* `memory` of the device, which outlives the stage, is laid out as `buffers`, which are of such a
@@ -149,7 +150,7 @@ struct erg_stage_listener {
 };
 
 /* Writes `output`, elements of a message; NULL where the pass ends with the head. `program`: NULL:
- * one operation after the other. `reads`: NULL, or who is told of buckets. */
+ * one operation after the other. `reads`: NULL, or the callback for buckets. */
 int erg_stage_forward(struct erg_stage *stage, size_t pass, const struct erg_stage_tokens *tokens,
                       void *output, const struct erg_stage_program *program,
                       const struct erg_stage_listener *reads, struct erg_stream *stream,
@@ -157,8 +158,8 @@ int erg_stage_forward(struct erg_stage *stage, size_t pass, const struct erg_sta
 
 /*
  * Reads the gradient of the output and writes that of the input, messages both; NULL where the pass
- * ends with the head, and where it begins with the embedding. `adds`: NULL, or who is told of
- * buckets; of those that all chunks add to, the first chunk tells.
+ * ends with the head, and where it begins with the embedding. `adds`: NULL, or the callback for
+ * buckets; the first chunk reports buckets to which all chunks add.
  */
 int erg_stage_backward(struct erg_stage *stage, size_t pass, const struct erg_stage_tokens *tokens,
                        void *d_output, void *d_input, const struct erg_stage_program *program,

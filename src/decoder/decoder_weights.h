@@ -13,9 +13,9 @@
  * else is whole on every rank.
  *
  * A rank's tensors lie in buckets, whose gradients are summed over the data and context ranks: the
- * head, each layer, the norms of heads, other vectors, the embedding. Vectors are what is whole on
- * every tensor rank, learned positions among them. A bucket has a multiple of 64 elements for each
- * of those ranks, and a tensor begins at a multiple of 64.
+ * head, each layer, the norms of heads, other vectors, the embedding. Vectors are the weights that
+ * every tensor rank has whole, including learned positions. A bucket has a multiple of 64 elements
+ * for each of those ranks, and a tensor begins at a multiple of 64.
  *
  * The optimizer's state of a bucket is shared out: rank `share` of `ranks` has the share-th part.
  * The parts of all buckets, one after the other, are its state.

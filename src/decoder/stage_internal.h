@@ -28,7 +28,7 @@ enum erg_stage_mode {
  * recomputed. */
 struct erg_stage_activations {
     bool taken;
-    size_t slot;              /* of what moves; ERG_STAGE_NO_SLOT: it lies elsewhere */
+    size_t slot;              /* of moved tensors; ERG_STAGE_NO_SLOT: it lies elsewhere */
     void *x_a;                /* [R, h] the stream before attention: the layer's input; of the first
                                * layer of a pass that is the pass's */
     void *n_a;                /* [R, h] */
@@ -86,7 +86,7 @@ struct erg_stage {
     size_t *chunk_first;                /* [chunks]: its first layer in there */
     struct erg_stage_activations *sets; /* [room.passes] of first layers, [room.layers] of others */
     struct erg_stage_head *head_sets;   /* [room.heads] */
-    char *moved;                        /* where the slots of what moves begin … */
+    char *moved;                        /* the begin of the slots of moved tensors ... … */
     bool *slots;                        /* … and which are taken */
     struct erg_stage_mover mover;
     struct erg_stage_pass *passes; /* [room.inputs] */
@@ -95,7 +95,7 @@ struct erg_stage {
     bool head_written; /* the gradient of the head, since gradients were cleared */
 
     /* Shared by all passes. */
-    void *reduce;   /* [R, h] what a half of a layer adds */
+    void *reduce;   /* [R, h] the output that a half of a layer adds */
     void *partial;  /* [T, h] this rank's term of that; `reduce` but under sequence parallelism */
     void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism; in the
                      * backward pass gradients; gradients of weights use `partial`, too */
@@ -118,7 +118,7 @@ struct erg_stage {
     struct erg_stream *comm;
     struct erg_event *launched, *exchanged;
     int exchange_sms; /* that the current exchange may use and concurrent compute leaves free */
-    void *beside;     /* scratch of what computes within an exchange; NULL: nothing does */
+    void *beside;     /* scratch of computation within an exchange; NULL: nothing does */
     size_t beside_bytes;
 };
 
@@ -208,7 +208,7 @@ static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *sta
                                 stage->head_dim};
 }
 
-/* Queues a kernel, or what the mode says. */
+/* Queues a kernel, or acts by the mode. */
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
 
@@ -217,7 +217,7 @@ void erg_stage_place_all(struct erg_stage *stage);
 
 /* A pass's forward begins: it gets room for its activations. */
 struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
-/* A layer's forward begins: it gets room for what moves of it. */
+/* A layer's forward begins: it gets a slot for its moved tensors. */
 void erg_stage_take_moved(struct erg_stage *stage, size_t pass, size_t layer);
 /* Tells the mover. */
 int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool done,
@@ -246,7 +246,8 @@ int erg_stage_sum(struct erg_stage *stage, void *to, const struct erg_stage_rows
 int erg_stage_gather(struct erg_stage *stage, void *own, void *all,
                      const struct erg_stage_rows *rows, struct erg_stream *stream,
                      struct erg_error *err);
-/* Where products read what has been gathered: `all`, or as it is where each rank has all. */
+/* The input of products after a gather: `all`, or the tensor itself where each rank has all of
+ * it. */
 static inline void *erg_stage_gathered(const struct erg_stage *stage, void *own, void *all)
 {
     return stage->options.sequence_parallel ? all : own;
@@ -270,8 +271,8 @@ int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place 
                           uint32_t parts, bool weights, const struct erg_stage_rows *rows,
                           struct erg_stream *stream, struct erg_error *err);
 
-/* Makes again what is not kept, and what the gradient of the weight behind it reads: `part` is one
- * of ERG_MODEL_NORM_A, NORM_M and ACTIVATION. Nothing where it is kept. */
+/* Recomputes tensors that were not kept, and the input of the gradient of the next weight: `part`
+ * is one of ERG_MODEL_NORM_A, NORM_M and ACTIVATION. Nothing where it is kept. */
 int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *place,
                        enum erg_model_op_id part, const struct erg_stage_rows *rows,
                        struct erg_stream *stream, struct erg_error *err);
@@ -280,9 +281,9 @@ int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *pl
 int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err);
 
-/* Queues what a layer exchanges after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
- * REDUCE_M, GATHER_A, GATHER_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing to
- * exchange. */
+/* Queues a layer's exchange after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
+ * REDUCE_M, GATHER_A, GATHER_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing
+ * to exchange. */
 int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
                           enum erg_model_op_id part, bool backward,
                           const struct erg_stage_rows *rows, struct erg_stream *stream,

@@ -1,12 +1,12 @@
 /*
- * Backend: what a decoder and a training engine ask of a device, as one table: memory, streams and
- * events, copies, kernels, and exchanges between ranks. Behind it is the host (device/host/host.h)
- * or a GPU; everything above sees only the table.
+ * Backend: the interface of a decoder and a training engine to a device, as one table: memory,
+ * streams and events, copies, kernels, and exchanges between ranks. Behind it is the host
+ * (device/host/host.h) or a GPU; everything above sees only the table.
  *
  * Kernels are the operations of ops/ops.h, named by their kind, with the same arguments. Tensors
  * are memory of the device and made of elements of `element_bytes`: 2 for bf16, 4 for float. Calls
- * that take a stream are queued; what they point to, copies' host memory included, stays until the
- * stream has reached them.
+ * that take a stream are queued; memory that they point to, including copies' host memory, must
+ * stay valid until the stream has reached them.
  */
 #ifndef ERG_DEVICE_BACKEND_H
 #define ERG_DEVICE_BACKEND_H
@@ -241,8 +241,9 @@ struct erg_backend_table {
      */
     int (*group_new)(struct erg_backend *backend, struct erg_group **group, const int *ranks,
                      size_t count, struct erg_error *err);
-    /* Before connect(): what this group exchanges begins at `first` on this rank, and elsewhere on
-     * others; the messages that it sends lie there and `stride` bytes further, by turns. */
+    /* Before connect(): the data of this group's exchanges begins at `first` on this rank, and at
+     * other places on others; the messages that it sends lie there and `stride` bytes further, by
+     * turns. */
     void (*group_window)(struct erg_backend *backend, struct erg_group *group, const void *first,
                          size_t stride);
     void (*group_free)(struct erg_backend *backend, struct erg_group *group);

@@ -1,6 +1,6 @@
 /*
  * Clock group: one SM clock for all GPUs that measure together, locked because a user asked for it
- * by name. Every lock is verified and guarded as telemetry/clocks.h says.
+ * by name. Every lock is verified and guarded (see telemetry/clocks.h).
  */
 #ifndef ERG_DEVICE_CLOCK_GROUP_H
 #define ERG_DEVICE_CLOCK_GROUP_H

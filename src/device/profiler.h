@@ -59,7 +59,7 @@ int erg_profile_time(struct erg_device *device, const struct erg_step *steps, si
 
 /*
  * The GPUs at rest, from `since_s` after some of that work on for window_s: time_s is one second
- * and energy_j what a GPU draws in it. The clock is left alone.
+ * and energy_j a GPU's energy in it. The clock is left alone.
  */
 int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, size_t count,
                      double since_s, const struct erg_profile_options *options, uint64_t key,
@@ -67,7 +67,7 @@ int erg_profile_rest(struct erg_device *device, const struct erg_step *steps, si
 
 /*
  * A GPU that waits for the others in the first communication of the steps, right after some of that
- * work: time_s is one second and energy_j what the waiting GPU draws in it. Expects several GPUs.
+ * work: time_s is one second and energy_j the waiting GPU's energy in it. Expects several GPUs.
  */
 int erg_profile_waiting(struct erg_device *device, const struct erg_step *steps, size_t count,
                         const struct erg_profile_options *options, uint64_t key,

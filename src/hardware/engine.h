@@ -1,11 +1,11 @@
 /*
- * Engines: what a training software reaches on a kind of GPU and cluster when it runs whole layers,
- * as data files data/engines/NAME.yaml. Constants and their origin: the files' comments. The model
- * that uses them, and what each one multiplies: layout/time/time.h. `ergon fit` fits them to
+ * Engines: the performance of a training software on a kind of GPU and cluster when it runs whole
+ * layers, as data files data/engines/NAME.yaml. Constants and their origin: the files' comments.
+ * The model that uses them, and the factor of each: layout/time/time.h. `ergon fit` fits them to
  * measured iterations.
  *
- * An engine is to layouts what a stack (hardware.h) is to partitions: a layout is timed without
- * looking into the order of its kernels, so what overlaps is said as the share that stays exposed.
+ * An engine serves layouts as a stack (hardware.h) serves partitions: the time of a layout does not
+ * depend on the order of its kernels, so overlap is given as the share that stays exposed.
  */
 #ifndef ERG_HARDWARE_ENGINE_H
 #define ERG_HARDWARE_ENGINE_H
@@ -31,7 +31,7 @@ struct erg_engine {
     double attention_efficiency, attention_backward_efficiency;
     double memory_efficiency;
     /* HBM bytes per score (query, key and head) of an attention that keeps them all in memory, the
-     * masked ones too; 0: it is fused and skips what is masked. */
+     * masked ones too; 0: it is fused and skips masked scores. */
     double score_forward_bytes, score_backward_bytes;
     /* The number of heads (of all sequences on a GPU) in a block of that attention's softmax
      * kernel; 0: any number. If the heads are not a multiple of it, the softmax is several kernels,
@@ -72,12 +72,12 @@ struct erg_engine {
      * parameters, and for its share of those that are sharded over the group that sums gradients.
      */
     double optimizer_bytes, optimizer_sharded_bytes;
-    /* What FSDP keeps per parameter, before it is sharded: 16 are weights, gradients and two
+    /* The bytes that FSDP keeps per parameter, before sharding: 16 are weights, gradients and two
      * moments in fp32, 12 the same with weights and gradients in bf16. 0: ERG_FSDP_BYTES. */
     double fsdp_bytes;
 
-    /* Offloading: bytes/s of a GPU to host memory, one direction; what a second of copying costs
-     * the passes that it runs under, s. */
+    /* Offloading: bytes/s of a GPU to host memory, one direction; the seconds by which a second of
+     * copying delays concurrent passes. */
     double host_link_bandwidth, offload_interference;
 
     unsigned followers; /* private: numbers that the file leaves to another one */

@@ -34,7 +34,7 @@ struct erg_class_power {
 };
 
 /* `gain_error` of the counter as a share. [classes]; the condition number of the classes that
- * occurred, INFINITY where they cannot be told apart. */
+ * occurred, INFINITY where they cannot be distinguished. */
 double erg_deconvolution_solve(const struct erg_deconvolution *sums, double gain_error,
                                struct erg_class_power *powers);
 

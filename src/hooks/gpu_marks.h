@@ -34,7 +34,7 @@ int erg_gpu_marks_prepare(struct erg_gpu_marks *marks, struct erg_error *err);
 /* Whether the stream is being captured into a graph, where events say nothing. */
 bool erg_gpu_marks_captures(struct erg_gpu_marks *marks, void *stream);
 
-/* Queues one side of a slot; `round` tells its uses apart and is never 0. */
+/* Queues one side of a slot; `round` distinguishes its uses and is never 0. */
 int erg_gpu_marks_record(struct erg_gpu_marks *marks, size_t slot, enum erg_gpu_mark_side side,
                          uint32_t round, void *stream);
 

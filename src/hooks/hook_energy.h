@@ -11,7 +11,7 @@
 
 struct erg_hook_energy;
 
-/* Keeps the list open as long as it needs it; nobody else reads it. Starts the thread. */
+/* Keeps the list open as long as it needs it; no other thread reads it. Starts the thread. */
 int erg_hook_energy_open(struct erg_hook_energy **energy, struct erg_gpus *gpus, size_t gpu,
                          struct erg_error *err);
 void erg_hook_energy_close(struct erg_hook_energy *energy); /* NULL is fine */

@@ -1,5 +1,5 @@
 /*
- * Order: what a trainer did that its plan does not have next, in one sentence with the nearest
+ * Order: a deviation of a trainer from the order of its plan, in one sentence with the nearest
  * cause.
  *
  * Until then all passes of the step were those of the plan. So another pipeline explains the

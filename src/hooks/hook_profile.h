@@ -26,7 +26,7 @@ struct hook_profile_message {
     int32_t version, form; /* enum hook_profile_form */
     int32_t stage, replica;
     int64_t step;
-    uint64_t nonce; /* tells ranks apart */
+    uint64_t nonce; /* distinguishes ranks */
     int32_t clock_mhz;
     int32_t chunk;           /* of the row; a status: how many there are */
     int32_t count;           /* status: microbatches; row: uncertainty, of a million */
@@ -78,7 +78,7 @@ int erg_hook_profile_step(struct erg_hook *hook, struct erg_error *err); /* it w
 /* The class of a pass. */
 size_t erg_hook_profile_class(struct erg_hook *hook, const struct erg_pass_came *came);
 
-/* Whoever follows the GPU: a step of this block begins there, at this clock. */
+/* For a caller that follows the GPU: a step of this block begins there, at this clock. */
 void erg_hook_profile_turn(struct erg_hook *hook, uint64_t block, int clock_mhz);
 
 #endif

@@ -46,7 +46,7 @@ void erg_hook_rows_add(struct erg_hook_rows *rows, size_t stage, size_t chunk,
                        double uncertainty);
 void erg_hook_rows_wait(struct erg_hook_rows *rows, double power_w); /* NaN: not known */
 
-/* All ranks have told. False: the clock is left out. */
+/* All ranks have reported. False: the clock is left out. */
 bool erg_hook_rows_end(struct erg_hook_rows *rows);
 
 /* Whether no lower clock is worth to be tried. */

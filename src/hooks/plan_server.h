@@ -59,8 +59,8 @@ int erg_plan_server_open(struct erg_plan_server **server,
 
 void erg_plan_server_close(struct erg_plan_server *server);
 
-/* Answers all questions that wait: there will be no schedule for them. To be called, and their
- * answers taken, before the close. */
+/* Answers all questions that wait: there will be no schedule for them. Call it, and take their
+ * answers, before the close. */
 void erg_plan_server_end(struct erg_plan_server *server);
 
 /* Answers, or keeps the question (status 0) until erg_plan_server_take() returns it. now_ns: of

@@ -99,7 +99,7 @@ void erg_server_rank_result(struct erg_plan_server *server, struct server_job *j
 /* The plan has changed: waiting requests are answered if it does not fit. */
 void erg_server_job_recheck(struct erg_plan_server *server, struct server_job *job);
 
-/* Whoever waits for the job is answered so. */
+/* Answers the requests that wait for the job. */
 void erg_server_job_turn_away(struct erg_plan_server *server, struct server_job *job,
                               unsigned status, const char *detail);
 void erg_server_job_drop(struct erg_plan_server *server, struct server_job *job);

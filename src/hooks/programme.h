@@ -31,7 +31,7 @@ struct erg_programme_request {
     double least_period_s; /* the least seconds per change within any second; 0: no limit */
 };
 
-/* Which clocks a trainer that is not ergon's wants. */
+/* The settings for the clocks of a trainer other than ergon's. */
 struct erg_programme_wish {
     const char *method; /* NULL: "sequential+clocks" */
     size_t number; /* of the point, from 1; 0: the selected one if it is of that method, else the
@@ -40,8 +40,7 @@ struct erg_programme_wish {
     bool clocks_only; /* of a method whose passes only ergon's own training can run, too */
 };
 
-/* ERG_USAGE says what the plan does not have, and refuses methods whose passes cannot be followed.
- */
+/* ERG_USAGE names the missing part of the plan, or a method whose passes cannot be followed. */
 int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_wish *wish,
                          enum erg_method *method, size_t *point, struct erg_error *err);
 
@@ -62,8 +61,8 @@ int erg_programme_check(const struct erg_plan *plan, size_t stage,
 #define ERG_PROGRAMME_LEAST_SAVING 0.002
 #define ERG_PROGRAMME_LEAST_PERIOD_S 0.1
 
-/* Sets what a hook bounds its programmes by, of options as users give them: where one is 0 or no
- * number, the number above counts. */
+/* Sets the bounds of a hook's programmes from user options: where one is 0 or NaN, the number above
+ * is the default. */
 void erg_programme_bound(struct erg_programme_request *request, double dwell_s,
                          double least_change_mhz);
 

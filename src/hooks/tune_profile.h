@@ -4,7 +4,7 @@
  *
  *     {"measurements": [{"power_limit": W, "energy": J, "time": s}, …]}
  *
- * Ours says by "per": "step" that energies and times are of a step (Zeus': of its window), has
+ * In our format "per": "step" marks energies and times of a step (Zeus': of its window); it has
  * uncertainties and numbers of blocks, and for clocks "clock_mhz" instead of "power_limit".
  */
 #ifndef ERG_HOOKS_TUNE_PROFILE_H

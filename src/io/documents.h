@@ -25,7 +25,7 @@ int erg_documents_get(struct erg_documents *documents, const char *key, json_t *
 int erg_documents_fail(const struct erg_documents *documents, const char *key, const char *why,
                        struct erg_error *err);
 
-/* `about` says to people what the document is of. */
+/* `about`: a description of the document for people. */
 int erg_documents_put(struct erg_documents *documents, const char *key, const json_t *about,
                       const json_t *document, struct erg_error *err);
 

@@ -48,7 +48,7 @@ struct erg_store_row {
 int erg_store_open(struct erg_store **store, const char *path, struct erg_error *err);
 void erg_store_close(struct erg_store *store);
 
-/* *found tells whether there is one; *value is filled only then. */
+/* *found: whether there is one; *value is filled only then. */
 int erg_store_get(struct erg_store *store, const struct erg_store_key *key,
                   struct erg_measurement *value, bool *found, struct erg_error *err);
 

@@ -37,7 +37,7 @@ void erg_trace_span(struct erg_trace *trace, int process, int thread, const char
 void erg_trace_counter(struct erg_trace *trace, int process, const char *name, double time_s,
                        const struct erg_trace_arg *series, size_t series_count);
 
-/* Appends all that there is so far, a whole document. */
+/* Appends all events so far, as a complete document. */
 void erg_trace_text(const struct erg_trace *trace, struct erg_text *out);
 
 /* Written in one step; the trace can grow on and be written again. */

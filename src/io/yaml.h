@@ -8,7 +8,8 @@
  * keys and values get a "did you mean".
  *
  * Refused on purpose: duplicate keys, several documents in a file, aliases, numbers in octal or
- * hexadecimal, NaN and infinity, an empty value (unless the schema says CYAML_FLAG_POINTER_NULL).
+ * hexadecimal, NaN and infinity, an empty value (except with CYAML_FLAG_POINTER_NULL in the
+ * schema).
  */
 #ifndef ERG_IO_YAML_H
 #define ERG_IO_YAML_H

@@ -1,10 +1,10 @@
 /*
- * Job: what to train and on what, as a person writes it in a YAML file; examples/quickstart.yaml
- * explains every key.
+ * Job: a model and the GPUs to train it on, from a YAML file; examples/quickstart.yaml explains
+ * every key.
  *
  * Loading resolves names (model, GPU, software stack), fills defaults, splits the layers and checks
- * everything against everything, so that whoever holds a struct erg_job need not check again. A
- * relative path in the file is relative to the file.
+ * everything against everything, so that users of a struct erg_job need not check again. A relative
+ * path in the file is relative to the file.
  */
 #ifndef ERG_JOB_H
 #define ERG_JOB_H
@@ -44,7 +44,7 @@ struct erg_job_open {
     bool tensor, context, pipeline, data, virtual_stages;
     bool microbatch, microbatches; /* with any_layout only; then the key `train.batch` is there */
     bool recompute, offload;
-    bool stages; /* no list says how each stage or chunk is */
+    bool stages; /* no list describes each stage or chunk */
 };
 
 struct erg_job {
@@ -61,8 +61,8 @@ struct erg_job {
     struct erg_engine *engine; /* likewise */
 
     /* The product of the degrees is all GPUs of the cluster, and of each kind as many as the stages
-     * on it need. Where stages recompute differently, `recompute` is none, and what they recompute
-     * costs what the engine says; `offload` is the most of any. */
+     * on it need. Where stages recompute differently, `recompute` is none, and the engine gives the
+     * cost of their recomputation; `offload` is the most of any. */
     struct erg_layout layout;
     struct erg_job_open open; /* of it */
     size_t offload_line;      /* in the file; 0: it does not say */
@@ -102,7 +102,7 @@ struct erg_job_overrides {
     /* The job stands for layouts yet to be chosen: its own need not fill the cluster nor say which
      * stages lie where, and its vocabulary is padded by each layout. */
     bool any_layout;
-    /* With any_layout: the one in question is the job's own. Where it says which stages lie where,
+    /* With any_layout: the one in question is the job's own. Where the job places stages on nodes,
      * its degrees are checked as without any_layout. */
     bool own_degrees;
 };
@@ -141,9 +141,9 @@ struct erg_job_change {
 };
 
 /*
- * The job's file with another layout, on as many GPUs as that has, and with its key `train`: what
- * says how schedules are searched and chosen is left to the defaults. Relative paths become
- * absolute; those of another cluster or engine are from the current folder.
+ * The job's file with another layout, on as many GPUs as that has, and with its key `train`: keys
+ * for the search and choice of schedules keep their defaults. Relative paths become absolute; those
+ * of another cluster or engine are from the current folder.
  */
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change);
@@ -159,7 +159,7 @@ int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_e
 char *erg_job_file_path(const struct erg_job *job, const char *name);
 
 /* Whether a key or option asks for weights or gradients sharded over data ranks, as other software
- * calls it (zero_stage, …); and the sentence that says what ergon calls it. */
+ * calls it (zero_stage, …); and the sentence with ergon's name for it. */
 bool erg_job_is_sharding(const char *key);
 extern const char erg_job_no_sharding[];
 

@@ -38,7 +38,7 @@ struct erg_training {
     unsigned data_count;
     bool shuffle;
     enum erg_training_mask mask;
-    int eod; /* the token that ends a document; -1: not said */
+    int eod; /* the token that ends a document; -1: not given */
     uint64_t seed;
     char *init; /* a folder, relative to the job's; NULL: random weights */
 

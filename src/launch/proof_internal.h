@@ -20,7 +20,7 @@ void erg_proof_make(unsigned char proof[ERG_PROOF_BYTES], const char *key, const
 /* In a time that does not depend on where they differ. */
 bool erg_proof_equal(const unsigned char *a, const unsigned char *b);
 
-/* Bytes that nobody can guess, from the kernel. */
+/* Cryptographically secure random bytes from the kernel. */
 int erg_random_bytes(void *bytes, size_t count, struct erg_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * One command of Slurm: run without a shell, for at most so long, and what its answer means.
+ * One command of Slurm: run without a shell, with a time limit, and the meaning of its answer.
  *
  * Its environment is this process's without the variables of Slurm's commands and of a job (all of
  * SLURM_* but SLURM_CONF, SBATCH_*, SCANCEL_*, SCONTROL_*), in the locale C and in UTC.

@@ -26,7 +26,7 @@ struct erg_arena_rules {
 /* A job in a table. */
 struct erg_trial_seat {
     int job;
-    int type, gpus; /* what it has, or is to have */
+    int type, gpus; /* its GPUs, or its future GPUs */
     int nodes;      /* on which it has GPUs */
     double speed;   /* samples/s there; 0: no GPUs yet */
 };
@@ -76,7 +76,7 @@ enum { ARENA_BUDGET = 4096, ARENA_SEARCH_BUDGET = 256, ARENA_GPUS_MOST = 256 };
 
 struct erg_trial_room {
     bool relaxed; /* on more nodes than need be */
-    double gain;  /* samples/s beyond what the seat had */
+    double gain;  /* samples/s beyond those of the seat before */
 };
 
 /*

@@ -42,14 +42,14 @@ struct erg_menu {
         int *items;
         size_t count, capacity;
     } localities;
-    /* Samples/s that count as one GPU equivalent: what a GPU of the fleet gives it at best, in the
-     * mean over GPUs of those types that it can run on. */
+    /* Samples/s that count as one GPU equivalent: the best of one GPU, the mean over the fleet's
+     * GPUs of the types on which it can run. */
     double unit;
     double fastest_s; /* an iteration on the fastest choice, */
     int fastest_gpus; /* and how many GPUs those are */
     double least_j;   /* energy of a sample on the most economical choice and operating point */
     struct ergon_worth *worths;      /* ergon's alone, */
-    struct ergon_clocking worths_by; /* and by which they were found */
+    struct ergon_clocking worths_by; /* and the settings that found them */
 };
 
 /* The menu of a job's workload, made at its first use; `menus`: of all workloads, at first 0. */
@@ -65,7 +65,7 @@ void erg_menu_release(struct erg_menu *menu);
 double erg_menu_merit(const struct erg_menu *menu, double samples_per_s, int gpus,
                       const struct erg_operating_point *point, double rest_w, double thrift);
 
-/* The thrift by which GPUs are shared out. */
+/* The thrift for the assignment of GPUs. */
 #define ERGON_THRIFT 0.1
 
 /* For how long decisions look ahead. */
@@ -118,7 +118,7 @@ struct ergon_bid {
 
 /* The difference between the variants: the worth of time relative to energy. */
 struct ergon_taste {
-    double thrift_free;    /* by which operating points are picked where GPUs are free */
+    double thrift_free;    /* for the choice of operating points where GPUs are free */
     double idle_share;     /* a job's time counts as its part of so much of the idle power */
     double critical_power; /* of critical, by which it counts as all of that: a job is the surer
                             * the last, the nearer it comes to the longest */

@@ -25,7 +25,7 @@ struct erg_offer {
 struct erg_market {
     int types;
     int *supply;    /* by type: GPUs */
-    int *left;      /* by type: not given to anybody, after clearing */
+    int *left;      /* by type: not sold, after clearing */
     double *prices; /* by type: of one GPU, in units of value; at least 0 */
     struct {
         struct erg_offer *items;
@@ -53,10 +53,10 @@ void erg_market_reset(struct erg_market *market);
 void erg_market_bid(struct erg_market *market);
 void erg_market_offer(struct erg_market *market, const struct erg_offer *offer);
 
-/* To be called with `supply` set. */
+/* Call it with `supply` set. */
 void erg_market_clear(struct erg_market *market);
 
-/* The sum of the values of what was given, and the most that any assignment can reach at most. */
+/* The total value of the assignment, and an upper bound of the total value of any assignment. */
 double erg_market_value(const struct erg_market *market);
 double erg_market_bound(const struct erg_market *market);
 

@@ -22,10 +22,10 @@ void erg_remembered_release(struct erg_remembered *remembered);
 /* -1: none of them. */
 int erg_remembered_find(const struct erg_remembered *remembered, const char *name);
 
-/* A number of an object, or what it is without. */
+/* A number of an object, or the default. */
 double erg_remembered_number(const json_t *object, const char *key, double otherwise);
 
-/* A time of an object, not after now, or what it is without. */
+/* A time of an object, not after now, or the default. */
 double erg_remembered_time(const json_t *object, const char *key,
                            const struct erg_scheduler *scheduler, double otherwise);
 

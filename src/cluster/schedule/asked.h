@@ -19,7 +19,7 @@ int erg_asked_type(const struct erg_scheduler *scheduler, int job);
  */
 int erg_asked_next_type(const struct erg_scheduler *scheduler, int job, int after);
 
-/* Samples/s of what a job asked for, on a type; 0: it cannot run so. */
+/* Samples/s of a job with its requested GPUs on a type; 0: it cannot run so. */
 double erg_asked_speed(const struct erg_scheduler *scheduler, int job, int type);
 
 /* Places a job on its requested number of GPUs of a type, on few nodes or, where these are not

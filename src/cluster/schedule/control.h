@@ -1,21 +1,21 @@
 /*
  * Control: what drives a scheduler, the simulator or a controller of a live cluster.
  *
- * Whoever drives one
+ * The driver of a scheduler
  *   1. makes it: erg_scheduler_new() for a trace that is known, erg_scheduler_new_live() for jobs
  *      that come;
  *   2. sets its clock to a time, erg_scheduler_advance(), which is at least erg_scheduler_due() if
  *      nothing happens until then;
- *   3. says what has happened: jobs that came, ended or lost their GPUs, nodes, GPUs of others,
- *      reports of progress, restarts that are over;
+ *   3. reports events: jobs that came, ended or lost their GPUs, nodes, foreign GPUs, reports of
+ *      progress, restarts that are over;
  *   4. has the policy called, erg_scheduler_decide(), if that is due;
- *   5. reads which jobs it changed, and what each is to have: state, placement, shape and point of
- *      struct erg_cluster_job, erg_scheduler_point() below a power cap, erg_scheduler_reason().
+ *   5. reads the changed jobs and the new state, placement, shape and point of each: struct
+ *      erg_cluster_job, erg_scheduler_point() below a power cap, erg_scheduler_reason().
  *
  * Placements are intentions. A job that was decided to move has its new GPUs here from that moment
  * on, though it still saves its work on the old ones: nothing is promised twice. GPUs that Slurm
- * still counts as its own meanwhile are nobody's here; the driver places no job on them before they
- * are free.
+ * still counts as its own meanwhile are free here; the driver places no job on them before they are
+ * free.
  *
  * All times are seconds of one clock that never goes back, of the driver's choice.
  */
@@ -26,7 +26,7 @@
 #include "cluster/schedule/policy.h"
 #include "cluster/schedule/scheduler.h"
 
-/* Where the speeds of workloads come from that nobody named at the start. */
+/* The source of speeds for workloads that were not known at the start. */
 struct erg_speed_source {
     /* A new row of the table, in which nothing can run yet, is to be filled. Where nothing is known
      * of the workload, it stays so. */
@@ -44,14 +44,14 @@ struct erg_scheduler *erg_scheduler_new(const struct erg_fleet *fleet,
                                         const struct erg_policy *policy,
                                         const struct erg_accounting *accounting);
 
-/* For jobs that come. All is borrowed and must stay; speeds change by what is measured. */
+/* For jobs that come. All is borrowed and must stay; measurements change speeds. */
 struct erg_live_setup {
     const struct erg_fleet *fleet;
     struct erg_speeds *speeds;      /* a table of no workload yet (erg_speeds_new()) */
     struct erg_speed_source source; /* of its rows */
     const struct erg_policy *policy;
     const struct erg_tariff *tariff; /* NULL: none */
-    double power_cap_w;              /* INFINITY: none; else above what all GPUs draw idle */
+    double power_cap_w;              /* INFINITY: none; else above the idle power of all GPUs */
 };
 struct erg_scheduler *erg_scheduler_new_live(const struct erg_live_setup *setup);
 
@@ -61,11 +61,11 @@ void erg_scheduler_free(struct erg_scheduler *scheduler);
 
 /* A job as its user submitted it. Texts are copied. */
 struct erg_new_job {
-    const char *name; /* no other job has it; what a policy keeps of jobs, it keeps by it */
+    const char *name;          /* no other job has it; policies save the state of jobs under it */
     const char *family, *size; /* of the model, as profiles have them */
     long batch;
     const char *tenant;
-    double submitted_s; /* not after now; a driver that begins anew says when it was first */
+    double submitted_s; /* not after now; a restarted driver gives the time of its first start */
     double deadline_s;  /* INFINITY: none */
     double iterations;  /* in all */
     int type, gpus;     /* asked for; type -1: any */
@@ -94,15 +94,14 @@ void erg_scheduler_recall(struct erg_scheduler *scheduler, int job, double attai
 bool erg_scheduler_arrive(struct erg_scheduler *scheduler, int job);
 
 /* The same of a job that has these GPUs already, for a driver that finds running ones. The GPUs
- * must be free or somebody else's, which they are then not any more. False, and nothing has
- * changed: of a job on such GPUs, as many on each node, or of that operating point, nothing is
- * known. */
+ * must be free or foreign; foreign ones become the job's. False, and nothing has changed: of a job
+ * on such GPUs, as many on each node, or of that operating point, nothing is known. */
 bool erg_scheduler_adopt(struct erg_scheduler *scheduler, int job,
                          const struct erg_placement *placement, int point);
 
 /* It has other GPUs than was decided, as many on each of as many nodes of the type: no restart.
- * They must be its own, free or somebody else's; or on a node that it keeps, another job's, which
- * then has those that this one leaves there. */
+ * They must be its own, free or foreign; or on a node that it keeps, another job's, which then has
+ * those that this one leaves there. */
 void erg_scheduler_correct(struct erg_scheduler *scheduler, int job,
                            const struct erg_placement *placement);
 
@@ -137,8 +136,8 @@ void erg_scheduler_report(struct erg_scheduler *scheduler, int job,
  * the time for waking nodes. */
 void erg_scheduler_restarted(struct erg_scheduler *scheduler, int job, double took_s);
 
-/* A measured iteration of a workload at an operating point of a shape, the mean of `count`: what a
- * journal has of earlier days. */
+/* A measured iteration of a workload at an operating point of a shape, the mean of `count`, from a
+ * journal. */
 void erg_scheduler_measured(struct erg_scheduler *scheduler, int workload, int shape, int point,
                             double iteration_s, double count);
 
@@ -164,21 +163,21 @@ bool erg_scheduler_set_foreign(struct erg_scheduler *scheduler, int node, uint64
 
 /* ---- time and decisions ---- */
 
-/* It is so late now. Events are said afterwards. */
+/* It is so late now. Report events afterwards. */
 void erg_scheduler_advance(struct erg_scheduler *scheduler, double now_s);
 
-/* When the policy wants to be called if nothing happens until then; not before now. INFINITY: it
- * does not. */
+/* The time for which the policy requested a call if nothing happens until then; not before now.
+ * INFINITY: it does not. */
 double erg_scheduler_due(const struct erg_scheduler *scheduler);
 
-/* Whether something has happened for which the policy wants to be called at once. */
+/* Whether an event requires an immediate call of the policy. */
 bool erg_scheduler_urgent(const struct erg_scheduler *scheduler);
 
 /*
- * Calls the policy, whether it is due or not, and books what it decided. `*changed` (may be NULL):
- * jobs that have other GPUs or another operating point than before, or were rejected, by number,
- * and how many; until the next call of anything here. Fails where the policy fails or has put a job
- * where it cannot run.
+ * Calls the policy, due or not, and records its decisions. `*changed` (may be NULL): jobs that have
+ * other GPUs or another operating point than before, or were rejected, by number, and how many;
+ * until the next call of anything here. Fails where the policy fails or has put a job where it
+ * cannot run.
  */
 int erg_scheduler_decide(struct erg_scheduler *scheduler, const int **changed, size_t *count,
                          struct erg_error *err);
@@ -205,7 +204,7 @@ enum erg_wait_reason {
 enum erg_wait_reason erg_scheduler_reason(const struct erg_scheduler *scheduler, int job);
 const char *erg_wait_reason_text(enum erg_wait_reason reason);
 
-/* ---- what a policy does not forget ---- */
+/* ---- saved state of a policy ---- */
 
 /* The state of the policy and the measured restarts, which would be lost with this process: a new
  * reference. */

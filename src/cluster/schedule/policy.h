@@ -1,8 +1,8 @@
 /*
  * Policies: who gets which GPUs. One file policies/NAME.c each, behind this interface.
  *
- * A policy states its source and where it departs from it at the top of its file. It keeps what it
- * needs between calls (queues, solutions of linear programs) in a state of its own.
+ * A policy states its source and where it departs from it at the top of its file. Its own state
+ * persists between calls (queues, solutions of linear programs).
  */
 #ifndef ERG_CLUSTER_SCHEDULE_POLICY_H
 #define ERG_CLUSTER_SCHEDULE_POLICY_H
@@ -44,9 +44,9 @@ struct erg_policy {
     /*
      * A state of the policy's own, which close() frees. A policy is opened before the first job,
      * and then closed and opened anew at any moment: when tables grow, speeds change, or the
-     * process that it runs in is another one. It takes over all jobs that wait or run and are
-     * `told`; those that came since the last decision are not, and the next one names them. Jobs
-     * that ended or were evicted before open() are not named after it.
+     * process that it runs in is another one. It takes over all jobs that wait or run and were
+     * reported (`told`); those that came since the last decision are not, and the next one names
+     * them. Jobs that ended or were evicted before open() are not named after it.
      */
     void *(*open)(const struct erg_scheduler *scheduler, const void *rules);
     /* Fails only where something outside it does, such as a solver. */
@@ -61,8 +61,8 @@ struct erg_policy {
      */
     json_t *(*save)(const void *state, const struct erg_scheduler *scheduler);
     void (*load)(void *state, const struct erg_scheduler *scheduler, const json_t *saved);
-    /* Where power is saved: seconds for which a node stays on that no job has any more; it never
-     * stays on for longer than the fleet says. NULL: as long as that. */
+    /* Where power is saved: seconds for which a node stays on that no job has any more; it stays on
+     * at most for the fleet's time. NULL: as long as that. */
     double (*linger)(const struct erg_scheduler *scheduler);
 };
 

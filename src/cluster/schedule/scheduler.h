@@ -1,13 +1,13 @@
 /*
- * The scheduler: what a policy sees of the cluster, and how it decides.
+ * The scheduler: a policy's view of the cluster, and its decisions.
  *
  * A policy is called at moments that it chose (policy.h), looks at the jobs and GPUs of now, and
  * changes the schedule in place: every change is seen at once by what it does next, and may be
  * undone. When it returns, jobs whose GPUs or operating point differ from before are reconfigured,
  * and pay for it once; a job that ended up where it was pays nothing.
  *
- * It sees what a real scheduler would know: requests as submitted, progress as reported, speeds as
- * known, failures that happened. It does not see the future.
+ * It sees the information of a real scheduler: submitted requests, reported progress, known speeds,
+ * past failures. It does not see the future.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_SCHEDULER_H
 #define ERG_CLUSTER_SCHEDULE_SCHEDULER_H
@@ -97,8 +97,8 @@ static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, i
     return a_s < b_s || (a_s == b_s && a < b);
 }
 
-/* All jobs that wait or run and are told, in the order of submission, for open(): how many; `jobs`
- * is to be freed. */
+/* All jobs that wait or run and were reported, in the order of submission, for open(): their
+ * number; the caller frees `jobs`. */
 size_t erg_scheduler_told(const struct erg_scheduler *scheduler, int **jobs);
 
 /* Iterations that a job has left, and GPU-seconds that it had, now. */

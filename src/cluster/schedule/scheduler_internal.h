@@ -102,7 +102,7 @@ void erg_scheduler_settle(struct erg_scheduler *scheduler);
 
 /* ---- calls of the policy ---- */
 
-/* When it is to be called if nothing happens until then; INFINITY: never. */
+/* The time of its next call if nothing happens until then; INFINITY: never. */
 double erg_course_next_round(const struct erg_scheduler *scheduler);
 double erg_course_next_wake(const struct erg_scheduler *scheduler);
 double erg_course_next_tariff(const struct erg_scheduler *scheduler);
@@ -114,7 +114,7 @@ int erg_course_call(struct erg_scheduler *scheduler, struct erg_error *err);
 void erg_course_open(struct erg_scheduler *scheduler);
 void erg_course_release(struct erg_scheduler *scheduler);
 
-/* Nothing is told any more about a job that the policy has not been told of. */
+/* Drops the pending events of a job that was not reported to the policy yet. */
 void erg_course_forget(struct erg_scheduler *scheduler, int job);
 
 #endif

@@ -18,8 +18,8 @@ struct erg_power_draw {
     double idle_w; /* of one GPU */
 };
 
-/* Watts of all GPUs where what they compute takes at least `slowdown` times as long; `idle_w`: of
- * all that are up, if none had a job. */
+/* Watts of all GPUs if their computation takes at least `slowdown` times as long; `idle_w`: of all
+ * that are up, if none had a job. */
 double erg_throttled_power(const struct erg_power_draw *draws, size_t count, double idle_w,
                            double slowdown);
 

@@ -12,7 +12,7 @@
 struct job_meter {
     double since_s;
     int gpus;
-    double power_w; /* of its GPUs, and what they would draw without it */
+    double power_w; /* of its GPUs, and their power without it */
     double idle_w;
     double samples_per_s; /* as the accounting counts it */
     double share;         /* of its speed */
@@ -54,7 +54,7 @@ void erg_cluster_meter_init(struct meter *meter, const struct erg_simulation *si
                             const struct erg_scheduler *scheduler);
 void erg_cluster_meter_release(struct meter *meter);
 
-/* Everything goes on as it is until then. */
+/* Nothing changes until then. */
 void erg_cluster_meter_advance(struct meter *meter, double now_s);
 
 /* A job was submitted: from now on it waits. */

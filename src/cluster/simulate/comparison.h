@@ -1,6 +1,7 @@
 /*
  * Comparison: one or several simulations of the same trace on the same fleet, as one document for
- * people to look at (report/report.h): what each policy did to jobs, and the course of the cluster.
+ * people to look at (report/report.h): the results of each policy for jobs, and the course of the
+ * cluster.
  *
  * Schema "ergon.cluster": the fleet, the trace, and for each policy its summary (the document of
  * results.h), the cluster over time in COMPARISON_STEPS equal steps (means over a step), the

@@ -62,7 +62,7 @@ struct erg_sweep {
     uint64_t *cluster_hashes, *trace_hashes, profiles_hash;
 };
 
-/* Reads the sweep and all that it names. Every error says file and line where there is one. */
+/* Reads the sweep and all that it names. Errors name file and line where there is one. */
 int erg_sweep_load(struct erg_sweep **sweep, const char *path, struct erg_error *err);
 void erg_sweep_free(struct erg_sweep *sweep);
 
@@ -122,7 +122,7 @@ int erg_sweep_store_open(struct erg_documents **store, const char *folder,
 int erg_sweep_run(const struct erg_sweep *sweep, struct erg_documents *store,
                   const struct erg_sweep_part *part, struct erg_error *err);
 
-/* ---- what they say ---- */
+/* ---- results ---- */
 
 /*
  * Schema "ergon.sweep": for each cluster, trace (or all pooled) and cap, each load and policy, the

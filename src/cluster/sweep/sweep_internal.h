@@ -4,7 +4,7 @@
 
 #include "cluster/sweep/sweep.h"
 
-/* What `rounds` counts. */
+/* The unit of `rounds`. */
 #define SWEEP_ROUND_S 300
 
 /* The summary of a point, a new reference, or NULL where the store has none; a damaged one is an

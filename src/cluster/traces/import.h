@@ -41,7 +41,7 @@ struct erg_trace_import {
     size_t jobs;                                      /* that the trace has */
     size_t without_gpus, never_ran, still_ran, wrong; /* left out */
     size_t with_wrong_part;         /* jobs kept, except for a task or an attempt */
-    struct erg_error first_wrong;   /* what is wrong with the first of both; empty: none */
+    struct erg_error first_wrong;   /* the error of the first of both; empty: none */
     size_t resized;                 /* ask for another number of GPUs than in the log */
     size_t given_model, given_type; /* drawn */
 };

@@ -28,7 +28,7 @@ struct erg_log_job {
     const char *tenant;       /* "": none */
     const char *type;         /* of GPUs, as the log calls it; "": none */
     const char *model, *size; /* "": not said */
-    long batch;               /* of an iteration; 0: not said */
+    long batch;               /* of an iteration; 0: not given */
     double submit_s;
     double duration_s; /* of its run; NAN: not said */
     double iterations; /* NAN: not said */

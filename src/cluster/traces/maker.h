@@ -3,8 +3,8 @@
  * models in the profiles.
  *
  * A job gets as many iterations as fit into its run time on the GPUs that it requests, on as few
- * nodes as possible. So a trace stands for the same work under every policy. Source: the rule by
- * which the traces of Arena's published comparison were made.
+ * nodes as possible. So a trace stands for the same work under every policy. Source: the rule of
+ * the traces of Arena's published comparison.
  */
 #ifndef ERG_CLUSTER_TRACES_MAKER_H
 #define ERG_CLUSTER_TRACES_MAKER_H

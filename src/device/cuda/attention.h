@@ -53,8 +53,8 @@ void erg_cudnn_close(struct erg_cudnn *cudnn); /* after everything made of it; N
 enum erg_attention_mask {
     ERG_MASK_NONE,   /* every query sees all keys */
     ERG_MASK_CAUSAL, /* query i sees keys 0..i */
-    /* Query i sees keys 0..i + keys - queries: the last queries of a longer sequence, which is
-     * what a rank has under context parallelism once it has gathered the keys before them. */
+    /* Query i sees keys 0..i + keys - queries: the last queries of a longer sequence, which a rank
+     * has under context parallelism once it has gathered the keys before them. */
     ERG_MASK_CAUSAL_LAST,
 };
 

@@ -46,7 +46,7 @@ struct erg_collective_options {
     /* Any number for the library; 0: this rank is in no group, and only makes the world calls. */
     int rank_count;
     enum erg_collective_method method;
-    /* A kernel that waited this long for a peer gives up, and erg_collective_check() says so. */
+    /* A kernel that waited this long for a peer gives up, and erg_collective_check() reports it. */
     double timeout_s;
 };
 
@@ -129,7 +129,7 @@ struct erg_collective_shards {
 /*
  * Up to ERG_COLLECTIVE_MOST_PARTS in one kernel. Gather: each rank has written its own shard and
  * gets those of all others. Scatter: each rank gets, in its own shard, the sum of all ranks'; its
- * other shards keep what they held (where `local` is set, and by the library, its own is undefined
+ * other shards are unchanged (where `local` is set, and by the library, its own is undefined
  * afterwards).
  */
 int erg_collective_all_gather(struct erg_collective *collective, enum erg_collective_type type,
@@ -151,8 +151,8 @@ int erg_collective_receive(struct erg_collective *collective, const void *from, 
                            size_t bytes, struct CUstream_st *stream, struct erg_error *err);
 
 /*
- * 0 while all is well; else names the rank that did not come or was lost, and what has been queued
- * ends soon, with undefined results. After that only close makes sense. Cheap.
+ * 0 while all is well; else names the rank that did not come or was lost, and queued work ends
+ * soon, with undefined results. After that only close makes sense. Cheap.
  */
 int erg_collective_check(struct erg_collective *collective, struct erg_error *err);
 

@@ -6,7 +6,7 @@
  * first call, so a machine without GPUs gets ERG_NO_DEVICE from erg_cuda_count() or
  * erg_cuda_init() and nothing worse.
  *
- * Everything is asynchronous unless said otherwise; an error of a kernel shows up in a later call.
+ * Everything is asynchronous except where noted; an error of a kernel shows up in a later call.
  */
 #ifndef ERG_CUDA_H
 #define ERG_CUDA_H
@@ -30,7 +30,7 @@ struct erg_cuda {
     int sms;        /* streaming multiprocessors */
     size_t memory_bytes;
     char name[128]; /* "NVIDIA H200" */
-    char bus[32];   /* PCI address, by which NVML finds the same GPU: "0000:19:00.0" */
+    char bus[32];   /* PCI address, with which NVML finds the same GPU: "0000:19:00.0" */
 };
 
 int erg_cuda_count(int *count, struct erg_error *err);

@@ -42,7 +42,7 @@ int erg_device_rank_open(struct device_rank *rank, const struct erg_worker_optio
                          struct erg_error *err);
 int erg_device_rank_close(struct device_rank *rank, struct erg_error *err);
 
-/* Does what rank 0 told all ranks, itself included; `bytes` are an enqueue's steps. */
+/* Executes a command of rank 0 to all ranks, itself included; `bytes` are an enqueue's steps. */
 int erg_device_obey(struct device_rank *rank, const struct device_message *message, char *bytes,
                     struct erg_error *err);
 

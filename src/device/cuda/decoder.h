@@ -103,9 +103,9 @@ int erg_decoder_verify(struct erg_decoder *decoder, struct CUstream_st *stream,
                        struct erg_error *err);
 
 /*
- * Tensors, for tests and for what comes before and after the layers: input and output of the
- * decoder [tokens, hidden], and their gradients. The caller fills input and output_gradient. Here
- * and below `tokens` are those of this rank, sequence after sequence.
+ * Tensors, for tests and for the work before and after the layers: input and output of the decoder
+ * [tokens, hidden], and their gradients. The caller fills input and output_gradient. Here and below
+ * `tokens` are those of this rank, sequence after sequence.
  */
 struct erg_decoder_ends {
     erg_bf16 *input, *output, *output_gradient, *input_gradient;

@@ -36,7 +36,7 @@ enum {
     DECODER_REDUCE_A,
     DECODER_REDUCE_M,
     DECODER_INPUT,  /* of the layers, too, unless those are of the middle of a model */
-    DECODER_STREAM, /* what the sum that opens the last layer leaves, in the steady state */
+    DECODER_STREAM, /* the result of the sum that opens the last layer, in the steady state */
     DECODER_MID,    /* gradient of the stream between the halves of a layer */
     DECODER_REDUCES
 };
@@ -44,7 +44,7 @@ enum {
 /* Keys, then values [sequences, S, K] of whole sequences, and their gradients (c > 1). */
 struct decoder_exchange {
     struct erg_collective_buffer kv, d_kv;
-    erg_bf16 *d_low;    /* what the low chunk adds: of keys, then of values in each [S, K] */
+    erg_bf16 *d_low;    /* the low chunk's addend: of keys, then of values in each [S, K] */
     size_t row, values; /* K; where the values begin */
 };
 
@@ -93,7 +93,7 @@ struct erg_decoder {
     struct decoder_exchange exchange;
     float *rope_table;
     void *scratch, *gemm_workspace;                 /* of kernels; of products */
-    struct decoder_attention attention, repeatable; /* the latter when it is first wanted */
+    struct decoder_attention attention, repeatable; /* the latter at its first use */
     bool repeats;                                   /* the latter is the one for the backward */
 
     struct {
@@ -126,7 +126,7 @@ int erg_decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned part
 int erg_decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
                          struct decoder_rows rows, const struct erg_decoder_launch *launch,
                          struct erg_error *err);
-/* Ops of the embedding, the head and the loss; *known says whether it was one. */
+/* Ops of the embedding, the head and the loss; *known: whether it was one. */
 int erg_decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code *code,
                               struct decoder_rows rows, const struct erg_decoder_launch *launch,
                               bool *known, struct erg_error *err);

@@ -35,7 +35,7 @@ struct erg_cublaslt {
     __typeof__(cublasLtMatmulPreferenceSetAttribute) *preference_set;
 };
 
-/* A shape with everything that cuBLASLt wants to know of it. */
+/* A shape with all its descriptors for cuBLASLt. */
 struct erg_gemm_product {
     struct erg_gemm_shape shape;
     bool bounded;       /* to fewer SMs than all */
@@ -76,7 +76,7 @@ struct erg_gemm_operands {
 
 const char *erg_gemm_kind_name(enum erg_gemm_kind kind);
 
-/* The product as it is remembered, or asked for now. */
+/* The cached product, or a new one from cuBLASLt. */
 int erg_gemm_find(struct erg_gemm *gemm, struct erg_gemm_product **found,
                   const struct erg_gemm_shape *shape, const struct erg_gemm_operands *operands,
                   bool bounded, struct erg_error *err);

@@ -1,6 +1,6 @@
 /*
- * Numbers: what a pass through a decoder's layers leaves in its tensors, kept on the host, and how
- * far two passes are apart.
+ * Numbers: the tensors after a pass through a decoder's layers, copied to the host, and the
+ * difference between two passes.
  */
 #ifndef ERG_CUDA_NUMBERS_H
 #define ERG_CUDA_NUMBERS_H

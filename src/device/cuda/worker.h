@@ -1,9 +1,9 @@
 /*
- * Worker: what one process does for the CUDA device on its GPU. Keeps runs of steps ready as
+ * Worker: the work of one process for the CUDA device on its GPU. Keeps runs of steps ready as
  * graphs, feeds the GPU from a thread of its own, and remembers when things ran.
  *
  * Steps of a nanobatch alternate: each run of a partition computes one nanobatch and communicates
- * what the other one computed in the run before, as in training.
+ * the other one's results of the run before, as in training.
  */
 #ifndef ERG_CUDA_WORKER_H
 #define ERG_CUDA_WORKER_H

@@ -17,7 +17,7 @@
 struct erg_history_mode {
     double rate_per_s;     /* 0 = nothing of it is ever gone */
     double gain_c, sink_c; /* all of it, of the die and of the sink */
-    double static_swing_j; /* what it adds to the energy, all of it */
+    double static_swing_j; /* its contribution to the energy */
 };
 
 struct erg_history_piece {

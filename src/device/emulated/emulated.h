@@ -92,7 +92,7 @@ void erg_emulated_calibrate(const struct erg_gpu *gpu, const struct erg_stack *s
                             const double *log_ratio, struct erg_gpu *gpu_out,
                             struct erg_stack *stack_out);
 
-/* How the emulated device departs from the exact model, and what it refuses. */
+/* The deviations of the emulated device from the exact model, and its refusals. */
 struct erg_emulated_options {
     size_t gpus; /* of the lockstep group; >= 1 */
     uint64_t seed;

@@ -42,8 +42,8 @@ struct erg_layout_remedy {
     long gpus, batch;
 };
 
-/* The same schema where nothing fits or is within bounds: the reason as people are told it, and
- * what would fit; `remedy` may be NULL. */
+/* The same schema where nothing fits or is within bounds: the reason for people, and layouts that
+ * would fit; `remedy` may be NULL. */
 json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, const char *reason,
                                     const struct erg_layout_remedy *remedy);
 

@@ -26,7 +26,8 @@ struct erg_memory_answer {
     bool per_stage;                             /* the layout is the solution's, stage by stage */
     const struct erg_memory_change *change;     /* NULL: it fits */
     const struct erg_memory_traffic *traffic;   /* NULL: no engine was named */
-    double shared_s; /* what the iteration takes longer since copies and messages share something */
+    double shared_s; /* the additional time of the iteration because copies and messages share a
+                      * link */
 };
 
 /* Finds the stages that bind, and whether all fit; GPUs may exceed their memory by the solution's
@@ -40,7 +41,7 @@ json_t *erg_memory_needed(double bytes);
 const struct erg_gpu *erg_memory_answer_gpu(const struct erg_memory_answer *answer, long stage);
 bool erg_memory_answer_is_mixed(const struct erg_memory_answer *answer);
 
-/* Host memory of a node for what is offloaded, if all its GPUs are of this stage. */
+/* Host memory of a node for offloading, if all its GPUs are of this stage. */
 double erg_memory_answer_host_bytes(const struct erg_memory_answer *answer, long stage);
 
 /* GPUs of the stages by their kinds, for example "32 H800-SXM-80GB, 64 A100-SXM4-80GB". */

@@ -51,10 +51,10 @@ void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_cloc
 void erg_layout_bound_release(struct erg_layout_bound *bound);
 
 /*
- * Raises an exact bound to the optimum of the continuous problem (iteration.h), which no plan
- * beats and which plans come within some hundredths of a per cent of: from the slowest time on down
- * to where that answers the query, or shows that nothing is better than `enough`; and for times
- * before that to what the optimum's slope there says. Milliseconds to the least energy of some
+ * Raises an exact bound to the optimum of the continuous problem (iteration.h), which no plan beats
+ * and which plans come within some hundredths of a per cent of: from the slowest time on down to
+ * where that answers the query, or shows that nothing is better than `enough`; and for earlier
+ * times to the value by the optimum's slope there. Milliseconds to the least energy of some
  * thousand instructions, up to seconds to the fastest. Fails only when interrupted.
  */
 int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_clocked_layout *clocked,

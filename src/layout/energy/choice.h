@@ -54,7 +54,7 @@ struct erg_layout_choice {
  * Some hundred microseconds a layout that fits, milliseconds for each whose bound is raised (up to
  * seconds for a long pipeline near its fastest time), and up to seconds for each that is solved.
  * ERG_INFEASIBLE when no layout fits the GPUs or none is within the query's bounds; then the
- * message says which bound binds and what is nearest. Interruptible; reports progress. To be
+ * message names the bound that binds and the nearest layout. Interruptible; reports progress. To be
  * released, also after ERG_INFEASIBLE.
  */
 int erg_layout_choose(struct erg_layout_choice *choice,

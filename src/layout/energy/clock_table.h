@@ -11,8 +11,8 @@
 struct erg_clock_table {
     const struct erg_layout_energy_request *request;
     struct erg_time_parts parts;
-    /* The highest clock first, then from what the cap leaves of it down to the lowest: what is
-     * requested above that changes nothing. */
+    /* The highest clock first, then from the clock that the cap leaves down to the lowest: requests
+     * above that clock have no effect. */
     struct erg_clock_row {
         int clock_mhz;
         struct erg_layout_costs costs;
@@ -77,9 +77,9 @@ struct erg_pipeline erg_clocked_layout_pipeline(const struct erg_clocked_layout 
 
 /*
  * The options of every instruction, the highest clock first; recipe: the clock in MHz. The solver
- * knows one power of waiting for all stages, the mean. While a stage works it does not wait, so
- * what its own GPUs would draw more or less than that is taken off or added there; over the
- * iteration both come out right. As many as erg_clocked_layout_table_count(), to be released by
+ * uses one power of waiting for all stages, the mean. While a stage works it does not wait, so the
+ * difference of its own GPUs' waiting power to the mean is subtracted there; over the iteration
+ * both come out right. As many as erg_clocked_layout_table_count(), to be released by
  * erg_clocked_layout_free_tables().
  */
 struct erg_frontier *erg_clocked_layout_tables(const struct erg_clocked_layout *clocked);

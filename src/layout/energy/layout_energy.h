@@ -16,7 +16,7 @@
  *
  * Clock. A pass (forward or backward of one layer, its balanced recomputation, the head) takes
  *
- *   products x F / f + memory-bound x i(f) / i(F) + the rest, at least what the host needs,
+ *   products x F / f + memory-bound x i(f) / i(F) + the rest, at least the host's time,
  *
  * where i is 1 down to the clock below which the SMs cannot ask for all of the HBM's bandwidth, and
  * F the clock at which the engine's rates hold. Exposed communication and the gaps between kernels
@@ -45,7 +45,7 @@
 #include "layout/time/time.h"
 
 enum erg_layout_energy_item {
-    /* What FLOPs and bytes take. */
+    /* The energy of FLOPs and bytes. */
     ERG_LAYOUT_ENERGY_LINEAR, /* matrix products of the layers */
     ERG_LAYOUT_ENERGY_ATTENTION,
     ERG_LAYOUT_ENERGY_MEMORY, /* memory-bound kernels of the layers */
@@ -82,7 +82,7 @@ struct erg_layout_energy_request {
 enum erg_layout_pass {
     ERG_PASS_FORWARD, /* of a layer */
     ERG_PASS_BACKWARD,
-    ERG_PASS_NORMS, /* what is run again of them, and of the activation */
+    ERG_PASS_NORMS, /* the recomputed part of them and of the activation */
     ERG_PASS_ACTIVATION,
     ERG_PASS_HEAD, /* both directions */
     ERG_PASSES,
@@ -138,7 +138,7 @@ struct erg_layout_costs {
         double clock_mhz;                           /* that the cap leaves */
         double wait_s; /* of time_s, at blocking power: for weights that are gathered */
     } passes[ERG_PASSES];
-    double hbm_byte_j, wire_byte_j; /* wires: with what they move through HBM */
+    double hbm_byte_j, wire_byte_j; /* wires: including their traffic in HBM */
     double message_j;               /* of a chunk, one way */
     double memory_slowdown; /* of memory-bound kernels, over their time at the highest clock */
     double active_w, static_w, blocking_w;

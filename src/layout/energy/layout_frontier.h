@@ -39,7 +39,7 @@ struct erg_layout_frontier_request {
     const struct erg_time_place *places;
     size_t place_count; /* at most ERG_LAYOUT_MOST_KINDS */
     double closed_s;
-    double uneven_s;      /* of all on one kind: what the schedule takes beyond the closed form */
+    double uneven_s;      /* of all on one kind: the time of the schedule beyond the closed form */
     size_t points;        /* from the fastest to the least energy, 0 or at least 2 */
     size_t slower_points; /* beyond it: more energy, less power */
     /* The approximate number of clocks; 0: all that a search considers. Nine clocks lose at most
@@ -68,11 +68,11 @@ struct erg_layout_frontier {
     struct erg_frontier frontier; /* of these, those that nothing beats */
     /* The pipeline alone, one GPU of each stage. A stretched one has no `planned` curve. */
     struct erg_iteration iteration;
-    struct erg_frontier *tables; /* what the options mean; recipe: the clock in MHz */
+    struct erg_frontier *tables; /* the meaning of the options; recipe: the clock in MHz */
     size_t table_count;
     struct erg_layout_tail tail; /* what follows the pipeline, and the drift */
     double tail_clock_mhz;
-    double drift_s;  /* of the tail: what the closed form counts beyond the schedule */
+    double drift_s;  /* of the tail: the time of the closed form beyond the schedule */
     double replicas; /* of the pipeline */
 };
 

@@ -5,7 +5,7 @@
  *
  * In an iteration of T seconds of the pipeline each of the s_k stages on kind k has T seconds to
  * run layers, at any mixture of clocks. Let L layers run for m microbatches, a layer both ways
- * taking a GPU t seconds and e joules beyond what it draws when it waits, P_k watts. Then, for any
+ * taking a GPU t seconds and e joules beyond its power when it waits, P_k watts. Then, for any
  * price u of a layer (the dual of the linear program that gives layers to kinds and clocks), all
  * replicas' GPUs of one stage being g,
  *

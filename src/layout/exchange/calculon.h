@@ -88,7 +88,7 @@ int erg_calculon_base_gpu(struct erg_gpu **gpu, const struct erg_calculon_system
 
 /*
  * Writes config.json, gpu.yaml, engine.yaml and job.yaml into `folder`, which is made. `base` gives
- * what a system does not say. Each file is one that ergon reads: erg_job_load() of job.yaml checks
+ * values that a system lacks. Each file is one that ergon reads: erg_job_load() of job.yaml checks
  * them all.
  */
 int erg_calculon_write(const struct erg_calculon_import *import, const struct erg_gpu *base,

@@ -19,7 +19,7 @@ bool erg_export_is_even(const struct erg_layout *layout);
 enum erg_recompute erg_export_recompute(struct erg_text *out, const struct erg_layout *layout,
                                         const char *software);
 
-/* A comment on what was to be offloaded; false, and nothing, when nothing was. */
+/* A comment on planned offloading; false, and nothing, when nothing was. */
 bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout);
 
 /* ---- mixtures of experts (export_experts.c): nothing of models without ---- */

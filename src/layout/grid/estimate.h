@@ -36,7 +36,7 @@ struct erg_estimate_constants {
     double kernel_s; /* launch and gap of an operation */
 };
 
-/* A job on GPUs of an allocation; what it points to must stay. */
+/* A job on GPUs of an allocation; memory that it points to must stay valid. */
 struct erg_estimate_request {
     const char *name; /* of the model, in messages */
     const struct erg_grid_ops *ops;
@@ -85,7 +85,7 @@ struct erg_estimate_best {
     struct erg_grid_estimate best;
     bool found, priced;
     double least_bytes;       /* of plans that do not fit */
-    struct erg_error missing; /* what the network did not know */
+    struct erg_error missing; /* groups unknown to the network */
 };
 void erg_estimate_try(const struct erg_estimate_setting *setting, const struct erg_grid_plan *plan,
                       bool shares_experts, struct erg_estimate_best *best);
@@ -102,7 +102,7 @@ int erg_estimate_proxy(const struct erg_estimate_setting *setting,
 
 /*
  * The plan of the grid with that number of stages, and those of its Pareto set (grid_plan.h).
- * ERG_INFEASIBLE where it has none; whether each fits is said, not required.
+ * ERG_INFEASIBLE where it has none; whether each fits is reported, not required.
  */
 struct erg_grid_estimates {
     struct erg_grid_estimate plan;

@@ -63,7 +63,7 @@ struct erg_comm_group erg_comm_group_of(long first, long stride, long size, long
 
 /* A model of the time of a collective over a group. */
 struct erg_grid_network {
-    /* Adds seconds for `elements` of fp32 of each replica. Fails, and says what is not known. */
+    /* Adds seconds for `elements` of fp32 of each replica. Fails, and names the unknown part. */
     int (*time)(const void *context, const struct erg_allocation *allocation,
                 enum erg_grid_collective op, struct erg_comm_group group, double elements,
                 double *seconds, struct erg_error *err);
@@ -83,16 +83,16 @@ struct erg_grid_network erg_grid_network_of(const struct erg_grid_links *links);
 
 /* ---- Iteration time (grid_time.c) ---- */
 
-/* Seconds of one stage: of one microbatch, or of an iteration where said. */
+/* Seconds of one stage: of one microbatch, or of an iteration where noted. */
 struct erg_stage_time {
-    double forward_s, backward_s;             /* computation; backward with what it recomputes */
+    double forward_s, backward_s;             /* computation; backward, including recomputation */
     double forward_intra_s, backward_intra_s; /* communication within the stage */
     double forward_send_s, backward_send_s;   /* to the next stage, to the previous stage */
     double gradient_sync_s;                   /* once an iteration */
     double apply_s, apply_intra_s;            /* update of the weights, once an iteration */
 };
 
-/* The sum and what it is made of; of a stage that is the slowest, each in its own part. */
+/* The sum and its parts; of a stage that is the slowest, each in its own part. */
 struct erg_iteration_time {
     double total_s;
     double compute_s, intra_s, inter_s;

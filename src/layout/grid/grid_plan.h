@@ -6,7 +6,7 @@
  * 2. Partitions of the layers, with all stage sizes (powers of two), are kept where the stage sizes
  *    come near to the fractions, and then where they communicate little. The best balanced one of
  *    them is the grid's partition. Its stages take the shapes that communicate least.
- * The Pareto set is what a later search among real plans need not look beyond.
+ * A later search among real plans can be limited to the Pareto set.
  *
  * Source of the method and of all constants: Arena, as implemented. Deviations from exact
  * arithmetic that the published plans contain are kept: fractions have three decimals, the least
@@ -135,7 +135,7 @@ int erg_grid_plan_set(const struct erg_grid_problem *problem,
 /*
  * Where the stages lie: first_gpu[s] of `stages` stages with sizes that sum up to the GPUs of the
  * allocation. A stage of a node or more takes whole nodes; smaller ones fill the node that was
- * begun, across its end where the next stage is twice what is left.
+ * begun, across its end where the next stage has twice the remaining GPUs.
  */
 void erg_grid_place(const long *sizes, size_t stages, long gpus_per_node, long *first_gpu);
 

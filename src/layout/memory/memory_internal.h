@@ -14,7 +14,7 @@ enum {
     ERG_CACHE_UNSPLIT_BYTES = 21 << 20,  /* blocks from this size on are never split … */
     ERG_CACHE_OVERSIZE_BYTES = 20 << 20, /* … and serve requests that are less than this smaller */
     ERG_CACHE_ROUND_BYTES = 2 << 20,     /* new segments are a multiple of this */
-    ERG_OFFLOAD_ROUND_BYTES = 1 << 20,   /* what is moved is a multiple of this */
+    ERG_OFFLOAD_ROUND_BYTES = 1 << 20,   /* moved sizes are multiples of this */
 };
 
 /* ---- which bytes of a group move to host memory ---- */
@@ -38,7 +38,7 @@ void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory
 void erg_memory_choice_release(struct erg_memory_choice *choice);
 
 /* The class of blocks that a tensor of `bytes` is served from in the framework once all sizes of a
- * layer are in its cache; what it takes. */
+ * layer are in its cache; its allocated bytes. */
 int64_t erg_memory_served_bytes(const struct erg_memory_sizes *sizes, int64_t bytes);
 
 /* Whether a stage moves anything: it needs time between forward and backward of a group. */
@@ -46,8 +46,9 @@ bool erg_memory_offloads(const struct erg_layout *layout, long stage);
 
 /* ---- what lives while a layer runs, in closed form (transient.c) ---- */
 
-/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
- * backward pass, each also with what was used until then in a buffer, and in the head between. */
+/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of
+ * a backward pass, each also with the tensors used until then in a buffer, and in the head
+ * between. */
 enum {
     ERG_MEMORY_FORWARD,
     ERG_MEMORY_FFN,
@@ -126,7 +127,7 @@ void erg_memory_static_closed(struct erg_memory_stage *stage,
 void erg_memory_static_lines(struct erg_memory_lines *lines,
                              const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long index);
-/* But for what is in flight. */
+/* Without memory in flight. */
 void erg_memory_static_floor(struct erg_memory_floor *floor,
                              const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long index);

@@ -66,7 +66,7 @@ long erg_memory_microbatches(const struct erg_layout *layout);
 double erg_memory_stage_peak(const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long stage);
 
-/* Frees what a group keeps of one tensor. */
+/* Frees the part of one tensor that a group keeps. */
 void erg_memory_drop(struct erg_memory_simulation *s, struct erg_memory_kept *kept);
 
 #endif

@@ -7,7 +7,7 @@
 /* The memory of a stage. */
 struct erg_memory_room {
     double gpu_bytes;  /* of a GPU */
-    double host_bytes; /* of a node, for what is offloaded; 0: no bound */
+    double host_bytes; /* of a node, for offloading; 0: no bound */
     long node_gpus;
 };
 
@@ -15,7 +15,7 @@ struct erg_memory_room {
 struct erg_memory_bounds {
     const struct erg_memory_room *rooms; /* [pipeline] */
     bool layers;                         /* they may move between stages */
-    bool degrees;   /* they may grow: what the first stage has, more stages would have, too */
+    bool degrees;   /* they may grow: further stages would have the first stage's memory, too */
     long most_gpus; /* that can work together; 0: no bound */
 };
 
@@ -34,8 +34,8 @@ struct erg_memory_change {
      * from those of the layout that was asked about. None found: with its degrees, so that it needs
      * the least. */
     struct erg_layout layout;
-    /* What GPUs are then short of, those of the stage that is furthest from fitting, and what that
-     * stage needs; 0: one was found. */
+    /* The bytes that the GPUs then lack in the stage that is furthest from fitting, and the bytes
+     * that this stage needs; 0: a change was found. */
     double excess_bytes, least_bytes;
     long *chunk_layers; /* private: of `layout`, where layers were moved */
 };

@@ -53,8 +53,8 @@ enum erg_memory_item {
     ERG_MEMORY_WEIGHTS,
     ERG_MEMORY_GRADIENTS,
     ERG_MEMORY_OPTIMIZER,
-    ERG_MEMORY_ACTIVATIONS, /* of all microbatches in flight, without what is offloaded */
-    ERG_MEMORY_OFFLOAD,     /* receive buffers, and what is put together from them */
+    ERG_MEMORY_ACTIVATIONS, /* of all microbatches in flight, without offloaded tensors */
+    ERG_MEMORY_OFFLOAD,     /* receive buffers, and tensors reassembled from them */
     ERG_MEMORY_ROPE,        /* tables of sines and cosines; also positions */
     ERG_MEMORY_WORKSPACE,   /* of matrix products; also of attention and the optimizer */
     ERG_MEMORY_GATHER,      /* in which the tensor group gathers hidden tensors; also terms of its
@@ -62,7 +62,7 @@ enum erg_memory_item {
     ERG_MEMORY_HEAD,        /* logits and loss */
     ERG_MEMORY_PIPELINE,    /* hidden tensors and gradients between stages; also tokens of a step */
     ERG_MEMORY_TRANSIENT,   /* what lives within one layer */
-    ERG_MEMORY_ROUNDING,    /* what the allocator hands out beyond the request; also gaps */
+    ERG_MEMORY_ROUNDING,    /* bytes that the allocator gives beyond the request; also gaps */
     ERG_MEMORY_ITEMS,
 };
 const char *erg_memory_item_name(enum erg_memory_item item); /* "weights", … */
@@ -103,7 +103,7 @@ enum erg_memory_role {
 struct erg_memory_tensor {
     int64_t bytes;
     int64_t rows;   /* it can be split between any two */
-    unsigned saved; /* bits 1 << enum erg_recompute: by which modes */
+    unsigned saved; /* bits 1 << enum erg_recompute: the modes */
     /* Framework, unless the activation is made again: that many strided views of one allocation
      * are kept, not it. */
     int views;
@@ -117,7 +117,7 @@ struct erg_memory_sizes {
     int64_t kv;          /* local keys and values (K) */
     int64_t gathered_kv; /* those of all context ranks (K c); 0 without context parallelism */
     int64_t ffn;         /* one width of the FFN (F) */
-    int64_t fc1;         /* what the first linear makes: two widths when gated */
+    int64_t fc1;         /* the first linear's output: two widths when gated */
     int64_t qk;          /* queries and keys before the per-head norm; 0 without */
     int64_t output;      /* of the attention */
     /* For a mixture of experts: rows that leave a rank, and rows that arrive from all tensor ranks.
@@ -152,7 +152,7 @@ struct erg_memory_sizes {
     /* Bytes that a layer keeps for its backward pass in each mode: all tensors, and those large
      * enough to be moved to host memory. */
     int64_t kept[ERG_RECOMPUTES], movable[ERG_RECOMPUTES];
-    int64_t kept_of_ffn[ERG_RECOMPUTES];      /* of what is kept: from the FFN's norm on */
+    int64_t kept_of_ffn[ERG_RECOMPUTES];      /* of kept tensors: from the FFN's norm on */
     struct erg_static_tensors static_tensors; /* of the static accounting */
 };
 
@@ -160,7 +160,7 @@ struct erg_memory_sizes {
 void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_layout *layout);
 
-/* Whether a layer keeps a tensor under a mode, and whether it makes it again of what it keeps. */
+/* Whether a layer keeps a tensor under a mode, and whether it recomputes it from kept tensors. */
 static inline bool erg_memory_keeps(const struct erg_memory_sizes *sizes, enum erg_memory_role role,
                                     enum erg_recompute recompute)
 {
@@ -179,14 +179,14 @@ static inline bool erg_memory_remakes(const struct erg_memory_sizes *sizes,
 void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_layout *layout);
 
-/* ---- what a stage needs ---- */
+/* ---- needs of a stage ---- */
 
 struct erg_memory_request {
     const struct erg_model *model;
     const struct erg_layout *layout; /* checked: erg_layout_check() */
     enum erg_memory_accounting accounting;
     /* Copy layer by layer instead of group by group: out while the next layer runs, in while the
-     * layer above it does, through a ring of two slots that each hold what one layer moves. */
+     * layer above it does, through a ring of two slots, each for the moved tensors of one layer. */
     bool layer_copies;
     /* Only the static accounting uses these: the others always have sequence parallelism, and never
      * move tensors smaller than ERG_OFFLOAD_LEAST_BYTES. */
@@ -209,7 +209,7 @@ static inline bool erg_memory_can_offload(const struct erg_memory_request *reque
 }
 
 /* Whether stages offload that cannot, weights are sharded that cannot be, or ergon's own training
- * would run what it does not. */
+ * would have to run unsupported work. */
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err);
 
 /* One stage at its worst moment. */
@@ -220,8 +220,8 @@ struct erg_memory_stage {
     long groups;          /* in flight at once */
     double offload_bytes; /* of one group that is moved; 0 for a stage that moves nothing */
     double host_bytes;    /* of all groups at once */
-    double offload;       /* the share of what could be moved that is: in the static accounting as
-                           * many whole tensors as the ratio allows */
+    double offload;       /* the moved share of movable bytes: in the static accounting as many
+                           * whole tensors as the ratio allows */
 };
 
 /* Forwards before the first backward, and groups in flight at once. */
@@ -309,12 +309,12 @@ void erg_memory_result_release(struct erg_memory_result *result);
 
 /* ---- how much to offload ---- */
 
-/* Tensors of fewer bytes are never moved, unless a job of ergon's own training says so. */
+/* Tensors of fewer bytes are never moved, except by a key in jobs of ergon's own training. */
 enum { ERG_OFFLOAD_LEAST_BYTES = 1 << 20 };
 
-/* The model's own error, relative. A budget that somebody names, like the 64 GiB of the published
- * runs, may be missed by as much where all is offloaded that can be, since one of those runs does;
- * what a GPU has may not. */
+/* The model's own error, relative. A budget from the user, like the 64 GiB of the published runs,
+ * may be exceeded by as much where all possible tensors are offloaded, since one of those runs
+ * exceeds it; a GPU's memory may not. */
 #define ERG_MEMORY_ERROR 0.004
 
 struct erg_memory_solution {

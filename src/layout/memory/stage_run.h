@@ -25,7 +25,8 @@ struct erg_memory_stage_run {
     struct erg_memory_course *course; /* NULL: not wanted */
     struct erg_memory_copies *copies; /* NULL: not wanted */
     size_t open_out, open_in;         /* of them, not ended; else SIZE_MAX */
-    /* With FSDP: weights of what runs and of what runs next, and the gradient of what runs. */
+    /* With FSDP: weights of the running unit and the next one, and the gradient of the running
+     * unit. */
     uint32_t unit, next_unit, unit_gradient;
 };
 

@@ -18,8 +18,8 @@ struct erg_stage_room {
     size_t layers; /* of those passes, but the first layer of each */
     size_t inputs; /* passes that are open */
     size_t heads;  /* passes of the last chunk */
-    /* Where parts of layers move to host memory, else 0: what of them is on the device, because it
-     * is being written or copied out or stays; what is in host memory. */
+    /* Where parts of layers move to host memory, else 0: their bytes on the device, which are being
+     * written or copied out or which stay; their bytes in host memory. */
     size_t moved, hosted;
 };
 
@@ -28,7 +28,7 @@ struct erg_stage_room {
 struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long layers, long stage);
 
 /*
- * Adds the room of what moves of layers, bits of erg_static_shape: of the copies of the layout
+ * Adds the memory of moved tensors of layers, bits of erg_static_shape, by the copies of the layout
  * (copies.h). Where a layer's input moves, that of a pass is received into such a part.
  */
 void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *layout, long layers,
@@ -46,8 +46,9 @@ struct erg_static_shape {
     size_t element; /* bytes */
     size_t scratch; /* bytes: the most that a kernel of the passes needs */
     enum erg_recompute recompute;
-    uint64_t moves; /* bits 1 << enum erg_static_buffer: what of layers moves to host memory … */
-    double offload; /* … and its share of what could move */
+    uint64_t moves; /* bits 1 << enum erg_static_buffer: the tensors of layers that move to host
+                     * memory ... … */
+    double offload; /* ... and their share of the movable bytes */
     /* Beside the stage. */
     bool previous, next;      /* there are stages that pass messages to it, and back */
     size_t microbatches;      /* of a step */
@@ -157,7 +158,7 @@ struct erg_static_memory {
     size_t begins[ERG_STATIC_SETS];
     size_t stage_bytes, total; /* of the stage alone, which lies first; of all */
     size_t host_bytes;         /* outside it, in host memory */
-    double offload;            /* the share of what a layer can move that it moves */
+    double offload;            /* the moved share of a layer's movable bytes */
 };
 
 /* Nothing is allocated: about a hundred nanoseconds. */
@@ -178,7 +179,7 @@ static inline void *erg_static_at(const struct erg_static_memory *memory, void *
     return memory->bytes[buffer] ? (char *)first + erg_static_offset(memory, buffer, index) : NULL;
 }
 
-/* Bytes from one buffer to what lies behind it. */
+/* Bytes from one buffer to the next. */
 static inline size_t erg_static_place(const struct erg_static_memory *memory,
                                       enum erg_static_buffer buffer)
 {
@@ -215,10 +216,11 @@ void erg_static_memory_of(struct erg_static_memory *memory,
                           const struct erg_memory_sizes *sizes, long index);
 
 /*
- * No less than what a kernel of the passes needs on a GPU like the H100: what products may use, or
- * attention's backward pass with the largest workspace that device/cuda/attention_plan.c takes
- * (where several heads share keys and values, gradients of these for each head) and its sums in
- * float. The engine takes what its kernels say, and says when that is more.
+ * At least the bytes that a kernel of the passes needs on a GPU like the H100: the limit of
+ * products, or attention's backward pass with the largest workspace that
+ * device/cuda/attention_plan.c takes (where several heads share keys and values, gradients of these
+ * for each head) and its sums in float. The engine allocates the bytes that its kernels report, and
+ * warns if these are more.
  */
 size_t erg_static_scratch(const struct erg_stage_widths *widths,
                           const struct erg_static_shape *shape);

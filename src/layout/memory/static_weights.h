@@ -43,7 +43,7 @@ static inline size_t erg_bucket_room(size_t elements, size_t ranks)
     return (elements + multiple - 1) / multiple * multiple;
 }
 
-/* Elements of each bucket: of one layer, of what comes before the layers, of what comes after. */
+/* Elements of each bucket: of one layer, of the part before the layers, of the part after. */
 struct erg_static_tensors {
     size_t layer[ERG_BUCKETS], first[ERG_BUCKETS], last[ERG_BUCKETS];
     bool tied;

@@ -27,8 +27,8 @@
  *   if all their GPUs only ran layers.
  * - Time without offloading: a layout that is slower even so than the slowest that is kept needs no
  *   memory model.
- * - Time of splits (time/split.h): the longest stage takes at least what all would if layers
- *   could be cut, and gradients likewise.
+ * - Time of splits (time/split.h): the longest stage takes at least the time of all stages if
+ *   layers could be cut, and gradients likewise.
  * - Memory of splits: a stage needs no more layers than it can run in time, and with all other
  *   stages full it must hold the rest.
  * - Memory of all splits: the least bytes of a layer in each stage limit the layers that all stages
@@ -62,8 +62,8 @@ struct erg_layout_kind {
         *gpu; /* for energy (energy/layout_energy.h); a search does not ask for it */
     const struct erg_engine *engine;
     struct erg_time_machine machine;
-    long gpus;           /* that there are */
-    double memory_bytes; /* of one GPU, for what memory.h counts */
+    long gpus;           /* available */
+    double memory_bytes; /* of one GPU, for the items of memory.h */
     double host_bytes;   /* of one node, for offloaded activations; 0: no bound */
 };
 
@@ -93,8 +93,8 @@ struct erg_layout_search {
     long sequence;
     long batch_least, batch_most; /* sequences of an iteration; exact if both are equal */
     double expert_capacity;       /* as of a layout */
-    /* How far, relative, a layout that offloads all may be above a kind's memory: ERG_MEMORY_ERROR
-     * (memory.h) where that is a budget that somebody names, 0 where it is what the GPUs have. */
+    /* The relative excess over a kind's memory that a layout may have if it offloads all:
+     * ERG_MEMORY_ERROR (memory.h) for a budget from the user, 0 for the memory of the GPUs. */
     double memory_slack;
     unsigned recomputes; /* bits 1 << enum erg_recompute: those that are tried */
     bool offload;        /* activations may be offloaded */
@@ -128,7 +128,7 @@ struct erg_layout_search {
 
 struct erg_layout_candidate {
     struct erg_layout layout;
-    long *chunk_layers; /* what the layout's points to, NULL where stages are equal */
+    long *chunk_layers; /* memory that the layout's member points to, NULL where stages are equal */
     /* Likewise; where stages differ the layout's own `recompute` is that of the first, its
      * `offload` the most of any. */
     enum erg_recompute *stage_recompute;
@@ -188,7 +188,7 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_block *blocks, size_t count, struct erg_error *err);
 void erg_layout_candidate_release(struct erg_layout_candidate *candidate);
 
-/* FLOP/s of the datasheet of all GPUs that a layout uses: what its MFU refers to. */
+/* FLOP/s of the datasheet of all GPUs that a layout uses: the reference of its MFU. */
 double erg_layout_peak_flops(const struct erg_layout_candidate *candidate,
                              const struct erg_layout_search *search);
 

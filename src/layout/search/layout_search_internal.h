@@ -31,7 +31,7 @@ struct erg_layout_places {
     } on[ERG_LAYOUT_MOST_KINDS];
 };
 
-/* Where places are made: what is known of the layouts looked at last. */
+/* Working state for places: data of the latest layouts. */
 struct erg_layout_site {
     const struct erg_layout_search *search;
     long tensor, context, microbatch, expert, shards, gpus;
@@ -77,7 +77,7 @@ void erg_layout_fill_peaks(struct erg_layout_candidate *candidate,
 
 int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err);
 
-/* The candidate's time and rate, as it is, by the closed form alone. */
+/* The time and rate of the unchanged candidate, by the closed form alone. */
 void erg_layout_settle_time(struct erg_layout_candidate *candidate,
                             const struct erg_layout_places *places);
 /* The time of the simulated schedule (time/time.h), which is not faster. */
@@ -124,7 +124,7 @@ bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memo
 
 /*
  * Raises *offload to the smallest ratio with which a stage fits its GPUs. False: there is none, and
- * *excess is what is missing.
+ * *excess is the shortage.
  */
 bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
                               double *offload, double *excess);
@@ -136,9 +136,9 @@ bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_
 
 /*
  * False: no split of the layers of these degrees, chunks and microbatches fits with any ratio of
- * offloading and, for each stage, any of `recomputes`, bits 1 << enum erg_recompute. True says
- * nothing. Bounds from below how many bytes a layer takes in each stage (memory/memory.h), so some
- * ten nanoseconds a stage.
+ * offloading and, for each stage, any of `recomputes`, bits 1 << enum erg_recompute. True is not
+ * conclusive. Bounds from below how many bytes a layer takes in each stage (memory/memory.h), so
+ * some ten nanoseconds a stage.
  */
 bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg_layout *layout,
                         unsigned recomputes);
@@ -148,8 +148,8 @@ bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg
 bool erg_layout_may_miss(const struct erg_layout_places *places, const struct erg_layout *layout,
                          double excess);
 
-/* How many bytes more of its GPUs a layout that is too large would fit with, offloading what is
- * best for that. For what is said, not for a search: some ten microseconds. */
+/* The additional GPU memory with which a layout that is too large would fit, with the best
+ * offloading for that. For messages, not for a search: takes some ten microseconds. */
 double erg_layout_memory_excess(const struct erg_layout *layout,
                                 const struct erg_layout_places *places);
 
@@ -185,9 +185,9 @@ double erg_layout_stage_ratio(long *chunk_layers, const struct erg_layout_places
                               const struct erg_layout *layout, long stage, long layers,
                               double offload);
 
-/* ---- stages that each do what is best for them (stage_ways.c) ---- */
+/* ---- recomputation and offloading per stage (stage_ways.c) ---- */
 
-/* Room for what the stages of any layout of a model do. */
+/* Memory for the ways of the stages of any layout of a model. */
 struct erg_layout_stages {
     enum erg_recompute *recompute, *least; /* chosen; the one that takes least time, regardless of
                                             * memory */
@@ -221,12 +221,12 @@ enum erg_layout_verdict erg_layout_settle(struct erg_layout_candidate *candidate
 
 /* ---- layers of stages that may differ (stage_split.c) ---- */
 
-/* Room for what is found and looked at, for as many stages as the model has layers. */
+/* Memory for the results and the candidates, for as many stages as the model has layers. */
 struct erg_layout_splitter {
     struct erg_split_group *groups; /* of one stage each */
     struct erg_layout_room {
         long layers; /* that fit with the offloading at hand */
-        long useful; /* more would be slower than what is wanted */
+        long useful; /* more would be slower than the limit */
         double next; /* ratio of offloading with which one more fits; INFINITY: none */
     } * rooms;
     long *stage_layers, *chunk_layers;     /* found; of chunks in model order */
@@ -260,8 +260,8 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
 /* ---- the same by rounds, of layouts with virtual stages (chunk_split.c) ---- */
 
 /* Follows the schedule of a split that fits, and with virtual stages that by rounds, too: the
- * candidate becomes that which is faster. Where each stage does what is best for it (per_stage of
- * the search) its lists are those of `stages`, else that may be NULL. */
+ * candidate becomes that which is faster. With settings per stage (per_stage of the search) its
+ * lists are those of `stages`, else `stages` may be NULL. */
 void erg_layout_follow_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places);
@@ -276,7 +276,7 @@ bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places, double limit_s);
 
-/* ---- what is kept while a search goes on (shortlist.c) ---- */
+/* ---- layouts that a search keeps (shortlist.c) ---- */
 
 /* The least number of layouts kept, even if fewer are requested: after their layers have moved
  * another one may be the fastest. */
@@ -286,7 +286,7 @@ struct erg_layout_shortlist {
     struct erg_layout_results *found;       /* the fastest first */
     size_t most;                            /* of them */
     double others;                          /* tokens per second that nothing else does more than */
-    const struct erg_layout_search *search; /* whose `each` is told of all that are let go */
+    const struct erg_layout_search *search; /* whose `each` is called for all dropped ones */
 };
 
 /* Nothing is found yet, and there is room for as many as are kept. */

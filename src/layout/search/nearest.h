@@ -17,7 +17,7 @@ struct erg_layout_change {
 };
 
 /* Some hundred layouts are evaluated, some ten thousand where two must change: up to a second. The
- * candidate is to be released. */
+ * caller releases the candidate. */
 void erg_layout_find_change(struct erg_layout_change *change,
                             const struct erg_layout_search *search,
                             const struct erg_layout *layout);
@@ -27,7 +27,7 @@ void erg_layout_find_change(struct erg_layout_change *change,
 long erg_layout_fewest_gpus(const struct erg_layout_search *search, long most);
 long erg_layout_nearest_batch(const struct erg_layout_search *search, long most);
 
-/* The bytes of a GPU with which something fits, to 0.05 %; 0: that is not what is missing. */
+/* The bytes of a GPU with which something fits, to 0.05 %; 0: memory is not the obstacle. */
 double erg_layout_least_memory(const struct erg_layout_search *search);
 
 #endif

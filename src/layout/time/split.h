@@ -10,10 +10,10 @@
  * of different GPUs; those that are alike form a group.
  *
  * The longest X is that of some stage with some number of layers, so there are few values that it
- * can have; each of them says how many layers every stage may have at most, and so does each value
- * of the longest Y. Among splits under both, the one that takes layers from the stages whose layers
- * are dearest has the least sum. Values are tried from below and end where even stages of cut
- * layers and the least Y could not be faster: so no split is faster than the one that is found.
+ * can have; each of them limits the layers of every stage, and so does each value of the longest Y.
+ * Among splits under both, the one that takes layers from the stages whose layers are dearest has
+ * the least sum. Values are tried from below and end where even stages of cut layers and the least
+ * Y could not be faster: so no split is faster than the one that is found.
  */
 #ifndef ERG_LAYOUT_TIME_SPLIT_H
 #define ERG_LAYOUT_TIME_SPLIT_H

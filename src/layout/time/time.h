@@ -94,12 +94,12 @@ struct erg_time_machine {
     long node_gpus;
     double host_bandwidth;   /* its share of the node's host memory while all copy both ways; 0: not
                               * known */
-    double shared_bandwidth; /* of what its copies and its messages between nodes both cross; 0:
-                              * nothing */
+    double shared_bandwidth; /* of the link that its copies and its messages between nodes share; 0:
+                              * none */
     long adapter_gpus;       /* that share a network adapter; 0 or 1: none do */
 };
 
-/* `gpu`'s links, and each GPU's share of what the cluster's nodes have between them. */
+/* `gpu`'s links, and each GPU's share of the network between the cluster's nodes. */
 void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gpu *gpu,
                            const struct erg_cluster *cluster);
 
