@@ -205,7 +205,7 @@ static void hostile_names(void **state)
     free(text);
     text = text_of("node4.json", "\"GiB\": 64", "\"GiB\": 80000000000");
     assert_fails(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err,
-                 "key 'mem1.GiB': 8e+10 GiB stand for endless memory, and layouts are planned");
+                 "key 'mem1.GiB': 8e+10 GiB mean unlimited memory, but layouts must fit");
     free(text);
     text = text_of("node4.json", "\"GiB\": 256", "\"GiB\": 8e10");
     assert_ok(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err);

@@ -275,7 +275,7 @@ static void test_claims(void **state)
     if (geteuid() == 0) {
         assert_int_equal(chown(path, 65534, 65534), 0);
         assert_fails(erg_claim_take(path, "GPU-1", 0, 1, &claim, &err), &err,
-                     "belongs to somebody else");
+                     "belongs to another user");
     }
     snprintf(other, sizeof other, "%s/link", folder);
     assert_int_equal(symlink(path, other), 0);

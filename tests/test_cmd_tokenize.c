@@ -149,7 +149,7 @@ static void bad_input_names_the_place(void **state)
     check(1, "no file has text", "bytes @/nothing.txt -o @/e");
     assert_int_equal(access(in_folder("e.bin"), F_OK), -1);
     check(0, "1 document", "bytes @/c.txt -o @/e");
-    check(1, "e.bin': this file is there already", "bytes @/c.txt -o @/e");
+    check(1, "e.bin': this file exists", "bytes @/c.txt -o @/e");
 }
 
 int main(void)

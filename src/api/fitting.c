@@ -1,5 +1,5 @@
-/* Engines fitted to tables and runs: what is read, on which machine it was measured, what is
- * written. */
+/* Engines fitted to tables and runs: the input, the machine on which it was measured, and the
+ * output. */
 #include "api/fitting.h"
 
 #include "base/memory.h"
@@ -49,8 +49,8 @@ static int find_machine(struct erg_fitting *at, struct erg_error *err)
         return set_machine_of_run(at, err);
     if (!wish->job == !wish->cluster)
         return erg_fail(err, ERG_USAGE,
-                        "expected --cluster FILE or --job JOB.yaml, one of them: it says what the "
-                        "rows were measured on");
+                        "expected one of --cluster FILE and --job JOB.yaml, with the machine on "
+                        "which the rows were measured");
     if (wish->job) {
         struct erg_job *job;
         /* Only the job's machine is used: rows have layouts of their own. */

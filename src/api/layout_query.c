@@ -1,4 +1,4 @@
-/* Searches for what is asked about layouts. */
+/* Searches for queries about layouts. */
 #include "api/layout_query.h"
 
 #include "io/file.h"
@@ -102,7 +102,7 @@ struct erg_layout_choice_request erg_layout_query_choice(const struct erg_layout
 
 /* ---- one layout ---- */
 
-/* What `text` says, with the job's recomputation unless the command line names another. */
+/* The layout in `text`, with the job's recomputation if the command line does not name another. */
 static int parse_layout(struct erg_layout *layout, const struct erg_layout_query *at,
                         const char *text, struct erg_error *err)
 {
@@ -207,8 +207,8 @@ static void note_point(void *context, const struct erg_layout_candidate *candida
                                        (float)candidate->peak_bytes});
 }
 
-/* The fastest layouts at the highest clock, as many as are shown; and what a page draws, on several
- * kinds only of the fastest, since there are too many others. */
+/* The fastest layouts at the highest clock, as many as are shown; and the data of the page, on
+ * several kinds only for the fastest, since there are too many others. */
 int erg_layout_query_fastest(struct erg_layout_query *at, struct erg_error *err)
 {
     enum { DRAWN = 300 };
@@ -346,8 +346,8 @@ int erg_layout_query_write(const struct erg_layout_query *at, const char *folder
     return status;
 }
 
-/* The choice over clocks: of the one that was asked for, or of all, and with several numbers of
- * GPUs what each gives. */
+/* The choice over clocks: of the requested layout, or of all, and with several numbers of GPUs the
+ * result of each. */
 static int choose(struct erg_layout_query *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = erg_layout_query_choice(at);

@@ -46,7 +46,7 @@ static int refuse(const struct erg_study_point *point, struct erg_error *err)
                        : point->machine->cluster->nodes > 1     ? "several nodes"
                                                                 : NULL;
     return what ? erg_fail(err, ERG_FAILED,
-                           "points are measured on one machine as it is, without %s", what)
+                           "points are measured on one unchanged machine, without %s", what)
                 : 0;
 }
 
@@ -473,9 +473,9 @@ static int fill_result(const struct measured_run *at, const struct measured_wind
                                   "taken for steady",
                                   slope, at->point->measuring->settle_k_per_min));
     if (at->point->overlap)
-        add_flag(at, result,
-                 "ergon train overlaps what it can in any case: what the point says of overlap "
-                 "changes nothing");
+        add_flag(
+            at, result,
+            "ergon train always overlaps as much as it can: the point's overlap has no effect");
     return 0;
 }
 

@@ -31,7 +31,7 @@ static int check_wish(struct erg_memory_query *query, struct erg_error *err)
     if (!erg_parse_bytes(wish->solve, &query->solve_bytes))
         return erg_fail(err, ERG_USAGE,
                         "%s got \"%.80s\", but must be a number of bytes like 6e10, "
-                        "64GiB, 500MiB or 64GB, or gpu, what each GPU has",
+                        "64GiB, 500MiB or 64GB, or gpu, for each GPU's memory",
                         word(wish, "--solve-offload"), wish->solve);
     if (!(query->solve_bytes >= 1 && query->solve_bytes <= 1e18))
         return erg_fail(err, ERG_USAGE, "%s got %.80s, expected a number of bytes from 1 to 1e+18",
@@ -104,8 +104,8 @@ static void take_place(struct erg_memory_query *query, const struct erg_layout_c
         own_layers(query, found->chunk_layers);
 }
 
-/* Whether the model can be spread so, wherever the stages lie: what is wrong with degrees says more
- * than that a search finds nothing. */
+/* Whether the model can be spread so, on any placement of the stages: an error about degrees is
+ * more helpful than a search without results. */
 static int check_degrees(const struct erg_memory_query *query, struct erg_error *err)
 {
     const struct erg_job *job = query->job;
@@ -303,7 +303,7 @@ static const struct erg_engine *engine_of(const struct erg_memory_query *query, 
     return kind == 0 && query->engine ? query->engine : query->job->kinds[kind].engine;
 }
 
-/* As the option says, or as the engine takes its memory. */
+/* By the option, or by the engine's kind of memory. */
 static int choose_accounting(struct erg_memory_query *query, struct erg_error *err)
 {
     const struct erg_memory_wish *wish = query->wish;
@@ -338,7 +338,7 @@ static int choose_accounting(struct erg_memory_query *query, struct erg_error *e
     return wish->solve ? 0 : erg_memory_check(request, err);
 }
 
-/* ---- what there is ---- */
+/* ---- memory of GPUs and hosts ---- */
 
 static void fill_rooms(struct erg_memory_query *query)
 {
@@ -388,8 +388,8 @@ static int fill_query(struct erg_memory_query *query, struct erg_error *err)
 
 /* ---- the answer ---- */
 
-/* Puts the ratios that were asked for into the layout, which is at its least memory where there are
- * none: *solved says so. */
+/* Puts the requested ratios into the layout, or solves for its least memory where there are none:
+ * then *solved is true. */
 static int solve(struct erg_memory_asked *at, bool *solved, struct erg_error *err)
 {
     struct erg_layout *layout = &at->query.layout;
@@ -414,9 +414,9 @@ static int solve(struct erg_memory_asked *at, bool *solved, struct erg_error *er
     if (isnan(at->solution.offload)) {
         if (!answer->per_stage)
             return erg_fail(err, ERG_INFEASIBLE,
-                            "no one ratio of offloading fits all stages: what one needs is too "
-                            "much for another, whose receive buffers are larger than what leaves; "
-                            "expected %s, with which each has its own",
+                            "no one ratio of offloading fits all stages: the ratio that one stage "
+                            "needs is too large for another one, whose receive buffers exceed the "
+                            "offloaded bytes; expected %s, with which each has its own",
                             word(at->query.wish, "--per-stage"));
         layout->offload = 0;
         for (long i = 0; i < layout->pipeline; i++)

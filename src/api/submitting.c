@@ -64,7 +64,7 @@ int erg_submit_read_deadline(double *unix_s, const char *text, struct erg_error 
                     text);
 }
 
-/* ---- what all jobs have ---- */
+/* ---- common to all jobs ---- */
 
 static int fill_request(struct submitting *at, struct erg_error *err)
 {
@@ -256,8 +256,8 @@ static int add_profile(struct submitting *at, const struct erg_gpu_type *type,
     return result;
 }
 
-/* Times and powers on all types that the catalogue knows; where it knows none, those of the live
- * file's profiles. */
+/* Times and powers on all types in the catalogue; if there are none, those of the live file's
+ * profiles. */
 static int make_profile(struct submitting *at, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
@@ -286,7 +286,7 @@ static int make_profile(struct submitting *at, struct erg_error *err)
     if (result == 0 && !found)
         result =
             erg_fail(err, ERG_INFEASIBLE,
-                     "nothing says how fast %s is on the GPUs of the cluster: %s%s", at->wish->job,
+                     "the speed of %s on the GPUs of the cluster is not known: %s%s", at->wish->job,
                      unknown.data, at->live->profiles ? "; nor do the live file's profiles" : "");
     erg_text_release(&unknown);
     return result;

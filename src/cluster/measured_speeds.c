@@ -4,11 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A trainer that says anything else is not believed. */
+/* Reports outside this range are ignored. */
 #define RATIO_MOST 4.0
 /* The most measurements in a mean, so that the mean follows changes. */
 #define COUNT_MOST 20.0
-/* A cell stays as it is for less: policies begin anew when it changes. */
+/* Smaller changes do not change a cell, since policies restart when it changes. */
 #define CHANGE_LEAST 0.01
 /* The least relative distance between points whose measurements contradict their order. */
 #define ORDER_STEP 1e-6

@@ -57,7 +57,7 @@ static int add_slower(struct times *times, struct measured *measured,
     const struct erg_csv *csv = times->profiles->times;
     if (measured->count == 0 || isnan(row->power_w)) {
         if (row->time_s == measured->time_s)
-            return 0; /* said twice */
+            return 0; /* given twice */
         return erg_csv_fail(csv, row->row, err,
                             "%g s, but another row gives this model %g s on the same GPUs; "
                             "expected one, or a gpu_power_w in each",
@@ -65,7 +65,7 @@ static int add_slower(struct times *times, struct measured *measured,
     }
     if (measured->time_s < 0)
         return erg_csv_fail(csv, row->row, err,
-                            "%g s, but another row says that this model cannot run on these GPUs",
+                            "%g s, but by another row this model cannot run on these GPUs",
                             row->time_s);
     const struct erg_operating_point *before = &times->points.items[times->points.count - 1];
     double slowdown = row->time_s / measured->time_s;

@@ -28,8 +28,7 @@ static int check_folder(const char *folder, struct erg_error *err)
     if (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
         info.st_mode & (S_IWGRP | S_IWOTH))
         return erg_fail(err, ERG_FAILED,
-                        "using the folder '%s': expected a folder of this user's that nobody else "
-                        "may write to",
+                        "using the folder '%s': expected a folder that only this user may write to",
                         folder);
     /* Others must come through to the socket. */
     if (chmod(folder, (info.st_mode & 07777) | S_IXGRP | S_IXOTH) != 0)
@@ -40,7 +39,7 @@ static int check_folder(const char *folder, struct erg_error *err)
 int erg_daemon_files_lock(struct erg_daemon *daemon, struct erg_error *err)
 {
     char path[PATH];
-    umask(077); /* leases and grants are nobody else's to read */
+    umask(077); /* only this user may read leases and grants */
     if (check_folder(daemon->options->folder, err) != 0)
         return -1;
     snprintf(path, sizeof path, "%s/lock", daemon->options->folder);

@@ -76,7 +76,7 @@ static void close_connection(struct erg_daemon *daemon, struct erg_daemon_connec
         daemon->used--;
 }
 
-/* A packet for somebody who is not let in, or not any more. */
+/* A packet for a client that is not accepted, or no longer. */
 static void say_no(struct erg_daemon *daemon, int fd, const char *why)
 {
     erg_wire_begin_answer(&daemon->writer, 0, 0, ERG_WIRE_BUSY, 0, why);
@@ -173,7 +173,7 @@ static void receive_some(struct erg_daemon *daemon, struct erg_daemon_connection
             return;
         if (count <= 0)
             from->doomed = true;
-        else /* a longer one than there is room for: its header says another length, or lies */
+        else /* longer than the buffer: its header has another length, or a wrong one */
             erg_daemon_request(daemon, from, bytes, count > ERG_WIRE_MOST ? 0 : (size_t)count,
                                erg_now_ns());
     }
@@ -327,7 +327,7 @@ static int listen_at(struct erg_daemon *daemon, struct erg_error *err)
     snprintf(path, sizeof path, "%s%s",
              daemon->options->socket ? daemon->options->socket : daemon->options->folder,
              daemon->options->socket ? "" : "/ergond.sock");
-    if (!daemon->activated) /* what is there is of a daemon that is gone: ours is the lock */
+    if (!daemon->activated) /* an existing one belongs to an ended daemon, since we hold the lock */
         daemon->listener = erg_service_listen(path, SOCK_SEQPACKET, err);
     return daemon->listener < 0 ? -1 : 0;
 }

@@ -28,7 +28,7 @@ struct erg_daemon_worker {
     struct erg_knob_bounds bounds;
     bool persist, raised;          /* persistence is wanted; it was off before. Belongs to the
                                     * thread */
-    bool known, stop, ended, left; /* left: nobody waits, the thread frees what there is */
+    bool known, stop, ended, left; /* left: no caller waits, so the thread frees everything */
 };
 
 /* The lock held. */

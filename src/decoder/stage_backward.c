@@ -105,7 +105,7 @@ static int rotation_gradient(struct erg_stage *stage, const struct erg_stage_pla
 
 /* ---- operations of a layer ---- */
 
-/* The linears of a layer, by what they read and write. */
+/* The linears of a layer, by their input and output. */
 static struct linear linear_of(const struct erg_stage *stage, const struct erg_stage_place *place,
                                uint32_t parts)
 {
@@ -304,7 +304,7 @@ static int tell_rest(const struct erg_stage *stage, const struct erg_stage_liste
 
 /* ---- the pass ---- */
 
-/* A layer of the whole microbatch, what it exchanges after what makes it. */
+/* A layer of the whole microbatch; each exchange follows the operation that makes its input. */
 static int backward_layer(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err)
 {
@@ -317,7 +317,7 @@ static int backward_layer(struct erg_stage *stage, const struct erg_stage_place 
         {PART(FC2), false, 0},
         {PART(FC2), true, 0},
         {PART(ACTIVATION), false, 0},
-        {PART(FC1), true, 0}, /* before what its input lies in is written */
+        {PART(FC1), true, 0}, /* before the place of its input is overwritten */
         {PART(FC1), false, ERG_MODEL_REDUCE_M},
         {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, ERG_MODEL_GATHER_A},
         {PART(PROJ), false, 0},

@@ -1,5 +1,5 @@
-/* Stage: what its passes do with their kernels and exchanges, and passes that only ask or warm up.
- */
+/* Stage: the modes of its passes for kernels and exchanges, and passes that only query or warm
+ * up. */
 #include "base/memory.h"
 #include "decoder/stage_internal.h"
 

@@ -1,4 +1,4 @@
-/* Stage: where everything lies in its memory, and which pass has what of it. */
+/* Stage: the places of tensors in its memory, and their use by passes. */
 #include "decoder/stage_internal.h"
 
 #include "base/memory.h"

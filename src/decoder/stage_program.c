@@ -41,7 +41,7 @@ static size_t advance(struct program_run *run, struct cursor *cursor,
     return run->layers - 1 - above;
 }
 
-/* The layer of the operation that ran last: what is exchanged then is of that one. */
+/* The layer of the operation that ran last: the next exchange belongs to it. */
 static size_t latest(const struct program_run *run, const struct cursor *cursor)
 {
     assert(run->backward ? cursor->next < run->layers : cursor->next > 0);

@@ -13,7 +13,7 @@
 
 /*
  * One line per whole number: section, key in the file, member, smallest and largest value; or the
- * member that says which that is, where there is one.
+ * member that selects it, where there is one.
  */
 #define DATASHEET_WHOLES(X)                                                                        \
     X(datasheet, sms, sms, 1, name, 10000, name)                                                   \

@@ -71,7 +71,7 @@ struct turn {
 };
 
 /* The first group's clock may be there early, but not late: upwards at the end of the step before,
- * downwards with its first pass. The last stage has nobody to wait for but the optimizer. */
+ * downwards with its first pass. The last stage waits only for the optimizer. */
 static int clock_between(const struct hook_clock *clock, const struct hook_where *where)
 {
     const int first_mhz = where->programme->groups[0].clock_mhz;
@@ -152,7 +152,7 @@ void erg_hook_clock_accepted(void *context, int clock_mhz, int64_t begin_ns, int
         judge(clock);
 }
 
-/* ---- what the GPU does ---- */
+/* ---- the GPU's clocks ---- */
 
 enum erg_hook_cause erg_hook_cause_of(uint64_t reasons)
 {
@@ -233,7 +233,7 @@ void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due
         note_begin(clock, &where);
     const struct turn turn = turn_due(clock, &where, now_ns);
     if (turn.clock_mhz && turn.clock_mhz != clock->due_mhz) {
-        /* Turns that nobody saw were due and gone. */
+        /* Turns that were missed were due and are over. */
         if (clock->due_serial && turn.serial > clock->due_serial + 1) {
             atomic_fetch_add(&clock->superseded, turn.serial - clock->due_serial - 1);
             atomic_fetch_add(&clock->requests, turn.serial - clock->due_serial - 1);

@@ -154,7 +154,7 @@ static void add_increment(struct erg_hook_energy *energy, const struct step_edge
         rest_s -= time_s;
     }
     seconds[WAITING] = fmax(rest_s, 0);
-    /* On a busy machine some reads come late, and what lies between them says less. */
+    /* On a busy machine some reads come late, and the energy between them is less accurate. */
     const double weight =
         fmin(1, (double)fine_ns / hypot((double)from->half_ns, (double)to->half_ns));
     for (size_t c = 0; c < ERG_DECONVOLUTION_CLASSES; c++)

@@ -264,7 +264,7 @@ void erg_hook_profile_turn(struct erg_hook *hook, uint64_t block, int clock_mhz)
     atomic_store(&profile->turned, block);
 }
 
-/* ---- what this rank has found in the block ---- */
+/* ---- this rank's results of the block ---- */
 
 struct finding {
     double time_s, energy_j, uncertainty; /* the latter as a share; NaN: not known */
@@ -446,7 +446,7 @@ static void finish(struct erg_hook *hook, const char *why)
         erg_hook_end_clocks(hook, locked.message);
     if (profile->writes && !profile->rows.count)
         erg_log(ERG_LOG_WARNING, "no profile is written: %s",
-                why ? why : "the energy of passes could not be told at any clock");
+                why ? why : "the energy of passes could not be determined at any clock");
     else if (profile->writes)
         erg_log(why ? ERG_LOG_WARNING : ERG_LOG_INFO, "%s%s%s", why ? why : "", why ? "; " : "",
                 profile->said);

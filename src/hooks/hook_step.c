@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How fast the measured share of planned times is believed. */
+/* The rate at which measurements change the estimate of the share of planned times. */
 #define RATIO_WEIGHT 0.1
 #define RATIO_LEAST 0.25
 #define RATIO_MOST 4
@@ -96,7 +96,7 @@ static void hear_clocks(struct erg_hook *hook)
 
 /* ---- mistakes ---- */
 
-/* The GPU is unlocked before anybody hears of it. */
+/* The GPU is unlocked before the failure is reported. */
 int erg_hook_mistake(struct erg_hook *hook, struct erg_error *err, const char *sentence)
 {
     char said[sizeof hook->error.message];

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-/* The nearest clocks on both sides of the one that is wanted. */
+/* The nearest clocks on both sides of the requested one. */
 struct around {
     int wanted_mhz;
     int below_mhz, above_mhz; /* 0: none; equal: the clock itself */

@@ -117,7 +117,7 @@ static void sync_folder_of(const char *path)
     free(folder);
 }
 
-/* ".PID.SERIAL.tmp", what a temporary name has behind the name of its file. */
+/* ".PID.SERIAL.tmp", the suffix of a temporary name. */
 static bool is_temporary(const char *suffix)
 {
     for (int number = 0; number < 2; number++) {

@@ -139,7 +139,7 @@ static int fail_here(struct erg_json_stream *stream, int byte, const char *expec
                      struct erg_error *err)
 {
     if (byte == -2)
-        return -1; /* said already */
+        return -1; /* reported already */
     if (byte < 0)
         return erg_json_stream_fail(stream, here(stream), err,
                                     "the file ends here; expected %s (was its writer stopped?)",

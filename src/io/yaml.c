@@ -63,7 +63,8 @@ static int parse_document(struct erg_yaml *yaml, struct erg_error *err)
     }
     if (parser.error != YAML_NO_ERROR) {
         size_t line = parser.problem_mark.line;
-        if (parser.error == YAML_READER_ERROR) { /* it reads ahead, and says only how far it came */
+        if (parser.error == YAML_READER_ERROR) { /* it reads ahead, and reports only its own
+                                                  * position */
             line = 0;
             for (size_t i = 0; i < yaml->length && i < parser.problem_offset; i++)
                 line += yaml->text[i] == '\n';
@@ -206,7 +207,7 @@ static yaml_node_t *element(yaml_document_t *document, const yaml_node_t *sequen
     return yaml_document_get_node(document, sequence->data.sequence.items.start[index]);
 }
 
-/* Walks a path as far as the document goes; *complete tells whether that was all of it. */
+/* Walks a path as far as the document goes; *complete: whether that was all of it. */
 static const yaml_node_t *walk(const struct erg_yaml *yaml, const char *key, bool *complete)
 {
     struct erg_yaml copy = *yaml; /* libyaml's getters want a non-const document; they only read */

@@ -1,4 +1,4 @@
-/* The text of a YAML document with another value of a key; all else of it stays as it is. */
+/* The text of a YAML document with another value of a key; everything else is unchanged. */
 #include "io/yaml_internal.h"
 
 #include <string.h>
@@ -67,7 +67,7 @@ static int add_value(struct erg_text *out, const char *key, const char *value,
 
 /* ---- its place ---- */
 
-/* The node of as much of a key as there is, and what is left of it. */
+/* The node of the longest existing part of a key, and the rest of the key. */
 static const yaml_node_t *find(const struct erg_yaml *yaml, const char *key, const char **rest)
 {
     struct erg_yaml copy = *yaml;

@@ -77,7 +77,7 @@ static int compare_deadlines(const void *left, const void *right)
     return (a->time_s > b->time_s) - (a->time_s < b->time_s);
 }
 
-/* The plans are sorted: what one meets, the next one may not. */
+/* The plans are sorted: the next plan may miss a deadline that this one meets. */
 static void tighten_deadlines(struct erg_iteration *iteration)
 {
     size_t count = iteration->plan_count, next = 0;

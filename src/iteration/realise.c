@@ -32,7 +32,7 @@ struct wanted {
 
 /*
  * All plans together look at instructions some million times: a plan is searched longer where there
- * are few, or where pipelines are short, which have less to share what is left over.
+ * are few, or where pipelines are short, where fewer instructions share the slack.
  */
 static struct rounding_effort choose_effort(const struct realiser *realiser,
                                             const struct wanted *wanted)

@@ -1,4 +1,4 @@
-/* Plans sought close to where the planned frontier says that the best one lies. */
+/* Searches plans near the best point of the planned frontier. */
 #include "iteration/iteration_internal.h"
 
 #include "base/memory.h"

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const double max_ticks = 536870912.0; /* 2^29, half of what the solver takes */
+static const double max_ticks = 536870912.0; /* 2^29, half of the solver's limit */
 
 static int check_table(size_t index, const struct erg_frontier *given, struct erg_error *err)
 {

@@ -248,7 +248,7 @@ static bool trains_itself(const struct erg_job *job, const struct erg_job_file *
     return all;
 }
 
-/* Copies to host memory cost what the engine says; where none is named nobody asks. */
+/* The engine gives the cost of copies to host memory; without an engine the cost is not needed. */
 static int check_offload(const struct erg_job *job, const struct erg_job_file *file,
                          const struct erg_yaml *yaml, struct erg_error *err)
 {
@@ -345,8 +345,8 @@ static int check_schedule(struct erg_job *job, const struct erg_job_file *file,
 }
 
 /*
- * Even shares; what is left over goes to the middle chunks first, since the first also embeds and
- * the last also has the head.
+ * Even shares; remaining layers go to the middle chunks first, since the first also embeds and the
+ * last also has the head.
  */
 static void split_evenly(long *layers, long chunks, long total)
 {
@@ -524,7 +524,7 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
                 path, erg_yaml_line(yaml, "data"), job->layout.data);
     if (job->layout.offload > 0 && has_engines(job, true))
         erg_log(of_plans,
-                "%s:%zu: copies to host memory slow compute as the engine %s says; waiting for the "
+                "%s:%zu: copies to host memory slow compute by the engine %s; waiting for the "
                 "first of them is not modelled",
                 path, erg_yaml_line(yaml, job->layout.stage_offload ? "stage_offload" : "offload"),
                 job->kind_count > 1 ? "of each GPU" : job->engine->name);

@@ -19,7 +19,7 @@ static const char *node_key(char path[KEY_BYTES], size_t kind, const char *key)
     return path;
 }
 
-/* ---- what there is ---- */
+/* ---- the cluster ---- */
 
 /* The failure of each load gets the line of the key that names it. */
 static int load_chassis(struct erg_job *job, size_t index, const struct erg_yaml *yaml,
@@ -144,7 +144,7 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
     return 0;
 }
 
-/* ---- whether that is what there is ---- */
+/* ---- checks against the cluster ---- */
 
 /* The used part of them: "2 nodes x 8", "of 2 nodes x 8". */
 static void say_nodes(char *text, size_t size, const struct erg_cluster *nodes)

@@ -86,7 +86,7 @@ static int parse_part(long *numbers, char *part, const char *text, struct erg_er
                         text, part);
     long *number = &numbers[place];
     if (*number)
-        return erg_fail(err, ERG_USAGE, "the layout '%.80s' says %s twice", text,
+        return erg_fail(err, ERG_USAGE, "the layout '%.80s' gives %s twice", text,
                         part_names[place]);
     if (!erg_parse_long(part + length + 1, number) || *number < 1 || *number > 1000000)
         return erg_fail(err, ERG_USAGE,

@@ -9,9 +9,9 @@
  * clocks and execution models. The composition is exact: nothing is dropped but what another
  * option beats in time and effective energy, and no factor is applied.
  *
- * Effective energy is e - blocking power * time: whoever finishes early waits at blocking
- * power, so that is the quantity whose sum the iteration minimises; its frontier contains the
- * frontier of total energy for every blocking power >= 0.
+ * Effective energy is e - blocking power * time: a GPU that finishes early waits at blocking power,
+ * so the iteration minimises the sum of this quantity; its frontier contains the frontier of total
+ * energy for every blocking power >= 0.
  *
  * Sources: Kareus section 3.3 (Algorithm 2) and 5.1; execution-model switching, section 5.2.
  */

@@ -28,7 +28,7 @@ bool erg_lora_needs_input(const struct erg_model *model, enum erg_lora_target ta
 double erg_lora_parameters(const struct erg_model *model, enum erg_lora_target target);
 double erg_lora_layer_parameters(const struct erg_model *model);
 
-/* An op list as it is with LoRA, if the model has it; `layer`: of a layer, which has adapters. */
+/* Changes an op list for LoRA, if the model has it; `layer`: of a layer, which has adapters. */
 void erg_lora_apply(struct erg_model_ops *ops, const struct erg_model *model,
                     const struct erg_model_shape *shape, bool layer, bool backward);
 

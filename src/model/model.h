@@ -56,12 +56,12 @@ struct erg_experts {
     long dense_layers; /* layers that have the plain FFN instead, of width `ffn` of the model */
     bool dense_first;  /* they are the first ones */
     bool router_bias;  /* the router adds a number for each expert to its product */
-    /* How a router weighs what it chose, which changes neither time nor memory. */
+    /* The weights of a router's choices, which change neither time nor memory. */
     bool sigmoid;               /* scores are sigmoids; else a softmax over all experts */
     bool renormalised;          /* the scores of those that were chosen are made to sum up to 1 */
     double scale;               /* of their sum */
     long groups, chosen_groups; /* only experts of some groups are chosen from; 1 and 1: of all */
-    double balance_loss; /* share of the loss that keeps the load even; 0: none, or not said */
+    double balance_loss; /* share of the loss that keeps the load even; 0: none, or not given */
 };
 
 /* Attention whose queries, keys and values come from short rows (multi-head latent attention). Keys
@@ -108,7 +108,7 @@ struct erg_model {
     bool tied;                /* the head shares the embedding's weights */
     bool vocab_is_padded;     /* `vocab` was given as the padded size */
     long words;               /* of `vocab`, that tokens may be; 0: all */
-    struct erg_lora lora;     /* what a job trains of it; no part of a config */
+    struct erg_lora lora;     /* its trained part in a job; no part of a config */
 };
 
 /* Words that tokens may be: the others are padding. */
@@ -139,8 +139,8 @@ static inline struct erg_model erg_model_without_experts(const struct erg_model 
     return dense;
 }
 
-/* Whether a degree of expert parallelism can be: it divides the experts. ERG_FAILED says what
- * not. */
+/* Whether a degree of expert parallelism can be: it divides the experts. ERG_FAILED names the
+ * obstacle. */
 int erg_model_check_experts(const struct erg_model *model, long expert, struct erg_error *err);
 
 /* The first difference between the computations of two models, apart from sizes. */
@@ -176,10 +176,8 @@ struct erg_model_shape {
     /* Properties of the GPU; 0 stands for 128, 128 and 1. */
     long tile_m, tile_n;     /* GEMM output tile: 128 x 128 on Ampere, 128 x 256 on Hopper */
     double head_gemm_factor; /* FLOPs of the head's GEMMs count this much (erg_gpu) */
-    /* The stream and its norms are split over the rows of tensor ranks. Each gathers what a half of
-     * the layer begins with, and the sums of halves are scattered. With tensor 1 it changes
-     * nothing.
-     */
+    /* The stream and its norms are split over the rows of tensor ranks. Each gathers the input of a
+     * half of the layer, and the sums of halves are scattered. With tensor 1 it changes nothing. */
     bool sequence_parallel;
     /* Memory-bound neighbours are one kernel (erg_stack): a norm with the residual add before it,
      * in backward with the sum of the two gradients; the rotary embedding in place with the
@@ -239,7 +237,7 @@ enum erg_model_op_id {
     ERG_MODEL_HEAD,
     ERG_MODEL_REDUCE_HEAD,
     ERG_MODEL_LOSS,
-    /* Sequence parallelism: AllGather of what a half of the layer begins with. Forward that is the
+    /* Sequence parallelism: AllGather of the input of a half of the layer. Forward that is the
      * norm's output, backward the gradient of the half's output and once more the norm's output,
      * for the gradients of weights. */
     ERG_MODEL_GATHER_A,
@@ -254,9 +252,9 @@ enum erg_model_op_id {
     ERG_MODEL_FC1_E,
     ERG_MODEL_ACTIVATION_E,
     ERG_MODEL_FC2_E,
-    ERG_MODEL_SCATTER_E, /* ReduceScatter of what tensor ranks have of the sums */
+    ERG_MODEL_SCATTER_E, /* ReduceScatter of the tensor ranks' terms of the sums */
     ERG_MODEL_COMBINE,   /* all-to-all back */
-    ERG_MODEL_UNPERMUTE, /* weighted sums of what the experts of a token made */
+    ERG_MODEL_UNPERMUTE, /* weighted sums of the outputs of a token's experts */
     /* Latent attention, in place of QKV. */
     ERG_MODEL_Q_DOWN,
     ERG_MODEL_KV_DOWN,
@@ -284,9 +282,9 @@ struct erg_model_op {
     enum erg_model_group group;
     bool comm;
     struct erg_comm communication; /* when comm */
-    struct erg_op work[2];         /* what the device runs; a linear's backward is two GEMMs: input
-                                      gradient, then weight gradient, or the other way round where
-                                      its input is gathered into what the input gradient fills */
+    struct erg_op work[2];         /* for the device; a linear's backward is two GEMMs: input
+                                    * gradient, then weight gradient, or the other way round where
+                                    * its input is gathered into the place of the input gradient */
     int work_count;                /* 0 for communication and for the forward fork */
     double saved_bytes;            /* forward: activations kept for the backward pass */
     double params;                 /* on this GPU; the same in forward and backward */

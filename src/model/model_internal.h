@@ -60,8 +60,8 @@ void erg_ops_add_memory(struct erg_model_ops *ops, enum erg_model_op_id id, cons
                         enum erg_model_group group, double bytes, int kernels);
 /* An M x N result over an inner length K, operands and result through HBM once. */
 struct erg_op erg_ops_gemm(const struct erg_op_sizes *sizes, double m, double n, double k);
-/* A product of all local tokens. `gathered`: its input is gathered into what the input gradient
- * fills, so that the weight gradient comes first. */
+/* A product of all local tokens. `gathered`: its input is gathered into the place of the input
+ * gradient, so the weight gradient comes first. */
 void erg_ops_add_linear(struct erg_model_ops *ops, const struct erg_op_sizes *sizes,
                         enum erg_model_op_id id, const char *name, double in, double out,
                         bool backward, bool gathered);

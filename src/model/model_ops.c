@@ -346,7 +346,7 @@ static void fill_state(struct erg_model_ops *ops, const struct erg_op_sizes *s)
     }
 }
 
-/* Says of every piece of work what it is. */
+/* Sets the kind of every piece of work. */
 static void tag_work(struct erg_model_ops *ops, const struct erg_model_shape *shape, bool backward)
 {
     for (size_t i = 0; i < ops->count; i++) {

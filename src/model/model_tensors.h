@@ -1,6 +1,6 @@
 /*
  * The tensors of weights that a rank of a tensor group holds of a model: their shapes. Queries,
- * keys and values are one, as are gate and up; decoder/decoder_weights.h says which rows they are.
+ * keys and values are one, as are gate and up; decoder/decoder_weights.h defines the rows.
  */
 #ifndef ERG_MODEL_TENSORS_H
 #define ERG_MODEL_TENSORS_H

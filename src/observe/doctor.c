@@ -1,5 +1,4 @@
-/* The doctor's findings, and what it examines of the machine itself: CPUs, permissions, disk, data.
- */
+/* The doctor's findings, and its checks of the machine itself: CPUs, permissions, disk, data. */
 #include "observe/doctor.h"
 
 #include "io/file.h"
@@ -70,7 +69,7 @@ static void examine_cpu(struct erg_doctor *doctor)
                         "packages can be read, their memory has no counter");
 }
 
-/* Effective capabilities of this process, or 0 where they are not told. */
+/* Effective capabilities of this process, or 0 where not known. */
 static unsigned long long capabilities(void)
 {
     char line[256];

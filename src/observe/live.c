@@ -130,9 +130,9 @@ static bool follows(const struct erg_reading *reading, const struct erg_reading 
 }
 
 /*
- * Whether a reading that does not follow is believed: some drivers answer garbage for a moment. A
- * counter that really starts anew, as when the driver is loaded again, goes on from there, and that
- * of energy moves; how much was used until then is not known.
+ * Whether an implausible reading is accepted: some drivers return garbage for a moment. A counter
+ * that really starts anew, as when the driver is loaded again, goes on from there, and that of
+ * energy moves; how much was used until then is not known.
  */
 static bool starts_anew(struct counter *counter, const struct erg_reading *reading,
                         enum erg_metric metric)

@@ -1,4 +1,5 @@
-/* Metrics as text: OpenMetrics, the older Prometheus format, and which of them a client wants. */
+/* Metrics as text: OpenMetrics, the older Prometheus format, and the choice by a client's
+ * request. */
 #include "observe/openmetrics.h"
 
 #include "ergon/ergon.h"
@@ -13,7 +14,7 @@
 /* The exported metrics. A row without a name belongs to the family of the row before it. */
 static const struct exported {
     enum erg_metric metric;
-    const char *label; /* that tells the rows of a family apart */
+    const char *label; /* that distinguishes the rows of a family */
     double scale;      /* to the family's unit */
     const char *name, *unit, *help;
 } exported[] = {
@@ -257,7 +258,7 @@ void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
     erg_text_release(&text);
 }
 
-/* ---- what a client accepts ---- */
+/* ---- the formats that a client accepts ---- */
 
 /* The part up to one of the stops, without blanks around it; *at behind it, on the stop. */
 static struct erg_text take_part(const char **at, const char *stops)
@@ -272,7 +273,8 @@ static struct erg_text take_part(const char **at, const char *stops)
     return part;
 }
 
-/* One media range with its parameters: whether its version is that or not said, and its weight. */
+/* One media range with its parameters: whether its version is that one or missing, and its
+ * weight. */
 static double take_weight(const char **at, const char *version)
 {
     double weight = 1;

@@ -10,7 +10,7 @@
 
 struct erg_part {
     double begin_s, end_s; /* since 1970, UTC */
-    double energy_j;       /* of GPUs, CPUs and their memory, as far as it is known; NaN: of none */
+    double energy_j;       /* of GPUs, CPUs and their memory, where known; NaN: of none */
 };
 
 struct erg_parts;
@@ -23,8 +23,8 @@ int erg_parts_begin(struct erg_parts **parts, struct erg_meter *meter, struct er
 /* The program has ended: no more cuts. */
 void erg_parts_stop(struct erg_parts *parts);
 
-/* After that; frees the parts. The last one is what the others leave of `whole`, the window of all.
- * At least one item, to be freed by the caller. */
+/* After that; frees the parts. The last one is `whole`, the window of all, less the others. At
+ * least one item, to be freed by the caller. */
 void erg_parts_end(struct erg_parts *parts, const struct erg_window_result *whole,
                    struct erg_part **items, size_t *count);
 

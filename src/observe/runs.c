@@ -305,7 +305,7 @@ static size_t count_runs(const struct erg_runs *runs, size_t g, size_t offset, i
 #define COUNT(runs, gpu, member, value)                                                            \
     count_runs(runs, gpu, offsetof(struct erg_window_gpu, member), value)
 
-/* Why power readings were summed, which is not told by the energy itself. */
+/* The reason why power readings were summed, which the energy itself does not show. */
 static void add_counter_warning(struct erg_text *out, const struct erg_runs *runs, size_t g)
 {
     static const char *const reasons[] = {

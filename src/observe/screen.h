@@ -1,6 +1,6 @@
 /*
  * Screen: the picture of `ergon monitor`, as a grid of cells. Pure: the same view and size give the
- * same picture, and whoever draws it (ncurses in src/cli/) adds nothing of its own.
+ * same picture, and the code that draws it (ncurses in src/cli/) adds nothing.
  *
  * The grid is filled for any size. With few rows each GPU gets fewer lines, with few columns each
  * line keeps its more important parts.

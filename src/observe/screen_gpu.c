@@ -65,7 +65,7 @@ static void add_stretch(struct screen_line *line, int importance, enum stretch s
     piece->columns = least;
 }
 
-/* ---- what the pieces say ---- */
+/* ---- the texts of pieces ---- */
 
 static void add_number(struct screen_line *line, int importance, enum erg_style style, int columns,
                        double value, const char *before, const char *after)

@@ -90,7 +90,7 @@ void ERG_OPS(rope_backward)(const struct erg_ops_qkv *shape, float eps, const er
                             const erg_element *d_rotated, erg_element *d_qkv, float *d_q_weight,
                             float *d_k_weight);
 
-/* Gradients lie as what they belong to: d_q in rows of q_row, … stats [batch, query_heads,
+/* Gradients have the layout of their tensors: d_q in rows of q_row, … stats [batch, query_heads,
  * queries]: natural log of the sum of exp of a query's scores. */
 void ERG_OPS(attention_forward)(const struct erg_ops_attention *shape, const erg_element *q,
                                 const erg_element *k, const erg_element *v, erg_element *out,
@@ -150,7 +150,7 @@ void ERG_OPS(loss_backward)(size_t tokens, size_t columns, size_t valid, size_t 
 
 /*
  * One update by AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101) of `count` weights, whose state
- * is float; weight is what they are used as, rounded from master. In this order:
+ * is float; weight is the rounded master, which passes use. In this order:
  *     g = factor gradient,  m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
  *     master -= rate decay master, if it decays
  *     master -= rate / correction1 x m / (sqrt(v) / correction2 + eps)

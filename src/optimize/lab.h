@@ -1,12 +1,12 @@
 /*
  * Lab: measurements of steps on a device, each made once.
  *
- * A measurement is asked for by what is run (the steps themselves) and at which clock; how long
- * the profiler's window and pauses are is part of the question. The lab looks it up in the store,
- * and only if it is not there runs the profiler and stores the result before it returns. So a
- * computation that was killed and is run again asks the same questions and finds its answers.
- * Thread-safe; every thread opens a bench (a device) of its own. There are as many emulated devices
- * as wanted, but a real one only once.
+ * A request for a measurement consists of the steps and the clock; how long the profiler's window
+ * and pauses are is part of the question. The lab looks it up in the store, and only if it is not
+ * there runs the profiler and stores the result before it returns. So a computation that was killed
+ * and is run again asks the same questions and finds its answers. Thread-safe; every thread opens a
+ * bench (a device) of its own. There can be any number of emulated devices, but only one real
+ * device.
  */
 #ifndef ERG_OPTIMIZE_LAB_H
 #define ERG_OPTIMIZE_LAB_H

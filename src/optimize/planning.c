@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { VERIFY_ROUNDS = 5 }; /* after that, plan with what was measured */
+enum { VERIFY_ROUNDS = 5 }; /* after that, plan with the measurements so far */
 
 /* ---- work of a stage outside its layers' own passes: copies to host memory, and recomputation
  * where stages differ in it ---- */
@@ -21,7 +21,7 @@ static void add_pass(struct erg_cost *sum, const struct erg_pass_cost *pass)
     sum->energy_j += pass->total_j;
 }
 
-/* One layer of a stage; what is in the job's own recomputation is in its passes. */
+/* One layer of a stage; the job's own recomputation is part of its passes. */
 static void add_layer(struct erg_cost *extra, const struct erg_layout_energy_request *request,
                       const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
                       const struct erg_layout *layout, long stage, enum erg_direction direction)
@@ -169,7 +169,7 @@ static void add_whole_layers(const struct erg_optimization *o, struct erg_method
     }
 }
 
-/* Options are compared by what they cost beyond waiting on their stage's own GPUs. */
+/* Options are compared by their cost beyond waiting on their stage's own GPUs. */
 static void filter_tables(const struct erg_optimization *o, struct erg_method_result *result)
 {
     for (size_t i = 0; i < result->table_count; i++)
@@ -333,7 +333,7 @@ static int plan_round(struct erg_optimization *o, bool measured_only, bool with_
 }
 
 /*
- * Plans, measures what the plans use and was only predicted, and plans again, until nothing is
+ * Plans, measures predicted configurations that the plans use, and plans again, until nothing is
  * left to measure. Plans for energy budgets take the longest to find, so they join once the others
  * rest. The last round plans with measured configurations only: every point rests on measurements.
  */
@@ -362,7 +362,7 @@ static int plan_ergon(struct erg_optimization *o, struct erg_error *err)
 
 /* ---- all methods ---- */
 
-/* The references' time and energy, and what the user asked for. */
+/* The references' time and energy, and the user's bounds. */
 struct targets {
     double deadlines_s[2], budgets_j[2];
 };

@@ -21,7 +21,7 @@ struct erg_survey_request {
     const struct erg_workload *workload;
     const struct erg_job *job;
     const struct erg_gpu *gpu; /* of the job; its search clocks are those of the survey */
-    bool whole_sequential, whole_nanobatch, partitions; /* what the methods need */
+    bool whole_sequential, whole_nanobatch, partitions; /* the data that the methods need */
     bool ends; /* of instructions, too; false for a stack whose measured overhead has them in it */
 };
 

@@ -49,7 +49,7 @@ struct erg_verify_request {
 struct erg_verify_row {
     bool backward;
     enum erg_verify_way way;
-    enum erg_mode mode;              /* of the plan: what it runs in this direction */
+    enum erg_mode mode;              /* of the plan: its instructions in this direction */
     struct erg_cost composed, stack; /* from its pieces; as measured in one go */
     double composed_mhz, stack_mhz;  /* clock, mean over time */
     struct erg_measurement profile;  /* of the stack, the second time */
@@ -74,7 +74,8 @@ struct erg_verify_comparison {
 
 enum { ERG_VERIFY_COMPARISONS = 4 };
 
-/* Instructions of a direction, on all stages, and those that run what is verified as the plan. */
+/* Instructions of a direction, on all stages, and those that run the verified options of the
+ * plan. */
 struct erg_verify_share {
     size_t uses, instructions;
 };

@@ -1,5 +1,5 @@
 /*
- * Partition (scale 1): from the op list of a layer to what a device is asked to run.
+ * Partition (scale 1): from the op list of a layer to the steps that a device runs.
  *
  * A microbatch is split into two nanobatches. The op list of a stage is cut at its
  * communications into segments: compute ops C_k followed by a communication X_k. While one
@@ -155,8 +155,8 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
 /*
  * The same as steps that a device runs in one go, which live as long as the workload: one
  * microbatch with its communication after compute, or two nanobatches. launches[types] of these
- * (forward types first; NULL: the library's communication at once); what is of no type, at the
- * ends, is launched at once on the fewest SMs that hide it, or on the most.
+ * (forward types first; NULL: the library's communication at once); communications without a type,
+ * at the ends, are launched at once on the fewest SMs that hide them, or on the most.
  */
 int erg_stage_sequential(struct erg_workload *workload, const struct erg_workload_request *request,
                          int layers, bool backward, struct erg_steps *steps, struct erg_error *err);

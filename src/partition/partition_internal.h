@@ -50,7 +50,7 @@ int erg_partition_covers(const struct erg_workload_request *request, const struc
                          size_t op, int sms, bool *covered, struct erg_error *err);
 
 /* The fewest SMs on which the communication of `task`, launched at once, is hidden, or the most
- * where none hide it: what the ends of an instruction get. */
+ * where none hide it: for the ends of an instruction. */
 int erg_partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,
                           int *sms, struct erg_error *err);
 

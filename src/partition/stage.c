@@ -1,4 +1,4 @@
-/* Whole instructions: the exact list of what runs, from the first layer to the last. */
+/* Whole instructions: the exact list of their steps, from the first layer to the last. */
 #include "partition/partition_internal.h"
 
 #include <string.h>

@@ -1,16 +1,16 @@
 /*
- * Plan: what every scale decides about one training job, and what each decision costs.
+ * Plan: the decisions of every scale about one training job, and the cost of each decision.
  *
  * A plan holds the job's layout, the GPUs of each kind, the options of every virtual stage in each
- * direction, and for each method the points of its frontier. A point says which option every
- * instruction of the schedule runs. An option says at which clock, in which mode and, where
- * communication overlaps, where each one starts and on how many SMs. `ergon optimize`, `ergon plan`
+ * direction, and for each method the points of its frontier. A point selects an option for every
+ * instruction of the schedule. An option consists of a clock, a mode and, where communication
+ * overlaps, the start and the number of SMs of each communication. `ergon optimize`, `ergon plan`
  * and `ergon frontier` make plans; erg_plan_write() and erg_plan_load() keep them in one format
  * (docs/plan-format.md).
  *
- * A plan is believed only after a complete check (erg_plan_check): every index, the order of
+ * A plan is accepted only after a complete check (erg_plan_check): every index, the order of
  * instructions, and the time and energy of every point compared with the sum of its instructions.
- * erg_plan_load() makes it, so whoever holds a loaded plan need not check again.
+ * erg_plan_load() makes it, so users of a loaded plan need not check again.
  *
  * Energies and times of options are those of one GPU and one instruction; those of points are of
  * all GPUs of one pipeline and one iteration, with the energy spent waiting.
@@ -41,7 +41,7 @@ enum { ERG_PLAN_SCHEMA_VERSION = 3 };
  * The ways of running the same iteration that a plan compares.
  *
  *   sequential            microbatches one after the other, communication after compute, full
- *                         clock: what a training framework does today
+ *                         clock: the practice of today's training frameworks
  *   sequential+clocks     the same, every instruction at a planned clock
  *   nanobatching          two nanobatches, communication by the library as soon as it can start
  *   nanobatching+clocks   the same, every instruction at a planned clock
@@ -62,7 +62,7 @@ enum erg_method {
 const char *erg_method_name(enum erg_method method);
 const char *erg_method_label(enum erg_method method); /* the system known for it */
 
-/* The method of that name as a user writes it: ERG_USAGE lists them and says which was meant. */
+/* The method with a name from the user: ERG_USAGE lists the methods and suggests the nearest. */
 int erg_method_parse(const char *name, enum erg_method *method, struct erg_error *err);
 
 /*
@@ -98,8 +98,8 @@ struct erg_scale {
     int gpus_per_stage;
 };
 
-/* From what the GPUs of each stage draw waiting and at least, [stages]. `blocking_w` becomes what
- * they draw beyond the mean, 0 where all are alike, and has to outlive the scale. */
+/* From the waiting power and the least power of each stage's GPUs, [stages]. `blocking_w` is set to
+ * their power beyond the mean, 0 where all are equal, and must outlive the scale. */
 void erg_scale_set_powers(struct erg_scale *scale, double *blocking_w, const double *static_w);
 
 /*
@@ -148,8 +148,8 @@ struct erg_plan_stage {
 
 struct erg_plan_point {
     double time_s, energy_j;
-    /* The tightest of the deadlines for which plans were made that it meets, and what the
-     * continuous problem needs within it. */
+    /* The tightest of the planned deadlines that it meets, and the optimum of the continuous
+     * problem for that deadline. */
     double planned_time_s, planned_energy_j;
     double static_energy_j, dynamic_energy_j; /* of energy_j; NaN: not known */
     uint32_t *option;               /* per instruction of the schedule: index into its options */
@@ -262,8 +262,8 @@ struct erg_plan {
     size_t partition_count;
     struct erg_plan_stage *stages; /* virtual stages in the order of the model */
     size_t stage_count;
-    /* [pipeline]: what a step costs each GPU of a stage beyond the iteration, with the data degree
-     * of the layout; NULL: not known. */
+    /* [pipeline]: the cost of a step for each GPU of a stage after the iteration, with the data
+     * degree of the layout; NULL: not known. */
     struct erg_step_end *step_ends;
     size_t step_end_count;
     struct erg_schedule schedule; /* with the pipeline */
@@ -308,10 +308,10 @@ int erg_plan_complete(struct erg_plan *plan, struct erg_error *err);
 /*
  * Fills pipeline, stages and the methods sequential and sequential+clocks from a solved iteration
  * whose tables are clocks (recipe: MHz), two for each virtual stage, with energies as
- * erg_scale_option_energy() makes them. Stage s lies on GPUs of kind
- * stage_kind[s] (NULL: all on the first); the clocks of the kinds follow from the tables. The
- * points are those of the frontier; `chosen`, an index into the iteration's plans, becomes the
- * selected one, as `rule` says. To be completed.
+ * erg_scale_option_energy() makes them. Stage s lies on GPUs of kind stage_kind[s] (NULL: all on
+ * the first); the clocks of the kinds follow from the tables. The points are those of the frontier;
+ * `chosen`, an index into the iteration's plans, becomes the selected one, by `rule`. To be
+ * completed.
  */
 void erg_plan_set_iteration(struct erg_plan *plan, const struct erg_iteration *iteration,
                             const struct erg_frontier *tables, const size_t *stage_kind,
@@ -342,7 +342,7 @@ int erg_plan_parse(struct erg_plan **plan, const char *name, const char *text, s
 int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                        struct erg_error *err);
 
-/* ---- what a plan is asked ---- */
+/* ---- queries of a plan ---- */
 
 /*
  * Time and energy of a point from its instructions: longest path over the schedule, measured
@@ -375,7 +375,7 @@ double erg_plan_held_energy(const struct erg_plan *plan, const struct erg_plan_p
 int erg_plan_pick(const struct erg_plan *plan, enum erg_method method, const struct erg_goal *goal,
                   size_t *point, struct erg_error *err);
 
-/* Which point is wanted: of a method, NULL: the selected one's; by its number, from 1 on, those
+/* The requested point: of a method, NULL: the selected one's; by its number, from 1 on, those
  * beyond the frontier included, 0: by the goal. Neither: the selected point of the selected method,
  * of others the fastest. */
 struct erg_plan_wish {
@@ -384,7 +384,7 @@ struct erg_plan_wish {
     const struct erg_goal *goal; /* NULL: none */
 };
 
-/* Which point that is, and by which rule. Fails as erg_plan_pick() does. */
+/* The point, and the rule of its choice. Fails as erg_plan_pick() does. */
 int erg_plan_find_wish(const struct erg_plan *plan, const struct erg_plan_wish *wish,
                        struct erg_plan_selection *chosen, struct erg_error *err);
 /* Makes it the selected one. */

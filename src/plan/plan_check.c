@@ -22,7 +22,7 @@ static int check_count(const struct checker *c, const char *key, size_t count, s
     return count == expected ? 0 : FAIL(c, key, "expected %zu %s, got %zu", expected, what, count);
 }
 
-/* ---- what the pipeline needs ---- */
+/* ---- the data of the pipeline ---- */
 
 static int check_job(const struct checker *c)
 {
@@ -196,7 +196,7 @@ static int check_stage(const struct checker *c, size_t x)
                     x / stages, stage->stage, stage->chunk);
     snprintf(key, sizeof key, "stages[%zu].layers", x);
     if (stage->layers != (layers ? layers[x] : 0))
-        return FAIL(c, key, "%ld is not what job.layers[%zu] says", stage->layers, x);
+        return FAIL(c, key, "%ld differs from job.layers[%zu]", stage->layers, x);
     snprintf(key, sizeof key, "stages[%zu].kind", x);
     if (check_kind(c, key, stage->kind))
         return -1;

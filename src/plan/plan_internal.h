@@ -34,7 +34,7 @@ struct erg_plan_tables {
 struct erg_plan_tables erg_plan_tables_new(const struct erg_plan *plan, const double *pace);
 void erg_plan_tables_release(struct erg_plan_tables *tables);
 
-/* A plan as it was read from `root`: first what the pipeline needs, then every index and sum. */
+/* A plan from `root`: first the data of the pipeline, then every index and sum. */
 int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root, struct erg_error *err);
 
 #endif

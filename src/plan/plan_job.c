@@ -1,4 +1,4 @@
-/* Whether a plan is one of a job: what a training engine must find the same in both. */
+/* Whether a plan belongs to a job: the values that must be equal in both for a training engine. */
 #include "plan/plan.h"
 
 #include <string.h>

@@ -30,7 +30,7 @@ static bool lowered_clock(const struct erg_probe_row *row, const struct erg_gpu 
     return row->clock_mhz < lowest_mhz(gpu);
 }
 
-/* Adds to `lowered` what is left out. */
+/* Adds the omitted rows to `lowered`. */
 static void observe(struct observations *list, size_t *lowered,
                     const struct erg_probe_program *program, const struct erg_probe_rows *rows,
                     const struct erg_gpu *gpu)
@@ -105,7 +105,7 @@ static void fit_blocked(struct erg_probe_fit *fit, const struct erg_gpu *base,
         power_w =
             fmax(row->energy_j / row->time_s - leak * gpu->static_power_w, gpu->static_power_w);
     } else {
-        snprintf(note, sizeof note, "static power, and what it is above that in %s", gpu->name);
+        snprintf(note, sizeof note, "static power plus the excess in %s", gpu->name);
     }
     set_constant(fit, "blocking_power_w", offsetof(struct erg_gpu, blocking_power_w), power_w,
                  row != NULL, row ? "measured" : "derived: no row has it", note);
@@ -129,7 +129,7 @@ static void fit_idle(struct erg_probe_fit *fit, const struct erg_probe_row *row)
 static const struct {
     const char *name;
     size_t member;
-    double neutral, value; /* as in a file that knows nothing of it; of our kernels */
+    double neutral, value; /* as in a file without it; of our kernels */
     const char *note;
 } kernels[] = {
     {"comm_rank_power", offsetof(struct erg_gpu, comm_rank_power), 0, 0.7,
@@ -152,7 +152,7 @@ static void assume_kernels(struct erg_gpu *gpu)
     }
 }
 
-/* For a constant that was assumed and that no measurement showed, says where it comes from. */
+/* The source of an assumed constant that no measurement showed. */
 static void explain_kernels(struct erg_probe_fit *fit, const struct erg_gpu *base)
 {
     static const char origin[] = "not seen; of the kernels";
@@ -319,7 +319,7 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
     struct number_origins origins = {fit, datasheet.data, kept.data};
     int status = erg_gpu_write(&gpu, path, heading.data, origin, &origins, err);
     struct erg_gpu *again;
-    if (!status) { /* what else a file must be */
+    if (!status) { /* further conditions on a file */
         status = erg_gpu_load(&again, path, err);
         if (!status)
             erg_gpu_free(again);

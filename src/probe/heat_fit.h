@@ -76,7 +76,7 @@ struct erg_heat_fit {
     struct erg_chassis_slot slots[ERG_CHASSIS_GPUS]; /* its own */
     struct erg_heat_survey survey;
     struct erg_heat_error fitted, held_out;
-    double until_s; /* fitted to what came before; 0: to all but each fifth half minute */
+    double until_s; /* fitted to the data before; 0: to all except each fifth half minute */
 };
 
 /*

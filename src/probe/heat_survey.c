@@ -26,7 +26,8 @@ static const double error_k = 2;
 static const double prior_k_per_w = 0.03;
 /* The least coupling: 2.5 K at 600 W. */
 static const double least_coupling = 0.004, least_known = 0.008;
-static const double alike = 0.9; /* correlation of powers that says nothing of who warms */
+static const double alike = 0.9; /* correlation of powers above which couplings cannot be
+                                  * separated */
 
 /* One pair of time constants. */
 struct delays {
@@ -38,7 +39,7 @@ struct regression {
     double a[MOST_COLUMNS * MOST_COLUMNS], b[MOST_COLUMNS], squares;
 };
 
-/* The value in the middle of each step of what follows `input` with a delay. */
+/* The value in the middle of each step of a signal that follows `input` with a delay. */
 static void delay(const double *input, double *output, size_t count, double step_s, double time_s)
 {
     const double half = -expm1(-0.5 * step_s / time_s), whole = -expm1(-step_s / time_s);

@@ -68,7 +68,8 @@ struct erg_oracle {
  * A parametric model of the device as prior of GP: fills time_s[i], energy_j[i] for configs[i]
  * under constants c_k exp(log_factors[k]). With parameter_count > 0 the search first fits the
  * factors to the sweep and the start points (damped least squares, penalty (log factor / sd)^2),
- * then learns only the remainder. With 0 the model is taken as it is: constants off by 10-30 %.
+ * then learns only the remainder. With 0 the model is not corrected: its constants are wrong by
+ * 10-30 %.
  */
 struct erg_prior {
     int (*predict)(void *context, const double *log_factors, const size_t *configs, size_t count,
@@ -113,7 +114,7 @@ enum erg_knowledge {
 
 struct erg_estimate {
     double time_s, energy_j;   /* GP: exp of the posterior mean; else the mean reading */
-    double time_sd, energy_sd; /* relative, of what is not known about the true value */
+    double time_sd, energy_sd; /* relative, of the true value's uncertainty */
     enum erg_knowledge knowledge;
 };
 

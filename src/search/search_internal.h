@@ -29,7 +29,7 @@ struct erg_search_model {
     size_t count, capacity;
     size_t *same_as;        /* [configs] the config that stands for it: itself, or see below */
     bool *measured;         /* [configs] it or one like it has a full measurement */
-    struct erg_gp_pair *gp; /* NULL for the methods that only know what they measured */
+    struct erg_gp_pair *gp; /* NULL for the methods that use only measured configs */
 };
 
 /* A search while it runs: all methods append to its result. */
@@ -121,7 +121,7 @@ int erg_gp_pair_set_prior(struct erg_gp_pair *pair, const struct erg_prior *prio
  * refit. */
 void erg_gp_pair_pretend(struct erg_gp_pair *pair, size_t config);
 
-/* Never ERG_MEASURED: only the model of the readings knows that. */
+/* Never ERG_MEASURED: only the model of the readings can set that. */
 struct erg_estimate erg_gp_pair_estimate(const struct erg_gp_pair *pair, size_t config);
 
 /* The split of a batch of the published tree search over its four passes. */

@@ -24,7 +24,7 @@ static const double widths[ERG_GP_FITTED] = {1.0, .7, .7, 1.5, 1.0, 1.0}; /* ln,
 static const double time_sd = 0.003, energy_sd = 0.010, swept_sd = 0.006, floor_sd = 0.004;
 static const double jitter_variance = 4e-8;
 
-/* Residuals of a calibrated device model: what it is trusted to. */
+/* Residuals of a calibrated device model: its assumed accuracy. */
 static const double calibrated_time_sd = 0.009, calibrated_energy_sd = 0.012;
 static const size_t calibration_sweep_rows = 90;
 

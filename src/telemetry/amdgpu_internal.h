@@ -22,7 +22,7 @@ bool erg_amdgpu_table_decode(struct amdgpu_table *table, const unsigned char *by
 struct amdgpu_gpu {
     int device, hwmon; /* folders */
     int die, memory;   /* temperatures: index of the sensor, from 0; -1: none */
-    /* Time at a limit: the table's last ticks, when, and what they came to. */
+    /* Time at a limit: the table's last ticks, their time, and their sum. */
     bool ticking;
     struct amdgpu_table last;
     int64_t last_ns;

@@ -80,7 +80,8 @@ static int read_number(int folder, const char *name, long *value)
 
 /* ---- numbers in files ---- */
 
-/* Puts a file's number, divided, at the middle of the call, or says why not. False: it did not. */
+/* Stores a file's number, divided, with the time of the middle of the call, or the reason of a
+ * failure. False: it did not. */
 static bool put_number(const struct erg_gpu_query *at, enum erg_metric metric, int folder,
                        const char *name, long divisor)
 {

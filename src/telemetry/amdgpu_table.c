@@ -49,7 +49,7 @@ static uint64_t number_at(const unsigned char *bytes, size_t at, size_t size)
     return value;
 }
 
-/* -1 for what the GPU does not fill. */
+/* -1 for values that the GPU does not fill. */
 static int64_t filled(const unsigned char *bytes, size_t at, size_t size)
 {
     if (!at)

@@ -26,7 +26,7 @@ void erg_claim_folder(char *path, size_t capacity)
         snprintf(path, capacity, "%s/ergon", given);
     else if (stat(own, &info) == 0)
         snprintf(path, capacity, "%s/ergon", own);
-    else /* not in /tmp, where anybody could take the name */
+    else /* not in /tmp, where any user could take the name */
         snprintf(path, capacity, "%s/.ergon", home ? home : "");
 }
 
@@ -40,10 +40,10 @@ static bool make_own(int file, const struct stat *info)
 
 static int fail_unsafe(struct erg_error *err, const char *folder, const char *what)
 {
-    return erg_fail(err, ERG_FAILED,
-                    "preparing to lock clocks: '%s' %s, expected a folder of this user's that "
-                    "nobody else can write to",
-                    folder, what);
+    return erg_fail(
+        err, ERG_FAILED,
+        "preparing to lock clocks: '%s' %s, expected a folder that only this user can write to",
+        folder, what);
 }
 
 static int open_folder(const char *folder, int *opened, struct erg_error *err)
@@ -58,7 +58,7 @@ static int open_folder(const char *folder, int *opened, struct erg_error *err)
         !(info.st_mode & (S_IWGRP | S_IWOTH)))
         return 0;
     close(*opened);
-    return fail_unsafe(err, folder, "belongs to somebody else, or others may write to it");
+    return fail_unsafe(err, folder, "belongs to another user, or others may write to it");
 }
 
 /* Who holds it, as it wrote itself; 0 where that cannot be read. */

@@ -1,12 +1,12 @@
 /*
- * Clock thread: sets the SM clock of one GPU while others work, because whoever queues work or runs
- * a step must not wait for the driver.
+ * Clock thread: sets the SM clock of one GPU while others work, because threads that queue work or
+ * run a step must not wait for the driver.
  *
- * The owner knows which clock is due; the thread knows how to set it. It asks the owner's `due`,
- * calls the driver where the answer is another clock than the one set, and asks again. So a call
- * that takes long makes nobody wait, and after it the newest clock is set: those that were due in
- * between never are. Where the driver refuses, or the guardian of the clocks ends, the GPU is left
- * at its own clocks for good.
+ * The owner determines the due clock; the thread sets it. It asks the owner's `due`, calls the
+ * driver where the answer is another clock than the one set, and asks again. So a slow call causes
+ * no wait, and after it the newest clock is set: clocks that were due in between are skipped. Where
+ * the driver refuses, or the guardian of the clocks ends, the GPU is left at its own clocks for
+ * good.
  *
  * Users are training by plan (train/engine/clock_controller.h) and hooks (hooks/hook_internal.h).
  */
@@ -19,7 +19,7 @@ struct erg_clock_thread;
 
 /* The answer of `due`; zeroed except again_ns before the call. */
 struct erg_clock_due {
-    int clock_mhz;    /* that the GPU is to have from now on; 0: as it is */
+    int clock_mhz;    /* of the GPU from now on; 0: unchanged */
     int64_t since_ns; /* at the earliest this was due then; 0: now */
     int64_t again_ns; /* when to ask again, of erg_now_ns(); INT64_MAX: once the thread is woken */
 };
@@ -29,7 +29,7 @@ struct erg_clock_thread_options {
     size_t gpu;            /* an index into them */
     /* Called by the thread alone, with no lock held. */
     void (*due)(void *context, int64_t now_ns, struct erg_clock_due *due);
-    /* Likewise, after the driver accepted a clock; NULL: nobody wants to know. */
+    /* Likewise, after the driver accepted a clock; NULL: no callback. */
     void (*accepted)(void *context, int clock_mhz, int64_t begin_ns, int64_t end_ns);
     void *context;
     bool required;         /* a refusal is a failure, else a warning */

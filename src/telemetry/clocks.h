@@ -86,7 +86,7 @@ int erg_clocks_try(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 int erg_clocks_set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err);
 
 /* Whether the guardian or the lease was still there when it was last looked at; waits for nothing,
- * and may be asked by any thread. False once, false for good: the log has said so, and no lock
+ * and may be asked by any thread. Once false, it stays false: the log has the reason, and no lock
  * succeeds. */
 bool erg_clocks_guarded(const struct erg_clocks *clocks);
 
@@ -94,9 +94,9 @@ bool erg_clocks_guarded(const struct erg_clocks *clocks);
 int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err);
 
 /*
- * Sets the power limit of a GPU, in mW; its bounds are those of erg_knob_bounds_read(). It goes
- * back to what it was before as locks do: at the close, and however this process ends. On failure
- * it is what it was before.
+ * Sets the power limit of a GPU, in mW; its bounds are those of erg_knob_bounds_read(). Like a
+ * lock, it is reset to its former value at the close, and at any end of this process. On failure it
+ * keeps its former value.
  */
 int erg_clocks_limit(struct erg_clocks *clocks, size_t gpu, int64_t limit_mw,
                      struct erg_error *err);

@@ -116,7 +116,7 @@ void erg_wire_get_bytes(struct erg_wire_reader *reader, void *bytes, size_t coun
 void erg_wire_get_field(struct erg_wire_reader *reader, char *text, size_t capacity, size_t count);
 void erg_wire_get_text(struct erg_wire_reader *reader, char text[ERG_WIRE_TEXT]);
 
-/* ---- writing: of what does not fit nothing is written ---- */
+/* ---- writing: data that does not fit is not written at all ---- */
 
 struct erg_wire_writer {
     unsigned char bytes[ERG_WIRE_MOST];
@@ -182,7 +182,7 @@ struct erg_wire_gpu {
 };
 
 struct erg_wire_change {
-    int64_t received_ns, begin_ns, end_ns; /* 0 of what is still pending */
+    int64_t received_ns, begin_ns, end_ns; /* 0 while pending */
     uint32_t seen;
 };
 

@@ -40,7 +40,7 @@ void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w)
     log->limit_w = limit_w;
 }
 
-/* ---- what the sensor is like ---- */
+/* ---- properties of the sensor ---- */
 
 /* Polls of half the period do not tell when two steps happened. */
 static const double tells_share = 0.45;
@@ -66,7 +66,7 @@ static double usual_looseness(const struct erg_energy_log *log)
 
 /*
  * The counter's period: from neighbouring steps that were both seen closely, then from ever longer
- * spans of them as long as it is clear how many steps lie within.
+ * spans of them as long as the number of steps within is certain.
  */
 static void learn(struct erg_energy_log *log)
 {

@@ -256,8 +256,8 @@ void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
     *value = (struct erg_energy_value){0};
     if (log->power_count == 0)
         return;
-    /* A reading tells of the period before it, or of the last part of it, and is shown for another
-     * one. */
+    /* A reading describes the period before it, or the last part of it, and is shown during the
+     * next one. */
     double period_s = log->period_s > 0 ? log->period_s : 0.1, shown_s = at_s + 0.75 * period_s;
     size_t before = reading_before(log, shown_s);
     const struct power *power = reading_at(log, before);

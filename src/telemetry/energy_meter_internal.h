@@ -70,7 +70,7 @@ struct erg_meter {
     struct erg_window *windows; /* the open ones */
 };
 
-/* ---- what is known of a GPU (energy_meter.c); under the meter's lock ---- */
+/* ---- the state of a GPU (energy_meter.c); under the meter's lock ---- */
 
 /* Steps of its counter, or a usual value before that is known. */
 double erg_watched_period(const struct watched *watched);

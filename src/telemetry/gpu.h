@@ -63,8 +63,9 @@ enum erg_metric {
     ERG_METRIC_POWER_LIMIT_DEFAULT,   /* mW */
     ERG_METRIC_POWER_LIMIT_MIN,       /* mW */
     ERG_METRIC_POWER_LIMIT_MAX,       /* mW */
-    ERG_METRIC_VIOLATION_POWER,       /* ns below the wanted clock for the power cap, counter */
-    ERG_METRIC_VIOLATION_THERMAL,     /* ns below the wanted clock for heat, counter */
+    ERG_METRIC_VIOLATION_POWER,       /* ns below the requested clock because of the power cap,
+                                       * counter */
+    ERG_METRIC_VIOLATION_THERMAL,     /* ns below the requested clock because of heat, counter */
     ERG_METRIC_ECC_CORRECTED,         /* errors since the driver was loaded, counter */
     ERG_METRIC_ECC_UNCORRECTED,       /* the same */
     ERG_METRIC_XID,                   /* number of the latest critical error since opening, or 0 */
@@ -142,8 +143,8 @@ void erg_gpu_read(struct erg_gpus *gpus, size_t gpu, uint64_t metrics,
                   struct erg_gpu_sample *sample);
 
 /*
- * The metrics of a class on this GPU, as bits. A counter that this GPU keeps in 32 bits is read
- * faster than its class says, so that it cannot wrap unseen; that is known after its first read.
+ * The metrics of a class on this GPU, as bits. A 32-bit counter of this GPU is read faster than its
+ * class, so that no wrap is missed; that is known after its first read.
  */
 uint64_t erg_gpu_metrics(const struct erg_gpus *gpus, size_t gpu, enum erg_metric_cost cost);
 

@@ -56,7 +56,7 @@ struct erg_knob_methods {
     int (*read)(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t *value);
     int (*persistence)(const struct erg_open_gpu *gpu, bool *on);
     int (*set_persistence)(const struct erg_open_gpu *gpu, bool on);
-    const char *(*reason)(int result); /* what a result that is not 0 means */
+    const char *(*reason)(int result); /* the meaning of a result other than 0 */
 };
 
 enum { ERG_CUDA_UUID_BYTES = 44 };

@@ -27,11 +27,11 @@ int erg_leases_take(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
                     struct erg_error *err);
 
 /* MHz or mW. Returns when the driver has it: up to a second later where changes come too fast for
- * the daemon, which is said in the log, once. */
+ * the daemon, which is logged once. */
 int erg_leases_set(struct erg_leases *leases, size_t gpu, enum erg_knob knob, int64_t value,
                    struct erg_error *err);
 
-/* The clock is unlocked, the limit what it was when the lease began. */
+/* Unlocks the clock, and resets the limit to its value at the begin of the lease. */
 int erg_leases_reset(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
                      struct erg_error *err);
 

@@ -54,7 +54,8 @@ static void describe(const struct nvml_gpu *state, struct erg_gpu_info *info)
                  (unsigned)pci.bus, (unsigned)pci.device);
 }
 
-/* Critical errors are told as events; a driver that does not offer them is as good otherwise. */
+/* Critical errors are reported as events; a driver that does not offer them is as good
+ * otherwise. */
 static void watch_errors(struct nvml_gpu *state)
 {
     const struct nvml_calls *calls = state->calls;

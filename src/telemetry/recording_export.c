@@ -154,7 +154,7 @@ static int export_lines(struct erg_recording *recording, enum erg_export_format 
 
 /* ---- Chrome trace ---- */
 
-/* Counters shown, with what their numbers are divided by. */
+/* The shown counters, with the divisors of their numbers. */
 static const struct track {
     const char *name;
     enum erg_metric metric;

@@ -37,7 +37,7 @@ struct gpu_lane {
     struct erg_sampler_options options;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* of what follows; never held while the driver is asked */
+    pthread_mutex_t lock; /* of the following; never held while the driver is asked */
     pthread_cond_t wake;  /* on the monotonic clock */
     bool stop, look;      /* look: once, now */
     int64_t close_until_ns;

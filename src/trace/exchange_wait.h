@@ -1,7 +1,6 @@
 /*
  * Exchange waits: how long the ranks of a group wait for the last of them, from the starts of the
- * same exchange on all. Kernels of exchanges spin until then, so what they take is wait and
- * transfer.
+ * same exchange on all. Kernels of exchanges spin until then, so their time is wait and transfer.
  *
  * The n-th exchange of a group is the same on all its ranks. Messages between two ranks are left
  * out, since traces do not say between which.

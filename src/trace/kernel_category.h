@@ -26,9 +26,9 @@ int erg_kernel_names_load_file(struct erg_kernel_names **names, const char *path
                                struct erg_error *err);
 void erg_kernel_names_free(struct erg_kernel_names *names); /* NULL is fine */
 
-/* Sets category and sub-category by name, source and exchange, unless `ergon` is the rule and the
- * trace has told them; remembers names. False: the rule
- * leaves this record out, as `charllm` does with copies. */
+/* Sets category and sub-category by name, source and exchange, except if `ergon` is the rule and
+ * the trace contains them; remembers names. False: the rule leaves this record out, as `charllm`
+ * does with copies. */
 bool erg_kernel_names_apply(struct erg_kernel_names *names, struct erg_kernel_record *record);
 
 #endif

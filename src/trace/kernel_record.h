@@ -42,7 +42,7 @@ enum erg_kernel_source {
 
 /* An exchange between ranks; texts are NULL and numbers 0 where they are not known. */
 struct erg_kernel_collective {
-    const char *name;  /* "all_to_all": NULL for what is none */
+    const char *name;  /* "all_to_all": NULL for other kernels */
     const char *dtype; /* "BFloat16" */
     const char *group; /* its name */
     const char *ranks; /* "[0, 1]" */
@@ -56,12 +56,12 @@ struct erg_kernel_record {
     const char *name;
     int32_t device, stream;
     enum erg_kernel_source source;
-    bool told; /* the trace itself says its category */
+    bool told; /* the trace itself contains its category */
     enum erg_kernel_category category;
     enum erg_kernel_sub sub;
     uint32_t correlation;      /* with the call that launched it */
     int32_t grid[3], block[3]; /* 0: not known */
-    uint64_t bytes;            /* copied or filled; of an exchange what a rank puts in */
+    uint64_t bytes;            /* copied or filled; of an exchange: a rank's contribution */
     uint64_t flops;            /* 0: not known */
     struct erg_kernel_collective collective;
     const size_t *needs; /* records of the trace that it waited for, each earlier than this one */

@@ -18,7 +18,7 @@ typedef double erg_energy_at(void *context, int64_t time_ns);
 struct erg_kernel_time {
     int64_t begin_ns, end_ns; /* of the window: first start, last end */
     int64_t compute_ns, exposed_ns, idle_ns;
-    double energy_j, idle_energy_j; /* NaN: nobody knows the energy */
+    double energy_j, idle_energy_j; /* NaN: not known */
     struct erg_kernel_share {
         double summed_ns; /* exact below 2^53 */
         int64_t exposed_ns;

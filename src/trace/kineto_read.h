@@ -23,8 +23,8 @@ struct erg_kineto_about {
     size_t events; /* of any kind */
 };
 
-/* Texts of the record live during the call; its category is set where the trace tells it. -1 ends
- * the reading. */
+/* Texts of the record live during the call; its category is set where the trace contains it. -1
+ * ends the reading. */
 typedef int erg_kineto_each(void *context, const struct erg_kernel_record *record,
                             struct erg_error *err);
 

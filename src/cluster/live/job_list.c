@@ -127,7 +127,7 @@ static void read_folder(struct erg_live_line *line, const char *spool, struct er
             fmax(0, line->request.iterations - line->report.iteration) * line->report.iteration_s;
 }
 
-/* ---- what the controller says ---- */
+/* ---- the controller's state ---- */
 
 /* The age beyond which it belongs to a controller that has ended. */
 static const double fresh_s = 300;
@@ -159,7 +159,7 @@ void erg_live_list_status(struct erg_live_list *list, const char *text, size_t l
     json_decref(root);
 }
 
-/* Anybody may put a file into the spool: only that of its owner or root counts. */
+/* Any user may put a file into the spool: only that of its owner or root counts. */
 static void read_status(struct erg_live_list *list, const char *spool)
 {
     struct stat above, info;

@@ -81,7 +81,7 @@ static double modified(const struct stat *info)
     return (double)info->st_mtim.tv_sec + 1e-9 * (double)info->st_mtim.tv_nsec;
 }
 
-/* One that cannot be read is somebody's, and over a while after it was written. */
+/* An unreadable lease belongs to another controller, and expires a while after it was written. */
 static void read_lease(struct written *lease, const char *folder, long number)
 {
     char *path = path_of(folder, number), *text, pid[24], seconds[32];
@@ -145,7 +145,7 @@ static int lose(struct erg_lease *lease, const char *folder, const struct writte
                     holder->pid, holder->space.host, folder, left_s > 0 ? left_s : 0);
 }
 
-/* Somebody has taken the next one. */
+/* Another controller has taken the next one. */
 static int lose_to(struct erg_lease *lease, const char *folder, long number, struct erg_error *err)
 {
     struct written holder;
@@ -228,7 +228,7 @@ int erg_lease_renew(struct erg_lease *lease, const char *folder, double seconds,
     if (result) {
         result = renew(lease, folder, own, modified(&info), seconds, err);
     } else {
-        /* Nobody can take it as long as nobody can write. */
+        /* No controller can take it while none can write. */
         const long highest = highest_in(folder, 0);
         result =
             lease->number > 0 && highest > lease->number ? lose_to(lease, folder, highest, err) : 1;

@@ -78,8 +78,8 @@ static int fill_from_folder(struct erg_controller *controller, struct erg_speeds
     return result;
 }
 
-/* A job that brings its profile has a workload of its own, named by its token: what it says is
- * nobody else's concern. */
+/* A job that brings its profile has a workload of its own, named by its token: its profile affects
+ * no other job. */
 int erg_controller_fill_speeds(void *context, struct erg_speeds *speeds, int workload,
                                const struct erg_trace_workload *what, struct erg_error *err)
 {

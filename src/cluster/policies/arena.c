@@ -40,7 +40,7 @@ struct arena {
     struct erg_placement placement;
 };
 
-/* Jobs that wait line up as they came. Which of those that run are opportunistic says load(). */
+/* Jobs that wait line up as they came. load() marks the opportunistic ones among running jobs. */
 static void take_over(struct arena *arena, const struct erg_scheduler *scheduler)
 {
     int *jobs;
@@ -201,7 +201,7 @@ static void dequeue(struct arena *arena, int job)
                 (--arena->queue.count - at) * sizeof *arena->queue.items);
 }
 
-/* A job of the queue got GPUs. Those at its head wait for nobody any more. */
+/* A job of the queue got GPUs. The jobs at its head no longer wait for others. */
 static void settle_queue(struct arena *arena, int placed)
 {
     if (placed >= 0)

@@ -47,7 +47,7 @@ static void free_plan(struct plan *plan)
     free(plan);
 }
 
-/* Every job can run as it is now. */
+/* Every job can run with its present GPUs. */
 static bool counts(const struct downgrade_search *search, const struct plan *plan)
 {
     for (int seat = 0; seat < plan->table.seats_count; seat++)

@@ -132,8 +132,8 @@ static void set_share(const struct elastic *elastic, const struct erg_scheduler 
         erg_speed_feasible(twice) ? twice->samples_per_s - now->samples_per_s : -INFINITY;
 }
 
-/* Minimum shares of all running jobs of the type and of `newest` (-1: none); what is left after
- * them, negative where they do not fit. */
+/* Minimum shares of all running jobs of the type and of `newest` (-1: none); the rest after them,
+ * negative where they do not fit. */
 static int begin_shares(struct elastic *elastic, struct erg_scheduler *scheduler, int type,
                         int newest)
 {
@@ -207,8 +207,8 @@ static bool place(const struct elastic *elastic, struct erg_scheduler *scheduler
     return false;
 }
 
-/* Members whose share is other than what they have are placed in what the others leave; false
- * where one finds no room. */
+/* Members whose share changed are placed on the GPUs that the others leave; false where one finds
+ * no room. */
 static bool place_changed(struct elastic *elastic, struct erg_scheduler *scheduler, int type)
 {
     size_t count = elastic->members.count;

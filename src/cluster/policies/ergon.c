@@ -82,8 +82,10 @@
 #define BETWEEN_S 60.0   /* decisions, at most, */
 #define AT_MOST_S 1800.0 /* and where nothing happens */
 #define CLOCK_THRIFT 0.3
-#define FREE_SHARE 0.3   /* share of all GPUs that is enough for new jobs */
-#define TAKEN_SHARE 0.01 /* of all GPUs: where more are free, nobody waits for a slower job's */
+#define FREE_SHARE 0.3 /* share of all GPUs that is enough for new jobs */
+#define TAKEN_SHARE                                                                                \
+    0.01 /* of all GPUs: where more are free, no job waits for those of a slower                   \
+          * one */
 #define ENERGY_SHARE 0.31
 
 static void *open_ergon(const struct erg_scheduler *scheduler, const void *rules)
@@ -175,7 +177,7 @@ static double free_share(const struct ergon *ergon, const struct erg_scheduler *
         free += ergon->market.left[type];
         all += ergon->market.supply[type];
     }
-    if (all == 0) { /* before the first: if all who wait got what they asked for */
+    if (all == 0) { /* before the first clearing: as if all waiting jobs got their request */
         all = free = scheduler->fleet->gpus;
         for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
             free -= scheduler->jobs[id].request->gpus;
@@ -190,9 +192,9 @@ static double relative_cost(const struct erg_scheduler *scheduler)
 }
 
 /*
- * How much speed is given up for energy by slower clocks. Energy counts in proportion to what it
- * costs and emits now. A slower job delays itself and, where no GPUs are free, also those that
- * could have had its own: so more is saved where some are.
+ * How much speed is given up for energy by slower clocks. Energy counts in proportion to its
+ * present cost and emissions. A slower job delays itself and, where no GPUs are free, also those
+ * that could have had its own: so more is saved where some are.
  */
 static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
@@ -202,7 +204,7 @@ static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler
     return rint(STEPS * thrift * relative_cost(scheduler)) / STEPS;
 }
 
-/* Value of a watt for its energy: where all GPUs are taken, so much of what they are worth. */
+/* Value of a watt for its energy: where all GPUs are taken, this share of their worth. */
 static double energy_price(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double taken = 1 - free_share(ergon, scheduler) / TAKEN_SHARE;
@@ -219,7 +221,7 @@ static double time_power(const struct ergon *ergon, const struct erg_scheduler *
     return power_w > 0 ? exp2(rint(STEPS * log2(power_w)) / STEPS) : 0;
 }
 
-/* Does what the market decided, as far as GPUs lie together. */
+/* Carries out the market's decisions where GPUs are contiguous. */
 static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
     ergon->orders.count = 0;
@@ -240,7 +242,7 @@ static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
     erg_orders_place(scheduler, ergon->orders.items, ergon->orders.count);
 }
 
-/* Gives a job without GPUs the best of what is free. */
+/* Gives a job without GPUs the best free ones. */
 static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, size_t index)
 {
     int id = ergon->bidders.items[index].job;
@@ -325,9 +327,9 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
 }
 
 /*
- * Who rents skis until the rent is their price pays at most twice as much as one who knows how long
- * he will ski (Karlin, Manasse, Rudolph and Sleator, 1988): a node stays on until it has drawn as
- * much as waking it does.
+ * The ski rental rule: renting until the rent reaches the price costs at most twice the optimum
+ * (Karlin, Manasse, Rudolph and Sleator, 1988): a node stays on until it has drawn as much as
+ * waking it does.
  */
 static double linger(const struct erg_scheduler *scheduler)
 {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Moves that one move leads to: the job's, its way back, and that of whoever gave way to it. */
+/* Moves that one move leads to: the job's, its way back, and that of the job that it displaces. */
 #define STAYING 3
 /* Share of a job's worth for which it does not change its clock: worths and prices waver by as much
  * with each arrival. */
@@ -22,7 +22,7 @@ struct lot {
     double base_w; /* of each */
 };
 
-/* Finds what all operating points of a menu's choices are worth, anew only for another clocking. */
+/* Finds the worth of all operating points of a menu's choices, again only for another clocking. */
 static void find_worths(const struct ergon *ergon, const struct erg_scheduler *scheduler,
                         int workload)
 {
@@ -61,9 +61,9 @@ static struct ergon_worth worth_of(const struct ergon *ergon, const struct lot *
                                 erg_menu_merit(lot->menu, speed, lot->gpus, at, 0, ERGON_THRIFT)};
 }
 
-/* Picks the operating point by what it is worth less what its energy costs; `now` (-1: none) is
- * left for more than a little only. Returns what GPUs are shared out by: what it is worth, less
- * what its power costs below a cap. */
+/* Picks the operating point by its worth less the cost of its energy; `now` (-1: none) is left for
+ * more than a little only. Returns the value for the assignment of GPUs: its worth less the cost of
+ * its power under a cap. */
 static double pick_point(const struct ergon *ergon, const struct lot *lot, double keep, int now,
                          int *point)
 {
@@ -215,8 +215,8 @@ static double allowed_power(const struct erg_scheduler *scheduler, const int *gp
     return scheduler->power_cap_w - others_w;
 }
 
-/* Clears the market, and says how many watts are wanted and how many more might be; below 0: the
- * cap is not kept. */
+/* Clears the market, and returns the demanded watts and the possible further ones; below 0: the cap
+ * is not kept. */
 static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *scheduler,
                               double *wanted_w)
 {
@@ -244,7 +244,7 @@ static double find_power_price(struct ergon *ergon, const struct erg_scheduler *
     double low_w = clear_below_cap(ergon, scheduler, &wanted_w), high_w;
     if (low_w >= 0)
         return wanted_w;
-    if (high == 0) /* no price yet: what a watt is worth in the mean */
+    if (high == 0) /* no price yet: the mean worth of a watt */
         high = erg_market_value(&ergon->market) / wanted_w;
     for (ergon->power_price = high; (high_w = clear_below_cap(ergon, scheduler, &wanted_w)) < 0;
          ergon->power_price *= 2) {
@@ -273,7 +273,7 @@ static double find_power_price(struct ergon *ergon, const struct erg_scheduler *
     return wanted_w;
 }
 
-/* What GPUs are worth for each watt that they draw beyond base power. */
+/* The worth of GPUs for each watt beyond base power. */
 static double rent_per_watt(const struct erg_market *market, double extra_w)
 {
     double rent = 0;

@@ -86,9 +86,9 @@ static double backlog(const struct ergon *ergon, const struct erg_scheduler *sch
 }
 
 /*
- * Jobs that need longer, at their fastest, than all GPUs for all work: whoever of them ends last is
- * alone at the end, and what it does not use idles then. The longest is critical, others as far as
- * they come near it.
+ * Jobs that need longer, at their fastest, than all GPUs for all work: the last of them to end is
+ * alone at the end, and the GPUs that it does not use idle then. The longest is critical, others as
+ * far as they come near it.
  */
 static void find_critical(struct ergon *ergon, const struct erg_scheduler *scheduler,
                           double backlog_s)

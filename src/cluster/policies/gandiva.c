@@ -58,7 +58,7 @@ static bool has_grown(const struct erg_scheduler *scheduler, int job)
     return gpus_of(scheduler, job) > scheduler->jobs[job].request->gpus;
 }
 
-/* Takes back what a job has beyond its request; it keeps the first GPUs of its node. */
+/* Takes back GPUs beyond a job's request; it keeps the first GPUs of its node. */
 static void shrink(struct gandiva *gandiva, struct erg_scheduler *scheduler, int id)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];

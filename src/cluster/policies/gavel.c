@@ -8,8 +8,8 @@
  *
  *     sum over t of y[j,t] <= 1 for each job, sum over j of gpus[j] y[j,t] <= GPUs of type t
  *
- * gavel maximizes the sum of speeds; gavel-fair the least of all jobs' speeds, each over what the
- * job would have with equal shares of all types, times its GPUs: whoever needs twice as many has
+ * gavel maximizes the sum of speeds; gavel-fair the least of all jobs' speeds, each relative to the
+ * job's speed with equal shares of all types, times its GPUs: a job that needs twice as many has
  * them half of the time. Which jobs run in a round follows from the quotients of y[j,t] and the
  * share of its time that a job has had on that type: the largest ones first.
  *

@@ -1,4 +1,4 @@
-/* When a policy is called, what it is told then, and how it is opened anew in between. */
+/* The times of a policy's calls, the events that it gets, and its restarts in between. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include "base/memory.h"
@@ -56,7 +56,7 @@ double erg_course_next_wake(const struct erg_scheduler *scheduler)
     return allowed(scheduler, call_time(scheduler, scheduler->changes->wake_s));
 }
 
-/* When electricity will cost something else, if the policy wants to know and has jobs. */
+/* The next change of the price of electricity, if the policy needs it and has jobs. */
 double erg_course_next_tariff(const struct erg_scheduler *scheduler)
 {
     double until_s = INFINITY;

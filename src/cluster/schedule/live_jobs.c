@@ -1,4 +1,4 @@
-/* Jobs, nodes and GPUs of others, as whoever drives a scheduler says that they come and go. */
+/* Arrivals and departures of jobs, nodes and foreign GPUs, reported by a scheduler's driver. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include "base/memory.h"
@@ -275,7 +275,7 @@ void erg_scheduler_correct(struct erg_scheduler *scheduler, int id,
     erg_placement_assign(&job->placement, placement);
 }
 
-/* The policy has been told of a job that is not there any more, and waits for it still. */
+/* The policy got the event of a job that has gone, and still waits for it. */
 static void make_forget(struct erg_scheduler *scheduler, int id)
 {
     struct erg_course *course = scheduler->course;

@@ -58,7 +58,7 @@ static void record_change(struct simulator *sim, const struct change *before)
                              job->id, -1);
 }
 
-/* In the records, a placement's GPUs are a job's from now on; -1: nobody's. */
+/* In the records, a placement's GPUs are a job's from now on; -1: free. */
 static void hold(const struct simulator *sim, int *holders, const struct erg_placement *placement,
                  int job)
 {

@@ -112,7 +112,7 @@ void erg_cluster_meter_advance(struct meter *meter, double now_s)
     meter->now_s = now_s;
 }
 
-/* Adds what a job did since its last event to its result. */
+/* Adds a job's work since its last event to its result. */
 static void settle(struct meter *meter, int id)
 {
     struct job_meter *job = &meter->jobs[id];
@@ -223,7 +223,7 @@ static double quantile(const double *values, size_t count, double share)
     return values[low] + (at - (double)low) * (values[high] - values[low]);
 }
 
-/* Seconds that a job would take alone on what it asked for; NAN where that cannot run. */
+/* Seconds that a job would take alone on its requested GPUs; NAN where that cannot run. */
 static double alone_s(const struct meter *meter, const struct erg_cluster_job *job)
 {
     const struct erg_speeds *speeds = meter->simulation->speeds;
@@ -237,7 +237,7 @@ static double alone_s(const struct meter *meter, const struct erg_cluster_job *j
     return isinf(best_s) ? NAN : best_s * job->iterations;
 }
 
-/* JCT over the time in a share of its own; NAN where that cannot be said. */
+/* JCT over the time in a share of its own; NAN where undefined. */
 static double finish_time_fairness(const struct meter *meter, int id, double alone)
 {
     const struct erg_job_result *result = &meter->results[id];
@@ -332,8 +332,8 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->reconfiguration_gpu_s = lost_s;
     summary->undone_gpu_s = undone_s;
     summary->deadlines_met = met / (double)with_deadline;
-    /* Where no time passed, what is drawn at that moment. Where nothing ever is, neither the
-     * cluster nor the profiles say what GPUs draw. */
+    /* Where no time passed, the power at that moment. Where nothing ever is, neither the cluster
+     * nor the profiles say what GPUs draw. */
     const double peak_w = meter->peak_power_w > 0 ? meter->peak_power_w : meter->power_w;
     const bool drawn = peak_w > 0;
     summary->energy_j = drawn ? meter->energy_j : NAN;

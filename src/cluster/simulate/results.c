@@ -62,7 +62,7 @@ static json_t *unserved(const struct erg_simulated *result, const struct erg_sim
 #key, offsetof(struct erg_summary, key)                                                    \
     }
 
-/* Numbers of a summary; null where they cannot be said. */
+/* Numbers of a summary; null where undefined. */
 static const struct {
     const char *key;
     size_t offset;

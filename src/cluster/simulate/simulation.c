@@ -59,7 +59,7 @@ static void pass_submissions(struct simulator *sim)
         submit_job(sim, sim->order[sim->submitted++]);
 }
 
-/* Calls the policy if it wants to be called now. */
+/* Calls the policy if it requested a call now. */
 static int call_policy(struct simulator *sim, struct erg_error *err)
 {
     struct erg_scheduler *scheduler = sim->scheduler;

@@ -233,7 +233,7 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
     int result = read_results(&results, store, err);
     if (result == 0 && !results.values)
         result = erg_fail(err, ERG_FAILED,
-                          "%s: none of its %zu simulations is there, so nothing can be said",
+                          "%s: none of its %zu simulations is there, so there are no results",
                           sweep->path, erg_sweep_points(sweep));
     if (result == 0) {
         const char *slash = strrchr(sweep->path, '/');

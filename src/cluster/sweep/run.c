@@ -47,14 +47,14 @@ struct running {
 
 /* ---- the child ---- */
 
-/* Never returns. It says nothing but its answer: what it would warn of, every point would. */
+/* Never returns. It prints only its answer: every point would print the same warnings. */
 static void become_point(const struct erg_sweep *sweep, const struct erg_sweep_point *point,
                          int answer, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(ERG_FAILED);   /* it died before the line above */
-    signal(SIGINT, SIG_IGN); /* the parent gets it too, and says what becomes of its children */
+    signal(SIGINT, SIG_IGN); /* the parent gets it, too, and decides about its children */
     signal(SIGTERM, SIG_DFL);
     erg_log_set_sink(NULL);
     struct erg_error err;

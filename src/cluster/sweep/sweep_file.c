@@ -171,7 +171,7 @@ static int check_values(struct erg_sweep *sweep, const struct erg_yaml *yaml, st
 
 /* ---- files ---- */
 
-/* The path of what a file calls so, seen from the file; a new text. */
+/* The path of a name in a file, relative to the file; a new text. */
 static char *path_from(const char *file, const char *name)
 {
     const char *slash = strrchr(file, '/');
@@ -283,7 +283,7 @@ int erg_sweep_parse(struct erg_sweep **out, const char *name, const char *text, 
     return result;
 }
 
-/* The files that a sweep names; what is wrong with one is said of its key. */
+/* The files that a sweep names; errors in one name its key. */
 static int load_named_files(struct erg_sweep *sweep, const char *text, size_t length,
                             struct erg_error *err)
 {

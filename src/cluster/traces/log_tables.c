@@ -23,7 +23,7 @@ static const char *field(const struct erg_csv *csv, size_t row, const char *colu
     return index < 0 ? "" : erg_csv_text(csv, row, (size_t)index);
 }
 
-/* A number of 0 to `most`; what is not there is `missing`. */
+/* A number of 0 to `most`; an empty value is `missing`. */
 static int read_number(const struct erg_csv *csv, size_t row, const char *column, double most,
                        double missing, double *value, struct erg_error *err)
 {

@@ -18,7 +18,7 @@ static bool days_of(int year, int month, int day, long *days)
     return year >= 1 && date.tm_mon == month - 1 && date.tm_mday == day;
 }
 
-/* "", "Z", "+08", "+0800" or "+08:00": whether it says a zone, and how far it is east. */
+/* "", "Z", "+08", "+0800" or "+08:00": whether it is a zone, and its offset to the east. */
 static bool parse_zone(const char *text, bool *has_zone, double *east_s)
 {
     int hours, minutes = 0, end = 0;

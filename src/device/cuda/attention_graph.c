@@ -313,7 +313,7 @@ static void build_backward(struct builder *b)
     descriptor stats = real(b, ERG_TENSOR_STATS, CUDNN_DATA_FLOAT, rows);
     descriptor scale = scalar(b, ERG_TENSOR_SCALE, CUDNN_DATA_FLOAT);
 
-    /* Row sums of dO O, which is what the gradient of the softmax subtracts. */
+    /* Row sums of dO O, which the gradient of the softmax subtracts. */
     descriptor products =
         binary(b, CUDNN_POINTWISE_MUL, d_o, o, virtual(b, CUDNN_DATA_FLOAT, wide));
     descriptor sums =

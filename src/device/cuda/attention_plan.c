@@ -1,9 +1,9 @@
 /*
  * Shapes of attention, and plans for them: found by cuDNN's heuristics once, then kept as files.
  *
- * A plan's file is one line that names what it was made for, one line with a checksum, then
- * cuDNN's own JSON form, which contains the machine code of the kernels: a plan with a wrong bit
- * in it would not be noticed by cuDNN and must never be run.
+ * A plan's file is one line with the plan's inputs, one line with a checksum, then cuDNN's own JSON
+ * form, which contains the machine code of the kernels: a plan with a wrong bit in it would not be
+ * noticed by cuDNN and must never be run.
  */
 #include "base/log.h"
 #include "base/memory.h"
@@ -82,7 +82,7 @@ int erg_attention_check_shape(const struct erg_attention_shape *s, struct erg_er
 static const char *const pass_names[] = {"forward", "backward"};
 
 /*
- * The workspace of the fused kernels, from which an unrecognised graph is told: that one wants
+ * The workspace of the fused kernels, which distinguishes an unrecognised graph: that one needs
  * memory for the scores.
  */
 static int64_t expected_bytes(const struct erg_cudnn *cudnn, const struct erg_attention_shape *s,
@@ -235,7 +235,7 @@ static int make_from_configuration(struct erg_attention_plan *plan, const struct
     return result;
 }
 
-/* Heuristic mode A lists the best first; the SM counts it could be told are not obeyed. */
+/* Heuristic mode A lists the best first; it ignores SM counts. */
 static int ask_heuristics(struct erg_attention_plan *plan, const struct erg_cudnn *cudnn,
                           const struct erg_attention_shape *shape, enum erg_attention_pass pass,
                           const struct erg_attention_graph *graph,
@@ -260,7 +260,7 @@ static int ask_heuristics(struct erg_attention_plan *plan, const struct erg_cudn
                       err))
         return -1;
     if (count <= 0)
-        return erg_fail(err, ERG_NO_DEVICE, "cuDNN knows no kernel for this shape on this GPU");
+        return erg_fail(err, ERG_NO_DEVICE, "cuDNN has no kernel for this shape on this GPU");
     for (int64_t i = 0; i < count; i++) {
         if (make_from_configuration(plan, cudnn, shape, pass, configurations[i], err) == 0)
             return 0;

@@ -187,7 +187,7 @@ static int capture_and_launch(struct erg_attention *a, enum erg_attention_pass p
     cudaGraphExec_t launch = NULL;
     cudaError_t ended = cudaStreamEndCapture(own, &graph); /* also after a failure */
     if (result != 0)
-        (void)cudaGetLastError(); /* told already */
+        (void)cudaGetLastError(); /* reported already */
     else
         result =
             erg_cuda_check(ended, err, "%s", doing) ||
@@ -215,7 +215,7 @@ static int run(struct erg_attention *a, enum erg_attention_pass pass,
                         POINTER_ALIGNMENT);
     if (ctas < 0 || ctas > a->cudnn->sms)
         return erg_fail(err, ERG_FAILED,
-                        "running attention on %d SMs: expected 0 (all) to %d, what the GPU has",
+                        "running attention on %d SMs: expected 0 (all) to %d, the GPU's number",
                         ctas, a->cudnn->sms);
     if (ctas == 0 || ctas == a->cudnn->sms)
         return execute(a, pass, &pack, stream, err);
@@ -336,7 +336,7 @@ int erg_attention_verify(struct erg_attention *a, const struct erg_attention_buf
         return erg_fail(err, ERG_FAILED,
                         "verifying attention: O has gaps in a sequence, expected [token, head, "
                         "dim]");
-    int some = a->cudnn->sms - a->cudnn->sms / 8; /* leaves what a collective takes */
+    int some = a->cudnn->sms - a->cudnn->sms / 8; /* leaves the SMs of a collective */
     int full = 0, full_backward = 0;
     struct outcome whole, limited;
     outcome_init(&whole, s);

@@ -355,8 +355,8 @@ static int exchange_by_nccl(struct erg_cuda_groups *groups, const struct erg_cud
 
 /* ---- both ---- */
 
-/* World call. Where peers' memory cannot be reached, as between GPUs that are not linked, NCCL
- * knows other ways. */
+/* World call. Where peers' memory cannot be reached, as between GPUs without a link, NCCL has other
+ * ways. */
 static int connect_group(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
                          const struct memory_place *memories, struct erg_error *err)
 {

@@ -93,7 +93,7 @@ void erg_gemm_close(struct erg_gemm *gemm)
     free(gemm);
 }
 
-/* A bias has an element for each row of what cuBLASLt computes: the outputs of y'. */
+/* A bias has an element for each row of cuBLASLt's result: the outputs of y'. */
 static cublasStatus_t describe_bias(const struct erg_cublaslt *library, cublasLtMatmulDesc_t desc,
                                     const void *bias)
 {
@@ -108,8 +108,8 @@ static cublasStatus_t describe_bias(const struct erg_cublaslt *library, cublasLt
 }
 
 /*
- * cuBLASLt's matrices are column-major, so that ours are the transposes of what it sees, and it
- * computes the transpose of c:
+ * cuBLASLt's matrices are column-major, so ours are the transposes of cuBLASLt's, and it computes
+ * the transpose of c:
  *     y' = weight x'        (outputs x tokens): weight stored as its transpose
  *     d_x' = weight' d_y'   (inputs x tokens)
  *     d_weight' = x' d_y    (inputs x outputs): d_y stored as its transpose

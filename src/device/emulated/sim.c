@@ -17,8 +17,8 @@ struct comm {
     double rate[2]; /* bytes/s [compute is queued]; < 0 = not computed yet */
 };
 
-/* Hidden states travel as keys and values do: what is scattered at one rate, what is gathered at
- * the other, as a factor of a sum's. */
+/* Hidden states travel like keys and values: scatters at one rate, gathers at the other, as a
+ * factor of a sum's. */
 static double hidden_rate(const struct erg_gpu *gpu, const struct erg_comm *asked)
 {
     double gathered =
@@ -71,7 +71,7 @@ static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stac
     return comm;
 }
 
-/* Smooth minimum of what the blocks can copy and what the link can carry. */
+/* Smooth minimum of the blocks' copy rate and the link's rate. */
 static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clock_ratio,
                         int compute_queued)
 {
@@ -317,7 +317,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
 
     for (;;) {
         if (state == COMM_WAIT && i >= slot) {
-            /* A persistent GEMM owns every SM: what is launched before it starts after it. */
+            /* A persistent GEMM owns every SM: kernels launched before it start after it. */
             bool held = gpu->persistent_gemm && !(comm.left_sms > 0) && i == slot && i < count &&
                         ops[i].kind == ERG_OP_GEMM;
             if (!held) {

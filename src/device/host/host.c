@@ -178,7 +178,7 @@ static void host_free(struct erg_backend *backend, void *memory)
     free(memory);
 }
 
-/* As the kernel says that it could give programs without swapping. */
+/* The kernel's estimate of memory for programs without swapping. */
 static int host_memory_free(struct erg_backend *backend, size_t *bytes, struct erg_error *err)
 {
     static const char path[] = "/proc/meminfo", key[] = "\nMemAvailable:";

@@ -228,7 +228,7 @@ static json_t *frontier_json(const struct erg_layout_frontier *frontier)
     return list;
 }
 
-/* A layout at the point that the query picks, with what it is at the highest clock. */
+/* A layout at the query's point, with its values at the highest clock. */
 static json_t *picked_json(const struct erg_layout_answer *answer,
                            const struct erg_layout_pick *pick)
 {

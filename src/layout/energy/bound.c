@@ -1,4 +1,4 @@
-/* Lower bounds of layouts' frontiers, and what they answer. */
+/* Lower bounds of layouts' frontiers, and queries of them. */
 #include "layout/energy/bound.h"
 
 #include "base/memory.h"

@@ -29,7 +29,8 @@ static const struct erg_clock_table *table_for(struct erg_choice_state *at,
     return &at->table;
 }
 
-/* A layout with tables of its own; returns what these point to, to be freed after them. */
+/* A layout with tables of its own; returns the memory that these point to, which the caller frees
+ * after them. */
 static void *locate(struct erg_clocked_layout *clocked,
                     const struct erg_layout_choice_request *request,
                     const struct erg_layout_candidate *candidate)
@@ -77,7 +78,7 @@ void erg_bounded_layout_drop(struct erg_bounded_layout *layout)
     free(layout);
 }
 
-/* Whether the continuous problem says more than the chains do of how good the answer is. To sweep
+/* Whether the continuous problem gives a tighter bound on the answer than the chains. To sweep
  * longer pipelines takes longer than to solve what stands for them. */
 static bool has_optimum(const struct erg_layout *layout, const struct erg_goal *query)
 {
@@ -178,7 +179,7 @@ static bool may_be_wanted(struct erg_choice_state *at, const struct erg_layout_c
 void erg_questions_consider(void *context, const struct erg_layout_candidate *candidate)
 {
     struct erg_choice_state *at = context;
-    bool exact = at->request->query.power_w > 0; /* only that says how slow plans can be */
+    bool exact = at->request->query.power_w > 0; /* only that gives the slowest time of plans */
     struct erg_bounded_layout *layout = NULL;
     struct erg_layout_bound bound;
     at->choice->fitting++;
@@ -283,7 +284,7 @@ int erg_question_settle(struct erg_choice_state *at, struct erg_layout_question 
 {
     for (;;) {
         struct raise_batch batch = {at, &question->query, {0}, enough_for(question)};
-        /* The optimum of the first one says how far others are to be raised. */
+        /* The optimum of the first one limits how far others are raised. */
         const size_t most = isfinite(batch.enough) ? TOGETHER : 1;
         size_t count = 0;
         for (size_t i = 0; i < question->count && count < most; i++) {

@@ -16,7 +16,7 @@ static bool has_budget(const struct erg_goal *query)
     return query->energy_j > 0 || query->power_w > 0;
 }
 
-/* ---- what a layout is to meet ---- */
+/* ---- the deadlines of a layout ---- */
 
 /*
  * From the bound's own answer on, some deadlines close to each other, closest where the bound is
@@ -149,7 +149,7 @@ static void claim(struct solve_batch *batch, struct erg_layout_question *questio
     erg_question_take_first(question);
     ask(layout, question);
     if (layout->solved || place < batch->count)
-        erg_bounded_layout_drop(layout); /* somebody else has a reference */
+        erg_bounded_layout_drop(layout); /* another owner has a reference */
     if (place == batch->count) {
         if (question->of_union && !layout->solved)
             ask(layout, &batch->at->questions.items[0]);
@@ -222,8 +222,8 @@ int erg_choice_solve_one(struct erg_choice_state *at, struct erg_bounded_layout 
 /* Points of the union are at times that are so far apart, as a share. */
 #define STEP 0.015
 
-/* Whether a time shows more than `tolerance` below what the union has until then: if so, the layout
- * that could take the least energy is asked for it. */
+/* Whether a layout could be more than `tolerance` below the union at a time: if so, the layout that
+ * could take the least energy is solved for that time. */
 static void ask_at(struct erg_choice_state *at, const struct erg_frontier *all, double time_s,
                    double tolerance)
 {

@@ -34,7 +34,7 @@ static void add_pass(struct erg_pass_cost *sum, const struct erg_pass_cost *pass
         sum->items[i] += times * pass->items[i];
 }
 
-/* A forward pass that runs again: what its FLOPs and bytes take goes under another name. */
+/* A recomputed forward pass: the energy of its FLOPs and bytes counts in another item. */
 static void add_again(struct erg_pass_cost *sum, const struct erg_pass_cost *forward, double times)
 {
     sum->time_s += times * forward->time_s;

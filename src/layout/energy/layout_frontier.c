@@ -45,7 +45,7 @@ static double all_gpus_j(const struct erg_layout_frontier *frontier, double pipe
     return frontier->replicas * pipeline_j + frontier->tail.total_j;
 }
 
-/* The pipeline's plans with what follows, over all GPUs. */
+/* The pipeline's plans with the work after it, over all GPUs. */
 static void collect(struct erg_layout_frontier *frontier)
 {
     erg_frontier_clear(&frontier->points);
@@ -158,9 +158,9 @@ static int by_time(const void *left, const void *right)
 }
 
 /*
- * Repeats what the middle of each plan does; time and energy are then those of the whole plan.
- * Stages that drift a little behind in the middle of a plan stall when that is repeated, so the
- * fastest plan is another one, with everything at the highest clock.
+ * Repeats the middle of each plan; time and energy are then those of the whole plan. Stages that
+ * drift a little behind in the middle of a plan stall when that is repeated, so the fastest plan is
+ * another one, with everything at the highest clock.
  */
 static int stretch(struct erg_layout_frontier *frontier, const struct frontier_build *build,
                    struct erg_error *err)

@@ -13,7 +13,7 @@ static double issue_slowdown(const struct erg_gpu *gpu, double clock_mhz)
     return fmax(1, gpu->clock_max_mhz / (gpu->memory_issue * clock_mhz));
 }
 
-/* Bytes of what the time model counts by its FLOPs alone, and of what travels. */
+/* Bytes of the work that the time model counts only by its FLOPs, and of communication. */
 static void count_ops(struct erg_pass_work *pass, const struct erg_model_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++) {
@@ -116,7 +116,7 @@ static double active_power(const struct erg_gpu *gpu, double clock_mhz)
     return voltage * voltage * gpu->active_power_w * clock_mhz / gpu->clock_max_mhz;
 }
 
-/* J of a pass that takes `time_s`, without what the regulator's dithering adds. */
+/* J of a pass that takes `time_s`, without the effect of the regulator's dithering. */
 static void pass_energy(double *items, const struct erg_gpu *gpu, const struct erg_pass_work *pass,
                         double clock_mhz, double time_s)
 {

@@ -108,7 +108,7 @@ static double rounded_up(double value)
     return ceil(value / step * (1 - 1e-9)) * step;
 }
 
-/* The number and unit of what is needed of a bound. */
+/* The needed value of a bound, with its unit. */
 static void need(char *text, size_t size, int bound, double value)
 {
     const double unit = bound == MEMORY ? GIB : 1;

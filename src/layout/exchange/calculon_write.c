@@ -1,4 +1,4 @@
-/* What Calculon's files say, in files of ours. */
+/* Writes the content of Calculon's files as files of ours. */
 #include "layout/exchange/calculon.h"
 
 #include "io/file.h"
@@ -96,7 +96,7 @@ static int write_gpu(const struct erg_calculon_import *import, const struct erg_
     gpu.comm_latency_s = links->latency_s;
     erg_text_add(&name, import->system_name);
     erg_text_printf(&confidence,
-                    "imported from a system of Calculon; what that does not say, as in %s",
+                    "imported from a system of Calculon; values that it lacks are those of %s",
                     base->name);
     erg_text_printf(&heading, "Written by ergon import from Calculon's system %s.",
                     import->system_name);
@@ -140,7 +140,7 @@ static void add_number(struct erg_text *out, const char *key, double value, cons
     erg_text_printf(out, "%-33s # %s\n", field, comment);
 }
 
-/* ---- what the model's operations reach ---- */
+/* ---- efficiencies of the model's operations ---- */
 
 /* Over how many GPUs of a node a layer can be split. */
 static long node_split(const struct erg_calculon_import *import)

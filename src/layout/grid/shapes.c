@@ -1,4 +1,4 @@
-/* Shapes of stages by what they communicate, and the plan of a grid. */
+/* Shapes of stages by their communication, and the plan of a grid. */
 #include "layout/grid/grid_plan.h"
 
 #include <math.h>

@@ -105,7 +105,7 @@ struct group {
     double kept;     /* all tensors */
     double moved;    /* of them in host memory when the group waits */
     double split;    /* the tensor that is moved only in part */
-    double rounding; /* what the rest of that takes beyond its bytes */
+    double rounding; /* the bytes that the rest takes beyond its size */
 };
 
 static struct group group_of(const struct erg_memory_request *request,
@@ -135,8 +135,8 @@ static struct group group_of(const struct erg_memory_request *request,
  * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
  * flight where chunks are equal. The forward passes run ahead of the backward passes by the
  * warm-up, so the set of groups in flight repeats after every period. As long as both go through
- * one chunk each, what is in flight changes evenly, so the worst moment is where one of them leaves
- * its chunk.
+ * one chunk each, memory in flight changes evenly, so the peak is where one of them leaves its
+ * chunk.
  */
 static double groups_in_flight(const struct erg_memory_request *request, long index, long most,
                                long groups)
@@ -242,9 +242,9 @@ static double sum_of(const struct moment *moment)
 /*
  * Hidden tensors between stages: the output being sent, the next input and both gradients. Where
  * all forward passes come first no input is still to come, and at first no gradient to be sent; nor
- * is there an output on the last stage. Without virtual stages the worst is at the first of few
- * backward passes, so that how many forward passes are still to come says what is there: with one
- * the next input or the gradient being sent, with two both.
+ * is there an output on the last stage. Without virtual stages the peak is at the first of few
+ * backward passes, so the remaining forward passes determine the buffers: with one, the next input
+ * or the gradient being sent, with two both.
  */
 static void fill_pipeline(struct moment *moments, const struct erg_memory_request *request,
                           double hidden, long index)
@@ -262,7 +262,7 @@ static void fill_pipeline(struct moment *moments, const struct erg_memory_reques
         moments[i].pipeline = (i == FORWARD ? forward : i == HEAD ? head : backward) * hidden;
 }
 
-/* What FSDP has gathered. */
+/* The weights that FSDP has gathered. */
 static void fill_gathered(struct moment *moments, const struct erg_memory_request *request,
                           const struct erg_memory_sizes *sizes)
 {

@@ -67,7 +67,7 @@ static bool is_kept(const struct expert_walk *walk, enum erg_memory_role role)
     return walk->sizes->tensors[role].saved & 1u << walk->recompute;
 }
 
-/* It is there already in what the layer keeps, or goes again. */
+/* It is already among the layer's kept tensors, or is freed again. */
 static void make(struct expert_walk *walk, enum erg_memory_role role)
 {
     take(walk, bytes_of(walk, role));

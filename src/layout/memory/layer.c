@@ -59,7 +59,8 @@ static uint32_t make(struct forward *f, enum erg_memory_role role)
     return NO_BLOCK;
 }
 
-/* Queries, keys and values; the result is what the context group gathered, if there is one. */
+/* Queries, keys and values; the result is the gathered tensor of the context group, if there is
+ * one. */
 static uint32_t forward_projections(struct forward *f)
 {
     struct erg_memory_simulation *s = f->s;

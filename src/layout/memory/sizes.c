@@ -30,7 +30,7 @@ static void list_tensors(struct erg_memory_sizes *sizes, const struct erg_model 
     int64_t local = sizes->kv - shared;
     set(sizes, ERG_MEMORY_INPUT, hidden, own, ALL);
     const unsigned qkv = erg_lora_needs_input(model, ERG_LORA_QKV) ? UNLESS_NORMS : 0;
-    /* Experts keep what they keep, with LoRA too. */
+    /* The kept tensors of experts do not change with LoRA. */
     const bool experts = sizes->arrived > 0;
     const unsigned fc1 = experts || erg_lora_needs_input(model, ERG_LORA_FC1) ? UNLESS_NORMS : 0;
     const unsigned fc2 =

@@ -1,6 +1,6 @@
 /*
- * The copies of ergon's own training, layer by layer, and the room that they need: of what moves of
- * each layer, on the device and in host memory.
+ * The copies of ergon's own training, layer by layer, and the memory of the moved tensors, on the
+ * device and in host memory.
  *
  * A copy out runs while the layer after its own does, forward or backward. A copy in runs from the
  * moment at which the layer that goes backward before its own begins, which the forward pass
@@ -46,7 +46,7 @@ static size_t turned(const struct layer_flight *flight, size_t k)
     return erg_pass_order_forward(&flight->order, erg_pass_order_nth(&flight->order, true, k));
 }
 
-/* Follows the passes, in the order in which the stage runs them; tells `copies` of them. */
+/* Follows the passes, in the order in which the stage runs them; adds them to `copies`. */
 static void flight_init(struct layer_flight *flight, const struct erg_layout *layout, long layers,
                         long stage, size_t microbatches, struct erg_memory_copies *copies)
 {
@@ -209,7 +209,7 @@ static size_t opened(const struct layer_flight *flight, size_t k)
 }
 
 /*
- * Where there are more microbatches than it takes to fill the pipeline what is in flight repeats,
+ * Where there are more microbatches than needed to fill the pipeline, memory in flight repeats,
  * unless the last group of interleaved passes is smaller.
  */
 static size_t microbatches_of(const struct erg_layout *layout)

@@ -1,4 +1,4 @@
-/* Every buffer of a rank that trains: what it is, and how large. */
+/* Every buffer of a training rank, and its size. */
 #include "layout/memory/static_memory.h"
 
 #include "device/cuda/gemm.h"
@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* ---- what there is ---- */
+/* ---- the buffers ---- */
 
 static const struct buffer_kind {
     const char *name;
@@ -150,7 +150,7 @@ size_t erg_static_scratch(const struct erg_stage_widths *w, const struct erg_sta
     return larger(ERG_GEMM_WORKSPACE_BYTES, attention);
 }
 
-/* Bytes of what a stage has once. */
+/* Bytes of the buffers that a stage has once. */
 static void fill_once(size_t *bytes, const struct erg_static_shape *shape,
                       const struct erg_stage_widths *w)
 {
@@ -327,8 +327,8 @@ static size_t further_layers(const struct erg_layout *layout, long layers, long 
 }
 
 /*
- * Follows passes where that says more than their number: the backward passes begin when `passes`
- * are in flight, and follow the forward passes at that distance, so that what is in flight repeats
+ * Simulates passes where their number is not sufficient: the backward passes begin when `passes`
+ * are in flight, and follow the forward passes at that distance, so that memory in flight repeats
  * after a group has gone through all chunks, unless the last group is smaller.
  */
 static void follow(struct erg_stage_room *room, const struct erg_pass_order *order,

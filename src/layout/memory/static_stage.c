@@ -50,7 +50,7 @@ void erg_memory_static_closed(struct erg_memory_stage *stage,
 struct moving {
     const struct erg_static_memory *without;
     struct erg_stage_room room;
-    size_t piece, kept; /* places of a layer that move, and what they took where they were kept */
+    size_t piece, kept; /* places of a layer that move, and their bytes where they were kept */
 };
 
 /* One tensor more moves. */
@@ -117,13 +117,13 @@ void erg_memory_static_lines(struct erg_memory_lines *lines,
         lines->least[i] = lines->ratios[0].bytes;
 }
 
-/* Bytes of a weight: in use and its gradient, and of what ranks share of it. */
+/* Bytes of a weight: the weight in use with its gradient, and the state that ranks share. */
 static const double own_bytes = 2 + 4, shared_bytes = 12;
 
 /*
- * The stage without layers, and what each adds. Layers share two buckets, of heads' norms and of
- * vectors, whose rounding the sum may have twice, as that of the buffers of weights: it is left
- * out.
+ * The stage without layers, and the addend of each layer. Layers share two buckets, of heads' norms
+ * and of vectors, whose rounding the sum may have twice, as that of the buffers of weights: it is
+ * left out.
  */
 void erg_memory_static_floor(struct erg_memory_floor *floor,
                              const struct erg_memory_request *request,

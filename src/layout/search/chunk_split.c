@@ -119,7 +119,7 @@ void erg_layout_follow_split(struct erg_layout_candidate *candidate,
                NULL);
 }
 
-/* Takes what is faster, with lists of its own. */
+/* Takes the faster candidate, with lists of its own. */
 static void take(struct erg_layout_candidate *candidate, const struct erg_layout_candidate *other)
 {
     struct erg_layout_candidate own = *candidate;

@@ -1,4 +1,4 @@
-/* One layout of a search: what it costs, and why it is none of those that fit. */
+/* One layout of a search: its cost, or the reason why it does not fit. */
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
 
@@ -111,7 +111,7 @@ static bool split_nearest(struct erg_layout_splitter *splitter,
     return true;
 }
 
-/* Adds which stage of a layout that is too large needs most, and of what. */
+/* Adds the stage of a too large layout that needs most, and its largest item. */
 static void say_binding(struct erg_error *err, const struct erg_layout *layout,
                         const struct erg_layout_places *places)
 {
@@ -135,8 +135,7 @@ static void say_binding(struct erg_error *err, const struct erg_layout *layout,
              erg_memory_unsharded(item));
 }
 
-/* The same with the recomputation from whose split stages that each do what is best for them are
- * the fastest. */
+/* The same with the recomputation whose split is the best start for settings per stage. */
 static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                          const struct erg_layout_places *places, struct erg_layout *layout)
 {
@@ -164,7 +163,7 @@ static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout
     layout->recompute = asked;
 }
 
-/* Memory and time; the error says what is missing. */
+/* Memory and time; the error names the shortage. */
 static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_stages *stages,
                       const struct erg_layout_places *places, struct erg_error *err)
 {
@@ -214,8 +213,8 @@ static int fail_batch(const struct erg_layout_search *search, const struct erg_l
     return erg_fail(err, ERG_INFEASIBLE,
                     "%s batch of %s sequences is %s multiple of data %ld x "
                     "microbatch %ld%s",
-                    exact ? "a" : "no", batch, exact ? "not a" : "a", layout->data, layout->microbatch,
-                    stages);
+                    exact ? "a" : "no", batch, exact ? "not a" : "a", layout->data,
+                    layout->microbatch, stages);
 }
 
 /* The data degree and the block of a layout on one kind. */

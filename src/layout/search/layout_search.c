@@ -13,7 +13,7 @@
 struct walk {
     const struct erg_layout_search *search;
     struct erg_layout_shortlist list;
-    bool any; /* is wanted, and what does not fit does not matter */
+    bool any; /* is requested, and layouts that do not fit do not matter */
     struct erg_layout_site site;
     struct erg_layout_places places; /* of the stages at hand, on these blocks */
     const struct erg_layout_block *blocks;
@@ -24,7 +24,7 @@ struct walk {
     double nearest_excess, nearest_host_excess;
 };
 
-/* Whether nothing more is wanted. */
+/* Whether the search is complete. */
 static bool is_done(const struct walk *walk)
 {
     return walk->any && walk->list.found->count > 0;
@@ -212,7 +212,7 @@ static void consider_recomputes(struct walk *walk, struct erg_layout *layout, un
     }
 }
 
-/* ---- stages that each do what is best for them ---- */
+/* ---- settings per stage ---- */
 
 /* Takes the candidate if it is faster than the best of its degrees. */
 static void keep_faster(struct erg_layout_candidate *best, const struct erg_layout_candidate *one)
@@ -407,7 +407,7 @@ static bool is_too_slow(struct walk *walk, const struct erg_layout *layout,
     return microbatch_s * (double)microbatches > slowest_wanted(walk, microbatches * replicas);
 }
 
-/* The recomputations with which stages on these blocks may be among what is wanted. */
+/* The recomputations with which stages on these blocks may be among the requested layouts. */
 static unsigned wanted_recomputes(struct walk *walk, const struct erg_layout *layout,
                                   const struct erg_layout_block *blocks, size_t count)
 {
@@ -604,7 +604,7 @@ int erg_layout_check_search(const struct erg_layout_search *search, struct erg_e
     return erg_model_check_sequence(search->model, 1, search->sequence, err);
 }
 
-/* That no layout fits, or that none is on these GPUs, and what is nearest. */
+/* The error that no layout fits, or that none uses these GPUs, with the nearest one. */
 static int fail_unfit(const struct walk *walk, struct erg_error *err)
 {
     const struct erg_layout *layout = &walk->nearest.layout;

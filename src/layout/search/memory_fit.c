@@ -146,7 +146,7 @@ static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidat
     return ERG_LAYOUT_HOST_TOO_SMALL;
 }
 
-/* The stages share a ratio: what one needs may be more than another can receive. */
+/* The stages share a ratio: the ratio that one needs may be more than another can receive. */
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
                                                  const struct erg_layout_places *places,
                                                  double *excess)
@@ -175,8 +175,8 @@ bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_
            budget_of(on, offload) * (1 + rounding);
 }
 
-/* More layers than this are too many for a stage, with so much memory of its GPUs and `host` bytes
- * for what each offloads. */
+/* The most layers of a stage with the given memory of its GPUs and `host` bytes for the offloading
+ * of each. */
 static double most_layers(const struct erg_layout_on *on, const struct erg_layout *layout,
                           long stage, double budget, double host)
 {
@@ -232,7 +232,7 @@ bool erg_layout_may_miss(const struct erg_layout_places *places, const struct er
     return may_hold_all(places, layout, 1u << layout->recompute, excess, false);
 }
 
-/* ---- what is missing ---- */
+/* ---- the shortage ---- */
 
 /* Stages whose memory must be looked at. */
 struct looked_at {

@@ -96,7 +96,7 @@ static void try_fields(struct erg_layout_change *change, const struct erg_layout
         }
 }
 
-/* The least memory with which the layout fits as it is, to a thousandth. */
+/* The least memory with which the unchanged layout fits, to a thousandth. */
 static double needed_memory(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
     struct erg_layout_search larger = *search;

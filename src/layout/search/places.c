@@ -1,4 +1,4 @@
-/* Where the stages of a layout lie, and what is known of the GPUs there. */
+/* The places of a layout's stages, and the models of the GPUs there. */
 #include "layout/search/layout_search_internal.h"
 
 #include <math.h>

@@ -172,7 +172,7 @@ static void refine_one(struct erg_layout_results *refined, const struct erg_layo
     refined->feasible += equal;
 }
 
-/* The fastest of what was refined; nothing else does more than `others`. */
+/* The fastest of the refined layouts; nothing else does more than `others`. */
 static void take_fastest(struct erg_layout_shortlist *list)
 {
     struct erg_layout_results *found = list->found;

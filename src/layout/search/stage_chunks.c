@@ -85,7 +85,7 @@ bool erg_layout_stage_holds(long *chunk_layers, const struct erg_layout_places *
         return true;
     if (chunks == 1 || !erg_layout_stage_may_hold(on, layout, stage, (double)layers, own))
         return false;
-    if (own == 0) { /* without buffers what is in flight alone counts */
+    if (own == 0) { /* without buffers only memory in flight counts */
         set_full(chunk_layers, layout, stage, layers, most);
         if (!fits(chunk_layers, on, layout, stage, own))
             return false;

@@ -239,9 +239,9 @@ static long useful_layers(const struct split_problem *at, long stage, double lea
 }
 
 /*
- * Finds what each stage could have in a split that takes less than `limit`, and with the others
- * full, so what it must have at least. Returns a ratio of offloading below which none fits:
- * INFINITY where it is above 1.
+ * Finds the most layers of each stage in a split that takes less than `limit`, and, with the others
+ * full, its least layers. Returns a ratio of offloading below which none fits: INFINITY where it is
+ * above 1.
  */
 static double find_useful(const struct split_problem *at, double limit)
 {
@@ -341,7 +341,7 @@ static bool hold_all(const struct split_problem *at)
 
 /* ---- both ---- */
 
-/* The stages' layers of what was solved last. */
+/* The stages' layers in the latest solution. */
 static void take_layers(const struct split_problem *at)
 {
     struct erg_layout_splitter *splitter = at->splitter;

@@ -54,7 +54,7 @@ static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *optio
     return ERG_LAYOUT_FITS;
 }
 
-/* All of them; *missing is what the one that is nearest to fitting misses. */
+/* All of them; *missing: the shortage of the one that is nearest to fitting. */
 static enum erg_layout_verdict fill_stage(struct erg_layout_stage_option *options,
                                           const struct erg_layout *layout,
                                           const struct erg_layout_places *places, long stage,

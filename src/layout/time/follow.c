@@ -14,7 +14,7 @@ struct chunk {
     double copy_s;
 };
 
-/* A pass, after what it waits for: the one before it on its stage, and its input's. */
+/* A pass, after its dependencies: the one before it on its stage, and its input's. */
 struct followed_pass {
     uint32_t before, input; /* which passes; 0: none */
     uint32_t table;
@@ -26,7 +26,7 @@ struct erg_time_follower {
     double *ends_s;
     size_t count;
     double *times_s;       /* of the passes of each virtual stage */
-    struct chunk *chunks;  /* what they are made of */
+    struct chunk *chunks;  /* their inputs */
     size_t virtual_stages; /* room */
 };
 
@@ -68,7 +68,7 @@ static void fill_chunks(struct chunk *chunks, const struct erg_time_place *place
         double after_s = erg_time_hop_after(place, layout, stage).time_s;
         double before_s = erg_time_hop_before(place, layout, stage).time_s;
         double share = stages > 1 ? erg_time_message_share(engine, layout) : 0;
-        if (i == 0) /* sends nothing back, and waits for what comes back to it */
+        if (i == 0) /* sends nothing back, and waits for data that comes back to it */
             before_s = after_s;
         if (i == virtual_stages - 1)
             after_s = before_s;

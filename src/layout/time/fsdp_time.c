@@ -75,8 +75,8 @@ static double microbatch_s(const struct erg_time_parts *parts, double layers, do
     return sum + shards->layer_scatter_s + shards->embedding_scatter_s;
 }
 
-/* Layers that all take equally long for a pass, at least what the network needs for it; what a
- * microbatch takes beyond that is at its ends. */
+/* Layers with equal times per pass, at least the network's time; the rest of a microbatch's time is
+ * at its ends. */
 static void apply_shards(struct erg_time_parts *parts, const struct erg_time_request *request)
 {
     const struct erg_time_shards *shards = &parts->shards;

@@ -51,7 +51,7 @@ int erg_time_machine_check(const struct erg_time_machine *machine, long gpus, st
                     gpus, machine->node_gpus);
 }
 
-/* A rate that no more than what copies and messages share allows. */
+/* A rate limited by the link that copies and messages share. */
 static double within_shared(const struct erg_time_machine *machine, double rate)
 {
     double shared = machine->shared_bandwidth;
@@ -482,8 +482,8 @@ double erg_time_stalls(const struct erg_time_place *place, const struct erg_layo
                                 parts->backward_s + parts->recompute_s[recompute]);
 }
 
-/* The next stage that may take longer than `stage`: with equal chunks those of a place that send
- * as it does take what it takes, its first stage not excepted. */
+/* The next stage that may take longer than `stage`: with equal chunks all stages of a place with
+ * the same messages, including its first one, take the same time. */
 static long next_stage(const struct erg_time_place *place, const struct erg_layout *layout,
                        long stage)
 {

@@ -155,8 +155,8 @@ struct erg_time_parts {
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
     double hop_bytes;
     struct erg_time_hop hops[2]; /* within a node, between nodes when all GPUs send at once */
-    /* With FSDP: passes of layers above are at least what the network needs for them, and this is
-     * what a microbatch takes beyond layers and head, by what is recomputed. */
+    /* With FSDP: passes of layers above take at least the network's time, and this is the time of a
+     * microbatch outside layers and head, by recomputation. */
     double ends_s[ERG_RECOMPUTES];
     struct erg_time_shards {
         double layer_gather_s, layer_scatter_s;
@@ -182,8 +182,8 @@ void erg_time_parts_of(struct erg_time_parts *parts, const struct erg_time_reque
  * without FSDP. */
 double erg_time_shard_bytes(const struct erg_layout *layout, double parameters);
 
-/* The group that sums gradients at the iteration's end: its ranks, how far they are apart, and what
- * each sends per parameter of a GPU. With FSDP those are the replicas. */
+/* The group that sums gradients at the iteration's end: its ranks, their distance, and the bytes
+ * that each sends per parameter of a GPU. With FSDP those are the replicas. */
 long erg_time_gradient_ranks(const struct erg_layout *layout);
 long erg_time_gradient_stride(const struct erg_layout *layout);
 double erg_time_gradient_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
@@ -217,7 +217,7 @@ double erg_time_expert_exchange(const struct erg_time_request *request,
                                 const struct erg_layout *layout, const struct erg_comm *comm,
                                 long gpus);
 
-/* The data ranks that hold the same experts, and what each of their parameters costs at the
+/* The data ranks that hold the same experts, and the cost of each of their parameters at the
  * iteration's end: bytes on the wire, and of the HBM. */
 long erg_time_expert_replicas(const struct erg_layout *layout);
 double erg_time_expert_gradient_bytes(const struct erg_engine *engine,

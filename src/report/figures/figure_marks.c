@@ -68,7 +68,7 @@ static const char *variant_of(const struct erg_collected *mark)
     return mark->variant;
 }
 
-/* A mark and what it is sorted by, the most important first. */
+/* A mark and its sort keys, the most important first. */
 struct ranked {
     const struct erg_collected *mark;
     long rank[9];

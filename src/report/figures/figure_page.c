@@ -177,7 +177,7 @@ static void add_figure(struct erg_text *out, const struct figure *figure)
                     figure->number, figure->number);
     for (size_t i = 0; i < figure->count; i++) {
         const struct figure_part *part = &figure->parts[i];
-        /* Text stays readable: what is much wider than a telephone scrolls. */
+        /* Text stays readable: content that is much wider than a telephone scrolls. */
         erg_text_printf(out,
                         "%s<div class=\"part%s\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
                         "role=\"img\" style=\"--least:%.0fpx\">\n",
@@ -425,13 +425,11 @@ void erg_figure_page(struct erg_text *out, const struct figure *figures, size_t 
         add_findings(out, findings);
     add_points(out, collection);
     erg_text_add(
-        out,
-        "<section><h2>What these numbers do not say</h2>\n<p>Emulated points come from a model of "
-        "the GPU, its power and its cooling, whose constants are partly assumed: what each rests "
-        "on "
-        "stands in the files of data/gpus, data/engines and data/chassis. Energy of emulated "
-        "points "
-        "is exact for the model; what sensors would have shown is apart. Nothing was checked with "
-        "an external meter. Peaks depend on the regulator of the power cap and are not "
-        "required to agree with anything.</p></section>\n</main>\n</body>\n</html>\n");
+        out, "<section><h2>Limits of these numbers</h2>\n<p>Emulated points come from a model of "
+             "the GPU, its power and its cooling, whose constants are partly assumed: the files of "
+             "data/gpus, data/engines and data/chassis give the source of each. Energy of emulated "
+             "points is exact for the model; the values that sensors would have shown are listed "
+             "separately. Nothing was checked with "
+             "an external meter. Peaks depend on the regulator of the power cap and are not "
+             "required to agree with anything.</p></section>\n</main>\n</body>\n</html>\n");
 }

@@ -362,8 +362,8 @@ bool erg_figure_panels(struct figure *figure, const struct erg_collection *colle
         (figure->number == 13 && count_microbatches(collection) < 2))
         return false;
     figure->title = figure->number == 4   ? "Temperature, power and clock by layout"
-                    : figure->number == 8 ? "What overlap and recomputation change"
-                                          : "What larger microbatches change";
+                    : figure->number == 8 ? "Effects of overlap and recomputation"
+                                          : "Effects of larger microbatches";
     figure->caption =
         figure->number == 4 ? "Each column is a layout; all share the axes. eff_edp counts speed "
                               "twice: samples per "

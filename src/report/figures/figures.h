@@ -22,7 +22,7 @@ enum erg_figure_right { ERG_RIGHT_EFF_EDP, ERG_RIGHT_TOKENS_PER_J, ERG_RIGHT_J_P
 extern const char *const erg_figure_right_names[]; /* "eff_edp", …; ends with NULL */
 
 struct erg_figures_wish {
-    const int *numbers; /* none: those that the study wants, else all that its points fill */
+    const int *numbers; /* none: those in the study's list, else all with points */
     size_t count;
     enum erg_figure_right right;
     const struct erg_findings *findings; /* for the page; NULL: none */

@@ -103,7 +103,7 @@ double erg_svg_at(const struct svg_scale *scale, double value);
 void erg_svg_axis(struct erg_text *out, const struct svg_scale *scale, double x, double to_x,
                   bool right);
 
-/* Grey, with the word for what is missing; its sentence is the title. */
+/* Grey, with the word for the missing result; its sentence is the title. */
 void erg_svg_lack(struct erg_text *out, double x, double y, double width, double height,
                   const struct erg_collected *mark, bool upright);
 

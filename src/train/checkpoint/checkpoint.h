@@ -47,7 +47,7 @@ struct erg_checkpoint_state {
     bool changed;
     const char *plan; /* the text of the plan that the run is trained by; NULL: none */
     /* Asked at rank 0 before a checkpoint gets its name, which it does not get if this fails. NULL:
-     * nobody objects. */
+     * no objection. */
     int (*may_commit)(void *context, struct erg_error *err);
     void *commit_context;
 };

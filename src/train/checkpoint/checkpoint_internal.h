@@ -23,8 +23,8 @@ struct erg_checkpoint_manifest {
     uint64_t seed;
     long batch, sequence;
     char *model; /* architecture and sizes, as erg_checkpoint_model() writes them */
-    char *data;  /* what samples are dealt from (struct erg_checkpoint_state); NULL: not said */
-    /* XXH3 of the document without its own key, as it says and as it is. */
+    char *data;  /* what samples are dealt from (struct erg_checkpoint_state); NULL: not given */
+    /* XXH3 of the document without its own key: the stored and the computed one. */
     uint64_t hash, found_hash;
     uint64_t config_hash; /* XXH3 of the config.json in the same folder */
     bool has_config_hash; /* older ones say none */
@@ -49,8 +49,8 @@ void erg_checkpoint_remove(const char *folder);
 /* World call: rank 0 makes an empty folder. */
 int erg_checkpoint_make_folder(const char *folder, const struct erg_checkpoint_state *state,
                                struct erg_error *err);
-/* This rank's share of the first `kinds` kinds; *pieces: what it has, also after a failure, such as
- * that somebody has set *given_up, which may be NULL. */
+/* This rank's share of the first `kinds` kinds; *pieces: the written ones, also after a failure,
+ * for example if another thread has set *given_up, which may be NULL. */
 int erg_checkpoint_write_share(const char *folder, const struct erg_checkpoint_state *state,
                                int kinds, const atomic_bool *given_up, json_t **pieces,
                                struct erg_error *err);

@@ -54,7 +54,8 @@ static int add_plain(struct erg_corpus *corpus, const char *path, struct erg_err
 static int add_line(struct erg_corpus *corpus, const char *path, long number, const char *line,
                     size_t length, struct erg_error *err)
 {
-    /* Not io/json.h's parser: a text may hold U+0000, and what it says of lines is of this one. */
+    /* Not io/json.h's parser: a text may contain U+0000, and messages need the line of this
+     * file. */
     json_error_t reason;
     json_t *object = json_loadb(line, length, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &reason);
     if (!object)

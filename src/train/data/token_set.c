@@ -158,7 +158,8 @@ static int open_llmc(struct erg_token_file *file, struct erg_error *err)
     file->tokens = header + header_bytes;
     if ((uint64_t)(file->length - header_bytes) != file->count * file->bytes)
         return erg_fail(err, ERG_FAILED,
-                        "%s: its header says %" PRIu64 " tokens of %zu bytes, but %zu bytes follow",
+                        "%s: its header gives %" PRIu64
+                        " tokens of %zu bytes, but %zu bytes follow",
                         file->path, file->count, file->bytes, file->length - header_bytes);
     return 0;
 }

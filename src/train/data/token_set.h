@@ -35,8 +35,8 @@ int erg_token_set_read(const struct erg_token_set *set, uint64_t first, size_t c
                        int32_t *ids, struct erg_error *err);
 
 /*
- * Checks an index of Megatron's data against the size of its .bin and says how many bytes a token
- * has and which type it is of. For erg_token_set_add() and a fuzz target.
+ * Checks an index of Megatron's data against the size of its .bin and returns the bytes and the
+ * type of a token. For erg_token_set_add() and a fuzz target.
  */
 struct erg_token_index {
     size_t token_bytes;

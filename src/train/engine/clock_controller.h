@@ -2,16 +2,16 @@
  * Clock controller: sets the SM clock of this rank's GPU from instruction to instruction, because a
  * user asked for it by name.
  *
- * Whoever queues instructions runs ahead of the device and never waits for it, so it cannot set a
- * clock itself: what the device runs now would still be an earlier instruction. It says which clock
- * an instruction is to run at, and how many instructions will have been finished before it. A
- * thread (telemetry/clock_thread.h) looks at the number that the device counts up (`count` of
+ * The thread that queues instructions runs ahead of the device and never waits for it, so it cannot
+ * set a clock itself: the device would still run an earlier instruction. It passes the clock of an
+ * instruction, and the number of instructions that finish before it. A thread
+ * (telemetry/clock_thread.h) looks at the number that the device counts up (`count` of
  * device/backend.h) every 0.2 ms while something waits, and calls the driver when the instruction
  * before has ended. A call that takes longer than an instruction makes several clocks due at once:
  * the latest one is set.
  *
  * Where the driver refuses, or the guardian of the clocks ends, GPUs are left at their own clocks
- * for the rest of the run: that is said once, or fails the run where clocks are required.
+ * for the rest of the run: that is logged once, or fails the run where clocks are required.
  */
 #ifndef ERG_TRAIN_ENGINE_CLOCK_CONTROLLER_H
 #define ERG_TRAIN_ENGINE_CLOCK_CONTROLLER_H

@@ -150,7 +150,7 @@ float *erg_optimizer_state(struct erg_optimizer *optimizer)
 
 /* ---- streams ---- */
 
-/* Sums and gathers wait for what was queued on the stream of the passes. */
+/* Sums and gathers wait for the work that was queued on the stream of the passes. */
 static int follow_passes(struct erg_optimizer *optimizer, struct erg_error *err)
 {
     return erg_backend_follow(optimizer->options.backend, optimizer->reached, optimizer->stream,

@@ -1,6 +1,6 @@
 /*
  * Rank memory: what training takes of a rank's device, item by item, before anything is allocated.
- * It is what the trainer then takes (erg_trainer_bytes()), to the byte.
+ * It equals the trainer's allocation (erg_trainer_bytes()), to the byte.
  */
 #ifndef ERG_TRAIN_ENGINE_RANK_MEMORY_H
 #define ERG_TRAIN_ENGINE_RANK_MEMORY_H

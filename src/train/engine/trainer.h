@@ -13,7 +13,7 @@
  *
  * Calls that say "world call" are made by all ranks, in the same order. A failure that they agree
  * on fails the call on all of them. One that a rank meets by itself, such as that of its device,
- * fails its call alone: the others see it, in this call or the next one, when that rank says it
+ * fails its call alone: the others see it, in this call or the next one, when that rank reports it
  * (erg_rendezvous_explain()), ends, or leaves.
  */
 #ifndef ERG_TRAIN_ENGINE_TRAINER_H
@@ -82,9 +82,9 @@ enum erg_trainer_wish {
 };
 
 /*
- * World call; `signal`: that this rank has been sent, or what it wishes; 0: none. Fails before it
- * has changed anything where tokens of the step cannot be read, and after ERG_TRAINER_MOST_SKIPS
- * steps in a row whose gradients were not finite: erg_trainer_is_whole() then.
+ * World call; `signal`: that this rank received, or its request; 0: none. Fails before it has
+ * changed anything where tokens of the step cannot be read, and after ERG_TRAINER_MOST_SKIPS steps
+ * in a row whose gradients were not finite: erg_trainer_is_whole() then.
  */
 enum { ERG_TRAINER_MOST_SKIPS = 10 };
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,

@@ -1,4 +1,4 @@
-/* Trainer: what its files and tests share. */
+/* Trainer: declarations shared by its files and tests. */
 #ifndef ERG_TRAIN_ENGINE_TRAINER_INTERNAL_H
 #define ERG_TRAIN_ENGINE_TRAINER_INTERNAL_H
 
@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct erg_step_scalars) <= ERG_STATIC_SCALARS_BYTES, "the
 /* This rank's data of one step, in memory of the host. */
 struct erg_train_batch {
     int32_t *ids, *order, *targets;
-    uint64_t counted; /* targets, as erg_batches_next() says */
+    uint64_t counted; /* targets, from erg_batches_next() */
 };
 
 struct erg_trainer {
@@ -35,8 +35,8 @@ struct erg_trainer {
     struct erg_pass_plan plan; /* with the options' plan */
     struct erg_clock_controller *clocks;
     size_t point;                /* of the plan, that runs */
-    bool holds;                  /* to it, whoever is late */
-    struct erg_rank_pace *paces; /* [world], of the last step; NULL: nobody may be late */
+    bool holds;                  /* to it, in any late pipeline */
+    struct erg_rank_pace *paces; /* [world], of the last step; NULL: pipelines cannot be late */
     struct erg_layer_range *chunks;
     struct erg_weights_request request; /* of the chunks */
     struct erg_stage *stage;
@@ -60,7 +60,7 @@ struct erg_trainer {
 
     size_t inputs; /* tokens of a step on this rank */
     /* Memory of the device. */
-    struct erg_static_memory buffers; /* all that there is, and where */
+    struct erg_static_memory buffers; /* all allocations, and their places */
     void *memory;
     struct erg_step_scalars *scalars;
     int32_t *ids, *order, *targets; /* of all microbatches of a step */
@@ -87,10 +87,10 @@ struct erg_trainer {
 /* World call: a sentence that names the first tensor whose weights or gradients are not finite. */
 int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *err);
 
-/* World call: what is being written becomes a checkpoint; if that fails, rank 0 warns. */
+/* World call: completes the checkpoint that is being written; if that fails, rank 0 warns. */
 int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err);
 
-/* Queues a copy from memory of the device, or to it; copies now; waits for what was queued. */
+/* Queues a copy from memory of the device, or to it; copies now; waits for queued work. */
 int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
                      struct erg_error *err);
 int erg_trainer_copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,

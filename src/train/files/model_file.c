@@ -89,12 +89,11 @@ static int check_tied_head(const struct erg_safetensor *head, const struct erg_s
     if (embedding && embedding->bytes == head->bytes && embedding->type == head->type &&
         memcmp(embedding->data, head->data, head->bytes) == 0)
         return 0;
-    return erg_fail(
-        err, ERG_FAILED,
-        "%s: tensor '%s' differs from the embedding, but config.json says that they are "
-        "tied (tie_word_embeddings); expected equal ones, or a config that does not tie "
-        "them",
-        head->file, head->name);
+    return erg_fail(err, ERG_FAILED,
+                    "%s: tensor '%s' differs from the embedding, but config.json ties them "
+                    "(tie_word_embeddings); expected equal ones, or a config that does not tie "
+                    "them",
+                    head->file, head->name);
 }
 
 /* Whether every tensor of the folder is one of the model's. */

@@ -20,7 +20,7 @@ int erg_model_file_load(float *state, const struct erg_weights *weights,
 /* How a folder's config.json is compared with a job's model. */
 struct erg_model_terms {
     bool changed;    /* another computation with the same weights will do */
-    bool checkpoint; /* of a run, whose manifest says whether the head is tied */
+    bool checkpoint; /* of a run, whose manifest records whether the head is tied */
     bool tells;      /* of such a change, and of a folder without a config, by a warning */
 };
 

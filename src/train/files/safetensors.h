@@ -1,11 +1,10 @@
 /*
  * safetensors: tensors by name in files, as Hugging Face keeps the weights of models. A file is a
- * length of 8 bytes, a JSON object that says type, shape and place of each tensor, and the data,
+ * length of 8 bytes, a JSON object with type, shape and place of each tensor, and the data,
  * row-major and little-endian.
  *
- * What is read is distrusted: every size is checked against the file before it is used, and the
- * tensors must tile the data without a hole or an overlap. A failure is one sentence with file and
- * tensor.
+ * Input is not trusted: every size is checked against the file before it is used, and the tensors
+ * must tile the data without a hole or an overlap. A failure is one sentence with file and tensor.
  *
  * Source of the format: the README of the safetensors library.
  */

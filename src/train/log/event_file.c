@@ -142,7 +142,7 @@ static int fail(const struct erg_event_file *events, struct erg_error *err)
     return erg_fail(err, ERG_FAILED, "writing '%s': %s", events->path, strerror(errno));
 }
 
-/* Writes what is there to be written; what does not go stays there. */
+/* Writes the pending data; what does not go stays there. */
 static int put(struct erg_event_file *events, struct erg_error *err)
 {
     return erg_file_write_some(events->file, &events->unwritten) == 0 ? 0 : fail(events, err);

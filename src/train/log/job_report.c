@@ -41,7 +41,7 @@ long erg_job_incarnation_highest(const char *folder)
     return highest;
 }
 
-/* Whoever makes the file has the number. */
+/* The run that makes the file has the number. */
 long erg_job_incarnation_take(const char *folder)
 {
     for (;;) {

@@ -1,6 +1,6 @@
 /*
  * Loss watch: notices a loss that is far above those of the steps before it, as when a batch is bad
- * or the learning rate too high. It is a hint for whoever looks at the run; nothing changes.
+ * or the learning rate too high. It is a hint for people who watch the run; nothing changes.
  */
 #ifndef ERG_TRAIN_LOG_LOSS_WATCH_H
 #define ERG_TRAIN_LOG_LOSS_WATCH_H

@@ -1,6 +1,7 @@
 /*
- * Rank meter: what one rank measures between two lines of its run's log. On a GPU it is that GPU's
- * energy counter; on the host it is the CPU packages of the machine, which its first rank measures.
+ * Rank meter: the measurements of one rank between two lines of its run's log. On a GPU it is that
+ * GPU's energy counter; on the host it is the CPU packages of the machine, which its first rank
+ * measures.
  *
  * Counters move in steps of 20 to 100 ms, so a window of less than a second is widened: its energy
  * is its share, by time, of that of the latest second or a little more. Only a run that is younger
@@ -55,7 +56,7 @@ struct erg_rank_numbers {
 
 enum { ERG_RANK_MARKS = 16 };
 
-/* A moment from which energy can be told. */
+/* A moment from which energy can be measured. */
 struct erg_rank_mark {
     int64_t time_ns;
     struct erg_window *window;   /* of a GPU */
@@ -72,8 +73,8 @@ struct erg_rank_meter {
     size_t count;
 };
 
-/* *gpu, an index into the list: the GPU of a rank, whose name CUDA says, NULL: any. ERG_NO_DEVICE
- * where that cannot be read, or is another one. */
+/* *gpu, an index into the list: the GPU of a rank by CUDA's name, NULL: any. ERG_NO_DEVICE where
+ * that cannot be read, or is another one. */
 int erg_rank_find_gpu(struct erg_gpus *gpus, const char *name, int local_rank, size_t *gpu,
                       struct erg_error *err);
 

@@ -165,7 +165,7 @@ bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool la
     return last || step <= FIRST_STEPS || step % (uint64_t)training->log_every == 0;
 }
 
-/* Writes what is there to be written; what does not go stays there. */
+/* Writes the pending data; what does not go stays there. */
 static int write_lines(struct erg_run_log *log, struct erg_error *err)
 {
     return erg_file_write_some(log->metrics, &log->unwritten) == 0

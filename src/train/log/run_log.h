@@ -49,7 +49,7 @@ struct erg_run_log {
     bool warned;
     struct erg_event_file events;
     struct erg_run_history history;
-    double memory_bytes, memory_outside_bytes; /* of the rank with most, as the last line says */
+    double memory_bytes, memory_outside_bytes; /* of the rank with most, in the last line */
     double j_per_token, j_per_token_uncertainty;
     uint64_t last_tokens;                  /* of the step that a line was written of last */
     double spent_s, shortest_s, longest_s; /* of the steps in the window */
@@ -69,7 +69,7 @@ int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
                      struct erg_error *err);
 
 /* Before a run opens its log: fails where opening it behind no step would refuse the folder, and
- * touches nothing. `anew`, `changed`: as `fresh` and `changed` of what it is about. */
+ * touches nothing. `anew`, `changed`: as `fresh` and `changed` of the options. */
 int erg_run_log_check(const char *folder, const struct erg_job *job, bool anew, bool changed,
                       struct erg_error *err);
 
@@ -98,7 +98,7 @@ struct erg_run_log_entry {
 void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
                       struct erg_text *line);
 
-/* A new document with the schema "ergon.training": what runs, on what, and its course so far. */
+/* A new document with the schema "ergon.training": the run, its GPUs, and its course so far. */
 json_t *erg_run_log_document(const struct erg_run_log *log);
 
 int erg_run_log_close(struct erg_run_log *log, struct erg_error *err);

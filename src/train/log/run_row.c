@@ -84,7 +84,7 @@ static void read_log(struct log_windows *windows, const struct erg_run_sessions 
     free(copy);
 }
 
-/* ---- what they say together ---- */
+/* ---- the row of all ---- */
 
 /* Uses the layout with the most undisturbed steps, the later one of equals. */
 static size_t choose_session(const struct log_windows *windows,

@@ -1,5 +1,5 @@
 /*
- * Run rows: what a run of ergon's own training has measured, as a row that engines are fitted to
+ * Run rows: the measurements of a run of ergon's own training, as a row to which engines are fitted
  * (layout/time/fit.h). A run's folder gives one row: of the layout with which it made most steps
  * that nothing disturbed.
  */

@@ -29,7 +29,7 @@ struct choosing {
     long batch;
 };
 
-/* ---- what a layout is to the job ---- */
+/* ---- a layout and the job ---- */
 
 static bool keeps(bool open, long own, long other)
 {
@@ -53,7 +53,7 @@ static bool is_of_job(const struct erg_job *job, const struct erg_layout *layout
            (open->offload || own->offload == layout->offload);
 }
 
-/* A job that says how each stage or chunk is says all. */
+/* A job that describes each stage or chunk leaves nothing open. */
 static bool says_all(const struct erg_job *job)
 {
     const struct erg_job_open *open = &job->open;
@@ -78,7 +78,7 @@ static int check(const struct erg_job *job, struct erg_error *err)
     return 0;
 }
 
-/* Whether the engine trains it, in the room that there is. */
+/* Whether the engine can train it in the available memory. */
 static bool may_run(const struct choosing *choosing, const struct erg_layout *layout)
 {
     const struct erg_run_layout_request *request = choosing->request;
@@ -95,7 +95,7 @@ static bool may_run(const struct choosing *choosing, const struct erg_layout *la
                                                 .job = &job,
                                                 .init = request->init,
                                                 .changed = true,
-                                                .rank = 1, /* says nothing */
+                                                .rank = 1, /* not conclusive */
                                                 .world = request->world};
     return bytes > 0 && (double)bytes <= request->room_bytes &&
            erg_trainer_check(&options, &ignored) == 0;

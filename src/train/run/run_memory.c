@@ -1,4 +1,4 @@
-/* Whether what each rank will take fits, and what would if it does not. */
+/* Whether the memory of each rank fits, and the change that would help if it does not. */
 #include "train/run/run_memory.h"
 
 #include "base/memory.h"
@@ -228,7 +228,7 @@ int erg_run_memory_check(const struct erg_run_memory_request *request, size_t mo
             host_short = &needs[i];
     }
     memcpy(most, largest->items, sizeof largest->items);
-    if (short_of) /* every rank knows: rank 0 says it for all */
+    if (short_of) /* every rank has the result: rank 0 reports it for all */
         result =
             erg_rendezvous_agree(request->rendezvous, refuse(request, needs, short_of, err), err);
     else if (host_short)

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what a step is expected to take ---- */
+/* ---- the predicted time of a step ---- */
 
 /* The job's layout, without a check of the GPUs' memory: the engine computes its memory. */
 static int evaluate(struct erg_run_preview *preview, struct erg_error *err)

@@ -15,7 +15,7 @@ const char *const erg_train_type_names[] = {"bfloat16", "float32", NULL};
 
 /* ---- opening ---- */
 
-/* Ranks meet before they read the job: what is wrong with it one of them says. */
+/* Ranks meet before they read the job, so that one of them reports its errors. */
 static int meet_ranks(struct erg_train *train, struct erg_error *err)
 {
     enum { MEETING_S = 300 };
@@ -125,7 +125,7 @@ static void start(struct erg_train *train, int64_t start_ns)
     train->end = steps && steps < updates ? steps : updates;
     double time_s = train->options.time_s;
     erg_run_plan_expect(&train->expected, train->plan, train->options.plan, train->job);
-    if (time_s > 0) /* what has been spent so far is a part of it */
+    if (time_s > 0) /* the time spent so far is a part of it */
         time_s = fmax(time_s - erg_train_seconds_since(start_ns), 1e-9);
     erg_time_limit_init(&train->limit, time_s, getenv("SLURM_JOB_END_TIME"),
                         train->most[ERG_RANK_OPTIMIZER]);
@@ -313,9 +313,9 @@ static void write_line(struct erg_train *train, const struct erg_run_log_entry *
                         train->log.history.energy_j);
 }
 
-/* Whether something else takes time of the next step, which then says nothing of a layout's speed:
- * the first ones warm up, and a trace, a checkpoint that is written and what a validation leaves in
- * caches slow down. */
+/* Whether other work slows the next step, which then does not show a layout's speed: the first
+ * steps warm up, and a trace, the writing of a checkpoint and the caches after a validation slow
+ * steps down. */
 static bool is_disturbed(const struct erg_train *train, bool traces)
 {
     enum { WARM_UP_STEPS = 3 };

@@ -1,5 +1,5 @@
-/* Session: what the command line says of a run (ergon/train.h) before its first step, and runs that
- * look for the best way to train on the way. */
+/* Session: a run (ergon/train.h) by the options of the command line before its first step, and runs
+ * that search for the best way to train. */
 #ifndef ERG_TRAIN_RUN_SESSION_H
 #define ERG_TRAIN_RUN_SESSION_H
 

@@ -1,4 +1,4 @@
-/* Checkpoints of a run: when they are written, and what a run goes on from. */
+/* Checkpoints of a run: the times of writing, and the checkpoint from which a run continues. */
 #include "train/run/session_internal.h"
 
 #include "base/log.h"

@@ -14,9 +14,9 @@ enum { ERG_TIME_LIMIT_STEPS = 16 };
 
 struct erg_time_limit {
     int64_t end_ns;                       /* on the clock of erg_now_ns(); 0: no limit */
-    double steps_s[ERG_TIME_LIMIT_STEPS]; /* of the latest ones, with what follows each */
+    double steps_s[ERG_TIME_LIMIT_STEPS]; /* of the latest ones, including the work after each */
     size_t next;
-    double write_s; /* of the longest checkpoint, or what is expected of the first */
+    double write_s; /* of the longest checkpoint, or the estimate for the first */
 };
 
 /*

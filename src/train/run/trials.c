@@ -9,8 +9,7 @@
 
 static const double confidence = 0.95;
 static const double longest_block_s = 5;
-static const double sure_enough = 0.01; /* half-width of what is saved that more rounds need not
-                                         * make smaller */
+static const double sure_enough = 0.01; /* half-width of the saving that needs no further rounds */
 enum { LEAST_STEPS = 2, MOST_DEGREES = 100 };
 
 /* ---- two ways round by round ---- */
@@ -55,7 +54,7 @@ static struct erg_interval mean_of(const struct erg_trials *trials, size_t way, 
 
 /* ---- the answer ---- */
 
-/* Whether a way that was tried keeps the goal's bounds; what is not known keeps none. */
+/* Whether a way that was tried keeps the goal's bounds; an unknown value keeps none. */
 static bool is_within(const struct erg_trials *trials, size_t way)
 {
     const struct erg_goal *goal = &trials->options.goal;
@@ -302,7 +301,7 @@ enum erg_trials_event erg_trials_add(struct erg_trials *trials, const struct erg
                                                                                : ERG_TRIALS_GO_ON;
 }
 
-/* ---- what they say ---- */
+/* ---- results ---- */
 
 void erg_trials_cost(struct erg_trials_cost *cost, const struct erg_trials *trials, size_t way)
 {

@@ -1,5 +1,5 @@
 /*
- * Trials: which of several ways to run a step is best, by what steps of the run itself take.
+ * Trials: find the best of several ways to run a step from steps of the run itself.
  *
  * A block is some steps in a row in one way. While ways are tried they take turns: a round has a
  * block of each, the first way being the reference. So what changes slowly, such as heat, meets all
@@ -8,11 +8,11 @@
  * rounds would change nothing; later ones, which begin when conditions change, not before the
  * third.
  *
- * Then the best way runs, and each of its blocks is compared with what it was tried at. Where its
- * time, or its power where that is known, has been beyond what blocks vary by, and beyond
- * ERG_FOLLOW_NOISE, for ERG_TRIALS_PATIENCE blocks in a row and on one side, conditions have
- * changed: all ways are tried again, but not before the latest trials are ERG_TRIALS_SHARE of the
- * time or less. A way then keeps running unless another one is shown to be better.
+ * Then the best way runs, and each of its blocks is compared with its trials. Where its time, or
+ * its power where that is known, has been beyond what blocks vary by, and beyond ERG_FOLLOW_NOISE,
+ * for ERG_TRIALS_PATIENCE blocks in a row and on one side, conditions have changed: all ways are
+ * tried again, but not before the latest trials are ERG_TRIALS_SHARE of the time or less. A way
+ * then keeps running unless another one is shown to be better.
  *
  * "Shown" is at 95 %, by Student's t over rounds. Nothing here asks a clock or a rank: equal blocks
  * give equal decisions on all ranks.
@@ -37,9 +37,9 @@ enum {
 
 /*
  * The default budget: 5 % of the steps that are left, and at most ten minutes. Steps of trials
- * train as all others do, so they cost no more than what their way is slower by: of 5 %, hardly
- * ever more than a hundredth of the run. A minute would be too short: steps of large jobs take 5 s
- * and more, and two ways in three rounds of two steps, with a step to settle, are 18 steps.
+ * train as all others do, so they only cost the difference to the fastest way: at 5 %, hardly ever
+ * more than a hundredth of the run. A minute would be too short: steps of large jobs take 5 s and
+ * more, and two ways in three rounds of two steps, with a step to settle, are 18 steps.
  */
 #define ERG_TRIALS_SHARE 0.05
 #define ERG_TRIALS_MOST_S 600.0
@@ -49,7 +49,7 @@ struct erg_trial_block {
     double step_s;                /* mean of its steps, without the first */
     double step_j, uncertainty_j; /* likewise, 95 % of the sensors; NaN: not known */
     double spent_s;               /* of all its steps */
-    bool disturbed;               /* something else took time of it: it says nothing */
+    bool disturbed;               /* disturbed by other work: not used */
 };
 
 struct erg_trials_options {

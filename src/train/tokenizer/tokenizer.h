@@ -41,7 +41,7 @@ long erg_tokenizer_id(const struct erg_tokenizer *tokenizer, const char *word);
 
 /*
  * The token that ends a document: of "bytes" 256; of a folder `eos_token_id` of its config.json
- * (the first of several), else `eos_token` of its tokenizer_config.json. -1: neither says one.
+ * (the first of several), else `eos_token` of its tokenizer_config.json. -1: in neither.
  */
 long erg_tokenizer_end(const struct erg_tokenizer *tokenizer);
 
