@@ -78,7 +78,7 @@ static void keys_make_another_job(void **state)
     assert_fails(erg_job_set(&job, "microbatches", "many", &err), &err, "key 'microbatches'");
     assert_fails(erg_job_set(&job, "micro_batches", "2", &err), &err,
                  "did you mean 'microbatches'");
-    assert_fails(erg_job_set(&job, "model", "a: b", &err), &err, "no single value");
+    assert_fails(erg_job_set(&job, "model", "a: b", &err), &err, "not a single value");
     assert_ptr_equal(job, before);
     set(&job, "tensor", "4"); /* half of the cluster: a layout yet to be chosen */
     assert_fails(erg_job_check(job, &err), &err, "16");

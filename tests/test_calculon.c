@@ -144,7 +144,7 @@ static void imported(void **state)
     assert_close(job->cluster.inter_node_bandwidth, 4 * 25e9, 1e-5);
     assert_close(job->cluster.host_memory_bytes, 4 * 256 * 0x1p30, 1e-5);
     assert_string_equal(job->gpu->name, "node4");
-    assert_non_null(strstr(job->gpu->confidence, "as in A100-SXM4-80GB"));
+    assert_non_null(strstr(job->gpu->confidence, "those of A100-SXM4-80GB"));
     assert_close(job->gpu->flops_per_sm_clock * job->gpu->sms * job->gpu->clock_max_mhz * 1e6,
                  300e12, 1e-5);
     assert_close(job->gpu->memory_bandwidth, 1800e9, 1e-5);

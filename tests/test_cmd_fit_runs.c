@@ -239,7 +239,7 @@ static void bad_folders_are_named(void **state)
          1},
         {"fit --from @/empty", "/empty: there is no file sessions.jsonl", 1},
         {"fit --from @/old",
-         "/old: the run has no file sessions.jsonl, with its GPUs and its "
+         "/old: the run has no file sessions.jsonl with its GPUs and its "
          "layout; expected a run of this ergon or a later one",
          1},
         {"fit --from @/short",

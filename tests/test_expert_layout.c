@@ -360,7 +360,7 @@ static void degrees_from_text(void **state)
     assert_int_equal(layout.virtual_stages, 1);
     assert_ok(erg_layout_parse(&layout, "t=2", 56, &err), &err);
     assert_int_equal(erg_layout_experts(&layout), 1);
-    assert_fails(erg_layout_parse(&layout, "e=2,e=2", 56, &err), &err, "says e twice");
+    assert_fails(erg_layout_parse(&layout, "e=2,e=2", 56, &err), &err, "gives e twice");
     assert_fails(erg_layout_parse(&layout, "ee=2", 56, &err), &err, "e (expert)");
     assert_fails(erg_layout_parse(&layout, "e=0", 56, &err), &err, "after 'e='");
 }

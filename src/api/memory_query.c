@@ -303,7 +303,7 @@ static const struct erg_engine *engine_of(const struct erg_memory_query *query, 
     return kind == 0 && query->engine ? query->engine : query->job->kinds[kind].engine;
 }
 
-/* By the option, or by the engine's kind of memory. */
+/* The option's accounting, or that of the engine. */
 static int choose_accounting(struct erg_memory_query *query, struct erg_error *err)
 {
     const struct erg_memory_wish *wish = query->wish;

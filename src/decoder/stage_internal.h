@@ -16,7 +16,7 @@
 
 #define ERG_STAGE_NO_SLOT SIZE_MAX
 
-/* What the passes share: tensors, kernels and exchanges. */
+/* The use of kernels and exchanges by passes. */
 enum erg_stage_mode {
     ERG_STAGE_RUNS,     /* queue both */
     ERG_STAGE_ALONE,    /* queue kernels, and exchange nothing */

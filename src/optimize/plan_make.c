@@ -373,7 +373,7 @@ static void make_stages(const struct maker *m)
             make_method(m, (enum erg_method)i);
 }
 
-/* By the job's goal, from the best method that is reported. */
+/* Selects by the job's goal, from the best reported method. */
 static int select_point(const struct maker *m, struct erg_error *err)
 {
     static const enum erg_method preference[] = {
