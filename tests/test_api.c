@@ -78,7 +78,7 @@ static void keys_make_another_job(void **state)
     assert_fails(erg_job_set(&job, "microbatches", "many", &err), &err, "key 'microbatches'");
     assert_fails(erg_job_set(&job, "micro_batches", "2", &err), &err,
                  "did you mean 'microbatches'");
-    assert_fails(erg_job_set(&job, "model", "a: b", &err), &err, "no single value");
+    assert_fails(erg_job_set(&job, "model", "a: b", &err), &err, "not a single value");
     assert_ptr_equal(job, before);
     set(&job, "tensor", "4"); /* half of the cluster: a layout yet to be chosen */
     assert_fails(erg_job_check(job, &err), &err, "16");
@@ -222,7 +222,7 @@ static void layouts_come_ranked(void **state)
         erg_job_free(made);
     }
     struct erg_plan *plan;
-    assert_fails(erg_layouts_plan(layouts, &plan, &err), &err, "highest clock are no plan");
+    assert_fails(erg_layouts_plan(layouts, &plan, &err), &err, "a plan needs clocks");
     assert_fails(erg_layouts_write_page(layouts, in_folder("l.html"), &err), &err, "`page`");
     assert_fails(erg_layouts_job(layouts, 5, &made, &err), &err, "expected one from 0 to 4");
     assert_non_null(strstr(erg_layouts_json(layouts), "\"ergon.layouts\""));

@@ -144,7 +144,7 @@ static void imported(void **state)
     assert_close(job->cluster.inter_node_bandwidth, 4 * 25e9, 1e-5);
     assert_close(job->cluster.host_memory_bytes, 4 * 256 * 0x1p30, 1e-5);
     assert_string_equal(job->gpu->name, "node4");
-    assert_non_null(strstr(job->gpu->confidence, "as in A100-SXM4-80GB"));
+    assert_non_null(strstr(job->gpu->confidence, "those of A100-SXM4-80GB"));
     assert_close(job->gpu->flops_per_sm_clock * job->gpu->sms * job->gpu->clock_max_mhz * 1e6,
                  300e12, 1e-5);
     assert_close(job->gpu->memory_bandwidth, 1800e9, 1e-5);
@@ -205,7 +205,7 @@ static void hostile_names(void **state)
     free(text);
     text = text_of("node4.json", "\"GiB\": 64", "\"GiB\": 80000000000");
     assert_fails(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err,
-                 "key 'mem1.GiB': 8e+10 GiB stand for endless memory, and layouts are planned");
+                 "key 'mem1.GiB': 8e+10 GiB mean unlimited memory, but layouts must fit");
     free(text);
     text = text_of("node4.json", "\"GiB\": 256", "\"GiB\": 8e10");
     assert_ok(erg_calculon_system_parse(&system, "node4", text, strlen(text), &err), &err);

@@ -256,12 +256,12 @@ static void what_is_no_value_is_refused(void **state)
     (void)state;
     assert_refused("model", "a\nb: 1", "expected a YAML value on one line");
     assert_refused("model", "[1", "expected a YAML value on one line");
-    assert_refused("model", "a: b", "no single value");
-    assert_refused("model", "- b", "no single value");
-    assert_refused("model", "", "no single value");
-    assert_refused("model.x", "1", "'model' is no object, so it has no key 'x'");
-    assert_refused("", "1", "is no key");
-    assert_refused("a..b", "1", "is no key");
+    assert_refused("model", "a: b", "not a single value");
+    assert_refused("model", "- b", "not a single value");
+    assert_refused("model", "", "not a single value");
+    assert_refused("model.x", "1", "'model' is not an object, so it has no key 'x'");
+    assert_refused("", "1", "is not a key");
+    assert_refused("a..b", "1", "is not a key");
 }
 
 int main(void)

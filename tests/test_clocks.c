@@ -267,7 +267,7 @@ static void test_claims(void **state)
     char first[96];
     snprintf(first, sizeof first, "%s/GPU-1", path);
     assert_int_equal(link(first, other), 0);
-    assert_fails(erg_claim_take(path, "GPU-3", 0, 1, &claim, &err), &err, "no plain file");
+    assert_fails(erg_claim_take(path, "GPU-3", 0, 1, &claim, &err), &err, "not a plain file");
     /* A folder that others may write to, that belongs to them, or that is a link. */
     assert_int_equal(chmod(path, 0777), 0);
     assert_fails(erg_claim_take(path, "GPU-1", 0, 1, &claim, &err), &err, "others may write to it");
@@ -275,11 +275,11 @@ static void test_claims(void **state)
     if (geteuid() == 0) {
         assert_int_equal(chown(path, 65534, 65534), 0);
         assert_fails(erg_claim_take(path, "GPU-1", 0, 1, &claim, &err), &err,
-                     "belongs to somebody else");
+                     "belongs to another user");
     }
     snprintf(other, sizeof other, "%s/link", folder);
     assert_int_equal(symlink(path, other), 0);
-    assert_fails(erg_claim_take(other, "GPU-1", 0, 1, &claim, &err), &err, "or a link");
+    assert_fails(erg_claim_take(other, "GPU-1", 0, 1, &claim, &err), &err, "or is a link");
     snprintf(other, sizeof other, "rm -r '%s'", folder);
     assert_int_equal(system(other), 0);
 }

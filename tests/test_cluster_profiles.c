@@ -286,7 +286,7 @@ static void test_frontiers(void **state)
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,\nbert,1B,64,big,1,4,2,300\n",
                      "or a gpu_power_w in each");
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,300\nbert,1B,64,big,1,4,2,300\n",
-                     "prof_optimal.csv:3: 2 s at 300 W of a GPU, but another row");
+                     "prof_optimal.csv:3: 2 s at 300 W per GPU, but another row");
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,0\n",
                      "prof_optimal.csv:2: column 'gpu_power_w'");
     assert_no_speeds(POWER_HEADER "bert,1B,64,big,1,4,1,1\n",

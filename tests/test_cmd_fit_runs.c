@@ -232,15 +232,15 @@ static void bad_folders_are_named(void **state)
         {"fit -c @/cluster.yaml -e @/engine.yaml", "needs ROWS.csv or --from RUN", 2},
         {"fit --from @/one --from @/one", "is named twice; expected it once", 2},
         {"fit @/rows.csv --from @/one", "needs the option --engine NAME", 2},
-        {"fit @/rows.csv --from @/one -e ergon", "expected --cluster FILE or --job JOB.yaml", 2},
+        {"fit @/rows.csv --from @/one -e ergon", "expected one of --cluster FILE and --job JOB.yaml", 2},
         {"fit --from @/nowhere",
          "/nowhere: there is no file sessions.jsonl; expected the folder of "
-         "a run, as ergon train --output names it",
+         "a run (ergon train --output)",
          1},
         {"fit --from @/empty", "/empty: there is no file sessions.jsonl", 1},
         {"fit --from @/old",
-         "/old: the run has no file sessions.jsonl, which says on what and how "
-         "it was spread; expected a run of this ergon or a later one",
+         "/old: the run has no file sessions.jsonl with its GPUs and its "
+         "layout; expected a run of this ergon or a later one",
          1},
         {"fit --from @/short",
          "/short/metrics.jsonl: its 4 lines of one layout have 1 undisturbed "

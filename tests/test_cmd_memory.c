@@ -367,7 +367,7 @@ static void test_wrong_questions(void **state)
         {"--offload 0.1 --solve-offload 1e10", "expected one of them", 2},
         {"--per-stage", "needs --solve-offload", 2},
         {"--offload 1.5", "--offload", 2},
-        {"--gpus 100", "no multiple", 1},
+        {"--gpus 100", "not a multiple", 1},
         {"--batch 255", "a multiple of 8", 1},
         {"--layout p=2 -a 0.5", "at least 3", 1},
         {"--layout t=2", ": 0.2 holds for --layout, too, and offloading needs", 1},

@@ -95,7 +95,7 @@ static void test_tables(void **state)
     check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>/dev/null", 3,
                  "where the energy goes");
     check_output("plan " JOB " --gpus 64 --why t=1,p=4,l=2 2>&1 >/dev/null", 3,
-                 "more than the 72.0 GiB of a GPU, whatever is offloaded; most of "
+                 "more than the 72.0 GiB of a GPU with any offloading; most of "
                  "stage 3 is gradients (61.3 GiB), which data parallel ranks do not shard "
                  "(fsdp=N does); it fits with tensor 2");
     check_output("plan " JOB " --layout t=2,c=2,p=8,l=2 --export megatron", 0,
@@ -406,7 +406,7 @@ static void test_a_plan_is_a_job_of_optimize(void **state)
     check_way("--recompute balanced", "balanced", "ergon", "selected: ergon");
     check_way("--recompute full", "full", "sequential+clocks", "selected: sequential+clocks");
     check_way("--recompute none --memory-budget 34e9", "none", "sequential+clocks",
-              "copies to host memory slow compute as the engine megatron-kwai-h800 says");
+              "copies to host memory slow compute by the engine megatron-kwai-h800");
     check_way("--per-stage --memory-budget 33.2e9 --gpus 4", "balanced", "sequential+clocks",
               "selected: sequential+clocks");
 }
@@ -631,10 +631,10 @@ static void test_refusals_as_documents(void **state)
         const char *arguments, *reason, *would_fit;
     } cases[] = {
         {SMALL " --gpus 1", "; something fits with 119.89 GiB a GPU", "gpus"},
-        {JOB " --gpus 64 --layout t=1,p=4,l=2", "of a GPU, whatever is offloaded", "layout"},
+        {JOB " --gpus 64 --layout t=1,p=4,l=2", "of a GPU with any offloading", "layout"},
         {JOB " --gpus 64 --layout t=1,p=4,l=2", "or as it is with ", "memory_bytes"},
         {SMALL " --gpus 4 --batch 3 --layout p=4,v=2",
-         "a batch of 3 sequences is no multiple of data 1 x microbatch 1 x pipeline 4, as "
+         "a batch of 3 sequences is not a multiple of data 1 x microbatch 1 x pipeline 4, as "
          "interleaving needs",
          "layout"},
         {SMALLER " --deadline 2", "within a deadline of 2 s: the nearest", NULL},
@@ -672,7 +672,7 @@ static void test_refusals(void **state)
     check_output("plan " JOB " --layout t=3 2>&1", 3, "--layout t=3");
     check_output("plan " JOB " --layout t=16,p=8 2>&1", 3,
                  "more than the 8 of a node; it fits with tensor ");
-    check_output("plan " JOB " --layout p=7,l=3 2>&1", 3, "with v in place of l stages may differ");
+    check_output("plan " JOB " --layout p=7,l=3 2>&1", 3, "with v instead of l stages may differ");
     check_output("plan " JOB " --layout x=3 2>&1", 2, "is not understood at 'x=3'");
     check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "--layout t=1,p=4,l=20");
     check_output("plan " JOB " --layout t=1,p=4,l=20 2>&1", 3, "; it fits with tensor ");
@@ -681,7 +681,7 @@ static void test_refusals(void **state)
     /* All is offloaded and 0.1 GiB missing, as ergon memory says. */
     check_output("plan " JOB " --gpus 96 --batch 240 --layout t=2,c=1,p=4,v=4,b=1 "
                  "--recompute activation 2>&1",
-                 3, "GiB more than the 72.0 GiB of a GPU, whatever is offloaded");
+                 3, "GiB more than the 72.0 GiB of a GPU with any offloading");
     check_output("plan " JOB " --memory-budget 60gb 2>&1", 2, "a number of bytes like");
     check_output("plan " JOB " --layout t=2 --why t=4 2>&1", 2, "expected one of them");
     check_output("plan " JOB " --layout t=2 --fsdp 2>&1", 2, "by fsdp=N; expected one of them");

@@ -156,7 +156,7 @@ static void over_clocks(void **state)
 static void the_nearest_to_a_power(void **state)
 {
     (void)state;
-    static const char says[] = "is within a mean power of 1 W beside the other bounds: the nearest";
+    static const char says[] = "is within a mean power of 1 W with the other bounds: the nearest";
     struct program_result refused = run_program(CLOCKS " --deadline 0.3 --power-budget 1 2>&1");
     const char *at = strstr(refused.out.data, says);
     assert_int_equal(refused.exit_code, 3);
@@ -320,8 +320,8 @@ static void refusals(void **state)
         const char *arguments, *part;
         int exit_code;
     } cases[] = {
-        {SMALL " --gpus 97 2>&1", "97 are more than the 96 of all kinds that the cluster has", 2},
-        {SMALL " --gpus 8-97 2>&1", "97 are more than the 96 of all kinds", 2},
+        {SMALL " --gpus 97 2>&1", "97 are more than the 96 GPUs of all kinds in the cluster", 2},
+        {SMALL " --gpus 8-97 2>&1", "97 are more than the 96 GPUs of all kinds", 2},
         {SMALL " --gpus 9-15 2>&1", "'9-15' holds no whole nodes", 2},
         {SMALL " --gpus 1,2 --layout t=1,p=4 2>&1", "--layout and --why need one", 2},
         {SMALL " --gpus 7 2>&1", "sequences fits on these GPUs; nearest is ", 3},

@@ -142,7 +142,7 @@ static void test_a_torn_end(void **state)
     check(0, "", "record --duration 1 -o %", in_folder("f.rec"));
     assert_int_equal(stat(in_folder("f.rec"), &info), 0);
     assert_int_equal(truncate(in_folder("f.rec"), info.st_size - 5), 0);
-    check(0, "bytes that are no whole chunk", "export % -f csv 2>&1", in_folder("f.rec"));
+    check(0, "bytes that are not a whole chunk", "export % -f csv 2>&1", in_folder("f.rec"));
     /* Without the chunk that ends it, of 12 bytes: nothing is torn, but something may be missing.
      */
     assert_int_equal(truncate(in_folder("f.rec"), info.st_size - 12), 0);
@@ -228,7 +228,7 @@ static void closed_streams_spoil_nothing(void **state)
     snprintf(arguments, sizeof arguments, "export %s -f csv 2>&1", in_folder("closed.rec"));
     struct program_result result = run_program(arguments);
     assert_int_equal(result.exit_code, 0);
-    assert_null(strstr(result.out.data, "no whole chunk"));
+    assert_null(strstr(result.out.data, "not a whole chunk"));
     erg_text_release(&result.out);
 }
 

@@ -286,7 +286,7 @@ static void test_made_traces(void **state)
     check_program(line.data, 0, "1 of 1 jobs finished in 1.0 hours");
     check_program("simulate '" EXAMPLE "cluster.yaml' '" DATA "/logs/helios.csv' " PROFILES
                   "-p fcfs 2>&1",
-                  1, "a log as of Helios is no trace yet");
+                  1, "a log in the format of Helios is not a trace");
     erg_text_release(&line);
 }
 

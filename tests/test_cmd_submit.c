@@ -42,9 +42,9 @@ static void wrong_submissions_are_named(void **state)
     check(2, "--gpus 4 are more than --at-most 2",
           "submit --live @/live.yaml --like bert-2.6B:128:5 -n 4 -m 2 /bin/true");
     check(2, "--fresh is not for a managed job", "submit --live @/live.yaml @/job.yaml -- --fresh");
-    check(3, "nothing says how fast ", "submit --live @/live.yaml @/job.yaml --type h100");
-    check(1, "is no job's folder in the spool", "submit --live @/live.yaml --resume @/model");
-    check(2, "is no absolute path", "run-job folder");
+    check(3, "the speed of ", "submit --live @/live.yaml @/job.yaml --type h100");
+    check(1, "is not a job's folder in the spool", "submit --live @/live.yaml --resume @/model");
+    check(2, "is not an absolute path", "run-job folder");
     check(1, "is no token of a job", "run-job @/folder");
     check(1, "no controller has written its status yet", /* the example is a live file */
           "schedule " ERGON_TEST_SOURCE_DIR "/examples/live/live.yaml --status");

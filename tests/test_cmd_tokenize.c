@@ -141,7 +141,7 @@ static void bad_input_names_the_place(void **state)
     write_text("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 5}\n");
     check(1, "bad.jsonl:2: key 'text': expected the text of a document",
           "bytes @/bad.jsonl -k text -o @/e");
-    check(1, "bad.jsonl:1: key 'body': expected the text of a document; the line has no such key",
+    check(1, "bad.jsonl:1: key 'body': expected the text of a document; the line lacks this key",
           "bytes @/bad.jsonl -k body -o @/e");
     write_text("torn.jsonl", "{\"text\": \"a\"}\n{\"text\": \n");
     check(1, "torn.jsonl:2: expected a line of JSON", "bytes @/torn.jsonl -k text -o @/e");
@@ -149,7 +149,7 @@ static void bad_input_names_the_place(void **state)
     check(1, "no file has text", "bytes @/nothing.txt -o @/e");
     assert_int_equal(access(in_folder("e.bin"), F_OK), -1);
     check(0, "1 document", "bytes @/c.txt -o @/e");
-    check(1, "e.bin': this file is there already", "bytes @/c.txt -o @/e");
+    check(1, "e.bin': this file exists", "bytes @/c.txt -o @/e");
 }
 
 int main(void)

@@ -418,7 +418,7 @@ static void test_restore(void **state)
     stop_daemon(&world);
     for (int again = 0; again < 2; again++) {
         assert_fails(erg_daemon_restore(&options, &err), &err,
-                     "is no lease of a GPU that is here: 'GPU-of-old clock 0'");
+                     "is not a lease of a present GPU: 'GPU-of-old clock 0'");
         assert_int_equal(err.status, ERG_NO_DEVICE);
     }
     assert_int_equal(unlink(path) || mkdir(path, 0700), 0);

@@ -36,6 +36,7 @@ while read -r area known pattern; do
     case $area in
     '' | '#'*) continue ;;
     plain) set -- README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs/results.md docs/guide docs/decisions ;;
+    src) set -- $(find src -type f ! -path 'src/cli/*' ! -path 'src/characterize/*' ! -path 'src/thermal/*' ! -path 'src/cluster/live/*') ;;
     *) set -- "$area" ;;
     esac
     now=$(grep -rhE -- "$pattern" "$@" 2>/dev/null | wc -l)

@@ -360,7 +360,7 @@ static void degrees_from_text(void **state)
     assert_int_equal(layout.virtual_stages, 1);
     assert_ok(erg_layout_parse(&layout, "t=2", 56, &err), &err);
     assert_int_equal(erg_layout_experts(&layout), 1);
-    assert_fails(erg_layout_parse(&layout, "e=2,e=2", 56, &err), &err, "says e twice");
+    assert_fails(erg_layout_parse(&layout, "e=2,e=2", 56, &err), &err, "gives e twice");
     assert_fails(erg_layout_parse(&layout, "ee=2", 56, &err), &err, "e (expert)");
     assert_fails(erg_layout_parse(&layout, "e=0", 56, &err), &err, "after 'e='");
 }
@@ -559,7 +559,7 @@ static void commands_know_the_degree(void **state)
               "it fits with");
     check_job("model: deepseek-v3\nlayers: [16, 15, 15, 15]\n", "plan @/job.yaml --gpus 32 2>&1", 1,
               "3 of the 61 layers of deepseek-ai/DeepSeek-V3 have no experts");
-    check_job(own, "optimize @/job.yaml 2>&1", 3, "of which no operations are run one by one");
+    check_job(own, "optimize @/job.yaml 2>&1", 3, "whose operations cannot be run one by one");
 }
 
 int main(void)

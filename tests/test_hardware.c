@@ -316,7 +316,7 @@ static void clusters_may_be_mixed(void **state)
                               "    gpus_per_node: 4\n    gpu: A40\n",
                               &err),
                  &err,
-                 "cluster.yaml:6: key 'more_nodes[0].nodes': a node beside others needs the key");
+                 "cluster.yaml:6: key 'more_nodes[0].nodes': several kinds of nodes need the key");
     assert_fails(load_cluster(&cluster,
                               "nodes: 1\ngpus_per_node: 8\ngpu: A40\n"
                               "inter_node_bandwidth_gb_s: 25\nmore_nodes:\n  - nodes: 0\n"

@@ -210,7 +210,7 @@ static void mistakes_are_named(void **state)
     } rows[] = {
         {swap_microbatches,
          "step 0, pass 0 of stage 0: forward pass of microbatch 1 came, expected forward pass of "
-         "microbatch 0: no pipeline that ergon knows has this order"},
+         "microbatch 0: no pipeline schedule in ergon has this order"},
         {take_wrong_chunk, "pass 1 of stage 0: forward pass of microbatch 1 on chunk 5 came, "
                            "expected forward pass of microbatch 1: no pipeline"},
         {split_backward, "pass 3 of stage 0: backward pass of microbatch 1 came, expected forward "

@@ -512,7 +512,7 @@ static void what_cannot_be_told_is_left_out(void **state)
     assert_int_equal(stats_of(hook).profile_clocks, 0);
     assert_int_equal(hook->profile->chunks, 2);
     assert_int_equal(hook->profile->microbatches, 4);
-    assert_non_null(strstr(last_warning, "could not be told at any clock"));
+    assert_non_null(strstr(last_warning, "could not be determined at any clock"));
     assert_int_equal(access(in_folder("none.csv"), F_OK), -1);
     assert_int_equal(lock_of(&world, 1), 0);
     assert_ok(train(hook, &trainer, &err), &err);
@@ -794,7 +794,7 @@ static void rows_are_means_and_say_the_command(void **state)
     erg_hook_rows_say(&rows, "my profile's.csv", &text);
     assert_string_equal(text.data,
                         "my profile's.csv has 6 clocks, 1800 to 1300 MHz, to +-1.2 %; at 1 more "
-                        "the energy of passes could not be told; a plan: ergon frontier "
+                        "the energy of passes could not be determined; a plan: ergon frontier "
                         "'my profile'\\''s.csv' -m 6 -p 82.5 --schedule interleaved "
                         "--virtual-stages 2 --plan plan.json");
     erg_text_release(&text);

@@ -495,7 +495,7 @@ static void wrong_live_files_are_named(void **state)
         const char *from, *to, *message;
     } cases[] = {
         {"h[001-002],x", "3", "live.yaml:6: key 'types[0].nodes': expected the names of the nodes"},
-        {"h[001-002],x", "h[001-002", "key 'types[0].nodes': \"h[001-002\" is no list"},
+        {"h[001-002],x", "h[001-002", "key 'types[0].nodes': \"h[001-002\" is not a list"},
         {"h[001-002],x", "a2", "the node 'a2' is there twice"},
         {"/shared/ergon", "shared", "live.yaml:1: key 'slurm.spool': expected an absolute path"},
         {"/shared/ergon}", "/s, poll_s: 0}", "key 'slurm.poll_s': expected a number from 0.01"},

@@ -420,7 +420,7 @@ static void check_refusals(const struct all *all, const struct erg_layout_search
     check_refusal(all, searches, &frugal, "an energy", energy_j);
     const struct erg_goal within = {.energy_j = 1.05 * energy_j};
     const struct erg_goal both = {.energy_j = 1.05 * energy_j, .power_w = 0.9 * power_w};
-    check_refusal(all, searches, &both, "beside the other bounds",
+    check_refusal(all, searches, &both, "with the other bounds",
                   least_of_all(all, &within, ERG_LEAST_POWER));
 }
 

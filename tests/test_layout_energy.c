@@ -622,7 +622,7 @@ static void picks_keep_the_bounds(void **state)
     assert_fails(erg_layout_pick(&pick, options, 2,
                                  &(struct erg_goal){.deadline_s = 18, .power_w = 190}, &err),
                  &err,
-                 "a mean power of 190 W beside the other bounds: the nearest, "
+                 "a mean power of 190 W with the other bounds: the nearest, "
                  "t=2,c=1,p=4,v=1,b=1 on 8 GPUs, needs 200 W");
     assert_fails(erg_layout_pick(&pick, options, 2,
                                  &(struct erg_goal){.memory_bytes = 32 * 1073741824.0}, &err),

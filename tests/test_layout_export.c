@@ -124,13 +124,13 @@ static void parts_of_a_layer(void **state)
         const char *megatron, *torchtitan;
     } cases[] = {
         {ERG_RECOMPUTE_NORMS, false, "\n--recompute-modules layernorm\n",
-         "planned are norms; this"},
+         "recomputes norms; this"},
         {ERG_RECOMPUTE_ACTIVATION, false, "\n--recompute-modules mlp\n",
-         "planned is the activation"},
+         "recomputes the activation"},
         {ERG_RECOMPUTE_NONE, true,
          "norms activation none norms.\n# Megatron-LM recomputes the same on "
          "all of them: here balanced.\n",
-         "planned are norms and the activation"},
+         "recomputes norms and the activation"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_layout layout = {.tensor = 1,
@@ -220,10 +220,10 @@ static void rotary_scaling(void **state)
         {"", "\n--position-embedding-type rope\n--rotary-base 100000\n#", "NOT THE SAME", NULL},
         {", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4.0}",
          "--rotary-base 100000\n--rotary-seq-len-interpolation-factor 4\n", "NOT THE SAME",
-         "# NOT THE SAME: rotary frequencies are scaled by a factor of 4, all alike (linear)"},
+         "# NOT THE SAME: rotary frequencies are all scaled by a factor of 4 (linear)"},
         {", \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2.5}",
-         "say: by a factor that is no whole number. That", "interpolation-factor",
-         "a factor of 2.5, all alike"},
+         "express: by a factor that is not a whole number. That", "interpolation-factor",
+         "a factor of 2.5 (linear)"},
         {", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": "
          "1.0, "
          "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}",
@@ -252,7 +252,7 @@ static void rotary_scaling(void **state)
          "--no-yarn-correction-range-round-to-int\n",
          "NOT THE SAME", "original_seq_len 16384"},
         {", \"rope_scaling\": {\"type\": \"longrope\"}",
-         "that Megatron-LM's arguments cannot\n# say. ", "--use-rope-scaling",
+         "that Megatron-LM's arguments cannot\n# express. ", "--use-rope-scaling",
          "scaled in a way that must be added there"},
         {", \"partial_rotary_factor\": 0.5", "--rotary-percent 0.5\n", "NOT THE SAME",
          "a share of 0.5 of each head's channels"},
@@ -308,7 +308,7 @@ static void shared_kv_heads(void **state)
     export_of("", 16, out);
     assert_non_null(strstr(out[0].data, "--num-query-groups 8\n"));
     assert_null(strstr(out[0].data, "NOT THE SAME"));
-    assert_non_null(strstr(out[1].data, "NOT THE SAME: planned are 8 KV heads of which each is on "
+    assert_non_null(strstr(out[1].data, "NOT THE SAME: in the plan each of 8 KV heads is on "
                                         "several of 16 tensor ranks"));
     erg_text_release(&out[0]);
     erg_text_release(&out[1]);

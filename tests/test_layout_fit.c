@@ -461,8 +461,8 @@ static void wrong_requests_are_explained(void **state)
         const char *options, *message;
         int exit_code;
     } cases[] = {
-        {"--engine megatron-kwai-h800", "--cluster FILE or --job", 2},
-        {"--engine megatron-kwai-h800 -c C -j J", "--cluster FILE or --job", 2},
+        {"--engine megatron-kwai-h800", "--cluster FILE and --job", 2},
+        {"--engine megatron-kwai-h800 -c C -j J", "--cluster FILE and --job", 2},
         {"--engine megatron-kwai-h80 -c CLUSTER", "did you mean 'megatron-kwai-h800'", 1},
         {"--engine megatron-kwai-h800 -c CLUSTER -k gemm_eficiency",
          "no constant 'gemm_eficiency'; did you mean 'gemm_efficiency'?", 2},

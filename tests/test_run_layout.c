@@ -152,7 +152,7 @@ static void jobs_that_say_all_stay(void **state)
         "tensor: 1\ncontext: 1\npipeline: 2\nlayers: [1, 1]\nstage_recompute: [norms, full]\n"
         "microbatch_size: 2\nmicrobatches: 8\n",
         2, 1, NULL, &why);
-    assert_non_null(strstr(why.data, "as the job says"));
+    assert_non_null(strstr(why.data, "as in the job"));
     assert_int_equal(job->layout.stage_recompute[1], ERG_RECOMPUTE_FULL);
     assert_int_equal(job->layout.pipeline, 2);
     erg_text_release(&why);

@@ -159,8 +159,8 @@ static void one_round_shows_no_saving(void **state)
     assert_false(trials.trying);
     json_t *document = erg_run_ways_document(ways, &trials, plan);
     erg_run_ways_say(&text, document);
-    assert_string_equal(text.data, "ergon point 2 took least in the one round of 2 ways that there "
-                                   "was time for, which does not show what it saves against "
+    assert_string_equal(text.data, "ergon point 2 took least in the one round of 2 ways that the "
+                                   "time allowed, which does not show its saving compared with "
                                    "sequential execution");
     json_decref(document);
     erg_text_release(&text);

@@ -502,7 +502,7 @@ static void test_advice(void **state)
          {1, 1, 1, 0, 1},
          3,
          "there is no partition nope"},
-        {"", "", NULL, {0, 0, 0, 0, 1}, 1, "KillWait is not told"},
+        {"", "", NULL, {0, 0, 0, 0, 1}, 1, "KillWait is not in the configuration"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_slurm_setting settings[ERG_SLURM_SETTINGS];

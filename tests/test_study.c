@@ -230,10 +230,10 @@ static void test_impossible(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"t=3,p=4", "GPUs are no multiple"},
+        {"t=3,p=4", "GPUs are not a multiple"},
         {"t=1,p=32,e=2", "has no experts"},
         {"t=8,p=4,x=1", "not understood"},
-        {"t=1,p=5", "no multiple"},
+        {"t=1,p=5", "not a multiple"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct erg_text text = {0};

@@ -85,9 +85,9 @@ static void headers_are_distrusted(void **state)
     struct erg_error err;
     static const unsigned char huge[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     assert_fails(erg_safetensors_parse(&set, "w.st", huge, sizeof huge, &err), &err,
-                 "this is no safetensors file");
+                 "not a safetensors file");
     assert_fails(erg_safetensors_parse(&set, "w.st", huge, 3, &err), &err,
-                 "this is no safetensors file");
+                 "not a safetensors file");
     erg_safetensors_release(&set);
 }
 
@@ -341,8 +341,8 @@ static void bad_tokens_are_refused(void **state)
     (void)state;
     struct erg_token_set set = {0};
     struct erg_error err;
-    check_index(0, 'X', "t.idx: this is no index of Megatron's data");
-    check_index(9, 2, "no index of Megatron's data of version 1");
+    check_index(0, 'X', "t.idx: not an index of Megatron's data");
+    check_index(9, 2, "not an index of Megatron's data, version 1");
     check_index(17, 6, "byte 17: tokens of type 6");
     check_index(24, 0xff, "do not fit into its");
     check_index(32, 0xff, "do not fit into its");
@@ -351,7 +351,7 @@ static void bad_tokens_are_refused(void **state)
     check_index(34 + 12 * 118, 1, "document 0 begins at sequence 1");
     write_text("three", "abc");
     assert_fails(erg_token_set_add(&set, in_folder("three"), ERG_TOKENS_UINT16, &err), &err,
-                 "3 bytes are no whole number of tokens of 2 bytes");
+                 "3 bytes are not a whole number of tokens of 2 bytes");
     assert_fails(erg_token_set_add(&set, in_folder("three"), ERG_TOKENS_OF_FILE, &err), &err,
                  "expected tokens of llm.c, or a file PREFIX.idx");
     write_text("empty", "");

@@ -39,7 +39,7 @@ static struct erg_kernels_gpu gpu_of(struct erg_kernels *kernels,
                                   .idle_energy_j = time->idle_energy_j};
     for (size_t i = 0; i < ERG_CATEGORIES; i++) {
         const struct erg_kernel_share *share = &time->category[i];
-        /* What is known of some kernels of a category alone is no number of the category. */
+        /* Values of only some kernels of a category do not give a number for the category. */
         bool knows_waits = share->count > 0 && lane->waits[i] == share->count;
         gpu.category[i] = (struct erg_kernels_category){
             .count = (int64_t)share->count,

@@ -33,8 +33,8 @@ static int check(struct erg_optimizing *at, const struct erg_optimize_options *o
                         "deadline_s and energy_j were both given; expected one of them");
     if (at->lock_clocks && !at->cuda)
         return erg_fail(err, ERG_USAGE,
-                        "lock_clocks: an emulated GPU has no clocks to lock; expected the device "
-                        "\"cuda\"");
+                        "lock_clocks: the clocks of an emulated GPU cannot be locked; expected the "
+                        "device \"cuda\"");
     return 0;
 }
 

@@ -200,7 +200,7 @@ int erg_plan_passes(const struct erg_plan *plan, size_t stage, struct erg_plan_p
     return status;
 }
 
-/* Until when a straggler holds the selected point is no part of a plan. */
+/* The time until which a straggler holds the selected point is not part of a plan. */
 const char *erg_plan_chosen_json(struct erg_plan *plan)
 {
     char *text = erg_door_json(erg_plan_chosen_document(plan, 0));

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is wished ---- */
+/* ---- the wish ---- */
 
 enum { MOST_FIGURES = 16 };
 
@@ -75,7 +75,7 @@ static void make_document(struct erg_characterizing *at)
         "marks", marks_json(at->collection), "findings", erg_findings_json(&at->findings));
 }
 
-/* Of what is to be run alone. */
+/* Only of the points to run. */
 static void list_document(struct erg_characterizing *at, const struct erg_study *study)
 {
     json_t *marks = json_array();
@@ -189,7 +189,7 @@ static int run_study(struct erg_characterizing *at, struct erg_error *err)
     return result;
 }
 
-/* Points by what their files say of them. */
+/* Points by their files. */
 static void count_points(struct erg_characterizing *at)
 {
     for (size_t i = 0; i < at->collection->count; i++)

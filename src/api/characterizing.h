@@ -6,11 +6,11 @@
 #include "characterize/study_run.h"
 #include "report/figures/figures.h"
 
-/* What is wished; texts that are NULL are not given. */
+/* The wish; NULL texts are not given. */
 struct erg_characterizing_wish {
     const char *file;   /* of the study; NULL: redraw only */
     const char *folder; /* NULL: the study's name */
-    bool list;          /* says what there is to run, and runs nothing */
+    bool list;          /* lists the points to run, and runs none */
     const char *only, *device, *sensor;
     const char *figures; /* "4,8" */
     int right;           /* enum erg_figure_right */
@@ -33,13 +33,13 @@ struct erg_characterizing {
     json_t *document; /* schema "ergon.characterization" */
 };
 
-/* Points that fail are no failure: the tally has them. To be released, whatever becomes of it. */
+/* Failed points are not a failure of the call: the tally counts them. The caller releases it in any
+ * case. */
 int erg_characterizing_run(struct erg_characterizing *at,
                            const struct erg_characterizing_wish *wish, struct erg_error *err);
 void erg_characterizing_release(struct erg_characterizing *at);
 
-/* What becomes of a run as a whole: ERG_FAILED where points failed, ERG_INFEASIBLE where none fits.
- */
+/* The status of a whole run: ERG_FAILED where points failed, ERG_INFEASIBLE where none fits. */
 int erg_characterizing_judge(const struct erg_characterizing *at, struct erg_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the doors of api/ share. */
+/* Functions shared by the public functions in api/. */
 #include "api/door.h"
 
 #include "base/memory.h"

@@ -12,7 +12,7 @@
 int erg_door_choice(int *index, const char *option, const char *word, const char *const *choices,
                     struct erg_error *err);
 
-/* An integer option of which 0 means that it is not given, else from 1 to `most`. */
+/* An integer option: 0 means not given, else from 1 to `most`. */
 int erg_door_number(long *number, const char *option, int64_t given, long most,
                     struct erg_error *err);
 /* Likewise; not given is NAN. */

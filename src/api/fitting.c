@@ -1,5 +1,5 @@
-/* Engines fitted to tables and runs: what is read, on which machine it was measured, what is
- * written. */
+/* Engines fitted to tables and runs: the input, the machine on which it was measured, and the
+ * output. */
 #include "api/fitting.h"
 
 #include "base/memory.h"
@@ -49,11 +49,11 @@ static int find_machine(struct erg_fitting *at, struct erg_error *err)
         return set_machine_of_run(at, err);
     if (!wish->job == !wish->cluster)
         return erg_fail(err, ERG_USAGE,
-                        "expected --cluster FILE or --job JOB.yaml, one of them: it says what the "
-                        "rows were measured on");
+                        "expected one of --cluster FILE and --job JOB.yaml, with the machine on "
+                        "which the rows were measured");
     if (wish->job) {
         struct erg_job *job;
-        /* Of the job only the machine counts: rows have layouts of their own. */
+        /* Only the job's machine is used: rows have layouts of their own. */
         const struct erg_job_overrides overrides = {.any_layout = true};
         if (erg_job_load(&job, wish->job, &overrides, err) != 0)
             return -1;
@@ -114,7 +114,7 @@ double erg_fitting_s(const struct erg_fitting *at, size_t row)
     return time_s;
 }
 
-/* Of all GPUs of the row, by the power model of their file at the highest clock. */
+/* The energy of all GPUs of the row, by the power model of their file at the highest clock. */
 double erg_fitting_j(const struct erg_fitting *at, const struct erg_fit_row *row)
 {
     const struct erg_engine engine = erg_fit_row_engine(row, &at->fit.engine);
@@ -136,7 +136,7 @@ static json_t *errors_json(const struct erg_fit_errors *errors)
                          errors->spearman);
 }
 
-/* What a run says of its row. */
+/* The values of a run in its row. */
 static json_t *run_json(const struct erg_fit_row *row)
 {
     const struct erg_layout *layout = &row->layout;

@@ -34,8 +34,8 @@ struct erg_fitting {
     struct erg_fit fit;
 };
 
-/* Reads, fits, and writes the engine. To be released, whatever becomes of it; the wish has to
- * outlive it. */
+/* Reads, fits, and writes the engine. The caller releases it in any case; the wish must outlive
+ * it. */
 int erg_fitting_run(struct erg_fitting *at, const struct erg_fitting_wish *wish,
                     struct erg_error *err);
 void erg_fitting_release(struct erg_fitting *at);
@@ -43,8 +43,8 @@ void erg_fitting_release(struct erg_fitting *at);
 /* A constant in the unit of an engine's file. */
 double erg_fitting_unit(const struct erg_engine *engine, const char *key);
 
-/* What the fitted engine says of a row: seconds, and joules of all its GPUs at the highest clock;
- * and the tokens/s that were measured. */
+/* The fitted engine's prediction of a row: seconds, and joules of all its GPUs at the highest
+ * clock; and the measured tokens/s. */
 double erg_fitting_s(const struct erg_fitting *at, size_t row);
 double erg_fitting_j(const struct erg_fitting *at, const struct erg_fit_row *row);
 double erg_fitting_rate(const struct erg_fit_row *row);

@@ -1,4 +1,4 @@
-/* What the batch script of a live job does. */
+/* The work of a live job's batch script. */
 #include "api/job_running.h"
 
 #include "api/live_layout.h"
@@ -82,7 +82,7 @@ static int open_running(struct job_running *at, struct erg_error *err)
 {
     char *slash;
     if (at->folder[0] != '/')
-        return erg_fail(err, ERG_USAGE, "the folder '%s' is no absolute path", at->folder);
+        return erg_fail(err, ERG_USAGE, "the folder '%s' is not an absolute path", at->folder);
     at->spool = erg_xstrdup(at->folder);
     while ((slash = strrchr(at->spool, '/')) > at->spool && !slash[1])
         *slash = '\0';
@@ -112,7 +112,7 @@ static int check_superseded(const struct job_running *at, struct erg_error *err)
 
 /* ---- reports ---- */
 
-/* For the trainer: what is not known is null. */
+/* For the trainer: unknown values are null. */
 static void report(struct job_running *at, enum erg_job_state state)
 {
     char *path = erg_file_path(at->folder, "reports.jsonl");
@@ -161,7 +161,7 @@ static void add(struct words *words, const char *word)
     ERG_PUSH(words, items, word);
 }
 
-/* The job's file with a layout for the GPUs that there are. */
+/* The job's file with a layout for the available GPUs. */
 static int prepare_training(struct job_running *at, const char **job, int *nodes, int *ranks,
                             struct erg_error *err)
 {

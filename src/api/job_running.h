@@ -1,7 +1,7 @@
 /*
- * Running a live job: what its batch script does, on the GPUs that it has been given. It starts the
- * trainer by srun, one task for each GPU, passes on that it has to leave, and reports for trainers
- * that do not.
+ * Running a live job: the work of its batch script, on its assigned GPUs. It starts the trainer by
+ * srun, one task for each GPU, passes on that it has to leave, and reports for trainers that do
+ * not.
  *
  * The trainer's environment has ERGON_JOB, the folder; ERGON_INCARNATION, the number that is this
  * run's; ERGON_PLAN, the file that the controller leaves; ERGON_JOB_SECRET and, on several nodes,

@@ -38,7 +38,7 @@ static void add_range(struct numbers *numbers, long from, long to, long node)
 static void add_mixed_range(struct numbers *numbers, long from, long to,
                             const struct erg_cluster *cluster)
 {
-    /* Of each number how many nodes of the kind at hand it takes at least; -1: there is no such. */
+    /* For each number, the least nodes of this kind that it needs; -1: impossible. */
     long *nodes = erg_xcalloc((size_t)to + 1, sizeof *nodes);
     for (long gpus = 1; gpus <= to; gpus++)
         nodes[gpus] = -1;
@@ -85,8 +85,8 @@ static int add_part(struct numbers *numbers, char *part, const struct erg_cluste
                         option, part, dash ? "-" : "", dash ? dash + 1 : "", RANGE);
     if (cluster->more_count > 0 && to > all)
         return erg_fail(err, ERG_USAGE,
-                        "%s: %ld are more than the %ld of all kinds that the cluster has; "
-                        "expected no more, since it is not said of which kind others would be",
+                        "%s: %ld are more than the %ld GPUs of all kinds in the cluster; expected "
+                        "at most these, since the kind of further GPUs is not known",
                         option, to, all);
     if (range && cluster->more_count > 0)
         add_mixed_range(numbers, from, to, cluster);
@@ -182,7 +182,7 @@ static int load_kind(struct erg_layout_query *at, struct erg_layout_search *sear
     return 0;
 }
 
-/* What all searches ask: only the GPUs are missing. */
+/* The part of the request that all searches share: everything except the GPUs. */
 static int fill_search(struct erg_layout_query *at, struct erg_layout_search *search,
                        const struct erg_cluster *cluster, struct erg_error *err)
 {
@@ -216,7 +216,7 @@ static int fill_search(struct erg_layout_query *at, struct erg_layout_search *se
     return 0;
 }
 
-/* Whether these kinds, each of them, can make up so many GPUs. */
+/* Whether these kinds together can have the given number of GPUs, with some of each. */
 static bool may_be_used(const struct erg_layout_search *search, unsigned used, long gpus)
 {
     long least = 0, most = 0;
@@ -228,9 +228,9 @@ static bool may_be_used(const struct erg_layout_search *search, unsigned used, l
     return gpus >= least && gpus <= most;
 }
 
-/* Of one kind one for each number of GPUs. Of several kinds one of any number unless numbers were
- * given; of one number, whatever kinds it is of; of each of several on every kind alone and on all
- * sets of them. */
+/* On one kind, one search for each number of GPUs. On several kinds: without numbers, one search
+ * over any number; with one number, one search over all kinds; with several numbers, for each of
+ * them one on every kind alone and on all sets of kinds. */
 static void list_searches(struct erg_layout_query *at, const struct erg_layout_search *search,
                           const struct numbers *numbers)
 {

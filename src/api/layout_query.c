@@ -1,4 +1,4 @@
-/* Searches for what is asked about layouts. */
+/* Searches for queries about layouts. */
 #include "api/layout_query.h"
 
 #include "io/file.h"
@@ -102,7 +102,7 @@ struct erg_layout_choice_request erg_layout_query_choice(const struct erg_layout
 
 /* ---- one layout ---- */
 
-/* What `text` says, with the job's recomputation unless the command line names another. */
+/* The layout in `text`, with the job's recomputation if the command line does not name another. */
 static int parse_layout(struct erg_layout *layout, const struct erg_layout_query *at,
                         const char *text, struct erg_error *err)
 {
@@ -145,7 +145,7 @@ static int check_degrees(const struct erg_layout_query *at, const struct erg_lay
     return erg_layout_check(&layout, search->model, err);
 }
 
-/* Of several kinds: the fastest layout of these degrees and this recomputation. */
+/* On several kinds: the fastest layout of these degrees and this recomputation. */
 static int search_degrees(struct erg_layout_query *at, const struct erg_layout *layout,
                           struct erg_error *err)
 {
@@ -169,8 +169,8 @@ static int search_degrees(struct erg_layout_query *at, const struct erg_layout *
     return 0;
 }
 
-/* The layout that `text` says becomes the only one that was found. Of one kind, where it does not
- * fit, it is refused with the smallest change that helps. */
+/* Makes the layout in `text` the only result. On one kind, a layout that does not fit is refused
+ * with the smallest change that helps. */
 int erg_layout_query_one(struct erg_layout_query *at, const char *option, const char *text,
                          struct erg_layout *layout, struct erg_error *err)
 {
@@ -207,8 +207,8 @@ static void note_point(void *context, const struct erg_layout_candidate *candida
                                        (float)candidate->peak_bytes});
 }
 
-/* The fastest layouts at the highest clock, as many as are shown; and what a page draws, on several
- * kinds only of the fastest, since there are too many others. */
+/* The fastest layouts at the highest clock, as many as are shown; and the data of the page, on
+ * several kinds only for the fastest, since there are too many others. */
 int erg_layout_query_fastest(struct erg_layout_query *at, struct erg_error *err)
 {
     enum { DRAWN = 300 };
@@ -282,8 +282,7 @@ int erg_layout_query_plan(struct erg_plan **out, const struct erg_layout_query *
     if (choice->pick_count == 0)
         return erg_fail(
             err, ERG_USAGE,
-            "layouts at the highest clock are no plan; expected an objective or a bound "
-            "to choose clocks by");
+            "a plan needs clocks; expected an objective or a bound by which to choose them");
     const struct erg_layout_pick *pick = &choice->picks[0];
     const struct erg_layout_planned *planned = &choice->layouts[pick->option];
     const struct erg_layout_frontier *frontier = &planned->frontier;
@@ -347,8 +346,8 @@ int erg_layout_query_write(const struct erg_layout_query *at, const char *folder
     return status;
 }
 
-/* The choice over clocks: of the one that was asked for, or of all, and with several numbers of
- * GPUs what each gives. */
+/* The choice over clocks: of the requested layout, or of all, and with several numbers of GPUs the
+ * result of each. */
 static int choose(struct erg_layout_query *at, struct erg_error *err)
 {
     const struct erg_layout_choice_request request = erg_layout_query_choice(at);
@@ -365,7 +364,8 @@ static int choose(struct erg_layout_query *at, struct erg_error *err)
     return erg_layout_counts_init(at->counts, &request, &at->choice, err);
 }
 
-/* What was asked for, or the best of all. Where nothing fits on one kind of GPUs, what would. */
+/* The requested layout, or the best of all. Where nothing fits on one kind of GPUs, the change that
+ * would help. */
 int erg_layout_query_find(struct erg_layout_query *at, struct erg_error *err)
 {
     const struct erg_layout_wish *wish = at->wish;

@@ -1,6 +1,6 @@
 /*
- * What is asked about the layouts of a job: one layout, or the best of all, at the highest clock or
- * over clocks, on GPUs of one kind or several; and the answer.
+ * A query of a job's layouts: one layout, or the best of all, at the highest clock or over clocks,
+ * on GPUs of one kind or several; and the answer.
  */
 #ifndef ERG_API_LAYOUT_QUERY_H
 #define ERG_API_LAYOUT_QUERY_H
@@ -12,7 +12,7 @@
 #include "layout/document/layouts.h"
 #include "plan/plan.h"
 
-/* What is wished; base/given.h has what stands for nothing. */
+/* The wish; base/given.h has the values for "not given". */
 struct erg_layout_wish {
     const char *path, *text; /* the job's; text NULL: read the file */
     size_t length;
@@ -38,7 +38,8 @@ struct erg_layout_query {
     struct erg_cluster *cluster;                       /* not NULL where another one was given */
     struct erg_gpu *gpus[ERG_LAYOUT_MOST_KINDS];       /* of that one's nodes */
     struct erg_engine *engines[ERG_LAYOUT_MOST_KINDS]; /* likewise, and the first of the wish */
-    struct erg_layout_search *searches; /* by how many GPUs of which kinds: all that differs */
+    struct erg_layout_search *searches; /* by the number of GPUs of each kind: the only
+                                         * difference */
     size_t search_count;
     struct erg_layout_energy_request energy; /* of the first kind */
     struct erg_goal query;
@@ -58,8 +59,8 @@ static inline const struct erg_cluster *erg_layout_query_cluster(const struct er
     return at->cluster ? at->cluster : &at->job->cluster;
 }
 
-/* Reads job and cluster; then fills the searches and the goal. To be released, whatever becomes of
- * it; the wish has to outlive it. */
+/* Reads job and cluster; then fills the searches and the goal. The caller releases it in any case;
+ * the wish must outlive it. */
 int erg_layout_query_open(struct erg_layout_query *at, const struct erg_layout_wish *wish,
                           struct erg_error *err);
 int erg_layout_query_prepare(struct erg_layout_query *at, struct erg_error *err);
@@ -71,7 +72,8 @@ int erg_layout_list_searches(struct erg_layout_query *at, const struct erg_clust
 
 bool erg_layout_query_is_mixed(const struct erg_layout_query *at);
 
-/* What was wished, or the best of all. ERG_INFEASIBLE where nothing is, with what would. */
+/* The requested layout, or the best of all. ERG_INFEASIBLE where nothing fits, with the change that
+ * would help. */
 int erg_layout_query_find(struct erg_layout_query *at, struct erg_error *err);
 struct erg_layout_answer erg_layout_query_answer(const struct erg_layout_query *at);
 const struct erg_layout_candidate *erg_layout_query_best(const struct erg_layout_query *at);
@@ -79,15 +81,15 @@ const struct erg_layout_candidate *erg_layout_query_best(const struct erg_layout
 /* The choice over clocks that is made; for profiles. */
 struct erg_layout_choice_request erg_layout_query_choice(const struct erg_layout_query *at);
 
-/* The layout that `text` says becomes the only one that was found; `option` is what messages call
- * it. Of one kind, where it does not fit, it is refused with the smallest change that helps. */
+/* Makes the layout in `text` the only result; `option` is its name in messages. On one kind, a
+ * layout that does not fit is refused with the smallest change that helps. */
 int erg_layout_query_one(struct erg_layout_query *at, const char *option, const char *text,
                          struct erg_layout *layout, struct erg_error *err);
 
 /* The fastest layouts at the highest clock. */
 int erg_layout_query_fastest(struct erg_layout_query *at, struct erg_error *err);
 
-/* The best of an answer over clocks as a plan: what each instruction runs at. */
+/* The best of an answer over clocks as a plan: the clock of each instruction. */
 int erg_layout_query_plan(struct erg_plan **plan, const struct erg_layout_query *at,
                           struct erg_error *err);
 /* The job with a layout of the answer. */

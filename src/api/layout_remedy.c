@@ -1,4 +1,4 @@
-/* What is said behind a refusal: the smallest change that would help. */
+/* The text after a refusal: the smallest change that would help. */
 #include "api/layout_query.h"
 
 #include "layout/search/nearest.h"
@@ -60,7 +60,7 @@ int erg_layout_say_change(struct erg_layout_remedy *remedy, const struct erg_lay
     return -1;
 }
 
-/* Before each of several changes of which one is enough. */
+/* The text before each of several changes, each of which is enough. */
 static const char *joined(const struct erg_text *hints)
 {
     return hints->count ? ", or " : "";

@@ -102,7 +102,7 @@ static int ask_planner(struct erg_text *out, const struct erg_job *job,
 
 /* ---- copies of the job's own ---- */
 
-/* The nodes that there are; what is not known of them is the job's. */
+/* The available nodes; unknown values come from the job. */
 static struct erg_cluster nodes_of(const struct erg_job *job,
                                    const struct erg_live_layout_request *request)
 {

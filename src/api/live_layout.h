@@ -1,7 +1,6 @@
 /*
- * The layout of a live job on the GPUs that it has been given: that which the controller's plan
- * says, else the planner's, else the job's own with as many copies as there is room for. The batch
- * stays what it is.
+ * The layout of a live job on its assigned GPUs: that of the controller's plan, else the planner's,
+ * else the job's own with as many copies as fit. The batch does not change.
  */
 #ifndef ERG_API_LIVE_LAYOUT_H
 #define ERG_API_LIVE_LAYOUT_H
@@ -28,8 +27,8 @@ int erg_live_layout_choose(struct erg_live_layout *chosen,
 void erg_live_layout_release(struct erg_live_layout *chosen);
 
 /*
- * Fills a wish for layouts of a job on nodes of one type of GPUs, by ergon's own training: what the
- * planner is asked. `gpus`: as the wish has it. The text, the path and `gpus` must outlive it.
+ * Fills a wish for layouts of a job on nodes of one type of GPUs, by ergon's own training: the
+ * planner's request. `gpus`: as the wish has it. The text, the path and `gpus` must outlive it.
  */
 int erg_live_layout_wish(struct erg_layout_wish *wish, struct erg_text *text,
                          const struct erg_job *job, const char *type, int nodes, int gpus_per_node,

@@ -46,7 +46,7 @@ static int refuse(const struct erg_study_point *point, struct erg_error *err)
                        : point->machine->cluster->nodes > 1     ? "several nodes"
                                                                 : NULL;
     return what ? erg_fail(err, ERG_FAILED,
-                           "points are measured on one machine as it is, without %s", what)
+                           "points are measured on one unchanged machine, without %s", what)
                 : 0;
 }
 
@@ -81,7 +81,7 @@ static int add_model(struct erg_text *job, const struct erg_model *model, struct
     return 0;
 }
 
-/* A job of so many steps, with a line of its log every so many. */
+/* A job with the given steps and interval of log lines. */
 static int write_job(const struct measured_run *at, const char *name, long steps, long every,
                      struct erg_error *err)
 {
@@ -249,7 +249,7 @@ static int time_step(const struct measured_run *at, double *step_s, struct erg_e
     release_windows(&windows);
     return isfinite(*step_s) && *step_s > 0
                ? 0
-               : erg_fail(err, ERG_FAILED, "training it: the log says no time of a step");
+               : erg_fail(err, ERG_FAILED, "training it: the log lacks the time of a step");
 }
 
 /* ---- what windows say ---- */
@@ -390,7 +390,7 @@ static void fill_metrics(const struct measured_run *at, const struct measured_wi
     for (size_t i = 0; i < result->gpu_count; i++)
         m->clock_mhz += result->gpu[i].clock_mhz / gpus;
     m->sensor_energy_j = m->energy_j;
-    m->energy_j = m->sensor_energy_j; /* there is no other */
+    m->energy_j = m->sensor_energy_j; /* the only source */
     m->samples_per_s = (double)point->batch / m->time_s;
     m->tokens_per_s_gpu = tokens / m->time_s / gpus;
     if (has_gpus(point))
@@ -473,9 +473,9 @@ static int fill_result(const struct measured_run *at, const struct measured_wind
                                   "taken for steady",
                                   slope, at->point->measuring->settle_k_per_min));
     if (at->point->overlap)
-        add_flag(at, result,
-                 "ergon train overlaps what it can in any case: what the point says of overlap "
-                 "changes nothing");
+        add_flag(
+            at, result,
+            "ergon train always overlaps as much as it can: the point's overlap has no effect");
     return 0;
 }
 
@@ -510,7 +510,7 @@ static int measure(struct measured_run *at, struct erg_study_result *result, str
     return result_status;
 }
 
-/* The same point on an emulated cluster, for a comparison. That it cannot be is no failure. */
+/* The same point on an emulated cluster, for a comparison. An impossible point is not a failure. */
 static int emulate_twin(const struct measured_run *at, struct erg_error *err)
 {
     struct erg_study_result twin;

@@ -2,9 +2,9 @@
  * Points of a study measured on this machine: each is trained by `ergon train`, a program of its
  * own, on made-up tokens with random weights.
  *
- * A first short run says how long a step takes. The second has as many steps as settle the heat,
- * then the study's repeats, windows of whole steps that take as long as the study says. Where there
- * are GPUs it is recorded into points/ID.rec.
+ * A first short run gives the time of a step. The second has as many steps as settle the heat, then
+ * the study's repeats, windows of whole steps that take as long as the study says. Where there are
+ * GPUs it is recorded into points/ID.rec.
  */
 #ifndef ERG_API_MEASURING_H
 #define ERG_API_MEASURING_H

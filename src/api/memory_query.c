@@ -1,4 +1,4 @@
-/* What is asked about memory: the layout and the GPUs that follow from a wish, and the answer. */
+/* A query of memory: the layout and the GPUs that follow from a wish, and the answer. */
 #include "api/memory_query.h"
 
 #include "base/log.h"
@@ -31,7 +31,7 @@ static int check_wish(struct erg_memory_query *query, struct erg_error *err)
     if (!erg_parse_bytes(wish->solve, &query->solve_bytes))
         return erg_fail(err, ERG_USAGE,
                         "%s got \"%.80s\", but must be a number of bytes like 6e10, "
-                        "64GiB, 500MiB or 64GB, or gpu, what each GPU has",
+                        "64GiB, 500MiB or 64GB, or gpu, for each GPU's memory",
                         word(wish, "--solve-offload"), wish->solve);
     if (!(query->solve_bytes >= 1 && query->solve_bytes <= 1e18))
         return erg_fail(err, ERG_USAGE, "%s got %.80s, expected a number of bytes from 1 to 1e+18",
@@ -104,8 +104,8 @@ static void take_place(struct erg_memory_query *query, const struct erg_layout_c
         own_layers(query, found->chunk_layers);
 }
 
-/* Whether the model can be spread so, wherever the stages lie: what is wrong with degrees says more
- * than that a search finds nothing. */
+/* Whether the model can be spread so, on any placement of the stages: an error about degrees is
+ * more helpful than a search without results. */
 static int check_degrees(const struct erg_memory_query *query, struct erg_error *err)
 {
     const struct erg_job *job = query->job;
@@ -195,15 +195,15 @@ static int split_layers(struct erg_memory_query *query, struct erg_error *err)
 
 /* ---- the layout ---- */
 
-/* Degrees, recomputation and ratios that were asked for, in place of the job's own. What stages do
- * each for themselves holds for the job's own layout. */
+/* Replaces the job's degrees, recomputation and ratios by the requested ones. Settings per stage
+ * apply only to the job's own layout. */
 static int choose_degrees(struct erg_memory_query *query, struct erg_error *err)
 {
     const struct erg_memory_wish *wish = query->wish;
     struct erg_layout *layout = &query->layout;
     if (wish->layout &&
         erg_layout_parse(layout, wish->layout, query->job->model->layers, err) != 0) {
-        if (err->status == ERG_INFEASIBLE) /* it is none, whatever GPUs have */
+        if (err->status == ERG_INFEASIBLE) /* impossible with any GPU memory */
             err->status = ERG_FAILED;
         return erg_fail_context(err, "%s", word(wish, "--layout"));
     }
@@ -303,7 +303,7 @@ static const struct erg_engine *engine_of(const struct erg_memory_query *query, 
     return kind == 0 && query->engine ? query->engine : query->job->kinds[kind].engine;
 }
 
-/* As the option says, or as the engine takes its memory. */
+/* The option's accounting, or that of the engine. */
 static int choose_accounting(struct erg_memory_query *query, struct erg_error *err)
 {
     const struct erg_memory_wish *wish = query->wish;
@@ -315,8 +315,8 @@ static int choose_accounting(struct erg_memory_query *query, struct erg_error *e
         const struct erg_engine *other = engine_of(query, stage);
         if ((first && first->static_memory) != (other && other->static_memory))
             return erg_fail(err, ERG_FAILED,
-                            "stages 0 and %ld are trained by %s and %s, of which one is ergon's "
-                            "own training; expected one engine for all stages, or %s",
+                            "stages 0 and %ld are trained by %s and %s, and only one of these is "
+                            "ergon's own training; expected one engine for all stages, or %s",
                             stage, first ? first->name : "no engine",
                             other ? other->name : "no engine", word(wish, "--accounting"));
     }
@@ -338,7 +338,7 @@ static int choose_accounting(struct erg_memory_query *query, struct erg_error *e
     return wish->solve ? 0 : erg_memory_check(request, err);
 }
 
-/* ---- what there is ---- */
+/* ---- memory of GPUs and hosts ---- */
 
 static void fill_rooms(struct erg_memory_query *query)
 {
@@ -388,8 +388,8 @@ static int fill_query(struct erg_memory_query *query, struct erg_error *err)
 
 /* ---- the answer ---- */
 
-/* Puts the ratios that were asked for into the layout, which is at its least memory where there are
- * none: *solved says so. */
+/* Puts the requested ratios into the layout, or solves for its least memory where there are none:
+ * then *solved is true. */
 static int solve(struct erg_memory_asked *at, bool *solved, struct erg_error *err)
 {
     struct erg_layout *layout = &at->query.layout;
@@ -414,9 +414,9 @@ static int solve(struct erg_memory_asked *at, bool *solved, struct erg_error *er
     if (isnan(at->solution.offload)) {
         if (!answer->per_stage)
             return erg_fail(err, ERG_INFEASIBLE,
-                            "no one ratio of offloading fits all stages: what one needs is too "
-                            "much for another, whose receive buffers are larger than what leaves; "
-                            "expected %s, with which each has its own",
+                            "no one ratio of offloading fits all stages: the ratio that one stage "
+                            "needs is too large for another one, whose receive buffers exceed the "
+                            "offloaded bytes; expected %s, with which each has its own",
                             word(at->query.wish, "--per-stage"));
         layout->offload = 0;
         for (long i = 0; i < layout->pipeline; i++)
@@ -424,8 +424,8 @@ static int solve(struct erg_memory_asked *at, bool *solved, struct erg_error *er
     }
     if (at->solution.excess_bytes > 0)
         erg_log(ERG_LOG_WARNING,
-                "whatever is offloaded %.2f GiB are missing, %.2f %% of the budget, which "
-                "is within the error of this model",
+                "with any offloading %.2f GiB are missing, %.2f %% of the budget, which is within "
+                "the error of this model",
                 at->solution.excess_bytes / 0x1p30,
                 100 * at->solution.excess_bytes / at->query.solve_bytes);
     answer->solution = &at->solution;

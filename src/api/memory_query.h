@@ -1,7 +1,4 @@
-/*
- * What is asked about the memory of a job: a layout, the GPUs that its stages lie on, what they
- * have; and the answer.
- */
+/* A query of a job's memory: a layout, the GPUs of its stages and their memory; and the answer. */
 #ifndef ERG_API_MEMORY_QUERY_H
 #define ERG_API_MEMORY_QUERY_H
 
@@ -13,7 +10,7 @@
 #include "layout/memory/smallest_change.h"
 #include "layout/search/layout_search.h"
 
-/* What is wished; base/given.h has what stands for nothing. */
+/* The wish; base/given.h has the values for "not given". */
 struct erg_memory_wish {
     const char *path, *text; /* the job's; text NULL: read the file */
     size_t length;
@@ -28,7 +25,7 @@ struct erg_memory_wish {
 
 struct erg_memory_query {
     const struct erg_memory_wish *wish;
-    double solve_bytes; /* of `solve`; NAN: what each GPU has, or the option is not there */
+    double solve_bytes; /* of `solve`; NAN: the memory of each GPU, or option not given */
     struct erg_job *job;
     struct erg_engine *engine;     /* of the wish, NULL: not given */
     struct erg_layout_kind *kinds; /* [kind_count] of the job, NULL until they are asked for */
@@ -44,21 +41,21 @@ struct erg_memory_query {
 struct erg_memory_asked {
     struct erg_memory_query query;
     struct erg_memory_answer answer;
-    /* Private: what the answer points to. */
+    /* Private: the memory that the answer points to. */
     struct erg_memory_traffic traffic;
     struct erg_memory_solution solution;
     struct erg_memory_result result;
     struct erg_memory_change change;
 };
 
-/* Fails where the question is wrong; a layout that does not fit is an answer. To be released,
- * whatever becomes of it. The wish has to outlive it. */
+/* Fails for an invalid query; a layout that does not fit is an answer. The caller releases it in
+ * any case. The wish must outlive it. */
 int erg_memory_ask(struct erg_memory_asked *asked, const struct erg_memory_wish *wish,
                    struct erg_error *err);
 void erg_memory_asked_release(struct erg_memory_asked *asked);
 
-/* ERG_INFEASIBLE where GPUs or hosts are too small, with what would help; 0: it fits. `dashes`: it
- * is named as options of the command line. */
+/* ERG_INFEASIBLE where GPUs or hosts are too small, with the change that would help; 0: it fits.
+ * `dashes`: it is named as options of the command line. */
 int erg_memory_say_unfit(const struct erg_memory_answer *answer, bool dashes,
                          struct erg_error *err);
 

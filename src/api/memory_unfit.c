@@ -55,7 +55,7 @@ static void say_options(struct erg_text *out, const struct erg_memory_answer *an
         say_layers(out, answer);
 }
 
-/* What would help. */
+/* The change that would help. */
 static void say_change(struct erg_text *out, const struct erg_memory_answer *answer,
                        const char *dash)
 {
@@ -107,7 +107,7 @@ static void say_host_too_small(const struct erg_memory_answer *answer, const cha
     const struct erg_memory_room *room = &answer->rooms[stage];
     const bool mixed = erg_memory_answer_is_mixed(answer);
     erg_fail(err, ERG_INFEASIBLE,
-             "what is offloaded needs up to %.0f GiB of a node's host memory for its %ld %s, more "
+             "offloading needs up to %.0f GiB of a node's host memory for its %ld %s, more "
              "than the %.0f GiB that it has; %s",
              gib(erg_memory_answer_host_bytes(answer, stage)), room->node_gpus,
              mixed ? erg_memory_answer_gpu(answer, stage)->name : "GPUs", gib(room->host_bytes),

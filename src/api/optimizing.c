@@ -79,7 +79,7 @@ static void warn_of_excess(const struct erg_job *job, const char *path,
     const struct erg_gpu *gpu = gpu_of_stage(job, worst);
     erg_log(ERG_LOG_WARNING,
             "this will not fit into memory: stage %ld needs %.2f GiB, and a %s has %.2f GiB for "
-            "it; \"ergon memory %s\" says what would help",
+            "it; \"ergon memory %s\" prints what would help",
             worst, result->stages[worst].peak_bytes / 0x1p30, gpu->name, usable_bytes(gpu) / 0x1p30,
             path);
 }

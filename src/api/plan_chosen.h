@@ -1,14 +1,14 @@
 /*
- * The selected point of a plan as a JSON document: what each instruction does and when it starts,
- * beside the points of all methods.
+ * The selected point of a plan as a JSON document: the option and the start of each instruction,
+ * and the points of all methods.
  */
 #ifndef ERG_API_PLAN_CHOSEN_H
 #define ERG_API_PLAN_CHOSEN_H
 
 #include "plan/plan.h"
 
-/* `held_until_s`: the pipeline waits until then whatever it does; 0: it does not. Owned by the
- * caller. */
+/* `held_until_s`: the pipeline waits until then at any point; 0: no wait. The caller owns the
+ * result. */
 json_t *erg_plan_chosen_document(const struct erg_plan *plan, double held_until_s);
 
 #endif

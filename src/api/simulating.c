@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a node is down after a drawn failure, where that is not said. */
+/* The default time that a node is down after a drawn failure. */
 #define REPAIR_S (4 * 3600.0)
 
 /* Whether events and samples are wanted. */

@@ -12,7 +12,7 @@
 
 struct erg_simulating;
 
-/* What is wished; texts that are NULL and numbers that are NAN are not given. */
+/* The wish; NULL texts and NAN numbers are not given. */
 struct erg_simulating_wish {
     bool dashes; /* messages name what was wished as options of the command line */
     const char *cluster, *trace, *policies, *profiles;
@@ -22,7 +22,7 @@ struct erg_simulating_wish {
     double failure_s, repair_s; /* of drawn failures */
     uint64_t seed;
     bool page; /* the comparison is kept, also without a folder */
-    /* After each policy. NULL: nobody wants it. */
+    /* After each policy. NULL: not wanted. */
     void (*each)(void *context, const struct erg_simulating *at,
                  const struct erg_simulated *result);
     void *context;
@@ -44,7 +44,7 @@ struct erg_simulating {
     json_t *comparison; /* for a page; NULL: none is wanted */
 };
 
-/* To be released, whatever becomes of it; the wish has to outlive it. */
+/* The caller releases it in any case; the wish must outlive it. */
 int erg_simulating_run(struct erg_simulating *at, const struct erg_simulating_wish *wish,
                        struct erg_error *err);
 void erg_simulating_release(struct erg_simulating *at);

@@ -64,7 +64,7 @@ int erg_submit_read_deadline(double *unix_s, const char *text, struct erg_error 
                     text);
 }
 
-/* ---- what all jobs have ---- */
+/* ---- common to all jobs ---- */
 
 static int fill_request(struct submitting *at, struct erg_error *err)
 {
@@ -164,7 +164,7 @@ static int read_program(struct submitting *at, struct erg_error *err)
     if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
         free(path);
         return erg_fail(err, ERG_FAILED, "reading '%s': %s", name,
-                        path ? "this is no file, expected a program" : strerror(errno));
+                        path ? "not a file, expected a program" : strerror(errno));
     }
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t count = file < 0 ? -1 : read(file, head, 2);
@@ -174,10 +174,9 @@ static int read_program(struct submitting *at, struct erg_error *err)
     if (count == 2 && head[0] == '#' && head[1] == '!')
         result = erg_file_read(path, MOST_SCRIPT_BYTES, &at->script, &at->script_length, err);
     else if (access(path, X_OK) != 0)
-        result = erg_fail(err, ERG_FAILED,
-                          "'%s' is no program that can be run; a script begins with #! and what "
-                          "runs it",
-                          name);
+        result = erg_fail(
+            err, ERG_FAILED,
+            "'%s' is not an executable program; a script begins with #! and its interpreter", name);
     const char *base = strrchr(path, '/') + 1;
     const char **command = erg_arena_alloc(&at->arena, at->wish->argument_count * sizeof *command);
     for (size_t i = 0; i < at->wish->argument_count; i++)
@@ -198,7 +197,7 @@ static int prepare_program(struct submitting *at, struct erg_error *err)
         return -1;
     if (!at->live->profiles)
         return erg_fail(err, ERG_FAILED,
-                        "the live file has no profiles, which say how fast jobs like others are; "
+                        "the live file has no profiles, which give the speed of jobs like others; "
                         "expected its key 'profiles'");
     if (look_into_profiles(at, &found, err) != 0)
         return -1;
@@ -257,8 +256,8 @@ static int add_profile(struct submitting *at, const struct erg_gpu_type *type,
     return result;
 }
 
-/* Times and powers on all types that the catalogue knows; where it knows none, those of the live
- * file's profiles. */
+/* Times and powers on all types in the catalogue; if there are none, those of the live file's
+ * profiles. */
 static int make_profile(struct submitting *at, struct erg_error *err)
 {
     const struct erg_fleet *fleet = &at->live->fleet;
@@ -287,7 +286,7 @@ static int make_profile(struct submitting *at, struct erg_error *err)
     if (result == 0 && !found)
         result =
             erg_fail(err, ERG_INFEASIBLE,
-                     "nothing says how fast %s is on the GPUs of the cluster: %s%s", at->wish->job,
+                     "the speed of %s on the GPUs of the cluster is not known: %s%s", at->wish->job,
                      unknown.data, at->live->profiles ? "; nor do the live file's profiles" : "");
     erg_text_release(&unknown);
     return result;
@@ -368,7 +367,7 @@ static int write_folder(struct submitting *at, struct erg_error *err)
     return result ? result : erg_job_folder_write_request(at->out->folder, &at->request, err);
 }
 
-/* Of a job that was never submitted. */
+/* Removes a job that was never submitted. */
 static void remove_folder(const char *folder)
 {
     static const char *const names[] = {"job.yaml", "profile.csv", "script", "request.json"};
@@ -495,7 +494,7 @@ static int submit_again(struct submitting *at, struct erg_error *err)
     int result = 0;
     if (!name || !spool || strlen(name + 1) != ERG_TOKEN_LENGTH ||
         strncmp(path, spool, (size_t)(name - path)) != 0 || spool[name - path])
-        result = erg_fail(err, ERG_FAILED, "'%s' is no job's folder in the spool '%s'",
+        result = erg_fail(err, ERG_FAILED, "'%s' is not a job's folder in the spool '%s'",
                           at->wish->resume, at->live->slurm.spool);
     if (result == 0) {
         snprintf(out->token, sizeof out->token, "%s", name + 1);

@@ -8,11 +8,11 @@
 #include "cluster/live/job_folder.h"
 #include "cluster/live/live_file.h"
 
-/* What is wished; of `job`, `like` and `resume` one. base/given.h has what stands for nothing. */
+/* The wish, with one of `job`, `like` and `resume`. base/given.h has the values for "not given". */
 struct erg_submit_wish {
     const char *job;    /* a job's file, for ergon train */
     const char *like;   /* MODEL:BATCH:ITERATIONS of a program that trains */
-    const char *resume; /* the folder of a job that Slurm has no more */
+    const char *resume; /* the folder of a job that has left Slurm */
     /* The program and its arguments, or further options of ergon train. */
     const char *const *arguments;
     size_t argument_count;

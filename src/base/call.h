@@ -1,8 +1,9 @@
 /*
  * Calls: a program's call of the library that takes long or much memory. It runs on a thread of its
- * own, with the threads that erg_parallel_for() adds: that is how its log, progress and end are its
- * caller's alone (ergon/watch.h), and how it can fail where memory runs out: nobody below it
- * returns then, so its threads end, what they hold is lost, and the caller is told.
+ * own, with the threads that erg_parallel_for() adds: so its log, progress and interruption belong
+ * to its caller alone (ergon/watch.h), and it can fail where memory runs out: the functions below
+ * it then never return, its threads end, the memory that they hold is leaked, and the caller gets
+ * the error.
  */
 #ifndef ERG_BASE_CALL_H
 #define ERG_BASE_CALL_H

@@ -1,4 +1,4 @@
-/* What stands for an answer that nobody gave. */
+/* The values that stand for "not given". */
 #ifndef ERG_BASE_GIVEN_H
 #define ERG_BASE_GIVEN_H
 

@@ -20,14 +20,14 @@ void erg_interrupt_on(int number); /* another signal, which is noticed likewise 
 void erg_interrupt_request_on(int number);
 bool erg_interrupt_take_request(void);
 
-/* By a signal, or by the caller of the call at hand (base/call.h). */
+/* Interrupted by a signal, or by the caller of the present call (base/call.h). */
 bool erg_interrupted(void);
 int erg_interrupt_signal(void); /* its number, 0 while none came */
 
 /* -1 with status ERG_INTERRUPTED when it was, 0 otherwise. */
 int erg_interrupt_check(struct erg_error *err);
 
-/* Where finished steps are kept on the disk: says so when `err` is of an interrupt. */
+/* For work whose finished steps are on the disk: adds a note to an `err` by an interrupt. */
 void erg_interrupt_explain(struct erg_error *err);
 
 #endif

@@ -26,8 +26,8 @@ int erg_least_squares(erg_residual_function *function, void *context, size_t par
                       struct erg_error *err);
 
 /*
- * What the residuals leave open: left[k] is the standard deviation of x_k, sqrt of the diagonal of
- * (J'J + 1 / sd^2)^-1 at `x`; sd[k] where they do not depend on it.
+ * The uncertainty of the solution: left[k] is the standard deviation of x_k, sqrt of the diagonal
+ * of (J'J + 1 / sd^2)^-1 at `x`; sd[k] where they do not depend on it.
  */
 int erg_least_squares_left(erg_residual_function *function, void *context, size_t parameter_count,
                            const double *sd, size_t residual_count, const double *x, double *left,

@@ -1,9 +1,9 @@
 /*
- * Log and progress: what a long computation tells the person who waits.
+ * Log and progress: messages of a long computation to the person who waits.
  *
- * Rooms below the command line never print; they call these, and the command line decides
- * where it goes (stderr, a bar on a terminal, nowhere with -q). What belongs to a call with a watch
- * of its own (base/call.h) goes there instead. Safe to call from any thread once the sink is set.
+ * Rooms below the command line never print; they call these, and the command line chooses the
+ * destination (stderr, a bar on a terminal, nowhere with -q). Messages of a call with a watch of
+ * its own (base/call.h) go there instead. Safe to call from any thread once the sink is set.
  */
 #ifndef ERG_BASE_LOG_H
 #define ERG_BASE_LOG_H

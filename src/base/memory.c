@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The other process-wide setting beside the log's sink: set before any thread starts. */
+/* A process-wide setting, like the log's sink: set before any thread starts. */
 static erg_memory_handler *handler;
 
 void erg_memory_set_handler(erg_memory_handler *to)

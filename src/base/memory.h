@@ -11,8 +11,8 @@
 #include <stddef.h>
 
 /*
- * What happens outside of a call instead, called by the thread whose `count` x `bytes` were
- * refused: it ends the process, or returns to the message and abort(). NULL is the default.
+ * The handler outside of a call. The thread whose `count` x `bytes` were refused calls it: it ends
+ * the process, or returns to the message and abort(). Default: NULL.
  */
 typedef void erg_memory_handler(size_t count, size_t bytes);
 void erg_memory_set_handler(erg_memory_handler *to);

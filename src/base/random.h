@@ -1,8 +1,8 @@
 /*
  * Random numbers: always passed, never global, so that equal seeds give equal runs.
  *
- * erg_rng is a stream (xoshiro256**, Blackman & Vigna 2018, seeded by SplitMix64).
- * erg_hash_* make counter-based draws: a pure function of its key, whatever the order of calls.
+ * erg_rng is a stream (xoshiro256**, Blackman & Vigna 2018, seeded by SplitMix64). erg_hash_* make
+ * counter-based draws: a pure function of its key, independent of the order of calls.
  */
 #ifndef ERG_BASE_RANDOM_H
 #define ERG_BASE_RANDOM_H

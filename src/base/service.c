@@ -1,4 +1,4 @@
-/* What a service manager and a program say to each other. */
+/* The interface between a service manager and a program. */
 #include "base/service.h"
 
 #include "base/text.h"

@@ -1,7 +1,7 @@
 /*
- * What a service manager and a program say to each other, by the environment that systemd documents
- * in sd_listen_fds(3), sd_notify(3) and sd_watchdog_enabled(3). Where there is no service manager
- * none of it does anything.
+ * The interface between a service manager and a program, by the environment that systemd documents
+ * in sd_listen_fds(3), sd_notify(3) and sd_watchdog_enabled(3). Without a service manager the
+ * functions do nothing.
  */
 #ifndef ERG_BASE_SERVICE_H
 #define ERG_BASE_SERVICE_H
@@ -13,11 +13,11 @@
 /* The listening local socket of packets that was passed, the only one; -1: none. */
 int erg_service_socket(void);
 
-/* One that everybody may connect to, of SOCK_SEQPACKET or SOCK_STREAM; what had the path before is
- * removed. -1 where that failed. */
+/* One that everybody may connect to, of SOCK_SEQPACKET or SOCK_STREAM; an existing file with the
+ * path is removed. -1 where that failed. */
 int erg_service_listen(const char *path, int type, struct erg_error *err);
 
-/* Tells that the program is ready ("READY=1") and the like. */
+/* Sends a state to the service manager, for example "READY=1". */
 void erg_service_notify(const char *state);
 
 /* How often the program should tell that it lives ("WATCHDOG=1"), ns; 0: not. */

@@ -1,6 +1,6 @@
 /*
  * Structs of the public headers that begin with `size_t size`: taken from callers, and given to
- * them, that were compiled against an older or a newer header (ergon/watch.h says the rule).
+ * them, that were compiled against an older or a newer header (see the rule in ergon/watch.h).
  */
 #ifndef ERG_BASE_SIZED_H
 #define ERG_BASE_SIZED_H
@@ -10,9 +10,9 @@
 #include <stddef.h>
 
 /*
- * `own`, of `bytes`, holds the defaults; what a caller's struct has comes in their place. `given`
- * NULL: nothing does. `name` is the struct's, for messages. ERG_USAGE where the size is none, or a
- * struct of a newer header asks for what is not known here.
+ * `own`, of `bytes`, holds the defaults; the members of a caller's struct replace them. `given`
+ * NULL: nothing does. `name` is the struct's, for messages. ERG_USAGE where the size is invalid, or
+ * a struct of a newer header uses members that this version does not know.
  */
 int erg_sized_take(void *own, size_t bytes, const void *given, const char *name,
                    struct erg_error *err);

@@ -72,7 +72,7 @@ struct erg_interval erg_interval_of_mean(const double *values, size_t count, dou
     return interval;
 }
 
-/* Welford's update, which loses no digits where the spread is small beside the mean. */
+/* Welford's update, which loses no digits where the spread is small compared with the mean. */
 void erg_spread_add(struct erg_spread *spread, double value)
 {
     if (isnan(value))

@@ -22,7 +22,8 @@ struct erg_interval {
 /* The mean of independent values, without those that are NAN, and how sure it is. */
 struct erg_interval erg_interval_of_mean(const double *values, size_t count, double confidence);
 
-/* Of a quantity over repeated runs; NaN is not counted. All-zero is a valid empty one. */
+/* Statistics of a quantity over repeated runs; NaN is not counted. A zeroed struct is valid and
+ * empty. */
 struct erg_spread {
     size_t count;
     double mean;

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* All-zero but for `columns` is a valid empty table. */
+/* A zeroed struct with only `columns` set is a valid empty table. */
 struct erg_table {
     size_t columns;
     char **items; /* cells, row after row */
@@ -20,8 +20,8 @@ struct erg_table {
 void erg_table_add(struct erg_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The next cell: a number of so many digits or more, 5.950 and 12346, so that those of a column are
- * alike. */
+/* The next cell: a number with at least the given significant digits, 5.950 and 12346, so that the
+ * numbers of a column have the same precision. */
 void erg_table_add_number(struct erg_table *table, int digits, double value);
 
 /* Adds whole rows as lines that begin with `indent`; the table stays. */

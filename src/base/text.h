@@ -35,15 +35,15 @@ void erg_text_release(struct erg_text *text);
 void erg_text_add_utf8(struct erg_text *text, const char *bytes, size_t count);
 bool erg_utf8_is_valid(const char *bytes, size_t count);
 
-/* The same in place, for a string in a buffer of `capacity` bytes: what no longer fits is cut off
- * before a character. A string without a NUL in the buffer ends with the buffer. */
+/* The same in place, for a string in a buffer of `capacity` bytes: text that does not fit is cut
+ * off at a character boundary. A string without a NUL in the buffer ends with the buffer. */
 void erg_utf8_repair(char *text, size_t capacity);
 
 /* A text as it may stand between quotes in JSON: quotes, backslashes and control characters
  * escaped, and cut off where it does not fit. */
 const char *erg_text_escape_json(char *out, size_t capacity, const char *text);
 
-/* "s" behind a noun of which there are so many, or nothing: "1 GPU", "2 GPUs". */
+/* "s" after the noun of a number other than 1, or "": "1 GPU", "2 GPUs". */
 const char *erg_plural(size_t count);
 
 /*
@@ -54,7 +54,7 @@ bool erg_parse_double(const char *text, double *value);
 /* Bytes: such a number alone or with KiB, MiB, GiB, TiB, kB, MB, GB or TB behind it. */
 bool erg_parse_bytes(const char *text, double *bytes);
 bool erg_parse_long(const char *text, long *value);
-/* What to say that was expected where erg_parse_long() fails: with bounds if the text is beyond. */
+/* The text after "expected" where erg_parse_long() fails: with bounds if the number is outside. */
 const char *erg_whole_number(const char *text);
 
 /*

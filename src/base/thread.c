@@ -134,7 +134,7 @@ struct parallel {
     int (*task)(void *context, size_t i, struct erg_error *err);
     void *context;
     struct erg_call *call; /* for which all threads work */
-    pthread_t *handles;    /* of those that were started beside the caller */
+    pthread_t *handles;    /* of the threads started in addition to the caller */
     size_t started;
     bool failed;
     size_t failed_at;

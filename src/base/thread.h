@@ -18,7 +18,7 @@ size_t erg_thread_count(void);
 /*
  * CPU seconds per second that the control groups of this process allow (cpu.max of version 2,
  * cpu.cfs_quota_us of version 1; the tightest of a group and those above it), or infinity. `root`
- * is before /proc and /sys; "" but for tests.
+ * is put before /proc and /sys; "" except in tests.
  */
 double erg_thread_quota(const char *root);
 

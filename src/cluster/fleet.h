@@ -1,8 +1,8 @@
 /*
  * The fleet: the nodes of a shared, mixed cluster, as a YAML file.
  *
- *   types:                      # nodes are numbered in this order, from 0
- *     - name: a100              # as traces and profiles call it
+ *   types:                      # nodes are numbered in this order, from 0 - name: a100
+ *     # the name in traces and profiles
  *       nodes: 80
  *       gpus_per_node: 4        # at most 64
  *       memory_gb: 40           # of one GPU, decimal
@@ -12,23 +12,23 @@
  *       points:                 # how a GPU can be run, the fastest first; optional
  *         - {slowdown: 1.0, power_w: 400}
  *         - {slowdown: 1.06, power_w: 310}
- *   reconfiguration:            # optional; what a changed allocation costs, in seconds
- *     fixed_s: 60               # a checkpoint is saved, the job restarts from it
- *     start_s: 30               # in place of that for a job's first start; optional, else fixed_s
- *     per_gpu_s: 0              # beside either, for each of its GPUs
- *     most_s: 600               # never longer than that
- *   power_saving:               # optional; without it all nodes are always on
- *     after_s: 600              # a node on which no GPU has a job for so long is switched off
- *     wake_s: 120               # from the decision to use it until its jobs begin to restart
+ *   reconfiguration:            # optional; the cost of a changed allocation, in seconds fixed_s:
+ *     60               # a checkpoint is saved, the job restarts from it start_s: 30
+ *     # replaces fixed_s for a job's first start; optional, else fixed_s per_gpu_s: 0
+ *     # in addition to either, for each of its GPUs most_s: 600               # never longer than
+ *     that
+ *   power_saving:               # optional; without it all nodes are always on after_s: 600
+ *     # a node without jobs for this long is switched off wake_s: 120               # from the
+ *     decision to use it until its jobs begin to restart
  *   checkpoint_interval_s: 1800 # optional; work since the last one is lost when a node fails
  *
- * Operating points stand for a GPU type where a profile has only times: what is computed takes
+ * Operating points stand for a GPU type where a profile has only times: computation takes
  * `slowdown` times as long and each GPU draws `power_w` meanwhile. A type without points has one,
- * at the idle power, so that no energy is made up. With a waiting power, that part of an iteration
- * in which GPUs wait is told apart (speed_table.h); without one they compute all the time.
+ * at the idle power, so that no energy is invented. With a waiting power, the part of an iteration
+ * in which GPUs wait counts separately (speed_table.h); without one they compute all the time.
  *
  * Power saving is that of Slurm (slurm.conf: SuspendTime, and ResumeTimeout as the time that waking
- * takes). A node draws idle power from the moment on at which it is woken. Switching off takes no
+ * takes). A node draws idle power from the moment at which it is woken. Switching off takes no
  * time.
  */
 #ifndef ERG_CLUSTER_FLEET_H
@@ -51,7 +51,7 @@ struct erg_gpu_type {
     int nodes, gpus_per_node;
     double memory_bytes;
     double idle_power_w;                /* at most that of any point */
-    double waiting_power_w;             /* between the two; 0: not said */
+    double waiting_power_w;             /* between the two; 0: not given */
     double off_power_w;                 /* at most the idle power */
     struct erg_operating_point *points; /* by rising slowdown; the first has slowdown 1 */
     unsigned points_count;

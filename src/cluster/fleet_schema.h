@@ -1,5 +1,5 @@
 /*
- * The keys of a fleet (cluster/fleet.h), for files that hold them beside others: embed with
+ * The keys of a fleet (cluster/fleet.h), for files that contain other keys, too: embed with
  * ERG_FLEET_FIELDS() in the fields of a struct whose member `fleet` is a struct erg_fleet, and call
  * erg_fleet_finish() after reading.
  */
@@ -11,7 +11,7 @@
 
 extern const cyaml_schema_field_t erg_fleet_cost_fields[], erg_fleet_saving_fields[];
 
-/* A GPU type whose key `nodes` is a text, read into `hosts`; whoever reads it sets `nodes`. */
+/* A GPU type whose key `nodes` is a text, read into `hosts`; the reader sets `nodes`. */
 extern const cyaml_schema_value_t erg_fleet_named_type;
 
 #define ERG_FLEET_FIELDS(owner, type)                                                              \

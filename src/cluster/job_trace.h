@@ -3,9 +3,10 @@
  *
  * Columns: job_id, submit_time_s, num_iterations, model, param_num, deadline_s, global_batch,
  * num_gpus, gpu_type, and optionally tenant. An empty deadline means none, an empty gpu_type any
- * type. Times are seconds of one clock, whatever its zero.
+ * type. Times are seconds of one clock with any zero.
  *
- * Jobs that differ in nothing but time and resources share a workload: what speeds are known of.
+ * Jobs that differ in nothing but time and resources share a workload; speeds are known per
+ * workload.
  */
 #ifndef ERG_CLUSTER_JOB_TRACE_H
 #define ERG_CLUSTER_JOB_TRACE_H
@@ -41,7 +42,7 @@ struct erg_job_trace {
     size_t tenants_count;
     double first_submit_s; /* the earliest of all */
     /* How many jobs were submitted earlier than the job before them in the file, and the index of
-     * the first such job. The trace is taken as it is: rounds keep the file's order. */
+     * the first such job. The trace is not sorted: rounds keep the file's order. */
     size_t inversions, first_inversion;
 };
 

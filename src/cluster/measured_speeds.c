@@ -4,13 +4,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A trainer that says anything else is not believed. */
+/* Reports outside this range are ignored. */
 #define RATIO_MOST 4.0
-/* Of so many measurements a mean is made at most, so that it follows what changes. */
+/* The most measurements in a mean, so that the mean follows changes. */
 #define COUNT_MOST 20.0
-/* A cell stays as it is for less: policies begin anew when it changes. */
+/* Smaller changes do not change a cell, since policies restart when it changes. */
 #define CHANGE_LEAST 0.01
-/* By which points are told apart whose measurements contradict their order. */
+/* The least relative distance between points whose measurements contradict their order. */
 #define ORDER_STEP 1e-6
 
 static struct erg_measured_speed *find(const struct erg_speeds *speeds, int workload, int shape,
@@ -33,8 +33,8 @@ double erg_speeds_clip(const struct erg_speeds *speeds, int workload, int shape,
     return fmax(profile_s / RATIO_MOST, fmin(iteration_s, profile_s * RATIO_MOST));
 }
 
-/* All points of a cell get an item when the first of them is measured, so that what the profile
- * said is kept. */
+/* All points of a cell get an item when the first of them is measured, so that the profile's values
+ * are kept. */
 static void keep_profile(struct erg_speeds *speeds, int workload, int shape)
 {
     const struct erg_speed *cell = erg_speed_at(speeds, workload, shape);
@@ -61,7 +61,7 @@ static double ratio_of(const struct erg_measured_speed *items, int points, int p
     return 1;
 }
 
-/* What the cell is by what was measured; whether that is more than a little else than now. */
+/* Computes the cell from its measurements; returns whether it changed noticeably. */
 static bool correct(struct erg_speeds *speeds, const struct erg_measured_speed *items)
 {
     int workload = items->workload, shape = items->shape;

@@ -28,7 +28,7 @@ static uint64_t all_gpus(const struct erg_gpu_type *type)
     return type->gpus_per_node == 64 ? ~(uint64_t)0 : ((uint64_t)1 << type->gpus_per_node) - 1;
 }
 
-/* The GPUs of a node that can be given: nobody's, if the node is up and does not drain. */
+/* The GPUs of a node that can be assigned: the free ones, if the node is up and does not drain. */
 static uint64_t givable(const struct erg_occupancy *occupancy, int node)
 {
     const int *owners = occupancy->owners + occupancy->first_owner[node];

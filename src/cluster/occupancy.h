@@ -5,8 +5,7 @@
  * restarts.
  *
  * Nodes that are switched off (fleet.h) are free, and found last, as Slurm has it. GPUs may be
- * those of somebody else, and nodes may drain: nothing is placed on them, while jobs that are there
- * stay.
+ * foreign, and nodes may drain: no jobs are placed on them, but jobs that are there stay.
  */
 #ifndef ERG_CLUSTER_OCCUPANCY_H
 #define ERG_CLUSTER_OCCUPANCY_H
@@ -23,7 +22,7 @@ struct erg_slice {
     uint64_t gpus; /* bits, the node's first GPU the lowest */
 };
 
-/* The lowest so many of some GPUs. */
+/* The lowest `count` of some GPUs. */
 uint64_t erg_gpus_lowest(uint64_t gpus, int count);
 
 /* All GPUs of a job: the same number on each of its nodes. Zero slices: none. */
@@ -39,10 +38,10 @@ struct erg_occupancy {
     bool *drains;     /* by node */
     bool *off;        /* by node; until it is woken, which the simulator does for its first job */
     int *type_of;     /* by node */
-    int *owners;      /* by GPU: the job that has it; -1: nobody; ERG_OWNER_FOREIGN */
+    int *owners;      /* by GPU: the job that has it; -1: free; ERG_OWNER_FOREIGN */
     int *first_owner; /* by node: where its GPUs' owners begin */
-    int *levels;      /* [type][free GPUs]: nodes with exactly so many free; behind all that a
-                       * node can have those that are off and entirely free */
+    int *levels;      /* [type][free GPUs]: nodes with exactly that many free; the last entry: nodes
+                       * that are off and entirely free */
     int *free_gpus;   /* by type */
     int *idle_nodes;  /* by type: nodes that are entirely free, off or not */
     int *off_nodes;   /* by type */
@@ -58,8 +57,8 @@ void erg_occupancy_free(struct erg_occupancy *occupancy);
 /* Whether no job has any GPU of a node that is up. */
 bool erg_occupancy_idle(const struct erg_occupancy *occupancy, int node);
 int erg_occupancy_free_of(const struct erg_occupancy *occupancy, int node);
-/* GPUs of a type that jobs have or could have: of nodes that are up, but those of somebody else,
- * and free ones of nodes that drain. */
+/* GPUs of a type that jobs have or could have: of nodes that are up, without foreign GPUs and
+ * without free ones of nodes that drain. */
 int erg_occupancy_up(const struct erg_occupancy *occupancy, int type);
 /* The same of a node. */
 int erg_occupancy_usable(const struct erg_occupancy *occupancy, int node);
@@ -68,20 +67,20 @@ int erg_occupancy_owner(const struct erg_occupancy *occupancy, int node, int gpu
 /* In which order nodes are chosen, those that are off after all others; among equals always in the
  * order of nodes. */
 enum erg_node_order {
-    ERG_FIRST_NODES, /* whatever is free on them */
+    ERG_FIRST_NODES, /* regardless of their free GPUs */
     ERG_MOST_FREE,
     ERG_LEAST_FREE, /* packs */
 };
 
 /*
- * Finds GPUs for a shape: its nodes with least GPUs free enough, the lowest free GPUs of each.
- * Nothing is taken. False, and `placement` unchanged, where there is no room.
+ * Finds GPUs for a shape: the nodes with the fewest sufficient free GPUs, and the lowest free GPUs
+ * of each. Takes nothing. False, with `placement` unchanged, where the shape does not fit.
  */
 bool erg_occupancy_find(const struct erg_occupancy *occupancy, const struct erg_gpu_shape *shape,
                         enum erg_node_order order, struct erg_placement *placement);
 
-/* The GPUs must be nobody's, and the job's, respectively. Those of a node that drains can be taken,
- * as what a job already has, but are not found. `job` may be ERG_OWNER_FOREIGN. */
+/* The GPUs must be free, or the job's, respectively. GPUs of a node that drains are never found,
+ * but can be taken for a job that already has them. `job` may be ERG_OWNER_FOREIGN. */
 void erg_occupancy_take(struct erg_occupancy *occupancy, int job,
                         const struct erg_placement *placement);
 void erg_occupancy_give(struct erg_occupancy *occupancy, int job,

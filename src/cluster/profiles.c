@@ -11,7 +11,7 @@
 #define LOCALITY_FACTOR 0.9
 #define SIZE_FACTOR 1.8
 
-/* What a model does on a shape: the rows about that, the fastest first. */
+/* The rows of a model on a shape, the fastest first. */
 struct measured {
     double time_s; /* of the fastest; NAN: no row */
     size_t first, count;
@@ -57,7 +57,7 @@ static int add_slower(struct times *times, struct measured *measured,
     const struct erg_csv *csv = times->profiles->times;
     if (measured->count == 0 || isnan(row->power_w)) {
         if (row->time_s == measured->time_s)
-            return 0; /* said twice */
+            return 0; /* given twice */
         return erg_csv_fail(csv, row->row, err,
                             "%g s, but another row gives this model %g s on the same GPUs; "
                             "expected one, or a gpu_power_w in each",
@@ -65,7 +65,7 @@ static int add_slower(struct times *times, struct measured *measured,
     }
     if (measured->time_s < 0)
         return erg_csv_fail(csv, row->row, err,
-                            "%g s, but another row says that this model cannot run on these GPUs",
+                            "%g s, but by another row this model cannot run on these GPUs",
                             row->time_s);
     const struct erg_operating_point *before = &times->points.items[times->points.count - 1];
     double slowdown = row->time_s / measured->time_s;
@@ -73,8 +73,8 @@ static int add_slower(struct times *times, struct measured *measured,
         return 0;
     if (slowdown <= before->slowdown || row->power_w >= before->power_w)
         return erg_csv_fail(csv, row->row, err,
-                            "%g s at %g W of a GPU, but another row is no slower and draws no "
-                            "more, %g W; expected what nothing beats",
+                            "%g s at %g W per GPU, but another row is at least as fast with %g W; "
+                            "expected only rows that no other row beats",
                             row->time_s, row->power_w, before->power_w);
     ERG_PUSH(&times->points, items, (struct erg_operating_point){slowdown, row->power_w});
     measured->count++;
@@ -122,7 +122,7 @@ static int fill_times(struct times *times, struct erg_error *err)
     return result;
 }
 
-/* What counts of the rows about a model on a shape; NULL: nothing. */
+/* The rows about a model on a shape that count; NULL: none. */
 static const struct measured *row_of(const struct times *times, size_t model, int shape)
 {
     const struct measured *row = shape >= 0 && model < times->profiles->models.count

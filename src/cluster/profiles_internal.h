@@ -1,6 +1,6 @@
 /*
- * Profiles as they stand in their files: rows of prof_optimal.csv, each checked by itself. What
- * follows from them is profiles.c's.
+ * Profiles as in their files: rows of prof_optimal.csv, each checked by itself. profiles.c derives
+ * speeds from them.
  */
 #ifndef ERG_CLUSTER_PROFILES_INTERNAL_H
 #define ERG_CLUSTER_PROFILES_INTERNAL_H
@@ -26,7 +26,7 @@ struct erg_profiles {
             size_t model, row;
             struct erg_gpu_shape shape;
             double time_s;  /* -1: cannot run */
-            double power_w; /* of one GPU; NAN: not said */
+            double power_w; /* of one GPU; NAN: not given */
         } * items;
         size_t count, capacity;
     } rows; /* of GPU types that the fleet has */
@@ -44,8 +44,8 @@ int erg_profiles_parse(struct erg_profiles *profiles, const char *name, const ch
                        size_t length, const struct erg_fleet *fleet, struct erg_error *err);
 void erg_profiles_release(struct erg_profiles *profiles);
 
-/* How fast a workload counts as on a shape of which a row says `samples_per_s`, times `factor`
- * where the row is about another shape or size. */
+/* The speed of a workload on a shape by a row with `samples_per_s`, times `factor` where the row
+ * has another shape or size. */
 struct erg_speed_rule {
     double (*speed)(const void *context, const struct erg_trace_workload *what,
                     const struct erg_gpu_shape *shape, double samples_per_s, double factor);
@@ -57,7 +57,7 @@ int erg_profiles_speeds(struct erg_speeds **speeds, const struct erg_profiles *p
                         const struct erg_fleet *fleet, const struct erg_job_trace *trace,
                         const struct erg_speed_rule *rule, struct erg_error *err);
 
-/* "2.6B" is 2.6e9; false where the text is no size. */
+/* "2.6B" is 2.6e9; false where the text is not a size. */
 bool erg_profiles_size(const char *text, double *parameters);
 
 /* The model's index, or the number of models. */

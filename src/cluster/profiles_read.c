@@ -148,10 +148,10 @@ static int read_times(struct erg_profiles *profiles, const struct erg_fleet *fle
                                 "%ld",
                                 nodes, gpus);
         if (row.time_s <= 0 && row.time_s != -1)
-            return erg_csv_fail(csv, i, err,
-                                "column 'iter_time_s': expected seconds above 0, or -1 for what "
-                                "cannot run, got %g",
-                                row.time_s);
+            return erg_csv_fail(
+                csv, i, err,
+                "column 'iter_time_s': expected seconds above 0, or -1 where it cannot run, got %g",
+                row.time_s);
         row.shape.type = erg_fleet_type(fleet, erg_csv_text(csv, i, columns.type));
         row.shape.nodes = (int)nodes;
         row.shape.gpus_per_node = (int)gpus;

@@ -25,7 +25,7 @@ int erg_shape_gpus(const struct erg_gpu_shape *shape);
 /* Published profiles count longer iterations as ones that do not run. */
 #define ERG_ITERATION_MOST_S 300
 
-/* What published planners call the speed of that which cannot run. */
+/* The speed that published planners give to a combination that cannot run. */
 #define ERG_SPEED_NONE (-1e9)
 
 struct erg_speed {
@@ -47,7 +47,7 @@ struct erg_speeds {
     int *best;     /* [type][GPUs]: the shape with fewest nodes, or -1 */
     int *shape_of; /* [type][nodes][GPUs per node]: index of the shape, or -1 */
     int workloads;
-    int workloads_room;      /* for so many there is memory */
+    int workloads_room;      /* allocated */
     struct erg_speed *cells; /* [workload][shape] */
     struct erg_arena points; /* of cells that have their own */
     struct {
@@ -56,11 +56,11 @@ struct erg_speeds {
     } measured;
 };
 
-/* What was measured of a cell at one of its operating points. */
+/* Measurements of a cell at one of its operating points. */
 struct erg_measured_speed {
     int workload, shape, point;
     double iteration_s; /* the mean */
-    double count;       /* of so many */
+    double count;       /* the number of measurements */
     double profile_s;   /* as it was before anything was measured of the cell */
 };
 
@@ -72,7 +72,7 @@ struct erg_speeds *erg_speeds_new(const struct erg_fleet *fleet, size_t workload
                                   const int *counts, size_t counts_count);
 void erg_speeds_free(struct erg_speeds *speeds);
 
-/* Fills one cell, for sources. A speed not above 0 says that the workload cannot run so. */
+/* Fills one cell, for sources. A speed of 0 or less: the workload cannot run so. */
 void erg_speeds_set(struct erg_speeds *speeds, int workload, int shape, double samples_per_s,
                     double iteration_s);
 
@@ -85,16 +85,16 @@ void erg_speeds_set_points(struct erg_speeds *speeds, int workload, int shape,
 int erg_speeds_add(struct erg_speeds *speeds);
 
 /*
- * An iteration was measured at an operating point, the mean of `count`. The mean of all that was
- * measured there, at least a quarter of and at most four times as long as without, replaces what
- * the cell says of that point; the cell's other points change as the next one of which something
- * was measured, and stay in their order. Late ones weigh no less than a twentieth. Returns whether
+ * An iteration was measured at an operating point, the mean of `count`. The mean of all
+ * measurements there, limited to between a quarter and four times the profile's time, replaces the
+ * cell's value for that point; the cell's other points change by the factor of the nearest measured
+ * point, and stay in their order. Later measurements weigh at least a twentieth. Returns whether
  * the cell changed by more than a hundredth; cells that cannot run do not.
  */
 bool erg_speeds_measure(struct erg_speeds *speeds, int workload, int shape, int point,
                         double iteration_s, double count);
 
-/* What of such a measurement is believed: between those bounds. */
+/* A measurement limited to these bounds. */
 double erg_speeds_clip(const struct erg_speeds *speeds, int workload, int shape, int point,
                        double iteration_s);
 
@@ -115,24 +115,24 @@ void erg_speeds_find_waiting_of(struct erg_speeds *speeds, int workload);
  * The published profiles: DIR/prof_optimal.csv (model, param_num, global_batch, gpu_type,
  * num_nodes, gpus_per_node, iter_time_s: seconds, -1 where the search found nothing).
  *
- * Beyond what was published, it may have a column gpu_power_w, the mean power of one GPU
- * meanwhile. Rows of one model on the same GPUs then are a frontier, each slower one with less
- * power: the operating points there, in place of the type's.
+ * Beyond what was published, it may have a column gpu_power_w, the mean power of one GPU in an
+ * iteration. Rows of one model on the same GPUs are then a frontier, on which slower rows have less
+ * power: they replace the type's operating points.
  *
  * Times come by the published rules: the exact shape; else the best locality of as many GPUs, at
  * 0.9 of its speed for each halving of GPUs per node; else the next larger model of the family that
  * has the shape, 1.8 times as fast for each size between. Times above 300 s are not valid.
  *
  * Rows about other GPU types, or other nodes than the fleet has, are left out. Fails where files,
- * columns or numbers are wrong, or one row contradicts another. A workload that has no row is not
- * an error here: see erg_speeds_runnable().
+ * columns or numbers are wrong, or one row contradicts another. A workload without a row is not an
+ * error here: see erg_speeds_runnable().
  */
 int erg_speeds_load(struct erg_speeds **speeds, const char *folder, const struct erg_fleet *fleet,
                     const struct erg_job_trace *trace, struct erg_error *err);
 
 /*
  * The same folder for workloads that come one by one: opened, it gives tables without workloads,
- * and fills what erg_speeds_add() made, where it says something of the workload.
+ * and fills the entry of erg_speeds_add() if it contains the workload.
  */
 struct erg_profile_source;
 int erg_profile_source_open(struct erg_profile_source **source, const char *folder,
@@ -145,7 +145,7 @@ int erg_profile_source_fill(void *source, struct erg_speeds *speeds, int workloa
 /* The shape's index, or -1 where the table has none such. */
 int erg_speeds_shape(const struct erg_speeds *speeds, int type, int nodes, int gpus_per_node);
 
-/* The shape of so many GPUs on fewest nodes, or -1. */
+/* The shape of the given number of GPUs on the fewest nodes, or -1. */
 int erg_speeds_best(const struct erg_speeds *speeds, int type, int gpus);
 
 const struct erg_speed *erg_speed_at(const struct erg_speeds *speeds, int workload, int shape);

@@ -1,4 +1,4 @@
-/* What electricity costs and emits, over time. */
+/* Price and emissions of electricity over time. */
 #include "cluster/tariff.h"
 
 #include "base/memory.h"

@@ -3,7 +3,7 @@
  *
  * A CSV file with the columns at_s (seconds after the first submission, from 0, rising),
  * usd_per_kwh and g_co2_per_kwh. A row holds until the next one, the last one for ever; a last row
- * without numbers says when the table begins again, 86400 for a curve of a day.
+ * without numbers gives the time at which the table repeats, 86400 for a curve of a day.
  */
 #ifndef ERG_CLUSTER_TARIFF_H
 #define ERG_CLUSTER_TARIFF_H
@@ -28,8 +28,8 @@ int erg_tariff_load(struct erg_tariff *tariff, const char *path, struct erg_erro
 /*
  * The same from a table hour by hour, whose times are then seconds since 1970: the columns utc_hour
  * and `column`, usd_per_kwh or g_per_kwh. Hours are 2026-11-27T18 (:00, seconds and Z may follow),
- * rising, or 0 to 23 for every day. Of hours that have no row nothing is known: NaN, as of what the
- * table does not have.
+ * rising, or 0 to 23 for every day. Hours without a row are NaN, as are columns that the table
+ * lacks.
  */
 int erg_tariff_load_hours(struct erg_tariff *tariff, const char *path, const char *column,
                           struct erg_error *err);
@@ -40,9 +40,9 @@ const struct erg_rate *erg_tariff_at(const struct erg_tariff *tariff, double now
                                      double *until_s);
 
 /*
- * What energy counts at a time, relative to the mean over the table (over its rows where it does
- * not begin again and the last one holds for ever): its price and what it emits alike, where both
- * have a mean above 0. At least 0; 1 where neither has.
+ * The weight of energy at a time, relative to the mean over the table (over its rows where it does
+ * not repeat and the last row holds for ever): price and emissions count equally where both have a
+ * mean above 0. At least 0; 1 where neither has.
  */
 double erg_tariff_relative(const struct erg_tariff *tariff, double now_s);
 

@@ -1,5 +1,5 @@
 /*
- * Jobs that were not served because nothing fits them, or nobody runs them, so that each can be
+ * Jobs that were not served because they do not fit or no policy ran them, so that each can be
  * named with its line of the trace and none is dropped silently.
  */
 #ifndef ERG_CLUSTER_UNSERVED_H

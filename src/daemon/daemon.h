@@ -1,22 +1,21 @@
 /*
- * The daemon: the smallest program with root's rights that lets others have clocks and power
- * limits, and that takes them back however those others end.
+ * The daemon: the smallest program with root's rights that leases clocks and power limits to other
+ * programs, and resets them when these end in any way.
  *
- * Who asks is known from the socket alone: user, groups and process of the peer as the kernel says
- * them, its life by a pidfd, its job by its control group together with a grant that root gave
- * (daemon/daemon_peer.h). What it may do stands in a file of root's (daemon/daemon_rules.h). What
- * it gets is a lease of one knob of one GPU, which nobody else has meanwhile. A lease ends when it
- * is released, with its connection, with its process even where a child holds the socket, when
- * nothing was heard for its time to live, when the right to it is withdrawn, and with the daemon.
- * Then the knob goes back: a limit to what it was, a clock to no lock, since NVML cannot tell what
- * range was there before.
+ * The socket alone identifies a client: the kernel gives the user, groups and process of the peer,
+ * a pidfd tracks its life, and its control group together with a grant by root gives its job
+ * (daemon/daemon_peer.h). A file of root's contains its rights (daemon/daemon_rules.h). A client
+ * gets an exclusive lease of one knob of one GPU. A lease ends when it is released, with its
+ * connection, with its process even where a child holds the socket, when it was not renewed within
+ * its time to live, when the right to it is withdrawn, and with the daemon. Then the knob is reset:
+ * a limit to its former value, a clock to no lock, since NVML cannot report the former range.
  *
- * Leases are written to FOLDER/leases before the driver is asked for anything. A daemon that finds
- * leases of one that was killed takes those GPUs back before it accepts anybody.
+ * Leases are written to FOLDER/leases before any call of the driver. A daemon that finds leases of
+ * a killed one resets those GPUs before it accepts clients.
  *
- * One thread speaks with clients (epoll), one per GPU asks
- * the driver and has at most one target pending for each knob, the newest, one per GPU reads
- * sensors, and one writes the audit. So a driver that hangs on one GPU delays nobody else.
+ * One thread serves clients (epoll), one per GPU calls the driver and has at most one pending
+ * target for each knob, the newest, one per GPU reads sensors, and one writes the audit. So a
+ * driver that hangs on one GPU delays no other GPU.
  */
 #ifndef ERG_DAEMON_DAEMON_H
 #define ERG_DAEMON_DAEMON_H
@@ -36,7 +35,7 @@ struct erg_daemon_options {
     const char
         *folder; /* of socket, leases, grants and lock: of this user's, not others' to write */
     const char *socket; /* NULL: FOLDER/ergond.sock, or the one that the service manager passes */
-    const char *proc;   /* "/proc" but for tests */
+    const char *proc;   /* "/proc" except in tests */
     int per_user;       /* connections of one user that is not root; 0: 16 */
     int idle_ms; /* silent for so long, one that holds nothing may have to make room; 0: 10,000 */
     int guests;  /* a pipe of struct erg_daemon_guest; 0: none */
@@ -46,13 +45,12 @@ struct erg_daemon_options {
 };
 
 /*
- * Serves until SIGTERM or SIGINT, in the foreground. SIGHUP reads the rules again and opens the
- * audit anew. ERG_NO_DEVICE where there is no GPU, ERG_FAILED where the file is wrong or another
- * daemon is there.
+ * Serves until SIGTERM or SIGINT, in the foreground. SIGHUP reads the rules again and reopens the
+ * audit. ERG_NO_DEVICE without a GPU, ERG_FAILED where the file is invalid or another daemon runs.
  */
 int erg_daemon_run(const struct erg_daemon_options *options, struct erg_error *err);
 
-/* Takes back what a daemon that was killed had lent, and ends. */
+/* Ends the leases of a killed daemon, and exits. */
 int erg_daemon_restore(const struct erg_daemon_options *options, struct erg_error *err);
 
 #endif

@@ -66,7 +66,7 @@ static void *run(void *context)
     struct erg_daemon_audit *audit = context;
     pthread_mutex_lock(&audit->lock);
     for (;;) {
-        if (audit->reopen) /* first: what is told of it belongs into the new file */
+        if (audit->reopen) /* first: its lines belong into the new file */
             open_again(audit);
         else if (audit->lines.count > 0)
             write_lines(audit);

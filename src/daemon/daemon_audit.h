@@ -1,7 +1,7 @@
 /*
- * The audit: lines of JSON about who had what, written by a thread of its own, so
- * that a slow disk delays nobody. Lines of which too many wait or that come too fast are counted,
- * and told of in the next one ("lost").
+ * The audit: lines of JSON about leases and their holders, written by a thread of its own, so that
+ * a slow disk causes no delay. Lines beyond the queue's length or rate are dropped; the next line
+ * gives their number ("lost").
  */
 #ifndef ERG_DAEMON_AUDIT_H
 #define ERG_DAEMON_AUDIT_H
@@ -28,7 +28,7 @@ void erg_daemon_audit_line(struct erg_daemon_audit *audit, const char *event, co
 /* Whether a line of a pace may be written, 20 a second; one that may not counts as lost. */
 bool erg_daemon_audit_may(struct erg_daemon_audit *audit, int64_t *pace_ns);
 
-/* Writes what is left, and ends. */
+/* Writes the remaining lines, and ends. */
 void erg_daemon_audit_close(struct erg_daemon_audit *audit);
 
 #endif

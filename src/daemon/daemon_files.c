@@ -1,5 +1,5 @@
 /*
- * What outlives a daemon that is killed: a lock, its leases and its grants, in its folder. Lines
+ * The files that outlive a killed daemon: a lock, its leases and its grants, in its folder. Lines
  * are "GPU-UUID KNOB BEFORE_MW" and "JOB UID GPU-BITS", the bits in hexadecimal.
  */
 #define _GNU_SOURCE /* flock, strsep */
@@ -28,8 +28,7 @@ static int check_folder(const char *folder, struct erg_error *err)
     if (lstat(folder, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
         info.st_mode & (S_IWGRP | S_IWOTH))
         return erg_fail(err, ERG_FAILED,
-                        "using the folder '%s': expected a folder of this user's that nobody else "
-                        "may write to",
+                        "using the folder '%s': expected a folder that only this user may write to",
                         folder);
     /* Others must come through to the socket. */
     if (chmod(folder, (info.st_mode & 07777) | S_IXGRP | S_IXOTH) != 0)
@@ -40,7 +39,7 @@ static int check_folder(const char *folder, struct erg_error *err)
 int erg_daemon_files_lock(struct erg_daemon *daemon, struct erg_error *err)
 {
     char path[PATH];
-    umask(077); /* leases and grants are nobody else's to read */
+    umask(077); /* only this user may read leases and grants */
     if (check_folder(daemon->options->folder, err) != 0)
         return -1;
     snprintf(path, sizeof path, "%s/lock", daemon->options->folder);
@@ -99,7 +98,7 @@ bool erg_daemon_files_write_grants(const struct erg_daemon *daemon)
     return write_text(daemon, "grants", &text);
 }
 
-/* False where that is no lease of a GPU that is here. */
+/* False where that is not a lease of a present GPU. */
 static bool read_lease(struct erg_daemon *daemon, const char *line)
 {
     char uuid[96], name[16];

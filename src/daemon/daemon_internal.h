@@ -1,6 +1,6 @@
 /*
- * What the parts of the daemon share. All of it belongs to the thread that speaks with clients,
- * but for what says otherwise. Private to the room.
+ * Declarations shared by the parts of the daemon. Everything belongs to the thread that serves
+ * clients, except where noted. Private to the room.
  */
 #ifndef ERG_DAEMON_INTERNAL_H
 #define ERG_DAEMON_INTERNAL_H
@@ -24,7 +24,7 @@ enum {
 struct erg_daemon_connection {
     int fd, pidfd; /* fd -1: free */
     uint32_t generation;
-    bool doomed; /* closed when what is being done is done */
+    bool doomed; /* closed after the current work */
     struct erg_daemon_peer peer;
     int64_t heard_ns;
     uint64_t metrics; /* subscribed to, 0: none */
@@ -33,9 +33,9 @@ struct erg_daemon_connection {
     bool guest; /* of another server, and as silent as its clients are */
 };
 
-/* Somebody who waits for the answer to a LEASE. */
+/* A client that waits for the answer to a LEASE. */
 struct erg_daemon_asker {
-    int connection; /* -1: nobody */
+    int connection; /* -1: none */
     uint32_t generation, sequence;
     int64_t ttl_ns;
 };
@@ -43,7 +43,7 @@ struct erg_daemon_asker {
 struct erg_daemon_lease {
     enum erg_lease_state {
         ERG_LEASE_FREE,
-        ERG_LEASE_BEGINS, /* the worker looks what there was before */
+        ERG_LEASE_BEGINS, /* the worker reads the former value */
         ERG_LEASE_HELD,
         ERG_LEASE_ENDS, /* the worker takes it back */
     } state;
@@ -51,7 +51,7 @@ struct erg_daemon_lease {
     struct erg_daemon_asker owner, waiter;
     struct erg_daemon_peer peer;
     int64_t least, most, begin_ns, ttl_ns, before_mw;
-    bool touched, left_behind; /* asked of the driver; still to be taken back by somebody */
+    bool touched, left_behind; /* asked of the driver; not taken back yet */
     bool told;                 /* the audit has its beginning, and gets its end */
     int tries;
     const char *reason; /* of its end; a literal */
@@ -122,7 +122,7 @@ void erg_daemon_read(struct erg_daemon *daemon, struct erg_daemon_connection *fr
                      const struct erg_wire_request *request);
 void erg_daemon_subscribe(struct erg_daemon *daemon, struct erg_daemon_connection *from,
                           const struct erg_wire_request *request);
-/* Sends what is due, and gives when the next one is. */
+/* Sends the readings that are due, and returns the time of the next. */
 int64_t erg_daemon_publish(struct erg_daemon *daemon, int64_t now_ns);
 
 /* ---- daemon_lease_begin.c and daemon_leases.c ---- */
@@ -133,7 +133,7 @@ void erg_daemon_audit_refusal(struct erg_daemon *daemon, const struct erg_daemon
 /* Gives a free knob to an asker, if he is still there. */
 void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob,
                             const struct erg_daemon_asker *asker);
-/* What PREPARE has found. */
+/* The result of PREPARE. */
 void erg_daemon_lease_begun(struct erg_daemon *daemon, size_t gpu,
                             const struct erg_daemon_outcome *outcome);
 /* Gives the GPU's claim up where nothing of it is lent. */
@@ -156,7 +156,7 @@ struct erg_daemon_lease *erg_daemon_lease_of(struct erg_daemon *daemon,
                                              const struct erg_wire_request *request, size_t *gpu,
                                              enum erg_knob *knob);
 
-/* Ends a lease; `event` (enum erg_wire_reason, 0: none) is told to its holder. */
+/* Ends a lease; `event` (enum erg_wire_reason, 0: none) is sent to its holder. */
 void erg_daemon_lease_end(struct erg_daemon *daemon, size_t gpu, enum erg_knob knob, unsigned event,
                           const char *reason);
 void erg_daemon_leases_end_of(struct erg_daemon *daemon, const struct erg_daemon_connection *owner,
@@ -165,7 +165,7 @@ void erg_daemon_leases_end_of(struct erg_daemon *daemon, const struct erg_daemon
 void erg_daemon_leases_judge(struct erg_daemon *daemon, const char *reason);
 /* Ends those whose time is over, and gives when the next one's is. */
 int64_t erg_daemon_leases_expire(struct erg_daemon *daemon, int64_t now_ns);
-/* What workers have done since. */
+/* Results of workers since the last call. */
 void erg_daemon_leases_outcomes(struct erg_daemon *daemon);
 /* Whether a connection has a lease or waits for one. */
 bool erg_daemon_has_lease(struct erg_daemon *daemon, const struct erg_daemon_connection *who);

@@ -90,7 +90,7 @@ void erg_daemon_lease_begin(struct erg_daemon *daemon, size_t gpu, enum erg_knob
         refuse(daemon, asker, ERG_WIRE_DENIED, 0, "no rule allows that any more");
     } else if (!bounds || !erg_daemon_bounds_of(rule, bounds, knob, &begun.least, &begun.most)) {
         refuse(daemon, asker, ERG_WIRE_BOUNDS, 0,
-               "the GPU has no value within the bounds of the rule");
+               "the GPU supports no value within the bounds of the rule");
     } else if (!take_claim(daemon, gpu, &error)) {
         erg_daemon_audit_refusal(daemon, &from->peer, gpu, knob, error.message);
         refuse(daemon, asker, ERG_WIRE_BUSY, 0, error.message);

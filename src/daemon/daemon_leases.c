@@ -41,7 +41,7 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
     int64_t now_ns = target->received_ns;
     erg_daemon_leases_outcomes(daemon);
     if (lease->id != target->lease || lease->state != ERG_LEASE_HELD)
-        return; /* the GPU was lost meanwhile, and its holder was told so */
+        return; /* the GPU was lost meanwhile, and its holder was notified */
     struct erg_daemon_target waiting = erg_daemon_worker_waiting(item->worker, knob);
     if (waiting.task != ERG_TASK_NONE && waiting.lease == target->lease) {
         target->due_ns = waiting.due_ns; /* takes its place */
@@ -49,7 +49,7 @@ static void give(struct erg_daemon *daemon, struct erg_daemon_connection *from, 
         const struct erg_daemon_config *config = &daemon->config;
         int64_t own_ns = erg_pace_reserve(&lease->rate_ns, now_ns, config->changes_per_s,
                                           config->burst, most_ns);
-        /* Who is beyond the own pace takes nothing of what others share. */
+        /* A client that exceeds its own rate does not use the shared one. */
         int64_t node_ns = own_ns > now_ns + most_ns ? own_ns
                                                     : erg_pace_reserve(&daemon->rate_ns, now_ns,
                                                                        config->node_changes_per_s,
@@ -128,7 +128,7 @@ void erg_daemon_lease_set(struct erg_daemon *daemon, struct erg_daemon_connectio
     give(daemon, from, gpu, knob, request, &target);
 }
 
-/* What a knob is left at: low and high, 0 for no lock. */
+/* The value of a knob after its lease: low and high, 0 for no lock. */
 static int64_t standing_of(const struct erg_daemon *daemon, size_t gpu, enum erg_knob knob)
 {
     const struct erg_daemon_config *config = &daemon->config;

@@ -43,7 +43,7 @@ bool erg_daemon_had_begun(const char *stat, double at_s)
            (double)ticks / (double)sysconf(_SC_CLK_TCK) <= at_s;
 }
 
-/* Of a kernel that does not say it by the socket: the number may be another process's by now. */
+/* For a kernel without SO_PEERPIDFD: the process number may belong to another process by now. */
 static int open_by_number(pid_t pid, const char *proc)
 {
     char stat[2048];

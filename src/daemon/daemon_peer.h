@@ -1,7 +1,7 @@
 /*
- * Who is at the other end of a local socket, as the kernel says it: SO_PEERCRED and SO_PEERGROUPS
+ * The identity of the peer of a local socket, from the kernel: SO_PEERCRED and SO_PEERGROUPS
  * (socket(7)), a pidfd by SO_PEERPIDFD (Linux 6.5) or else pidfd_open(2) and the start time of the
- * process. Nothing that the peer says about itself counts.
+ * process. The peer's own claims are not used.
  */
 #ifndef ERG_DAEMON_PEER_H
 #define ERG_DAEMON_PEER_H

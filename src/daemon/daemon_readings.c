@@ -1,4 +1,4 @@
-/* What sensors say, for those who ask once and for those who want it again and again. */
+/* Readings of sensors, for single requests and for subscriptions. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "daemon/daemon_internal.h"
@@ -44,7 +44,7 @@ void erg_daemon_readings_stop(struct erg_daemon *daemon)
     free(daemon->readings);
 }
 
-/* Whether a client may see what a GPU's sensors say. */
+/* Whether a client may read a GPU's sensors. */
 static bool may_read(const struct erg_daemon *daemon, const struct erg_daemon_connection *who,
                      size_t gpu)
 {
@@ -52,7 +52,7 @@ static bool may_read(const struct erg_daemon *daemon, const struct erg_daemon_co
            erg_daemon_rule_of(&daemon->config, daemon->grants, &who->peer, gpu);
 }
 
-/* Adds one GPU to the packet; what no longer fits is left out. */
+/* Adds one GPU to the packet; values that do not fit are left out. */
 static void put_gpu(struct erg_daemon *daemon, size_t gpu, uint64_t metrics)
 {
     struct erg_wire_writer *writer = &daemon->writer;

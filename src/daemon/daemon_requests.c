@@ -1,4 +1,4 @@
-/* What clients ask for, but for leases and readings: who is there, GPUs, grants. */
+/* Requests of clients other than leases and readings: the daemon, GPUs, grants. */
 #include "base/clock.h"
 #include "daemon/daemon_internal.h"
 #include "ergon/ergon.h"
@@ -159,7 +159,7 @@ void erg_daemon_request(struct erg_daemon *daemon, struct erg_daemon_connection 
     from->heard_ns = received_ns;
     if (status != ERG_WIRE_DONE) {
         erg_daemon_answer(daemon, from, &request, status, 0,
-                          "that packet of %zu bytes is no request of version %d", count,
+                          "that packet of %zu bytes is not a request of version %d", count,
                           ERG_WIRE_VERSION);
         from->doomed = true;
         return;

@@ -124,7 +124,8 @@ static const cyaml_schema_value_t config_schema = {
 
 /* ---- rules ---- */
 
-/* The user or group of a rule. A name that is not known is an error, lest it be another's later. */
+/* The user or group of a rule. An unknown name is an error, since another account may get it
+ * later. */
 static int take_who(struct erg_daemon_rule *rule, const struct rule_file *file,
                     const struct erg_yaml *yaml, const char *key, struct erg_error *err)
 {

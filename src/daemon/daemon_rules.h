@@ -1,7 +1,7 @@
 /*
- * What the file of the daemon says (examples/daemon/ergond.yaml explains every key), and what
- * follows from its rules for a process and a GPU: the first rule that fits both wins; where none
- * does, the process may only read.
+ * The daemon's file (examples/daemon/ergond.yaml explains every key), and the rights of a process
+ * on a GPU by its rules: the first rule that matches both wins; where none does, the process may
+ * only read.
  */
 #ifndef ERG_DAEMON_RULES_H
 #define ERG_DAEMON_RULES_H
@@ -42,7 +42,7 @@ struct erg_daemon_grant {
 };
 enum { ERG_DAEMON_GRANTS = 512 };
 
-/* The file must belong to root or to this user and be nobody else's to write. */
+/* The file must belong to root or to this user, and no other user may have write access. */
 int erg_daemon_config_load(struct erg_daemon_config *config, const char *path,
                            const struct erg_gpus *gpus, struct erg_error *err);
 void erg_daemon_config_release(struct erg_daemon_config *config);

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What an event of epoll is of; connections and processes have index and generation beside it. */
+/* The source of an epoll event; connections and processes also have an index and a generation. */
 enum source { OF_LISTENER, OF_GUESTS, OF_NEWS, OF_SIGNALS, OF_CONNECTION, OF_PROCESS };
 enum { EVENTS = 64, PACKETS_AT_ONCE = 8, ACCEPTED_AT_ONCE = 16 };
 static const int64_t patience_ns = 10000000000;
@@ -76,7 +76,7 @@ static void close_connection(struct erg_daemon *daemon, struct erg_daemon_connec
         daemon->used--;
 }
 
-/* A packet for somebody who is not let in, or not any more. */
+/* A packet for a client that is not accepted, or no longer. */
 static void say_no(struct erg_daemon *daemon, int fd, const char *why)
 {
     erg_wire_begin_answer(&daemon->writer, 0, 0, ERG_WIRE_BUSY, 0, why);
@@ -173,7 +173,7 @@ static void receive_some(struct erg_daemon *daemon, struct erg_daemon_connection
             return;
         if (count <= 0)
             from->doomed = true;
-        else /* a longer one than there is room for: its header says another length, or lies */
+        else /* longer than the buffer: its header has another length, or a wrong one */
             erg_daemon_request(daemon, from, bytes, count > ERG_WIRE_MOST ? 0 : (size_t)count,
                                erg_now_ns());
     }
@@ -327,7 +327,7 @@ static int listen_at(struct erg_daemon *daemon, struct erg_error *err)
     snprintf(path, sizeof path, "%s%s",
              daemon->options->socket ? daemon->options->socket : daemon->options->folder,
              daemon->options->socket ? "" : "/ergond.sock");
-    if (!daemon->activated) /* what is there is of a daemon that is gone: ours is the lock */
+    if (!daemon->activated) /* an existing one belongs to an ended daemon, since we hold the lock */
         daemon->listener = erg_service_listen(path, SOCK_SEQPACKET, err);
     return daemon->listener < 0 ? -1 : 0;
 }
@@ -404,7 +404,7 @@ static int begin(struct erg_daemon *daemon, struct erg_error *err)
         return -1;
     erg_daemon_audit_line(daemon->audit, "start", ",\"pid\":%ld,\"gpus\":%zu,\"rules\":%zu",
                           (long)getpid(), daemon->count, daemon->config.rule_count);
-    /* What a daemon before this one had lent comes back before anybody is let in. */
+    /* Leases of an earlier daemon end before clients are accepted. */
     if (erg_daemon_files_read(daemon, err) != 0)
         return -1;
     wait_until_free(daemon, patience_ns);
@@ -492,7 +492,7 @@ int erg_daemon_restore(const struct erg_daemon_options *options, struct erg_erro
     else if (result == 0 && daemon->elsewhere.count)
         result = erg_fail(err, ERG_NO_DEVICE,
                           "taking back what a daemon had lent: the first line of '%s/leases' is "
-                          "no lease of a GPU that is here: '%.*s'",
+                          "not a lease of a present GPU: '%.*s'",
                           options->folder, (int)strcspn(daemon->elsewhere.data, "\n"),
                           daemon->elsewhere.data);
     release(daemon);

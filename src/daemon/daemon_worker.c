@@ -26,8 +26,9 @@ struct erg_daemon_worker {
     size_t first, count;
     int64_t busy_since_ns;
     struct erg_knob_bounds bounds;
-    bool persist, raised;          /* persistence is wanted; was off before. Of the thread */
-    bool known, stop, ended, left; /* left: nobody waits, the thread frees what there is */
+    bool persist, raised;          /* persistence is wanted; it was off before. Belongs to the
+                                    * thread */
+    bool known, stop, ended, left; /* left: no caller waits, so the thread frees everything */
 };
 
 /* The lock held. */

@@ -1,7 +1,7 @@
 /*
- * The worker of a GPU: the thread that asks its driver for what clients want. For each knob it has
- * at most one target that waits; a newer one takes its place. What became of each target is told to
- * the thread that gave it. Both sides hold the lock for moments only, never during a driver's call.
+ * The worker of a GPU: the thread that calls its driver for clients. For each knob it has at most
+ * one waiting target; a newer one replaces it. It reports the result of each target to the thread
+ * that set it. Both sides hold the lock for moments only, never during a driver's call.
  */
 #ifndef ERG_DAEMON_WORKER_H
 #define ERG_DAEMON_WORKER_H
@@ -11,13 +11,13 @@
 struct erg_daemon_target {
     enum erg_daemon_task {
         ERG_TASK_NONE,
-        ERG_TASK_PREPARE, /* before a lease: what is the limit now? */
+        ERG_TASK_PREPARE, /* before a lease: read the present limit */
         ERG_TASK_SET,
         ERG_TASK_RESET, /* to `high`, or to no lock where that is 0 */
     } task;
     int64_t low, high; /* MHz or mW */
     uint64_t lease;
-    bool wait, look; /* the client waits for the answer; it wants the knob read back */
+    bool wait, look; /* the client waits for the answer; read the knob back */
     int connection;  /* whose, with its generation and the sequence of its request */
     uint32_t generation, sequence;
     int64_t received_ns, due_ns; /* not before that */
@@ -29,7 +29,7 @@ struct erg_daemon_outcome {
     bool superseded; /* the driver was not asked */
     bool failed;
     int driver;
-    int64_t begin_ns, end_ns, seen; /* seen: of PREPARE the limit, mW; else if it was wanted */
+    int64_t begin_ns, end_ns, seen; /* seen: of PREPARE the limit, mW; else if it was requested */
     char text[ERG_WIRE_TEXT];       /* why it failed */
 };
 
@@ -40,7 +40,7 @@ struct erg_daemon_worker;
 struct erg_daemon_worker *erg_daemon_worker_start(struct erg_gpus *gpus, size_t gpu, int news,
                                                   bool persist);
 
-/* Gives a target. Of a waiting one that it replaces the outcome is told as superseded. */
+/* Sets a target. A waiting target that it replaces is reported as superseded. */
 void erg_daemon_worker_give(struct erg_daemon_worker *worker, enum erg_knob knob,
                             const struct erg_daemon_target *target);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what there is ---- */
+/* ---- properties ---- */
 
 int erg_stage_check(const struct erg_model *model, struct erg_error *err)
 {
@@ -178,7 +178,7 @@ static int ask_device(struct erg_stage *stage, enum erg_stage_mode mode, struct 
 {
     static const int32_t any = 0; /* there are targets */
     struct erg_stage_tokens tokens = {.targets = &any};
-    /* Nobody looks there, but kernels whose weights a model has not are left out. */
+    /* Their results are not used; kernels for weights that a model lacks are left out. */
     stage->values = stage->all_gradients = (void *)(uintptr_t)ERG_STATIC_ALIGNMENT;
     find_weights(stage);
     return erg_stage_run_ends(stage, mode, &tokens, NULL, err);
@@ -242,7 +242,7 @@ struct erg_stage_place erg_stage_place_of(const struct erg_stage *stage,
 
 /* ---- opening ---- */
 
-/* Copies what the host has made, and waits. */
+/* Copies the host's values, and waits. */
 static int copy_in(struct erg_stage *stage, void *to, const void *from, size_t bytes,
                    struct erg_error *err)
 {

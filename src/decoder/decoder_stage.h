@@ -8,14 +8,15 @@
  * forward pass to the backward pass. Everything lies in one piece of memory, as
  * layout/memory/static_memory.h lays it out.
  *
- * Tensors of elements are what passes read and write; gradients of weights are float and added to
- * what is there. All is queued on one stream, but what nanobatches exchange. What changes from step
- * to step is read through pointers: ids and targets, and one over the number of targets that count.
+ * Tensors of elements are what passes read and write; gradients of weights are float and
+ * accumulate. All work is queued on one stream, except the exchanges of nanobatches. Values that
+ * change from step to step are read through pointers: ids and targets, and one over the number of
+ * targets that count.
  *
  * Sequence parallelism: between the products, where norms are, each tensor rank holds and computes
- * its share of the tokens alone, which lie behind each other in the stream's tensors. Gradients of
- * what is whole on all tensor ranks are then of that share, and those of norms of heads are of a
- * rank's heads always: their sums over tensor ranks are the caller's.
+ * only its share of the tokens, which are contiguous in the stream's tensors. Gradients of weights
+ * that all tensor ranks hold whole then cover only that share, and gradients of norms of heads
+ * always cover only a rank's heads. The caller sums both over tensor ranks.
  */
 #ifndef ERG_DECODER_STAGE_H
 #define ERG_DECODER_STAGE_H
@@ -41,15 +42,16 @@ struct erg_stage_options {
     struct erg_group *tensor_group, *context_group; /* NULL for a degree of 1; outlive the stage */
 };
 
-/* ERG_INFEASIBLE for a model with operations that there are none of here, which it names. */
+/* ERG_INFEASIBLE for a model with unsupported operations, which the error names. */
 int erg_stage_check(const struct erg_model *model, struct erg_error *err);
 
-/* The most that a kernel of its passes needs besides, bytes. Groups are not looked at. */
+/* The most scratch memory that a kernel of its passes needs, bytes. Groups have no effect. */
 int erg_stage_scratch(size_t *bytes, const struct erg_stage_options *options,
                       struct erg_error *err);
 
 /* Has the backend choose how it runs each product of its passes, where it has a choice. Takes
- * seconds and memory, so it comes before what a rank takes for good. Groups are not looked at. */
+ * seconds and memory, so call it before a rank's permanent allocations. Groups are not looked
+ * at. */
 int erg_stage_choose(const struct erg_stage_options *options, struct erg_error *err);
 
 /* `memory` of the device, which outlives the stage, is laid out as `buffers`, which are of such a
@@ -75,13 +77,13 @@ size_t erg_stage_message(const struct erg_stage *stage);
 size_t erg_stage_pass(struct erg_stage *stage, size_t chunk);
 /* Closes a pass whose forward has been queued and that gets no backward. */
 void erg_stage_leave(struct erg_stage *stage, size_t pass);
-/* What a pass reads that does not begin with the embedding: to be filled before its forward. */
+/* The input of a pass that does not begin with the embedding; fill it before the forward pass. */
 void *erg_stage_input(struct erg_stage *stage, size_t pass);
 
 /*
- * What moves of layers to host memory lies together, in slots of its own. A layer of a pass has one
- * from its forward on, until it is given back or the pass is left; the layer's backward reads what
- * moves where it has returned to.
+ * The tensors of layers that move to host memory are contiguous, in slots of their own. A layer of
+ * a pass has a slot from its forward pass until the slot is given back or the pass ends; the
+ * layer's backward pass reads the tensors in the slot to which they returned.
  */
 void *erg_stage_moved(const struct erg_stage *stage, size_t pass, size_t layer);
 void erg_stage_give_moved(struct erg_stage *stage, size_t pass, size_t layer);
@@ -109,8 +111,8 @@ struct erg_stage_program {
 /* A microbatch, in memory of the device: [sequences * sequence / context] each. */
 struct erg_stage_tokens {
     const int32_t *ids, *order; /* of the embedding; order: erg_ops_embedding_order() */
-    /* Of the head; negative: does not count. NULL: there are none, and the pass ends with the
-     * logits, which else become their gradients. */
+    /* The head's targets; a negative target does not count. NULL: without targets the pass ends
+     * with the logits; with targets their gradients overwrite them. */
     const int32_t *targets;
     const float *scale; /* one over the targets of the whole step that count */
     float *loss;        /* added to: -log p of the targets times scale */
@@ -118,8 +120,9 @@ struct erg_stage_tokens {
 
 /*
  * Runs every kernel of both passes once, on this rank alone, and waits: a device may load a kernel
- * when it is first launched, and wait for all that runs to do so, a message that has yet to come
- * among it. What passes and gradients hold is undefined afterwards.
+ * at its first launch and wait for all running work before it does, and that work may include the
+ * receipt of a message that was not sent yet. The contents of passes and gradients are undefined
+ * afterwards.
  */
 int erg_stage_warm_up(struct erg_stage *stage, const struct erg_stage_tokens *tokens,
                       struct erg_stream *stream, struct erg_error *err);
@@ -133,21 +136,21 @@ int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
                           struct erg_error *err);
 
 /*
- * A step begins. The first pass writes the gradients of products, and later ones add to them; all
- * others are filled with 0 here. What lies between weights stays as the caller has filled it.
+ * Begins a step. The first pass writes the gradients of products, and later passes add to them;
+ * this call fills all other gradients with 0. Gaps between weights keep the caller's values.
  */
 int erg_stage_clear_gradients(struct erg_stage *stage, struct erg_stream *stream,
                               struct erg_error *err);
 
-/* What is called when a bucket of weights is about to be read for the first time in a forward pass,
- * or when all that a backward pass adds to its gradients has been queued. */
+/* Callback: a forward pass is about to read a bucket of weights for the first time, or a backward
+ * pass has queued all that it adds to the bucket's gradients. */
 struct erg_stage_listener {
     int (*call)(void *context, size_t bucket, struct erg_error *err);
     void *context;
 };
 
 /* Writes `output`, elements of a message; NULL where the pass ends with the head. `program`: NULL:
- * one operation after the other. `reads`: NULL, or who is told of buckets. */
+ * one operation after the other. `reads`: NULL, or the callback for buckets. */
 int erg_stage_forward(struct erg_stage *stage, size_t pass, const struct erg_stage_tokens *tokens,
                       void *output, const struct erg_stage_program *program,
                       const struct erg_stage_listener *reads, struct erg_stream *stream,
@@ -155,8 +158,8 @@ int erg_stage_forward(struct erg_stage *stage, size_t pass, const struct erg_sta
 
 /*
  * Reads the gradient of the output and writes that of the input, messages both; NULL where the pass
- * ends with the head, and where it begins with the embedding. `adds`: NULL, or who is told of
- * buckets; of those that all chunks add to, the first chunk tells.
+ * ends with the head, and where it begins with the embedding. `adds`: NULL, or the callback for
+ * buckets; the first chunk reports buckets to which all chunks add.
  */
 int erg_stage_backward(struct erg_stage *stage, size_t pass, const struct erg_stage_tokens *tokens,
                        void *d_output, void *d_input, const struct erg_stage_program *program,

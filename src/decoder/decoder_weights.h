@@ -13,9 +13,9 @@
  * else is whole on every rank.
  *
  * A rank's tensors lie in buckets, whose gradients are summed over the data and context ranks: the
- * head, each layer, the norms of heads, other vectors, the embedding. Vectors are what is whole on
- * every tensor rank, learned positions among them. A bucket has a multiple of 64 elements for each
- * of those ranks, and a tensor begins at a multiple of 64.
+ * head, each layer, the norms of heads, other vectors, the embedding. Vectors are the weights that
+ * every tensor rank has whole, including learned positions. A bucket has a multiple of 64 elements
+ * for each of those ranks, and a tensor begins at a multiple of 64.
  *
  * The optimizer's state of a bucket is shared out: rank `share` of `ranks` has the share-th part.
  * The parts of all buckets, one after the other, are its state.
@@ -79,9 +79,9 @@ static inline struct erg_weights_request erg_weights_whole(const struct erg_mode
 void erg_weights_init(struct erg_weights *weights, const struct erg_weights_request *request);
 void erg_weights_release(struct erg_weights *weights);
 
-/* The weight of a layer, or with layer -1 one outside; NULL: this rank has none. Where it has no
- * head it finds the embedding, which is the head of a tied model: ask for the head where the rank
- * has one. */
+/* The weight of a layer, or with layer -1 one outside; NULL: this rank has none. In a tied model
+ * the embedding is the head, so a request for the embedding succeeds on a rank without it: request
+ * the head where the rank has one. */
 const struct erg_weight *erg_weights_find(const struct erg_weights *weights, long layer,
                                           enum erg_tensor tensor);
 

@@ -177,8 +177,8 @@ static int attend_chunks(struct erg_stage *stage, const struct erg_stage_activat
     return 0;
 }
 
-/* What is not seen by this rank's queries gets nothing; the high chunk sees all that the low one
- * does. */
+/* Keys that this rank's queries do not see get no gradient; the high chunk sees all keys that the
+ * low one sees. */
 static int clear_unseen(struct erg_stage *stage, const struct erg_stage_rows *rows,
                         struct erg_stream *stream, struct erg_error *err)
 {

@@ -5,7 +5,7 @@
 
 /* ---- kernels ---- */
 
-/* Of a linear y = x weight + bias, over all rows of x and y. */
+/* The backward pass of a linear y = x weight + bias, over all rows of x and y. */
 struct linear {
     size_t inputs, outputs;
     void *x, *weight, *d_y, *d_x;
@@ -37,7 +37,7 @@ static int weight_gradient(struct erg_stage *stage, const struct linear *l,
     return erg_stage_launch(stage, &kernel, stream, err);
 }
 
-/* Of a bias that is there, over `count` rows from d_y on. */
+/* The gradient of an existing bias, over `count` rows from d_y on. */
 static int bias_gradient(struct erg_stage *stage, size_t count, size_t width, void *d_y,
                          float *d_bias, struct erg_stream *stream, struct erg_error *err)
 {
@@ -105,7 +105,7 @@ static int rotation_gradient(struct erg_stage *stage, const struct erg_stage_pla
 
 /* ---- operations of a layer ---- */
 
-/* The linears of a layer, by what they read and write. */
+/* The linears of a layer, by their input and output. */
 static struct linear linear_of(const struct erg_stage *stage, const struct erg_stage_place *place,
                                uint32_t parts)
 {
@@ -174,8 +174,8 @@ static int linear_bias_gradient(struct erg_stage *stage, const struct erg_stage_
         d[parts == PART(QKV) ? ERG_TENSOR_QKV_BIAS : ERG_TENSOR_FC1_BIAS], stream, err);
 }
 
-/* What a linear read, where it is not kept. Under sequence parallelism norms are made again before
- * they are gathered. */
+/* Recomputes a linear's input where it was not kept. Under sequence parallelism norms are
+ * recomputed before they are gathered. */
 static int linear_input_again(struct erg_stage *stage, const struct erg_stage_place *place,
                               uint32_t parts, const struct erg_stage_rows *rows,
                               struct erg_stream *stream, struct erg_error *err)
@@ -304,7 +304,7 @@ static int tell_rest(const struct erg_stage *stage, const struct erg_stage_liste
 
 /* ---- the pass ---- */
 
-/* A layer of the whole microbatch, what it exchanges after what makes it. */
+/* A layer of the whole microbatch; each exchange follows the operation that makes its input. */
 static int backward_layer(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err)
 {
@@ -317,7 +317,7 @@ static int backward_layer(struct erg_stage *stage, const struct erg_stage_place 
         {PART(FC2), false, 0},
         {PART(FC2), true, 0},
         {PART(ACTIVATION), false, 0},
-        {PART(FC1), true, 0}, /* before what its input lies in is written */
+        {PART(FC1), true, 0}, /* before the place of its input is overwritten */
         {PART(FC1), false, ERG_MODEL_REDUCE_M},
         {PART(NORM_M) | PART(FORK_M) | PART(BDA_A), false, ERG_MODEL_GATHER_A},
         {PART(PROJ), false, 0},

@@ -80,7 +80,7 @@ static int activate(struct erg_stage *stage, const struct erg_stage_activations 
 
 /* ---- operations of a layer ---- */
 
-/* `adds`: what the layer before adds to the stream is still in `reduce`. */
+/* `adds`: the addend of the layer before is still in `reduce`. */
 static int norm_a(struct erg_stage *stage, const struct erg_stage_place *place, bool adds,
                   const struct erg_stage_rows *rows, struct erg_stream *stream,
                   struct erg_error *err)
@@ -138,7 +138,8 @@ int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *pl
     return erg_recompute_norms(recompute) ? run_norm(stage, &n, rows, stream, err) : 0;
 }
 
-/* What the last layer of a chunk adds to the stream; of others the next one adds it. */
+/* Adds the output of a chunk's last layer to the stream; the output of other layers is added by the
+ * next layer. */
 static int add_last(struct erg_stage *stage, const struct erg_stage_place *place,
                     const struct erg_stage_rows *rows, struct erg_stream *stream,
                     struct erg_error *err)
@@ -296,8 +297,8 @@ static int tell_first(const struct erg_stage *stage, const struct erg_stage_list
                : 0;
 }
 
-/* A layer of the whole microbatch, what it exchanges after what makes it. `again`: its input is
- * there, and its output is not wanted. */
+/* A layer of the whole microbatch; each exchange follows the operation that makes its input.
+ * `again`: its input exists, and its output is not needed. */
 static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *place, bool again,
                          struct erg_stream *stream, struct erg_error *err)
 {
@@ -319,7 +320,7 @@ static int forward_layer(struct erg_stage *stage, const struct erg_stage_place *
     enum { ALL = sizeof order / sizeof *order, OUTPUT = 2 }; /* the last two make the output */
     const struct erg_stage_rows all = erg_stage_all_rows(stage);
     for (size_t i = 0; i < (again ? ALL - OUTPUT : ALL); i++) {
-        const bool adds = i == 0 && place->before && !again; /* what the layer before left */
+        const bool adds = i == 0 && place->before && !again; /* the output of the layer before */
         if (erg_stage_forward_op(stage, place, order[i].parts | (adds ? PART(BDA_M) : 0), &all,
                                  stream, err) ||
             (order[i].exchange &&

@@ -16,7 +16,7 @@
 
 #define ERG_STAGE_NO_SLOT SIZE_MAX
 
-/* What passes do with their kernels and exchanges. */
+/* The use of kernels and exchanges by passes. */
 enum erg_stage_mode {
     ERG_STAGE_RUNS,     /* queue both */
     ERG_STAGE_ALONE,    /* queue kernels, and exchange nothing */
@@ -24,10 +24,11 @@ enum erg_stage_mode {
     ERG_STAGE_CHOOSES,  /* queue nothing, but have the device choose how it runs products */
 };
 
-/* What the forward pass of a layer keeps, or what all layers share where it is made again. */
+/* Tensors kept by the forward pass of a layer, or shared by all layers where they are
+ * recomputed. */
 struct erg_stage_activations {
     bool taken;
-    size_t slot;              /* of what moves; ERG_STAGE_NO_SLOT: it lies elsewhere */
+    size_t slot;              /* of moved tensors; ERG_STAGE_NO_SLOT: it lies elsewhere */
     void *x_a;                /* [R, h] the stream before attention: the layer's input; of the first
                                * layer of a pass that is the pass's */
     void *n_a;                /* [R, h] */
@@ -42,7 +43,7 @@ struct erg_stage_activations {
     float *stats;             /* [T, H] of attention */
 };
 
-/* What the end of the last chunk keeps. */
+/* Tensors kept by the end of the last chunk. */
 struct erg_stage_head {
     bool taken;
     void *output, *n_final;      /* [R, h] */
@@ -85,7 +86,7 @@ struct erg_stage {
     size_t *chunk_first;                /* [chunks]: its first layer in there */
     struct erg_stage_activations *sets; /* [room.passes] of first layers, [room.layers] of others */
     struct erg_stage_head *head_sets;   /* [room.heads] */
-    char *moved;                        /* where the slots of what moves begin … */
+    char *moved;                        /* the begin of the slots of moved tensors ... … */
     bool *slots;                        /* … and which are taken */
     struct erg_stage_mover mover;
     struct erg_stage_pass *passes; /* [room.inputs] */
@@ -94,10 +95,10 @@ struct erg_stage {
     bool head_written; /* the gradient of the head, since gradients were cleared */
 
     /* Shared by all passes. */
-    void *reduce;   /* [R, h] what a half of a layer adds */
+    void *reduce;   /* [R, h] the output that a half of a layer adds */
     void *partial;  /* [T, h] this rank's term of that; `reduce` but under sequence parallelism */
-    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism; backward
-                     * gradients, and what gradients of weights need besides is in `partial` */
+    void *gathered; /* [T, h] the stream of all tensor ranks, under sequence parallelism; in the
+                     * backward pass gradients; gradients of weights use `partial`, too */
     void *d_stream[2], *d_mid, *d_act, *d_fc1, *d_attn, *d_qkv; /* gradients of one layer */
     /* Under context parallelism: keys and values of this rank [T, K], of all ranks [c, T, K], in
      * the order of sequences [b, S, K]; gradients in the same order, and those of the low chunk. */
@@ -113,23 +114,23 @@ struct erg_stage {
         size_t count, capacity;
     } chosen; /* products, one of each size */
 
-    /* Of programs: where exchanges run, when one may begin, and that it has ended. */
+    /* For programs: the stream of exchanges, and the events before and after each one. */
     struct erg_stream *comm;
     struct erg_event *launched, *exchanged;
-    int exchange_sms; /* that the present one may take, and what computes beside it leaves */
-    void *beside;     /* scratch of what computes within an exchange; NULL: nothing does */
+    int exchange_sms; /* that the current exchange may use and concurrent compute leaves free */
+    void *beside;     /* scratch of computation within an exchange; NULL: nothing does */
     size_t beside_bytes;
 };
 
-/* What an operation is done on: sequences of the microbatch that follow each other, all of them or
- * a nanobatch, and their rows. */
+/* The range of an operation: consecutive sequences of the microbatch, all of them or a nanobatch,
+ * and their rows. */
 struct erg_stage_rows {
     size_t first_sequence, sequences;
     size_t first, tokens;   /* rows of tokens */
     size_t first_row, rows; /* rows of the stream */
 };
 
-/* A layer within a pass: what its operations read and write besides what all passes share. */
+/* A layer within a pass: the tensors that its operations use and that passes do not share. */
 struct erg_stage_place {
     struct erg_stage_layer *layer, *before; /* before: in the chunk; NULL: none */
     const struct erg_stage_activations *act;
@@ -138,7 +139,7 @@ struct erg_stage_place {
     void *d_out, *d_in; /* gradients of the layer's output and of its input */
 };
 
-/* What a pass begins and ends with. */
+/* The begin and the end of a pass. */
 struct erg_stage_ends {
     void *output, *d_output, *d_input; /* NULL: as in erg_stage_forward(), erg_stage_backward() */
 };
@@ -207,7 +208,7 @@ static inline struct erg_ops_qkv erg_stage_qkv_shape(const struct erg_stage *sta
                                 stage->head_dim};
 }
 
-/* Queues a kernel, or what the mode says. */
+/* Queues a kernel, or acts by the mode. */
 int erg_stage_launch(struct erg_stage *stage, const struct erg_kernel *kernel,
                      struct erg_stream *stream, struct erg_error *err);
 
@@ -216,7 +217,7 @@ void erg_stage_place_all(struct erg_stage *stage);
 
 /* A pass's forward begins: it gets room for its activations. */
 struct erg_stage_pass *erg_stage_enter(struct erg_stage *stage, size_t pass);
-/* A layer's forward begins: it gets room for what moves of it. */
+/* A layer's forward begins: it gets a slot for its moved tensors. */
 void erg_stage_take_moved(struct erg_stage *stage, size_t pass, size_t layer);
 /* Tells the mover. */
 int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t layer, bool done,
@@ -226,8 +227,8 @@ int erg_stage_tell_layer(const struct erg_stage *stage, size_t pass, size_t laye
 int erg_stage_tell(const struct erg_stage *stage, const struct erg_stage_listener *listener,
                    enum erg_bucket_kind kind, long layer, struct erg_error *err);
 
-/* Both passes of the first chunk and of the last, in a mode: chunks differ in the number of layers
- * alone, but for the ends. */
+/* Both passes of the first chunk and of the last, in a mode: except at the ends, chunks differ only
+ * in the number of layers. */
 int erg_stage_run_ends(struct erg_stage *stage, enum erg_stage_mode mode,
                        const struct erg_stage_tokens *tokens, struct erg_stream *stream,
                        struct erg_error *err);
@@ -245,7 +246,8 @@ int erg_stage_sum(struct erg_stage *stage, void *to, const struct erg_stage_rows
 int erg_stage_gather(struct erg_stage *stage, void *own, void *all,
                      const struct erg_stage_rows *rows, struct erg_stream *stream,
                      struct erg_error *err);
-/* Where products read what has been gathered: `all`, or as it is where each rank has all. */
+/* The input of products after a gather: `all`, or the tensor itself where each rank has all of
+ * it. */
 static inline void *erg_stage_gathered(const struct erg_stage *stage, void *own, void *all)
 {
     return stage->options.sequence_parallel ? all : own;
@@ -269,18 +271,19 @@ int erg_stage_backward_op(struct erg_stage *stage, const struct erg_stage_place 
                           uint32_t parts, bool weights, const struct erg_stage_rows *rows,
                           struct erg_stream *stream, struct erg_error *err);
 
-/* Makes again what is not kept, and what the gradient of the weight behind it reads: `part` is one
- * of ERG_MODEL_NORM_A, NORM_M and ACTIVATION. Nothing where it is kept. */
+/* Recomputes tensors that were not kept, and the input of the gradient of the next weight: `part`
+ * is one of ERG_MODEL_NORM_A, NORM_M and ACTIVATION. Nothing where it is kept. */
 int erg_stage_again_op(struct erg_stage *stage, const struct erg_stage_place *place,
                        enum erg_model_op_id part, const struct erg_stage_rows *rows,
                        struct erg_stream *stream, struct erg_error *err);
-/* Makes all of a layer again, but for its output, from its input, where that alone is kept. */
+/* Recomputes all tensors of a layer except its output from its input, where only the input is
+ * kept. */
 int erg_stage_layer_again(struct erg_stage *stage, const struct erg_stage_place *place,
                           struct erg_stream *stream, struct erg_error *err);
 
-/* Queues what a layer exchanges after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
- * REDUCE_M, GATHER_A, GATHER_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing to
- * exchange. */
+/* Queues a layer's exchange after such an operation: `part` is one of ERG_MODEL_REDUCE_A,
+ * REDUCE_M, GATHER_A, GATHER_M, GATHER_KV and SCATTER_KV. Nothing where the ranks have nothing
+ * to exchange. */
 int erg_stage_exchange_op(struct erg_stage *stage, const struct erg_stage_place *place,
                           enum erg_model_op_id part, bool backward,
                           const struct erg_stage_rows *rows, struct erg_stream *stream,

@@ -1,5 +1,5 @@
-/* Stage: what its passes do with their kernels and exchanges, and passes that only ask or warm up.
- */
+/* Stage: the modes of its passes for kernels and exchanges, and passes that only query or warm
+ * up. */
 #include "base/memory.h"
 #include "decoder/stage_internal.h"
 
@@ -125,9 +125,9 @@ int erg_stage_gather(struct erg_stage *stage, void *own, void *all,
                : 0;
 }
 
-/* What a half of a layer begins with: what its norm makes, or backward the gradient of its output,
- * with that behind it for gradients of weights. That lies where the gradient of the input will,
- * which is made after those. */
+/* The input of a half of a layer: its norm's output, or, in the backward pass, the gradient of the
+ * half's output, followed by the norm's output for gradients of weights. The norm's output is in
+ * the place of the input's gradient, which is computed later. */
 static int gather_start(struct erg_stage *stage, const struct erg_stage_place *place,
                         enum erg_model_op_id norm, bool backward, const struct erg_stage_rows *rows,
                         struct erg_stream *stream, struct erg_error *err)

@@ -1,4 +1,4 @@
-/* Stage: where everything lies in its memory, and which pass has what of it. */
+/* Stage: the places of tensors in its memory, and their use by passes. */
 #include "decoder/stage_internal.h"
 
 #include "base/memory.h"
@@ -38,7 +38,7 @@ static void set_tensor(struct erg_stage_activations *act, int tensor, void *memo
     memcpy((char *)act + layer_tensors[tensor].member, &memory, sizeof memory);
 }
 
-/* What several layers share, or has no memory of its own. */
+/* Tensors that several layers share, or that have no memory of their own. */
 static void place_shared_tensors(const struct erg_stage *stage, struct erg_stage_activations *act)
 {
     if (!stage->model->qk_norm)
@@ -67,7 +67,7 @@ static void place_activations(const struct erg_stage *stage, struct erg_stage_ac
     place_shared_tensors(stage, act);
 }
 
-/* What moves of a layer lies there. */
+/* The tensors of a layer that move to host memory are there. */
 static void place_moved(const struct erg_stage *stage, struct erg_stage_activations *act,
                         char *memory)
 {

@@ -41,7 +41,7 @@ static size_t advance(struct program_run *run, struct cursor *cursor,
     return run->layers - 1 - above;
 }
 
-/* The layer of the operation that ran last: what is exchanged then is of that one. */
+/* The layer of the operation that ran last: the next exchange belongs to it. */
 static size_t latest(const struct program_run *run, const struct cursor *cursor)
 {
     assert(run->backward ? cursor->next < run->layers : cursor->next > 0);
@@ -90,9 +90,9 @@ static int queue_exchange(struct program_run *run, const struct cursor *cursor, 
                                  rows, run->stage->comm, err);
 }
 
-/* Norms within an exchange. The scratch beside it is taken, so theirs is where their results will
- * be gathered. Whoever is told of a layer meanwhile is told of weights that these do not touch.
- */
+/* Norms within an exchange. The stage's scratch is in use, so they use the place where their
+ * results will be gathered. A callback for a layer meanwhile concerns weights that these do not
+ * touch. */
 static int queue_works(struct program_run *run, struct cursor *cursor, const struct erg_comm *comm,
                        const struct erg_stage_rows *rows, struct erg_error *err)
 {
@@ -212,7 +212,7 @@ int erg_stage_try_program(struct erg_stage *stage, size_t chunk, bool backward,
     if (stage->buffers->pieces[ERG_STATIC_MOVED] > 0 ||
         (whole_layers && stage->options.sequence_parallel))
         return erg_fail(err, ERG_INFEASIBLE,
-                        "a plan that overlaps runs nanobatches, and %s; expected %s beside it",
+                        "a plan that overlaps runs nanobatches, and %s; expected %s, too",
                         whole_layers ? "sequence parallelism computes whole layers again for whole "
                                        "microbatches"
                                      : "offloading moves whole microbatches",

@@ -16,7 +16,7 @@ struct checkpoint_part {
     bool transposed;
 };
 
-/* Of each of our tensors: what of it lies in the checkpoint. Queries, keys, values; gate and up. */
+/* For each of our tensors: its parts in the checkpoint. Queries, keys, values; gate and up. */
 struct checkpoint_family {
     struct checkpoint_part parts[ERG_TENSORS][3];
 };
@@ -106,7 +106,7 @@ static struct rows share(size_t all, size_t ranks, size_t place)
     return (struct rows){all, place * (all / ranks), all / ranks};
 }
 
-/* Of part `part` of one of our tensors that is split by rows, or whole. */
+/* The spans of part `part` of one of our tensors that is split by rows, or whole. */
 static struct rows rows_of(const struct erg_weights_request *request,
                            const struct erg_weight *weight, size_t part)
 {
@@ -165,8 +165,8 @@ static size_t smaller(size_t a, size_t b)
 }
 
 /*
- * Cuts a span of whole rows to what this rank has the state of: elements [begin, end) of its
- * weights, of which it makes the rest of a row, whole rows, and a part of a row.
+ * Cuts a span of whole rows to elements [begin, end) of the weights, whose state this rank has: the
+ * rest of a row, whole rows, and a part of a row.
  */
 static void add_cut(struct erg_weight_spans *spans, const struct erg_weight_span *whole,
                     const struct erg_weight_bucket *bucket)

@@ -1,12 +1,12 @@
 /*
- * Backend: what a decoder and a training engine ask of a device, as one table: memory, streams and
- * events, copies, kernels, and exchanges between ranks. Behind it is the host (device/host/host.h)
- * or a GPU; everything above sees only the table.
+ * Backend: the interface of a decoder and a training engine to a device, as one table: memory,
+ * streams and events, copies, kernels, and exchanges between ranks. Behind it is the host
+ * (device/host/host.h) or a GPU; everything above sees only the table.
  *
  * Kernels are the operations of ops/ops.h, named by their kind, with the same arguments. Tensors
  * are memory of the device and made of elements of `element_bytes`: 2 for bf16, 4 for float. Calls
- * that take a stream are queued; what they point to, copies' host memory included, stays until the
- * stream has reached them.
+ * that take a stream are queued; memory that they point to, including copies' host memory, must
+ * stay valid until the stream has reached them.
  */
 #ifndef ERG_DEVICE_BACKEND_H
 #define ERG_DEVICE_BACKEND_H
@@ -54,7 +54,7 @@ enum erg_kernel_kind {
 /* One kernel with its arguments, in the order of ops/ops.h. */
 struct erg_kernel {
     enum erg_kernel_kind kind;
-    int leave_sms; /* SMs that it leaves to an exchange beside it; 0: it may take all */
+    int leave_sms; /* SMs that it leaves to a concurrent exchange; 0: it may take all */
     union {
         struct {
             size_t tokens, hidden, first, rows;
@@ -196,7 +196,7 @@ struct erg_backend_table {
     int (*host_alloc)(struct erg_backend *backend, void **memory, size_t bytes,
                       struct erg_error *err);
     void (*host_free)(struct erg_backend *backend, void *memory);
-    /* What could be had now, bytes. */
+    /* The bytes that can be allocated now. */
     int (*memory_free)(struct erg_backend *backend, size_t *bytes, struct erg_error *err);
     int (*copy)(struct erg_backend *backend, void *to, const void *from, size_t bytes,
                 struct erg_stream *stream, struct erg_error *err);
@@ -215,13 +215,13 @@ struct erg_backend_table {
     void (*event_free)(struct erg_backend *backend, struct erg_event *event);
     int (*event_record)(struct erg_backend *backend, struct erg_event *event,
                         struct erg_stream *stream, struct erg_error *err);
-    /* Seconds from one timed event to another, both of which have happened. */
+    /* Seconds between two timed events; both must have happened. */
     int (*event_seconds)(struct erg_backend *backend, double *seconds, struct erg_event *from,
                          struct erg_event *to, struct erg_error *err);
-    /* What is queued from now on waits for what was recorded. */
+    /* Work queued from now on waits for the recorded work. */
     int (*event_wait)(struct erg_backend *backend, struct erg_event *event,
                       struct erg_stream *stream, struct erg_error *err);
-    /* Memory that a kernel needs besides, which depends on its sizes alone. */
+    /* Scratch memory of a kernel, which depends only on its sizes. */
     int (*scratch_bytes)(struct erg_backend *backend, const struct erg_kernel *kernel,
                          size_t *bytes, struct erg_error *err);
     /*
@@ -235,14 +235,15 @@ struct erg_backend_table {
     int (*launch)(struct erg_backend *backend, const struct erg_kernel *kernel, void *scratch,
                   struct erg_stream *stream, struct erg_error *err);
     /*
-     * World call, the same number of times on every rank: makes a group of ranks [count], named in
-     * ascending order, this one among them; with count 0 this rank is in none and *group is NULL.
-     * The groups that ranks make in one call have no rank in common.
+     * World call, the same number of times on every rank: makes a group of ranks [count] in
+     * ascending order, which include this one; with count 0 this rank is in no group and *group is
+     * NULL. The groups of one call are disjoint.
      */
     int (*group_new)(struct erg_backend *backend, struct erg_group **group, const int *ranks,
                      size_t count, struct erg_error *err);
-    /* Before connect(): what this group exchanges begins at `first` on this rank, and elsewhere on
-     * others; the messages that it sends lie there and `stride` bytes further, by turns. */
+    /* Before connect(): the data of this group's exchanges begins at `first` on this rank, and at
+     * other places on others; the messages that it sends lie there and `stride` bytes further, by
+     * turns. */
     void (*group_window)(struct erg_backend *backend, struct erg_group *group, const void *first,
                          size_t stride);
     void (*group_free)(struct erg_backend *backend, struct erg_group *group);
@@ -271,11 +272,11 @@ struct erg_backend {
     size_t element_bytes;
     const char *name;   /* "host", or the GPU's */
     bool shares_memory; /* with the other ranks of its machine */
-    bool spoils_free;   /* for tests: memory that is free is filled with what is no number */
+    bool spoils_free;   /* for tests: free memory is filled with NaN */
 };
 
-/* What is queued on `stream` from now on waits for what was queued on `other`; by an event of the
- * caller's. */
+/* Work queued on `stream` from now on waits for the work queued on `other`, by an event of the
+ * caller. */
 static inline int erg_backend_follow(struct erg_backend *backend, struct erg_event *event,
                                      struct erg_stream *stream, struct erg_stream *other,
                                      struct erg_error *err)

@@ -1,6 +1,6 @@
 /*
  * Clock group: one SM clock for all GPUs that measure together, locked because a user asked for it
- * by name. Every lock is verified and guarded as telemetry/clocks.h says.
+ * by name. Every lock is verified and guarded (see telemetry/clocks.h).
  */
 #ifndef ERG_DEVICE_CLOCK_GROUP_H
 #define ERG_DEVICE_CLOCK_GROUP_H
@@ -13,8 +13,8 @@
 struct erg_clock_group;
 
 /*
- * Of the GPUs gpus[members[i]]. Locks and unlocks each once, so that a driver that refuses (no
- * permission, not supported) is known before anything is measured: ERG_NO_DEVICE.
+ * Opens the group of the GPUs gpus[members[i]]. Locks and unlocks each once, so that a driver that
+ * refuses (no permission, not supported) is detected before any measurement: ERG_NO_DEVICE.
  */
 int erg_clock_group_open(struct erg_clock_group **group, struct erg_gpus *gpus,
                          const size_t *members, size_t count, struct erg_error *err);

@@ -73,26 +73,26 @@ enum { ERG_DIFFERENCES = 10 }; /* at most */
 
 enum { ERG_DEVICE_PASSES = 4 };
 
-/* What a device that computes can tell of its tensors. After a sync only. */
+/* Values of tensors on a device that computes. Only after a sync. */
 struct erg_device_numbers {
     /* Later steps give the same bits in every run, however much slower that is; or not any more.
      * ERG_NO_DEVICE when it cannot. */
     int (*repeat)(struct erg_device *device, bool repeatable, struct erg_error *err);
     /* Clears the gradients of the weights, to which every backward adds. */
     int (*clear)(struct erg_device *device, struct erg_error *err);
-    /* Notes what the layers' tensors hold now as `pass` < ERG_DEVICE_PASSES. */
+    /* Records the present values of the layers' tensors as `pass` < ERG_DEVICE_PASSES. */
     int (*note)(struct erg_device *device, size_t pass, struct erg_error *err);
     /* Compares two noted passes. `list` has room for ERG_DIFFERENCES. */
     int (*compare)(struct erg_device *device, size_t pass, size_t reference,
                    struct erg_difference *list, size_t *count, struct erg_error *err);
 };
 
-/* What every implementation starts with. */
+/* The first member of every implementation. */
 struct erg_device {
     const struct erg_device_methods *methods;
     const struct erg_device_numbers *numbers; /* NULL for a device that does not compute */
-    const char *board;    /* what the driver calls its GPUs; NULL for an emulated device */
-    const char *identity; /* one line: kind, GPU, how many, what else makes results differ */
+    const char *board;    /* the driver's name of its GPUs; NULL for an emulated device */
+    const char *identity; /* one line: kind, GPU, number of GPUs, other conditions of results */
     size_t gpus;
     bool fixed_clock; /* clocks cannot be set: everything runs at the GPUs' own */
 };
@@ -108,9 +108,9 @@ static inline void erg_device_close(struct erg_device *device)
 
 /*
  * Starts an independent measurement, named by `key`. Real devices ignore it. The emulated device
- * forgets its past: virtual time, heat, clock, sensor phases and noise start anew as a function
- * of its seed and the key alone, so that a measurement does not depend on what was measured before
- * it, on which thread, or on a kill and resume in between.
+ * forgets its past: virtual time, heat, clock, sensor phases and noise start anew as a function of
+ * its seed and the key alone, so that a measurement does not depend on earlier measurements, on the
+ * thread, or on a kill and resume in between.
  */
 static inline void erg_device_begin(struct erg_device *device, uint64_t key)
 {
@@ -128,9 +128,9 @@ static inline int erg_device_set_clock(struct erg_device *device, int clock_mhz,
 }
 
 /*
- * Queues `repeats` runs of the steps, back to back and behind what is queued already, and
- * returns at once, however many they are: a device with a short queue feeds it from a thread of its
- * own. The steps must stay valid only until it returns.
+ * Queues `repeats` runs of the steps, back to back after already queued work, and returns at once
+ * for any number: a device with a short queue feeds it from a thread of its own. The steps must
+ * stay valid only until it returns.
  */
 static inline int erg_device_enqueue(struct erg_device *device, const struct erg_step *steps,
                                      size_t count, size_t repeats, struct erg_error *err)

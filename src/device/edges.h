@@ -23,7 +23,7 @@ struct erg_poll_list {
 
 struct erg_sensor_log {
     size_t gpus;                 /* of the device */
-    size_t watched;              /* the first ones: all, unless told otherwise before a poll */
+    size_t watched;              /* the first ones are polled; default: all, set before a poll */
     struct erg_edge_list *edges; /* one per GPU */
     struct erg_poll_list polls;
     struct erg_sample *last, *now;

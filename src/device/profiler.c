@@ -15,7 +15,7 @@ enum {
 
 static const double steps_least = 4;      /* of the counter in a window */
 static const double calibration_s = 0.2;  /* of work is enough to time a run */
-static const double warmup_most_s = 0.5;  /* more would heat what has long runs */
+static const double warmup_most_s = 0.5;  /* more would heat the GPU in long runs */
 static const double tail_s = 0.3;         /* work after the window, for the counter's next step */
 static const double fine_polls_s = 0.3;   /* around the window's ends, polls come without pause */
 static const double coarse_poll_s = 0.02; /* else */
@@ -148,7 +148,7 @@ static int poll_until(struct profile_run *at, double window_start_s, double wind
     return 0;
 }
 
-/* Mean energy per GPU between two moments; the source says how. */
+/* Mean energy per GPU between two moments; by the source. */
 static bool energy_between(const struct profile_run *at, double start_s, double end_s,
                            enum erg_energy_source source, double *energy_j)
 {
@@ -174,7 +174,7 @@ static int choose_source(const struct profile_run *at, enum erg_energy_source *s
     return 0;
 }
 
-/* What the sub-windows say; the latest enqueue was the tail, before it the sub-windows. */
+/* The result of the sub-windows; the latest enqueue was the tail, before it the sub-windows. */
 static int evaluate(const struct profile_run *at, size_t runs, struct erg_measurement *result,
                     struct series *time, struct series *energy, struct erg_error *err)
 {
@@ -251,7 +251,7 @@ static bool clock_missed(const struct profile_run *at, const struct erg_measurem
     const uint32_t throttled = ERG_REASON_SW_POWER_CAP | ERG_REASON_HW_SLOWDOWN |
                                ERG_REASON_SW_THERMAL | ERG_REASON_HW_THERMAL |
                                ERG_REASON_HW_POWER_BRAKE;
-    /* 1 %: more than any GPU's clock step, and what a cap takes before it reports itself. */
+    /* 1 %: more than any GPU's clock step, and the loss by a cap before it is reported. */
     return at->clock_mhz && !result->refused_clock && !(result->reasons & throttled) &&
            fabs(result->clock_mhz - at->clock_mhz) * 100 > at->clock_mhz;
 }
@@ -292,7 +292,7 @@ static int profile(struct profile_run *at, struct erg_measurement *out, struct e
     return 0;
 }
 
-/* Sub-bursts right after each other, and one look at the sensors: only the time is wanted. */
+/* Sub-bursts right after each other, and one read of the sensors: only the time is needed. */
 static int profile_burst(struct profile_run *at, struct erg_measurement *result,
                          struct erg_error *err)
 {

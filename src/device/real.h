@@ -1,6 +1,6 @@
 /*
  * Real GPUs: the GPUs of this machine as a device, one process per GPU. They are there where ergon
- * was built with CUDA; elsewhere opening them says what is missing.
+ * was built with CUDA; in other builds opening them fails and names the missing part.
  */
 #ifndef ERG_DEVICE_REAL_H
 #define ERG_DEVICE_REAL_H

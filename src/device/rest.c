@@ -9,7 +9,7 @@
 static const double poll_s = 0.001;
 static const double work_s = 0.5;  /* enough to be as hot and as fast as work makes it */
 static const double edges_s = 0.2; /* around the window, for the counter's steps */
-static const double spin_s = 0.1;  /* until a GPU that waits draws what it does from then on */
+static const double spin_s = 0.1;  /* until the power of a waiting GPU is constant */
 
 static double now_s(struct erg_device *device)
 {

@@ -1,11 +1,11 @@
 /*
- * Work: what a device is asked to execute.
+ * Work: the steps that a device executes.
  *
  * A task is a run of compute ops on one stream plus at most one communication op on a second
- * stream. A launch says when the communication starts and how many SMs it gets. A step is a
- * task under a launch; steps run one after the other, each ending with a join of both streams.
- * They are pieces of one layer in its steady state, measured alone, or together a whole
- * instruction. All sizes are per GPU.
+ * stream. A launch gives the start of the communication and its number of SMs. A step is a task
+ * under a launch; steps run one after the other, each ending with a join of both streams. They are
+ * pieces of one layer in its steady state, measured alone, or together a whole instruction. All
+ * sizes are per GPU.
  */
 #ifndef ERG_DEVICE_WORK_H
 #define ERG_DEVICE_WORK_H
@@ -21,7 +21,8 @@ enum erg_op_kind {
     ERG_OP_ATTENTION_BACKWARD,
 };
 
-/* What it is, for a device that runs real kernels; the emulated one goes by the costs alone. */
+/* The kind of the op, for a device that runs real kernels; the emulated device uses only the
+ * costs. */
 struct erg_op_code {
     uint32_t parts; /* bits 1 << enum erg_model_op_id (model/): several for merged ops; 0: of a
                      * mixture of experts or a latent attention, which no device runs */
@@ -65,8 +66,8 @@ struct erg_comm {
     int part;          /* of enum erg_model_op_id: whose result travels */
     int sequences;     /* of the microbatch or nanobatch that it belongs to */
     bool library;      /* the vendor library's kernel instead of our own with its SM budget */
-    /* Of ERG_COMM_NORM_HIDDEN: what is computed in it, forward and backward apart, the wire bytes
-     * of the all-gather, and `part` of that. */
+    /* For ERG_COMM_NORM_HIDDEN: the computation in it, forward and backward separately, the wire
+     * bytes of the all-gather, and `part` of that. */
     struct erg_op works[ERG_COMM_WORKS];
     int work_count;
     double gather_bytes;

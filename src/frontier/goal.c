@@ -20,7 +20,7 @@ const char *erg_goal_rule(const struct erg_goal *goal)
     return rules[goal->objective];
 }
 
-/* What the goal makes least. */
+/* The quantity that the goal minimises. */
 static double value_of(const struct erg_goal *goal, const struct erg_point *point, double waiting_w)
 {
     if (goal->straggler_s > 0)
@@ -51,7 +51,7 @@ static double rounded_up(double value)
     return ceil(value / unit) * unit;
 }
 
-/* The bound that no point keeps, or that none keeps beside the others. */
+/* The bound that no point keeps, or that none keeps together with the others. */
 static int fail(const struct erg_goal *goal, const struct erg_frontier *points,
                 struct erg_error *err)
 {

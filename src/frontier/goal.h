@@ -1,5 +1,6 @@
 /*
- * Goal: which of several ways of doing the same work is wanted: what is to be least, within bounds.
+ * Goal: the selection of one of several ways of doing the same work: the quantity to minimise, and
+ * bounds.
  *
  * A deadline is the least energy within a time, an energy budget the least time within an energy;
  * every scale picks by this one type, from the points of a pipeline to layouts over clocks.
@@ -24,8 +25,8 @@ struct erg_goal {
     double power_w;              /* mean of an iteration, all its GPUs */
     double memory_bytes;         /* of one GPU */
     double gpus;
-    /* The work is held until then whatever it does (another pipeline is late), which costs the
-     * power of waiting. */
+    /* The work waits until then at any point (another pipeline is late), which costs the power of
+     * waiting. */
     double straggler_s;
 };
 
@@ -34,8 +35,8 @@ const char *erg_goal_rule(const struct erg_goal *goal);
 
 /*
  * The point of a list, time up, that reaches the goal within the bounds on time, energy and power;
- * of equal ones the first. `waiting_w` is what a held iteration draws. ERG_INFEASIBLE names the
- * bound that binds, and what the nearest point needs. The list must not be empty.
+ * of equal ones the first. `waiting_w`: the power of a held iteration. ERG_INFEASIBLE names the
+ * bound that binds, and the nearest point's value. The list must not be empty.
  */
 int erg_goal_pick(const struct erg_goal *goal, const struct erg_frontier *points, double waiting_w,
                   size_t *index, struct erg_error *err);

@@ -38,7 +38,7 @@ static bool has_digit(const char *word, size_t length)
 
 bool erg_gpu_is_board(const struct erg_gpu *gpu, const char *board)
 {
-    /* Boards of other power with the same chip say so where the usual one says nothing. */
+    /* Boards of other power with the same chip have a suffix where the usual one has none. */
     static const char *const slower[] = {"PCIe", "NVL"};
     for (size_t i = 0; i < sizeof slower / sizeof *slower; i++)
         if (has_word(board, slower[i], strlen(slower[i])) &&

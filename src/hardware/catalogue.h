@@ -8,7 +8,7 @@
 #include "hardware/hardware.h"
 #include "io/yaml.h"
 
-/* Lists end with a NULL key. Checks and converts what the document gives; `prefix` as in
+/* Lists end with a NULL key. Checks and converts the document's values; `prefix` as in
  * erg_cluster_finish(). */
 int erg_quantities_finish(void *object, const struct erg_quantity *list,
                           const struct erg_yaml *yaml, const char *prefix, struct erg_error *err);
@@ -24,7 +24,7 @@ struct erg_catalogue {
     const char *folder; /* of data/ */
     const char *what;   /* in messages */
     const cyaml_schema_value_t *schema;
-    /* Checks what was read, and fills in what follows from it. */
+    /* Checks the values, and fills in derived ones. */
     int (*finish)(void *value, const struct erg_yaml *yaml, struct erg_error *err);
 };
 

@@ -92,11 +92,12 @@ static int finish_nodes(struct erg_cluster *cluster, const struct erg_yaml *yaml
         return -1;
     if (cluster->nodes > 1 && !(cluster->inter_node_bandwidth > 0))
         return erg_yaml_fail(yaml, nodes, err,
-                             "%d nodes need the key 'inter_node_bandwidth_gb_s' beside it",
+                             "%d nodes need the key 'inter_node_bandwidth_gb_s', too",
                              cluster->nodes);
     if (!alone && !(cluster->inter_node_bandwidth > 0))
-        return erg_yaml_fail(yaml, nodes, err,
-                             "a node beside others needs the key 'inter_node_bandwidth_gb_s', too");
+        return erg_yaml_fail(
+            yaml, nodes, err,
+            "several kinds of nodes need the key 'inter_node_bandwidth_gb_s', too");
     return 0;
 }
 

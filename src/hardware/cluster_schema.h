@@ -32,7 +32,7 @@
 
 extern const cyaml_schema_field_t erg_cluster_fields[];
 
-/* What is optional of nodes; ends with a NULL key. */
+/* The optional keys of nodes; ends with a NULL key. */
 extern const struct erg_quantity erg_cluster_numbers[];
 
 /*

@@ -1,11 +1,11 @@
 /*
- * Engines: what a training software reaches on a kind of GPU and cluster when it runs whole layers,
- * as data files data/engines/NAME.yaml. Constants and their origin: the files' comments. The model
- * that uses them, and what each one multiplies: layout/time/time.h. `ergon fit` fits them to
+ * Engines: the performance of a training software on a kind of GPU and cluster when it runs whole
+ * layers, as data files data/engines/NAME.yaml. Constants and their origin: the files' comments.
+ * The model that uses them, and the factor of each: layout/time/time.h. `ergon fit` fits them to
  * measured iterations.
  *
- * An engine is to layouts what a stack (hardware.h) is to partitions: a layout is timed without
- * looking into the order of its kernels, so what overlaps is said as the share that stays exposed.
+ * An engine serves layouts as a stack (hardware.h) serves partitions: the time of a layout does not
+ * depend on the order of its kernels, so overlap is given as the share that stays exposed.
  */
 #ifndef ERG_HARDWARE_ENGINE_H
 #define ERG_HARDWARE_ENGINE_H
@@ -31,18 +31,19 @@ struct erg_engine {
     double attention_efficiency, attention_backward_efficiency;
     double memory_efficiency;
     /* HBM bytes per score (query, key and head) of an attention that keeps them all in memory, the
-     * masked ones too; 0: it is fused and skips what is masked. */
+     * masked ones too; 0: it is fused and skips masked scores. */
     double score_forward_bytes, score_backward_bytes;
-    /* Of such an attention, how many heads (of all sequences on a GPU) a block of its softmax's
-     * kernel takes; 0: any number. If they are no multiple, the softmax is several kernels: as many
-     * bytes more per score, in each direction, and as much more for the host. */
+    /* The number of heads (of all sequences on a GPU) in a block of that attention's softmax
+     * kernel; 0: any number. If the heads are not a multiple of it, the softmax is several kernels,
+     * which cost these further bytes per score in each direction, and this further time of the
+     * host. */
     double softmax_heads, unfused_score_bytes, unfused_host_factor;
     double activation_factor; /* bytes of the activation, relative to one fused kernel */
     double loss_bytes;        /* per logit, forward and backward; 0: those of the op list */
     bool fused_kernels;       /* as of a stack */
     bool grouped_gemm;        /* the products of all experts of a GPU are one kernel */
 
-    /* What a layer costs however small it is, in the forward pass; the backward pass twice that. */
+    /* The fixed cost of a layer in the forward pass; the backward pass costs twice that. */
     double layer_overhead_s; /* the GPU's: gaps between kernels */
     double host_layer_s;     /* the host's: it launches the kernels while the GPU runs others */
     double host_wait_s;      /* of that, for each further GPU that a collective waits for */
@@ -59,11 +60,11 @@ struct erg_engine {
     int64_t offload_least_bytes; /* of that: smaller tensors stay; a job's training may say it */
     /* Shares of the transfers that nothing hides; tensor_*_context: with context parallelism. */
     double tensor_forward, tensor_backward, tensor_forward_context, tensor_backward_context;
-    /* Of the exchange of keys and values; grouped: with fewer of them than query heads. */
+    /* The exchange of keys and values; grouped: with fewer key heads than query heads. */
     double context_exposed, context_exposed_grouped;
-    /* Of what a mixture of experts exchanges: rows to their experts and back. */
+    /* The exchange of a mixture of experts: rows to their experts and back. */
     double expert_exposed;
-    /* Of a message between stages, when all are busy, and while the pipeline fills and drains. */
+    /* A message between stages, when all are busy, and while the pipeline fills and drains. */
     double pipeline_exposed, pipeline_ends_exposed;
     double gradient_bytes; /* that a ring of many carries per parameter and direction */
 
@@ -71,12 +72,12 @@ struct erg_engine {
      * parameters, and for its share of those that are sharded over the group that sums gradients.
      */
     double optimizer_bytes, optimizer_sharded_bytes;
-    /* What FSDP keeps per parameter, before it is sharded: 16 are weights, gradients and two
+    /* The bytes that FSDP keeps per parameter, before sharding: 16 are weights, gradients and two
      * moments in fp32, 12 the same with weights and gradients in bf16. 0: ERG_FSDP_BYTES. */
     double fsdp_bytes;
 
-    /* Offloading: bytes/s of a GPU to host memory, one direction; what a second of copying costs
-     * the passes that it runs under, s. */
+    /* Offloading: bytes/s of a GPU to host memory, one direction; the seconds by which a second of
+     * copying delays concurrent passes. */
     double host_link_bandwidth, offload_interference;
 
     unsigned followers; /* private: numbers that the file leaves to another one */
@@ -103,8 +104,8 @@ double erg_engine_get(const struct erg_engine *engine, const struct erg_quantity
 void erg_engine_set(struct erg_engine *engine, const struct erg_quantity *number, double value);
 
 /*
- * Writes the file of `source` (name or path, as for loading) to `path` with other numbers in
- * place: for each key of `keys`, ended by NULL, the engine's value and the comment beside it.
+ * Writes the file of `source` (name or path, as for loading) to `path` with other numbers in place:
+ * for each key of `keys`, ended by NULL, the engine's value and the comment on the same line.
  * `heading`: comment lines, without "#", that replace those above the first key.
  */
 int erg_engine_write(const struct erg_engine *engine, const char *source, const char *path,

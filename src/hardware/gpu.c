@@ -13,7 +13,7 @@
 
 /*
  * One line per whole number: section, key in the file, member, smallest and largest value; or the
- * member that says which that is, where there is one.
+ * member that selects it, where there is one.
  */
 #define DATASHEET_WHOLES(X)                                                                        \
     X(datasheet, sms, sms, 1, name, 10000, name)                                                   \
@@ -52,7 +52,8 @@
     X(compute, launch_gap_us, launch_gap_s, 1e-6, 0, 1e4)                                          \
     X(compute, head_gemm_factor, head_gemm_factor, 1, 0.01, 10)
 
-/* What older files do not have: 0, but for factors, which are 1, and the backward k0. */
+/* Keys that older files lack: their default is 0, except that factors are 1 and the backward k0
+ * equals k0. */
 #define COMPUTE_OPTIONS(X)                                                                         \
     X(compute, attention_k0, attention_k0, 1, 0, 1e5)                                              \
     X(compute, attention_backward_k0, attention_backward_k0, 1, 0, 1e5)                            \
@@ -176,7 +177,7 @@ static const struct erg_quantity quantities[] = {
 #define WHOLE(section, name, member, min, min_of, max, max_of)                                     \
     {#section "." #name, OFFSET(member), false, min, OFFSET(min_of), max, OFFSET(max_of)},
 
-/* The numbers that have no unit to convert. */
+/* The numbers without a unit to convert. */
 static const struct whole {
     const char *key;
     size_t offset;
@@ -212,7 +213,7 @@ static int check_wholes(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct
     return 0;
 }
 
-/* It is no quantity: nothing that is measured depends on it, so it is in no fingerprint. */
+/* This is not a quantity: no measurement depends on it, so no fingerprint includes it. */
 static const char peak_key[] = "datasheet.peak_tflops";
 
 static int finish_peak(struct erg_gpu *gpu, const struct erg_yaml *yaml, struct erg_error *err)

@@ -23,7 +23,8 @@ struct erg_gpu {
 
     /* Datasheet. */
     int sms;
-    int clock_max_mhz, clock_min_mhz, clock_step_mhz; /* what the hardware can be locked to */
+    int clock_max_mhz, clock_min_mhz, clock_step_mhz; /* the clocks to which the hardware can be
+                                                       * locked */
     double flops_per_sm_clock;                        /* dense bf16 FLOP per SM and clock */
     double memory_bandwidth;                          /* HBM bytes/s */
     double link_bandwidth;                            /* intra-node, one direction, bytes/s */
@@ -32,14 +33,14 @@ struct erg_gpu {
     /* Dense bf16 FLOP/s as its maker states them, which MFU refers to: at a boost clock that may be
      * below the highest. Where the file does not say: erg_gpu_peak_flops(). */
     double stated_flops;
-    /* So many GPUs of a node that follow each other are one board, whose power cap is that of all
-     * of them together: what one leaves the others may draw. */
+    /* This number of consecutive GPUs of a node are one board, whose power cap is that of all of
+     * them together: one GPU may draw the power that the others leave. */
     int cap_group;
 
     /* The clocks a search considers. */
     int search_max_mhz, search_min_mhz, search_step_mhz;
 
-    /* Compute model (dimensionless unless said). */
+    /* Compute model (dimensionless except where noted). */
     double gemm_efficiency;                       /* eg */
     double gemm_k0;                               /* k0, elements */
     double wave_weight;                           /* wq */
@@ -49,7 +50,7 @@ struct erg_gpu {
     /* Tokens of a sequence that attention loses to its tiles' ends and diagonal. */
     double attention_k0, attention_backward_k0;
     double attention_tail;     /* tiles that a call's last SM works on while the others have none */
-    double attention_diagonal; /* of chunks, forward: share of what is masked that is computed */
+    double attention_diagonal; /* of chunks, forward: the computed share of masked scores */
     double attention_waves;    /* of chunks, backward: share of a last wave that is waited for */
     /* Share of an attention's time, with heads of 128, that depends on the number of scores and not
      * on the FLOPs of their products: exponentials, sums, conversions. */
@@ -73,7 +74,7 @@ struct erg_gpu {
     /* SMs that products and attention which leave it its own miss beyond those while it runs. */
     double comm_missed_sms;
     bool persistent_gemm; /* a GEMM owns every SM until it ends */
-    /* The vendor library's collectives, unless the stack says otherwise. */
+    /* The vendor library's collectives, if the stack does not override them. */
     double library_link_factor, library_sm_share;
     int library_blocks;
 
@@ -105,19 +106,19 @@ struct erg_gpu {
     double sensor_period_s;            /* energy counter and power reading */
 };
 
-/* What belongs to the software that runs the kernels, not to the GPU. */
+/* Properties of the software that runs the kernels, not of the GPU. */
 struct erg_stack {
     char *name;                         /* "published-python", "ergon" */
     double join_grid_s, join_library_s; /* join of the two streams after a communication */
     double host_per_kernel_s;           /* thost */
-    /* Its library's collectives; 0 = what the GPU's file says. */
+    /* Its library's collectives; 0 = the value of the GPU's file. */
     double library_link_factor, library_sm_share;
     int library_blocks;
     double kv_exchange_factor; /* cpexp: sequential K/V exchange costs this times its bytes */
     double overhead;           /* ovh: measured = planned * (1 + ovh) in time */
     bool fused_kernels;        /* memory-bound neighbours are one kernel (model/model.h) */
     /* From the launch slot to the end of the step, products and attention leave the SMs of our
-     * communication free, so it starts beside them at once. */
+     * communication free, so it starts at once and runs concurrently. */
     bool leaves_sms;
     int tuned_beside_sms; /* how many were left free when products were tuned; 0: not known */
 };
@@ -130,15 +131,16 @@ struct erg_cluster {
     double intra_node_bandwidth; /* bytes/s, one direction, per GPU; 0 = the GPU's link */
     double inter_node_bandwidth; /* bytes/s, one direction, per node */
     double inter_node_latency_s;
-    /* Network adapters of a node, which as many GPUs share each: whoever of them sends has all of
-     * it. 0 = each GPU has its share of the node's bandwidth, whoever else sends. */
+    /* Network adapters of a node, each shared by equally many GPUs: a GPU that sends alone has the
+     * whole adapter. 0 = each GPU always has its share of the node's bandwidth. */
     double adapters_per_node;
     double host_memory_bytes;     /* of a node; 0 = not known */
     double host_memory_bandwidth; /* bytes/s of a node, both directions together; 0 = not known */
-    /* bytes/s, one direction, per GPU: of what copies to host memory and messages to other nodes
-     * both cross, the GPU's link to the switch with the adapter, or host memory; 0 = nothing. */
+    /* bytes/s, one direction, per GPU: of the part that copies to host memory and messages to other
+     * nodes both use: the GPU's link to the switch with the adapter, or host memory; 0 = none. */
     double shared_link_bandwidth;
-    /* Nodes of other kinds beside these, without any more: of layouts and jobs. */
+    /* Nodes of other kinds in the same cluster, which list no further kinds. Only layouts and jobs
+     * use them. */
     struct erg_cluster *more;
     unsigned more_count;
     char *engine; /* of one of more: what trains there, a name of the catalogue; NULL: not named */
@@ -154,16 +156,16 @@ struct erg_quantity {
 
 /*
  * Reads a catalogue entry: `name` is a file path when it contains '/' or ends in ".yaml", else a
- * name looked up (case-insensitively) in the data folders. Unknown names are errors that list what
- * there is.
+ * name looked up (case-insensitively) in the data folders. The error for an unknown name lists the
+ * known ones.
  */
-/* By a file, a name of the catalogue, or what the driver calls one of the catalogue. */
+/* Loads a GPU from a file, or finds it in the catalogue by its name or its driver's name. */
 int erg_gpu_load(struct erg_gpu **gpu, const char *name, struct erg_error *err);
 void erg_gpu_free(struct erg_gpu *gpu);
 
 /*
  * Gives `gpu` the datasheet and the clocks of `board`, and its power cap in proportion; all other
- * constants stay those of `gpu`: what is known of one GPU, for another of its architecture (an H200
+ * constants stay those of `gpu`: constants of one GPU, for another one of its architecture (an H200
  * has an H100's processors and more memory). ERG_FAILED where their SMs do not do the same work in
  * a clock: their constants have nothing to do with each other.
  */
@@ -186,7 +188,7 @@ const char *erg_gpu_catalogue_name(const char *driver_name, struct erg_arena *ar
 
 /*
  * Writes a GPU as a catalogue file. `heading` is a comment (lines without "#"); each number's
- * comment is what `origin` says of it, by the offset of its member in the struct.
+ * comment comes from `origin`, by the offset of its member in the struct.
  */
 int erg_gpu_write(const struct erg_gpu *gpu, const char *path, const char *heading,
                   const char *(*origin)(const void *context, size_t member), const void *context,
@@ -196,12 +198,12 @@ void erg_stack_free(struct erg_stack *stack);
 
 /*
  * Whether `board`, as a driver names it ("NVIDIA H100 80GB HBM3"), is this GPU: it has all words
- * with a digit of the GPU's name ("H100-SXM"), and is no PCIe or NVL board unless that is.
+ * with a digit of the GPU's name ("H100-SXM"), and is a PCIe or NVL board only if the GPU is.
  */
 bool erg_gpu_is_board(const struct erg_gpu *gpu, const char *board);
 
-/* Whether this is the GPU that a run calls so, as CUDA names it. Of a run on the host's CPU, which
- * calls it "host", only a GPU whose file has that among its driver names. */
+/* Whether a run's name for its device, as CUDA reports it, means this GPU. A run on the host's CPU
+ * reports "host", which matches only a GPU whose file lists it as a driver name. */
 bool erg_gpu_is_device(const struct erg_gpu *gpu, const char *device);
 
 /* A number that changes with any constant: measurements on emulated devices are kept under it. */

@@ -9,8 +9,8 @@
 /* Older increments count so much less with each new one. */
 #define FADES 0.999
 
-/* Beyond this condition number, or with fewer increments for each class, classes are not told
- * apart. */
+/* Beyond this condition number, or with fewer increments for each class, classes are not
+ * distinguished. */
 #define MOST_CONDITION 100
 enum { LEAST_INCREMENTS = 3, MOST = ERG_DECONVOLUTION_CLASSES };
 
@@ -72,7 +72,7 @@ static void rotate(double m[MOST][MOST], double vectors[MOST][MOST], size_t coun
     }
 }
 
-/* Inverts by eigenvalues; their ratio says how well the classes are told apart. */
+/* Inverts by eigenvalues; their ratio shows how well the classes are distinguished. */
 static double invert(struct system *system)
 {
     double m[MOST][MOST], vectors[MOST][MOST] = {{0}}, least = INFINITY, most = 0;

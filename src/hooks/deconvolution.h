@@ -1,8 +1,8 @@
 /*
  * Deconvolution: the power of each class of work, from a counter that is too slow to see a single
- * piece of it. Between two steps of the counter a GPU spent so many seconds in each class, and used
- * so much energy: E_i = sum over c of P_c t_ci. Because pieces and the counter are not in step,
- * many such increments tell the classes apart.
+ * piece of it. Between two steps of the counter a GPU spent known seconds in each class, and used a
+ * known energy: E_i = sum over c of P_c t_ci. Because pieces and the counter are not in step, many
+ * such increments determine the power of each class.
  *
  * Method: least squares on the normal equations, to which each increment is added while older ones
  * fade (recursive least squares with a forgetting factor). The interval is Student's, of the
@@ -16,7 +16,7 @@
 
 enum { ERG_DECONVOLUTION_CLASSES = 32 };
 
-/* All-zero but for the number of classes is a valid empty one. */
+/* A zeroed struct with only the number of classes set is valid and empty. */
 struct erg_deconvolution {
     size_t classes;
     double normal[ERG_DECONVOLUTION_CLASSES][ERG_DECONVOLUTION_CLASSES]; /* s^2 */
@@ -34,7 +34,7 @@ struct erg_class_power {
 };
 
 /* `gain_error` of the counter as a share. [classes]; the condition number of the classes that
- * occurred, INFINITY where they cannot be told apart. */
+ * occurred, INFINITY where they cannot be distinguished. */
 double erg_deconvolution_solve(const struct erg_deconvolution *sums, double gain_error,
                                struct erg_class_power *powers);
 

@@ -130,8 +130,8 @@ int erg_gpu_marks_prepare(struct erg_gpu_marks *marks, struct erg_error *err)
     int result = marks->get_current(&marks->context);
     if (result != 0 || !marks->context)
         return erg_fail(err, ERG_NO_DEVICE,
-                        "marking passes on the GPU: the calling thread has no context of CUDA, "
-                        "expected that of the stream");
+                        "marking passes on the GPU: the calling thread has no CUDA context, "
+                        "expected the stream's");
     result = marks->memory ? make_words(marks) : make_events(marks);
     if (result != 0)
         return erg_fail(err, ERG_NO_DEVICE,
@@ -159,7 +159,7 @@ int erg_gpu_marks_record(struct erg_gpu_marks *marks, size_t slot, enum erg_gpu_
 bool erg_gpu_marks_reached(struct erg_gpu_marks *marks, size_t slot, enum erg_gpu_mark_side side,
                            uint32_t round)
 {
-    static _Thread_local const void *entered; /* of which this thread has the context */
+    static _Thread_local const void *entered; /* whose context this thread has */
     if (marks->memory)
         return __atomic_load_n(&marks->words[slot][side], __ATOMIC_ACQUIRE) == round;
     if (entered != marks && marks->set_current(marks->context) == 0)

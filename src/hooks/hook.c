@@ -83,7 +83,7 @@ static int check_numbers(const struct erg_hook_options *options, struct erg_erro
     return 0;
 }
 
-/* What a hook does not do. */
+/* Combinations that a hook refuses. */
 static int check_there(const struct erg_hook_options *options, struct erg_error *err)
 {
     if (options->daemon)
@@ -223,7 +223,7 @@ static int open_energy(struct erg_hook *hook, struct erg_error *err)
 
 /* ---- open and close ---- */
 
-/* What it has, but for its GPU's clocks. */
+/* Releases everything except its GPU's clocks. */
 static void release(struct erg_hook *hook)
 {
     const struct erg_plan_method *method = hook->plan ? &hook->plan->methods[hook->method] : NULL;

@@ -8,14 +8,14 @@
 static const int64_t look_ns = 1000000, look_gpu_ns = 200000, verify_ns = 1000000000,
                      patience_ns = 10000000000;
 
-/* A change upwards that arrives within this share of what it takes is in time; where more than this
- * share of so many are not, they are asked for earlier by a quarter, up to twice. */
+/* A change upwards that arrives within this share of its duration is in time. Where more than this
+ * share of this many changes are late, they are requested a quarter earlier, up to twice. */
 #define LATE_SHARE 0.25
 #define LATE_MOST 0.02
 #define LEAD_GROWS 1.25
 enum { LATE_TRIES = 50 };
 
-/* A GPU shows a clock a little beside its lock. */
+/* A GPU reports a clock slightly different from its lock. */
 enum { BESIDE_MHZ = 15 };
 
 void erg_hook_clock_init(struct hook_clock *clock, struct erg_hook *hook)
@@ -71,7 +71,7 @@ struct turn {
 };
 
 /* The first group's clock may be there early, but not late: upwards at the end of the step before,
- * downwards with its first pass. The last stage has nobody to wait for but the optimizer. */
+ * downwards with its first pass. The last stage waits only for the optimizer. */
 static int clock_between(const struct hook_clock *clock, const struct hook_where *where)
 {
     const int first_mhz = where->programme->groups[0].clock_mhz;
@@ -80,7 +80,7 @@ static int clock_between(const struct hook_clock *clock, const struct hook_where
     return first_mhz > clock->due_mhz ? first_mhz : clock->due_mhz;
 }
 
-/* Of the step's first group; the turn before it is that of the end of the step before. */
+/* The turn of the step's first group; the turn before it is at the end of the previous step. */
 static uint64_t first_serial(const struct hook_where *where)
 {
     return (uint64_t)where->step * (where->programme->group_count + 1) + 1;
@@ -152,7 +152,7 @@ void erg_hook_clock_accepted(void *context, int clock_mhz, int64_t begin_ns, int
         judge(clock);
 }
 
-/* ---- what the GPU does ---- */
+/* ---- the GPU's clocks ---- */
 
 enum erg_hook_cause erg_hook_cause_of(uint64_t reasons)
 {
@@ -233,7 +233,7 @@ void erg_hook_clock_due(void *context, int64_t now_ns, struct erg_clock_due *due
         note_begin(clock, &where);
     const struct turn turn = turn_due(clock, &where, now_ns);
     if (turn.clock_mhz && turn.clock_mhz != clock->due_mhz) {
-        /* Turns that nobody saw were due and gone. */
+        /* Turns that were missed were due and are over. */
         if (clock->due_serial && turn.serial > clock->due_serial + 1) {
             atomic_fetch_add(&clock->superseded, turn.serial - clock->due_serial - 1);
             atomic_fetch_add(&clock->requests, turn.serial - clock->due_serial - 1);

@@ -78,7 +78,7 @@ void erg_hook_energy_pass(struct erg_hook_energy *energy, size_t class, int64_t 
         energy->left_out = true;
 }
 
-/* A step of which something was left out is told as one of no length. */
+/* An incomplete step is reported with length 0. */
 void erg_hook_energy_step(struct erg_hook_energy *energy, int64_t begin_ns, int64_t end_ns)
 {
     if (add_span(energy, WHOLE_STEP, begin_ns, energy->left_out ? begin_ns : end_ns))
@@ -154,7 +154,7 @@ static void add_increment(struct erg_hook_energy *energy, const struct step_edge
         rest_s -= time_s;
     }
     seconds[WAITING] = fmax(rest_s, 0);
-    /* On a busy machine some reads come late, and what lies between them says less. */
+    /* On a busy machine some reads come late, and the energy between them is less accurate. */
     const double weight =
         fmin(1, (double)fine_ns / hypot((double)from->half_ns, (double)to->half_ns));
     for (size_t c = 0; c < ERG_DECONVOLUTION_CLASSES; c++)

@@ -11,23 +11,23 @@
 
 struct erg_hook_energy;
 
-/* Keeps the list open as long as it needs it; nobody else reads it. Starts the thread. */
+/* Keeps the list open as long as it needs it; no other thread reads it. Starts the thread. */
 int erg_hook_energy_open(struct erg_hook_energy **energy, struct erg_gpus *gpus, size_t gpu,
                          struct erg_error *err);
 void erg_hook_energy_close(struct erg_hook_energy *energy); /* NULL is fine */
 
-/* A pass of a class ran, or a step, of which all passes were told before. By one thread, in order.
- */
+/* Reports a pass of a class, or a step after all its passes. Called by one thread, in order. */
 void erg_hook_energy_pass(struct erg_hook_energy *energy, size_t class, int64_t begin_ns,
                           int64_t end_ns);
 void erg_hook_energy_step(struct erg_hook_energy *energy, int64_t begin_ns, int64_t end_ns);
 
-/* From here on, between two steps, all is found anew; by the same thread. What is known is of the
- * block that was named last, 0 at first; by any thread. */
+/* Begins a new block of estimates, between two steps; called by the same thread. The estimates
+ * belong to the latest block, 0 at first; called by any thread. */
 void erg_hook_energy_restart(struct erg_hook_energy *energy, uint64_t block);
 uint64_t erg_hook_energy_block(const struct erg_hook_energy *energy);
 
-/* Of a class as found so far; of no class: of the rest of steps, waiting. By any thread. */
+/* The estimate for a class so far; without a class: for the rest of steps, waiting. Called by any
+ * thread. */
 #define ERG_HOOK_WAITING SIZE_MAX
 struct erg_class_power erg_hook_energy_of(const struct erg_hook_energy *energy, size_t class);
 

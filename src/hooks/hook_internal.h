@@ -1,9 +1,9 @@
 /*
  * Shared by the files of a hook only.
  *
- * The trainer's thread says where it is (hook_place.h); the clock thread works out from that and
- * the programme which clock is due at this moment (hook_clock.c). So there is nothing to queue:
- * what was due while the driver was busy is forgotten, and the trainer waits for nobody.
+ * The trainer's thread reports its place (hook_place.h); the clock thread works out from that and
+ * the programme which clock is due at this moment (hook_clock.c). So no queue is needed: a clock
+ * that was due while the driver was busy is dropped, and the trainer never waits.
  */
 #ifndef ERG_HOOKS_HOOK_INTERNAL_H
 #define ERG_HOOKS_HOOK_INTERNAL_H
@@ -18,17 +18,17 @@
 #include "telemetry/clock_thread.h"
 
 enum {
-    HOOK_CLASSES = 128, /* the last one takes all that there is no room for */
+    HOOK_CLASSES = 128, /* the last one takes all that do not fit */
     HOOK_STEPS = 48,    /* remembered */
     HOOK_STATS_STEPS = 32,
 };
 
-/* What changes of clock take on a machine where nobody has measured it. */
+/* The assumed duration of clock changes on a machine without a measurement. */
 #define HOOK_UP_S 0.015   /* median from call to clock */
 #define HOOK_LEAD_S 0.050 /* 95 % are there by then */
 #define HOOK_DOWN_S 0.015
 
-/* ---- what the clock thread knows ---- */
+/* ---- state of the clock thread ---- */
 
 struct hook_clock {
     struct erg_hook *hook;
@@ -85,7 +85,7 @@ struct hook_point {
     bool made;
 };
 
-/* What a rank says to all others: 64 bytes that are alike on every machine of a job. */
+/* The message of a rank to all others: 64 bytes with the same format on every machine of a job. */
 struct hook_message {
     int32_t version, replica, stage, point;
     int64_t step;
@@ -102,9 +102,9 @@ struct hook_agreement {
     double *seconds;               /* [3 * stages] */
     struct erg_hook_choice choice;
     size_t wanted;  /* a slower point that rounds have agreed on */
-    int rounds;     /* so many */
+    int rounds;     /* that agreed on it */
     double since_s; /* the last change, by the time of steps */
-    bool late;      /* somebody was, at the last round */
+    bool late;      /* a rank was, at the last round */
 };
 
 struct erg_hook {
@@ -154,7 +154,7 @@ static inline const struct erg_programme *hook_programme(const struct erg_hook *
     return hook->points ? &hook->points[hook->running].programme : NULL;
 }
 
-/* Whether the clock thread runs; else what it does for the trainer the trainer's own does. */
+/* Whether the clock thread runs; else the trainer's own thread does its work. */
 static inline bool hook_sets_clocks(const struct erg_hook *hook)
 {
     return hook->clock.thread && !hook->trouble[0] && !(hook->profile && hook->profile->over);
@@ -163,10 +163,10 @@ static inline bool hook_sets_clocks(const struct erg_hook *hook)
 /* Whether the hook can be used: it is there, in its process, and not lost. */
 int erg_hook_check(const struct erg_hook *hook, const char *what, struct erg_error *err);
 
-/* Unlocks the GPU for good, and says why in one sentence. */
+/* Unlocks the GPU for good, with the reason in one sentence. */
 void erg_hook_end_clocks(struct erg_hook *hook, const char *why);
 
-/* The same, for what the trainer should not have done: fails unless that is forgiven. */
+/* The same, for misuse by the trainer: fails if misuse is not tolerated. */
 int erg_hook_mistake(struct erg_hook *hook, struct erg_error *err, const char *sentence);
 
 /* A class, a new one where there is room. */
@@ -189,8 +189,8 @@ double erg_hook_median_of_steps(const struct erg_hook *hook, const _Atomic doubl
 /* A pass has taken so long: adds it to its class, to the step's sum and the mean ratio. */
 void erg_hook_take_time(struct hook_class *class, double taken_s, double *busy_s, double *ratio);
 
-/* What the GPU has come to since the last call; by the clock thread, else by the trainer's. Whether
- * something is still queued. */
+/* Processes the GPU's progress since the last call; called by the clock thread, or else the
+ * trainer's. Returns whether work is still queued. */
 bool erg_hook_drain(struct erg_hook *hook, int64_t now_ns);
 
 /* The trainer's side: from now on, or once the GPU is there. */

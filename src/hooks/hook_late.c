@@ -1,5 +1,5 @@
-/* Late pipelines: what this one runs meanwhile, by its caller's word or by agreement of all ranks.
- */
+/* Late pipelines: the point of this one meanwhile, by its caller's request or by agreement of all
+ * ranks. */
 #include "hooks/hook_internal.h"
 
 #include "base/log.h"
@@ -13,7 +13,7 @@
 
 /* A pipeline is late beyond this share; while one is, the others wait for it until half of that. */
 #define LATE_SHARE 0.015
-/* A slower point is taken after so many rounds that agree, and so long after the last change. */
+/* A slower point needs this many rounds that agree, and this time since the last change. */
 enum { ROUNDS = 3, STEPS_BETWEEN = 16, STEPS_UNTIL = 2, VERSION = 1 };
 #define LEAST_BETWEEN_S 60
 
@@ -131,7 +131,7 @@ static struct hook_message make_message(struct erg_hook *hook)
     };
 }
 
-/* All ranks say the same of what they must agree on. */
+/* Checks that all ranks have the same values where they must agree. */
 static int check_messages(const struct erg_hook *hook, struct erg_error *err)
 {
     const struct erg_plan_method *method = &hook->plan->methods[hook->method];
@@ -154,12 +154,12 @@ static int check_messages(const struct erg_hook *hook, struct erg_error *err)
 
 struct lateness {
     int32_t slowest;              /* a replica */
-    double slowest_share, others; /* times of what was planned: of it, and the next slowest */
+    double slowest_share, others; /* the factor on the planned time, and that of the next slowest */
     int64_t reasons;              /* of its GPUs */
 };
 
-/* Seconds that each stage of a replica worked, by the slowest of its ranks, NaN where none says so;
- * and the point that it runs. */
+/* Seconds that each stage of a replica worked, by the slowest of its ranks, NaN where none reports
+ * it; and the point that it runs. */
 static size_t replica_seconds(const struct erg_hook *hook, int32_t replica, double *seconds)
 {
     const struct hook_agreement *agreement = &hook->agreement;
@@ -221,7 +221,7 @@ static int follow(const struct erg_hook *hook, const struct lateness *late, size
                                                .running = hook->running,
                                                .slowest_s = slowest_s,
                                                .own_s = own_s};
-    /* What the late one would need at the chosen point, should it run another one. */
+    /* The time that the late rank would need at the chosen point, if it runs at another one. */
     size_t runs = replica_seconds(hook, late->slowest, slowest_s);
     erg_plan_stage_seconds(hook->plan, point_of(hook, runs), planned_s);
     for (size_t s = 0; s < stages; s++)
@@ -233,7 +233,7 @@ static int follow(const struct erg_hook *hook, const struct lateness *late, size
     return erg_plan_follow(hook->plan, &lateness, point, err);
 }
 
-/* Faster at once, so that nobody waits for this pipeline; slower when rounds agree. */
+/* Faster at once, so that no pipeline waits for this one; slower when rounds agree. */
 static bool is_time_for(struct erg_hook *hook, size_t wanted)
 {
     struct hook_agreement *agreement = &hook->agreement;

@@ -1,4 +1,4 @@
-/* How far the GPU has come in what the trainer has queued. */
+/* The GPU's progress in the trainer's queued work. */
 #include "hooks/hook_internal.h"
 
 #include "base/clock.h"
@@ -102,7 +102,7 @@ void erg_hook_mark_end(struct erg_hook *hook, const struct hook_where *where, vo
 
 /* ---- the other side ---- */
 
-/* What the trainer says of its place; seconds and ratio are what was seen here. */
+/* The trainer's report of its place; seconds and ratio are measured here. */
 static void go_to(struct hook_marks *marks, const struct hook_where *where, int64_t begun_ns,
                   int64_t ended_ns)
 {
@@ -116,10 +116,10 @@ static void go_to(struct hook_marks *marks, const struct hook_where *where, int6
 static void take_phase(struct erg_hook *hook, const struct hook_mark *mark, int64_t now_ns)
 {
     struct hook_marks *marks = &hook->marks;
-    /* `step` is the one that comes; what there was to sum up is of the one before. */
+    /* `step` is the one that comes; the sums so far belong to the one before. */
     if (mark->where.phase == HOOK_BETWEEN && marks->where.phase == HOOK_STEP) {
         hook->step_busy_s[(mark->where.step - 1) % HOOK_STEPS] = marks->busy_s;
-        /* What was drawn in a pass without a mark would count as waiting. */
+        /* The energy of a pass without a mark would count as waiting. */
         if (hook->energy)
             erg_hook_energy_step(hook->energy, marks->step_ns,
                                  mark->unmarked == marks->step_unmarked ? now_ns : marks->step_ns);
@@ -151,7 +151,7 @@ static void take_end(struct erg_hook *hook, const struct hook_mark *mark, int64_
     if (isnan(taken_s)) {
         taken_s = fmax(1e-9 * (double)(end_ns - marks->begun_ns), 0);
     } else {
-        /* Whoever looks may be late, and later at one end than at the other. */
+        /* A reader may be late, and later at one end than at the other. */
         const int64_t taken_ns = (int64_t)(1e9 * taken_s);
         if (end_ns - taken_ns < marks->begun_ns)
             marks->begun_ns = end_ns - taken_ns;

@@ -1,7 +1,7 @@
 /*
- * What the trainer has queued on its GPU, in order, for whoever looks how far the GPU has come: one
- * thread adds, one takes away, and neither waits. Where a trainer runs so far ahead that there is
- * no room, passes go unmarked: clocks then follow from the next one that has a mark.
+ * Marks: the passes that the trainer has queued on its GPU, in order, to follow the GPU's progress.
+ * One thread adds marks, one removes them, and neither waits. If the trainer is so far ahead that
+ * the queue is full, passes get no mark: clocks then follow from the next marked pass.
  */
 #ifndef ERG_HOOKS_HOOK_MARKS_H
 #define ERG_HOOKS_HOOK_MARKS_H
@@ -13,7 +13,7 @@ enum { HOOK_MARKS = 1024, HOOK_MARKS_FOR_STEPS = 64 };
 
 struct hook_mark {
     enum hook_mark_kind { HOOK_MARK_PHASE, HOOK_MARK_BEGIN, HOOK_MARK_END } kind;
-    struct hook_where where; /* from then on, but for times and the ratio */
+    struct hook_where where; /* from then on, except times and the ratio */
     bool on_gpu;             /* else it is there at host_ns */
     bool has_slot;           /* of the GPU's, even if its end goes by the host */
     int64_t host_ns;
@@ -37,7 +37,7 @@ struct hook_marks {
 
     /* The taking thread's own. */
     struct hook_where where;
-    int64_t begun_ns;       /* of the pass that runs, whatever its kind */
+    int64_t begun_ns;       /* of the running pass of any kind */
     double busy_s;          /* of the step */
     int64_t step_ns;        /* when it began here */
     uint64_t step_unmarked; /* passes, by then */

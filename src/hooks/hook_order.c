@@ -99,11 +99,10 @@ static void add_cause(struct causes *causes, const struct hypothesis *hypothesis
     }
 }
 
-/* Distances: what is easily mistaken is nearer; what no user confuses is further away. */
+/* Distances: likely mistakes are nearer; unlikely ones are further away. */
 
-/* Of those with a number of the pipeline, at `member`, beside the plan's, the nearest that
- * explains.
- */
+/* Among the orders with another value of the pipeline's number `member` than the plan's, the
+ * nearest one that explains the passes. */
 static void try_number(const struct erg_order_mistake *mistake, struct causes *causes,
                        const struct hypothesis *planned, size_t member, double weight)
 {
@@ -189,7 +188,7 @@ static void add_causes(struct erg_text *text, const struct erg_order_mistake *mi
     }
     find_causes(mistake, &causes);
     if (!causes.count)
-        erg_text_add(text, "no pipeline that ergon knows has this order");
+        erg_text_add(text, "no pipeline schedule in ergon has this order");
     for (size_t i = 0; i < causes.count; i++) {
         if (i > 0 && causes.nearest[1].distance > causes.nearest[0].distance + 0.5)
             break;

@@ -1,5 +1,5 @@
 /*
- * Order: what a trainer did that its plan does not have next, in one sentence with the nearest
+ * Order: a deviation of a trainer from the order of its plan, in one sentence with the nearest
  * cause.
  *
  * Until then all passes of the step were those of the plan. So another pipeline explains the
@@ -22,7 +22,7 @@ struct erg_pass_came {
 struct erg_order_mistake {
     const struct erg_pipeline *pipeline;        /* of the plan */
     const struct erg_instruction *instructions; /* of this stage, [2 * microbatches * chunks] */
-    size_t stage, position;                     /* from 0: so many passes were right */
+    size_t stage, position;                     /* from 0: the number of correct passes */
     const struct erg_pass_came *came;           /* NULL: the step ended */
     bool names_microbatches, names_chunks;      /* the trainer did for all passes of the step */
     bool splits_backward;                       /* there was a backward pass for weights alone */

@@ -13,7 +13,7 @@ enum hook_phase {
     HOOK_IDLE,    /* before the first step */
     HOOK_STEP,    /* in a step: at `position`, or before the first pass */
     HOOK_BETWEEN, /* two steps */
-    HOOK_HIGH,    /* paused, or in work that is no pass */
+    HOOK_HIGH,    /* paused, or in work outside passes */
 };
 
 struct hook_where {
@@ -24,7 +24,7 @@ struct hook_where {
     int32_t position;           /* of the pass that began last; -1: none in this step */
     int64_t begun_ns, ended_ns; /* of that pass; ended 0: not yet */
     double ratio;               /* measured to planned seconds */
-    int clock_mhz;              /* that all passes have, whatever the programme says; 0: none */
+    int clock_mhz;              /* of all passes, instead of the programme's; 0: none */
     uint64_t block;             /* of a profile (hook_profile.h) that the step belongs to */
 };
 

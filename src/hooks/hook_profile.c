@@ -177,7 +177,7 @@ int erg_hook_profile_pass(struct erg_hook *hook, const struct erg_pass_came *cam
         return erg_hook_mistake(hook, err,
                                 "the trainer runs a zero-bubble schedule, which splits backward "
                                 "passes: a profile has whole ones only");
-    /* Energies are those of so many classes, with other work and waiting. */
+    /* The number of classes with energies, including other work and waiting. */
     if (2 * came->chunk + 2 > ERG_DECONVOLUTION_CLASSES - 2)
         return erg_hook_mistake(hook, err, "a stage has more chunks than a profile is made of");
     return hook->plan ? 0 : take_pass(hook, came, err);
@@ -200,7 +200,7 @@ static void count_passes(const struct erg_hook *hook, size_t chunk, size_t count
     }
 }
 
-/* What the first step had has to be that of a pipeline. */
+/* The passes of the first step must be those of a pipeline. */
 static int learn(struct erg_hook *hook, struct erg_error *err)
 {
     struct hook_profile *profile = hook->profile;
@@ -264,7 +264,7 @@ void erg_hook_profile_turn(struct erg_hook *hook, uint64_t block, int clock_mhz)
     atomic_store(&profile->turned, block);
 }
 
-/* ---- what this rank has found in the block ---- */
+/* ---- this rank's results of the block ---- */
 
 struct finding {
     double time_s, energy_j, uncertainty; /* the latter as a share; NaN: not known */
@@ -446,7 +446,7 @@ static void finish(struct erg_hook *hook, const char *why)
         erg_hook_end_clocks(hook, locked.message);
     if (profile->writes && !profile->rows.count)
         erg_log(ERG_LOG_WARNING, "no profile is written: %s",
-                why ? why : "the energy of passes could not be told at any clock");
+                why ? why : "the energy of passes could not be determined at any clock");
     else if (profile->writes)
         erg_log(why ? ERG_LOG_WARNING : ERG_LOG_INFO, "%s%s%s", why ? why : "", why ? "; " : "",
                 profile->said);

@@ -1,14 +1,14 @@
 /*
- * A profile made of ordinary steps (ERG_HOOK_PROFILE).
+ * A profile made from ordinary steps (ERG_HOOK_PROFILE).
  *
- * All ranks hold one clock for a block of steps: some to settle, then so many that seconds and
- * joules of each class of passes are known to 1 %, or 40. Blocks end by agreement: every fourth
- * step each rank says whether it knows enough, and all compute the same from the same bytes; then
- * each tells what it found, class by class. Rank 0 of the exchange writes the file after each
- * clock, so that a job that ends early leaves what it measured.
+ * All ranks hold one clock for a block of steps: some to settle, then at most 40, until seconds and
+ * joules of each class of passes are known to 1 %. Blocks end by agreement: every fourth step each
+ * rank reports whether its values are accurate enough, and all compute the same decision from the
+ * same bytes; then each rank sends its values, class by class. Rank 0 of the exchange writes the
+ * file after each clock, so that a job that ends early leaves its measurements.
  *
- * Times are those of the classes of the hook, which begin anew with each block; where the GPU is
- * behind the trainer (hook_marks.h), it is the GPU that begins the block.
+ * Times are those of the classes of the hook, which begin anew with each block; where the GPU runs
+ * behind the trainer (hook_marks.h), the GPU's progress begins the block.
  */
 #ifndef ERG_HOOKS_HOOK_PROFILE_H
 #define ERG_HOOKS_HOOK_PROFILE_H
@@ -21,12 +21,12 @@
 
 enum { HOOK_PROFILE_PASSES = 16384 }; /* of a step that can be learned */
 
-/* What a rank says: 64 bytes. */
+/* The message of a rank: 64 bytes. */
 struct hook_profile_message {
     int32_t version, form; /* enum hook_profile_form */
     int32_t stage, replica;
     int64_t step;
-    uint64_t nonce; /* tells ranks apart */
+    uint64_t nonce; /* distinguishes ranks */
     int32_t clock_mhz;
     int32_t chunk;           /* of the row; a status: how many there are */
     int32_t count;           /* status: microbatches; row: uncertainty, of a million */
@@ -78,7 +78,7 @@ int erg_hook_profile_step(struct erg_hook *hook, struct erg_error *err); /* it w
 /* The class of a pass. */
 size_t erg_hook_profile_class(struct erg_hook *hook, const struct erg_pass_came *came);
 
-/* Whoever follows the GPU: a step of this block begins there, at this clock. */
+/* For a caller that follows the GPU: a step of this block begins there, at this clock. */
 void erg_hook_profile_turn(struct erg_hook *hook, uint64_t block, int clock_mhz);
 
 #endif

@@ -146,7 +146,7 @@ void erg_hook_rows_say(const struct erg_hook_rows *rows, const char *path, struc
                     erg_plural(rows->count), rows->clocks_mhz[0], rows->clocks_mhz[rows->count - 1],
                     100 * rows->worst);
     if (rows->left_out)
-        erg_text_printf(text, "; at %zu more the energy of passes could not be told",
+        erg_text_printf(text, "; at %zu more the energy of passes could not be determined",
                         rows->left_out);
     erg_text_add(text, "; a plan: ergon frontier ");
     add_word(text, path);

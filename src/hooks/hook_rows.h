@@ -39,14 +39,14 @@ void erg_hook_rows_release(struct erg_hook_rows *rows);
 /* Another clock, below all others. */
 void erg_hook_rows_begin(struct erg_hook_rows *rows, int clock_mhz);
 
-/* What one rank found for an instruction of its stage, `uncertainty` as a share; NaN: it could not
- * tell. */
+/* The measurement of one rank for an instruction of its stage, `uncertainty` as a share; NaN: not
+ * known. */
 void erg_hook_rows_add(struct erg_hook_rows *rows, size_t stage, size_t chunk,
                        enum erg_direction direction, double time_s, double energy_j,
                        double uncertainty);
 void erg_hook_rows_wait(struct erg_hook_rows *rows, double power_w); /* NaN: not known */
 
-/* All ranks have told. False: the clock is left out. */
+/* All ranks have reported. False: the clock is left out. */
 bool erg_hook_rows_end(struct erg_hook_rows *rows);
 
 /* Whether no lower clock is worth to be tried. */
@@ -55,7 +55,7 @@ bool erg_hook_rows_suffice(const struct erg_hook_rows *rows);
 /* The whole file. */
 void erg_hook_rows_write(const struct erg_hook_rows *rows, struct erg_text *csv);
 
-/* What the file at `path` has, and the command that makes a plan of it; at least one clock. */
+/* Describes the file at `path` and the command that makes a plan from it; at least one clock. */
 void erg_hook_rows_say(const struct erg_hook_rows *rows, const char *path, struct erg_text *text);
 
 #endif

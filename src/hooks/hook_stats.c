@@ -1,4 +1,4 @@
-/* What a hook has measured. */
+/* The measurements of a hook. */
 #include "hooks/hook_internal.h"
 
 #include "base/statistics.h"
@@ -103,7 +103,7 @@ int erg_hook_stats(struct erg_hook *hook, struct erg_hook_stats *stats)
     return 0;
 }
 
-/* What one pass of a class used. */
+/* Energy of one pass of a class. */
 static void read_energy(const struct erg_hook *hook, size_t index, struct erg_hook_class *about)
 {
     if (!hook->energy)

@@ -1,4 +1,5 @@
-/* The steps of a trainer and their passes. Nothing here allocates or waits, but for mistakes. */
+/* The steps of a trainer and their passes. Nothing here allocates or waits, except to report
+ * misuse. */
 #include "hooks/hook_internal.h"
 
 #include "base/clock.h"
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How fast the measured share of planned times is believed. */
+/* The rate at which measurements change the estimate of the share of planned times. */
 #define RATIO_WEIGHT 0.1
 #define RATIO_LEAST 0.25
 #define RATIO_MOST 4
@@ -45,7 +46,7 @@ static struct hook_where where_of(const struct erg_hook *hook, enum hook_phase p
     };
 }
 
-/* By the host's clock. */
+/* Times on the host's clock. */
 static void tell_place(struct erg_hook *hook, enum hook_phase phase, int64_t begun_ns,
                        int64_t ended_ns)
 {
@@ -74,7 +75,8 @@ static enum hook_phase rest_of(const struct erg_hook *hook)
     return hook->steps > 0 ? HOOK_BETWEEN : HOOK_IDLE;
 }
 
-/* What the clock thread found out: the driver refuses, the guardian is gone, the GPU disobeys. */
+/* Failures that the clock thread detected: the driver refuses, the guardian has ended, the GPU does
+ * not follow its lock. */
 static void hear_clocks(struct erg_hook *hook)
 {
     struct erg_error why;
@@ -94,7 +96,7 @@ static void hear_clocks(struct erg_hook *hook)
 
 /* ---- mistakes ---- */
 
-/* The GPU is unlocked before anybody hears of it. */
+/* The GPU is unlocked before the failure is reported. */
 int erg_hook_mistake(struct erg_hook *hook, struct erg_error *err, const char *sentence)
 {
     char said[sizeof hook->error.message];

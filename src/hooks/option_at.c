@@ -1,16 +1,16 @@
-/* What an instruction costs at another clock than its own. */
+/* The cost of an instruction at a clock other than its own. */
 #include "hooks/option_at.h"
 
 #include <assert.h>
 
-/* The nearest clocks on both sides of the one that is wanted. */
+/* The nearest clocks on both sides of the requested one. */
 struct around {
     int wanted_mhz;
     int below_mhz, above_mhz; /* 0: none; equal: the clock itself */
     struct erg_option_cost below, above;
 };
 
-/* Of equal clocks the one of least energy. */
+/* Among equal clocks, the one with the least energy. */
 static void consider(struct around *around, int clock_mhz, struct erg_option_cost cost)
 {
     if (clock_mhz <= around->wanted_mhz &&

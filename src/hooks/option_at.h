@@ -1,15 +1,15 @@
 /*
- * What an instruction costs at a clock that it was not planned at, from the plan alone: by an
- * option of its own in the same mode, or the rows of the plan's stage profile; between two clocks
- * that are known, on the line between them; above all of them it gets no faster, and its energy
- * grows with the clock.
+ * The cost of an instruction at a clock for which it was not planned, from the plan alone: from one
+ * of its options in the same mode, or from the rows of the plan's stage profile. Costs are
+ * interpolated linearly between known clocks; above all of them it does not get faster, and its
+ * energy grows with the clock.
  */
 #ifndef ERG_HOOKS_OPTION_AT_H
 #define ERG_HOOKS_OPTION_AT_H
 
 #include "plan/plan.h"
 
-/* Of one GPU; planned seconds. */
+/* For one GPU; planned seconds. */
 struct erg_option_cost {
     double time_s, energy_j;
 };

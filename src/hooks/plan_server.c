@@ -13,7 +13,8 @@
 
 /* ---- the plan ---- */
 
-/* What of a file changes when another one takes its name, or when it is written to. */
+/* The attributes of a file that change when another file takes its name, or when it is written
+ * to. */
 static bool is_same_file(const struct stat *a, const struct stat *b)
 {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&

@@ -1,17 +1,17 @@
 /*
- * Plan server: other trainers ask over HTTP which clock each of their passes is planned at, in the
- * protocol of Perseus, which Zeus' PipelineFrequencyOptimizer speaks.
+ * Plan server: other trainers get the planned clock of each pass over HTTP, in the protocol of
+ * Perseus, which Zeus' PipelineFrequencyOptimizer speaks.
  *
  * A trainer registers a job, then each of its ranks with the clocks of its GPU; then each rank asks
- * for its schedule, which is that of its pipeline stage, and may report results. A question for a
- * schedule waits until all ranks have registered. This room has no sockets: it is asked questions,
- * and says when those that waited are answered. One thread at a time; nothing here waits.
+ * for its schedule, which is that of its pipeline stage, and may report results. A request for a
+ * schedule waits until all ranks have registered. This room has no sockets: it receives requests,
+ * and reports when waiting ones are answered. One thread at a time; no call blocks.
  *
- * The plan is loaded again when its file changes: erg_plan_server_tick() looks. Whoever waits is
- * told at once when the plan does not fit its job.
+ * The plan is loaded again when its file changes: erg_plan_server_tick() checks. Waiting requests
+ * fail at once when the plan does not fit their job.
  *
- * Source of the protocol: Zeus 0.16.0, optimizer/pipeline_frequency; what is answered otherwise is
- * said where it is.
+ * Source of the protocol: Zeus 0.16.0, optimizer/pipeline_frequency; the code notes answers that
+ * differ.
  */
 #ifndef ERG_HOOKS_PLAN_SERVER_H
 #define ERG_HOOKS_PLAN_SERVER_H
@@ -59,8 +59,8 @@ int erg_plan_server_open(struct erg_plan_server **server,
 
 void erg_plan_server_close(struct erg_plan_server *server);
 
-/* Answers all questions that wait: there will be no schedule for them. To be called, and their
- * answers taken, before the close. */
+/* Answers all questions that wait: there will be no schedule for them. Call it, and take their
+ * answers, before the close. */
 void erg_plan_server_end(struct erg_plan_server *server);
 
 /* Answers, or keeps the question (status 0) until erg_plan_server_take() returns it. now_ns: of
@@ -71,11 +71,11 @@ void erg_plan_server_ask(struct erg_plan_server *server, struct erg_plan_questio
 /* The next of the questions that waited and are answered; NULL: none. */
 struct erg_plan_question *erg_plan_server_take(struct erg_plan_server *server);
 
-/* A question that waits is no longer asked. */
+/* Cancels a waiting request. */
 void erg_plan_server_forget(struct erg_plan_server *server, struct erg_plan_question *question);
 
-/* To be called about once a second: loads the plan again if its file has changed, and drops idle
- * jobs. A file that is no plan any more is logged; the plan in force stays. */
+/* Call it about once a second: it loads the plan again if its file has changed, and drops idle
+ * jobs. If the file is no longer a valid plan, this is logged and the current plan stays. */
 void erg_plan_server_tick(struct erg_plan_server *server, int64_t now_ns);
 
 /* How messages and answers write an error: {"detail": "…"}. */

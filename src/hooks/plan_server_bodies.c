@@ -1,5 +1,4 @@
-/* Bodies of requests to the plan server: JSON that fits, or a sentence that says which key does
- * not. */
+/* Bodies of requests to the plan server: valid JSON, or a sentence that names the invalid key. */
 #include "hooks/plan_server_internal.h"
 
 #include "base/memory.h"

@@ -85,7 +85,7 @@ struct erg_plan_server {
 void erg_plan_server_reject(struct erg_plan_question *question, const char *where, const char *key,
                             const struct erg_error *err);
 
-/* What is asked of jobs. */
+/* Requests about jobs. */
 struct server_job *erg_server_job_find(struct erg_plan_server *server, const char *id);
 void erg_server_job_register(struct erg_plan_server *server, struct erg_plan_question *question,
                              int64_t now_ns);
@@ -96,10 +96,10 @@ void erg_server_rank_schedule(struct erg_plan_server *server, struct server_job 
 void erg_server_rank_result(struct erg_plan_server *server, struct server_job *job,
                             struct erg_plan_question *question);
 
-/* Of another plan: who waits is answered if it does not fit. */
+/* The plan has changed: waiting requests are answered if it does not fit. */
 void erg_server_job_recheck(struct erg_plan_server *server, struct server_job *job);
 
-/* Whoever waits for the job is answered so. */
+/* Answers the requests that wait for the job. */
 void erg_server_job_turn_away(struct erg_plan_server *server, struct server_job *job,
                               unsigned status, const char *detail);
 void erg_server_job_drop(struct erg_plan_server *server, struct server_job *job);

@@ -1,4 +1,4 @@
-/* Jobs of the plan server: their ranks, which of them wait, and what each is answered. */
+/* Jobs of the plan server: their ranks, waiting requests, and the answers. */
 #include "hooks/plan_server_internal.h"
 
 #include "base/clock.h"
@@ -178,7 +178,8 @@ void erg_server_job_drop(struct erg_plan_server *server, struct server_job *job)
     free(job);
 }
 
-/* A place for a job: a free one, or that of the job that is idle longest and has nobody waiting. */
+/* A place for a job: a free one, or that of the job that is idle longest without waiting
+ * requests. */
 static struct server_job **find_place(struct erg_plan_server *server)
 {
     struct server_job **idle = NULL;
@@ -196,8 +197,8 @@ static struct server_job **find_place(struct erg_plan_server *server)
     return idle;
 }
 
-/* "2026-01-01-00-00-00+dp2+pp2+tp1+ergon+meta", in UTC. It stands in paths and names of files: what
- * is special in them becomes "-". */
+/* "2026-01-01-00-00-00+dp2+pp2+tp1+ergon+meta", in UTC. It is part of paths and file names: special
+ * characters become "-". */
 static void name_job(struct erg_plan_server *server, struct server_job *job, const char *metadata)
 {
     char base[SERVER_ID_BYTES - 16], date[32];
@@ -272,7 +273,7 @@ void erg_server_job_register(struct erg_plan_server *server, struct erg_plan_que
 
 /* ---- ranks ---- */
 
-/* Within the job, and nobody else's place. */
+/* Within the job, and not another rank's place. */
 static int check_place(struct body *body, const struct server_job *job,
                        const struct rank_body *rank, struct erg_error *err)
 {

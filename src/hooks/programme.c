@@ -8,14 +8,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What is needed while a programme is made. */
+/* Working state for making a programme. */
 struct making {
     const struct erg_programme_request *request;
     struct erg_programme *programme;
     int *clocks_mhz; /* that occur, rising */
     size_t clock_count;
-    /* Of instruction i at clock k, [count * clock_count]: what an instruction costs beyond waiting,
-     * and its energy and seconds; only where the clock is not below the planned one. */
+    /* For instruction i at clock k, [count * clock_count]: the cost of the instruction beyond
+     * waiting, its energy and seconds; only for clocks not below the planned one. */
     double *cost_j;
     struct erg_option_cost *options;
 };
@@ -143,7 +143,7 @@ static void cost_passes(struct making *making)
             if (making->clocks_mhz[k] < making->programme->passes[i].planned_mhz)
                 continue;
             struct erg_option_cost cost = erg_option_at(plan, at, option, making->clocks_mhz[k]);
-            /* No slower at a higher clock, whatever was measured. */
+            /* A higher clock is never slower, regardless of measurements. */
             cost.time_s = fmin(cost.time_s, option->time_s);
             making->options[i * clocks + k] = cost;
             making->cost_j[i * clocks + k] = cost.energy_j - waiting_w * cost.time_s;
@@ -243,7 +243,7 @@ static int next_clock(const struct erg_programme *programme, uint32_t g)
     return after_mhz > group->clock_mhz && after_mhz < before_mhz ? after_mhz : before_mhz;
 }
 
-/* What it costs to raise a group to the next clock; INFINITY: nothing to raise to. */
+/* The cost of raising a group to the next clock; INFINITY: it has the highest. */
 static double raise_cost(const struct making *making, uint32_t g)
 {
     const struct erg_programme_group *group = &making->programme->groups[g];

@@ -1,17 +1,18 @@
 /*
- * Programme: which clock one rank has during which instructions of a step, by a point of a plan.
+ * Programme: the clocks of one rank over the instructions of a step, by a point of a plan.
  *
  * A plan gives each instruction the clock that is best for it alone. A GPU needs milliseconds to
  * change, and changes that come too often disturb the exchanges between GPUs. So instructions are
- * put together into groups, each of which has one clock, the highest that any member was planned
- * at: no instruction gets slower than planned, and the iteration takes no longer. Of all ways to
- * cut the step into groups that last for a least dwell, the one is taken that costs the least
- * energy by the plan's own options; a GPU whose instruction ends earlier waits, which costs energy
- * too. Then changes that are too small, save too little, or come too often are left out, upwards.
+ * put together into groups, each with one clock, the highest planned clock of its members: no
+ * instruction gets slower than planned, and the iteration does not take longer. Among all ways to
+ * cut the step into groups that last for at least a dwell, the cheapest in energy by the plan's own
+ * options is taken; a GPU whose instruction ends earlier waits, which costs energy, too. Then
+ * changes that are too small, save too little, or come too often are removed by raising the lower
+ * clock.
  *
- * Method: shortest path over the positions where a group may begin. A group that can be cut into
- * two of the least dwell gets no dearer by it, so none of these is looked at, and the time this
- * takes grows with the instructions of the step and those of a dwell.
+ * Method: shortest path over the positions where a group may begin. Cutting a group into two that
+ * both reach the dwell never costs more, so such groups are skipped, and the running time grows
+ * with the number of instructions in the step and in a dwell.
  */
 #ifndef ERG_HOOKS_PROGRAMME_H
 #define ERG_HOOKS_PROGRAMME_H
@@ -27,11 +28,10 @@ struct erg_programme_request {
     double dwell_s;                         /* at least; 0: none */
     double least_change_mhz;
     double least_saving;   /* of a group's energy, as a share */
-    double least_period_s; /* so many seconds for each change, within any second; 0: as often as may
-                              be */
+    double least_period_s; /* the least seconds per change within any second; 0: no limit */
 };
 
-/* Which clocks a trainer that is not ergon's wants. */
+/* The settings for the clocks of a trainer other than ergon's. */
 struct erg_programme_wish {
     const char *method; /* NULL: "sequential+clocks" */
     size_t number; /* of the point, from 1; 0: the selected one if it is of that method, else the
@@ -40,8 +40,7 @@ struct erg_programme_wish {
     bool clocks_only; /* of a method whose passes only ergon's own training can run, too */
 };
 
-/* ERG_USAGE says what the plan does not have, and refuses methods whose passes cannot be followed.
- */
+/* ERG_USAGE names the missing part of the plan, or a method whose passes cannot be followed. */
 int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme_wish *wish,
                          enum erg_method *method, size_t *point, struct erg_error *err);
 
@@ -50,8 +49,8 @@ int erg_programme_choose(const struct erg_plan *plan, const struct erg_programme
 int erg_programme_clock(const struct erg_clock_list *supported, int clock_mhz);
 
 /*
- * ERG_USAGE where the plan has no clocks for a stage because its GPUs chose them, and where the GPU
- * has none as high as the plan's.
+ * ERG_USAGE where the plan lacks clocks for a stage because its GPUs chose them, and where the
+ * GPU's highest clock is below the plan's.
  */
 int erg_programme_check(const struct erg_plan *plan, size_t stage,
                         const struct erg_clock_list *supported, struct erg_error *err);
@@ -62,8 +61,8 @@ int erg_programme_check(const struct erg_plan *plan, size_t stage,
 #define ERG_PROGRAMME_LEAST_SAVING 0.002
 #define ERG_PROGRAMME_LEAST_PERIOD_S 0.1
 
-/* Sets what a hook bounds its programmes by, of options as users give them: where one is 0 or no
- * number, the number above counts. */
+/* Sets the bounds of a hook's programmes from user options: where one is 0 or NaN, the number above
+ * is the default. */
 void erg_programme_bound(struct erg_programme_request *request, double dwell_s,
                          double least_change_mhz);
 
@@ -86,8 +85,8 @@ struct erg_programme {
     int highest_mhz;                   /* that the plan considered for these GPUs */
     double step_s;                     /* an iteration */
     uint32_t changes, planned_changes; /* in a step, from one instruction to another */
-    /* Of one GPU's instructions in a step, by the plan's options; planned: each at its own clock.
-     */
+    /* The cost of one GPU's instructions in a step, by the plan's options; planned: each at its own
+     * clock. */
     double energy_j, planned_j;
 };
 

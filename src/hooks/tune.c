@@ -101,7 +101,7 @@ static int check_options(const struct erg_tune_options *options, struct erg_erro
 
 /* ---- values ---- */
 
-/* What all GPUs have. */
+/* Clocks that all GPUs have. */
 struct tune_range {
     int64_t least, most, full_w;
 };
@@ -232,7 +232,7 @@ static void start_block(struct erg_tune *tune, bool settles)
     tune->block.settle = settles ? tune->options.settle_steps : 0;
 }
 
-/* Sets the value that the search wants next, if it is another one. */
+/* Sets the search's next value, if it is another one. */
 static int go_to_next(struct erg_tune *tune, struct erg_error *err)
 {
     const int32_t next = tune->values[erg_tune_search_value(&tune->search)];
@@ -299,7 +299,7 @@ static int take_profile(struct erg_tune *tune, size_t *chosen, struct erg_error 
         return -1;
     if (!per_step && tune->options.selector == ERG_TUNE_BUDGET)
         return erg_fail(err, ERG_USAGE,
-                        "opening a tuner: the energies in '%s' are not said to be of a step "
+                        "opening a tuner: the energies in '%s' are not marked as per step "
                         "(\"per\": \"step\"), which a budget needs",
                         path);
     qsort(tune->points, tune->point_count, sizeof *tune->points, by_value);
@@ -416,7 +416,7 @@ int erg_tune_step_begin(struct erg_tune *tune, struct erg_error *err)
     return 0;
 }
 
-/* What a step of the block took. */
+/* Time and energy of a step of the block. */
 static int read_block(struct erg_tune *tune, const struct erg_window_result *result,
                       struct erg_tune_block *block, struct erg_error *err)
 {
@@ -518,7 +518,7 @@ int erg_tune_step_end(struct erg_tune *tune, struct erg_error *err)
     return fail(tune, err);
 }
 
-/* ---- what is known ---- */
+/* ---- results ---- */
 
 /* As far as the caller's struct goes. */
 static void give(void *to, const void *from, size_t bytes)

@@ -4,7 +4,7 @@
  *
  *     {"measurements": [{"power_limit": W, "energy": J, "time": s}, …]}
  *
- * Ours says by "per": "step" that energies and times are of a step (Zeus': of its window), has
+ * In our format "per": "step" marks energies and times of a step (Zeus': of its window); it has
  * uncertainties and numbers of blocks, and for clocks "clock_mhz" instead of "power_limit".
  */
 #ifndef ERG_HOOKS_TUNE_PROFILE_H
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* To be freed. `per_step`: whether the file says that it is of steps. */
+/* The caller frees the result. `per_step`: whether the file contains values per step. */
 int erg_tune_profile_read(const char *path, int knob, struct erg_tune_point **points, size_t *count,
                           bool *per_step, struct erg_error *err);
 int erg_tune_profile_write(const char *path, int knob, const struct erg_tune_point *points,

@@ -112,7 +112,7 @@ bool erg_tune_search_meets(const struct erg_tune_search *search, size_t value)
     return true;
 }
 
-/* What is to be low where both values keep to the bound, or both do not. */
+/* The value to minimise where both candidates keep the bound, or neither does. */
 static double judge(const struct erg_tune_goal *goal, bool meets, double time_s, double energy_j)
 {
     switch (goal->selector) {
@@ -152,7 +152,7 @@ static void add_pair(struct erg_tune_search *search, const size_t pair[2])
     search->degrees += search->differences.count > 1;
 }
 
-/* Of the mean difference, 95 %. */
+/* The 95 % interval of the mean difference. */
 static double half_width(const struct erg_tune_search *search)
 {
     if (!search->degrees)

@@ -38,8 +38,8 @@ static bool blank(char c)
 }
 
 /*
- * Cuts one field out of the text and steps over the separator that follows it. *last tells
- * whether the field ended its row.
+ * Cuts one field out of the text and steps over the separator that follows it. *last: whether the
+ * field ended its row.
  */
 static int cut_field(struct erg_csv *csv, struct csv_cursor *cursor, bool *last,
                      struct erg_error *err)
@@ -166,7 +166,7 @@ static int cut_rows(struct erg_csv *csv, struct csv_cursor cursor, struct erg_cs
 
 /*
  * Takes over `data`, which has room for a NUL after its end. Names in it may be of any encoding: it
- * becomes UTF-8 here, before anybody sees it.
+ * is converted to UTF-8 here, before any use.
  */
 static int adopt(struct erg_csv **out, const char *name, char *data, size_t length,
                  struct erg_csv_broken *broken, struct erg_error *err)

@@ -21,20 +21,20 @@ int erg_csv_load(struct erg_csv **csv, const char *path, struct erg_error *err);
 /* The same from memory; `name` stands for the file in messages. */
 int erg_csv_parse(struct erg_csv **csv, const char *name, const char *text, size_t length,
                   struct erg_error *err);
-/* The same of a table of which some rows may be broken: those are left out. */
+/* The same for a table with possibly invalid rows: these are left out. */
 struct erg_csv_broken {
     size_t rows;
-    struct erg_error first; /* what is wrong with the first of them */
+    struct erg_error first; /* the error of the first of them */
 };
 int erg_csv_parse_sound(struct erg_csv **csv, struct erg_csv_broken *broken, const char *name,
                         const char *text, size_t length, struct erg_error *err);
 void erg_csv_free(struct erg_csv *csv);
 
 size_t erg_csv_rows(const struct erg_csv *csv);
-const char *erg_csv_header(const struct erg_csv *csv, size_t column); /* NULL: it has no such */
+const char *erg_csv_header(const struct erg_csv *csv, size_t column); /* NULL: the table lacks it */
 size_t erg_csv_line(const struct erg_csv *csv, size_t row); /* where the row starts, from 1 */
 
-/* The column of that name: required (an error lists what there is), or optional (-1 if absent). */
+/* The column with that name: required (an error lists the columns), or optional (-1 if absent). */
 int erg_csv_require(const struct erg_csv *csv, const char *name, size_t *column,
                     struct erg_error *err);
 ptrdiff_t erg_csv_find(const struct erg_csv *csv, const char *name);
@@ -53,8 +53,8 @@ int erg_csv_fail(const struct erg_csv *csv, size_t row, struct erg_error *err, c
 
 /*
  * Writing, into a text that goes to erg_file_write(): fields one by one (commas and quotes are
- * added as needed), then the end of the row. Numbers use as few digits as read back exactly; what
- * is not finite is an empty field.
+ * added as needed), then the end of the row. Numbers use as few digits as read back exactly; a
+ * number that is not finite is an empty field.
  */
 void erg_csv_add(struct erg_text *out, const char *field);
 void erg_csv_add_double(struct erg_text *out, double value);

@@ -1,4 +1,4 @@
-/* What all SQLite files of ergon have in common: opening, checking, messages. */
+/* Functions for all SQLite files of ergon: opening, checking, messages. */
 #include "io/database.h"
 
 #include "base/memory.h"
@@ -98,7 +98,7 @@ static int enter_wal(struct erg_database *database, struct erg_error *err)
     }
 }
 
-/* Refuses what is not ours; *empty tells that the file holds nothing yet. */
+/* Refuses files of other programs; *empty: the file contains nothing yet. */
 static int check_identity(struct erg_database *database, bool *empty, struct erg_error *err)
 {
     const struct erg_database_format *format = database->format;

@@ -1,8 +1,8 @@
 /*
- * Databases: what all SQLite files of ergon have in common. Each carries ergon's mark and the
- * number of its format; a file of another program, of a newer ergon, or a damaged one is refused
- * and left untouched. A change is on the disk when its statement returns (WAL, synchronous=FULL),
- * and several processes may use one file at the same time.
+ * Databases: functions for all SQLite files of ergon. Each carries ergon's mark and the number of
+ * its format; a file of another program, of a newer ergon, or a damaged one is refused and left
+ * untouched. A change is on the disk when its statement returns (WAL, synchronous=FULL), and
+ * several processes may use one file at the same time.
  */
 #ifndef ERG_IO_DATABASE_H
 #define ERG_IO_DATABASE_H
@@ -14,7 +14,7 @@
 /* A kind of file; constant data. */
 struct erg_database_format {
     const char *name;   /* in messages: "measurement store" */
-    int application_id; /* tells this kind of file from all others */
+    int application_id; /* identifies this kind of file */
     int version;
     const char *create_sql; /* its tables */
     const char *get_sql, *put_sql, *each_sql;

@@ -1,7 +1,7 @@
 /*
- * Documents: JSON texts under keys in one SQLite file (io/database.h), for results of which each is
- * a whole and none may be lost. The first document of a key stays; a put is on the disk when the
- * call returns. For one thread.
+ * Documents: JSON texts under keys in one SQLite file (io/database.h), for results that are
+ * complete in themselves and must not be lost. The first document of a key stays; a put is on the
+ * disk when the call returns. For one thread.
  */
 #ifndef ERG_IO_DOCUMENTS_H
 #define ERG_IO_DOCUMENTS_H
@@ -25,7 +25,7 @@ int erg_documents_get(struct erg_documents *documents, const char *key, json_t *
 int erg_documents_fail(const struct erg_documents *documents, const char *key, const char *why,
                        struct erg_error *err);
 
-/* `about` says to people what the document is of. */
+/* `about`: a description of the document for people. */
 int erg_documents_put(struct erg_documents *documents, const char *key, const json_t *about,
                       const json_t *document, struct erg_error *err);
 

@@ -109,7 +109,7 @@ struct reader {
 static int read_value(const struct reader *reader, const struct erg_field *field,
                       const struct erg_json_place *place, const char *key, void *into);
 
-/* An item that is a value stands for an object with one key: so a message says where. */
+/* An item that is a value is treated as an object with one key, so that messages can name it. */
 static int read_item(const struct reader *reader, const struct erg_fields *fields,
                      const struct erg_json_place *list, const char *key, size_t index, void *into)
 {

@@ -1,12 +1,11 @@
 /*
- * Fields: one table says how a struct is written as JSON and how it is read back.
+ * Fields: one table defines how a struct is written as JSON and read back.
  *
- * A table lists the members of a struct: their keys, their types, where they lie and what values
- * they may have. erg_fields_json() writes by it, erg_fields_read() checks and reads by it, so that
- * the two cannot disagree. Keys that a table does not know are ignored. What is unknown is NaN for
- * numbers with a fraction, 0 for whole ones, false for truth, NULL for text and lists: an optional
- * member that is unknown is not written, one that is missing or null in the file is read as
- * unknown.
+ * A table lists the members of a struct: their keys, types, places and permitted values.
+ * erg_fields_json() writes by it, erg_fields_read() checks and reads by it, so that the two cannot
+ * disagree. Keys that are not in a table are ignored. Unknown values are NaN for numbers with a
+ * fraction, 0 for whole numbers, false for booleans, NULL for texts and lists: an unknown optional
+ * member is not written, and one that is missing or null in the file is read as unknown.
  */
 #ifndef ERG_IO_FIELDS_H
 #define ERG_IO_FIELDS_H

@@ -117,7 +117,7 @@ static void sync_folder_of(const char *path)
     free(folder);
 }
 
-/* ".PID.SERIAL.tmp", what a temporary name has behind the name of its file. */
+/* ".PID.SERIAL.tmp", the suffix of a temporary name. */
 static bool is_temporary(const char *suffix)
 {
     for (int number = 0; number < 2; number++) {
@@ -129,8 +129,8 @@ static bool is_temporary(const char *suffix)
 }
 
 /*
- * Removes what killed runs left of writing this file. Whoever writes holds a lock on its temporary
- * file, on whatever machine it runs; where there are no locks, nothing is removed.
+ * Removes temporary files that killed runs left while writing this file. A writer holds a lock on
+ * its temporary file, on any machine; without support for locks nothing is removed.
  */
 static void remove_abandoned(const char *target)
 {
@@ -158,7 +158,7 @@ static void remove_abandoned(const char *target)
     free(folder);
 }
 
-/* A locked file of a new name beside the target; -1 with errno. */
+/* A locked file with a new name next to the target; -1 with errno. */
 static int make_temporary(const char *target, char **name)
 {
     static atomic_uint serial; /* several threads may write the same path */
@@ -214,7 +214,7 @@ int erg_file_begin(struct erg_file_writer *writer, const char *path, struct erg_
         remove_abandoned(writer->target);
         writer->file = make_temporary(writer->target, &writer->temporary);
         if (writer->file < 0 || (exists && fchmod(writer->file, info.st_mode & 07777) != 0))
-            reason = errno; /* the old file's mode, whatever the umask says */
+            reason = errno; /* the old file's mode, regardless of the umask */
     }
     if (!reason)
         return 0;

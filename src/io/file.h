@@ -17,7 +17,7 @@
 /* A limit for files that people write by hand (jobs, models, catalogue entries). */
 enum { ERG_FILE_SMALL_BYTES = 16 << 20 };
 
-/* A limit for what does not say how long it is: pipes and devices, of which some never end. */
+/* The size limit for files of unknown length: pipes and devices, some of which never end. */
 enum { ERG_FILE_UNSIZED_BYTES = 256 << 20 };
 
 /*
@@ -28,20 +28,20 @@ enum { ERG_FILE_UNSIZED_BYTES = 256 << 20 };
 int erg_file_read(const char *path, size_t limit_bytes, char **text, size_t *length,
                   struct erg_error *err);
 
-/* Fails for a FIFO that has a name: opening it waits for somebody who writes, perhaps for ever. */
+/* Fails for a FIFO that has a name: opening it waits for a writer, perhaps for ever. */
 int erg_file_refuse_fifo(const char *path, struct erg_error *err);
 
 /*
  * Writes a file in one step: into a temporary name in the same folder, synced, renamed. After a
- * failure (full disk, read-only folder, …) the old file is as it was and nothing is left behind.
- * What killed runs left of writing it is removed. A symbolic link keeps pointing where it points;
- * devices and pipes are written directly.
+ * failure (full disk, read-only folder, …) the old file is unchanged and no temporary file remains.
+ * Temporary files of killed runs are removed. A symbolic link keeps its target; devices and pipes
+ * are written directly.
  */
 int erg_file_write(const char *path, const void *bytes, size_t count, struct erg_error *err);
 
 /*
- * The same for what is too long to be held: begin, append as often as wanted, then commit, which
- * gives the file its name, or abandon, which leaves what was there before. After a failure of begin
+ * The same for content that is too long for memory: begin, append any number of times, then commit,
+ * which gives the file its name, or abandon, which keeps the former file. After a failure of begin
  * or commit nothing is left to abandon.
  */
 struct erg_file_writer {
@@ -56,8 +56,8 @@ int erg_file_append(struct erg_file_writer *writer, const void *bytes, size_t co
 int erg_file_commit(struct erg_file_writer *writer, struct erg_error *err);
 void erg_file_abandon(struct erg_file_writer *writer);
 
-/* Writes what it can of a text to an open file, and takes that away from the text: 0, or -1 with
- * errno where something is left. For logs, which go on while a disk is full. */
+/* Writes as much of a text as possible to an open file, and removes the written part from the text:
+ * 0, or -1 with errno where a part is left. For logs, which go on while a disk is full. */
 int erg_file_write_some(int file, struct erg_text *text);
 
 /* FOLDER/NAME, to be freed. */

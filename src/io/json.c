@@ -25,7 +25,7 @@ int erg_json_parse(json_t **root, const char *name, const char *text, size_t len
 {
     json_error_t problem;
     skip_mark(&text, &length);
-    struct erg_text sound = {0}; /* names in other encodings are no reason to refuse a model */
+    struct erg_text sound = {0}; /* a model with names in other encodings is accepted */
     if (!erg_utf8_is_valid(text, length)) {
         erg_text_add_utf8(&sound, text, length);
         text = sound.data;

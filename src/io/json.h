@@ -93,7 +93,8 @@ int erg_json_string(const struct erg_json_place *place, const char *key, const c
 int erg_json_array(const struct erg_json_place *place, const char *key, const json_t **value,
                    struct erg_error *err);
 
-/* "name:line: key 'path.key': message" for what only the caller can check. Returns -1. */
+/* "name:line: key 'path.key': message" for conditions that only the caller can check. Returns
+ * -1. */
 int erg_json_fail(const struct erg_json_place *place, const char *key, struct erg_error *err,
                   const char *format, ...) ERG_PRINTF(4, 5);
 

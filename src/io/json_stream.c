@@ -113,7 +113,7 @@ static int refill(struct erg_json_stream *stream, struct erg_error *err)
     return got > 0;
 }
 
-/* The next byte, which stays; -1: the file has no more; -2: it cannot be read. */
+/* The next byte, without consuming it; -1: end of the file; -2: it cannot be read. */
 static inline int peek(struct erg_json_stream *stream, struct erg_error *err)
 {
     if (stream->at == stream->count) {
@@ -134,12 +134,12 @@ static int skip_blanks(struct erg_json_stream *stream, struct erg_error *err)
     return byte;
 }
 
-/* What stands there, for messages. */
+/* A description of the next token, for messages. */
 static int fail_here(struct erg_json_stream *stream, int byte, const char *expected,
                      struct erg_error *err)
 {
     if (byte == -2)
-        return -1; /* said already */
+        return -1; /* reported already */
     if (byte < 0)
         return erg_json_stream_fail(stream, here(stream), err,
                                     "the file ends here; expected %s (was its writer stopped?)",

@@ -1,6 +1,6 @@
 /*
  * JSON stream: a document of any size, token by token, in little memory; plain or compressed by
- * gzip. Strict as RFC 8259 but for control characters in texts, which are taken as they are.
+ * gzip. Strict as RFC 8259, except that control characters in texts are accepted.
  *
  * Messages say "FILE:LINE: byte N: ..."; bytes are those of the document, from 1.
  */
@@ -26,7 +26,7 @@ enum erg_json_token {
     ERG_JSON_END, /* of the document; then every time */
 };
 
-/* Of a key, text or number as many bytes are kept; the rest is read and dropped. */
+/* The bytes that are kept of a key, text or number; the rest is read and dropped. */
 enum { ERG_JSON_STREAM_TEXT_BYTES = 1 << 16, ERG_JSON_STREAM_DEPTH = 512 };
 
 struct erg_json_stream;
@@ -37,8 +37,8 @@ void erg_json_stream_close(struct erg_json_stream *stream); /* NULL is fine */
 int erg_json_stream_next(struct erg_json_stream *stream, enum erg_json_token *token,
                          struct erg_error *err);
 
-/* Of the latest key, text or number, with a NUL behind it; numbers as they are written. It lives
- * until the next token. */
+/* The latest key, text or number, with a terminating NUL; numbers as they are written. Valid until
+ * the next token. */
 const char *erg_json_stream_text(const struct erg_json_stream *stream);
 
 /* Skips the rest of the value that `token`, the latest, begins. */

@@ -1,6 +1,6 @@
 /*
- * Measurement: what one run of steps on a device took, from the profiler through the store to the
- * search. Energies are those of one GPU.
+ * Measurement: time and energy of one run of steps on a device, passed from the profiler through
+ * the store to the search. Energies are those of one GPU.
  */
 #ifndef ERG_IO_MEASUREMENT_H
 #define ERG_IO_MEASUREMENT_H

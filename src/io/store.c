@@ -120,7 +120,7 @@ static bool positive(double number)
     return number > 0 && isfinite(number);
 }
 
-/* Another program may have changed what is stored. */
+/* Another program may have changed the stored data. */
 static int check_value(const struct erg_store *store, const struct erg_store_key *key,
                        const struct erg_measurement *value, struct erg_error *err)
 {

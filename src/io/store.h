@@ -25,7 +25,7 @@ enum erg_store_kind {
     ERG_STORE_TIME_ONLY, /* a short run: energy is NaN */
 };
 
-/* What identifies a measurement. The texts are borrowed. */
+/* The key of a measurement. The texts are borrowed. */
 struct erg_store_key {
     const char *device;    /* the device's identity: what makes its results differ from others' */
     const char *signature; /* of the work: a hash of its ops and communication */
@@ -48,7 +48,7 @@ struct erg_store_row {
 int erg_store_open(struct erg_store **store, const char *path, struct erg_error *err);
 void erg_store_close(struct erg_store *store);
 
-/* *found tells whether there is one; *value is filled only then. */
+/* *found: whether there is one; *value is filled only then. */
 int erg_store_get(struct erg_store *store, const struct erg_store_key *key,
                   struct erg_measurement *value, bool *found, struct erg_error *err);
 

@@ -43,7 +43,7 @@ static int start(pid_t *pid, const char *const *words, const char *const *enviro
     return result;
 }
 
-/* Takes what is there; false at the end. */
+/* Reads the available output; false at the end. */
 static bool take(int file, struct erg_text *text, bool *full)
 {
     char block[1 << 16];

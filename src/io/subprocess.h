@@ -1,6 +1,6 @@
 /*
- * Subprocesses: a program that is run for its answer, with a limit of time and of what it may say.
- * No shell is between; standard input is empty.
+ * Subprocesses: a program that is run for its output, with limits on its time and its output. No
+ * shell is between; standard input is empty.
  */
 #ifndef ERG_IO_SUBPROCESS_H
 #define ERG_IO_SUBPROCESS_H
@@ -14,10 +14,10 @@ enum { ERG_SUBPROCESS_MOST_BYTES = 256 << 20 };
 
 /* To be released. Empty at first. */
 struct erg_subprocess {
-    struct erg_text out, err; /* what it printed, each up to the limit */
-    int status;               /* as a shell says it: the exit status, or 128 + a signal's number */
-    int signal; /* that ended it; 0: it ended by itself; -1: nobody can say, since this process
-                 * ignores SIGCHLD, and the status is 255 */
+    struct erg_text out, err; /* its output, each up to the limit */
+    int status;               /* as in a shell: the exit status, or 128 + a signal's number */
+    int signal; /* that ended it; 0: it ended by itself; -1: not known, since this process ignores
+                 * SIGCHLD; the status is then 255 */
     bool late;  /* it was killed at the end of its time */
     bool full;  /* it printed more than the limit */
 };
@@ -25,16 +25,16 @@ struct erg_subprocess {
 /*
  * Runs `words` (ends with NULL; the first is looked up in PATH) for at most `limit_s` seconds, in
  * an environment ("NAME=value", ends with NULL; NULL: this process's). It is a process group of its
- * own, so what is typed at our terminal does not end it, and it has no signals blocked.
- * Fails only where the program cannot be started: 127 or 126 as a shell has it, ERG_FAILED where
- * the system has no descriptors, processes or memory left just now.
+ * own, so signals of our terminal do not end it, and no signals are blocked in it. Fails only where
+ * the program cannot be started: 127 or 126 as in a shell, ERG_FAILED where the system is out of
+ * descriptors, processes or memory.
  */
 int erg_subprocess_run(struct erg_subprocess *process, const char *const *words,
                        const char *const *environment, double limit_s, struct erg_error *err);
 void erg_subprocess_release(struct erg_subprocess *process);
 
-/* The first line of what it said of its failure, or how it ended; never with control characters.
- * Valid until the next call. */
+/* The first line of its error output, or its exit status; never with control characters. Valid
+ * until the next call. */
 const char *erg_subprocess_reason(const struct erg_subprocess *process);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Trace: timelines in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and
- * chrome://tracing open. Rows are processes (a GPU, a stage) with threads (a stream); on them lie
- * spans with arguments, and beside them counters (power, temperature, memory).
+ * chrome://tracing open. Rows are processes (a GPU, a stage) with threads (a stream); they contain
+ * spans with arguments, and there are counters (power, temperature, memory).
  *
  * Times are seconds from the start of the timeline, kept to the nanosecond.
  */
@@ -37,7 +37,7 @@ void erg_trace_span(struct erg_trace *trace, int process, int thread, const char
 void erg_trace_counter(struct erg_trace *trace, int process, const char *name, double time_s,
                        const struct erg_trace_arg *series, size_t series_count);
 
-/* Appends all that there is so far, a whole document. */
+/* Appends all events so far, as a complete document. */
 void erg_trace_text(const struct erg_trace *trace, struct erg_text *out);
 
 /* Written in one step; the trace can grow on and be written again. */

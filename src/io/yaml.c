@@ -63,7 +63,8 @@ static int parse_document(struct erg_yaml *yaml, struct erg_error *err)
     }
     if (parser.error != YAML_NO_ERROR) {
         size_t line = parser.problem_mark.line;
-        if (parser.error == YAML_READER_ERROR) { /* it reads ahead, and says only how far it came */
+        if (parser.error == YAML_READER_ERROR) { /* it reads ahead, and reports only its own
+                                                  * position */
             line = 0;
             for (size_t i = 0; i < yaml->length && i < parser.problem_offset; i++)
                 line += yaml->text[i] == '\n';
@@ -114,7 +115,7 @@ void erg_yaml_close(struct erg_yaml *yaml)
     free(yaml);
 }
 
-/* What libcyaml says when it refuses a document that passed our own check. */
+/* libcyaml's error for a document that passed our own check. */
 struct complaint {
     char message[256];
     unsigned long line;
@@ -206,7 +207,7 @@ static yaml_node_t *element(yaml_document_t *document, const yaml_node_t *sequen
     return yaml_document_get_node(document, sequence->data.sequence.items.start[index]);
 }
 
-/* Walks a path as far as the document goes; *complete tells whether that was all of it. */
+/* Walks a path as far as the document goes; *complete: whether that was all of it. */
 static const yaml_node_t *walk(const struct erg_yaml *yaml, const char *key, bool *complete)
 {
     struct erg_yaml copy = *yaml; /* libyaml's getters want a non-const document; they only read */
@@ -292,7 +293,7 @@ static bool is_no_other_word(const char *value)
     return true;
 }
 
-/* Whether it stands for itself without quotes: letters first, so that it is no number. */
+/* Whether it is valid without quotes: it begins with letters, so it is not a number. */
 static bool is_plain(const char *value)
 {
     static const char inside[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -317,7 +318,7 @@ static size_t add_quoted(struct erg_text *out, const unsigned char *at)
         erg_text_printf(out, "\\x%02x", at[1]);
         return 2;
     }
-    /* Line breaks, byte-order marks and what is no character, which readers change or refuse. */
+    /* Line breaks, byte-order marks and non-characters, which readers change or refuse. */
     if ((at[0] == 0xe2 && at[1] == 0x80 && (at[2] == 0xa8 || at[2] == 0xa9)) ||
         (at[0] == 0xef && at[1] == 0xbb && at[2] == 0xbf) ||
         (at[0] == 0xef && at[1] == 0xbf && (at[2] == 0xbe || at[2] == 0xbf))) {

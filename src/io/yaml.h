@@ -8,7 +8,8 @@
  * keys and values get a "did you mean".
  *
  * Refused on purpose: duplicate keys, several documents in a file, aliases, numbers in octal or
- * hexadecimal, NaN and infinity, an empty value (unless the schema says CYAML_FLAG_POINTER_NULL).
+ * hexadecimal, NaN and infinity, an empty value (except with CYAML_FLAG_POINTER_NULL in the
+ * schema).
  */
 #ifndef ERG_IO_YAML_H
 #define ERG_IO_YAML_H
@@ -41,8 +42,8 @@ void erg_yaml_free(const cyaml_schema_value_t *schema, void *value);
  */
 bool erg_yaml_has(const struct erg_yaml *yaml, const char *key);
 size_t erg_yaml_line(const struct erg_yaml *yaml, const char *key);
-/* The text of a value that is no list and no mapping, for keys that may also be those; NULL: it is
- * not there or is one of them. */
+/* The text of a value that is neither a list nor a mapping, for keys that may also be these; NULL:
+ * missing, or one of these. */
 const char *erg_yaml_scalar(const struct erg_yaml *yaml, const char *key);
 
 /* "file:line: key 'cluster.nodes': message". Returns -1. */
@@ -57,8 +58,8 @@ void erg_yaml_add_string(struct erg_text *out, const char *value);
 
 /*
  * The document's text with `value`, one YAML value on one line, for a key, which need not be there
- * yet, nor the objects around it. Lines stay where they are, but for one more where a key joins an
- * object with others below it.
+ * yet, nor the objects around it. Lines keep their numbers, except that a key added to an object
+ * with others below it adds a line.
  */
 int erg_yaml_set(struct erg_text *out, const struct erg_yaml *yaml, const char *key,
                  const char *value, struct erg_error *err);

@@ -15,11 +15,11 @@ struct erg_yaml {
     bool parsed; /* `document` holds something to delete */
 };
 
-/* Everything libcyaml would refuse, and what it lets pass although it is wrong. */
+/* All documents that libcyaml refuses, and invalid ones that it accepts. */
 int erg_yaml_check_schema(const struct erg_yaml *yaml, const cyaml_schema_value_t *schema,
                           struct erg_error *err);
 
-/* A text in double quotes, whatever it is. */
+/* Any text, in double quotes. */
 void erg_yaml_add_quoted(struct erg_text *out, const char *value);
 
 #endif

@@ -1,4 +1,4 @@
-/* The text of a YAML document with another value of a key; all else of it stays as it is. */
+/* The text of a YAML document with another value of a key; everything else is unchanged. */
 #include "io/yaml_internal.h"
 
 #include <string.h>
@@ -48,10 +48,11 @@ static int add_value(struct erg_text *out, const char *key, const char *value,
     const yaml_node_t *node = yaml_document_get_root_node(&yaml->document);
     int status = 0;
     if (!node || is_block(node)) {
-        status = erg_fail(err, ERG_USAGE,
-                          "key '%s': \"%.80s\" is no single value; expected one, in quotes where "
-                          "it is a text with colons, or with brackets around several",
-                          key, value);
+        status =
+            erg_fail(err, ERG_USAGE,
+                     "key '%s': \"%.80s\" is not a single value; expected one, in quotes where "
+                     "it is a text with colons, or with brackets around several",
+                     key, value);
     } else if (node->type == YAML_SCALAR_NODE &&
                (node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE ||
                 strpbrk((const char *)node->data.scalar.value, ",[]{}#:"))) {
@@ -66,7 +67,7 @@ static int add_value(struct erg_text *out, const char *key, const char *value,
 
 /* ---- its place ---- */
 
-/* The node of as much of a key as there is, and what is left of it. */
+/* The node of the longest existing part of a key, and the rest of the key. */
 static const yaml_node_t *find(const struct erg_yaml *yaml, const char *key, const char **rest)
 {
     struct erg_yaml copy = *yaml;
@@ -105,7 +106,7 @@ static void replace(struct erg_text *out, const struct erg_yaml *yaml, const yam
     erg_text_add_bytes(out, yaml->text + end, yaml->length - end);
 }
 
-/* "a.b" of an object that has no a: "a: {b: value}". */
+/* "a.b" in an object without a: "a: {b: value}". */
 static void add_pair(struct erg_text *out, const char *key, const char *value)
 {
     size_t depth = 0;
@@ -125,7 +126,7 @@ static void add_pair(struct erg_text *out, const char *key, const char *value)
         erg_text_add(out, "}");
 }
 
-/* The end of a line of which nothing is left but a comment. */
+/* The end of a line if only a comment is left in it. */
 static size_t line_end(const struct erg_yaml *yaml, size_t at)
 {
     size_t end = at + strspn(yaml->text + at, " \t\r");
@@ -161,7 +162,7 @@ static void insert(struct erg_text *out, const struct erg_yaml *yaml, const yaml
     erg_text_add_bytes(out, yaml->text + end, yaml->length - end);
 }
 
-/* What is written in a way that this file does not know, such as with anchors, is left alone. */
+/* Syntax that this file does not support, such as anchors, is left unchanged. */
 static int check_key(const struct erg_yaml *yaml, const char *key, const struct erg_text *changed,
                      struct erg_error *err)
 {
@@ -185,7 +186,7 @@ int erg_yaml_set(struct erg_text *out, const struct erg_yaml *yaml, const char *
     struct erg_text text = {0};
     const yaml_node_t *node = find(yaml, key, &rest);
     if (!*key || key[0] == '.' || strstr(key, "..") || key[strlen(key) - 1] == '.')
-        return erg_fail(err, ERG_USAGE, "'%.80s' is no key; expected one such as cluster.nodes",
+        return erg_fail(err, ERG_USAGE, "'%.80s' is not a key; expected one such as cluster.nodes",
                         key);
     if (add_value(&text, key, value, err) != 0)
         return -1;
@@ -197,7 +198,7 @@ int erg_yaml_set(struct erg_text *out, const struct erg_yaml *yaml, const char *
     else if (node->type == YAML_MAPPING_NODE)
         insert(out, yaml, node, rest, text.data);
     else
-        status = erg_fail(err, ERG_USAGE, "%s: '%.*s' is no object, so it has no key '%s'",
+        status = erg_fail(err, ERG_USAGE, "%s: '%.*s' is not an object, so it has no key '%s'",
                           yaml->name, (int)(rest - key - 1), key, rest);
     erg_text_release(&text);
     return status == 0 ? check_key(yaml, key, out, err) : -1;

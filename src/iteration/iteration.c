@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one sweep collects. Times in ticks fall as it goes. */
+/* The points of one sweep. Times in ticks fall during the sweep. */
 struct collector {
     struct timecost_visitor visitor;
     const struct erg_iteration_request *request;
@@ -59,7 +59,7 @@ static int64_t slower_grid_point(const struct collector *collector)
     return collector->slowest - (int64_t)(step * (double)collector->slower_point);
 }
 
-/* The latest time in ticks for which any of the sources wants a plan; -1 when none is left. */
+/* The latest time in ticks for which any of the sources needs a plan; -1 when none is left. */
 static int64_t next_deadline(const struct collector *collector)
 {
     int64_t next = -1, candidate;
@@ -106,8 +106,8 @@ static double cost_at(const struct collector *collector, double time_s)
 }
 
 /*
- * A plan for a time in ticks, to be realised within a deadline. A deadline between two ticks is
- * what the plan may use, and so what it is compared with.
+ * A plan for a time in ticks, to be realised within a deadline. The plan may use a deadline between
+ * two ticks, so it is compared with that.
  */
 static void want(struct collector *collector, const struct timecost_plan *plan, int64_t time,
                  double deadline_s, bool will_run)

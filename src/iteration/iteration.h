@@ -46,7 +46,7 @@ struct erg_pipeline {
     double blocking_power_w; /* of one GPU that waits */
 };
 
-/* Checks the numbers above against each other; the message says which rule is broken. */
+/* Checks the numbers above against each other; the message names the broken rule. */
 int erg_pipeline_check(const struct erg_pipeline *pipeline, struct erg_error *err);
 
 struct erg_instruction {

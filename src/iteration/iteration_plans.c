@@ -58,7 +58,7 @@ double erg_iteration_planned_energy(const struct erg_iteration *iteration, doubl
     return cost + pipeline->blocking_power_w * (double)pipeline->stages * time_s;
 }
 
-/* What a plan was made for. */
+/* The target of a plan. */
 struct deadline {
     double time_s, energy_j;
 };
@@ -77,7 +77,7 @@ static int compare_deadlines(const void *left, const void *right)
     return (a->time_s > b->time_s) - (a->time_s < b->time_s);
 }
 
-/* The plans are sorted: what one meets, the next one may not. */
+/* The plans are sorted: the next plan may miss a deadline that this one meets. */
 static void tighten_deadlines(struct erg_iteration *iteration)
 {
     size_t count = iteration->plan_count, next = 0;

@@ -122,7 +122,7 @@ static struct profile_shape find_tables(struct profile_row *rows, size_t count)
     return shape;
 }
 
-/* What a table is called in messages. */
+/* The name of a table in messages. */
 struct table_name {
     size_t stage;
     char instruction[40];
@@ -227,7 +227,8 @@ static int check_rows(const struct erg_csv *csv, const char *name,
                             shape->chunks > 1 ? " of every chunk" : "");
         if (table == 0)
             clocks = next;
-        /* Merge with the clocks of the first table: the first difference is somebody's gap. */
+        /* Merge with the clocks of the first table: the first difference is a gap in one of
+         * them. */
         for (size_t a = 0, b = first; a < clocks || b < next; a++, b++) {
             bool first_lacks = a >= clocks || (b < next && rows[b].frequency < rows[a].frequency);
             bool this_lacks = b >= next || (a < clocks && rows[a].frequency < rows[b].frequency);

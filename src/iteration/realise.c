@@ -15,7 +15,7 @@
 /* So much is kept of continuous plans, or this many of them if that is more. */
 enum { MOST_KEPT = 16 << 20, LEAST_KEPT = 8 };
 
-/* What a mixture of two neighbours must promise to save, in parts of a plan's energy. */
+/* The least predicted saving of a mixture of two neighbours, as a share of a plan's energy. */
 static const double worth_mixing = 2e-4;
 
 /* A plan costing less than the first beyond the continuous plan is good enough, more is poor. */
@@ -32,7 +32,7 @@ struct wanted {
 
 /*
  * All plans together look at instructions some million times: a plan is searched longer where there
- * are few, or where pipelines are short, which have less to share what is left over.
+ * are few, or where pipelines are short, where fewer instructions share the slack.
  */
 static struct rounding_effort choose_effort(const struct realiser *realiser,
                                             const struct wanted *wanted)

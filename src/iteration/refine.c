@@ -1,4 +1,4 @@
-/* Plans sought close to where the planned frontier says that the best one lies. */
+/* Searches plans near the best point of the planned frontier. */
 #include "iteration/iteration_internal.h"
 
 #include "base/memory.h"
@@ -22,8 +22,8 @@ static double planned_least_s(const struct erg_iteration *iteration)
 }
 
 /*
- * Where the planned energy meets the budget between two times, at the first of which it is within
- * it and beyond it at the other; the energy rises or falls between them.
+ * The time at which the planned energy meets the budget. It is within the budget at the first of
+ * two times and beyond it at the other, and monotonic between them.
  */
 static double planned_meeting_s(const struct erg_iteration *iteration, double budget_j,
                                 double within_s, double beyond_s)

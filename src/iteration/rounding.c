@@ -56,7 +56,7 @@ static void reclaim(struct rounding *rounding, double deadline_s)
 /*
  * In topological order each instruction takes the slowest option up to the one just below its
  * planned duration that leaves its successors time for their fastest. Always on time; only within
- * the last tick of the shortest time not all of them get what is below the plan.
+ * the last tick of the shortest time not all of them get the option below the plan.
  */
 static void floor_start(struct rounding *rounding, double deadline_s)
 {
@@ -106,7 +106,8 @@ static void load_plan(struct rounding *rounding, const struct timecost_plan *pla
     }
 }
 
-/* The slow choice in so many phases, the first or the last ones, and the fast one in the others. */
+/* The slow choice in the given number of phases, the first or the last ones, and the fast one in
+ * the others. */
 static double divide(struct rounding *rounding, const uint16_t *fast, const uint16_t *slow,
                      int32_t slow_phases, bool last)
 {
@@ -144,7 +145,7 @@ static void mix(struct rounding *rounding, double deadline_s, const uint16_t *fa
     }
 }
 
-/* A cycle in the steady state, and what is just below the plan before and after it. */
+/* A cycle in the steady state, and the options just below the plan before and after it. */
 static double repeat_cycle(struct rounding *rounding, size_t cycle, uint16_t *choice)
 {
     const uint16_t *option = &rounding->cycles->option[cycle * rounding->cycles->table_count];

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* States kept. What more of them find, the search finds sooner: see bench/bench_solver.c. */
+/* The number of kept states. Results of more states are found sooner by the search: see
+ * bench/bench_solver.c. */
 enum { BEAM_WIDTH = 16 };
 
 /* Options tried per instruction: those of least priced cost, and the slowest that fits. */

@@ -32,7 +32,7 @@ static const struct erg_point *pair_within(const struct erg_frontier *pairs, dou
     return &pairs->points[low];
 }
 
-/* The hull of what all stages cost together when each keeps a time. */
+/* The hull of the cost of all stages when each keeps a time. */
 static void find_hull(struct rounding_cycles *cycles, const struct erg_frontier *pairs,
                       size_t stages)
 {

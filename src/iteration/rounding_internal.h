@@ -1,14 +1,14 @@
 /*
  * From a continuous plan to one measured option per instruction, never beyond the deadline.
  *
- * There are two starts: beam search, in topological order with the partial choices that have lost
- * least so far, and the options just below the planned durations. Each then has its slack
+ * There are two starts: beam search, in topological order with the partial choices of the least
+ * loss so far, and the options just below the planned durations. Then the slack of each is
  * reclaimed: instructions move to slower options, the best savings for the price of their time
- * first. A local search perturbs the better of them. Where plans for neighbouring deadlines promise
- * more, a mixture of them is searched, too.
+ * first. A local search perturbs the better of them. Where plans for neighbouring deadlines may be
+ * better, a mixture of them is searched, too.
  *
- * The continuous plan cannot be reached in general: it moves along hulls, options have gaps. What
- * branch and bound has proved of it on small pipelines is in bench/bench_solver.c.
+ * The continuous plan cannot be reached in general: it moves along hulls, options have gaps.
+ * bench/bench_solver.c has the bounds that branch and bound proved on small pipelines.
  */
 #ifndef ERG_ITERATION_ROUNDING_INTERNAL_H
 #define ERG_ITERATION_ROUNDING_INTERNAL_H
@@ -19,8 +19,8 @@
 #include <stdbool.h>
 
 /*
- * Latest finishes lie this much after the deadline, relatively, and what ends once more as much
- * later is on time: where times are round, options fit exactly but for the errors of addition.
+ * Latest finishes are this much after the deadline, relatively, and an end up to this much later
+ * still counts as on time: with round times, options fit exactly except for the errors of addition.
  */
 #define ROUNDING_MARGIN 1e-12
 
@@ -37,11 +37,11 @@ struct rounding_place {
 };
 
 /*
- * What stages of 1F1B do in the steady state. Stage s + 1 runs forward(m) and backward(m - k) while
+ * The stages of 1F1B in the steady state. Stage s + 1 runs forward(m) and backward(m - k) while
  * stage s runs backward(m - k - 1) and forward(m + 1), in between the same two moments: a cycle of
  * the pipeline takes as long as that of its slowest stage. So at best all stages keep the same
- * time, or change between two of them together: what that costs is the hull, and `option` says of
- * each of its points what every table does. Empty where stages have several chunks.
+ * time, or change between two times together: the hull is the cost of these, and `option` has the
+ * option of every table for each point of the hull. Empty where stages have several chunks.
  */
 struct rounding_cycles {
     struct erg_frontier hull;
@@ -96,8 +96,8 @@ struct rounding_effort {
 };
 
 /*
- * deadline_s at least the true shortest time, met but for the errors of addition. `choice` has one
- * entry per place.
+ * deadline_s at least the true shortest time, met except for the errors of addition. `choice` has
+ * one entry per place.
  */
 void erg_rounding_round(struct rounding *rounding, const struct timecost_plan *plan,
                         double deadline_s, const struct rounding_effort *effort, uint16_t *choice);
@@ -106,11 +106,11 @@ void erg_rounding_round(struct rounding *rounding, const struct timecost_plan *p
  * Improves `choice`, which is on time, where a mixture of two others does better: `slow`, which is
  * late, in some phases of the iteration, and `fast`, which is not, in those before or after.
  *
- * A phase is how many instructions of the other direction the stage has run before: in the steady
- * state of 1F1B without waiting, forward(stage, m) and then backward(stage, m - S + stage + 1) take
- * as long as backward(stage - 1, m - S + stage) and then forward(stage - 1, m + 1), the two ways
- * between the same two moments; so forwards of equal phase may change together, and so may
- * backwards. By microbatch or by time, stages would wait once more for each of them.
+ * A phase is the number of instructions of the other direction that the stage has run before: in
+ * the steady state of 1F1B without waiting, forward(stage, m) and then backward(stage, m - S +
+ * stage + 1) take as long as backward(stage - 1, m - S + stage) and then forward(stage - 1, m + 1),
+ * the two ways between the same two moments; so forwards of equal phase may change together, and so
+ * may backwards. With phases by microbatch or by time, each change would cost stages another wait.
  */
 void erg_rounding_mix(struct rounding *rounding, const struct timecost_plan *plan,
                       double deadline_s, const struct rounding_effort *effort, const uint16_t *fast,
@@ -125,12 +125,13 @@ void erg_rounding_options(const struct rounding *rounding, const uint16_t *choic
                           uint32_t *option);
 
 /*
- * Fills `choice` by beam search. By the duality of the continuous problem, a choice costs beyond
- * the plan what its options do with their time at the plan's prices, and each second of slack on
- * a dependency at the price of that one. So a partial choice can be charged for every mismatch as
- * soon as it arises, and the best of them go on. Where it `keeps_steady`, the places of the steady
- * state keep their choice. false where not even the options below the plan may fit: within the last
- * tick of the shortest time, and where what is kept leaves no room.
+ * Fills `choice` by beam search. By the duality of the continuous problem, the excess cost of a
+ * choice over the plan is the sum of its options' costs, with their time at the plan's prices, and
+ * of each second of slack on a dependency at that dependency's price. So a partial choice is
+ * charged for every mismatch as soon as it arises, and the best ones continue. With `keeps_steady`,
+ * the places of the steady state keep their choice. false where not even the options below the plan
+ * may fit: within the last tick of the shortest time, and where the kept choices leave too little
+ * time.
  */
 bool erg_rounding_beam(struct rounding *rounding, double deadline_s, bool keeps_steady);
 struct beam *erg_beam_new(const struct rounding *rounding);

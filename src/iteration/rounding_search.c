@@ -8,13 +8,13 @@
 /* Slices in places: small ones try fast, large ones can move slack further. */
 enum { SMALLEST = 16, LARGEST = 128 };
 
-/* Pairs weigh so many options on either side; all of them find hardly more. */
+/* The options on either side that pairs consider; considering all finds hardly more. */
 enum { TRADED = 4 };
 
-/* The first trades of all pairs end after so many rounds. */
+/* The rounds after which the first trades of all pairs end. */
 enum { ROUNDS = 20 };
 
-/* Options are copied over at most so many microbatches. */
+/* The most microbatches over which options are copied. */
 enum { FARTHEST = 32 };
 
 /* Places [from, to): all paths between two of them stay inside. */
@@ -42,7 +42,7 @@ static void update_latest(struct rounding *rounding, struct place_range range, d
         rounding->latest[p] = rounding_limit(rounding, &rounding->places[p], deadline_s);
 }
 
-/* Early ones first: they see their true start and what the later ones have left them. */
+/* Early ones first: they see their true start and the slack that later ones leave. */
 static void fill_forward(struct rounding *rounding, struct place_range range, double share)
 {
     for (int32_t p = range.from; p < range.to; p++) {
@@ -185,7 +185,7 @@ static void trade_all(struct rounding *rounding, double deadline_s)
 
 static void speed_up_some(struct rounding *rounding, struct place_range range, struct erg_rng *rng)
 {
-    size_t sped_up = 2 + erg_rng_below(rng, 6); /* one in so many */
+    size_t sped_up = 2 + erg_rng_below(rng, 6); /* one in this many */
     for (int32_t p = range.from; p < range.to; p++)
         if (rounding->choice[p] && erg_rng_below(rng, sped_up) == 0)
             rounding->choice[p]--;
@@ -193,7 +193,7 @@ static void speed_up_some(struct rounding *rounding, struct place_range range, s
 
 /*
  * The options of another microbatch some way before or after, as far as they are on time: a
- * pipeline repeats itself, and what one part of it has found suits others.
+ * pipeline repeats itself, and good options of one part suit others.
  */
 static void copy_microbatch(struct rounding *rounding, struct place_range range, double deadline_s,
                             struct erg_rng *rng)
@@ -240,7 +240,7 @@ static void try_range(struct rounding *rounding, struct place_range range, doubl
         copy_microbatch(rounding, range, deadline_s, rng);
     update_starts(rounding, range);
     update_latest(rounding, range, deadline_s);
-    /* First those worth their time's price, in one direction or the other, then anybody. */
+    /* First those worth their time's price, in one direction or the other, then all. */
     double share = 1.05 - 0.3 * erg_rng_uniform(rng);
     if (erg_rng_below(rng, 2)) {
         fill_forward(rounding, range, share);

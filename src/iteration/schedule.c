@@ -1,4 +1,4 @@
-/* Pipeline schedules: the instructions of each stage in order, and what waits for what. */
+/* Pipeline schedules: the instructions of each stage in order, and their dependencies. */
 #include "iteration/iteration.h"
 
 #include "base/memory.h"

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const double max_ticks = 536870912.0; /* 2^29, half of what the solver takes */
+static const double max_ticks = 536870912.0; /* 2^29, half of the solver's limit */
 
 static int check_table(size_t index, const struct erg_frontier *given, struct erg_error *err)
 {
@@ -119,7 +119,7 @@ static size_t hull_of(const struct option_table *table, const struct option **hu
     size_t count = 0;
     for (size_t i = 0; i < table->count; i++) {
         const struct option *option = &table->options[i];
-        /* Of options in one tick the last is the cheapest. */
+        /* Among the options in one tick the last is the cheapest. */
         if (count && hull[count - 1]->ticks == option->ticks)
             count--;
         while (count >= 2) {
@@ -174,7 +174,7 @@ static void quantise(struct option_table *table, double unit_j)
     free(hull);
 }
 
-/* Ticks that last at least so long; those that it is a whole number of are no more. */
+/* Ticks that last at least the given time; a multiple of a tick is not rounded up. */
 static int32_t ticks_of(const struct option_tables *tables, double time_s)
 {
     return (int32_t)ceil(time_s / tables->tick_s * (1 - 1e-12));

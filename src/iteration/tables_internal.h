@@ -52,7 +52,7 @@ void erg_option_tables_problem(const struct option_tables *tables,
                                struct timecost_problem *problem);
 void erg_option_tables_problem_release(struct timecost_problem *problem);
 
-/* What all instructions cost at their cheapest options: C at the slow end. */
+/* The cost of all instructions at their cheapest options: C at the slow end. */
 double erg_option_tables_cheapest_j(const struct option_tables *tables,
                                     const struct erg_schedule *schedule);
 

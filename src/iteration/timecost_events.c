@@ -84,7 +84,8 @@ static void join_meeting(struct joining *joining, uint32_t i)
     join(joining, 2 * i + 1, first, 0);
 }
 
-/* The end of activity i with the start of what has no one else to wait for, or that with it. */
+/* Merges the end of activity i with the start of an activity that waits only for i, or the other
+ * way round. */
 static void join_pairs(struct joining *joining, uint32_t i)
 {
     const struct timecost_neighbours *after = &joining->topology->after;

@@ -2,7 +2,7 @@
  * Starts and ends of activities as events of a time-cost problem, as few as there can be.
  *
  * An end that only one activity waits for can lie when that one starts (less the latency), and a
- * start that waits for one end only can lie with it: either has nobody else to please. Where
+ * start that waits for one end only can lie with it: no other activity depends on either. Where
  * several ends and several starts all depend on each other without latency, as two by two in the
  * steady state of 1F1B, there is one moment for all of them. So an iteration of 1F1B without
  * latencies has an event for every two activities instead of two for each.
@@ -21,7 +21,7 @@ struct timecost_neighbours {
 
 struct timecost_topology {
     const struct timecost_problem *problem;
-    struct timecost_neighbours after, before; /* what waits for an activity; what it waits for */
+    struct timecost_neighbours after, before; /* what waits for an activity; its predecessor */
     uint32_t *order;                          /* activities, each behind all that it waits for */
 };
 

@@ -7,8 +7,8 @@
  * and duration[i]; slope[levels] = TIMECOST_INFINITE. C is counted from "all at duration[0]".
  *
  * Dual view: the Lagrange multipliers of the precedences are a flow, its value F = -dC/dT. An
- * activity with flow f wants duration[i] for slope[i] < f < slope[i + 1] and anything between
- * duration[i] and duration[i - 1] for f = slope[i].
+ * activity with flow f is best with duration[i] for slope[i] < f < slope[i + 1] and anything
+ * between duration[i] and duration[i - 1] for f = slope[i].
  */
 #ifndef ERG_ITERATION_TIMECOST_INTERNAL_H
 #define ERG_ITERATION_TIMECOST_INTERNAL_H
@@ -43,7 +43,7 @@ struct timecost_problem {
 
 /*
  * Optimal start and duration of every activity for one deadline, and the flows of the activities
- * and then of the dependencies: what one tick more or less for it alone is worth.
+ * and then of the dependencies: the value of one tick more or less for it alone.
  */
 struct timecost_plan {
     int32_t *start, *duration; /* ticks */
@@ -58,9 +58,9 @@ void erg_timecost_plan_free(struct timecost_plan *plan);
 
 /*
  * The sweep goes from the slowest schedule to the fastest. Both calls may change `deadline`, the
- * next time in ticks for which a plan is wanted (each smaller than the one before); anything
- * below the fastest schedule means "none any more". With `enough` set the sweep ends after the
- * plans of that piece.
+ * next time in ticks that needs a plan (each smaller than the one before); anything below the
+ * fastest schedule means "none any more". With `enough` set the sweep ends after the plans of that
+ * piece.
  */
 struct timecost_visitor {
     void *context;

@@ -157,14 +157,14 @@ static int32_t search(struct flow_sweep *sweep)
     return sweep->queue.now;
 }
 
-/* Where an event is when the sink has moved by `step`, at most by what the search found. */
+/* The time of an event when the sink has moved by `step`, at most by the search's limit. */
 static int32_t moved(const struct flow_sweep *sweep, int32_t v, int32_t step)
 {
     int32_t at = sweep->graph.events.time[v] - step;
     return at > sweep->reached[v] ? at : sweep->reached[v];
 }
 
-/* Moves every event towards the source by what the search allows. */
+/* Moves every event towards the source as far as the search allows. */
 static void advance(struct flow_sweep *sweep, int32_t delta)
 {
     for (int32_t v = 0; v < sweep->graph.events.count; v++)
@@ -208,8 +208,8 @@ static bool leads_up(const struct flow_sweep *sweep, int32_t u, int32_t h, int32
 
 /*
  * One path to the sink along the search's levels, as parents; false when there is none left. From
- * the sink back: every event of a level was reached from the one below, so that only what was
- * saturated since is a dead end, while most of what the source reaches never leads to the sink.
+ * the sink back: every event of a level was reached from the one below, so only edges that were
+ * saturated since are dead ends, while most events that the source reaches do not lead to the sink.
  */
 static bool find_level_path(struct flow_sweep *sweep)
 {

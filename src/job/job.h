@@ -1,10 +1,10 @@
 /*
- * Job: what to train and on what, as a person writes it in a YAML file; examples/quickstart.yaml
- * explains every key.
+ * Job: a model and the GPUs to train it on, from a YAML file; examples/quickstart.yaml explains
+ * every key.
  *
  * Loading resolves names (model, GPU, software stack), fills defaults, splits the layers and checks
- * everything against everything, so that whoever holds a struct erg_job need not check again. A
- * relative path in the file is relative to the file.
+ * everything against everything, so that users of a struct erg_job need not check again. A relative
+ * path in the file is relative to the file.
  */
 #ifndef ERG_JOB_H
 #define ERG_JOB_H
@@ -28,7 +28,7 @@
 /* The largest iteration that is planned: beyond any training, and planned within seconds. */
 enum { ERG_JOB_MOST_MICROBATCHES = 10000, ERG_JOB_MOST_BATCH = 100000 };
 
-/* What the method `gp` knows beforehand: nothing, or the model of the emulated GPU, calibrated. */
+/* The prior of the method `gp`: none, or the model of the emulated GPU, calibrated. */
 enum erg_job_prior { ERG_JOB_NO_PRIOR, ERG_JOB_EMULATOR_PRIOR };
 
 /* GPUs of one kind. */
@@ -39,12 +39,12 @@ struct erg_job_kind {
     struct erg_engine *engine;       /* what trains whole layers, for ergon plan; NULL: not named */
 };
 
-/* What the file does not say of the layout, and whoever looks for one may choose. */
+/* The parts of the layout that the file leaves open to a search. */
 struct erg_job_open {
     bool tensor, context, pipeline, data, virtual_stages;
     bool microbatch, microbatches; /* with any_layout only; then the key `train.batch` is there */
     bool recompute, offload;
-    bool stages; /* no list says how each stage or chunk is */
+    bool stages; /* no list describes each stage or chunk */
 };
 
 struct erg_job {
@@ -61,14 +61,14 @@ struct erg_job {
     struct erg_engine *engine; /* likewise */
 
     /* The product of the degrees is all GPUs of the cluster, and of each kind as many as the stages
-     * on it need. Where stages recompute differently, `recompute` is none, and what they recompute
-     * costs what the engine says; `offload` is the most of any. */
+     * on it need. Where stages recompute differently, `recompute` is none, and the engine gives the
+     * cost of their recomputation; `offload` is the most of any. */
     struct erg_layout layout;
     struct erg_job_open open; /* of it */
     size_t offload_line;      /* in the file; 0: it does not say */
     size_t *stage_kind;       /* [pipeline]: the kind of GPUs that each stage lies on ... */
-    bool placed;          /* ... as the file says, or there is one; else the first, of any layout */
-    bool even_microbatch; /* it can be split in two equal halves */
+    bool placed;              /* ... as given, or if there is one; else the first, of any layout */
+    bool even_microbatch;     /* it can be split in two equal halves */
     struct erg_job_search {
         enum erg_search_method method;
         enum erg_job_prior prior;
@@ -85,7 +85,7 @@ struct erg_job {
      * pipeline together. */
     struct erg_goal goal;
 
-    const struct erg_training *training; /* NULL: the file has no key `train` */
+    const struct erg_training *training; /* NULL: no key `train` */
 
     char *path; /* of the file */
     char *text; /* that it had when it was read */
@@ -102,7 +102,7 @@ struct erg_job_overrides {
     /* The job stands for layouts yet to be chosen: its own need not fill the cluster nor say which
      * stages lie where, and its vocabulary is padded by each layout. */
     bool any_layout;
-    /* With any_layout: the one in question is the job's own. Where it says which stages lie where,
+    /* With any_layout: the one in question is the job's own. Where the job places stages on nodes,
      * its degrees are checked as without any_layout. */
     bool own_degrees;
 };
@@ -128,7 +128,7 @@ static inline long erg_job_chunk_layers(const struct erg_job *job, size_t x)
                                    (long)x / stages);
 }
 
-/* What is written of a job instead of its own. */
+/* Values that are written instead of a job's own. */
 struct erg_job_change {
     const struct erg_layout *layout;
     const struct erg_cluster *cluster; /* NULL: the job's */
@@ -141,9 +141,9 @@ struct erg_job_change {
 };
 
 /*
- * The job's file with another layout, on as many GPUs as that has, and with its key `train`: what
- * says how schedules are searched and chosen is left to the defaults. Relative paths become
- * absolute; those of another cluster or engine are from the current folder.
+ * The job's file with another layout, on as many GPUs as that has, and with its key `train`: keys
+ * for the search and choice of schedules keep their defaults. Relative paths become absolute; those
+ * of another cluster or engine are from the current folder.
  */
 void erg_job_write(struct erg_text *out, const struct erg_job *job,
                    const struct erg_job_change *change);
@@ -159,7 +159,7 @@ int erg_job_check_whole(const struct erg_job *job, const char *who, struct erg_e
 char *erg_job_file_path(const struct erg_job *job, const char *name);
 
 /* Whether a key or option asks for weights or gradients sharded over data ranks, as other software
- * calls it (zero_stage, …); and the sentence that says what ergon calls it. */
+ * calls it (zero_stage, …); and the sentence with ergon's name for it. */
 bool erg_job_is_sharding(const char *key);
 extern const char erg_job_no_sharding[];
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys whose numbers must lie in a range, whatever the others say. */
+/* Keys whose numbers must lie in a range, independent of other keys. */
 static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *yaml,
                         struct erg_error *err)
 {
@@ -51,7 +51,7 @@ static int check_ranges(const struct erg_job_file *file, const struct erg_yaml *
     return 0;
 }
 
-/* What the file leaves open of the layout. */
+/* The keys of the layout that the file leaves open. */
 static void find_open(struct erg_job *job, const struct erg_job_file *file,
                       const struct erg_yaml *yaml)
 {
@@ -72,8 +72,8 @@ static void find_open(struct erg_job *job, const struct erg_job_file *file,
     };
 }
 
-/* Of any layout, microbatches and data ranks that are left open are as large and as many as make up
- * the batch. */
+/* In any layout, the size and the number of microbatches and data ranks that are left open follow
+ * from the batch. */
 static int fill_microbatches(struct erg_job *job, const struct erg_job_file *file,
                              const struct erg_yaml *yaml, bool any_layout, struct erg_error *err)
 {
@@ -237,7 +237,7 @@ static bool has_engines(const struct erg_job *job, bool offloads)
     return all;
 }
 
-/* Whether all stages are trained by ergon, as far as the job says. */
+/* Whether the job's engines are ergon for all stages. */
 static bool trains_itself(const struct erg_job *job, const struct erg_job_file *file)
 {
     bool all = true;
@@ -248,7 +248,7 @@ static bool trains_itself(const struct erg_job *job, const struct erg_job_file *
     return all;
 }
 
-/* Copies to host memory cost what the engine says; where none is named nobody asks. */
+/* The engine gives the cost of copies to host memory; without an engine the cost is not needed. */
 static int check_offload(const struct erg_job *job, const struct erg_job_file *file,
                          const struct erg_yaml *yaml, struct erg_error *err)
 {
@@ -345,8 +345,8 @@ static int check_schedule(struct erg_job *job, const struct erg_job_file *file,
 }
 
 /*
- * Even shares; what is left over goes to the middle chunks first, since the first also embeds and
- * the last also has the head.
+ * Even shares; remaining layers go to the middle chunks first, since the first also embeds and the
+ * last also has the head.
  */
 static void split_evenly(long *layers, long chunks, long total)
 {
@@ -446,7 +446,7 @@ static void choose_name(struct erg_job *job, const struct erg_job_file *file, co
     job->name = job->own_name = name.data;
 }
 
-/* What is taken as it is read, and what keys that are absent stand for. */
+/* Keys that are used as they are read, and the defaults of absent keys. */
 static void copy_plain(struct erg_job *job, const struct erg_job_file *file,
                        const struct erg_yaml *yaml)
 {
@@ -515,16 +515,16 @@ int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct
     job->even_microbatch = job->layout.microbatch % 2 == 0;
     if (any_layout)
         return 0;
-    /* Of a job that trains, plans are not what most want to know of. */
+    /* A job that trains logs messages about plans only at level info. */
     enum erg_log_level of_plans = job->training ? ERG_LOG_INFO : ERG_LOG_WARNING;
     if (job->layout.data > 1)
         erg_log(of_plans,
-                "%s:%zu: the reduction of gradients between the %ld copies is no part of an "
+                "%s:%zu: the reduction of gradients between the %ld copies is not part of an "
                 "iteration: its times and energies are those of one copy",
                 path, erg_yaml_line(yaml, "data"), job->layout.data);
     if (job->layout.offload > 0 && has_engines(job, true))
         erg_log(of_plans,
-                "%s:%zu: copies to host memory slow compute as the engine %s says; waiting for the "
+                "%s:%zu: copies to host memory slow compute by the engine %s; waiting for the "
                 "first of them is not modelled",
                 path, erg_yaml_line(yaml, job->layout.stage_offload ? "stage_offload" : "offload"),
                 job->kind_count > 1 ? "of each GPU" : job->engine->name);

@@ -38,13 +38,13 @@ struct erg_job_file {
 extern const cyaml_schema_field_t erg_training_fields[];
 int erg_job_check_training(const struct erg_job *job, struct erg_training *training,
                            const struct erg_yaml *yaml, struct erg_error *err);
-/* The same keys as a part of a file, with absolute paths; the batch is that of the layout beside
- * them. */
+/* The same keys as a part of a file, with absolute paths; the batch is that of the layout in the
+ * same file. */
 void erg_job_write_training(struct erg_text *out, const struct erg_job *job);
 
 /*
  * Fills and checks `job` from `file`, whose cluster it converts to base units; relative names are
- * resolved in the folder of `path`. What `overrides` say of values is in `file` already.
+ * resolved in the folder of `path`. `file` already contains the values of `overrides`.
  */
 int erg_job_resolve(struct erg_job *job, struct erg_job_file *file, const struct erg_yaml *yaml,
                     const char *path, const struct erg_job_overrides *overrides,
@@ -62,8 +62,7 @@ int erg_job_check_nodes(const struct erg_job *job, const struct erg_yaml *yaml,
 int erg_job_check_engines(const struct erg_job *job, const struct erg_yaml *yaml,
                           struct erg_error *err);
 
-/* job_write.c: with as many digits as say it exactly, so that what was planned with it is what is
- * read. */
+/* job_write.c: with enough digits to be exact, so that the planned value is read back. */
 void erg_job_write_number(struct erg_text *out, double value);
 
 /* job_names.c: whether a name is a path, else of a catalogue's entry; a name that is a relative

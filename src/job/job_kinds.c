@@ -19,7 +19,7 @@ static const char *node_key(char path[KEY_BYTES], size_t kind, const char *key)
     return path;
 }
 
-/* ---- what there is ---- */
+/* ---- the cluster ---- */
 
 /* The failure of each load gets the line of the key that names it. */
 static int load_chassis(struct erg_job *job, size_t index, const struct erg_yaml *yaml,
@@ -131,7 +131,7 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
     if (job->kind_count == 1)
         return erg_yaml_fail(yaml, "stage_gpus", err,
                              "all nodes of the cluster are of one kind; expected this key only "
-                             "beside cluster.more_nodes");
+                             "with cluster.more_nodes");
     if (file->stage_gpus_count != (unsigned)job->layout.pipeline)
         return erg_yaml_fail(yaml, "stage_gpus", err,
                              "expected %ld entries, one for each stage, got %u",
@@ -144,16 +144,16 @@ int erg_job_place_stages(struct erg_job *job, const struct erg_job_file *file,
     return 0;
 }
 
-/* ---- whether that is what there is ---- */
+/* ---- checks against the cluster ---- */
 
-/* What of them is used: "2 nodes x 8", "of 2 nodes x 8". */
+/* The used part of them: "2 nodes x 8", "of 2 nodes x 8". */
 static void say_nodes(char *text, size_t size, const struct erg_cluster *nodes)
 {
     bool all = erg_cluster_gpus(nodes) == (long)nodes->nodes * nodes->gpus_per_node;
     snprintf(text, size, "%s%d nodes x %d", all ? "" : "of ", nodes->nodes, nodes->gpus_per_node);
 }
 
-/* What would make the degrees and the GPUs match. */
+/* A change that makes the degrees and the GPUs match. */
 static void say_remedy(char *text, size_t size, const struct erg_cluster *nodes, long replica,
                        long needed)
 {
@@ -185,7 +185,7 @@ static int check_cluster(const struct erg_job *job, const struct erg_yaml *yaml,
         job->layout.pipeline, job->layout.data, needed, remedy);
 }
 
-/* Those of one kind beside others. */
+/* The nodes of one kind in a cluster of several kinds. */
 static int check_kind(const struct erg_job *job, size_t kind, const struct erg_yaml *yaml,
                       struct erg_error *err)
 {

@@ -19,7 +19,7 @@ static void add_string(struct erg_text *out, const char *key, const char *value)
     erg_text_add(out, "\n");
 }
 
-/* A name of the catalogue is written as it is, a path as an absolute one, so that the file works
+/* A name of the catalogue is written unchanged, a path as an absolute one, so that the file works
  * from any folder. `relative` is to be freed. */
 static void add_path(struct erg_text *out, const char *key, const char *name, char *relative)
 {

@@ -86,7 +86,7 @@ static int parse_part(long *numbers, char *part, const char *text, struct erg_er
                         text, part);
     long *number = &numbers[place];
     if (*number)
-        return erg_fail(err, ERG_USAGE, "the layout '%.80s' says %s twice", text,
+        return erg_fail(err, ERG_USAGE, "the layout '%.80s' gives %s twice", text,
                         part_names[place]);
     if (!erg_parse_long(part + length + 1, number) || *number < 1 || *number > 1000000)
         return erg_fail(err, ERG_USAGE,
@@ -124,7 +124,7 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
         if (layers % chunk != 0)
             return erg_fail(err, ERG_INFEASIBLE,
                             "%ld layers cannot be cut into chunks of %ld for %ld pipeline stages: "
-                            "%ld is no multiple of %ld; with v in place of l stages may differ",
+                            "%ld is not a multiple of %ld; with v instead of l stages may differ",
                             layers, numbers[LAYERS], numbers[PIPELINE], layers, chunk);
         numbers[VIRTUAL] = layers / chunk;
     }
@@ -148,7 +148,7 @@ int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg
     if (gpus < 1 || gpus % pipeline != 0)
         return erg_fail(err, ERG_FAILED,
                         "tensor %ld x context %ld x pipeline %ld makes %ld GPUs, and %ld GPUs are "
-                        "no multiple of that",
+                        "not a multiple of that",
                         layout->tensor, layout->context, layout->pipeline, pipeline, gpus);
     layout->data = gpus / pipeline;
     long step = layout->data * layout->microbatch;
@@ -236,7 +236,7 @@ int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error 
     if (layout->pipeline > 1)
         return erg_fail(err, ERG_FAILED,
                         "fsdp %ld shards the layers of one stage, got a pipeline degree of %ld; "
-                        "FSDP beside pipeline stages is not modelled",
+                        "FSDP with pipeline stages is not modelled",
                         layout->fsdp, layout->pipeline);
     if (layout->fsdp % layout->context != 0)
         return erg_fail(err, ERG_FAILED,
@@ -279,7 +279,7 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
         return -1;
     if (layout->context > 1)
         return erg_fail(err, ERG_FAILED,
-                        "%s has %s, and context parallelism beside that is not modelled; expected "
+                        "%s has %s, and context parallelism with that is not modelled; expected "
                         "a context degree of 1, got %ld",
                         model->name, what, layout->context);
     if (!model->experts.count)
@@ -296,14 +296,13 @@ int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_m
                         model->name, layout->fsdp);
     if (layout->virtual_stages > 1)
         return erg_fail(err, ERG_FAILED,
-                        "%s has experts, and interleaved stages beside them are not modelled; "
+                        "%s has experts, and interleaved stages with them are not modelled; "
                         "expected 1 virtual stage, got %ld",
                         model->name, layout->virtual_stages);
     if (layout->data % expert != 0)
         return erg_fail(err, ERG_FAILED,
-                        "an expert degree of %ld does not divide the %ld data ranks, of which it "
-                        "is a part",
-                        expert, layout->data);
+                        "an expert degree of %ld does not divide the %ld data ranks", expert,
+                        layout->data);
     return 0;
 }
 

@@ -28,8 +28,8 @@
 #include <stdint.h>
 
 /*
- * Rematerialization of a layer: what is dropped in the forward pass and computed again before it is
- * needed in the backward pass.
+ * Rematerialization of a layer: the tensors dropped in the forward pass and computed again before
+ * the backward pass needs them.
  */
 enum erg_recompute {
     ERG_RECOMPUTE_NONE,
@@ -45,7 +45,7 @@ enum {
 const char *erg_recompute_name(enum erg_recompute recompute);     /* "none", "norms", … */
 extern const char *const erg_recompute_names[ERG_RECOMPUTES + 1]; /* ends with NULL */
 
-/* Whether a mode makes these again from what a layer keeps. */
+/* Whether a mode recomputes these from the tensors that a layer keeps. */
 static inline bool erg_recompute_norms(enum erg_recompute recompute)
 {
     return recompute == ERG_RECOMPUTE_NORMS || recompute == ERG_RECOMPUTE_BALANCED;
@@ -63,7 +63,7 @@ static inline bool erg_recompute_is_within(enum erg_recompute least, enum erg_re
            (most == ERG_RECOMPUTE_BALANCED && least < most);
 }
 
-/* How layers may be cut into chunks where it is not said how many each has. */
+/* The permitted splits of layers into chunks where the numbers are not given. */
 enum erg_layout_cut {
     ERG_CUT_EVENLY,  /* equal chunks if the layers divide, else as is fastest */
     ERG_CUT_EQUALLY, /* equal chunks only */
@@ -84,8 +84,8 @@ struct erg_layout {
      */
     const long *chunk_layers;
     enum erg_layout_cut cut; /* for who looks for them (search/search.h) */
-    /* What a stage recomputes, and the share of a microbatch's activations that it moves to host
-     * memory, 0 to 1: of each stage, [pipeline], or where NULL of all. */
+    /* The recomputation, and the share of a microbatch's activations that move to host memory, 0 to
+     * 1: per stage, [pipeline], or, where NULL, the same for all. */
     enum erg_recompute recompute;
     double offload;
     const enum erg_recompute *stage_recompute;
@@ -119,7 +119,7 @@ static inline enum erg_schedule_kind erg_layout_schedule(const struct erg_layout
     return layout->virtual_stages > 1 ? ERG_SCHEDULE_INTERLEAVED : ERG_SCHEDULE_1F1B;
 }
 
-/* What all stages recompute, "stages" where they differ. */
+/* The recomputation of all stages, "stages" where they differ. */
 const char *erg_layout_recompute_name(const struct erg_layout *layout);
 
 /* Layers of chunk `chunk` of stage `stage`, of a model with `layers`. */
@@ -166,9 +166,7 @@ static inline long erg_layout_batch(const struct erg_layout *layout)
 }
 
 /* Layers of stages that differ by turns: of n = layers / pipeline stage 0, 2, … has n + 1 and stage
- * 1, 3, … n - 1; the last has what is left of all. layers[pipeline]; false: a stage would have
- * none.
- */
+ * 1, 3, … n - 1; the last has the rest. layers[pipeline]; false: a stage would have none. */
 bool erg_layout_alternate(long *layers, long all, long pipeline);
 extern const char erg_layout_alternating[]; /* how files say so */
 
@@ -181,8 +179,8 @@ long erg_layout_vocabulary(const struct erg_model *model, long tensor);
 /*
  * Degrees from text, for example "t=2,c=2,p=8,l=2": t tensor, c context, p pipeline, e expert, b
  * microbatch, and either v virtual stages, whose chunks may differ in layers, or l layers of every
- * chunk (then `layers` decides v), and fsdp ranks that weights are sharded over; what is not there
- * is 1. Touches nothing else of the layout, and no layers may have been given for its chunks.
+ * chunk (then `layers` decides v), and fsdp ranks that weights are sharded over; missing degrees
+ * are 1. Touches nothing else of the layout, and no layers may have been given for its chunks.
  * ERG_USAGE where the text is wrong, ERG_INFEASIBLE where the layers cannot be cut so.
  */
 int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
@@ -191,12 +189,12 @@ int erg_layout_parse(struct erg_layout *layout, const char *text, long layers,
 /* Sets data and microbatches so that `gpus` train on `batch` sequences in an iteration. */
 int erg_layout_fill(struct erg_layout *layout, long gpus, long batch, struct erg_error *err);
 
-/* Whether groups of tensor x context ranks stay within nodes of so many GPUs, which `gpus` ranks
+/* Whether groups of tensor x context ranks stay within nodes of the given size, which `gpus` ranks
  * fill one after the other. */
 int erg_layout_check_group(const struct erg_layout *layout, long gpus, long node_gpus,
                            struct erg_error *err);
 
-/* Whether what is said of FSDP is possible; a part of erg_layout_check(). */
+/* Whether the FSDP degree is possible; a part of erg_layout_check(). */
 int erg_layout_check_sharding(const struct erg_layout *layout, struct erg_error *err);
 
 /* Whether a message from any GPU of a stage to its like in another one leaves a node: stages of
@@ -206,9 +204,9 @@ bool erg_layout_leaves_node(long ranks, long node_gpus, long from, long to);
 
 /* Whether LoRA can train the model: not its experts, and no latent attention. */
 int erg_layout_check_lora(const struct erg_model *model, struct erg_error *err);
-/* Whether experts can be spread so: the degree divides experts and data ranks; beside experts there
- * are no context groups and no virtual stages, beside a latent attention no context groups. A part
- * of erg_layout_check(). */
+/* Whether experts can have this degree: it divides experts and data ranks; with experts there are
+ * no context groups and no virtual stages, with a latent attention no context groups. A part of
+ * erg_layout_check(). */
 int erg_layout_check_experts(const struct erg_layout *layout, const struct erg_model *model,
                              struct erg_error *err);
 

@@ -1,6 +1,6 @@
 /*
- * Training: what the key `train` of a job file says of a run: its data, optimizer, learning rate
- * and log. examples/train/ explains every key.
+ * Training: the key `train` of a job file: a run's data, optimizer, learning rate and log.
+ * examples/train/ explains every key.
  */
 #ifndef ERG_JOB_TRAINING_H
 #define ERG_JOB_TRAINING_H
@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What tokens of a plain file are; ERG_TOKENS_OF_FILE: the file says so itself. */
+/* The type of tokens in a plain file; ERG_TOKENS_OF_FILE: the file gives its type. */
 enum erg_token_type { ERG_TOKENS_OF_FILE, ERG_TOKENS_UINT16, ERG_TOKENS_UINT32, ERG_TOKENS_INT32 };
 
 /* Files of tokens, one behind the other in the order of their names. */
@@ -38,7 +38,7 @@ struct erg_training {
     unsigned data_count;
     bool shuffle;
     enum erg_training_mask mask;
-    int eod; /* the token that ends a document; -1: not said */
+    int eod; /* the token that ends a document; -1: not given */
     uint64_t seed;
     char *init; /* a folder, relative to the job's; NULL: random weights */
 
@@ -54,7 +54,7 @@ struct erg_training {
     int offload_least_bytes; /* where activations are offloaded, smaller tensors of them stay */
     double clip;             /* the norm that gradients are clipped to; 0: they are not */
     int log_every;
-    int trace_every;    /* steps of which the timeline is kept; 0: none */
+    int trace_every;    /* steps whose timeline is kept; 0: none */
     bool trace_kernels; /* and the kernels of each rank's GPU */
     struct erg_training_checkpoint {
         int every;      /* steps; 0: at the end alone */

@@ -1,4 +1,5 @@
-/* The environments of launchers: what a rank reads of them, and what our own ranks get. */
+/* The environments of launchers: the variables that a rank reads, and those that our own ranks
+ * get. */
 #include "launch/launch.h"
 
 #include "base/text.h"
@@ -29,7 +30,7 @@ static const char *variable(const char *name)
 static int fail_unset(const char *name, struct erg_error *err)
 {
     return erg_fail(err, ERG_USAGE,
-                    "the environment says only in part which rank this is: %s is not set", name);
+                    "the environment describes this rank only in part: %s is not set", name);
 }
 
 static int read_number(const char *name, long least, long most, int *value, struct erg_error *err)
@@ -168,7 +169,7 @@ static int read_slurm(struct erg_launch_environment *env, struct erg_error *err)
     return 0;
 }
 
-/* The job's name is what is set there, or of a folder the end of its path. */
+/* The job's name is the set one, or the last part of a folder's path. */
 static int read_job(struct erg_launch_environment *env, struct erg_error *err)
 {
     const char *job = erg_launch_job_folder();
@@ -253,7 +254,7 @@ void erg_launch_machine(char name[ERG_LAUNCH_MACHINE_BYTES])
 
 /* ---- for ranks ---- */
 
-/* What is not handed down: ours of a job that this one is part of, and those of torchrun, whose
+/* Variables that are not passed on: our own ones of an enclosing job, and those of torchrun, whose
  * agent serves a store at the port that ranks would then not open themselves. */
 static bool is_of_a_launcher(const char *variable)
 {

@@ -46,7 +46,7 @@ void erg_rendezvous_fail(struct erg_rendezvous *r, const char *format, ...)
 
 /* ---- calls at rank 0 ---- */
 
-/* Whether all want the same; the failure says who does not. */
+/* Whether all want the same; the failure names the others. */
 static bool offers_agree(struct erg_rendezvous *r, int rank)
 {
     const struct erg_frame *offer = &r->members[rank].offer;
@@ -191,7 +191,7 @@ static void attend(struct erg_rendezvous *r, int i)
     while ((next = erg_link_next(&member->link, &frame, &payload)) > 0)
         take_frame(r, i, &frame, payload);
     if (next < 0)
-        erg_rendezvous_fail(r, "rank %d sent bytes that are no frame of the rendezvous",
+        erg_rendezvous_fail(r, "rank %d sent bytes that are not a frame of the rendezvous",
                             rank_of(r, i));
     open = open && erg_link_flush(&member->link) && next == 0 && !member->left;
     bool failed = r->failed;
@@ -259,7 +259,7 @@ void *erg_rendezvous_keep(void *argument)
         poll(fds, (nfds_t)r->member_count + 1, 100);
         uint64_t woken;
         if (fds[r->member_count].revents && read(r->wake, &woken, sizeof woken) < 0)
-            continue; /* somebody else's wake: nothing lost */
+            continue; /* a wake for another thread: nothing lost */
     }
     free(fds);
     return NULL;

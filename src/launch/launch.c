@@ -56,14 +56,14 @@ struct launcher {
     struct process *processes;
     int started, running;
     int signals;      /* signalfd */
-    sigset_t blocked; /* what it reads */
+    sigset_t blocked; /* its input */
     sigset_t before;  /* the mask to restore */
     struct erg_launch_meeting meeting;
     uint64_t sent; /* bits: signals that were sent to the ranks */
     int endings;   /* how many of them were passed on and mean "end" */
     int64_t kill_ns;
     int64_t stop_ns; /* when ranks that have not stopped with the others are ended; 0 = none has */
-    /* The rank to blame, -1 = none yet, and what waitpid said of it. */
+    /* The rank that failed first, -1 = none yet, and its status from waitpid. */
     int blamed, blamed_status;
     double blamed_s;
     bool timed_out;
@@ -171,7 +171,7 @@ static int start_rank(struct launcher *launcher, int rank, struct erg_arena *are
             close(pipes[i][1]);
     if (!code) {
         process->start_ns = erg_now_ns();
-        setpgid(process->pid, process->pid); /* as the child does: whoever comes first */
+        setpgid(process->pid, process->pid); /* as the child does: the first of both */
         erg_warden_tell(&launcher->warden, process->pid);
         ssize_t count;
         while ((count = read(pipes[2][0], &code, sizeof code)) < 0 && errno == EINTR)
@@ -220,7 +220,7 @@ static void pass_lines(struct launcher *launcher, int rank, bool is_error, struc
     }
 }
 
-/* What has come so far; `last`: no more will. */
+/* The output so far; `last`: no more follows. */
 static void drain(struct launcher *launcher, int rank, bool last)
 {
     struct process *process = &launcher->processes[rank];
@@ -253,7 +253,7 @@ static void signal_ranks(struct launcher *launcher, int number)
             kill(-launcher->processes[rank].pid, number);
 }
 
-/* The signals that a process handles or ignores, as bits; 0 where nothing says so. */
+/* The signals that a process handles or ignores, as bits; 0 where not known. */
 static uint64_t heard_signals(pid_t pid)
 {
     char path[40], line[200];
@@ -343,8 +343,8 @@ static void reap(struct launcher *launcher)
     for (int rank = 0; rank < launcher->started; rank++) {
         struct process *process = &launcher->processes[rank];
         siginfo_t info = {0};
-        /* A dead process keeps its number until it is reaped. So this is the moment to end what a
-         * failed rank leaves behind in its process group. */
+        /* A dead process keeps its number until it is reaped. So this is the moment to end the
+         * remaining processes in a failed rank's process group. */
         if (process->ended ||
             waitid(P_PID, (id_t)process->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
             info.si_pid == 0)
@@ -450,7 +450,7 @@ static int start_all(struct launcher *launcher, struct erg_error *err)
     if (prepare_meeting(&launcher->meeting, err) ||
         erg_warden_start(&launcher->warden, launcher->job->ranks, err))
         return -1;
-    /* What came before it was blocked has been noticed by the program's own handlers. */
+    /* The program's own handlers have received signals from before the block. */
     take_signal(launcher, erg_interrupt_signal());
     if (erg_interrupt_take_request())
         take_signal(launcher, SIGUSR2);

@@ -2,7 +2,7 @@
  * Launch: one process per GPU.
  *
  * erg_launch_run() starts the ranks of a job on this machine and watches over them; inside a rank,
- * erg_launch_environment_read() says which one it is, whether ergon, torchrun or Slurm started it.
+ * erg_launch_environment_read() returns its number, whether ergon, torchrun or Slurm started it.
  * How the ranks then talk is launch/rendezvous.h.
  */
 #ifndef ERG_LAUNCH_H
@@ -29,8 +29,8 @@ struct erg_launch_environment {
 /*
  * Read from, in this order:
  * - ERGON_RANK, ERGON_WORLD_SIZE, ERGON_LOCAL_RANK, ERGON_HOST, ERGON_PORT, ERGON_JOB and at rank 0
- *   ERGON_LISTENER, as erg_launch_run() sets them beside those of torchrun;
- * - RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, as torchrun does. Where its agent
+ *   ERGON_LISTENER, as erg_launch_run() sets them in addition to those of torchrun;
+ * - RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, as torchrun sets them. Where its agent
  *   listens at that port itself (TORCHELASTIC_USE_AGENT_STORE), the next port is taken. Without
  *   LOCAL_RANK (Kubeflow) there is one rank on each machine;
  * - a Slurm step: SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID, the first host
@@ -77,15 +77,14 @@ struct erg_launch_job {
  * The first rank that fails (exits other than 0, or dies of a signal) ends the others: SIGTERM to
  * the process group of each, SIGKILL two seconds later. A death by signal outranks exits that are
  * seen before it, since survivors may notice it sooner than the kernel reports it. The error then
- * names the rank, and its status is what a shell would report: the exit status, or 128 + signal;
- * 126 for a command that cannot be run and 127 for one that is not there; 124 after a timeout.
- * A rank that exits with ERG_RESUMABLE, ERG_INTERRUPTED or ERG_SUPERSEDED has not failed: it
- * stopped because a signal asked for it, and the others are about to do the same. They are not
- * signalled, and are ended only if they still run `stop_s` after the first stop. If nothing fails,
- * that status is what comes back. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed
- * on to all ranks; a second one of the first four kills them. In the first second of a rank a
- * signal waits until the rank handles it. Should this process die, they are killed, and what they
- * have started.
+ * names the rank, and its status is as in a shell: the exit status, or 128 + signal; 126 for a
+ * command that cannot be run and 127 for one that is not there; 124 after a timeout. A rank that
+ * exits with ERG_RESUMABLE, ERG_INTERRUPTED or ERG_SUPERSEDED has not failed: it stopped because a
+ * signal asked for it, and the others are about to do the same. They are not signalled, and are
+ * ended only if they still run `stop_s` after the first stop. If nothing fails, that status is what
+ * comes back. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a
+ * second one of the first four kills them. In the first second of a rank a signal waits until the
+ * rank handles it. If this process dies, they and their children are killed.
  *
  * These signals are blocked in the calling thread while it runs, so call it before starting others.
  */
@@ -93,7 +92,7 @@ int erg_launch_run(const struct erg_launch_job *job, struct erg_error *err);
 
 /*
  * What `code`, the errno of running a command that was looked up in PATH, means: where a folder of
- * PATH could not be searched the kernel says EACCES, also of a command that is nowhere.
+ * PATH cannot be searched the kernel returns EACCES even for a missing command.
  */
 int erg_launch_command_error(const char *command, int code);
 

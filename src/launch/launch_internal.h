@@ -1,4 +1,4 @@
-/* What the launcher of ranks is made of. Private to the room. */
+/* The parts of the launcher of ranks. Private to the room. */
 #ifndef ERG_LAUNCH_INTERNAL_H
 #define ERG_LAUNCH_INTERNAL_H
 
@@ -28,7 +28,7 @@ struct erg_warden {
     pid_t pid;
 };
 
-/* For up to `groups` process groups at a time. To be called before threads are started. */
+/* For up to `groups` process groups at a time. Call it before threads are started. */
 int erg_warden_start(struct erg_warden *warden, int groups, struct erg_error *err);
 
 /* From now on a process group is to be killed if the launcher dies; no longer if negative. */

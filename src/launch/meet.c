@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t saying_ns = 5000000000;  /* until it is said who is waited for */
+static const int64_t saying_ns = 5000000000;  /* until the missing ranks are named */
 static const int64_t leaving_ns = 2000000000; /* until a rank leaves that a signal has come to */
 
 static int64_t least(int64_t a, int64_t b)
@@ -42,9 +42,9 @@ static bool wait_for(struct pollfd *fds, size_t count, int64_t deadline_ns)
 }
 
 /*
- * A signal goes to all ranks, as a rule, and those that are about to come would find nobody: they
- * are waited for a little longer. Then the ranks have met, and stop together. *leave_ns: until
- * when, 0: no signal has come.
+ * A signal usually goes to all ranks, and those that are about to connect would find no peer: the
+ * wait for them goes on a little longer. Then the ranks have met, and stop together. *leave_ns:
+ * until when, 0: no signal has come.
  */
 static int check_interrupt(int64_t *leave_ns, struct erg_error *err)
 {
@@ -89,7 +89,7 @@ struct nonces {
     unsigned char of_rank[NONCE_BYTES], of_root[NONCE_BYTES];
 };
 
-/* What `signer` proves: that it knows the secret, belongs to this job, and means these numbers. */
+/* The proof of `signer`: it has the secret, belongs to this job, and sent these numbers. */
 static void prove(unsigned char proof[ERG_PROOF_BYTES], const char *signer,
                   const struct erg_launch_environment *env, const struct erg_frame *hello,
                   const struct nonces *nonces)
@@ -167,12 +167,12 @@ static int open_listener(int *fd, const struct erg_launch_environment *env, stru
         return -1;
     }
     if (!loopback && !env->secret[0])
-        erg_log(
-            ERG_LOG_WARNING,
-            "rank 0 listens at all addresses of this machine and knows its ranks by the name of "
-            "the job only: set ERGON_JOB_SECRET to one random text for all ranks");
+        erg_log(ERG_LOG_WARNING,
+                "rank 0 listens at all addresses of this machine and identifies its ranks only by "
+                "the name of the job: set ERGON_JOB_SECRET to one random text for all ranks");
     int code = 0;
-    /* Of the addresses "any", the one of IPv6 takes IPv4 too; it may not be first in the list. */
+    /* Among the "any" addresses, the one of IPv6 accepts IPv4, too; it may not be the first in the
+     * list. */
     for (int pass = loopback; pass < 2 && *fd < 0 && code != EADDRINUSE; pass++)
         for (struct addrinfo *address = list; address && *fd < 0; address = address->ai_next) {
             if (pass == 0 && address->ai_family != AF_INET6)
@@ -203,7 +203,7 @@ struct stranger {
 };
 
 enum {
-    SPARE_STRANGERS = 32, /* beside one for each rank that is missing: the oldest makes room */
+    SPARE_STRANGERS = 32, /* in addition to one for each missing rank: the oldest makes room */
     STRANGER_S = 2,       /* a rank that was too slow comes again */
     MOST_ACCEPTED = 64,   /* before those that are there have their turn */
 };
@@ -297,7 +297,7 @@ static int greet(struct meeting *meeting, struct stranger *stranger, struct erg_
                           hello->rank, (unsigned long long)hello->count, env->world);
     else if (hello->rank < 1 || hello->rank >= (uint32_t)env->world)
         result = erg_fail(&failure, ERG_FAILED,
-                          "a process says that it is rank %u, which a world of %d ranks has not",
+                          "a process claims to be rank %u, which a world of %d ranks does not have",
                           hello->rank, env->world);
     else if (meeting->links[hello->rank].fd >= 0)
         result =
@@ -371,7 +371,7 @@ static double seconds_until(int64_t moment_ns)
     return 1e-9 * (double)(moment_ns - erg_now_ns());
 }
 
-/* Whoever waits at a terminal learns for what. */
+/* Reports the missing ranks to a person at a terminal. */
 static void say_waiting(const struct meeting *meeting, int64_t deadline_ns)
 {
     struct erg_text missing = list_missing(meeting);
@@ -402,7 +402,7 @@ static int meet(struct meeting *meeting, int listener, int64_t deadline_ns, stru
         }
         struct pollfd *fds = erg_xcalloc(world + meeting->count, sizeof *fds);
         size_t count = 0;
-        bool deaf = erg_now_ns() < meeting->deaf_until_ns; /* the wait is no longer than that */
+        bool deaf = erg_now_ns() < meeting->deaf_until_ns; /* the longest wait */
         fds[count++] = (struct pollfd){.fd = deaf ? -1 : listener, .events = POLLIN};
         for (size_t rank = 1; rank < world; rank++)
             fds[count++] = (struct pollfd){.fd = meeting->links[rank].fd, .events = POLLIN};
@@ -477,7 +477,7 @@ static int await_welcome(struct erg_link *link, const struct erg_launch_environm
     if (erg_random_bytes(nonces.of_rank, NONCE_BYTES, err))
         return -1;
     erg_link_send(link, hello, nonces.of_rank, NONCE_BYTES);
-    /* Rank 0 knows better who is missing: let it say so. */
+    /* Rank 0 has more information about missing ranks, so it reports first. */
     deadline_ns += 2000000000;
     for (;;) {
         struct erg_frame frame;
@@ -485,7 +485,7 @@ static int await_welcome(struct erg_link *link, const struct erg_launch_environm
         bool open = erg_link_flush(link) && erg_link_fill(link);
         int next = erg_link_next(link, &frame, &payload);
         if (next > 0 && root == UNKNOWN && frame.type == ERG_FRAME_HELLO)
-            return 0; /* our own: a port can connect to itself while nobody listens */
+            return 0; /* our own: a port can connect to itself while no process listens */
         if (next > 0 && root == UNKNOWN && frame.type == ERG_FRAME_CHALLENGE &&
             frame.payload_bytes == CHALLENGE_BYTES) {
             if (!answer_challenge(link, env, &hello, &nonces, payload))
@@ -517,8 +517,8 @@ static int await_welcome(struct erg_link *link, const struct erg_launch_environm
         if (!wait_for(&wait, 1, deadline_ns))
             return erg_fail(err, ERG_FAILED,
                             root == UNKNOWN
-                                ? "rank %d connected to %s port %d, but nobody there said in time "
-                                  "that it is rank 0"
+                                ? "rank %d connected to %s port %d, but no process there "
+                                  "identified itself as rank 0 in time"
                                 : "rank %d met rank 0 at %s port %d, but the other ranks did not "
                                   "come in time",
                             env->rank, env->host, env->port);

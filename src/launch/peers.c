@@ -87,7 +87,7 @@ static size_t list_parts(struct erg_message *message, struct iovec *parts)
     return count;
 }
 
-/* Messages of which `count` bytes have gone. */
+/* Messages; `count` bytes of them were sent. */
 static void take_off(struct erg_peer *peer, size_t count)
 {
     while (peer->out.first) {
@@ -106,7 +106,7 @@ static void take_off(struct erg_peer *peer, size_t count)
     }
 }
 
-/* Sends what the socket takes: a message in one piece, so that its receiver wakes once. */
+/* Sends as much as the socket accepts: a message in one piece, so that its receiver wakes once. */
 static void send_some(struct erg_peer *peer)
 {
     enum { PARTS = 32 };
@@ -165,7 +165,7 @@ static void deal_out(struct erg_peers *peers, struct erg_peer *peer, const unsig
     }
 }
 
-/* Receives what there is, as far as some reads go: others have their turn. */
+/* Receives available data with a limited number of reads, so that others get their turn. */
 static void receive_some(struct erg_peers *peers, struct erg_peer *peer)
 {
     for (int reads = 0; reads < 16 && !peer->lost; reads++) {
@@ -183,7 +183,7 @@ static void receive_some(struct erg_peers *peers, struct erg_peer *peer)
         else
             deal_out(peers, peer, peers->buffer, (size_t)count);
         if ((size_t)count < room)
-            return; /* there is no more yet */
+            return; /* no more data yet */
     }
 }
 
@@ -356,7 +356,7 @@ int erg_peers_wait(struct erg_peers *peers, struct erg_error *err)
     int lost = peers->come == peers->seen ? lost_rank(peers) : -1;
     peers->seen = peers->come;
     pthread_mutex_unlock(&peers->lock);
-    /* The rendezvous says why a connection is lost, but may be some moments behind. */
+    /* The rendezvous has the reason of a lost connection, but may get it some moments later. */
     int moments = 20;
     do {
         if (erg_rendezvous_check(peers->rendezvous, err) != 0)

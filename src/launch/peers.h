@@ -18,11 +18,11 @@ struct erg_peers;
 
 /*
  * World call: connects each two ranks, for at most `timeout_s`. The rendezvous outlives the peers:
- * it says where they are and lends them the secret by which they know each other.
+ * it gives their addresses and the secret with which they authenticate each other.
  */
 int erg_peers_open(struct erg_peers **peers, struct erg_rendezvous *rendezvous, double timeout_s,
                    struct erg_error *err);
-/* Sends what is left for at most a second. NULL is fine. */
+/* Sends remaining data for at most a second. NULL is fine. */
 void erg_peers_close(struct erg_peers *peers);
 
 int erg_peers_rank(const struct erg_peers *peers);

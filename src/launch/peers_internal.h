@@ -1,6 +1,4 @@
-/*
- * Peers from inside: what the thread that calls and the thread that moves the bytes share.
- */
+/* Peers from inside: state shared by the calling thread and the thread that moves the bytes. */
 #ifndef ERG_LAUNCH_PEERS_INTERNAL_H
 #define ERG_LAUNCH_PEERS_INTERNAL_H
 
@@ -41,7 +39,7 @@ struct erg_peers {
     pthread_cond_t changed;
     uint64_t come, seen; /* messages; seen: at the last wait */
     bool closing;
-    unsigned char buffer[1 << 16]; /* what has just been received */
+    unsigned char buffer[1 << 16]; /* the data just received */
 };
 
 /* World call: fills the sockets of all peers, which do not block. */

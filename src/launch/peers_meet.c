@@ -18,13 +18,13 @@
 
 enum { TOKEN_BYTES = 32, SPARE_STRANGERS = 32 };
 
-/* What a rank says when it comes. */
+/* The first message of a rank. */
 struct hello {
     unsigned char token[TOKEN_BYTES];
     uint32_t rank;
 };
 
-/* A connection that has not said yet who it is. */
+/* A connection that has not identified itself yet. */
 struct caller {
     int fd;
     size_t heard;
@@ -80,7 +80,7 @@ static socklen_t size_of(const struct sockaddr_storage *address)
                                           : sizeof(struct sockaddr_in);
 }
 
-/* Listens at this rank's address and tells all where; the token is rank 0's. */
+/* Listens at this rank's address and sends the address to all; the token is rank 0's. */
 static int exchange_addresses(struct gathering *gathering, double timeout_s, struct erg_error *err)
 {
     struct erg_peers *peers = gathering->peers;

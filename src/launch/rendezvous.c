@@ -15,7 +15,7 @@
 
 enum { MOST_S = 1000000 }; /* of a timeout: its milliseconds travel in 32 bits */
 
-/* Rank 0 knows who is missing: the others let it say so first. */
+/* Rank 0 has the list of missing ranks, so the others let it report first. */
 static const int64_t patience_ns = 2000000000;
 
 /* ---- open and close ---- */
@@ -71,7 +71,7 @@ int erg_rendezvous_open(struct erg_rendezvous **rendezvous,
     int64_t deadline_ns = erg_now_ns() + (int64_t)(timeout_s * 1e9);
     if (env->world > 1 && (meet(r, env, deadline_ns, err) || start_keeper(r, err))) {
         erg_rendezvous_close(r);
-        /* Ranks that all leave because of a signal are not lost, whoever is the first. */
+        /* Ranks that all leave because of a signal are not lost, in any order. */
         return erg_interrupted()
                    ? erg_fail(err, ERG_INTERRUPTED, "interrupted while waiting for the other ranks")
                    : -1;
@@ -174,7 +174,8 @@ void erg_rendezvous_explain(struct erg_rendezvous *r, struct erg_error *err)
         erg_thread_wake(r->wake);
 }
 
-/* All three calls: every rank brings `mine` or nothing, and gets what all brought into `all`. */
+/* All three calls: every rank contributes `mine` or nothing, and gets all contributions in
+ * `all`. */
 static int call(struct erg_rendezvous *r, enum erg_call_kind kind, int root, const void *mine,
                 size_t count, void *all, double timeout_s, struct erg_error *err)
 {
@@ -246,7 +247,7 @@ int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *min
     return call(rendezvous, ERG_CALL_ALL_GATHER, 0, mine, count, all, timeout_s, err);
 }
 
-/* What one rank brings to an agreement. */
+/* The contribution of one rank to an agreement. */
 struct agreement {
     int result;
     struct erg_error err;
@@ -270,7 +271,7 @@ int erg_rendezvous_agree(struct erg_rendezvous *r, int result, struct erg_error 
         if (all[i].result != 0) {
             *err = all[i].err;
             if (r->rank != 0)
-                err->message[0] = 0; /* one rank says it for all */
+                err->message[0] = 0; /* one rank reports it for all */
             agreed = -1;
         }
     free(all);

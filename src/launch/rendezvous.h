@@ -33,8 +33,8 @@ struct erg_rendezvous;
 
 /*
  * Meets all other ranks, for at most `timeout_s`; the error names those that did not come. A rank
- * of another job, or one that was told another world size, is refused. Where the host is a loopback
- * address rank 0 listens there only, else at all addresses. A world of one opens no socket.
+ * of another job, or one with another world size, is refused. Where the host is a loopback address
+ * rank 0 listens there only, else at all addresses. A world of one opens no socket.
  */
 int erg_rendezvous_open(struct erg_rendezvous **rendezvous,
                         const struct erg_launch_environment *env, double timeout_s,
@@ -52,7 +52,7 @@ int erg_rendezvous_world(const struct erg_rendezvous *rendezvous);
 /*
  * Collective calls: all ranks make the same calls in the same order, with the same sizes and root;
  * rank 0 checks that. They fail when not all ranks have come `timeout_s` after the first one. NULL:
- * there is one rank, which has what all have.
+ * a world of one rank.
  */
 int erg_rendezvous_barrier(struct erg_rendezvous *rendezvous, double timeout_s,
                            struct erg_error *err);
@@ -64,9 +64,9 @@ int erg_rendezvous_all_gather(struct erg_rendezvous *rendezvous, const void *min
                               void *all, double timeout_s, struct erg_error *err);
 
 /*
- * World call: fails on all ranks if `result`, of what each has done by itself, is a failure on any.
+ * World call: fails on all ranks if `result`, of each rank's own work, is a failure on any rank.
  * Waits up to an hour for ranks that are busy. It fails with the status of the first such rank, and
- * at rank 0 with its sentence, which it says for all. NULL: the result of the only rank.
+ * at rank 0 with its sentence, which rank 0 reports for all. NULL: the result of the only rank.
  */
 int erg_rendezvous_agree(struct erg_rendezvous *rendezvous, int result, struct erg_error *err);
 
@@ -77,13 +77,13 @@ int erg_rendezvous_check(struct erg_rendezvous *rendezvous, struct erg_error *er
 void erg_rendezvous_abort(struct erg_rendezvous *rendezvous, const char *sentence);
 /* How far this rank has come, which rank 0 hears with the next sign of life. */
 void erg_rendezvous_tell(struct erg_rendezvous *rendezvous, uint64_t progress);
-/* At rank 0: what each rank has told last, progress[world]. */
+/* At rank 0: the latest reports of the ranks, progress[world]. */
 void erg_rendezvous_heard(struct erg_rendezvous *rendezvous, uint64_t *progress);
 
 /*
- * What this rank is to say at the end of a job that failed: the first failure, which becomes that
- * of all ranks, if it is the one that speaks: rank 0, or where that is lost rank 1. Else nothing:
- * the message is then empty, as it is after a failure that all have agreed on. NULL is fine.
+ * The message of this rank at the end of a failed job: the first failure, which becomes that of all
+ * ranks, on the reporting rank: rank 0, or rank 1 if rank 0 is lost. The message is empty on other
+ * ranks and after a failure on which all ranks have agreed. NULL is allowed.
  */
 void erg_rendezvous_explain(struct erg_rendezvous *rendezvous, struct erg_error *err);
 

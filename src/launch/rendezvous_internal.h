@@ -1,6 +1,6 @@
 /*
- * The rendezvous from inside: what the thread that calls (rendezvous.c) and the thread that keeps
- * the connections (keeper.c) share.
+ * The rendezvous from inside: state shared by the calling thread (rendezvous.c) and the thread that
+ * keeps the connections (keeper.c).
  */
 #ifndef ERG_LAUNCH_RENDEZVOUS_INTERNAL_H
 #define ERG_LAUNCH_RENDEZVOUS_INTERNAL_H
@@ -17,10 +17,10 @@ const char *erg_call_name(uint32_t kind);
 struct erg_member {
     struct erg_link link;
     bool left;              /* in peace */
-    uint64_t progress;      /* as it has told last */
+    uint64_t progress;      /* its latest report */
     bool offered;           /* rank 0 only: has come to the call under way, with */
-    struct erg_frame offer; /* what it wants */
-    struct erg_text bytes;  /* and what it brings */
+    struct erg_frame offer; /* its request */
+    struct erg_text bytes;  /* and its data */
 };
 
 struct erg_rendezvous {
@@ -46,7 +46,7 @@ struct erg_rendezvous {
 
 /* Both with the lock held. */
 
-/* Keeps the first failure and tells the others. */
+/* Keeps the first failure and reports it to the others. */
 void erg_rendezvous_fail(struct erg_rendezvous *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* At rank 0: a rank, perhaps itself, has come to a call. */

@@ -26,7 +26,7 @@ static bool ends_with(const char *text, size_t length, const char *end)
     return length >= behind && strncmp(text + length - behind, end, behind) == 0;
 }
 
-/* Of one path of a control group. */
+/* The GPUs of one path of a control group. */
 static uint32_t job_of_path(const char *path, bool second_version)
 {
     bool after_scope = false;

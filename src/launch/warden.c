@@ -1,7 +1,7 @@
 /*
- * The warden: a process that outlives the launcher's death by as long as it takes to kill what the
- * launcher had started. The kernel can do that for the ranks alone (PR_SET_PDEATHSIG); what they
- * started themselves, such as loaders of data, would keep its memory and its GPU.
+ * The warden: a process that outlives the launcher to kill the processes that it had started. The
+ * kernel can do that for the ranks alone (PR_SET_PDEATHSIG); their own children, such as loaders of
+ * data, would keep memory and GPU.
  */
 #define _GNU_SOURCE /* close_range */
 #include "launch/launch_internal.h"
@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In the child: never returns. Nothing that it shares with the launcher keeps anybody waiting for
- * an end: neither open files nor the terminal's signals. */
+/* In the child: never returns. It shares nothing with the launcher that could delay an end: neither
+ * open files nor the terminal's signals. */
 static void keep_watch(int link, pid_t *groups, int most)
 {
     sigset_t all;
@@ -71,7 +71,7 @@ int erg_warden_start(struct erg_warden *warden, int groups, struct erg_error *er
 void erg_warden_tell(const struct erg_warden *warden, pid_t word)
 {
     ssize_t sent;
-    do /* a warden that somebody killed is not missed before the launcher's own death */
+    do /* a killed warden matters only at the launcher's own death */
         sent = send(warden->link, &word, sizeof word, MSG_NOSIGNAL);
     while (sent < 0 && errno == EINTR);
 }

@@ -110,8 +110,9 @@ void erg_link_finish(struct erg_link *link)
     while (link->fd >= 0 && erg_now_ns() < deadline_ns) {
         if (!erg_link_flush(link))
             return;
-        /* Closing a socket with unread bytes would reset the connection, and the other side would
-         * lose our last words: so say that no more comes, and read until it says so too. */
+        /* Closing a socket with unread bytes would reset the connection, and the other side
+         * would lose our last data: so shut down our side, and read until the other side does
+         * the same. */
         if (!erg_link_unsent(link) && !told) {
             shutdown(link->fd, SHUT_WR);
             told = true;

@@ -18,7 +18,7 @@ enum erg_frame_type {
     ERG_FRAME_PROOF,     /* the rank: payload = its proof; answered by a beat */
     ERG_FRAME_WELCOME,   /* rank 0: all are here */
     ERG_FRAME_BEAT,      /* still alive */
-    ERG_FRAME_OFFER,     /* a rank calls: what the fields below say, payload = its bytes */
+    ERG_FRAME_OFFER,     /* a rank calls: the fields below, payload = its bytes */
     ERG_FRAME_RESULT,    /* rank 0: payload = the bytes of all */
     ERG_FRAME_ABORT,     /* a failure; payload = the sentence */
     ERG_FRAME_BYE,       /* leaves in peace */
@@ -43,7 +43,7 @@ struct erg_link {
     size_t taken, sent; /* bytes of `in` and `out` that are done with */
 };
 
-/* What somebody may send before the proof, whatever a frame announces. */
+/* The most bytes that a peer may send before the proof, regardless of the frame's length. */
 enum { ERG_LINK_STRANGER_BYTES = 64 };
 
 /* Takes over a connected socket; the other side is a stranger until `most` is raised. */
@@ -53,12 +53,12 @@ void erg_link_release(struct erg_link *link);
 /* Queues a frame; magic and payload_bytes are filled in. */
 void erg_link_send(struct erg_link *link, struct erg_frame frame, const void *payload,
                    size_t bytes);
-/* Sends what the socket takes. False when the connection is broken. */
+/* Sends as much as the socket accepts. False when the connection is broken. */
 bool erg_link_flush(struct erg_link *link);
 bool erg_link_unsent(const struct erg_link *link);
 
-/* Reads what has come, at most a frame with the largest payload. False at its end; frames that came
- * before it can still be taken. */
+/* Reads available data, at most a frame with the largest payload. False at its end; frames that
+ * came before it can still be taken. */
 bool erg_link_fill(struct erg_link *link);
 /* 1 and the next frame (payload valid until the next fill), 0 when none is complete, -1 when the
  * other side does not speak this protocol. */
@@ -73,7 +73,7 @@ void erg_link_finish(struct erg_link *link);
 
 /*
  * The two ways to meet, both done by `deadline_ns`. Rank 0 fills links[1 … world - 1]; every other
- * rank fills links[0]. After a failure those that are open have been told.
+ * rank fills links[0]. After a failure the open connections have been notified.
  */
 int erg_meet_listen(struct erg_link *links, const struct erg_launch_environment *env,
                     int64_t deadline_ns, struct erg_error *err);

@@ -9,9 +9,9 @@
  * clocks and execution models. The composition is exact: nothing is dropped but what another
  * option beats in time and effective energy, and no factor is applied.
  *
- * Effective energy is e - blocking power * time: whoever finishes early waits at blocking
- * power, so that is the quantity whose sum the iteration minimises; its frontier contains the
- * frontier of total energy for every blocking power >= 0.
+ * Effective energy is e - blocking power * time: a GPU that finishes early waits at blocking power,
+ * so the iteration minimises the sum of this quantity; its frontier contains the frontier of total
+ * energy for every blocking power >= 0.
  *
  * Sources: Kareus section 3.3 (Algorithm 2) and 5.1; execution-model switching, section 5.2.
  */
@@ -38,7 +38,7 @@ struct erg_cost {
     double time_s, energy_j;
 };
 
-/* What is known about one partition type of a layer. */
+/* The data of one partition type of a layer. */
 struct erg_partition_table {
     int occurrences;                   /* per layer, in this instruction */
     int kernels;                       /* the host launches this many per occurrence */

@@ -1,4 +1,4 @@
-/* Operations of a mixture of experts: what they compute, read and write, and send. */
+/* Operations of a mixture of experts: their FLOPs, memory traffic and communication. */
 #include "model/model_internal.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ struct erg_model_rows erg_model_expert_rows(const struct erg_model *model,
     };
 }
 
-/* Of all experts of a rank together, one after the other or in one kernel. */
+/* The products of all experts of a rank, one after the other or in one kernel. */
 static struct erg_op products(const struct erg_op_sizes *s, double m, double n, double k)
 {
     const struct erg_model_rows *rows = &s->experts;
@@ -140,7 +140,7 @@ void erg_ops_add_experts(struct erg_model_ops *ops, const struct erg_op_sizes *s
     }
     add_rows(ops, s, ERG_MODEL_UNPERMUTE);
     add_all_to_all(ops, s, ERG_MODEL_COMBINE);
-    add_tensor(ops, s, ERG_MODEL_GATHER_E); /* what a scatter's backward pass is */
+    add_tensor(ops, s, ERG_MODEL_GATHER_E); /* the backward pass of a scatter */
     if (s->activation_again)
         add_activation(ops, s, width, false);
     add_products(ops, s, ERG_MODEL_FC2_E, "fc2_e", width, s->h, true);

@@ -1,4 +1,4 @@
-/* LoRA: two thin products beside some linears are trained, and everything else is frozen. */
+/* LoRA: two thin products added to some linears are trained, and everything else is frozen. */
 #include "model/lora.h"
 
 #include <math.h>
@@ -80,7 +80,7 @@ static struct erg_model_op *add(struct erg_model_ops *ops, enum erg_lora_target 
     return op;
 }
 
-/* Both products of an adapter, of which tensor ranks have a share each; backward each twice. */
+/* Both products of an adapter, shared equally by tensor ranks; each twice in the backward pass. */
 static void add_adapter(struct erg_model_ops *ops, const struct erg_model *model,
                         const struct erg_model_shape *shape, enum erg_lora_target target,
                         bool backward)
@@ -105,7 +105,7 @@ static void add_adapter(struct erg_model_ops *ops, const struct erg_model *model
     up->work[1] = gemm(shape, out, rank, tokens, true);
 }
 
-/* Linears have no gradients of weights then. */
+/* Then linears do not have gradients of weights. */
 static void freeze(struct erg_model_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++) {

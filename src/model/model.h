@@ -1,19 +1,19 @@
 /*
- * Models: a decoder-only transformer, and what each of its operations costs. In place of the FFN
- * of its layers it may have a mixture of experts, of which each token goes through a few.
+ * Models: a decoder-only transformer and the costs of its operations. Its layers may have a mixture
+ * of experts instead of the FFN; each token passes a few of the experts.
  *
- * A model comes from a Hugging Face config.json, of one that also sees or hears the part that
- * reads and writes text (its key text_config). Costs are per GPU, in bf16, with tensor degree t
- * (heads, KV groups, FFN and vocabulary split), context degree c (sequence split, keys and values
- * gathered) and one microbatch or nanobatch of `sequences` sequences. In the formulas below T are
- * the local tokens (sequences x sequence / c), h the hidden size, Q = (heads + 2 KV groups) d / t,
- * R = (heads + KV groups) d / t, O = heads d / t, F = FFN / t, V the vocabulary. Norms and residual
- * adds have T tokens, under sequence parallelism T / t.
+ * A model comes from a Hugging Face config.json; of a multimodal one, only the text model is used
+ * (its key text_config). Costs are per GPU, in bf16, with tensor degree t (heads, KV groups, FFN
+ * and vocabulary split), context degree c (sequence split, keys and values gathered) and one
+ * microbatch or nanobatch of `sequences` sequences. In the formulas below T are the local tokens
+ * (sequences x sequence / c), h the hidden size, Q = (heads + 2 KV groups) d / t, R = (heads + KV
+ * groups) d / t, O = heads d / t, F = FFN / t, V the vocabulary. Norms and residual adds have T
+ * tokens, under sequence parallelism T / t.
  *
  * Operation order, communication and partition groups: as published for Kareus. Byte and kernel
- * counts: the calibration of the emulated GPUs rests on exactly these, so a change here is a
- * change of every calibrated constant. LayerNorm costs like RMSNorm, biases are part of their
- * GEMM, and a plain activation reads and writes one width F where SwiGLU reads two.
+ * counts: the calibration of the emulated GPUs depends on exactly these, so a change here changes
+ * every calibrated constant. LayerNorm costs like RMSNorm, biases are part of their GEMM, and a
+ * plain activation reads and writes one width F where SwiGLU reads two.
  */
 #ifndef ERG_MODEL_H
 #define ERG_MODEL_H
@@ -55,17 +55,17 @@ struct erg_experts {
     long shared_ffn;   /* of those that all tokens go through, together; 0: there are none */
     long dense_layers; /* layers that have the plain FFN instead, of width `ffn` of the model */
     bool dense_first;  /* they are the first ones */
-    bool router_bias;  /* the router has a number of each expert beside its product */
-    /* How a router weighs what it chose, which changes neither time nor memory. */
+    bool router_bias;  /* the router adds a number for each expert to its product */
+    /* The weights of a router's choices, which change neither time nor memory. */
     bool sigmoid;               /* scores are sigmoids; else a softmax over all experts */
     bool renormalised;          /* the scores of those that were chosen are made to sum up to 1 */
     double scale;               /* of their sum */
     long groups, chosen_groups; /* only experts of some groups are chosen from; 1 and 1: of all */
-    double balance_loss; /* share of the loss that keeps the load even; 0: none, or not said */
+    double balance_loss; /* share of the loss that keeps the load even; 0: none, or not given */
 };
 
-/* Attention of which queries, keys and values come from short rows (multi-head latent attention).
- * Keys have a part without position of each head, and one with it that all heads share. */
+/* Attention whose queries, keys and values come from short rows (multi-head latent attention). Keys
+ * have a part without position for each head, and a part with position that all heads share. */
 struct erg_latent {
     long queries;        /* width of the short row of queries; 0: they come from the stream */
     long keys;           /* of keys and values; 0: the attention is not of this kind */
@@ -73,7 +73,7 @@ struct erg_latent {
     long values;         /* channels of values of a head */
 };
 
-/* Linears that LoRA may train beside (model/lora.h). */
+/* Linears to which LoRA may add products (model/lora.h). */
 enum erg_lora_target { ERG_LORA_QKV, ERG_LORA_PROJ, ERG_LORA_FC1, ERG_LORA_FC2, ERG_LORA_TARGETS };
 
 struct erg_lora {
@@ -108,7 +108,7 @@ struct erg_model {
     bool tied;                /* the head shares the embedding's weights */
     bool vocab_is_padded;     /* `vocab` was given as the padded size */
     long words;               /* of `vocab`, that tokens may be; 0: all */
-    struct erg_lora lora;     /* what a job trains of it; no part of a config */
+    struct erg_lora lora;     /* its trained part in a job; no part of a config */
 };
 
 /* Words that tokens may be: the others are padding. */
@@ -139,11 +139,11 @@ static inline struct erg_model erg_model_without_experts(const struct erg_model 
     return dense;
 }
 
-/* Whether a degree of expert parallelism can be: it divides the experts. ERG_FAILED says what
- * not. */
+/* Whether a degree of expert parallelism can be: it divides the experts. ERG_FAILED names the
+ * obstacle. */
 int erg_model_check_experts(const struct erg_model *model, long expert, struct erg_error *err);
 
-/* Where two models differ in what they compute of a sequence, beside sizes. */
+/* The first difference between the computations of two models, apart from sizes. */
 struct erg_model_difference {
     const char *key; /* of a config.json */
     char found[64], wanted[64];
@@ -155,10 +155,10 @@ bool erg_model_differs(struct erg_model_difference *difference, const struct erg
                        const struct erg_model *wanted, long sequence);
 
 /*
- * Whether the model can be split so: heads, KV groups, FFN and vocabulary over `tensor` GPUs, of
- * which several hold the same group where there are fewer groups than GPUs; a
- * sequence of `sequence` tokens over `context` GPUs in 2c chunks (causal balance), within the
- * positions that are learned and the window in which attention is full.
+ * Whether the model can be split so: heads, KV groups, FFN and vocabulary over `tensor` GPUs, where
+ * several GPUs hold the same group if there are fewer groups than GPUs; a sequence of `sequence`
+ * tokens over `context` GPUs in 2c chunks (causal balance), within the learned positions and the
+ * window in which attention is full.
  */
 int erg_model_check_tensor(const struct erg_model *model, long tensor, struct erg_error *err);
 int erg_model_check_sequence(const struct erg_model *model, long context, long sequence,
@@ -176,10 +176,8 @@ struct erg_model_shape {
     /* Properties of the GPU; 0 stands for 128, 128 and 1. */
     long tile_m, tile_n;     /* GEMM output tile: 128 x 128 on Ampere, 128 x 256 on Hopper */
     double head_gemm_factor; /* FLOPs of the head's GEMMs count this much (erg_gpu) */
-    /* The stream and its norms are split over the rows of tensor ranks. Each gathers what a half of
-     * the layer begins with, and the sums of halves are scattered. With tensor 1 it changes
-     * nothing.
-     */
+    /* The stream and its norms are split over the rows of tensor ranks. Each gathers the input of a
+     * half of the layer, and the sums of halves are scattered. With tensor 1 it changes nothing. */
     bool sequence_parallel;
     /* Memory-bound neighbours are one kernel (erg_stack): a norm with the residual add before it,
      * in backward with the sum of the two gradients; the rotary embedding in place with the
@@ -189,9 +187,9 @@ struct erg_model_shape {
     /* Outputs of norms, of the activation, are dropped in the forward pass; backward makes each
      * again before the linear whose input it is. */
     bool norms_again, activation_again;
-    /* Of a mixture of experts: the degree over which experts are split (0 stands for 1), and how
-     * many rows an expert takes of each source rank, as a multiple of its even share, filled up
-     * with empty rows and the rest dropped; 0: each takes its even share, nothing is dropped. */
+    /* For a mixture of experts: the degree over which experts are split (0 means 1), and the rows
+     * that an expert takes from each source rank, as a multiple of its even share, padded with
+     * empty rows and truncated; 0: each takes its even share, nothing is dropped. */
     long expert;
     double capacity;
     bool grouped; /* one kernel for the products of all experts of a GPU */
@@ -239,7 +237,7 @@ enum erg_model_op_id {
     ERG_MODEL_HEAD,
     ERG_MODEL_REDUCE_HEAD,
     ERG_MODEL_LOSS,
-    /* Sequence parallelism: AllGather of what a half of the layer begins with. Forward that is the
+    /* Sequence parallelism: AllGather of the input of a half of the layer. Forward that is the
      * norm's output, backward the gradient of the half's output and once more the norm's output,
      * for the gradients of weights. */
     ERG_MODEL_GATHER_A,
@@ -254,9 +252,9 @@ enum erg_model_op_id {
     ERG_MODEL_FC1_E,
     ERG_MODEL_ACTIVATION_E,
     ERG_MODEL_FC2_E,
-    ERG_MODEL_SCATTER_E, /* ReduceScatter of what tensor ranks have of the sums */
+    ERG_MODEL_SCATTER_E, /* ReduceScatter of the tensor ranks' terms of the sums */
     ERG_MODEL_COMBINE,   /* all-to-all back */
-    ERG_MODEL_UNPERMUTE, /* weighted sums of what the experts of a token made */
+    ERG_MODEL_UNPERMUTE, /* weighted sums of the outputs of a token's experts */
     /* Latent attention, in place of QKV. */
     ERG_MODEL_Q_DOWN,
     ERG_MODEL_KV_DOWN,
@@ -284,14 +282,14 @@ struct erg_model_op {
     enum erg_model_group group;
     bool comm;
     struct erg_comm communication; /* when comm */
-    struct erg_op work[2];         /* what the device runs; a linear's backward is two GEMMs: input
-                                      gradient, then weight gradient, or the other way round where
-                                      its input is gathered into what the input gradient fills */
+    struct erg_op work[2];         /* for the device; a linear's backward is two GEMMs: input
+                                    * gradient, then weight gradient, or the other way round where
+                                    * its input is gathered into the place of the input gradient */
     int work_count;                /* 0 for communication and for the forward fork */
     double saved_bytes;            /* forward: activations kept for the backward pass */
     double params;                 /* on this GPU; the same in forward and backward */
     bool of_experts;               /* params are those of experts: other ranks hold others */
-    bool adapter;                  /* of LoRA, beside the linear of this id */
+    bool adapter;                  /* of LoRA, added to the linear of this id */
 };
 
 enum { ERG_MODEL_MAX_OPS = 48 };
@@ -308,15 +306,15 @@ void erg_model_layer_forward(struct erg_model_ops *ops, const struct erg_model *
 void erg_model_layer_backward(struct erg_model_ops *ops, const struct erg_model *model,
                               const struct erg_model_shape *shape);
 
-/* What the first stage adds: the token embedding. */
+/* The operations that the first stage adds: the token embedding. */
 void erg_model_embedding_forward(struct erg_model_ops *ops, const struct erg_model *model,
                                  const struct erg_model_shape *shape);
 void erg_model_embedding_backward(struct erg_model_ops *ops, const struct erg_model *model,
                                   const struct erg_model_shape *shape);
 
 /*
- * What the last stage adds: final norm, LM head, loss. The parameters of a tied head are those of
- * the copy that a last stage holds when it is not also the first.
+ * The operations that the last stage adds: final norm, LM head, loss. The parameters of a tied head
+ * are those of the copy that a last stage holds when it is not also the first.
  */
 void erg_model_head_forward(struct erg_model_ops *ops, const struct erg_model *model,
                             const struct erg_model_shape *shape);
@@ -333,10 +331,9 @@ double erg_model_trained_parameters(const struct erg_model *model);
 
 /*
  * FLOPs of the forward pass over `tokens` tokens in sequences of `sequence`, all GPUs together.
- * Attention is counted without the causal mask, as in Kareus' published TFLOP/s. Of experts those
- * that the tokens choose count, and the router's product.
- * A training iteration costs three times their sum, with full recomputation once more linear and
- * attention.
+ * Attention is counted without the causal mask, as in Kareus' published TFLOP/s. Only the experts
+ * that the tokens choose and the router's product count. A training iteration costs three times
+ * their sum, and full recomputation adds linear and attention once more.
  */
 struct erg_model_flops {
     double linear, head, attention;

@@ -40,7 +40,7 @@ static bool answers_differ(struct erg_model_difference *difference, const char *
     return texts_differ(difference, key, found ? "true" : "false", wanted ? "true" : "false", true);
 }
 
-/* What tensors there are, and what their rows and columns stand for. */
+/* The set of tensors, and the meaning of their rows and columns. */
 static bool weights_differ(struct erg_model_difference *difference, const struct erg_model *found,
                            const struct erg_model *wanted)
 {

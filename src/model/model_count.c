@@ -88,10 +88,11 @@ int erg_model_check_sequence(const struct erg_model *model, long context, long s
                         "a sequence of %ld tokens is longer than the %ld positions that %s has",
                         sequence, model->max_positions, model->name);
     if (model->window && sequence > model->window)
-        return erg_fail(err, ERG_FAILED,
-                        "a sequence of %ld tokens is longer than the window of %ld in which the "
-                        "attention of %s is full, and partial attention has no cost model",
-                        sequence, model->window, model->name);
+        return erg_fail(
+            err, ERG_FAILED,
+            "a sequence of %ld tokens is longer than the window of %ld in which the attention of "
+            "%s is full, and the cost of partial attention is not modelled",
+            sequence, model->window, model->name);
     return 0;
 }
 
@@ -102,7 +103,7 @@ double erg_model_trained_parameters(const struct erg_model *model)
     return erg_model_parameters(&own);
 }
 
-/* Of one layer: of its experts, all or those of one token. */
+/* Parameters of one layer: of all its experts, or of those of one token. */
 static double layer_parameters(const struct erg_model *model, bool active)
 {
     const struct erg_model_shape whole = {.tensor = 1, .context = 1, .sequences = 1, .sequence = 1};

@@ -25,7 +25,7 @@ static inline int optional_double(const struct erg_json_place *place, const char
     return erg_json_has(place, key) ? erg_json_double(place, key, min, max, value, err) : 0;
 }
 
-/* What the configs of mixtures of experts have beside those of Llama. */
+/* Keys of the configs of mixtures of experts in addition to those of Llama. */
 int erg_model_read_mixtral(struct erg_model *model, const struct erg_json_place *place,
                            struct erg_error *err);
 int erg_model_read_qwen_moe(struct erg_model *model, const struct erg_json_place *place,
@@ -60,13 +60,14 @@ void erg_ops_add_memory(struct erg_model_ops *ops, enum erg_model_op_id id, cons
                         enum erg_model_group group, double bytes, int kernels);
 /* An M x N result over an inner length K, operands and result through HBM once. */
 struct erg_op erg_ops_gemm(const struct erg_op_sizes *sizes, double m, double n, double k);
-/* A product of all local tokens. `gathered`: its input is gathered into what the input gradient
- * fills, so that the weight gradient comes first. */
+/* A product of all local tokens. `gathered`: its input is gathered into the place of the input
+ * gradient, so the weight gradient comes first. */
 void erg_ops_add_linear(struct erg_model_ops *ops, const struct erg_op_sizes *sizes,
                         enum erg_model_op_id id, const char *name, double in, double out,
                         bool backward, bool gathered);
 
-/* What a mixture of experts does between the norm before it and the residual add (expert_ops.c). */
+/* The operations of a mixture of experts between the norm before it and the residual add
+ * (expert_ops.c). */
 void erg_ops_add_experts(struct erg_model_ops *ops, const struct erg_op_sizes *sizes,
                          bool backward);
 /* Saved bytes and parameters of these. */

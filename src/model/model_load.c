@@ -23,12 +23,12 @@ enum {
 };
 
 /*
- * What a family of configs means; the keys' own values override where both exist. A model that also
- * sees or hears has the family of its text_config, which names itself by `type`.
+ * The defaults of a family of configs; keys override them. A multimodal model has the family of its
+ * text_config, which is named by `type`.
  */
 struct model_family {
-    const char *architecture, *also[3]; /* what `architectures` says */
-    const char *types[6];               /* what `model_type` says */
+    const char *architecture, *also[3]; /* the value of `architectures` */
+    const char *types[6];               /* the value of `model_type` */
     int (*read)(struct erg_model *model, const struct model_family *family,
                 const struct erg_json_place *place, struct erg_error *err);
     bool qkv_bias, qk_norm;
@@ -74,7 +74,7 @@ static int read_yarn(struct erg_rope *rope, const struct erg_json_place *place,
                : 0;
 }
 
-/* `positions`: of the model, which are those before scaling where the config says no others. */
+/* `positions`: of the model, which are those before scaling if the config gives no others. */
 static int read_scaling(struct erg_rope *rope, const struct erg_json_place *place, long positions,
                         struct erg_error *err)
 {
@@ -226,7 +226,7 @@ static int read_gelu(struct erg_model *model, const struct erg_json_place *place
     return 0;
 }
 
-/* What changes numbers, and neither time nor memory. */
+/* Keys that change numbers, but neither time nor memory. */
 static int read_scores(struct erg_model *model, const struct erg_json_place *place,
                        struct erg_error *err)
 {
@@ -240,7 +240,7 @@ static int read_scores(struct erg_model *model, const struct erg_json_place *pla
 
 /*
  * GPT-2 and GPT-3: LayerNorm, learned positions, GELU, biases, one key and value per head. Others
- * of that kind have heads of another width; `head_dim` says so, as in the configs of other
+ * of that kind have heads of another width; `head_dim` gives it, as in the configs of other
  * families.
  */
 static int read_gpt2(struct erg_model *model, const struct model_family *family,
@@ -328,9 +328,9 @@ static const struct model_family *family_of_type(const char *type)
 }
 
 /*
- * NULL after a failure. A whole model says what it is by its architectures, or by its model_type
+ * NULL after a failure. A whole model is identified by its architectures, or by its model_type
  * where it has none; a text_config (`inside`) by its model_type, since its architectures may be
- * those of the model around it.
+ * those of the enclosing model.
  */
 static const struct model_family *find_family(const struct erg_json_place *place, bool inside,
                                               struct erg_error *err)

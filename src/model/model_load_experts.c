@@ -1,4 +1,4 @@
-/* What configs say of mixtures of experts, and of attention by short rows. */
+/* Mixtures of experts and multi-head latent attention in configs. */
 #include "model/model_internal.h"
 
 #include <limits.h>
@@ -32,7 +32,7 @@ int erg_model_read_mixtral(struct erg_model *model, const struct erg_json_place 
     return 0;
 }
 
-/* Layers by name in `mlp_only_layers`, or that are no multiple of the step, are dense. */
+/* Layers listed in `mlp_only_layers`, or whose number is not a multiple of the step, are dense. */
 static int count_dense_layers(struct erg_model *model, const struct erg_json_place *place,
                               struct erg_error *err)
 {
@@ -61,7 +61,7 @@ static int count_dense_layers(struct erg_model *model, const struct erg_json_pla
     return 0;
 }
 
-/* All layers dense: there are no experts. */
+/* All layers are dense: no experts. */
 static void drop_unused(struct erg_model *model)
 {
     if (model->experts.dense_layers == model->layers)

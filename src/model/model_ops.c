@@ -101,7 +101,7 @@ void erg_ops_add_linear(struct erg_model_ops *ops, const struct erg_op_sizes *s,
     }
 }
 
-/* The head's, of which FLOPs count by its factor. */
+/* The head's product, whose FLOPs are multiplied by its factor. */
 static void add_head_linear(struct erg_model_ops *ops, const struct erg_op_sizes *s, bool backward)
 {
     erg_ops_add_linear(ops, s, ERG_MODEL_HEAD, "head", s->h, s->V, backward, false);
@@ -126,7 +126,7 @@ static void add_reduce(struct erg_model_ops *ops, const struct erg_op_sizes *s,
     };
 }
 
-/* Rows of all tensor ranks, of so many tensors. */
+/* Rows of all tensor ranks, of the given number of tensors. */
 static void add_gather(struct erg_model_ops *ops, const struct erg_op_sizes *s,
                        enum erg_model_op_id id, int tensors)
 {
@@ -276,9 +276,9 @@ static void add_activation(struct erg_model_ops *ops, const struct erg_op_sizes 
 }
 
 /*
- * What the backward pass needs of each operation (bf16 tensors 2 bytes, the dropout mask 1, the
- * attention's log-sum-exp 4), and whose parameters it holds. A tensor that two operations need is
- * counted once, where it is made.
+ * The tensors of each operation that the backward pass needs (bf16 tensors 2 bytes, the dropout
+ * mask 1, the attention's log-sum-exp 4), and the operation's parameters. A tensor that two
+ * operations need is counted once, where it is made.
  */
 static void fill_state(struct erg_model_ops *ops, const struct erg_op_sizes *s)
 {
@@ -346,7 +346,7 @@ static void fill_state(struct erg_model_ops *ops, const struct erg_op_sizes *s)
     }
 }
 
-/* Says of every piece of work what it is. */
+/* Sets the kind of every piece of work. */
 static void tag_work(struct erg_model_ops *ops, const struct erg_model_shape *shape, bool backward)
 {
     for (size_t i = 0; i < ops->count; i++) {
@@ -373,8 +373,8 @@ static void add_again(struct erg_model_ops *ops, const struct erg_op_sizes *s,
         add_norm(ops, s, id, name, false);
 }
 
-/* What the backward pass of a half begins with, under sequence parallelism: the rows of the norm's
- * output are made again before they are gathered. */
+/* The begin of a half's backward pass under sequence parallelism: the rows of the norm's output are
+ * recomputed before they are gathered. */
 static void add_start(struct erg_model_ops *ops, const struct erg_op_sizes *s,
                       enum erg_model_op_id norm, const char *name, enum erg_model_op_id gather)
 {

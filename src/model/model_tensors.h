@@ -1,6 +1,6 @@
 /*
  * The tensors of weights that a rank of a tensor group holds of a model: their shapes. Queries,
- * keys and values are one, as are gate and up; decoder/decoder_weights.h says which rows they are.
+ * keys and values are one, as are gate and up; decoder/decoder_weights.h defines the rows.
  */
 #ifndef ERG_MODEL_TENSORS_H
 #define ERG_MODEL_TENSORS_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 enum erg_tensor {
-    /* Of a layer. */
+    /* Tensors of a layer. */
     ERG_TENSOR_NORM_A,
     ERG_TENSOR_NORM_A_BIAS,
     ERG_TENSOR_QKV,

@@ -51,8 +51,7 @@ static int check_before(struct erg_error *err)
     return 0;
 }
 
-/* A script that does not say by what it is run is run by the shell, as by execvp() and all shells.
- */
+/* A script without an interpreter line is run by the shell, as by execvp() and all shells. */
 static int start_script(pid_t *pid, const posix_spawnattr_t *attributes, char *const *words)
 {
     static char shell[] = "/bin/sh", option[] = "-c", script[] = "exec \"$0\" \"$@\"";
@@ -101,7 +100,7 @@ static void await(pid_t pid, struct erg_child_end *end)
         if (number <= 0 || number == SIGCHLD)
             continue;
         end->interrupted |= ends_programs(number);
-        if (info.si_code != SI_KERNEL) /* the terminal told the child itself */
+        if (info.si_code != SI_KERNEL) /* the terminal signalled the child itself */
             kill(pid, number);
     }
     end->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;

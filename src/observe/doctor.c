@@ -1,5 +1,4 @@
-/* The doctor's findings, and what it examines of the machine itself: CPUs, permissions, disk, data.
- */
+/* The doctor's findings, and its checks of the machine itself: CPUs, permissions, disk, data. */
 #include "observe/doctor.h"
 
 #include "io/file.h"
@@ -67,10 +66,10 @@ static void examine_cpu(struct erg_doctor *doctor)
     else
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, -1, "CPU energy",
                         "The energy of CPU packages is reported without that of their memory.",
-                        "packages can be read, their memory has no counter here");
+                        "packages can be read, their memory has no counter");
 }
 
-/* Effective capabilities of this process, or 0 where they are not told. */
+/* Effective capabilities of this process, or 0 where not known. */
 static unsigned long long capabilities(void)
 {
     char line[256];

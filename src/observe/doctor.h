@@ -1,6 +1,6 @@
 /*
- * Doctor: what this machine can and cannot do for ergon, and why: GPUs with every metric, how
- * their sensors behave, CPU energy, permissions, CUDA's libraries, Slurm, disk.
+ * Doctor: the abilities of this machine for ergon, with reasons: GPUs with every metric, how their
+ * sensors behave, CPU energy, permissions, CUDA's libraries, Slurm, disk.
  *
  * Nothing is changed on the machine: permissions are looked up, never tried.
  */
@@ -19,14 +19,14 @@ struct erg_finding {
     int gpu; /* index of the GPU that it is about, -1 for the machine */
     const char *subject;
     const char *fact;   /* what was found */
-    const char *advice; /* one sentence of what to do; NULL where there is nothing to do */
+    const char *advice; /* one sentence with the remedy; NULL where there is nothing to do */
 };
 
 struct erg_doctor_metric {
     bool valid;
     int64_t value;       /* in the unit of the metric */
     double latency_s;    /* of reading it alone: the median of a few times */
-    const char *source;  /* what it was read from, or NULL */
+    const char *source;  /* its source, or NULL */
     const char *refusal; /* why it is missing, or NULL */
 };
 
@@ -36,7 +36,7 @@ struct erg_doctor_gpu {
     bool lost;
     struct erg_doctor_metric metrics[ERG_METRICS];
     struct erg_sensor_traits counter, power;
-    size_t clocks; /* at which it can be locked by who may; 0 = the driver tells none */
+    size_t clocks; /* at which permitted users can lock it; 0 = the driver lists none */
     int clock_least_mhz, clock_most_mhz;
     double ratio; /* integrated power / energy counter while watched, NaN if not known */
 };

@@ -158,7 +158,7 @@ static void await(struct exam *exam, int64_t deadline_ns, struct erg_doctor_gpu 
     leave(exam);
 }
 
-/* ---- what it means ---- */
+/* ---- findings ---- */
 
 static void judge_energy(struct erg_doctor *doctor, const struct erg_doctor_gpu *gpu)
 {
@@ -227,7 +227,7 @@ static void judge_limits(struct erg_doctor *doctor, const struct erg_doctor_gpu 
     else
         erg_doctor_note(doctor, ERG_FINDING_LIMITED, gpu->info.index, "clocks",
                         "Measure at the clock that the GPU chooses.",
-                        "the driver tells no clocks at which this GPU can be locked");
+                        "the driver lists no clocks at which this GPU can be locked");
     int64_t held = reasons->valid ? reasons->value & ~(int64_t)(ERG_REASON_IDLE) : 0;
     if (held) {
         struct erg_text words = {0};

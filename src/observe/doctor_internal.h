@@ -11,7 +11,7 @@ void erg_doctor_note(struct erg_doctor *doctor, enum erg_finding_state state, in
                      const char *subject, const char *advice, const char *fact, ...)
     __attribute__((format(printf, 6, 7)));
 
-/* Opens the GPUs, watches them and notes what they are like. */
+/* Opens the GPUs, watches them and records their properties. */
 void erg_doctor_gpus(struct erg_doctor *doctor, const char *select, double watch_s);
 
 /* CUDA's libraries, as the CUDA device opens them. */

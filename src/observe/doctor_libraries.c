@@ -1,6 +1,6 @@
 /*
  * CUDA's libraries: each is opened by the names that it has, newest first, and asked for its
- * version. They stay open: unloading leaks what they set up when they were loaded.
+ * version. They stay open: unloading leaks the resources of their initialisation.
  */
 #include "observe/doctor_internal.h"
 

@@ -8,7 +8,7 @@
 
 const char *const erg_imbalance_names[ERG_IMBALANCES] = {"power", "clock", "temperature"};
 
-/* Over GPUs of which a value is known. */
+/* Over the GPUs with a known value. */
 struct evenness {
     double sum, most;
     size_t count;

@@ -14,7 +14,7 @@ static const int64_t fresh_least_ns = 2000000000;
 static const int64_t believed_ns = 1000000000; /* a counter that has started anew, after this */
 static const int64_t still_ns = 3000000000;    /* from then on an energy counter stands still */
 
-/* A counter, beside what it says for a moment only. */
+/* A counter, with values that hold only for a moment. */
 struct counter {
     bool seen;
     struct erg_reading newest;       /* that follows from the ones before */
@@ -102,7 +102,8 @@ void erg_live_free(struct erg_live *live)
 
 /* ---- putting ---- */
 
-/* What no GPU exceeds, in the counter's unit per second, and no counter moves less often. */
+/* The upper limit of any GPU, in the counter's unit per second, and the longest period of any
+ * counter. */
 static double most_per_s(enum erg_metric metric)
 {
     switch (metric) {
@@ -129,9 +130,9 @@ static bool follows(const struct erg_reading *reading, const struct erg_reading 
 }
 
 /*
- * Whether a reading that does not follow is believed: some drivers answer garbage for a moment. A
- * counter that really starts anew, as when the driver is loaded again, goes on from there, and that
- * of energy moves; how much was used until then is not known.
+ * Whether an implausible reading is accepted: some drivers return garbage for a moment. A counter
+ * that really starts anew, as when the driver is loaded again, goes on from there, and that of
+ * energy moves; how much was used until then is not known.
  */
 static bool starts_anew(struct counter *counter, const struct erg_reading *reading,
                         enum erg_metric metric)
@@ -186,7 +187,7 @@ static void note_power(struct erg_live *live, struct gpu_state *gpu,
         *step = (struct power_step){.index = index};
     if (erg_gpu_has(sample, ERG_METRIC_REASONS))
         step->reasons |= sample->readings[ERG_METRIC_REASONS].value;
-    /* With instant power the average that is read beside it now and then is not mixed in. */
+    /* With instant power, the average power that is sometimes read, too, is not mixed in. */
     bool second_choice = metric == ERG_METRIC_POWER_AVERAGE && gpu->seen[ERG_METRIC_POWER_INSTANT];
     if (!erg_gpu_has(sample, metric) || second_choice)
         return;

@@ -1,10 +1,10 @@
 /*
- * Live: what is known now about every GPU, put together from the samples of a sampler: the newest
- * value of each metric while it is fresh, energy since the start, rates, and a history of power
- * in equal steps of time.
+ * Live: the present state of every GPU, from the samples of a sampler: the newest value of each
+ * metric while it is fresh, energy since the start, rates, and a history of power in equal steps of
+ * time.
  *
- * A value that was not read for a while is left out, so a GPU that hangs shows nothing rather than
- * what was true before. One thread puts samples; others may look at any time.
+ * A value that was not read for a while is left out, so a GPU that hangs has no values instead of
+ * old ones. One thread puts samples; others may look at any time.
  */
 #ifndef ERG_OBSERVE_LIVE_H
 #define ERG_OBSERVE_LIVE_H
@@ -20,7 +20,8 @@ enum { ERG_LIVE_HISTORY = 240 };
 struct erg_live_gpu {
     struct erg_gpu_info info;
     bool answers;                /* a sample came lately */
-    bool lost;                   /* fell off the bus, or never worked: info.trouble says why */
+    bool lost;                   /* fell off the bus, or never worked: the reason is in
+                                  * info.trouble */
     uint64_t valid;              /* bit 1 << metric: readings[] holds a fresh value */
     int64_t values[ERG_METRICS]; /* in the units of enum erg_metric */
     int64_t reasons_recent;      /* clock reasons seen since the last whole step of the history */
@@ -54,7 +55,7 @@ void erg_live_free(struct erg_live *live);
 /* For erg_sampler_sink.put, with the live state as context. */
 void erg_live_put(void *live, const struct erg_sampler_item *item);
 
-/* Copies what is known at a moment; the view's arrays are made by the first look and used again. */
+/* Copies the state at a moment; the view's arrays are made by the first look and used again. */
 void erg_live_look(struct erg_live *live, int64_t now_ns, struct erg_live_view *view);
 void erg_live_view_release(struct erg_live_view *view);
 
@@ -63,7 +64,7 @@ static inline bool erg_live_has(const struct erg_live_gpu *gpu, enum erg_metric 
     return gpu->valid >> metric & 1;
 }
 
-/* What is the matter with a GPU that does not answer; "" for one that does. */
+/* The trouble of a GPU that does not answer; "" for one that answers. */
 const char *erg_live_trouble(const struct erg_live_gpu *gpu);
 
 /* The best power known: instant, or the average over a second. W, NaN where there is none. */

@@ -1,4 +1,5 @@
-/* Metrics as text: OpenMetrics, the older Prometheus format, and which of them a client wants. */
+/* Metrics as text: OpenMetrics, the older Prometheus format, and the choice by a client's
+ * request. */
 #include "observe/openmetrics.h"
 
 #include "ergon/ergon.h"
@@ -10,10 +11,10 @@
 #include <string.h>
 #include <strings.h>
 
-/* What is exported. A row without a name belongs to the family of the row before it. */
+/* The exported metrics. A row without a name belongs to the family of the row before it. */
 static const struct exported {
     enum erg_metric metric;
-    const char *label; /* that tells the rows of a family apart */
+    const char *label; /* that distinguishes the rows of a family */
     double scale;      /* to the family's unit */
     const char *name, *unit, *help;
 } exported[] = {
@@ -90,7 +91,7 @@ static void add_sample(struct erg_text *out, const char *name, const char *suffi
     erg_openmetrics_add_label(out, "uuid", info->uuid);
 }
 
-/* Of the rows from `first` on; returns how many they are. */
+/* The family of the rows from `first` on; returns its number of rows. */
 static size_t add_family(struct erg_text *out, size_t first, const struct erg_live_view *view)
 {
     const char *name = exported[first].name;
@@ -117,10 +118,9 @@ static size_t add_family(struct erg_text *out, size_t first, const struct erg_li
 static void add_integral(struct erg_text *out, const struct erg_live_view *view)
 {
     static const char name[] = "ergon_gpu_power_integral_joules";
-    erg_openmetrics_add_family(
-        out, name, "counter", "joules",
-        "Energy as the sum of power readings since the exporter started: a second source "
-        "beside the counter.");
+    erg_openmetrics_add_family(out, name, "counter", "joules",
+                               "Energy as the sum of power readings since the exporter started: a "
+                               "second source in addition to the counter.");
     for (size_t g = 0; g < view->count; g++)
         if (view->gpus[g].answers && !isnan(view->gpus[g].power_energy_j)) {
             add_sample(out, name, "_total", &view->gpus[g].info);
@@ -258,7 +258,7 @@ void erg_prometheus_text(struct erg_text *out, const struct erg_live_view *view,
     erg_text_release(&text);
 }
 
-/* ---- what a client accepts ---- */
+/* ---- the formats that a client accepts ---- */
 
 /* The part up to one of the stops, without blanks around it; *at behind it, on the stop. */
 static struct erg_text take_part(const char **at, const char *stops)
@@ -273,7 +273,8 @@ static struct erg_text take_part(const char **at, const char *stops)
     return part;
 }
 
-/* One media range with its parameters: whether its version is that or not said, and its weight. */
+/* One media range with its parameters: whether its version is that one or missing, and its
+ * weight. */
 static double take_weight(const char **at, const char *version)
 {
     double weight = 1;

@@ -1,6 +1,6 @@
 /*
- * OpenMetrics: what is known of all GPUs as the text that Prometheus and others scrape. A value
- * that is not known is left out.
+ * OpenMetrics: the state of all GPUs as the text that Prometheus and others scrape. A value that is
+ * not known is left out.
  *
  * Format: OpenMetrics specification 1.0, text format: names with units, counters with "_total",
  * one family after the other, "# EOF" at the end.

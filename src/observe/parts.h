@@ -10,21 +10,21 @@
 
 struct erg_part {
     double begin_s, end_s; /* since 1970, UTC */
-    double energy_j;       /* of GPUs, CPUs and their memory, as far as it is known; NaN: of none */
+    double energy_j;       /* of GPUs, CPUs and their memory, where known; NaN: of none */
 };
 
 struct erg_parts;
 
-/* By a meter, or where that is NULL by the CPU's counters; both stay open until the end. Cuts at
- * multiples of `period_s`, 3600 for hours. */
+/* Measures with a meter, or, where it is NULL, with the CPU's counters; both stay open until the
+ * end. Cuts at multiples of `period_s`, 3600 for hours. */
 int erg_parts_begin(struct erg_parts **parts, struct erg_meter *meter, struct erg_rapl *rapl,
                     double period_s, struct erg_error *err);
 
-/* What runs has ended: no more cuts. */
+/* The program has ended: no more cuts. */
 void erg_parts_stop(struct erg_parts *parts);
 
-/* After that; frees the parts. The last one is what the others leave of `whole`, the window of all.
- * At least one item, to be freed by the caller. */
+/* After that; frees the parts. The last one is `whole`, the window of all, less the others. At
+ * least one item, to be freed by the caller. */
 void erg_parts_end(struct erg_parts *parts, const struct erg_window_result *whole,
                    struct erg_part **items, size_t *count);
 

@@ -87,8 +87,8 @@ static const struct {
 #undef GPUS
 };
 
-/* Whether a GPU's energy is known in every run: those of which that is true are summed, so that the
- * sums of all runs are of the same GPUs. */
+/* Whether a GPU's energy is known in every run: only such GPUs are summed, so that the sums of all
+ * runs cover the same GPUs. */
 static bool is_counted(const struct erg_runs *runs, size_t gpu)
 {
     for (size_t i = 0; i < runs->count; i++)
@@ -305,7 +305,7 @@ static size_t count_runs(const struct erg_runs *runs, size_t g, size_t offset, i
 #define COUNT(runs, gpu, member, value)                                                            \
     count_runs(runs, gpu, offsetof(struct erg_window_gpu, member), value)
 
-/* Why power readings were summed, which is not told by the energy itself. */
+/* The reason why power readings were summed, which the energy itself does not show. */
 static void add_counter_warning(struct erg_text *out, const struct erg_runs *runs, size_t g)
 {
     static const char *const reasons[] = {
@@ -326,7 +326,7 @@ static void add_counter_warning(struct erg_text *out, const struct erg_runs *run
     }
 }
 
-/* What a reader must know before trusting a number. */
+/* Caveats of the numbers. */
 static void add_warnings(struct erg_text *out, const struct erg_runs *runs)
 {
     for (size_t g = 0; g < runs->gpu_count; g++) {

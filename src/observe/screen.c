@@ -30,7 +30,7 @@ static uint32_t decode(const char **text)
     return code < 0x20 || (code >= 0x80 && code < 0xA0) || (!more && code >= 0x80) ? '?' : code;
 }
 
-/* The nearest of ASCII to what the picture uses. */
+/* The nearest ASCII characters for those of the picture. */
 static uint32_t plain(uint32_t code)
 {
     static const char eighths[] = "_.:-=+*";
@@ -80,7 +80,7 @@ size_t erg_screen_page(int rows, size_t count)
     return page < 1 ? 1 : (size_t)page;
 }
 
-/* Over the GPUs of which it is known. */
+/* Over the GPUs with a known value. */
 struct sum {
     double value;
     size_t count;

@@ -1,6 +1,6 @@
 /*
  * Screen: the picture of `ergon monitor`, as a grid of cells. Pure: the same view and size give the
- * same picture, and whoever draws it (ncurses in src/cli/) adds nothing of its own.
+ * same picture, and the code that draws it (ncurses in src/cli/) adds nothing.
  *
  * The grid is filled for any size. With few rows each GPU gets fewer lines, with few columns each
  * line keeps its more important parts.
@@ -45,7 +45,7 @@ void erg_screen_draw(struct erg_screen *screen, int rows, int columns,
                      const struct erg_live_view *view, const struct erg_screen_options *options);
 void erg_screen_release(struct erg_screen *screen);
 
-/* How many of `count` GPUs a screen of so many rows shows at once. */
+/* The number of `count` GPUs that a screen of the given rows shows at once. */
 size_t erg_screen_page(int rows, size_t count);
 
 /* Adds a cell's character as UTF-8. */

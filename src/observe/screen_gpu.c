@@ -25,7 +25,7 @@ enum {
     STRETCH_LEAST = 6
 };
 
-/* What a piece shows where it stretches. */
+/* The content of a piece of variable width. */
 enum stretch { RIGID, NAME, BAR, SPARKLINE };
 
 struct line_piece {
@@ -65,7 +65,7 @@ static void add_stretch(struct screen_line *line, int importance, enum stretch s
     piece->columns = least;
 }
 
-/* ---- what the pieces say ---- */
+/* ---- the texts of pieces ---- */
 
 static void add_number(struct screen_line *line, int importance, enum erg_style style, int columns,
                        double value, const char *before, const char *after)
@@ -169,7 +169,8 @@ static enum erg_style load_style(double share)
     return share >= 0.97 ? ERG_STYLE_BAD : share >= 0.85 ? ERG_STYLE_WARNING : ERG_STYLE_GOOD;
 }
 
-/* Of the power limit, or of the highest power in the history where none is known. */
+/* Relative to the power limit, or to the highest power in the history where the limit is not
+ * known. */
 static double full_power_w(const struct erg_live_gpu *gpu)
 {
     double full_w = erg_live_value(gpu, ERG_METRIC_POWER_LIMIT, 1e-3);

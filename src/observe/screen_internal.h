@@ -16,7 +16,7 @@ struct erg_canvas {
 void erg_canvas_put(const struct erg_canvas *canvas, int row, int column, uint32_t code,
                     enum erg_style style);
 
-/* A text cut to so many columns; returns how many it took. */
+/* A text cut to the given columns; returns the columns that it took. */
 int erg_canvas_text(const struct erg_canvas *canvas, int row, int column, const char *text,
                     int columns, enum erg_style style);
 

@@ -131,7 +131,7 @@ void ERG_OPS(attention_forward)(const struct erg_ops_attention *s, const erg_ele
     widened_release(&values);
 }
 
-/* What the backward pass of one kv head's group works with. */
+/* The buffers of the backward pass of one kv head's group. */
 struct backward {
     struct widened k, v;
     float *d_k, *d_v;          /* sums [keys, d] */

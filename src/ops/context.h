@@ -1,5 +1,6 @@
 /*
- * Context parallelism: which tokens of a sequence a rank holds, and what its queries see.
+ * Context parallelism: the tokens of a sequence that a rank holds, and the keys that its queries
+ * see.
  *
  * A sequence is cut into 2c chunks. Rank r of c holds chunks r and 2c - 1 - r, one after the other,
  * so that causal attention is the same work for all ranks. Keys and values are gathered into the

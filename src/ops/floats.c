@@ -1,4 +1,4 @@
-/* Operations on floats, ids and positions alone, whatever the elements of tensors are. */
+/* Operations only on floats, ids and positions, independent of the elements of tensors. */
 #include "base/memory.h"
 #include "model/model.h"
 #include "ops/ops.h"
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By digits of the ids, the lowest first: it is on a training step's way, and takes a tenth of the
- * time of a sort by comparison. */
+/* A radix sort by the digits of the ids, the lowest first: it runs in every training step, and
+ * takes a tenth of the time of a comparison sort. */
 void erg_ops_embedding_order(size_t tokens, const int32_t *ids, int32_t *order)
 {
     enum { BITS = 11, DIGITS = 1 << BITS };

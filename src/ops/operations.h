@@ -32,7 +32,8 @@ void ERG_OPS(position_backward)(size_t tokens, size_t sequence, size_t hidden,
 void ERG_OPS(add_bias)(size_t tokens, size_t hidden, const erg_element *a, const erg_element *b,
                        const erg_element *bias, erg_element *out);
 
-/* to += x in `runs` runs of `count` elements, each so many elements further than the one before. */
+/* to += x in `runs` runs of `count` elements, each a stride of elements further than the one
+ * before. */
 void ERG_OPS(add_runs)(size_t runs, size_t count, const erg_element *x, size_t x_stride,
                        erg_element *to, size_t to_stride);
 
@@ -72,14 +73,14 @@ void ERG_OPS(layer_norm_backward)(size_t tokens, size_t hidden, const erg_elemen
                                   erg_element *d_in, float *d_weight, float *d_bias);
 
 /*
- * What follows the QKV projection: RMSNorm of each head of queries and keys with the weights
+ * The operation after the QKV projection: RMSNorm of each head of queries and keys with the weights
  * q_weight, k_weight [head_dim] (both NULL: none), then the rotation by the angles of `table`
  * (erg_ops_rope_table). out has `out_row` elements a row, queries then keys; it may be qkv itself
  * (out_row = erg_ops_qkv_row()) where there is no norm. With a norm the backward pass needs qkv, so
  * out is another buffer. Values are not touched.
  *
  * Backward: d_rotated has the gradients of the rotated queries and keys, in rows like those of
- * d_qkv, and may be d_qkv itself. Without a norm qkv and the last two arguments are not looked at.
+ * d_qkv, and may be d_qkv itself. Without a norm qkv and the last two arguments are not used.
  */
 void ERG_OPS(rope_forward)(const struct erg_ops_qkv *shape, float eps, const erg_element *q_weight,
                            const erg_element *k_weight, const float *table, const erg_element *qkv,
@@ -89,7 +90,7 @@ void ERG_OPS(rope_backward)(const struct erg_ops_qkv *shape, float eps, const er
                             const erg_element *d_rotated, erg_element *d_qkv, float *d_q_weight,
                             float *d_k_weight);
 
-/* Gradients lie as what they belong to: d_q in rows of q_row, … stats [batch, query_heads,
+/* Gradients have the layout of their tensors: d_q in rows of q_row, … stats [batch, query_heads,
  * queries]: natural log of the sum of exp of a query's scores. */
 void ERG_OPS(attention_forward)(const struct erg_ops_attention *shape, const erg_element *q,
                                 const erg_element *k, const erg_element *v, erg_element *out,
@@ -131,15 +132,15 @@ void ERG_OPS(gelu_backward)(size_t tokens, size_t width, bool tanh_form, const e
                             const erg_element *d_out, erg_element *d_x);
 
 /*
- * Cross entropy of logits split over the vocabulary: this rank holds `columns` of each row, of
- * which [first, first + valid) are words. The others are padding: their logits count as -inf and
- * their gradients are 0. Three steps, with an exchange of stats between the first two:
+ * Cross entropy of logits split over the vocabulary: this rank holds `columns` of each row; [first,
+ * first + valid) of these are words. The others are padding: their logits count as -inf and their
+ * gradients are 0. Three steps, with an exchange of stats between the first two:
  *   1. stats [tokens, 3]: largest local logit, sum of exp(logit - largest), and the target's
  *      logit, or -inf where another rank has it;
  *   2. erg_ops_loss_combine();
  *   3. logits become their gradients, scale x (softmax - 1 at the target).
- * With *scale = 1 / (tokens of the batch) the loss is the mean. A negative target counts for
- * nothing: no loss and no gradient.
+ * With *scale = 1 / (tokens of the batch) the loss is the mean. A negative target does not count:
+ * no loss and no gradient.
  */
 void ERG_OPS(loss_stats)(size_t tokens, size_t columns, size_t valid, size_t first,
                          const int32_t *targets, const erg_element *logits, float *stats);
@@ -149,7 +150,7 @@ void ERG_OPS(loss_backward)(size_t tokens, size_t columns, size_t valid, size_t 
 
 /*
  * One update by AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101) of `count` weights, whose state
- * is float; weight is what they are used as, rounded from master. In this order:
+ * is float; weight is the rounded master, which passes use. In this order:
  *     g = factor gradient,  m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
  *     master -= rate decay master, if it decays
  *     master -= rate / correction1 x m / (sqrt(v) / correction2 + eps)

@@ -1,15 +1,15 @@
 /*
- * Ops: what each operation of a transformer computes, forward and backward, in plain C.
+ * Ops: reference implementations of a transformer's operations, forward and backward, in plain C.
  *
  * These functions define the operations; the kernels of a device (device/cuda/kernels.h,
  * device/cuda/gemm.h, …) have the same arguments and agree with them within the rounding of bf16.
- * Tensors are dense and row-major, with a row per token unless said otherwise; sums and everything
- * in between is float. Gradients of weights are float and are added to what is there, so that
- * microbatches accumulate; all other outputs are overwritten. `tokens` is the local number of
- * tokens, sequences one after the other. Arguments are the caller's promise, nothing can fail.
+ * Tensors are dense and row-major, with a row per token where not stated otherwise; sums and
+ * intermediate values are float. Gradients of weights are float and accumulate over microbatches;
+ * all other outputs are overwritten. `tokens` is the local number of tokens, sequences one after
+ * the other. Arguments are not checked, and no function fails.
  *
  * The elements of tensors are bf16 in erg_ops_NAME() and float in erg_ops32_NAME(): operations.h
- * declares both. What has no elements is here.
+ * declares both. Operations without elements are here.
  */
 #ifndef ERG_OPS_H
 #define ERG_OPS_H
@@ -73,10 +73,10 @@ void erg_ops_embedding_order(size_t tokens, const int32_t *ids, int32_t *order);
 /*
  * Rotary embedding (Su et al. 2021, arXiv 2104.09864; halves of a head are paired, as in the
  * published Llama weights): element i < d/2 and element i + d/2 turn by position x frequency i,
- * theta^(-2i/d), which `rope` (model/model.h; NULL: as it is) scales: linearly, or as Llama 3 does.
- * Of its other ways there is none here: they count as no scaling, and whom numbers matter to
- * refuses them. table [count, d/2, 2] holds cos and sin of the token at each place of a sequence;
- * positions NULL stands for 0, 1, 2, ….
+ * theta^(-2i/d), which `rope` (model/model.h; NULL: unscaled) scales: linearly, or as Llama 3 does.
+ * Other scalings are ignored here: a caller that needs exact numbers must refuse them. table
+ * [count, d/2, 2] holds cos and sin of the token at each place of a sequence; positions NULL stands
+ * for 0, 1, 2, ….
  */
 void erg_ops_rope_table(size_t count, const int32_t *positions, size_t head_dim, double theta,
                         const struct erg_rope *rope, float *table);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* What erg_ops_tile() does, in vectors of `lanes` floats. The loops over the sums are unrolled,
+/* Implements erg_ops_tile() in vectors of `lanes` floats. The loops over the sums are unrolled,
  * else these do not stay in registers. */
 #define GROW(lanes)                                                                                \
     typedef float vector __attribute__((vector_size(lanes * sizeof(float))));                      \

@@ -94,7 +94,7 @@ void erg_lab_bench_close(struct erg_lab *lab, struct erg_device *device)
         erg_device_close(device);
 }
 
-/* ---- what a measurement is of ---- */
+/* ---- the key of a measurement ---- */
 
 static uint64_t mix_double(uint64_t hash, double value)
 {
@@ -144,7 +144,7 @@ static uint64_t hash_steps(uint64_t hash, const struct erg_step *steps, size_t c
 
 enum { SIGNATURE_BYTES = 40 };
 
-/* How a measurement is made is part of what it is of: a shorter window is less exact. */
+/* The settings of a measurement are part of its key: a shorter window is less exact. */
 static uint64_t hash_options(uint64_t hash, const struct erg_profile_options *options,
                              enum erg_store_kind kind)
 {

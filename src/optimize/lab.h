@@ -1,12 +1,12 @@
 /*
  * Lab: measurements of steps on a device, each made once.
  *
- * A measurement is asked for by what is run (the steps themselves) and at which clock; how long
- * the profiler's window and pauses are is part of the question. The lab looks it up in the store,
- * and only if it is not there runs the profiler and stores the result before it returns. So a
- * computation that was killed and is run again asks the same questions and finds its answers.
- * Thread-safe; every thread opens a bench (a device) of its own. There are as many emulated devices
- * as wanted, but a real one only once.
+ * A request for a measurement consists of the steps and the clock; how long the profiler's window
+ * and pauses are is part of the question. The lab looks it up in the store, and only if it is not
+ * there runs the profiler and stores the result before it returns. So a computation that was killed
+ * and is run again asks the same questions and finds its answers. Thread-safe; every thread opens a
+ * bench (a device) of its own. There can be any number of emulated devices, but only one real
+ * device.
  */
 #ifndef ERG_OPTIMIZE_LAB_H
 #define ERG_OPTIMIZE_LAB_H
@@ -30,8 +30,8 @@ struct erg_lab_request {
     const struct erg_stack *stack;
     struct erg_device *device; /* a real one, which outlives the lab; NULL: emulated ones ... */
     uint64_t seed;             /* ... with this seed */
-    size_t gpus;               /* ... and so many GPUs in lockstep ... */
-    const struct erg_chassis *chassis; /* ... cooled so; NULL: as the GPU's file says */
+    size_t gpus;               /* ... and the number of GPUs in lockstep ... */
+    const struct erg_chassis *chassis; /* ... and their cooling; NULL: that of the GPU's file */
     struct erg_profile_options profiler;
 };
 
@@ -58,7 +58,7 @@ size_t erg_lab_benches(const struct erg_lab *lab);
 int erg_lab_bench(struct erg_lab *lab, struct erg_device **device, struct erg_error *err);
 void erg_lab_bench_close(struct erg_lab *lab, struct erg_device *device);
 
-/* What a measurement is called in the store, for people; the steps' content is the key. */
+/* The name of a measurement in the store, for people; the steps' content is the key. */
 struct erg_lab_name {
     const char *task; /* "fwd_attn", "sequential forward" */
     const char *slot; /* "linear_0"; "" for whole layers */

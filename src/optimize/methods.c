@@ -30,7 +30,7 @@ static void free_frontiers(struct erg_frontier *tables, size_t count)
     free(tables);
 }
 
-/* What is left of an energy when every GPU only waited. */
+/* The rest of an energy without the power of waiting GPUs. */
 static double beyond_waiting(const struct erg_scale *scale, const struct erg_plan_point *point)
 {
     return point->energy_j - erg_scale_waiting_w(scale) * point->time_s;
@@ -52,9 +52,9 @@ static void collect_slower(struct erg_method_result *result, const struct erg_sc
 }
 
 /*
- * Around its minimum a frontier is flat, and where exactly it ends is decided by the noise of the
- * measurements. Plans that are slower and save less than this share of the energy are no choice,
- * unless they are all that meets a budget.
+ * Around its minimum a frontier is flat, and the noise of the measurements decides its exact end.
+ * Plans that are slower and save less than this share of the energy are excluded, except if no
+ * others meet a budget.
  */
 static const double plateau = 0.001;
 
@@ -131,8 +131,8 @@ static int refine_budget(struct erg_method_result *result, const struct erg_scal
     return 0;
 }
 
-/* Of the deadlines in measured seconds those that can be met, in planned ones. Whether it matters
- * that others cannot is for the caller, who sees that no point qualifies. */
+/* The deadlines in measured seconds that can be met, in planned seconds. For the other ones the
+ * caller finds that no point qualifies. */
 static int list_deadlines(const struct erg_method_request *request,
                           const struct erg_iteration_request *unbound, double *deadlines_s,
                           size_t *count, struct erg_error *err)

@@ -47,8 +47,9 @@ struct erg_method_request {
 int erg_method_plan(struct erg_method_result *result, const struct erg_method_request *request,
                     struct erg_error *err);
 /*
- * Adds the plans of a method whose options `result` has among its own: searching among more options
- * may miss what a search among fewer has found. Plans with an option that it lacks are left out.
+ * Adds the plans of a method whose options `result` has among its own: a search among more options
+ * may miss a plan that a search among fewer has found. Plans with an option that it lacks are left
+ * out.
  */
 void erg_method_adopt(struct erg_method_result *result, const struct erg_method_result *from,
                       const struct erg_method_request *request);

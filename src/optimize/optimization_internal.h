@@ -6,7 +6,7 @@
 #include "optimize/optimize.h"
 #include "optimize/survey.h"
 
-/* What is run on the GPUs of one kind, and what it costs there. */
+/* The work on the GPUs of one kind, and its cost there. */
 struct erg_optimization_kind {
     const struct erg_job_kind *on;
     struct erg_workload_request workload_request;
@@ -14,8 +14,8 @@ struct erg_optimization_kind {
     struct erg_lab *lab;
     struct erg_survey_request survey_request;
     struct erg_survey survey;
-    struct erg_cost *extras; /* [stage][direction][clock of the survey]: what a pass of a layer has
-                              * beside its own work; or NULL */
+    struct erg_cost *extras; /* [stage][direction][clock of the survey]: the work of a layer's pass
+                              * outside its own operations; or NULL */
 };
 
 struct erg_optimization {

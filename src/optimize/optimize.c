@@ -18,9 +18,9 @@ enum {
 /* ---- from the job to the parts ---- */
 
 /*
- * Activations cross from a stage to the next one at the end of an instruction. The GPUs of a
- * tensor group hold the same ones, so each sends its share and the receivers gather the rest over
- * their own links. Between nodes every GPU has its share of what joins them, as layouts are timed
+ * Activations cross from a stage to the next one at the end of an instruction. The GPUs of a tensor
+ * group hold the same ones, so each sends its share and the receivers gather the rest over their
+ * own links. Between nodes every GPU has its share of the network, as in the time of layouts
  * (layout/time/time.h).
  */
 struct crossing {

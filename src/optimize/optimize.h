@@ -3,7 +3,7 @@
  * comparison with the baselines, and the plan with the recipe of every point.
  *
  *   workload -> survey (measure, search) -> options per stage and direction -> frontier
- *            -> measure what the plans use and was only predicted, plan again -> plan document
+ *            -> measure predicted configurations that the plans use, plan again -> plan document
  *
  * Every measurement goes through one store, so that a killed run goes on where it was and reaches
  * the same result.
@@ -27,10 +27,9 @@ struct erg_optimize_request {
 
 /*
  * Whether the job can be planned so: its weights are not sharded (FSDP). And whether a real device
- * (NULL: an emulated one) can run what the job plans: its kernels recompute
- * nothing or whole layers, and do not offload. Warns when its GPUs are not those that the job plans
- * for: what is assumed of them (idle and blocking power, links, clocks, the emulator's prior) is
- * another GPU's.
+ * (NULL: an emulated one) can run the job's plans: its kernels recompute nothing or whole layers,
+ * and do not offload. Warns when its GPUs differ from the job's: the assumed constants (idle and
+ * blocking power, links, clocks, the emulator's prior) then belong to another GPU.
  */
 int erg_optimize_check_device(const struct erg_job *job, const struct erg_device *device,
                               struct erg_error *err);

@@ -51,7 +51,7 @@ size_t erg_optimization_partition(const struct erg_optimization_kind *kind, int 
     return k + (skips_forward ? kind->workload.forward_count : 0);
 }
 
-/* ---- what was asked and on what ---- */
+/* ---- the request and the GPUs ---- */
 
 static void make_job(const struct maker *m)
 {
@@ -226,9 +226,9 @@ static void make_kinds(const struct maker *m)
 
 /* ---- beyond the iteration ---- */
 
-/* What trains on these GPUs: the job's engine, or the one that the catalogue has by the name of the
- * software stack. One that was measured on other GPUs still says what is moved; how fast, the
- * GPU's own file says then. */
+/* The engine of these GPUs: the job's, or the one in the catalogue with the name of the software
+ * stack. An engine that was measured on other GPUs still gives the bytes that move; the GPU's own
+ * file then gives their rate. */
 static int find_engine(struct erg_engine *own, const struct erg_job *job,
                        const struct erg_job_kind *kind)
 {
@@ -240,7 +240,7 @@ static int find_engine(struct erg_engine *own, const struct erg_job *job,
     const bool suits = erg_engine_check_gpu(engine, kind->gpu, &ignored) == 0;
     const double stack_factor = job->stack->library_link_factor;
     *own = *engine;
-    own->name = NULL; /* goes with what was loaded */
+    own->name = NULL; /* is released with the loaded data */
     if (!suits) {
         own->memory_efficiency = kind->gpu->memory_efficiency;
         own->link_efficiency = own->network_efficiency =
@@ -251,7 +251,7 @@ static int find_engine(struct erg_engine *own, const struct erg_job *job,
     return 0;
 }
 
-/* Not known where nothing says what trains. */
+/* Not known without an engine. */
 static void make_step_ends(const struct maker *m)
 {
     const struct erg_job *job = m->o->job;
@@ -373,7 +373,7 @@ static void make_stages(const struct maker *m)
             make_method(m, (enum erg_method)i);
 }
 
-/* By the job's goal, of the best method that is reported. */
+/* Selects by the job's goal, from the best reported method. */
 static int select_point(const struct maker *m, struct erg_error *err)
 {
     static const enum erg_method preference[] = {
@@ -389,7 +389,7 @@ static int select_point(const struct maker *m, struct erg_error *err)
     return erg_plan_pick(m->plan, selected->method, &m->o->job->goal, &selected->point, err);
 }
 
-/* ---- what is looked at ---- */
+/* ---- the selected point ---- */
 
 /* One partition under one configuration. */
 static int make_picture(const struct maker *m, size_t kind_index, size_t index, size_t config,
@@ -438,8 +438,8 @@ static int make_picture(const struct maker *m, size_t kind_index, size_t index, 
     return 0;
 }
 
-/* Of each partition on the GPUs of a kind the configuration that most instructions of the selected
- * point use, where any does. */
+/* For each partition on the GPUs of a kind, the configuration that most instructions of the
+ * selected point use, if any does. */
 static int make_pictures_of(const struct maker *m, size_t kind_index, struct erg_error *err)
 {
     struct erg_plan *plan = m->plan;

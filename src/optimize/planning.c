@@ -10,10 +10,10 @@
 
 #include <stdlib.h>
 
-enum { VERIFY_ROUNDS = 5 }; /* after that, plan with what was measured */
+enum { VERIFY_ROUNDS = 5 }; /* after that, plan with the measurements so far */
 
-/* ---- what a stage does beside its layers' own passes: copies to host memory, and what it
- * recomputes where stages differ in that ---- */
+/* ---- work of a stage outside its layers' own passes: copies to host memory, and recomputation
+ * where stages differ in it ---- */
 
 static void add_pass(struct erg_cost *sum, const struct erg_pass_cost *pass)
 {
@@ -21,7 +21,7 @@ static void add_pass(struct erg_cost *sum, const struct erg_pass_cost *pass)
     sum->energy_j += pass->total_j;
 }
 
-/* One layer of a stage; what is in the job's own recomputation is in its passes. */
+/* One layer of a stage; the job's own recomputation is part of its passes. */
 static void add_layer(struct erg_cost *extra, const struct erg_layout_energy_request *request,
                       const struct erg_time_parts *parts, const struct erg_layout_costs *costs,
                       const struct erg_layout *layout, long stage, enum erg_direction direction)
@@ -81,7 +81,7 @@ static struct erg_host_model host_of(const struct erg_optimization_kind *kind)
                                    kind->on->gpu->static_power_w};
 }
 
-/* Adds steps that an instruction runs `times` times beside its layers. */
+/* Adds steps that an instruction runs `times` times in addition to its layers. */
 static void add_work(const struct erg_optimization_kind *kind, const struct erg_cost *cost,
                      const struct erg_steps *steps, int times, struct erg_cost *fixed)
 {
@@ -99,8 +99,8 @@ static void add_fixed(const struct erg_optimization_kind *kind, enum erg_fixed w
     add_work(kind, kind->survey.fixed[what], &kind->workload.fixed[what], times, fixed);
 }
 
-/* What virtual stage x runs in one direction beside its layers' own work, at every clock: work
- * outside the layers, and what stages have beside them. To be freed. */
+/* The work of virtual stage x in one direction outside its layers' own, at every clock: work
+ * outside the layers, and the stage's copies and recomputation. The caller frees it. */
 static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, int direction,
                                    bool nanobatched)
 {
@@ -128,7 +128,7 @@ static struct erg_cost *fixed_work(const struct erg_optimization *o, size_t x, i
     return fixed;
 }
 
-/* What is surveyed on one kind of GPU is on all. */
+/* All kinds of GPUs are surveyed for the same work. */
 static bool has_partitions(const struct erg_optimization *o)
 {
     return o->kinds[0].survey.partition_count > 0;
@@ -169,7 +169,7 @@ static void add_whole_layers(const struct erg_optimization *o, struct erg_method
     }
 }
 
-/* Options are compared by what they cost beyond waiting on their stage's own GPUs. */
+/* Options are compared by their cost beyond waiting on their stage's own GPUs. */
 static void filter_tables(const struct erg_optimization *o, struct erg_method_result *result)
 {
     for (size_t i = 0; i < result->table_count; i++)
@@ -259,9 +259,9 @@ unsigned **erg_optimization_uses(const struct erg_optimization *o,
 }
 
 /*
- * What to measure next: of each partition at each clock the configuration that was only predicted
- * and that the points use most. One per partition and clock is enough for a plan; its neighbours
- * learn from it.
+ * The next measurements: for each partition at each clock, the predicted configuration that the
+ * points use most. One per partition and clock is enough for a plan; the estimates of its
+ * neighbours improve, too.
  */
 static struct erg_survey_pick *pick_most_used(const struct erg_optimization *o,
                                               const struct erg_optimization_kind *kind,
@@ -333,7 +333,7 @@ static int plan_round(struct erg_optimization *o, bool measured_only, bool with_
 }
 
 /*
- * Plans, measures what the plans use and was only predicted, and plans again, until nothing is
+ * Plans, measures predicted configurations that the plans use, and plans again, until nothing is
  * left to measure. Plans for energy budgets take the longest to find, so they join once the others
  * rest. The last round plans with measured configurations only: every point rests on measurements.
  */
@@ -362,7 +362,7 @@ static int plan_ergon(struct erg_optimization *o, struct erg_error *err)
 
 /* ---- all methods ---- */
 
-/* The references' time and energy, and what the user asked for. */
+/* The references' time and energy, and the user's bounds. */
 struct targets {
     double deadlines_s[2], budgets_j[2];
 };

@@ -30,7 +30,7 @@ struct survey_run {
     size_t sweep_count;
 };
 
-/* ---- how a job wants it ---- */
+/* ---- a job's settings ---- */
 
 struct erg_search_options erg_survey_search_options(const struct erg_job *job,
                                                     const struct erg_gpu *gpu, size_t run_ops)
@@ -417,8 +417,8 @@ struct erg_layer *erg_survey_compose(const struct erg_survey *survey,
                 continue;
             struct erg_choice choice = erg_space_choice(&survey->spaces[i], config);
             /* Predictions enter one standard deviation worse than their mean, so that a plan leaves
-             * a measured configuration only for a gain beyond doubt. It halves what has to be
-             * measured afterwards and costs less than 0.1 % of energy. */
+             * a measured configuration only for a gain beyond doubt. It halves the later
+             * measurements and costs less than 0.1 % of energy. */
             double doubt = estimate->knowledge == ERG_MEASURED ? 0 : 1;
             erg_frontier_add(&own[choice.clock], estimate->time_s * (1 + doubt * estimate->time_sd),
                              estimate->energy_j * (1 + doubt * estimate->energy_sd),

@@ -21,7 +21,7 @@ struct erg_survey_request {
     const struct erg_workload *workload;
     const struct erg_job *job;
     const struct erg_gpu *gpu; /* of the job; its search clocks are those of the survey */
-    bool whole_sequential, whole_nanobatch, partitions; /* what the methods need */
+    bool whole_sequential, whole_nanobatch, partitions; /* the data that the methods need */
     bool ends; /* of instructions, too; false for a stack whose measured overhead has them in it */
 };
 
@@ -36,11 +36,12 @@ struct erg_survey {
     size_t partition_count;
 };
 
-/* How the job wants a partition whose run has `run_ops` ops to be searched on one of its GPUs. */
+/* The job's settings for the search of a partition whose run has `run_ops` ops, on one of its
+ * GPUs. */
 struct erg_search_options erg_survey_search_options(const struct erg_job *job,
                                                     const struct erg_gpu *gpu, size_t run_ops);
 
-/* How the job wants measurements to be made. */
+/* The job's settings for measurements. */
 struct erg_profile_options erg_survey_profile_options(const struct erg_job *job);
 
 int erg_survey_run(struct erg_survey *survey, const struct erg_survey_request *request,

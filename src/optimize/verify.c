@@ -56,10 +56,10 @@ const char *erg_verify_way_name(enum erg_verify_way way)
     return names[way];
 }
 
-/* ---- what the plan runs ---- */
+/* ---- the plan's configurations ---- */
 
 /* Calibrated files of one kind of GPU have one name; the identity of an emulated one, which a plan
- * has, also tells its constants. */
+ * contains, also covers its constants. */
 static bool has_other_constants(const char *identity, const struct erg_job *job)
 {
     const char *planned = strstr(identity, "constants ");
@@ -322,7 +322,7 @@ static int measure_partition(struct verifier *v, const struct way *way,
     return 0;
 }
 
-/* Of the plan, each once: a replay has the partitions of the forward pass again. */
+/* The partitions of the plan, each once: a replay repeats those of the forward pass. */
 static int measure_partitions(struct verifier *v, struct erg_verification *out,
                               struct erg_error *err)
 {
@@ -469,8 +469,8 @@ int erg_verify_judge(const struct erg_verification *verification, struct erg_err
     if (!worst)
         return 0;
     return erg_fail(err, ERG_FAILED,
-                    "verifying a plan: %s %s takes %+.1f %% of time and %+.1f %% of energy beyond "
-                    "what its pieces add up to, expected at most %g %%",
+                    "verifying a plan: %s %s takes %+.1f %% of time and %+.1f %% of energy more "
+                    "than the sum of its pieces, expected at most %g %%",
                     erg_verify_way_name(worst->way), worst->backward ? "backward" : "forward",
                     100 * time_by, 100 * energy_by, 100 * cost_tolerance);
 }

@@ -1,18 +1,18 @@
 /*
- * Verify: a plan's schedule on a stack of layers, beside what its pieces make one expect.
+ * Verify: a plan's schedule on a stack of layers, compared with the sum of its pieces.
  *
  * The planner adds up pieces: partitions, whole layers, the ends of an instruction. Here an
  * instruction of several layers is run in one go, in each direction and three ways: sequentially,
- * as plain nanobatches with the library's communication at once, and as the plan says: as most of
- * its instructions run, where they differ. The pieces
- * of its composition are measured between two measurements of the stack, within the same minute and
- * so equally hot; the two should agree. Each partition that the plan overlaps is measured three
- * ways as well: with the library's communication after its compute, with it at once, and as the
- * plan says. Devices that compute are also asked whether all ways have the same output and
- * gradients.
+ * as plain nanobatches with the library's communication at once, and by the plan: by the options of
+ * most of its instructions, where they differ. The pieces of its composition are measured between
+ * two measurements of the stack, within the same minute and so equally hot; the two should agree.
+ * Each partition that the plan overlaps is measured three ways as well: with the library's
+ * communication after its compute, with it at once, and by the plan. Devices that compute also
+ * check that all ways give the same output and gradients.
  *
- * What couples pieces and makes a stack differ from their sum: the power cap holds the mean of all,
- * so a piece runs faster beside a frugal one than alone; joins; what is left in the cache.
+ * A stack differs from the sum of its pieces because pieces interact: the power cap limits the mean
+ * of all, so a piece runs faster next to a frugal one than alone; there are joins; and data remains
+ * in the cache.
  */
 #ifndef ERG_OPTIMIZE_VERIFY_H
 #define ERG_OPTIMIZE_VERIFY_H
@@ -38,7 +38,8 @@ const char *erg_verify_way_name(enum erg_verify_way way); /* "sequential", "nano
 struct erg_verify_request {
     const struct erg_job *job;
     const struct erg_plan *plan; /* made from this job */
-    struct erg_device *device;   /* a real one with so many layers; NULL: an emulated one */
+    struct erg_device *device;   /* a real one with the given number of layers; NULL: an emulated
+                                  * one */
     bool repeatable; /* compare with kernels that give the same bits in every run, so that a
                       * difference in bits is one between the ways */
     int layers;      /* >= 2: the ends of an instruction and what lies between */
@@ -48,7 +49,7 @@ struct erg_verify_request {
 struct erg_verify_row {
     bool backward;
     enum erg_verify_way way;
-    enum erg_mode mode;              /* of the plan: what it runs in this direction */
+    enum erg_mode mode;              /* of the plan: its instructions in this direction */
     struct erg_cost composed, stack; /* from its pieces; as measured in one go */
     double composed_mhz, stack_mhz;  /* clock, mean over time */
     struct erg_measurement profile;  /* of the stack, the second time */
@@ -57,7 +58,8 @@ struct erg_verify_row {
 /* A partition, once: the compute of one nanobatch and a communication; costs of one GPU. */
 struct erg_verify_partition {
     char name[24];
-    bool backward; /* of which direction's plan: with a replay, backward has forward ones as well */
+    bool backward; /* the direction in the plan: with a replay, the backward pass has forward ones,
+                    * too */
     struct erg_cost costs[ERG_VERIFY_WAYS];
 };
 
@@ -72,7 +74,8 @@ struct erg_verify_comparison {
 
 enum { ERG_VERIFY_COMPARISONS = 4 };
 
-/* Instructions of a direction, on all stages, and those that run what is verified as the plan. */
+/* Instructions of a direction, on all stages, and those that run the verified options of the
+ * plan. */
 struct erg_verify_share {
     size_t uses, instructions;
 };

@@ -35,7 +35,7 @@ int erg_segments_add(struct erg_segments *segments, const struct erg_model_ops *
                      struct erg_error *err);
 void erg_segments_release(struct erg_segments *segments);
 
-/* A task of the segment's compute beside `comm`, in the arena; names may be NULL. */
+/* A task of the segment's compute concurrent with `comm`, in the arena; names may be NULL. */
 struct erg_task erg_segment_task(struct erg_arena *arena, const struct erg_segment *segment,
                                  struct erg_comm comm, const char ***names);
 

@@ -1,23 +1,23 @@
 /*
- * Partition (scale 1): from the op list of a layer to what a device is asked to run.
+ * Partition (scale 1): from the op list of a layer to the steps that a device runs.
  *
  * A microbatch is split into two nanobatches. The op list of a stage is cut at its
  * communications into segments: compute ops C_k followed by a communication X_k. While one
  * nanobatch computes, the other communicates:
- *     nanobatch 0 runs C_k beside nanobatch 1's previous communication X_{k-1},
- *     nanobatch 1 runs C_k beside nanobatch 0's X_k.
- * Each such pair is a partition. Partitions that run the same ops beside the same communication
- * are one type, and all of a type share one schedule in an instruction.
+ *     nanobatch 0 runs C_k during nanobatch 1's previous communication X_{k-1},
+ *     nanobatch 1 runs C_k during nanobatch 0's X_k.
+ * Each such pair is a partition. Partitions that run the same ops during the same communication are
+ * one type, and all of a type share one schedule in an instruction.
  *
  * Under sequence parallelism tensor ranks scatter the sum of a half of the layer, normalise their
- * rows and gather those of all. A norm of so few rows hides neither exchange, so that the three are
- * one communication with work in it.
+ * rows and gather the rows of all ranks. A norm of a rank's few rows hides neither exchange, so the
+ * three are one communication with work in it.
  *
  * Everything here is derived from the op list (model/): types, their names, launch slots and
  * counts. Name: direction, the parts of the layer that compute ("attn" stands for qkv, attention
- * and output projection together; else "qkv", "ao", "o", "a", "mlp"), and the communication
- * ("ar", "ag", "rs", or "norm" for one with a norm in it) when the same compute runs beside
- * different ones.
+ * and output projection together; else "qkv", "ao", "o", "a", "mlp"), and the communication ("ar",
+ * "ag", "rs", or "norm" for one with a norm in it) when the same compute runs during different
+ * ones.
  *
  * Launch slots: consecutive memory-bound ops of one group are one slot, each compute-bound op is
  * one; a slot is named after its group and its number in the run ("linear_0"). The last slot of a
@@ -58,7 +58,7 @@ struct erg_partition {
     int kernels;    /* host launches of one execution, the communication included */
 };
 
-/* What one partition of an instruction runs; its ends differ from the steady state. */
+/* The tasks of one partition of an instruction; its ends differ from the steady state. */
 struct erg_stage_partition {
     int nanobatch; /* which computes: 0 or 1 */
     int type;      /* index of the partition type, or -1 for a tail of compute after the last cut,
@@ -96,10 +96,10 @@ struct erg_workload_request {
     bool sequence_parallel;             /* the stream has a share of the rows on each tensor rank */
 };
 
-/* What its backward pass makes again. */
+/* The activations that the backward pass recomputes. */
 void erg_workload_set_recompute(struct erg_workload_request *request, enum erg_recompute recompute);
 
-/* One layer of the job's model, spread as the job says, on one of its GPUs. */
+/* One layer of the job's model, with the job's parallelism, on one of its GPUs. */
 struct erg_workload_request erg_workload_of_job(const struct erg_job *job,
                                                 const struct erg_gpu *gpu);
 
@@ -122,14 +122,13 @@ struct erg_workload {
     struct erg_steps nanobatch[2];  /* two nanobatches, the library's communication at once */
 
     /*
-     * The ends of an instruction of nanobatches. Its first partition has no communication to run
-     * beside, and its last communication no more compute than the tail: `ends` are these two, run
-     * once instead of the first partition type of the direction (of the replay, when there is
-     * one); the tail's communication is launched at once on the fewest SMs that hide it, or on the
-     * most where none do. Of the other
-     * nanobatch, the first partition and the tail add up to one partition of its type.
-     * Under sequence parallelism both nanobatches begin with a norm alone and end with a tail:
-     * `ends` are these four and the first partition between them.
+     * The ends of an instruction of nanobatches. No communication runs during its first partition,
+     * and only the tail's compute runs during its last communication: `ends` are these two, run
+     * once instead of the first partition type of the direction (of the replay, when there is one);
+     * the tail's communication is launched at once on the fewest SMs that hide it, or on the most
+     * where none do. The first partition and the tail of the other nanobatch add up to one
+     * partition of its type. Under sequence parallelism both nanobatches begin with a norm alone
+     * and end with a tail: `ends` are these four and the first partition between them.
      * `nanobatch_single` is a whole instruction of one layer, ends included, with the library.
      */
     struct erg_steps ends[2], nanobatch_single[2];
@@ -156,8 +155,8 @@ int erg_stage_partitions(struct erg_workload *workload, const struct erg_workloa
 /*
  * The same as steps that a device runs in one go, which live as long as the workload: one
  * microbatch with its communication after compute, or two nanobatches. launches[types] of these
- * (forward types first; NULL: the library's communication at once); what is of no type, at the
- * ends, is launched at once on the fewest SMs that hide it, or on the most.
+ * (forward types first; NULL: the library's communication at once); communications without a type,
+ * at the ends, are launched at once on the fewest SMs that hide them, or on the most.
  */
 int erg_stage_sequential(struct erg_workload *workload, const struct erg_workload_request *request,
                          int layers, bool backward, struct erg_steps *steps, struct erg_error *err);

@@ -1,4 +1,4 @@
-/* What the files of partition/ share. */
+/* Declarations shared by the files of partition/. */
 #ifndef ERG_PARTITION_INTERNAL_H
 #define ERG_PARTITION_INTERNAL_H
 
@@ -30,7 +30,7 @@ int erg_partition_cut_steady_layer(struct erg_segments *segments,
 int erg_partition_replay_apart(const struct erg_workload_request *request, bool *apart,
                                struct erg_error *err);
 
-/* What a partition that computes `parts` is called, short of its communication: "fwd_attn". */
+/* The name of a partition that computes `parts`, without its communication: "fwd_attn". */
 void erg_partition_name(char *name, size_t capacity, bool backward, unsigned parts);
 
 /* Appends the partition types of one direction to the workload's, which has room for them; with
@@ -50,14 +50,15 @@ int erg_partition_covers(const struct erg_workload_request *request, const struc
                          size_t op, int sms, bool *covered, struct erg_error *err);
 
 /* The fewest SMs on which the communication of `task`, launched at once, is hidden, or the most
- * where none hide it: what the ends of an instruction get. */
+ * where none hide it: for the ends of an instruction. */
 int erg_partition_end_sms(const struct erg_workload_request *request, const struct erg_task *task,
                           int *sms, struct erg_error *err);
 
 void erg_partition_append(struct erg_workload *workload, struct erg_steps *steps,
                           const struct erg_step *step);
 
-/* The compute of a segment beside the library's `comm`, launched at once or after all compute. */
+/* The compute of a segment concurrent with the library's `comm`, launched at once or after all
+ * compute. */
 void erg_partition_append_segment(struct erg_workload *workload, struct erg_steps *steps,
                                   const struct erg_segment *segment, struct erg_comm comm,
                                   bool at_once);

@@ -1,4 +1,4 @@
-/* Whole instructions: the exact list of what runs, from the first layer to the last. */
+/* Whole instructions: the exact list of their steps, from the first layer to the last. */
 #include "partition/partition_internal.h"
 
 #include <string.h>
@@ -19,9 +19,9 @@ static bool same_exchange(enum erg_comm_kind comm, enum erg_comm_kind typical)
     return comm == ERG_COMM_NONE || comm == typical || (one_way && typical == ERG_COMM_NORM_HIDDEN);
 }
 
-/* The type that computes like a segment of these parts beside `task`'s communication; the ends of a
- * stage miss some memory-bound ops, so the compute-bound ones decide. -1: the ends, of which some
- * of those are missing. */
+/* The type that computes like a segment of these parts while `task` communicates. The ends of a
+ * stage lack some memory-bound ops, so only the compute-bound ops are compared. -1: an end that
+ * lacks some compute-bound ops, too. */
 static int type_of(const struct erg_workload *workload, bool backward, unsigned parts,
                    const struct erg_task *task)
 {

@@ -122,9 +122,9 @@ static void append_task(struct erg_workload *workload, struct erg_steps *steps,
 }
 
 /*
- * The ends of an instruction are its first partition and the tail beside the last communication.
- * Under sequence parallelism, where the norms of both nanobatches come first, they are these, the
- * first partition after them, and both tails.
+ * The ends of an instruction are its first partition and the tail, which runs while the last
+ * communication does. Under sequence parallelism, where the norms of both nanobatches come first,
+ * the ends are these norms, the first partition after them, and both tails.
  */
 static bool is_end(const struct erg_stage_partition *list, size_t count, size_t index)
 {
@@ -212,8 +212,8 @@ static int check_model(const struct erg_model *model, struct erg_error *err)
     if (!model->experts.count && !model->latent.keys)
         return 0;
     return erg_fail(err, ERG_INFEASIBLE,
-                    "%s has %s, of which no operations are run one by one; ergon plan, ergon "
-                    "memory and the simulator know it",
+                    "%s has %s, whose operations cannot be run one by one; ergon plan, ergon "
+                    "memory and the simulator support it",
                     model->name,
                     model->experts.count ? "a mixture of experts"
                                          : "keys and values from short rows");

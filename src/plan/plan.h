@@ -1,16 +1,16 @@
 /*
- * Plan: what every scale decides about one training job, and what each decision costs.
+ * Plan: the decisions of every scale about one training job, and the cost of each decision.
  *
  * A plan holds the job's layout, the GPUs of each kind, the options of every virtual stage in each
- * direction, and for each method the points of its frontier. A point says which option every
- * instruction of the schedule runs. An option says at which clock, in which mode and, where
- * communication overlaps, where each one starts and on how many SMs. `ergon optimize`, `ergon plan`
+ * direction, and for each method the points of its frontier. A point selects an option for every
+ * instruction of the schedule. An option consists of a clock, a mode and, where communication
+ * overlaps, the start and the number of SMs of each communication. `ergon optimize`, `ergon plan`
  * and `ergon frontier` make plans; erg_plan_write() and erg_plan_load() keep them in one format
  * (docs/plan-format.md).
  *
- * A plan is believed only after a complete check (erg_plan_check): every index, the order of
+ * A plan is accepted only after a complete check (erg_plan_check): every index, the order of
  * instructions, and the time and energy of every point compared with the sum of its instructions.
- * erg_plan_load() makes it, so whoever holds a loaded plan need not check again.
+ * erg_plan_load() makes it, so users of a loaded plan need not check again.
  *
  * Energies and times of options are those of one GPU and one instruction; those of points are of
  * all GPUs of one pipeline and one iteration, with the energy spent waiting.
@@ -41,7 +41,7 @@ enum { ERG_PLAN_SCHEMA_VERSION = 3 };
  * The ways of running the same iteration that a plan compares.
  *
  *   sequential            microbatches one after the other, communication after compute, full
- *                         clock: what a training framework does today
+ *                         clock: the practice of today's training frameworks
  *   sequential+clocks     the same, every instruction at a planned clock
  *   nanobatching          two nanobatches, communication by the library as soon as it can start
  *   nanobatching+clocks   the same, every instruction at a planned clock
@@ -62,7 +62,7 @@ enum erg_method {
 const char *erg_method_name(enum erg_method method);
 const char *erg_method_label(enum erg_method method); /* the system known for it */
 
-/* The method of that name as a user writes it: ERG_USAGE lists them and says which was meant. */
+/* The method with a name from the user: ERG_USAGE lists the methods and suggests the nearest. */
 int erg_method_parse(const char *name, enum erg_method *method, struct erg_error *err);
 
 /*
@@ -72,9 +72,9 @@ int erg_method_parse(const char *name, enum erg_method *method, struct erg_error
 struct erg_versus {
     /* The method's fastest point against sequential execution at full clock. */
     double max_throughput_time, max_throughput_energy;
-    /* Against the frontier of sequential execution with clocks: least energy within the time of
-     * its fastest point, and least time within the energy of its cheapest point. Undefined when
-     * the method has no such point. */
+    /* Against the frontier of sequential execution with clocks: least energy within the time of its
+     * fastest point, and least time within the energy of its cheapest point. Undefined when the
+     * method lacks such a point. */
     double iso_time_energy, iso_energy_time;
 };
 
@@ -98,14 +98,14 @@ struct erg_scale {
     int gpus_per_stage;
 };
 
-/* From what the GPUs of each stage draw waiting and at least, [stages]. `blocking_w` becomes what
- * they draw beyond the mean, 0 where all are alike, and has to outlive the scale. */
+/* From the waiting power and the least power of each stage's GPUs, [stages]. `blocking_w` is set to
+ * their power beyond the mean, 0 where all are equal, and must outlive the scale. */
 void erg_scale_set_powers(struct erg_scale *scale, double *blocking_w, const double *static_w);
 
 /*
- * What an option of a stage costs by the solver, which knows one power of waiting, the mean. While
- * a stage works it does not wait, so what its own GPUs would draw beyond the mean until then is
- * taken off: over the iteration both come out right.
+ * The cost of a stage's option in the solver, which uses one power of waiting, the mean. While a
+ * stage works it does not wait, so the power of its own waiting GPUs beyond the mean is subtracted
+ * for that time: over the iteration the sums are exact.
  */
 double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, double time_s,
                                double energy_j);
@@ -113,7 +113,7 @@ double erg_scale_option_energy(const struct erg_scale *scale, size_t stage, doub
 double erg_scale_time(const struct erg_scale *scale, double planned_s);
 double erg_scale_energy(const struct erg_scale *scale, double planned_s, double planned_j);
 
-/* Of all GPUs of the pipeline that only wait. */
+/* The power of all GPUs of the pipeline that only wait. */
 double erg_scale_waiting_w(const struct erg_scale *scale);
 
 /* ---- the plan ---- */
@@ -148,8 +148,8 @@ struct erg_plan_stage {
 
 struct erg_plan_point {
     double time_s, energy_j;
-    /* The tightest of the deadlines for which plans were made that it meets, and what the
-     * continuous problem needs within it. */
+    /* The tightest of the planned deadlines that it meets, and the optimum of the continuous
+     * problem for that deadline. */
     double planned_time_s, planned_energy_j;
     double static_energy_j, dynamic_energy_j; /* of energy_j; NaN: not known */
     uint32_t *option;               /* per instruction of the schedule: index into its options */
@@ -211,7 +211,7 @@ struct erg_plan_partition {
     size_t frontier_count;
 };
 
-/* What happens inside a partition under the configuration that the selected point uses most. */
+/* The course of a partition under the configuration that the selected point uses most. */
 struct erg_plan_picture {
     const char *key;
     size_t kind;
@@ -262,8 +262,8 @@ struct erg_plan {
     size_t partition_count;
     struct erg_plan_stage *stages; /* virtual stages in the order of the model */
     size_t stage_count;
-    /* [pipeline]: what a step costs each GPU of a stage beyond the iteration, with the data degree
-     * of the layout; NULL: not known. */
+    /* [pipeline]: the cost of a step for each GPU of a stage after the iteration, with the data
+     * degree of the layout; NULL: not known. */
     struct erg_step_end *step_ends;
     size_t step_end_count;
     struct erg_schedule schedule; /* with the pipeline */
@@ -299,19 +299,19 @@ void erg_plan_list_points(struct erg_frontier *out, const struct erg_plan_point 
 struct erg_plan *erg_plan_new(void);
 
 /*
- * Completes a plan whose layout, kinds, stages with all their options, scale (but for its stages
- * and powers) and points are filled: the schedule, the powers, and the private parts. Options that
- * no point runs are left out, and the points' indices follow.
+ * Completes a plan whose layout, kinds, stages with all their options, scale (except its stages and
+ * powers) and points are filled: the schedule, the powers, and the private parts. Options that no
+ * point runs are left out, and the points' indices follow.
  */
 int erg_plan_complete(struct erg_plan *plan, struct erg_error *err);
 
 /*
  * Fills pipeline, stages and the methods sequential and sequential+clocks from a solved iteration
  * whose tables are clocks (recipe: MHz), two for each virtual stage, with energies as
- * erg_scale_option_energy() makes them. Stage s lies on GPUs of kind
- * stage_kind[s] (NULL: all on the first); the clocks of the kinds follow from the tables. The
- * points are those of the frontier; `chosen`, an index into the iteration's plans, becomes the
- * selected one, as `rule` says. To be completed.
+ * erg_scale_option_energy() makes them. Stage s lies on GPUs of kind stage_kind[s] (NULL: all on
+ * the first); the clocks of the kinds follow from the tables. The points are those of the frontier;
+ * `chosen`, an index into the iteration's plans, becomes the selected one, by `rule`. To be
+ * completed.
  */
 void erg_plan_set_iteration(struct erg_plan *plan, const struct erg_iteration *iteration,
                             const struct erg_frontier *tables, const size_t *stage_kind,
@@ -336,14 +336,13 @@ int erg_plan_parse(struct erg_plan **plan, const char *name, const char *text, s
                    struct erg_error *err);
 
 /*
- * Whether a training engine that runs the job can run it by the plan: model, software stack,
- * layout but for the data degree, recomputation and offloading. ERG_USAGE names the job's key that
- * differs.
+ * Whether a training engine that runs the job can run it by the plan: model, software stack, layout
+ * except the data degree, recomputation and offloading. ERG_USAGE names the job's key that differs.
  */
 int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
                        struct erg_error *err);
 
-/* ---- what a plan is asked ---- */
+/* ---- queries of a plan ---- */
 
 /*
  * Time and energy of a point from its instructions: longest path over the schedule, measured
@@ -353,8 +352,8 @@ int erg_plan_check_job(const struct erg_plan *plan, const struct erg_job *job,
 void erg_plan_evaluate(const struct erg_plan *plan, const struct erg_plan_point *point,
                        double *start_s, double *time_s, double *energy_j);
 
-/* What a step takes beyond an iteration until its last stage is done, and of all GPUs of the
- * pipeline, those that wait for it included; NaN: not known. */
+/* The time of a step after its iteration until its last stage has ended, and the energy of all GPUs
+ * of the pipeline, including those that wait; NaN: not known. */
 struct erg_plan_beyond {
     double time_s, energy_j;
     double gradients_s, optimizer_s; /* time_s of the stage that takes longest */
@@ -376,7 +375,7 @@ double erg_plan_held_energy(const struct erg_plan *plan, const struct erg_plan_p
 int erg_plan_pick(const struct erg_plan *plan, enum erg_method method, const struct erg_goal *goal,
                   size_t *point, struct erg_error *err);
 
-/* Which point is wanted: of a method, NULL: the selected one's; by its number, from 1 on, those
+/* The requested point: of a method, NULL: the selected one's; by its number, from 1 on, those
  * beyond the frontier included, 0: by the goal. Neither: the selected point of the selected method,
  * of others the fastest. */
 struct erg_plan_wish {
@@ -385,7 +384,7 @@ struct erg_plan_wish {
     const struct erg_goal *goal; /* NULL: none */
 };
 
-/* Which point that is, and by which rule. Fails as erg_plan_pick() does. */
+/* The point, and the rule of its choice. Fails as erg_plan_pick() does. */
 int erg_plan_find_wish(const struct erg_plan *plan, const struct erg_plan_wish *wish,
                        struct erg_plan_selection *chosen, struct erg_error *err);
 /* Makes it the selected one. */
@@ -395,7 +394,7 @@ int erg_plan_select(struct erg_plan *plan, const struct erg_plan_wish *wish, str
  * The layers of an instruction under an option as the steps that a device runs, with the launch of
  * every communication; they live as long as the workload, which is that of the plan's layout on the
  * GPUs of the stage. `launches`, [partition types] or NULL, receives those of mode overlap.
- * ERG_USAGE where the workload has no such partition or slot.
+ * ERG_USAGE where the workload lacks the partition or slot.
  */
 int erg_plan_expand(const struct erg_plan_option *option, struct erg_workload *workload,
                     const struct erg_workload_request *request, int layers, bool backward,

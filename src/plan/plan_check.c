@@ -22,7 +22,7 @@ static int check_count(const struct checker *c, const char *key, size_t count, s
     return count == expected ? 0 : FAIL(c, key, "expected %zu %s, got %zu", expected, what, count);
 }
 
-/* ---- what the pipeline needs ---- */
+/* ---- the data of the pipeline ---- */
 
 static int check_job(const struct checker *c)
 {
@@ -80,7 +80,7 @@ static bool lists_number(const int *list, size_t count, int number)
     return false;
 }
 
-/* What was searched: on the SMs that the GPU has, at launch slots and clocks that are named. */
+/* The searched configurations: on the GPU's SMs, at launch slots and clocks that the plan lists. */
 static int check_partition(const struct checker *c, size_t i)
 {
     const struct erg_plan_partition *partition = &c->plan->partitions[i];
@@ -102,7 +102,7 @@ static int check_partition(const struct checker *c, size_t i)
             !lists_number(partition->sms, partition->sms_count, estimate->sms) ||
             !lists_text(partition->slots, partition->slot_count, estimate->slot))
             return FAIL(
-                c, key, "%d MHz, slot %s and %d SMs are no configuration of partition %s on %s",
+                c, key, "%d MHz, slot %s and %d SMs are not a configuration of partition %s on %s",
                 estimate->clock_mhz, estimate->slot, estimate->sms, partition->key, gpus->gpu);
     }
     return 0;
@@ -196,7 +196,7 @@ static int check_stage(const struct checker *c, size_t x)
                     x / stages, stage->stage, stage->chunk);
     snprintf(key, sizeof key, "stages[%zu].layers", x);
     if (stage->layers != (layers ? layers[x] : 0))
-        return FAIL(c, key, "%ld is not what job.layers[%zu] says", stage->layers, x);
+        return FAIL(c, key, "%ld differs from job.layers[%zu]", stage->layers, x);
     snprintf(key, sizeof key, "stages[%zu].kind", x);
     if (check_kind(c, key, stage->kind))
         return -1;
@@ -323,10 +323,11 @@ static int check_sum(const struct checker *c, const char *path, const char *name
     if (isnan(value))
         return FAIL(c, key, "expected the %.9g that its instructions make, got nothing",
                     recomputed);
-    return FAIL(c, key, "the plan says %.9g, but its instructions make %.9g", value, recomputed);
+    return FAIL(c, key, "the plan has %.9g, but its instructions add up to %.9g", value,
+                recomputed);
 }
 
-/* What the GPUs draw at least during the point, where that is known. */
+/* The least power of the GPUs during the point, where it is known. */
 static int check_static(const struct checker *c, const char *path,
                         const struct erg_plan_point *point)
 {

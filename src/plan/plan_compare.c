@@ -1,4 +1,4 @@
-/* What a method saves against the references of the published evaluation. */
+/* The savings of a method compared with the references of the published evaluation. */
 #include "plan/plan.h"
 
 #include <math.h>

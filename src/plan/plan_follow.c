@@ -41,7 +41,7 @@ int erg_plan_follow(const struct erg_plan *plan, const struct erg_plan_lateness 
     const struct erg_plan_method *method = &plan->methods[lateness->method];
     struct erg_goal goal = {.objective = ERG_LEAST_ENERGY};
     size_t target;
-    if (!method->point_count) /* names what is missing */
+    if (!method->point_count) /* names the missing part */
         return erg_plan_pick(plan, lateness->method, &goal, point, err);
     assert(lateness->chosen < method->point_count + method->slower_count);
     assert(lateness->running < method->point_count + method->slower_count);

@@ -378,7 +378,7 @@ static json_t *timelines_json(const struct erg_plan *plan)
     return timelines;
 }
 
-/* What follows from the stages' ends, for readers. */
+/* Values derived from the stages' ends, for readers. */
 static json_t *beyond_json(const struct erg_plan *plan)
 {
     struct erg_plan_beyond beyond;
@@ -420,8 +420,7 @@ static int check_head(const struct erg_json_place *root, struct erg_error *err)
             "this plan is of an older ergon, which wrote plans of \"ergon "
             "frontier\" and \"ergon plan\" in formats of their own; make it again");
     if (!schema || strcmp(schema, "ergon.plan") != 0)
-        return erg_json_fail(root, "schema", err,
-                             "this is no plan, expected \"ergon.plan\", got %s%s%s",
+        return erg_json_fail(root, "schema", err, "not a plan: expected \"ergon.plan\", got %s%s%s",
                              schema ? "\"" : "", schema ? schema : "nothing", schema ? "\"" : "");
     long version;
     if (erg_json_long(root, "schema_version", 0, (long)MOST_COUNT, &version, err))

@@ -5,7 +5,7 @@
 #include "io/json.h"
 #include "plan/plan.h"
 
-/* What a stage runs, in execution order. */
+/* The instructions of a stage, in execution order. */
 struct erg_plan_order {
     struct erg_instruction *items;
     size_t count;
@@ -30,11 +30,11 @@ struct erg_plan_tables {
     size_t count;
 };
 
-/* `pace` [stages], or NULL: the options of a stage take so many times as long as planned. */
+/* `pace` [stages], or NULL: the factor on the planned time of each stage's options. */
 struct erg_plan_tables erg_plan_tables_new(const struct erg_plan *plan, const double *pace);
 void erg_plan_tables_release(struct erg_plan_tables *tables);
 
-/* A plan as it was read from `root`: first what the pipeline needs, then every index and sum. */
+/* A plan from `root`: first the data of the pipeline, then every index and sum. */
 int erg_plan_check(struct erg_plan *plan, const struct erg_json_place *root, struct erg_error *err);
 
 #endif

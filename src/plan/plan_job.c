@@ -1,4 +1,4 @@
-/* Whether a plan is one of a job: what a training engine must find the same in both. */
+/* Whether a plan belongs to a job: the values that must be equal in both for a training engine. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ static int check_number(const struct erg_job *job, const char *key, long planned
                     planned, own);
 }
 
-/* Of chunks, where the plan says how many layers each has. */
+/* The layers of each chunk, where the plan lists them. */
 static int check_layers(const struct erg_plan *plan, const struct erg_job *job,
                         struct erg_error *err)
 {
@@ -36,7 +36,7 @@ static int check_text(const struct erg_job *job, const char *key, const char *pl
                     key, planned, own);
 }
 
-/* What each stage makes again and moves to host memory. */
+/* Recomputation and offloading of each stage. */
 static int check_stages(const struct erg_plan *plan, const struct erg_job *job,
                         struct erg_error *err)
 {

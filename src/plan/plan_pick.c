@@ -1,4 +1,4 @@
-/* What a plan is asked: its sums and its points. */
+/* Queries of a plan: its sums and its points. */
 #include "plan/plan_internal.h"
 
 #include <math.h>

@@ -30,7 +30,7 @@ static bool lowered_clock(const struct erg_probe_row *row, const struct erg_gpu 
     return row->clock_mhz < lowest_mhz(gpu);
 }
 
-/* Adds to `lowered` what is left out. */
+/* Adds the omitted rows to `lowered`. */
 static void observe(struct observations *list, size_t *lowered,
                     const struct erg_probe_program *program, const struct erg_probe_rows *rows,
                     const struct erg_gpu *gpu)
@@ -90,9 +90,9 @@ static void set_constant(struct erg_probe_fit *fit, const char *name, size_t mem
 }
 
 /*
- * Of a GPU that waits for a peer. A single GPU has none, and probes of before it was measured have
- * no such row: then it draws as much more than the static power as where the fit started from. (One
- * H200 alone gives 142 W so; with others 147 W were measured.)
+ * The power of a GPU that waits for a peer. A single GPU has none, and older probes lack the row:
+ * then it exceeds the static power by as much as at the start of the fit. (One H200 alone gives 142
+ * W so; with others 147 W were measured.)
  */
 static void fit_blocked(struct erg_probe_fit *fit, const struct erg_gpu *base,
                         const struct erg_probe_row *row)
@@ -105,13 +105,13 @@ static void fit_blocked(struct erg_probe_fit *fit, const struct erg_gpu *base,
         power_w =
             fmax(row->energy_j / row->time_s - leak * gpu->static_power_w, gpu->static_power_w);
     } else {
-        snprintf(note, sizeof note, "static power, and what it is above that in %s", gpu->name);
+        snprintf(note, sizeof note, "static power plus the excess in %s", gpu->name);
     }
     set_constant(fit, "blocking_power_w", offsetof(struct erg_gpu, blocking_power_w), power_w,
                  row != NULL, row ? "measured" : "derived: no row has it", note);
 }
 
-/* Of a GPU that has been idle for long and has lowered its clock, if it does so at all. */
+/* The power of a GPU that has been idle for long and has lowered its clock, if it does so. */
 static void fit_idle(struct erg_probe_fit *fit, const struct erg_probe_row *row)
 {
     bool seen = row && lowered_clock(row, &fit->gpu);
@@ -121,15 +121,15 @@ static void fit_idle(struct erg_probe_fit *fit, const struct erg_probe_row *row)
 }
 
 /*
- * What the rows of two GPUs cannot show and other measurements of the same kernels have: on two and
- * four H200, 100 MB on 1 to 4 SMs (bench_collectives), an AllReduce's blocks sent 1.30 to 1.38
- * times as much on four; gathers and scatters of two sent 0.53 to 0.57 of an AllReduce. How
+ * Values from other measurements of the same kernels, which the rows of two GPUs cannot show: on
+ * two and four H200, 100 MB on 1 to 4 SMs (bench_collectives), an AllReduce's blocks sent 1.30 to
+ * 1.38 times as much on four; gathers and scatters of two sent 0.53 to 0.57 of an AllReduce. How
  * attention works on chunks: device/emulated/sim.c. A GPU's file that has other values keeps them.
  */
 static const struct {
     const char *name;
     size_t member;
-    double neutral, value; /* as in a file that knows nothing of it; of our kernels */
+    double neutral, value; /* as in a file without it; of our kernels */
     const char *note;
 } kernels[] = {
     {"comm_rank_power", offsetof(struct erg_gpu, comm_rank_power), 0, 0.7,
@@ -152,7 +152,7 @@ static void assume_kernels(struct erg_gpu *gpu)
     }
 }
 
-/* For a constant that was assumed and that no measurement showed, says where it comes from. */
+/* The source of an assumed constant that no measurement showed. */
 static void explain_kernels(struct erg_probe_fit *fit, const struct erg_gpu *base)
 {
     static const char origin[] = "not seen; of the kernels";
@@ -280,7 +280,7 @@ struct number_origins {
     const char *datasheet, *kept;
 };
 
-/* What a number of the file rests on. */
+/* The source of a number in the file. */
 static const char *origin(const void *context, size_t member)
 {
     const struct number_origins *origins = context;
@@ -319,7 +319,7 @@ int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows
     struct number_origins origins = {fit, datasheet.data, kept.data};
     int status = erg_gpu_write(&gpu, path, heading.data, origin, &origins, err);
     struct erg_gpu *again;
-    if (!status) { /* what else a file must be */
+    if (!status) { /* further conditions on a file */
         status = erg_gpu_load(&again, path, err);
         if (!status)
             erg_gpu_free(again);

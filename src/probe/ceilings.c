@@ -16,7 +16,8 @@ static double rest_power(const struct erg_probe_rows *rows, int gpus, const stru
     return gpu->static_power_w;
 }
 
-/* What of a collective's row is not the product before it, which runs at another clock alone. */
+/* The part of a collective's row without the product before it, which runs at another clock when
+ * alone. */
 static double collective_time(const struct erg_probe_program *program,
                               const struct erg_probe_rows *rows, const struct erg_probe_row *row)
 {

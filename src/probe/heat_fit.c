@@ -15,7 +15,7 @@ enum { MOST_PARAMETERS = FIRST_GPU + OF_GPU * ERG_CHASSIS_GPUS };
 
 static const double air_unit_k = 10, residual_k = 0.5, assumed_hold_c = 87, assumed_lag_s = 0.2;
 static const double held_out_s = 30, beginning_s = 30, least_change = 0.8;
-static const double least_gap = 1.12, guess_share = 0.97; /* for GPUs to be told apart by them */
+static const double least_gap = 1.12, guess_share = 0.97; /* that distinguishes GPUs */
 enum { HELD_OUT_EACH = 5, ITERATIONS = 30 };
 
 struct heat_problem {
@@ -65,7 +65,7 @@ static void correct_sinks(struct erg_thermal_state *state, const struct erg_heat
             state->sink_c[g] -= sum[g] / (double)count[g] / left;
 }
 
-/* The first temperature that was read; the sink follows from what comes. */
+/* The first temperature that was read; the sink follows from the later data. */
 static void begin(struct erg_thermal_state *state, const struct erg_chassis *chassis,
                   const struct erg_heat_tracks *tracks)
 {
@@ -193,7 +193,7 @@ static void choose_used(const struct erg_heat_tracks *tracks, double until_s, bo
     }
 }
 
-/* Whether anything warms: a power that never changes says nothing of resistances. */
+/* Whether anything warms: a constant power does not determine resistances. */
 static int check_powers(const struct erg_heat_tracks *tracks, const bool *used,
                         struct erg_error *err)
 {
@@ -207,7 +207,7 @@ static int check_powers(const struct erg_heat_tracks *tracks, const bool *used,
             }
         if (!(least < least_change * most))
             return erg_fail(err, ERG_FAILED,
-                            "fitting heat: GPU %d draws %.0f to %.0f W in what the fit goes by; "
+                            "fitting heat: GPU %d draws %.0f to %.0f W in the fitted data; "
                             "expected a recording in which every GPU works and rests",
                             tracks->infos[g].index, least, most);
     }
@@ -227,7 +227,7 @@ static int minimise(struct heat_problem *problem, struct erg_error *err)
     return status;
 }
 
-/* What most slots have becomes what is said for all of them: the median. */
+/* The value for all slots is their median. */
 static void summarise(struct erg_chassis *chassis)
 {
     double die[ERG_CHASSIS_GPUS], sink[ERG_CHASSIS_GPUS];
@@ -257,9 +257,9 @@ static int fit_pairs(struct erg_heat_fit *fit, struct heat_problem *problem, str
 }
 
 /*
- * GPUs that worked at the same times: those that warm by more per watt than the others may stand in
- * air that others have warmed, which comes later than what they warm themselves. False where they
- * do not fall into two groups.
+ * GPUs that worked at the same times: those that warm by more per watt than the others may be in
+ * air that others have warmed, which is delayed compared with their own heat. False where they do
+ * not fall into two groups.
  */
 static bool guess_pairs(const struct erg_heat_fit *fit, struct erg_heat_survey *survey)
 {

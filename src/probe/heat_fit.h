@@ -1,9 +1,10 @@
 /*
- * Heat of a machine's GPUs, from a recording of their powers and temperatures: what their dies and
- * sinks resist, how slowly they warm, and which GPU warms the air of which.
+ * Heat of a machine's GPUs, from a recording of their powers and temperatures: the thermal
+ * resistances of their dies and sinks, their time constants, and the couplings between GPUs through
+ * the air.
  *
- * Any recording will do in which powers change. Who warms whom is told only where GPUs worked at
- * different times, as ergon probe --thermal has them.
+ * Any recording with changing powers is sufficient. Couplings are found only where GPUs worked at
+ * different times, as in recordings of ergon probe --thermal.
  */
 #ifndef ERG_PROBE_HEAT_FIT_H
 #define ERG_PROBE_HEAT_FIT_H
@@ -29,8 +30,8 @@ struct erg_heat_tracks {
 };
 
 /*
- * Reads a recording. ERG_FAILED where a GPU has no power or no temperatures, the GPUs are more than
- * a chassis may have, or it is shorter than two minutes.
+ * Reads a recording. ERG_FAILED where a GPU lacks power or temperatures, where there are more GPUs
+ * than a chassis may have, or where it is shorter than two minutes.
  */
 int erg_heat_tracks_read(struct erg_heat_tracks *tracks, const char *path, struct erg_error *err);
 void erg_heat_tracks_release(struct erg_heat_tracks *tracks);
@@ -48,7 +49,7 @@ struct erg_heat_pair {
     double k_per_w;
 };
 
-/* What linear least squares say: temperatures as sums of delayed powers. */
+/* The result of linear least squares: temperatures as sums of delayed powers. */
 struct erg_heat_survey {
     enum erg_heat_coupling coupling;
     struct erg_heat_pair pairs[ERG_CHASSIS_GPUS]; /* one at most for each rear GPU */
@@ -58,7 +59,7 @@ struct erg_heat_survey {
     double die_k_per_w[ERG_CHASSIS_GPUS], sink_k_per_w[ERG_CHASSIS_GPUS], air_c[ERG_CHASSIS_GPUS];
 };
 
-/* By the steps for which `used` is true. */
+/* Uses the steps for which `used` is true. */
 void erg_heat_survey(const struct erg_heat_tracks *tracks, const bool *used,
                      struct erg_heat_survey *survey);
 
@@ -75,7 +76,7 @@ struct erg_heat_fit {
     struct erg_chassis_slot slots[ERG_CHASSIS_GPUS]; /* its own */
     struct erg_heat_survey survey;
     struct erg_heat_error fitted, held_out;
-    double until_s; /* fitted to what came before; 0: to all but each fifth half minute */
+    double until_s; /* fitted to the data before; 0: to all except each fifth half minute */
 };
 
 /*

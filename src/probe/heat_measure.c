@@ -43,7 +43,7 @@ static int rest(const struct tape *tape, double seconds, struct erg_error *err)
     return 0;
 }
 
-/* Works until its time is over; what is left of it when it ends by itself is rest. */
+/* Works until its time is over; its time after the end of the work is rest. */
 static int work(const struct erg_gpu_info *info, const char *const *command, double turn_s,
                 const struct tape *tape, struct erg_error *err)
 {

@@ -19,13 +19,15 @@ enum {
     SINK_TIMES = sizeof sink_times_s / sizeof *sink_times_s
 };
 
-/* Of a temperature in one step. Neighbouring steps err alike, so this is more than their noise. */
+/* The error of a temperature in one step. Errors of neighbouring steps are correlated, so this
+ * exceeds their noise. */
 static const double error_k = 2;
-/* What a watt of another GPU can be expected to do. */
+/* The expected effect of a watt of another GPU. */
 static const double prior_k_per_w = 0.03;
-/* Less than that is no coupling: 2.5 K at 600 W. */
+/* The least coupling: 2.5 K at 600 W. */
 static const double least_coupling = 0.004, least_known = 0.008;
-static const double alike = 0.9; /* correlation of powers that says nothing of who warms */
+static const double alike = 0.9; /* correlation of powers above which couplings cannot be
+                                  * separated */
 
 /* One pair of time constants. */
 struct delays {
@@ -37,7 +39,7 @@ struct regression {
     double a[MOST_COLUMNS * MOST_COLUMNS], b[MOST_COLUMNS], squares;
 };
 
-/* The value in the middle of each step of what follows `input` with a delay. */
+/* The value in the middle of each step of a signal that follows `input` with a delay. */
 static void delay(const double *input, double *output, size_t count, double step_s, double time_s)
 {
     const double half = -expm1(-0.5 * step_s / time_s), whole = -expm1(-step_s / time_s);
@@ -92,7 +94,7 @@ static void regress(const struct erg_heat_tracks *tracks, const bool *used,
     }
 }
 
-/* Coefficients, and the sum of squares that they leave; infinite where there is no solution. */
+/* Coefficients, and the residual sum of squares; infinite without a solution. */
 static double solve_regression(const struct regression *of, double *coefficients)
 {
     double a[MOST_COLUMNS * MOST_COLUMNS], left = of->squares;
@@ -155,7 +157,7 @@ static double correlation(const struct erg_heat_tracks *tracks, size_t a, size_t
     return spread > 0 ? (xy - sx * sy / n) / sqrt(spread) : 1; /* powers that never change */
 }
 
-/* What was seen of one pair. */
+/* The measurement of one pair. */
 struct pair_seen {
     struct erg_heat_pair pair;
     bool certain, unknown;
@@ -167,7 +169,7 @@ static int by_strength(const void *left, const void *right)
     return (a->pair.k_per_w < b->pair.k_per_w) - (a->pair.k_per_w > b->pair.k_per_w);
 }
 
-/* Of each rear GPU the strongest, where no GPU is both front and rear. */
+/* The strongest coupling of each rear GPU, so that no GPU is both front and rear. */
 static void choose_pairs(struct pair_seen *seen, size_t count, struct erg_heat_survey *survey)
 {
     bool front[ERG_CHASSIS_GPUS] = {false}, rear[ERG_CHASSIS_GPUS] = {false}, unknown = false;

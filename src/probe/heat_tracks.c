@@ -143,7 +143,7 @@ static int open_tracks(struct erg_heat_tracks *tracks, const char *path, struct 
                     path, tracks->gpus, ERG_CHASSIS_GPUS);
 }
 
-/* Where a step has no power, that of the step before goes on. */
+/* A step without power has the power of the step before. */
 static int finish_gpu(const struct track_reader *reader, size_t gpu, const char *path,
                       struct erg_error *err)
 {
@@ -169,7 +169,7 @@ static int finish_gpu(const struct track_reader *reader, size_t gpu, const char 
     if (isnan(latest_w) || temperatures < tracks->count / 4)
         return erg_fail(err, ERG_FAILED,
                         "reading heat of '%s': GPU %d has no %s; expected a recording with power "
-                        "and temperature of every GPU, as ergon record writes it",
+                        "and temperature of every GPU (ergon record)",
                         path, tracks->infos[gpu].index,
                         isnan(latest_w) ? "power" : "temperature most of the time");
     return 0;

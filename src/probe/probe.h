@@ -1,13 +1,13 @@
 /*
- * Probe: what a machine's GPUs can do, measured in about three minutes, and the constants of the
- * emulated GPU that follow from it.
+ * Probe: measurements of a machine's GPUs in about three minutes, and the constants of the emulated
+ * GPU that follow from them.
  *
  * The program of measurements is the same on every device (device/device.h): single operations of
  * one layer, an AllReduce by its SMs, partitions at some launch slots and SM counts, whole layers,
- * and the GPU at rest. The layer's shapes are those of no job: what is learned from them is used to
- * predict others. A row is one measurement; rows are kept in a CSV file that is complete on the
- * disk before the next measurement begins, so that a probe that was stopped goes on where it was,
- * and constants can be fitted again without a GPU.
+ * and the GPU at rest. The layer's shapes belong to no job: the constants from them predict other
+ * shapes. A row is one measurement; rows are kept in a CSV file that is complete on the disk before
+ * the next measurement begins, so that a probe that was stopped goes on where it was, and constants
+ * can be fitted again without a GPU.
  *
  * Times are seconds and energies joules of one GPU, for one execution.
  */
@@ -29,8 +29,8 @@ enum erg_probe_family {
     ERG_PROBE_PRODUCT,
     ERG_PROBE_MEMORY,
     ERG_PROBE_ATTENTION,
-    ERG_PROBE_COLLECTIVE, /* after the product that writes what is reduced */
-    ERG_PROBE_PARTITION,  /* communication beside compute */
+    ERG_PROBE_COLLECTIVE, /* after the product whose output is reduced */
+    ERG_PROBE_PARTITION,  /* communication concurrent with compute */
     ERG_PROBE_LAYER,
     ERG_PROBE_BLOCKED, /* one GPU waits for the others in its communication */
     ERG_PROBE_REST,    /* nothing runs */
@@ -53,7 +53,7 @@ struct erg_probe_program {
     int sequences, sequence;
     struct erg_probe_item *items;
     size_t count, capacity;
-    struct erg_probe_parts *parts; /* private: owns what the items point to */
+    struct erg_probe_parts *parts; /* private: owns the memory that the items point to */
 };
 
 /* Four GPUs and more are also split over the tokens of a sequence. */
@@ -86,11 +86,11 @@ struct erg_probe_rows { /* all-zero is a valid empty one */
     size_t count, capacity;
 };
 
-/* ERG_FAILED with file and line for what is no file of rows, or one of several machines' GPUs. */
+/* ERG_FAILED with file and line for a file without valid rows, or with GPUs of several machines. */
 int erg_probe_rows_load(struct erg_probe_rows *rows, const char *path, struct erg_error *err);
 void erg_probe_rows_release(struct erg_probe_rows *rows);
 
-/* What the conditions of a row call the GPU: of "2 x NVIDIA H200, wide, ...", "NVIDIA H200". */
+/* The name of the GPU in the conditions of a row: "NVIDIA H200" in "2 x NVIDIA H200, wide, ...". */
 void erg_probe_row_gpu(const struct erg_probe_row *row, char *gpu, size_t capacity);
 
 /* NULL when it was not measured. */
@@ -108,7 +108,7 @@ int erg_probe_measure(struct erg_device *device, const struct erg_probe_program 
 
 /* ---- ceilings ---- */
 
-/* One line of what the machine can do. */
+/* One line about the machine's performance. */
 struct erg_probe_ceiling {
     const char *shape, *name; /* borrowed from the program */
     enum erg_probe_family family;
@@ -128,8 +128,8 @@ struct erg_probe_ceilings {
 };
 
 /*
- * Adds what the rows say of a program's single operations, collectives and rests. A collective's
- * rate is that of its time beyond the product that it followed.
+ * Adds observations of a program's single operations, collectives and rests from the rows. A
+ * collective's rate is that of its time beyond the product that it followed.
  */
 void erg_probe_ceilings_add(struct erg_probe_ceilings *ceilings,
                             const struct erg_probe_program *program,
@@ -138,7 +138,7 @@ void erg_probe_ceilings_release(struct erg_probe_ceilings *ceilings);
 
 /* ---- constants ---- */
 
-/* What was seen of some steps. */
+/* Measurements of some steps. */
 struct erg_probe_observation {
     const char *shape, *name; /* for people */
     const struct erg_step *steps;
@@ -165,7 +165,7 @@ struct erg_probe_fit {
     const char *board;               /* borrowed: whose datasheet it has */
     char name[96];                   /* of the fitted GPU */
     int gpus;                        /* of the measurements */
-    double time_error, energy_error; /* mean |relative error| of what was fitted */
+    double time_error, energy_error; /* mean |relative error| of the fitted observations */
     size_t observations;
     /* Measurements with work that were not fitted: the GPU ran at less than lowered_mhz. */
     size_t lowered;
@@ -177,26 +177,26 @@ struct erg_probe_fit {
 /*
  * Fits constants of the emulated GPU to observations made at the GPUs' own clocks by damped least
  * squares on their logarithms: time, energy and effective clock of each, with a prior around the
- * constants of `gpu`. What only other clocks would show stays as it is.
+ * constants of `gpu`. Constants that only other clocks would show are unchanged.
  */
 int erg_probe_fit(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                   const struct erg_stack *stack, const struct erg_probe_observation *observations,
                   size_t count, struct erg_error *err);
 
 /*
- * The same to all rows of the programs, at rest as well; then the powers of a GPU that waits, which
- * no schedule shows. Rows of work that ran at less than half of the highest clock are left out:
- * something else than work lowered it, of which the model knows nothing. ERG_FAILED when they are
- * fewer than a dozen, or when the fitted GPU still differs from them by more than a quarter on
- * average. `board` is what was measured: `gpu`, or another GPU whose datasheet it took
- * (erg_gpu_take_datasheet()). The fitted one is named after it.
+ * The same to all rows of the programs, at rest as well; then the powers of a waiting GPU, which no
+ * schedule shows. Rows of work that ran at less than half of the highest clock are left out: a
+ * cause outside the model lowered it. ERG_FAILED when they are fewer than a dozen, or when the
+ * fitted GPU still differs from them by more than a quarter on average. `board` is the measured
+ * GPU: `gpu`, or another GPU whose datasheet it took (erg_gpu_take_datasheet()). The fitted one is
+ * named after it.
  */
 int erg_probe_calibrate(struct erg_probe_fit *fit, const struct erg_gpu *gpu,
                         const struct erg_stack *stack, const struct erg_probe_program *programs,
                         size_t program_count, const struct erg_probe_rows *rows, const char *board,
                         struct erg_error *err);
 
-/* The fitted GPU as a catalogue file that says of every number whether it was fitted. */
+/* The fitted GPU as a catalogue file that marks every number as fitted or not. */
 int erg_probe_write(const struct erg_probe_fit *fit, const struct erg_probe_rows *rows,
                     const char *path, struct erg_error *err);
 

@@ -67,7 +67,7 @@ static const struct constant {
 enum { CONSTANTS = sizeof constants / sizeof *constants };
 _Static_assert((int)CONSTANTS <= (int)ERG_PROBE_MOST_CONSTANTS, "the report has room for all");
 
-/* What the model is trusted to, relative; the reading's own error comes on top. */
+/* The relative error of the model; the reading's own error is added. */
 static const double mixed_sd = 0.01, single_sd = 0.03, clock_sd = 0.03;
 
 static const int rounds = 40;

@@ -23,7 +23,7 @@
     " \"vocab_size\": 16384, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"          \
     " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}"
 
-/* What of a shape is measured. */
+/* The measured parts of a shape. */
 enum scope {
     EVERYTHING,
     SIZES, /* what shows how the first shape's numbers depend on sizes */
@@ -48,7 +48,7 @@ static const struct shape {
     {"context", NARROW("24", "8", "128"), 8, 4096, 2, EXCHANGE},
 };
 
-/* Microbatches of so many sequences show how a product's rate depends on its size. */
+/* Microbatches with these numbers of sequences show how a product's rate depends on its size. */
 static const int parts_sequences[] = {1, 2};
 enum { PARTS = sizeof parts_sequences / sizeof *parts_sequences };
 
@@ -76,7 +76,7 @@ static const struct {
     {ERG_MODEL_NORM_A, "norm_a"}, {ERG_MODEL_ACTIVATION, "swiglu"}, {ERG_MODEL_NORM_M, "norm_m"},
 };
 
-/* NULL for an op that has no kernel of its own. */
+/* NULL for an op without a kernel of its own. */
 static const char *op_name(const struct erg_op *op)
 {
     for (size_t i = 0; i < sizeof op_names / sizeof *op_names; i++)

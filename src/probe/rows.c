@@ -1,4 +1,4 @@
-/* Measuring the items of a program, and the file of what was measured. */
+/* Measures the items of a program, and writes and reads the file of measurements. */
 #include "probe/probe.h"
 
 #include "base/clock.h"
@@ -234,7 +234,7 @@ static int measure_item(struct erg_device *device, const struct erg_probe_progra
     struct erg_measurement result;
     struct erg_profile_options options = profile_options();
     uint64_t key = erg_hash_u64(erg_hash_text(program->name), erg_hash_text(item->name));
-    const struct erg_probe_item *work = &program->items[0]; /* what a rest is a rest from */
+    const struct erg_probe_item *work = &program->items[0]; /* the work before a rest */
     int status;
     if (item->family == ERG_PROBE_REST)
         status = erg_profile_rest(device, work->steps, work->step_count, item->since_s, &options,

@@ -33,7 +33,7 @@ static void add_row(struct erg_text *out, char cells[COLUMNS][CELL_BYTES], const
     erg_text_add(out, "\n");
 }
 
-/* What times and energies are said in: small jobs need finer units and more digits. */
+/* The units of times and energies: small jobs need finer units and more digits. */
 struct scale {
     int time_places, energy_places;
     double energy_unit_j;
@@ -100,7 +100,7 @@ static void fill_row(char cells[COLUMNS][CELL_BYTES], const struct scale *scale,
     percent(cells[6], versus, "iso_energy_time_reduction_percent");
 }
 
-/* What was measured on, of several kinds with how many stages lie there. */
+/* The measured GPUs; with several kinds, the number of stages on each. */
 static void add_devices(struct erg_text *out, const json_t *plan)
 {
     const json_t *kinds = json_object_get(plan, "kinds");

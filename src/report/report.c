@@ -175,7 +175,7 @@ int erg_report_write(const char *path, const json_t *plan, struct erg_error *err
     return status;
 }
 
-/* Writes the page of a document that is no plan, if it has this schema and version. */
+/* Writes the page of a document other than a plan, if it has this schema and version. */
 static int write_document(const char *path, const char *page, const json_t *document,
                           const char *wanted, long wanted_version, struct erg_error *err)
 {

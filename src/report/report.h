@@ -39,8 +39,8 @@ int erg_report_sweep_write(const char *path, const json_t *sweep, struct erg_err
 int erg_report_training_write(const char *path, const json_t *training, struct erg_error *err);
 
 /*
- * The page of a live cluster with its status (cluster/live) inside, to be served: it asks for
- * "status.json" beside it again and again. `status` is JSON; NULL: there is none yet.
+ * The page of a live cluster with its status (cluster/live) inside, for a server: it polls
+ * "status.json" in the same folder. `status` is JSON; NULL: none yet.
  */
 void erg_report_live(struct erg_text *out, const char *status);
 

@@ -53,7 +53,7 @@ int erg_boost_open(struct erg_boost *boost, struct erg_error *err)
 
 static int library_error(const struct erg_boost *boost, struct erg_error *err)
 {
-    return erg_fail(err, ERG_FAILED, "fitting boosted trees: libxgboost says: %s",
+    return erg_fail(err, ERG_FAILED, "fitting boosted trees: libxgboost reports: %s",
                     boost->last_error());
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What sensors and the device's own rounding leave open. */
+/* The tolerance for sensors and the device's own rounding. */
 static const double held_below = 0.99;
 
 static bool is_full(const struct erg_search_reading *reading)
@@ -30,7 +30,7 @@ static size_t schedule_count(const struct erg_space *space)
     return space->sms_count * space->slot_count;
 }
 
-/* SM count and slot, whatever the clock. */
+/* SM count and slot, for any clock. */
 static size_t schedule_of(const struct erg_space *space, size_t config)
 {
     const struct erg_choice c = erg_space_choice(space, config);
@@ -80,7 +80,8 @@ void erg_search_merge_held(struct erg_search_model *model)
 
 double erg_search_cool_offset(const struct erg_search_model *model)
 {
-    /* Of a burst's ln t beside a full reading's, and of what cool GPUs gain: the prior. */
+    /* The prior of the difference in ln t between a burst and a full reading, and of the gain of
+     * cool GPUs. */
     static const double pair_sd = 0.006, gain_sd = 0.01;
     const struct erg_space *space = &model->space;
     double *burst_s = erg_xcalloc(schedule_count(space), sizeof *burst_s), sum = 0, count = 0;

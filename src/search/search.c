@@ -1,4 +1,4 @@
-/* A search: defaults, the run of whichever method, and its result. */
+/* A search: defaults, the run of its method, and its result. */
 #include "search/search_internal.h"
 
 #include "base/memory.h"

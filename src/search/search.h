@@ -2,8 +2,8 @@
  * Search: the time-energy behaviour of one partition over all its schedules, from as few
  * measurements as possible.
  *
- * A schedule (here: a config) is a clock, a number of communication SMs and a launch slot. The
- * room knows nothing of devices: it asks the caller's oracle for measurements and returns a table
+ * A schedule (here: a config) is a clock, a number of communication SMs and a launch slot. The room
+ * does not access devices: it requests measurements from the caller's oracle and returns a table
  * with an estimate for every config. Objectives, both minimised: time t and the energy beyond
  * blocking power, e = E - Ps t; the frontier of (E, t) is a subset of that of (e, t).
  *
@@ -12,17 +12,17 @@
  *               the top clock, Latin-hypercube start, exact expected hypervolume improvement; the
  *               table predicts every config, measured or not. The default.
  *   TREES       boosted trees in four passes (Kareus section 3), repaired (rescaled targets,
- *               normalised uncertainty) or in raw units; knows only what it measured.
+ *               normalised uncertainty) or in raw units; only measured configs are in the table.
  *   RANDOM, EXHAUSTIVE   yardsticks.
  *
- * Held: where readings say that a GPU ran below the clock that was asked for (power cap, heat), all
- * higher clocks of that schedule are the same to it. One config then stands for all of them: they
- * share readings and estimates, are measured once, and count as measured together.
+ * Held: where readings show that a GPU ran below the requested clock (power cap, heat), all higher
+ * clocks of that schedule are equivalent. One config then stands for all of them: they share
+ * readings and estimates, are measured once, and count as measured together.
  *
- * Resume: a search is a pure function of its inputs, its seed and what the oracle answers. It
- * keeps no files. An oracle that answers from its store whatever was measured before, and stores
- * each new measurement before it returns, makes a killed search continue exactly where it was.
- * Interrupt: a failing oracle ends the search with the oracle's error.
+ * Resume: a search is a pure function of its inputs, its seed and the oracle's answers. It keeps no
+ * files. With an oracle that returns earlier measurements from its store, and stores each new one
+ * before it returns, a killed search continues exactly where it was. Interrupt: a failing oracle
+ * ends the search with the oracle's error.
  *
  * Threads: no shared state; run as many searches at once as there are cores.
  */
@@ -68,7 +68,8 @@ struct erg_oracle {
  * A parametric model of the device as prior of GP: fills time_s[i], energy_j[i] for configs[i]
  * under constants c_k exp(log_factors[k]). With parameter_count > 0 the search first fits the
  * factors to the sweep and the start points (damped least squares, penalty (log factor / sd)^2),
- * then learns only the remainder. With 0 the model is taken as it is: constants off by 10-30 %.
+ * then learns only the remainder. With 0 the model is not corrected: its constants are wrong by
+ * 10-30 %.
  */
 struct erg_prior {
     int (*predict)(void *context, const double *log_factors, const size_t *configs, size_t count,
@@ -113,7 +114,7 @@ enum erg_knowledge {
 
 struct erg_estimate {
     double time_s, energy_j;   /* GP: exp of the posterior mean; else the mean reading */
-    double time_sd, energy_sd; /* relative, of what is not known about the true value */
+    double time_sd, energy_sd; /* relative, of the true value's uncertainty */
     enum erg_knowledge knowledge;
 };
 

@@ -11,7 +11,7 @@
 
 static const double reference_margin = 0.1;
 
-/* What the scores need of every config, in units of the objectives. */
+/* The inputs of the scores for every config, in units of the objectives. */
 struct outlook {
     double *time_s, *time_sd_s, *energy_j, *energy_sd_j; /* energy beyond blocking power */
     size_t size;
@@ -69,15 +69,15 @@ static size_t best_untaken(const struct outlook *outlook, const bool *taken,
 }
 
 /*
- * Picks are scored in turn against the front of what is measured (which parts of the frontier lack
- * a measurement?) and against the predicted front of all configs (what could still beat the
- * answer that we would give now?). Against the former alone, picks confirm what is known well:
- * the turns gain 0.1 in the median and 0.2 in the 5th percentile of the hypervolume on rough
- * truth at 16 and 24 measurements, and lose nothing on smooth truth.
+ * Picks are scored in turn against the front of measured configs (which parts of the frontier lack
+ * a measurement?) and against the predicted front of all configs (what could still beat the answer
+ * that we would give now?). With only the former, picks confirm well-known values: the turns gain
+ * 0.1 in the median and 0.2 in the 5th percentile of the hypervolume on rough truth at 16 and 24
+ * measurements, and lose nothing on smooth truth.
  *
- * Chooses up to `wanted` configs; *promise = the best expected improvement over what is measured,
- * relative to the hypervolume reached. Each choice counts as measured with its predicted value for
- * the next, which shrinks the variance around it and leaves all means.
+ * Chooses up to `wanted` configs; *promise = the best expected improvement over the measured
+ * configs, relative to the hypervolume reached. Each choice counts as measured with its predicted
+ * value for the next, which shrinks the variance around it and leaves all means.
  */
 static size_t choose_batch(struct erg_gp_pair *pair, const struct erg_search_run *run,
                            size_t wanted, size_t *batch, double *promise)

@@ -1,4 +1,4 @@
-/* What the files of the search room share and nobody else sees. */
+/* Declarations shared by the files of the search room. Private to the room. */
 #ifndef ERG_SEARCH_INTERNAL_H
 #define ERG_SEARCH_INTERNAL_H
 
@@ -21,7 +21,7 @@ struct erg_search_reading {
     struct erg_measurement seen;
 };
 
-/* What a result remembers to be able to take later measurements. */
+/* The state that a result keeps for later measurements. */
 struct erg_search_model {
     struct erg_space space; /* with axes of its own */
     int *axes;
@@ -29,7 +29,7 @@ struct erg_search_model {
     size_t count, capacity;
     size_t *same_as;        /* [configs] the config that stands for it: itself, or see below */
     bool *measured;         /* [configs] it or one like it has a full measurement */
-    struct erg_gp_pair *gp; /* NULL for the methods that only know what they measured */
+    struct erg_gp_pair *gp; /* NULL for the methods that use only measured configs */
 };
 
 /* A search while it runs: all methods append to its result. */
@@ -68,9 +68,9 @@ bool erg_search_is_held(const struct erg_space *space, const struct erg_search_r
 void erg_search_merge_held(struct erg_search_model *model);
 
 /*
- * What a held GPU's time-only readings are off by, in ln t: a burst is over before the GPU is hot,
- * and a cool one leaks less and so is held at a higher clock. By the schedules that have a full
- * reading as well; 0 where none has.
+ * The error of time-only readings of a held GPU, in ln t: a burst ends before the GPU is hot, and a
+ * cool GPU leaks less and so is held at a higher clock. Estimated from the schedules with a full
+ * reading, too; 0 without any.
  */
 double erg_search_cool_offset(const struct erg_search_model *model);
 
@@ -121,7 +121,7 @@ int erg_gp_pair_set_prior(struct erg_gp_pair *pair, const struct erg_prior *prio
  * refit. */
 void erg_gp_pair_pretend(struct erg_gp_pair *pair, size_t config);
 
-/* Never ERG_MEASURED: only the model of the readings knows that. */
+/* Never ERG_MEASURED: only the model of the readings can set that. */
 struct erg_estimate erg_gp_pair_estimate(const struct erg_gp_pair *pair, size_t config);
 
 /* The split of a batch of the published tree search over its four passes. */

@@ -93,7 +93,7 @@ void erg_space_latin(const struct erg_space *space, size_t count, struct erg_rng
             .sm = stratum_index(rng, strata[count + i], count, space->sms_count),
             .slot = strata[2 * count + i] % space->slot_count,
         };
-        if (k == 0) /* extrapolation in the clock is what a model does worst */
+        if (k == 0) /* a model is worst at extrapolation in the clock */
             wish.clock = 0;
         else if (k == count - 1)
             wish.clock = space->clock_count - 1;

@@ -1,5 +1,4 @@
-/* What is expected of the configurations that were not measured: time and energy, with their error.
- */
+/* Estimates for configurations that were not measured: time and energy, with their errors. */
 #include "search/search_internal.h"
 
 #include "base/least_squares.h"
@@ -25,7 +24,7 @@ static const double widths[ERG_GP_FITTED] = {1.0, .7, .7, 1.5, 1.0, 1.0}; /* ln,
 static const double time_sd = 0.003, energy_sd = 0.010, swept_sd = 0.006, floor_sd = 0.004;
 static const double jitter_variance = 4e-8;
 
-/* Residuals of a calibrated device model: what it is trusted to. */
+/* Residuals of a calibrated device model: its assumed accuracy. */
 static const double calibrated_time_sd = 0.009, calibrated_energy_sd = 0.012;
 static const size_t calibration_sweep_rows = 90;
 
@@ -101,7 +100,7 @@ static double noise_variance(double sd, double assumed)
     return used * used + floor_sd * floor_sd + jitter_variance;
 }
 
-/* Of a hot GPU. */
+/* The estimate for a hot GPU. */
 static double log_time(const struct erg_search_model *model, const struct erg_search_reading *r,
                        double cool)
 {

@@ -43,7 +43,7 @@ static int open_folder(int folder, const char *name)
     return openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The folder of sensors, hwmon/hwmonN, of which only the number is unknown; -1: none. */
+/* The folder of sensors, hwmon/hwmonN, with an unknown number N; -1: none. */
 static int open_hwmon(int device)
 {
     int list = open_folder(device, "hwmon"), found = -1;
@@ -135,7 +135,7 @@ static void open_gpu(struct erg_open_gpu *gpu, int root, const char *name, const
     gpu->handle = state;
 }
 
-/* Of the module where it was built beside the kernel, else of the kernel. */
+/* The version of the module if it was built outside the kernel, else of the kernel. */
 static void find_driver(int root, char *driver, size_t size)
 {
     struct utsname system;

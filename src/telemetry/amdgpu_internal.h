@@ -1,13 +1,13 @@
-/* What the files of amdgpu share. Private to the room. */
+/* Declarations shared by the files of amdgpu. Private to the room. */
 #ifndef ERG_TELEMETRY_AMDGPU_INTERNAL_H
 #define ERG_TELEMETRY_AMDGPU_INTERNAL_H
 
 #include "telemetry/gpu_internal.h"
 
-/* What slowed a GPU down, as a running sum of shares of time. */
+/* The reasons that slowed a GPU down, as a running sum of shares of time. */
 enum amdgpu_limit { AMDGPU_LIMIT_POWER, AMDGPU_LIMIT_HEAT, AMDGPU_LIMITS };
 
-/* What a table (gpu_metrics) says. Negative: it says nothing of that. */
+/* The values of a table (gpu_metrics). Negative: not in the table. */
 struct amdgpu_table {
     int64_t energy_mj;
     int64_t sent_bytes, received_bytes;          /* over all XGMI links */
@@ -22,7 +22,7 @@ bool erg_amdgpu_table_decode(struct amdgpu_table *table, const unsigned char *by
 struct amdgpu_gpu {
     int device, hwmon; /* folders */
     int die, memory;   /* temperatures: index of the sensor, from 0; -1: none */
-    /* Time at a limit: the table's last ticks, when, and what they came to. */
+    /* Time at a limit: the table's last ticks, their time, and their sum. */
     bool ticking;
     struct amdgpu_table last;
     int64_t last_ns;

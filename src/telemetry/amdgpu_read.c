@@ -80,7 +80,8 @@ static int read_number(int folder, const char *name, long *value)
 
 /* ---- numbers in files ---- */
 
-/* Puts a file's number, divided, at the middle of the call, or says why not. False: it did not. */
+/* Stores a file's number, divided, with the time of the middle of the call, or the reason of a
+ * failure. False: it did not. */
 static bool put_number(const struct erg_gpu_query *at, enum erg_metric metric, int folder,
                        const char *name, long divisor)
 {
@@ -273,7 +274,7 @@ void erg_amdgpu_read(const struct erg_gpu_query *at)
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (erg_gpu_wants(at, never[i]))
             refuse(at, never[i], ENOENT);
-    /* What every GPU has; a folder without it is that of one that has gone. */
+    /* A file that every GPU has; a folder without it belongs to a removed GPU. */
     char text[32];
     sample->lost = !sample->valid && erg_amdgpu_read_text(state->device, "vendor", text, 32) != 0;
 }

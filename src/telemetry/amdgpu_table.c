@@ -1,9 +1,9 @@
 /*
  * gpu_metrics: the table that an AMD GPU's firmware fills, as the driver passes it on.
  *
- * Little endian. It begins with its size in bytes and two revisions, of which the first is 1 for
- * GPUs with a memory of their own; those in CPUs (2, 3) count no energy. Values that a GPU does
- * not fill are all ones.
+ * Little endian. It begins with its size in bytes and two revisions. The first one is 1 for GPUs
+ * with a memory of their own; those in CPUs (2, 3) count no energy. Values that a GPU does not fill
+ * are all ones.
  */
 #include "telemetry/amdgpu_internal.h"
 
@@ -49,7 +49,7 @@ static uint64_t number_at(const unsigned char *bytes, size_t at, size_t size)
     return value;
 }
 
-/* -1 for what the GPU does not fill. */
+/* -1 for values that the GPU does not fill. */
 static int64_t filled(const unsigned char *bytes, size_t at, size_t size)
 {
     if (!at)

@@ -26,7 +26,7 @@ void erg_claim_folder(char *path, size_t capacity)
         snprintf(path, capacity, "%s/ergon", given);
     else if (stat(own, &info) == 0)
         snprintf(path, capacity, "%s/ergon", own);
-    else /* not in /tmp, where anybody could take the name */
+    else /* not in /tmp, where any user could take the name */
         snprintf(path, capacity, "%s/.ergon", home ? home : "");
 }
 
@@ -40,10 +40,10 @@ static bool make_own(int file, const struct stat *info)
 
 static int fail_unsafe(struct erg_error *err, const char *folder, const char *what)
 {
-    return erg_fail(err, ERG_FAILED,
-                    "preparing to lock clocks: '%s' %s, expected a folder of this user's that "
-                    "nobody else can write to",
-                    folder, what);
+    return erg_fail(
+        err, ERG_FAILED,
+        "preparing to lock clocks: '%s' %s, expected a folder that only this user can write to",
+        folder, what);
 }
 
 static int open_folder(const char *folder, int *opened, struct erg_error *err)
@@ -53,12 +53,12 @@ static int open_folder(const char *folder, int *opened, struct erg_error *err)
         return fail_unsafe(err, folder, strerror(errno));
     *opened = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*opened < 0)
-        return fail_unsafe(err, folder, "is no folder, or a link");
+        return fail_unsafe(err, folder, "is not a folder, or is a link");
     if (fstat(*opened, &info) == 0 && info.st_uid == geteuid() &&
         !(info.st_mode & (S_IWGRP | S_IWOTH)))
         return 0;
     close(*opened);
-    return fail_unsafe(err, folder, "belongs to somebody else, or others may write to it");
+    return fail_unsafe(err, folder, "belongs to another user, or others may write to it");
 }
 
 /* Who holds it, as it wrote itself; 0 where that cannot be read. */
@@ -86,10 +86,11 @@ static int lock_file(int file, const char *folder, const char *name, int index, 
     if (code)
         return erg_fail(err, ERG_FAILED, "preparing to lock clocks: locking '%s/%s': %s", folder,
                         name, strerror(code));
-    /* With the lock held: a file that was removed meanwhile has no name any more. */
+    /* With the lock held: a file that was removed meanwhile no longer has a name. */
     if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || !make_own(file, &info) ||
         info.st_nlink != 1)
-        return fail_unsafe(err, folder, "holds a lock file that is no plain file of this user's");
+        return fail_unsafe(err, folder,
+                           "contains a lock file that is not a plain file of this user");
     char text[24];
     int length = snprintf(text, sizeof text, "%ld\n", (long)holder);
     if (ftruncate(file, 0) != 0 || pwrite(file, text, (size_t)length, 0) != length)

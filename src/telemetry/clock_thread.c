@@ -24,14 +24,14 @@ struct tally {
 
 struct erg_clock_thread {
     struct erg_clock_thread_options options;
-    struct erg_clocks *clocks; /* NULL: refused from the beginning, and there is no thread */
+    struct erg_clocks *clocks; /* NULL: refused from the beginning, without a thread */
     pthread_t thread;
     int bell; /* eventfd */
     atomic_bool asleep, closing;
     bool ended; /* the thread */
     _Atomic uint64_t set;
     struct tally calls, lates;
-    /* The refusal is written once, before `refused`, by whoever finds it first. */
+    /* The thread that detects the refusal first writes it once, before `refused`. */
     atomic_flag refusing;
     atomic_bool refused;
     struct erg_error refusal;
@@ -51,7 +51,7 @@ static void refuse(struct erg_clock_thread *thread, const struct erg_error *why)
         return;
     erg_fail(&thread->refusal, ERG_NO_DEVICE, "clocks: refused: %s", why->message);
     atomic_store(&thread->refused, true);
-    /* Who requires clocks is told by the failure; that the guardian has ended has been said. */
+    /* Callers that require clocks get the failure; the end of the guardian was already logged. */
     if (!thread->options.required && (!thread->clocks || erg_clocks_guarded(thread->clocks)))
         erg_log(ERG_LOG_WARNING, "%s; %s", thread->refusal.message, thread->options.otherwise);
 }
@@ -96,7 +96,7 @@ static void *control(void *argument)
     while (!atomic_load(&thread->closing)) {
         const int64_t now_ns = erg_now_ns();
         struct erg_clock_due due = {.again_ns = INT64_MAX};
-        /* Before it looks, so that whoever changes something later rings. */
+        /* Before it looks, so that later changes ring the bell. */
         atomic_store(&thread->asleep, true);
         if (!atomic_load(&thread->refused))
             thread->options.due(thread->options.context, now_ns, &due);
@@ -124,7 +124,8 @@ static int open_clocks(struct erg_clock_thread *thread, struct erg_error *err)
         code = thread->bell < 0 ? errno : erg_thread_start(&thread->thread, control, thread);
         if (code == 0)
             return 0;
-        erg_fail(err, ERG_FAILED, "setting clocks beside the work: no thread (%s)", strerror(code));
+        erg_fail(err, ERG_FAILED, "setting clocks in the background: no thread (%s)",
+                 strerror(code));
     }
     erg_clocks_close(thread->clocks, NULL);
     thread->clocks = NULL;

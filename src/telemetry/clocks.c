@@ -29,7 +29,7 @@
 /* How long a clock may take to settle. A GPU that idles stays low for good, so waiting is short. */
 static const int64_t below_ns = 50000000, above_ns = 500000000, poll_ns = 5000000;
 
-/* Some parts show a clock a little beside the one in their list. */
+/* Some GPUs report a clock slightly different from the one in their list. */
 enum { BESIDE_MHZ = 5 };
 
 struct erg_clocks {
@@ -44,7 +44,7 @@ struct erg_clocks {
         int64_t before_mw;          /* that limit; 0: it was never set */
     } * items;
     pthread_mutex_t lock; /* of items: a thread unlocks them should the guardian end */
-    bool unguarded;       /* written with the lock held, read by anybody, atomically */
+    bool unguarded;       /* written with the lock held, read by any thread, atomically */
     pthread_t lookout;
     int stop; /* eventfd that ends the thread */
 };
@@ -114,7 +114,7 @@ static void release(struct erg_clocks *clocks)
     free(clocks);
 }
 
-/* The thread: without the guardian nobody unlocks after a crash, so nothing stays locked. */
+/* The thread: without the guardian no process unlocks after a crash, so nothing stays locked. */
 static void *look_out(void *context)
 {
     struct erg_clocks *clocks = context;
@@ -125,7 +125,7 @@ static void *look_out(void *context)
     pthread_mutex_lock(&clocks->lock);
     __atomic_store_n(&clocks->unguarded, true, __ATOMIC_RELAXED);
     if (clocks->leased) {
-        /* What a lease has ended of the daemon has taken back; the rest goes with it. */
+        /* The daemon has already reset GPUs whose lease ended; this resets the others. */
         for (size_t i = 0; i < erg_gpus_count(clocks->gpus); i++) {
             give_back(clocks, i, NULL);
             clocks->items[i].locked = clocks->items[i].limited = false;
@@ -218,7 +218,7 @@ static int check_supported(const struct erg_gpu_info *info, const struct erg_clo
                     list->clocks_mhz[i]);
 }
 
-/* Reads the clock until it is the one wanted, or will not be. */
+/* Reads the clock until it is the requested one, or certainly will not be. */
 static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
                   enum erg_clock_seen *seen, struct erg_error *err)
 {
@@ -238,8 +238,8 @@ static int verify(const struct erg_clocks *clocks, size_t gpu, int wanted_mhz,
     }
     return erg_fail(err, ERG_NO_DEVICE,
                     "locking the SM clock of GPU %d (%s) at %d MHz: the driver accepted that, but "
-                    "%.1f s later it runs at %d MHz, expected a GPU that obeys and that nobody "
-                    "else sets the clock of",
+                    "%.1f s later it runs at %d MHz, expected a GPU that follows its lock and "
+                    "whose clock no other program sets",
                     item->info.index, item->info.name, wanted_mhz, (double)waited_ns * 1e-9,
                     clock_mhz);
 }
@@ -268,7 +268,7 @@ static int apply(struct erg_clocks *clocks, size_t gpu, int clock_mhz, enum erg_
     return -1;
 }
 
-/* The lock held: somebody gives the GPU back after the end of this process. */
+/* The lock held: the guardian or the daemon resets the GPU after the end of this process. */
 static int watch(struct erg_clocks *clocks, size_t gpu, enum erg_knob knob, struct erg_error *err)
 {
     bool refused = false;

@@ -1,27 +1,26 @@
 /*
- * Clocks: locks the SM clock of GPUs, whatever the vendor, or sets their power limits, and gives it
- * all back.
+ * Clocks: locks the SM clock of GPUs of any vendor, or sets their power limits, and resets them.
  *
- * No program of ergon but the daemon (daemon/daemon.h) changes a clock otherwise than through
- * erg_clocks_open(), which callers use only when they were asked to by name. Who sets the clocks is
- * chosen there: $ERGON_DAEMON names the socket of a daemon, which then lends them; "none" means
- * never a daemon. Where it is not set, root asks the driver directly; others ask the daemon at
- * /run/ergon/ergond.sock, and the driver where there is none. A lease ends with its process, and
- * the daemon unlocks. What follows is about direct locks.
+ * Except the daemon (daemon/daemon.h), ergon's programs change clocks only through
+ * erg_clocks_open(), which callers use only on an explicit request. That function selects the way:
+ * $ERGON_DAEMON names the socket of a daemon, which then leases the clocks; "none" means never a
+ * daemon. Where it is not set, root uses the driver directly; other users use the daemon at
+ * /run/ergon/ergond.sock, and the driver where there is no daemon. A lease ends with its process,
+ * and the daemon unlocks. The rest is about direct locks.
  *
- * A lock belongs to the driver and outlives the process that made it; so
- * a process of its own, the guardian (telemetry/guardian.h), unlocks the GPUs within a second of
- * the end of the owner, however that ends: return, exit(), a signal, a crash, kill -9, the end of
- * its process group. Only killing both at once leaves a lock behind. Should the guardian end first,
- * a thread of the owner unlocks all, says so in the log, and further locks fail.
+ * A lock belongs to the driver and outlives the process that made it; so a process of its own, the
+ * guardian (telemetry/guardian.h), unlocks the GPUs within a second of any end of the owner:
+ * return, exit(), a signal, a crash, kill -9, the end of its process group. Only killing both at
+ * once leaves a lock behind. If the guardian ends first, a thread of the owner unlocks all and logs
+ * it, and further locks fail.
  *
- * NVML has no call that tells which range a GPU is locked to. That has two consequences:
+ * NVML cannot report the range of a lock. That has two consequences:
  * - A lock is verified by reading the clock. A GPU that idles or throttles may run slower than its
- *   lock; then the lock is not contradicted, nor seen to hold, and the caller judges the clock
- *   under load (ERG_METRIC_SM_CLOCK and ERG_METRIC_REASONS of telemetry/gpu.h).
- * - A lock that somebody else made before cannot be known, and so is not put back: the GPU is left
- *   unlocked. Between runs of ergon, the second one that asks for a GPU is refused, as far
- *   as they see each other's claims (telemetry/claim.h).
+ *   lock; then the lock is neither refuted nor confirmed, and the caller judges the clock under
+ *   load (ERG_METRIC_SM_CLOCK and ERG_METRIC_REASONS of telemetry/gpu.h).
+ * - An earlier lock by another program cannot be detected, and so is not restored: the GPU is left
+ *   unlocked. Among runs of ergon, the second one that requests a GPU is refused, if they see each
+ *   other's claims (telemetry/claim.h).
  *
  * A refusal of the driver (no permission, not supported, not obeyed) has status ERG_NO_DEVICE, a
  * clock that the GPU does not have ERG_FAILED. Facts of the interface: NVIDIA's NVML API reference,
@@ -53,9 +52,9 @@ static inline size_t erg_clock_not_below(const int *clocks_mhz, size_t count, in
 }
 
 /*
- * The right to lock the GPUs of a list. Used by one thread at a time, beside threads that read the
- * same GPUs, and by the process that opened it: a child of fork() may only close it, which then
- * leaves the clocks alone.
+ * The right to lock the GPUs of a list. One thread at a time may use it, while other threads may
+ * read the same GPUs, and only the process that opened it: a child of fork() may only close it,
+ * which then leaves the clocks alone.
  */
 struct erg_clocks;
 
@@ -87,7 +86,7 @@ int erg_clocks_try(struct erg_clocks *clocks, size_t gpu, struct erg_error *err)
 int erg_clocks_set(struct erg_clocks *clocks, size_t gpu, int clock_mhz, struct erg_error *err);
 
 /* Whether the guardian or the lease was still there when it was last looked at; waits for nothing,
- * and may be asked by any thread. False once, false for good: the log has said so, and no lock
+ * and may be asked by any thread. Once false, it stays false: the log has the reason, and no lock
  * succeeds. */
 bool erg_clocks_guarded(const struct erg_clocks *clocks);
 
@@ -95,9 +94,9 @@ bool erg_clocks_guarded(const struct erg_clocks *clocks);
 int erg_clocks_reset(struct erg_clocks *clocks, size_t gpu, struct erg_error *err);
 
 /*
- * Sets the power limit of a GPU, in mW; its bounds are those of erg_knob_bounds_read(). It goes
- * back to what it was before as locks do: at the close, and however this process ends. On failure
- * it is what it was before.
+ * Sets the power limit of a GPU, in mW; its bounds are those of erg_knob_bounds_read(). Like a
+ * lock, it is reset to its former value at the close, and at any end of this process. On failure it
+ * keeps its former value.
  */
 int erg_clocks_limit(struct erg_clocks *clocks, size_t gpu, int64_t limit_mw,
                      struct erg_error *err);

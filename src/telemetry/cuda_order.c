@@ -52,7 +52,7 @@ static int tell(int to)
     return write(to, uuids, bytes) == (ssize_t)bytes ? 0 : 1;
 }
 
-/* What came through a pipe until its end; 0 if that took too long. */
+/* Reads a pipe to its end; 0 on timeout. */
 static size_t receive(int from, unsigned char *bytes, size_t capacity)
 {
     int64_t end_ns = erg_now_ns() + patience_ns;

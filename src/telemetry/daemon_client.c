@@ -83,7 +83,7 @@ static bool receive(struct erg_daemon_client *client, struct erg_wire_head *head
         if (ready <= 0)
             return false;
         ssize_t count = recv(client->socket, client->in, sizeof client->in, 0);
-        /* A daemon that does not let us in has closed before it read, but after it said why. */
+        /* A daemon that refuses us has closed before it read, but after it sent the reason. */
         if (count < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;
         client->broken |= count <= 0;
@@ -94,7 +94,7 @@ static bool receive(struct erg_daemon_client *client, struct erg_wire_head *head
     }
 }
 
-/* The answer to a sequence, past events and answers to what was given up. */
+/* The answer to a sequence number; skips events and answers to abandoned requests. */
 static bool await_answer(struct erg_daemon_client *client, uint32_t sequence,
                          struct erg_wire_head *head, struct erg_wire_reader *body)
 {
@@ -119,7 +119,7 @@ static int exchange(struct erg_daemon_client *client, struct erg_wire_request *r
     struct erg_wire_reader rest;
     request->sequence = ++client->sequence;
     erg_wire_write_request(&client->out, request);
-    if (!client->broken) /* where it fails, what was said before is still there to be read */
+    if (!client->broken) /* after a failure, earlier data can still be read */
         (void)!send(client->socket, client->out.bytes, client->out.count, MSG_NOSIGNAL);
     client->said = ERG_WIRE_LOST;
     if (client->broken || !await_answer(client, request->sequence, &head, &rest))

@@ -30,7 +30,7 @@ int erg_daemon_exchange(struct erg_daemon_client *client, struct erg_wire_reques
 /* The status of the latest answer: only for clients of one thread. */
 enum erg_wire_status erg_daemon_said(const struct erg_daemon_client *client);
 
-/* What is there and what this process may do with it. */
+/* The GPUs and this process's rights to them. */
 int erg_daemon_ask_gpu(struct erg_daemon_client *client, uint32_t index, struct erg_wire_gpu *gpu,
                        struct erg_error *err);
 

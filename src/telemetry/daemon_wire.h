@@ -1,15 +1,15 @@
 /*
- * What the daemon of clocks and power limits and its clients say to each other: packets of a local
- * socket (SOCK_SEQPACKET), one message in each, little-endian, of at most ERG_WIRE_MOST bytes.
+ * The protocol of the daemon of clocks and power limits and its clients: packets of a local socket
+ * (SOCK_SEQPACKET), one message in each, little-endian, of at most ERG_WIRE_MOST bytes.
  *
  *   0  u32 magic "ERGD"   4  u16 version 1   6  u16 type   8  u32 sequence   12  u32 bytes in all
  *
  * An answer has the type and the sequence of its request, and ERG_WIRE_ANSWER in the type. After
  * the header of every answer comes
  *
- *   i32 status (enum erg_wire_status)   i32 what the driver answered   text
+ *   i32 status (enum erg_wire_status)   i32 the driver's result   text
  *
- * and, where the status is 0, the body. A text is u16 bytes and so many bytes of UTF-8; of a
+ * and, where the status is 0, the body. A text is a u16 length and this many bytes of UTF-8; for a
  * refusal it is one sentence. An event has sequence 0 and only a body. Requests and bodies:
  *
  *   HELLO      u32 flags (0)              -> u16 least, u16 most version; u32 GPUs; u8 daemon[16];
@@ -29,13 +29,13 @@
  *   REVOKE     u32 job                    ->
  *
  * Events: LEASE_EVENT is u64 lease; u32 reason; text. READING is u32 lost, then a reading: u32
- * GPUs, and for each u32 index, u32 count and so often u16 metric, u16 0, i64 value, i64 time_ns.
- * A metric is a bit of telemetry/gpu.h, or ERG_WIRE_ANSWERS.
+ * GPUs, and for each u32 index, u32 count and this many times u16 metric, u16 0, i64 value, i64
+ * time_ns. A metric is a bit of telemetry/gpu.h, or ERG_WIRE_ANSWERS.
  *
  * Units: times are erg_now_ns()'s (CLOCK_MONOTONIC) in ns, clocks MHz, limits mW.
  *
- * Everything is read through getters that check the length: after one that found too little all
- * give 0, and the reader says so at the end. No structure is laid over bytes.
+ * Everything is read through getters that check the length: after a short read all getters return
+ * 0, and the reader reports the failure at the end. Bytes are never cast to structures.
  */
 #ifndef ERG_TELEMETRY_DAEMON_WIRE_H
 #define ERG_TELEMETRY_DAEMON_WIRE_H
@@ -116,7 +116,7 @@ void erg_wire_get_bytes(struct erg_wire_reader *reader, void *bytes, size_t coun
 void erg_wire_get_field(struct erg_wire_reader *reader, char *text, size_t capacity, size_t count);
 void erg_wire_get_text(struct erg_wire_reader *reader, char text[ERG_WIRE_TEXT]);
 
-/* ---- writing: of what does not fit nothing is written ---- */
+/* ---- writing: data that does not fit is not written at all ---- */
 
 struct erg_wire_writer {
     unsigned char bytes[ERG_WIRE_MOST];
@@ -144,8 +144,8 @@ struct erg_wire_request {
 };
 
 /*
- * Reads a packet as a request. ERG_WIRE_MALFORMED for what is none, with a length that is wrong
- * or with bytes left over. A type that is not known is no error here: its body is not looked at.
+ * Reads a packet as a request. ERG_WIRE_MALFORMED for other packets, for a wrong length and for
+ * extra bytes. An unknown type is not an error here: its body is ignored.
  */
 enum erg_wire_status erg_wire_read_request(struct erg_wire_request *request, const void *bytes,
                                            size_t count);
@@ -182,7 +182,7 @@ struct erg_wire_gpu {
 };
 
 struct erg_wire_change {
-    int64_t received_ns, begin_ns, end_ns; /* 0 of what is still pending */
+    int64_t received_ns, begin_ns, end_ns; /* 0 while pending */
     uint32_t seen;
 };
 

@@ -1,4 +1,4 @@
-/* What an energy log learns from the samples of one GPU (telemetry/energy_log.h). */
+/* An energy log's use of the samples of one GPU (telemetry/energy_log.h). */
 #include "telemetry/energy_log.h"
 
 #include "base/memory.h"
@@ -40,12 +40,12 @@ void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w)
     log->limit_w = limit_w;
 }
 
-/* ---- what the sensor is like ---- */
+/* ---- properties of the sensor ---- */
 
 /* Polls of half the period do not tell when two steps happened. */
 static const double tells_share = 0.45;
 
-/* Of the variance of a gap over its length: where that is taken for the wrong reason. */
+/* The bias by the selection of gaps, as a multiple of their variance divided by their length. */
 static const double bias_share = 3;
 
 /* How loosely neighbouring steps were seen at best: the lower quartile, as single ones are lucky.
@@ -66,7 +66,7 @@ static double usual_looseness(const struct erg_energy_log *log)
 
 /*
  * The counter's period: from neighbouring steps that were both seen closely, then from ever longer
- * spans of them as long as it is clear how many steps lie within.
+ * spans of them as long as the number of steps within is certain.
  */
 static void learn(struct erg_energy_log *log)
 {

@@ -6,8 +6,9 @@
  * them only the mean power is known. A load usually changes once or not at all within such a gap,
  * so energy runs on at the power of the gap before, and arrives at the power of the gap after: the
  * two lines meet where the load changed. Where they do not meet within the gap, energy is linear.
- * The uncertainty is a share of what another course of the power within the gap, between idle and
- * the power limit, could change, and what the unknown moment of each step between two polls does.
+ * The uncertainty is a share of the difference that another course of the power within the gap,
+ * between idle and the power limit, could make, plus the effect of the unknown moment of each step
+ * between two polls.
  *
  * Source of the counter-edge idea: sensor studies (arXiv 2312.02741) and the published practice of
  * interpolating counter updates; the two lines and the bound are ours.
@@ -37,7 +38,7 @@ struct erg_edge_list {
  */
 double erg_edges_energy_at(const struct erg_edge_list *edges, double at_s);
 
-/* What a sensor turned out to be like. 0 where it is not known yet. */
+/* The measured properties of a sensor. 0: not known yet. */
 struct erg_sensor_traits {
     double period_s;  /* between changes of the value, median */
     double jitter_s;  /* of that, median deviation */
@@ -50,28 +51,30 @@ struct erg_energy_value {
     bool valid;
     size_t run; /* of the counter, which may start anew: no differences between runs */
     double energy_j, uncertainty_j;
-    double missed_j2; /* square of what power readings before it missed; of differences, too */
+    double missed_j2; /* square of the energy that power readings before it missed; of differences,
+                       * too */
     double begin_j;   /* if the load did not change shortly before the moment */
     double end_j;     /* if it did not change shortly after */
 };
 
-/* What is known about one GPU's energy, over the last seconds; older readings are forgotten. */
+/* One GPU's energy over the last seconds; older readings are dropped. */
 struct erg_energy_log;
 
 struct erg_energy_log *erg_energy_log_new(void);
 void erg_energy_log_free(struct erg_energy_log *log);
 
-/* Samples in order of time. Those without energy or power add what they have. */
+/* Samples in order of time. Samples without energy or power add their other values. */
 void erg_energy_log_add(struct erg_energy_log *log, const struct erg_gpu_sample *sample);
 
-/* Power above which the GPU does not go for long, W: bounds what a gap may hide. 0 = not known. */
+/* Power that the GPU does not exceed for long, W: it bounds the energy that a gap may hide. 0 = not
+ * known. */
 void erg_energy_log_set_limit(struct erg_energy_log *log, double limit_w);
 
 /*
- * Energy so far at a moment, from the counter and from integrated power (from each reading to
- * the next, and late by three quarters of a period: a reading tells of the time before it). Only
- * differences of two moments mean something. `settled` says that what will still come cannot change
- * it: two edges after the moment were seen. Not valid while the log has nothing around the moment.
+ * Energy so far at a moment, from the counter and from integrated power (from each reading to the
+ * next, and late by three quarters of a period: a reading describes the time before it). Only
+ * differences of two moments mean something. `settled`: later samples cannot change it, because two
+ * edges after the moment were seen. Not valid while the log has nothing around the moment.
  */
 void erg_energy_log_counter_at(const struct erg_energy_log *log, double at_s,
                                struct erg_energy_value *value, bool *settled);
@@ -92,7 +95,7 @@ double erg_energy_log_highest(const struct erg_energy_log *log);
 void erg_energy_between(const struct erg_energy_value *begin, const struct erg_energy_value *end,
                         bool brief, double *energy_j, double *uncertainty_j);
 
-/* Of the counter and of the power reading; as found so far. */
+/* The properties of the counter and of the power reading, as measured so far. */
 void erg_energy_log_traits(const struct erg_energy_log *log, struct erg_sensor_traits *counter,
                            struct erg_sensor_traits *power);
 

@@ -9,22 +9,22 @@
 
 enum { NEIGHBOURS = 6 }; /* steps on each side whose times tell about a step's own */
 
-/* Of the widest course of power that fits a gap: what is hidden in most. A load that comes and goes
- * with the steps of the counter itself shows in nothing that can be read. */
+/* The share of the widest course of power in a gap that covers most hidden energy. A load in step
+ * with the counter itself is invisible in all readings. */
 static const double hidden_share = 0.7;
 
-/* How much more the unrest of the powers of gaps tells: that of a load whose period lies near
- * the counter's is a small part of what it does within each gap. */
+/* The weight of the variation between the powers of gaps. If the period of a load is near the
+ * counter's, this variation is a small part of the variation within each gap. */
 static const double unrest_gain = 10;
 
-/* From this on, it changes all the time. */
+/* From this share on, the power changes all the time. */
 static const double restless_share = 0.1;
 
-/* Of the power limit: what GPUs that wait or idle draw, where none was seen to draw less. */
+/* The assumed power of waiting or idle GPUs, as a share of the power limit, where no lower power
+ * was measured. */
 static const double idle_share = 0.15;
 
-/* Of the mean power in a period: how far the readings of power alone, without a counter, miss it.
- */
+/* The relative error of the mean power in a period by readings of power without a counter. */
 static const double reading_share = 0.35;
 
 /* ---- when a step happened ---- */
@@ -73,8 +73,8 @@ static struct erg_edge refine(const struct erg_energy_log *log, size_t i)
 
 /* ---- energy at a moment ---- */
 
-/* What surrounds a moment: the gap between the edges a and b, and the mean power in it, before it
- * and after it. */
+/* The surroundings of a moment: the gap between the edges a and b, and the mean power in it, before
+ * it and after it. */
 struct gap {
     struct erg_edge a, b;
     double length_s, power_w, before_w, after_w;
@@ -150,8 +150,8 @@ static double energy_in_gap(const struct gap *gap, double x)
     return gap->b.energy_j - gap->after_w * (1 - x) * gap->length_s;
 }
 
-/* What is between the lowest and the highest power before a fraction `x` of the gap must be made up
- * for after it, and the other way round: no course hides more than `widest_j`. */
+/* Energy above or below the mean before a fraction `x` of the gap is balanced after it, within the
+ * lowest and the highest power: no course hides more than `widest_j`. */
 static double uncertainty_in_gap(const struct erg_energy_log *log, const struct gap *gap, double x)
 {
     double low_w, high_w;
@@ -256,8 +256,8 @@ void erg_energy_log_power_at(const struct erg_energy_log *log, double at_s,
     *value = (struct erg_energy_value){0};
     if (log->power_count == 0)
         return;
-    /* A reading tells of the period before it, or of the last part of it, and is shown for another
-     * one. */
+    /* A reading describes the period before it, or the last part of it, and is shown during the
+     * next one. */
     double period_s = log->period_s > 0 ? log->period_s : 0.1, shown_s = at_s + 0.75 * period_s;
     size_t before = reading_before(log, shown_s);
     const struct power *power = reading_at(log, before);

@@ -1,6 +1,4 @@
-/*
- * What an energy log holds. Private to the room.
- */
+/* The data of an energy log. Private to the room. */
 #ifndef ERG_TELEMETRY_ENERGY_LOG_INTERNAL_H
 #define ERG_TELEMETRY_ENERGY_LOG_INTERNAL_H
 
@@ -63,8 +61,8 @@ static inline double half_of(const struct counter_step *step)
 
 /*
  * Energy from one power reading until `away_s` later, where the next one came at or after that: the
- * power changed at any moment between the two, so it goes from one to the other; but not through a
- * long time without a reading, through most of which it holds.
+ * power changed at any moment between the two, so it is interpolated between both; but over a long
+ * time without a reading it is constant for most of the time.
  */
 double erg_energy_held(const struct power *power, const struct power *next, double away_s);
 

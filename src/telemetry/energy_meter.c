@@ -16,7 +16,7 @@
 static const double learning_s = 1.3;      /* close looks after opening: a dozen steps */
 static const int64_t first_ns = 500000000; /* at most, until the first steps are known */
 
-/* ---- what is known of a GPU ---- */
+/* ---- the state of a GPU ---- */
 
 static void init_watched(struct watched *watched)
 {

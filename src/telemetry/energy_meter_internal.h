@@ -1,6 +1,4 @@
-/*
- * What meters and windows share. Private to the room.
- */
+/* Declarations shared by meters and windows. Private to the room. */
 #ifndef ERG_TELEMETRY_ENERGY_METER_INTERNAL_H
 #define ERG_TELEMETRY_ENERGY_METER_INTERNAL_H
 
@@ -20,7 +18,7 @@ struct violation {
     double time_s, power_s, thermal_s;
 };
 
-/* What the meter knows of one GPU. */
+/* The meter's state for one GPU. */
 struct watched {
     struct erg_energy_log *log;
     bool has_counter, lost;
@@ -72,7 +70,7 @@ struct erg_meter {
     struct erg_window *windows; /* the open ones */
 };
 
-/* ---- what is known of a GPU (energy_meter.c); under the meter's lock ---- */
+/* ---- the state of a GPU (energy_meter.c); under the meter's lock ---- */
 
 /* Steps of its counter, or a usual value before that is known. */
 double erg_watched_period(const struct watched *watched);
@@ -89,7 +87,7 @@ bool erg_watched_by_counters(const struct watched *watched, double at_s, struct 
 
 /* ---- windows (window.c) ---- */
 
-/* What a sample tells an open window; under the meter's lock. */
+/* Adds a sample to an open window; under the meter's lock. */
 void erg_window_update(struct erg_window *window, size_t gpu, const struct watched *watched,
                        const struct erg_gpu_sample *sample);
 

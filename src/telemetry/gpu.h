@@ -1,11 +1,11 @@
 /*
- * GPUs as sensors: one interface, whatever the vendor, to what a GPU says about its power, energy,
- * heat, clocks and traffic. Behind it stand NVIDIA's library (telemetry/nvml.h) and, where it
- * opens no GPU, the files of AMD's driver (telemetry/amdgpu.h).
+ * GPUs as sensors: one interface for all vendors to a GPU's power, energy, heat, clocks and
+ * traffic. It uses NVIDIA's library (telemetry/nvml.h) and, where that opens no GPU, the files of
+ * AMD's driver (telemetry/amdgpu.h).
  *
- * Every value is a whole number in the unit of its metric, with the time at which it was true and
- * a bit that says whether it is valid: a sensor that does not exist or fails is never a zero.
- * Metrics come in classes of cost, so that a slow one is never read at the pace of a fast one.
+ * Every value is a whole number in the unit of its metric, with its time and a validity bit: a
+ * sensor that does not exist or fails never gives a zero. Metrics come in classes of cost, so that
+ * a slow one is never read at the pace of a fast one.
  *
  * One thread at a time may read a GPU; different GPUs may be read by different threads.
  */
@@ -63,8 +63,9 @@ enum erg_metric {
     ERG_METRIC_POWER_LIMIT_DEFAULT,   /* mW */
     ERG_METRIC_POWER_LIMIT_MIN,       /* mW */
     ERG_METRIC_POWER_LIMIT_MAX,       /* mW */
-    ERG_METRIC_VIOLATION_POWER,       /* ns below the wanted clock for the power cap, counter */
-    ERG_METRIC_VIOLATION_THERMAL,     /* ns below the wanted clock for heat, counter */
+    ERG_METRIC_VIOLATION_POWER,       /* ns below the requested clock because of the power cap,
+                                       * counter */
+    ERG_METRIC_VIOLATION_THERMAL,     /* ns below the requested clock because of heat, counter */
     ERG_METRIC_ECC_CORRECTED,         /* errors since the driver was loaded, counter */
     ERG_METRIC_ECC_UNCORRECTED,       /* the same */
     ERG_METRIC_XID,                   /* number of the latest critical error since opening, or 0 */
@@ -118,9 +119,8 @@ struct erg_gpus;
  * beginnings of UUIDs ("0,2" or "GPU-8f3a"). NULL takes the list from CUDA_VISIBLE_DEVICES (AMD:
  * ROCR_VISIBLE_DEVICES, and of those HIP_VISIBLE_DEVICES), and all GPUs where it is not set; there
  * "-1" or "NoDevFiles" ends the list, as for CUDA, and where kinds differ its indices count in
- * CUDA's order (cuda_order.c). Fails with ERG_NO_DEVICE
- * where there is no driver, no GPU or none is visible, and with ERG_FAILED for a list that is
- * wrong; MIG slices are refused, because no sensor is theirs alone.
+ * CUDA's order (cuda_order.c). Fails with ERG_NO_DEVICE without a driver or a visible GPU, and with
+ * ERG_FAILED for an invalid list; MIG slices are refused, because they share their sensors.
  *
  * A GPU that does not work, or on which the driver hangs while it is opened, is listed with its
  * trouble where all GPUs are meant, and refused where it was named.
@@ -135,19 +135,21 @@ size_t erg_gpus_count(const struct erg_gpus *gpus);
 const struct erg_gpu_info *erg_gpus_info(const struct erg_gpus *gpus, size_t gpu);
 
 /*
- * Reads the metrics whose bit 1 << metric is set in `metrics`. What cannot be read is missing from
- * sample->valid. May take long, or hang with the driver: call it from a thread that can wait.
+ * Reads the metrics whose bit 1 << metric is set in `metrics`. Metrics that cannot be read are
+ * missing from sample->valid. May take long, or hang with the driver: call it from a thread that
+ * can wait.
  */
 void erg_gpu_read(struct erg_gpus *gpus, size_t gpu, uint64_t metrics,
                   struct erg_gpu_sample *sample);
 
 /*
- * The metrics of a class on this GPU, as bits. A counter that this GPU keeps in 32 bits is read
- * faster than its class says, so that it cannot wrap unseen; that is known after its first read.
+ * The metrics of a class on this GPU, as bits. A 32-bit counter of this GPU is read faster than its
+ * class, so that no wrap is missed; that is known after its first read.
  */
 uint64_t erg_gpu_metrics(const struct erg_gpus *gpus, size_t gpu, enum erg_metric_cost cost);
 
-/* What a metric was last read from ("nvmlDeviceGetFieldValues 186"), NULL before it could be. */
+/* The source of a metric's last read ("nvmlDeviceGetFieldValues 186"), NULL before the first
+ * one. */
 const char *erg_gpu_source(const struct erg_gpus *gpus, size_t gpu, enum erg_metric metric);
 
 /* Why a metric was missing at its last read ("not supported by this GPU"), or NULL. */

@@ -1,6 +1,4 @@
-/*
- * What stands behind the door of telemetry/gpu.h: a vendor's methods. Private to the room.
- */
+/* A vendor's implementation of telemetry/gpu.h. Private to the room. */
 #ifndef ERG_TELEMETRY_GPU_INTERNAL_H
 #define ERG_TELEMETRY_GPU_INTERNAL_H
 
@@ -18,7 +16,7 @@ struct erg_open_gpu {
     _Atomic uint64_t narrow; /* counters of 32 bits */
 };
 
-/* What a read of one GPU asks for. */
+/* The request of a read of one GPU. */
 struct erg_gpu_query {
     struct erg_open_gpu *gpu;
     struct erg_gpu_sample *sample;
@@ -39,7 +37,7 @@ void erg_gpu_refuse(const struct erg_gpu_query *at, enum erg_metric metric, cons
 
 struct erg_clock_list;
 
-/* Of one GPU, from any thread. Locks are asked for by telemetry/clocks.c and its guardian only. */
+/* For one GPU, from any thread. Only telemetry/clocks.c and its guardian request locks. */
 struct erg_clock_methods {
     int (*supported)(const struct erg_open_gpu *gpu, struct erg_clock_list *list,
                      struct erg_error *err);
@@ -48,7 +46,7 @@ struct erg_clock_methods {
     int (*read)(const struct erg_open_gpu *gpu, int *clock_mhz, struct erg_error *err);
 };
 
-/* Of one GPU, with the driver's own result. Used by telemetry/knobs.c only. */
+/* For one GPU, with the driver's own result. Used only by telemetry/knobs.c. */
 struct erg_knob_methods {
     int (*bounds)(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t *least,
                   int64_t *most);
@@ -58,7 +56,7 @@ struct erg_knob_methods {
     int (*read)(const struct erg_open_gpu *gpu, enum erg_knob knob, int64_t *value);
     int (*persistence)(const struct erg_open_gpu *gpu, bool *on);
     int (*set_persistence)(const struct erg_open_gpu *gpu, bool on);
-    const char *(*reason)(int result); /* what a result that is not 0 means */
+    const char *(*reason)(int result); /* the meaning of a result other than 0 */
 };
 
 enum { ERG_CUDA_UUID_BYTES = 44 };
@@ -97,9 +95,9 @@ int erg_nvml_open(struct erg_gpus **gpus, struct erg_error *err);
 int erg_amdgpu_open(struct erg_gpus **gpus, const char *root, struct erg_error *err);
 
 /*
- * Which GPUs CUDA shows to programs, in CUDA's order, which puts the fastest GPU first where kinds
- * differ, unless CUDA_DEVICE_ORDER is PCI_BUS_ID: the UUIDs of up to `capacity` of them. False
- * where there is no answer.
+ * The GPUs that CUDA shows to programs: the UUIDs of up to `capacity` of them in CUDA's order,
+ * which puts the fastest GPU first where kinds differ, except if CUDA_DEVICE_ORDER is PCI_BUS_ID.
+ * False without an answer.
  */
 bool erg_cuda_order(char (*uuids)[ERG_CUDA_UUID_BYTES], size_t capacity, size_t *count);
 

@@ -1,4 +1,4 @@
-/* GPUs of whichever vendor's driver is there: lists, metrics and single values. */
+/* GPUs of any vendor whose driver is present: lists, metrics and single values. */
 #include "telemetry/gpu.h"
 
 #include "base/clock.h"

@@ -65,8 +65,8 @@ static int find_program(struct erg_text *path, struct erg_error *err)
         find_near("/proc/self/exe", path))
         return 0;
     return erg_fail(err, ERG_FAILED,
-                    "preparing to lock clocks: the program that unlocks them after a crash is not "
-                    "there, expected libexec/ergon/ergon-guardian beside bin/ and lib/, or its "
+                    "preparing to lock clocks: the program that unlocks them after a crash is "
+                    "missing, expected libexec/ergon/ergon-guardian next to bin/ and lib/, or its "
                     "path in ERGON_GUARDIAN");
 }
 

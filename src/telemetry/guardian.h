@@ -7,14 +7,14 @@
  * alive. The guardian lives in a session of its own with all signals blocked, so that what ends
  * the owner (Ctrl-C, a hangup, the death of its process group) does not end it first.
  *
- * Both are joined by a socket of packets. Its end of file tells that the owner has ended; because a
+ * Both are joined by a socket of packets. Its end of file means that the owner has ended; because a
  * child that the owner forked may hold the socket open, the guardian also looks every 0.2 s whether
  * the owner still is its parent.
  *
  * A GPU is named to the guardian before it is first locked. The guardian claims it
  * (telemetry/claim.h), so that no two programs of ergon lock one GPU, and unlocks it at once: that
  * does no harm yet, and a guardian without the permission is found out before it is needed. A power
- * limit is named likewise: the guardian notes what it is, and sets that again.
+ * limit is registered likewise: the guardian records its value and restores it.
  */
 #ifndef ERG_TELEMETRY_GUARDIAN_H
 #define ERG_TELEMETRY_GUARDIAN_H
@@ -39,7 +39,7 @@ int erg_guardian_start(struct erg_guardian **guardian, struct erg_error *err);
 int erg_guardian_watch(struct erg_guardian *guardian, const char *uuid, bool *refused,
                        struct erg_error *err);
 
-/* The same for a GPU's power limit, which goes back to what it is now. */
+/* The same for a GPU's power limit, which is reset to its present value. */
 int erg_guardian_watch_limit(struct erg_guardian *guardian, const char *uuid, bool *refused,
                              struct erg_error *err);
 
@@ -66,7 +66,7 @@ int erg_guardian_release(struct erg_guardian *guardian, struct erg_error *err);
  */
 int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err);
 
-/* ---- what they say to each other, in packets ---- */
+/* ---- the protocol between them, in packets ---- */
 
 /* Both are of one build: a stale guardian is found by its version. */
 enum { ERG_GUARDIAN_VERSION = 3 };

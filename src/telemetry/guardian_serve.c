@@ -1,6 +1,4 @@
-/*
- * The guardian's side: what the process does.
- */
+/* The guardian's process. */
 #include "base/memory.h"
 #include "base/thread.h"
 #include "telemetry/claim.h"
@@ -50,7 +48,7 @@ static int unlock(const struct erg_open_gpu *gpu, const struct erg_gpus *gpus,
     return gpus->vendor->clocks->unlock(gpu, err);
 }
 
-/* A limit set as it is does no harm, and shows whether the driver lets this process. */
+/* Setting a limit to its present value is harmless, and shows whether the driver permits it. */
 static int watch_limit(const struct erg_open_gpu *gpu, const struct watch *watch, int64_t *limit_mw,
                        bool *refused, struct erg_error *err)
 {
@@ -115,7 +113,7 @@ static int add_watch(const struct watch *watch, const struct erg_guardian_reques
                     request->uuid);
 }
 
-/* True when the owner says that nothing is left to do, false when it has ended. */
+/* True when the owner reports that nothing is left to do, false when it has ended. */
 static bool serve(const struct watch *watch, int socket, pid_t owner)
 {
     for (;;) {
@@ -186,7 +184,7 @@ int erg_guardian_serve(int socket, pid_t owner, struct erg_error *err)
     int failed = erg_gpus_open(&watch.gpus, "all", &error);
     answer(socket, failed, false, &error);
     if (failed)
-        return 0; /* the owner says why */
+        return 0; /* the owner has the reason */
     watch.claims = erg_xcalloc(watch.gpus->count, sizeof *watch.claims);
     watch.clocks = erg_xcalloc(watch.gpus->count, sizeof *watch.clocks);
     watch.limits_mw = erg_xcalloc(watch.gpus->count, sizeof *watch.limits_mw);

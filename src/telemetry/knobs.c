@@ -1,4 +1,4 @@
-/* Setting clocks and limits of a GPU, whatever the vendor. */
+/* Sets clocks and limits of GPUs of any vendor. */
 #include "telemetry/knobs.h"
 
 #include "telemetry/clocks.h"

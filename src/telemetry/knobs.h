@@ -1,12 +1,12 @@
 /*
- * Knobs: what can be set on a GPU, asked of its driver directly. A setting belongs to the driver
- * and outlives the process that made it. So these calls are for those who can promise to take it
- * back: the daemon (daemon/daemon.h), which others ask for clocks and limits. Programs use
+ * Knobs: the settings of a GPU, set directly by its driver. A setting belongs to the driver and
+ * outlives the process that made it. So these calls are only for a process that can guarantee to
+ * reset it: the daemon (daemon/daemon.h), from which others request clocks and limits. Programs use
  * telemetry/clocks.h.
  *
  * Values are MHz for clocks and mW for the power limit. A call may hang with the driver: make it
- * from a thread that can wait. One thread at a time per GPU, beside threads that read it. A refusal
- * of the driver has status ERG_NO_DEVICE, and `driver` is what it answered (NVML's number).
+ * from a thread that can wait. One thread at a time per GPU; other threads may read it meanwhile. A
+ * refusal of the driver has status ERG_NO_DEVICE, and `driver` is its result (NVML's number).
  *
  * Facts of the interface: NVIDIA's NVML API reference, "Device Commands" and "Device Queries".
  */
@@ -24,7 +24,7 @@ enum erg_knob {
 
 const char *erg_knob_name(enum erg_knob knob); /* "clock", "power", "memory" */
 
-/* What a GPU can be set to. A knob that it does not have is 0 at both ends. */
+/* The range of a GPU's settings. A knob that it lacks is 0 at both ends. */
 struct erg_knob_bounds {
     int64_t least[ERG_KNOBS], most[ERG_KNOBS];
     int64_t limit_default_mw;
@@ -49,7 +49,7 @@ int erg_knob_set(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int64_t 
 int erg_knob_reset(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int *driver,
                    struct erg_error *err);
 
-/* What a knob is at: a clock as it runs now, the limit as it is set. */
+/* The value of a knob: the present clock, or the limit that is set. */
 int erg_knob_read(struct erg_gpus *gpus, size_t gpu, enum erg_knob knob, int64_t *value,
                   struct erg_error *err);
 

@@ -23,7 +23,7 @@ struct erg_leases {
     struct erg_daemon_client *client;
     pid_t owner;
     size_t count;
-    bool limited;         /* the daemon has put a change off, which was said */
+    bool limited;         /* the daemon has delayed a change, which was logged */
     pthread_mutex_t lock; /* of the leases and the time */
     uint32_t ttl_ms;      /* the shortest of them, 0: none */
     struct leased_gpu {
@@ -83,7 +83,7 @@ bool erg_leases_is_mine(const struct erg_leases *leases)
 
 void erg_leases_close(struct erg_leases *leases)
 {
-    /* The end of the connection ends its leases, but for the copy of it that a child has. */
+    /* The end of the connection ends its leases, except if a child holds a copy of it. */
     for (size_t i = 0; i < leases->count && erg_leases_is_mine(leases); i++)
         for (enum erg_knob knob = 0; knob < ERG_KNOBS; knob++)
             if (leases->items[i].lease[knob])
@@ -132,7 +132,7 @@ int erg_leases_set(struct erg_leases *leases, size_t gpu, enum erg_knob knob, in
     if (waited_ns > late_ns && !__atomic_exchange_n(&leases->limited, true, __ATOMIC_RELAXED))
         erg_log(ERG_LOG_WARNING,
                 "a change of the %s of GPU %zu waited for %.0f ms in the daemon of clocks, which "
-                "limits how often it changes (said once)",
+                "limits the rate of changes (logged once)",
                 knob == ERG_KNOB_CLOCK ? "clock" : "power limit", gpu, 1e-6 * (double)waited_ns);
     return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * SM clocks and power limits by leases of the daemon (telemetry/daemon_client.h): what stands
- * behind telemetry/clocks.h where this process has no right to set them itself. The daemon gives a
- * GPU back however this process ends, so there is no guardian.
+ * SM clocks and power limits by leases of the daemon (telemetry/daemon_client.h): the
+ * implementation of telemetry/clocks.h where this process may not set them itself. The daemon
+ * resets a GPU when this process ends in any way, so a guardian is not needed.
  */
 #ifndef ERG_TELEMETRY_LEASES_H
 #define ERG_TELEMETRY_LEASES_H
@@ -27,11 +27,11 @@ int erg_leases_take(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
                     struct erg_error *err);
 
 /* MHz or mW. Returns when the driver has it: up to a second later where changes come too fast for
- * the daemon, which is said in the log, once. */
+ * the daemon, which is logged once. */
 int erg_leases_set(struct erg_leases *leases, size_t gpu, enum erg_knob knob, int64_t value,
                    struct erg_error *err);
 
-/* The clock is unlocked, the limit what it was when the lease began. */
+/* Unlocks the clock, and resets the limit to its value at the begin of the lease. */
 int erg_leases_reset(struct erg_leases *leases, size_t gpu, enum erg_knob knob,
                      struct erg_error *err);
 

@@ -2,8 +2,8 @@
  * NVML: NVIDIA's management library behind the door of telemetry/gpu.h.
  *
  * The library is opened at run time (libnvidia-ml.so.1, or what $ERGON_NVML names), so one binary
- * runs anywhere. An entry point that a driver lacks falls back to its older version, and what no
- * version gives is a missing value. Facts of the interface: NVIDIA's NVML API reference and the
+ * runs anywhere. An entry point that a driver lacks falls back to its older version, and a value
+ * that no version gives is missing. Facts of the interface: NVIDIA's NVML API reference and the
  * public nvml.h of CUDA 12 and 13.
  */
 #include "telemetry/nvml_internal.h"

@@ -9,8 +9,8 @@
 static const double link_bytes_per_s = 64e9;
 
 /*
- * Adds a counter's bytes. One of 32 bits is followed through its wraps: read too late to know how
- * often it wrapped, it returns false, and what it counted so far means nothing any more.
+ * Adds a counter's bytes. One of 32 bits is followed through its wraps: if it was read too late to
+ * count its wraps, it returns false, and its sum so far is invalid.
  */
 static bool follow(const struct erg_gpu_query *at, enum erg_metric metric, struct nvml_wrap *wrap,
                    const struct nvml_field *field, double unit, double links, int64_t *bytes)

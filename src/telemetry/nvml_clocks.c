@@ -30,7 +30,7 @@ static int list_clocks(const struct nvml_gpu *state, uint32_t memory_mhz, uint32
     const struct nvml_calls *calls = state->calls;
     int result = NVML_INSUFFICIENT_SIZE;
     *clocks_mhz = NULL;
-    *count = 256; /* GPUs have 100 to 200; the driver says how many where that is too few */
+    *count = 256; /* GPUs have 100 to 200; the driver returns the number where that is too few */
     while (result == NVML_INSUFFICIENT_SIZE) {
         *clocks_mhz = erg_xrealloc(*clocks_mhz, *count, sizeof **clocks_mhz);
         result = memory_mhz ? calls->supported_clocks(state->device, memory_mhz, count, *clocks_mhz)
@@ -89,7 +89,7 @@ static int nvml_unlock(const struct erg_open_gpu *gpu, struct erg_error *err)
     int result = state->calls->unlock_clocks ? state->calls->unlock_clocks(state->device)
                                              : NVML_FUNCTION_NOT_FOUND;
     if (result == NVML_GPU_IS_LOST)
-        return 0; /* what has fallen off the bus holds no lock */
+        return 0; /* a GPU that has fallen off the bus holds no lock */
     return result == NVML_SUCCESS ? 0 : refuse(gpu, "unlocking the SM clock", result, err);
 }
 

@@ -117,7 +117,7 @@ struct nvml_event {
     uint32_t gpu_instance, compute_instance;
 };
 
-/* A structure says its size and version in its first member. */
+/* The first member of a structure contains its size and version. */
 #define NVML_VERSION(type, version) ((uint32_t)(sizeof(type) | (version) << 24))
 
 enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEMORY = 2 };
@@ -196,11 +196,11 @@ enum nvml_links {
 struct nvml_gpu {
     const struct nvml_calls *calls;
     nvml_device device;
-    nvml_events events; /* NULL where critical errors are not told */
+    nvml_events events; /* NULL where critical errors are not reported */
     int64_t xid;
     uint32_t power_scope; /* NVML_SCOPE_MODULE on parts that know only that */
     enum nvml_links links;
-    int links_result; /* why there are none: what the first link said */
+    int links_result; /* the reason why there are none: the first link's result */
     uint32_t link_count;
     struct nvml_wrap wraps[NVML_COUNTERS][NVML_LINKS_MAX];
     bool unsure[NVML_COUNTERS]; /* it may have wrapped unseen before its latest reading */
@@ -218,7 +218,7 @@ static inline struct nvml_gpu *nvml_state(const struct erg_gpu_query *at)
     return at->gpu->handle;
 }
 
-/* What reading any metric takes (nvml_read.c). */
+/* The resources for reading any metric (nvml_read.c). */
 void erg_nvml_refuse(const struct erg_gpu_query *at, enum erg_metric metric, int result);
 int erg_nvml_ask_fields(const struct erg_gpu_query *at, struct nvml_field *fields, int count);
 int64_t erg_nvml_field_value(const struct nvml_field *field);
@@ -236,7 +236,7 @@ extern const struct erg_clock_methods erg_nvml_clock_methods;
 /* The methods `knobs` of the vendor (nvml_knobs.c). */
 extern const struct erg_knob_methods erg_nvml_knob_methods;
 
-/* What a result means for a value that is missing; a literal. */
+/* The meaning of a result for a missing value; a literal. */
 const char *erg_nvml_reason(int result);
 
 #endif

@@ -16,7 +16,7 @@
 /* The driver wakes GPUs up one after the other, so it counts from the latest that answered. */
 static const int64_t patience_ns = 10000000000;
 
-/* What the threads and who waits for them share; the last of them frees it. */
+/* State shared by the threads and the waiting caller; the last of them frees it. */
 struct openings {
     struct erg_gpus *gpus; /* kept: the library must not be closed under a thread */
     pthread_mutex_t lock;  /* of all below */
@@ -54,7 +54,8 @@ static void describe(const struct nvml_gpu *state, struct erg_gpu_info *info)
                  (unsigned)pci.bus, (unsigned)pci.device);
 }
 
-/* Critical errors are told as events; a driver that does not offer them is as good otherwise. */
+/* Critical errors are reported as events; a driver that does not offer them is as good
+ * otherwise. */
 static void watch_errors(struct nvml_gpu *state)
 {
     const struct nvml_calls *calls = state->calls;

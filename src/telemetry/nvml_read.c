@@ -42,7 +42,7 @@ void erg_nvml_refuse(const struct erg_gpu_query *at, enum erg_metric metric, int
     erg_gpu_refuse(at, metric, erg_nvml_reason(result));
 }
 
-/* Calls, and puts `value` at the middle of the call or says why not. */
+/* Calls, and stores `value` with the time of the middle of the call, or the reason of a failure. */
 #define READ(at, metric, source, call, value)                                                      \
     do {                                                                                           \
         if (erg_gpu_wants(at, metric)) {                                                           \
@@ -305,7 +305,7 @@ static void read_xid(const struct erg_gpu_query *at)
         erg_nvml_refuse(at, ERG_METRIC_XID, NVML_NOT_SUPPORTED);
         return;
     }
-    /* Each is told once; all that have come are taken. */
+    /* Each is reported once; all that have come are taken. */
     int result;
     while ((result = state->calls->events_wait(state->events, &event, 0)) == NVML_SUCCESS)
         state->xid = (int64_t)event.data;

@@ -29,8 +29,8 @@ static const double peak = 2;
 /* No package or its memory uses more: what does is a counter that was set anew. */
 static const double most_w = 5e3, slack_s = 0.1;
 
-/* A counter that moves no more for so many of its updates tells nothing: even a CPU that sleeps
- * uses more than the least that it counts. */
+/* A counter that does not move for this many updates is invalid: even a sleeping CPU uses more than
+ * the counter's unit. */
 static const int64_t still_ns = 500000000;
 
 static const int64_t period_ns = 1000000000; /* between readings of the thread */
@@ -104,7 +104,7 @@ static bool is_whole(const struct erg_rapl *rapl, enum kind kind)
     return rapl->zones[kind] && !rapl->unreadable[kind];
 }
 
-/* A reading that is no energy, for a reason that is said once. */
+/* An invalid reading; the reason is logged once. */
 static void leave_out(struct erg_rapl *rapl, struct zone *zone, const char *reason)
 {
     zone->valid = false;

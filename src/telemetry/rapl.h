@@ -2,7 +2,7 @@
  * RAPL: energy of CPU packages and their DRAM from Linux' powercap tree (Intel, and AMD through the
  * same driver). The counters wrap every few minutes to hours, and start anew when the machine wakes
  * up or the driver is loaded again. A thread reads them every second, so that no wrap is missed and
- * what no CPU could have used is told from one.
+ * impossible values are distinguished from a wrap.
  *
  * Usually only root may read the counters. Kernel documentation: power/powercap/powercap.rst.
  *
@@ -32,8 +32,8 @@ struct erg_rapl;
 
 /*
  * Finds the packages below `root`, NULL for $ERGON_POWERCAP or /sys/class/powercap. ERG_NO_DEVICE
- * where there are none or they may not be read; the message says which. Where some of the packages
- * cannot be read, what is summed over them is not valid, and a warning says so.
+ * where there are none or they may not be read; the message names it. Where some of the packages
+ * cannot be read, sums over them are not valid, and a warning reports it.
  */
 int erg_rapl_open(struct erg_rapl **rapl, const char *root, struct erg_error *err);
 void erg_rapl_close(struct erg_rapl *rapl);
@@ -43,9 +43,9 @@ void erg_rapl_read(struct erg_rapl *rapl, struct erg_rapl_reading *reading);
 
 /*
  * Energy of CPUs and their memory between two readings of the same run, as that of a window whose
- * begin_ns and end_ns are set and lie between them. Uncertain is what the counters had not yet seen
- * at either end, and what was used between the readings and the window: both at up to twice the
- * mean power, since a load may just be at its highest there.
+ * begin_ns and end_ns are set and lie between them. The uncertainty is the energy that the counters
+ * had not yet counted at either end, and the energy between the readings and the window: both at up
+ * to twice the mean power, since a load may be at its highest there.
  */
 void erg_rapl_between(const struct erg_rapl_reading *before, const struct erg_rapl_reading *after,
                       struct erg_window_result *window);

@@ -96,7 +96,7 @@ static json_t *gpu_json(const struct erg_gpu_info *info)
                          "index", info->index);
 }
 
-/* What the header says beside the metrics. */
+/* The content of the header other than the metrics. */
 struct recorded {
     const char *node, *begun;
     const struct erg_gpu_info *const *gpus;

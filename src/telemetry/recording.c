@@ -335,7 +335,7 @@ int erg_recording_next(struct erg_recording *recording, struct erg_sampler_item 
         return 1;
     }
     return erg_fail(err, ERG_FAILED,
-                    "reading the recording '%s': a chunk with a good checksum holds what is no "
-                    "sample, expected a file written by ergon record",
+                    "reading the recording '%s': a chunk with a valid checksum does not contain "
+                    "samples, expected a file written by ergon record",
                     recording->path);
 }

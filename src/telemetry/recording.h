@@ -1,8 +1,8 @@
 /*
  * Recording: samples in a file that survives a crash. Append-only; made of chunks, each with its
  * length and CRC-32, so that a killed writer loses at most the chunk it was filling, and a reader
- * takes everything before the damage. The last chunk says that the writer had no more, so that a
- * file which ends at a whole chunk by chance is not taken for all there was.
+ * takes everything before the damage. The last chunk marks the end of the data, so that a file that
+ * ends at a whole chunk by chance is not mistaken for a complete one.
  *
  * Format, little-endian: 8 bytes "ERGONREC", u32 version of the format (a reader refuses any other
  * than its own); then chunks of u32 kind, u32 payload bytes, u32 CRC-32 (zlib's) of these two and
@@ -67,8 +67,7 @@ const struct erg_gpu_info *erg_recording_gpu(const struct erg_recording *recordi
 int erg_recording_next(struct erg_recording *recording, struct erg_sampler_item *item,
                        int64_t *unix_ns, struct erg_error *err);
 
-/* Bytes behind the last whole chunk: what a crash left. 0 for a clean end; after the last next().
- */
+/* Bytes after the last whole chunk, left by a crash. 0 for a clean end; after the last next(). */
 size_t erg_recording_damaged_bytes(const struct erg_recording *recording);
 
 /* Whether the writer closed it; after the last next(). Else it was killed, or is still writing. */
@@ -78,7 +77,7 @@ bool erg_recording_was_closed(const struct erg_recording *recording);
 
 enum erg_export_format {
     ERG_EXPORT_CSV,    /* one row per sample, a header, units in the names, empty where missing */
-    ERG_EXPORT_JSONL,  /* one object per sample, without what is missing */
+    ERG_EXPORT_JSONL,  /* one object per sample, without missing values */
     ERG_EXPORT_CHROME, /* counters in Chrome's trace format, rates for byte counters */
 };
 

@@ -23,8 +23,8 @@ static const char *value_text(char out[32], enum erg_metric metric, int64_t valu
     return out;
 }
 
-/* What one integrates has its own time beside it: power is up to a step of its sensor older than
- * the sample, and reading the counter may take most of the read. Monotonic, as t_mono_ns. */
+/* Values that are integrated have a time of their own: power is up to one step of its sensor older
+ * than the sample, and reading the counter may take most of the read. Monotonic, as t_mono_ns. */
 static const struct stamp {
     const char *name;
     enum erg_metric metric;
@@ -154,7 +154,7 @@ static int export_lines(struct erg_recording *recording, enum erg_export_format 
 
 /* ---- Chrome trace ---- */
 
-/* Counters shown, with what their numbers are divided by. */
+/* The shown counters, with the divisors of their numbers. */
 static const struct track {
     const char *name;
     enum erg_metric metric;
@@ -252,13 +252,13 @@ int erg_recording_export(const char *path, enum erg_export_format format, const 
     size_t damaged_bytes = erg_recording_damaged_bytes(recording);
     if (result == 0 && damaged_bytes)
         erg_log(ERG_LOG_WARNING,
-                "the recording '%s' ends with %zu bytes that are no whole chunk: its writer was "
-                "killed, or the file is damaged there; what comes before is exported",
+                "the recording '%s' ends with %zu bytes that are not a whole chunk: its writer was "
+                "killed, or the file is damaged there; the data before is exported",
                 path, damaged_bytes);
     else if (result == 0 && !erg_recording_was_closed(recording))
         erg_log(ERG_LOG_WARNING,
-                "the recording '%s' has no end: its writer was killed, or is still writing; what "
-                "came after its last whole chunk is not in it",
+                "the recording '%s' has no end: its writer was killed, or is still writing; data "
+                "after its last whole chunk is missing",
                 path);
     erg_recording_close(recording);
     return result;

@@ -24,7 +24,8 @@ enum {
     RECORDING_START_BYTES = 12, /* magic, version */
     RECORDING_VERSION = 2,      /* version 1 had no such number: its header's kind, 1, lies there */
     RECORDING_CHUNK_HEAD_BYTES = 12,  /* kind, payload bytes, CRC-32 */
-    RECORDING_CHECKED_HEAD_BYTES = 8, /* of these, what the CRC-32 covers beside the payload */
+    RECORDING_CHECKED_HEAD_BYTES = 8, /* the part of these that the CRC-32 covers in addition to the
+                                       * payload */
     RECORDING_CHUNK_BYTES_MAX = 16 << 20,
 };
 

@@ -20,7 +20,7 @@ enum {
 
 #define BIT(metric) (UINT64_C(1) << (metric))
 static const uint64_t close_metrics = BIT(ERG_METRIC_ENERGY) | BIT(ERG_METRIC_POWER_INSTANT);
-/* What the ends of a window are described by. */
+/* The metrics that describe the ends of a window. */
 static const uint64_t look_metrics =
     BIT(ERG_METRIC_ENERGY) | BIT(ERG_METRIC_POWER_INSTANT) | BIT(ERG_METRIC_SM_CLOCK) |
     BIT(ERG_METRIC_REASONS) | BIT(ERG_METRIC_TEMPERATURE) | BIT(ERG_METRIC_MEMORY_TEMPERATURE) |
@@ -37,7 +37,7 @@ struct gpu_lane {
     struct erg_sampler_options options;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* of what follows; never held while the driver is asked */
+    pthread_mutex_t lock; /* of the following; never held while the driver is asked */
     pthread_cond_t wake;  /* on the monotonic clock */
     bool stop, look;      /* look: once, now */
     int64_t close_until_ns;
@@ -91,7 +91,7 @@ static void release_lane(struct gpu_lane *lane)
     free(lane);
 }
 
-/* What a lane's thread has to do next. */
+/* The next task of a lane's thread. */
 struct lane_task {
     bool stop, tick; /* tick: of the schedule */
     bool closely;    /* close looks are due */

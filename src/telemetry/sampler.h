@@ -1,6 +1,6 @@
 /*
  * Sampler: reads every GPU in a thread of its own, on absolute deadlines, and hands all samples to
- * one writer. A GPU that hangs delays nobody else. A deadline that passes while a read takes long
+ * one writer. A GPU that hangs delays no other GPU. A deadline that passes while a read takes long
  * is counted as missed, never caught up in a bunch. Threads that read have the lowest real-time
  * priority where the system allows it (root, or "ulimit -r"), so that a busy host makes them late
  * by microseconds and not by milliseconds; but not during close looks.
@@ -49,8 +49,8 @@ int erg_sampler_start(struct erg_sampler **sampler, struct erg_gpus *gpus,
                       const struct erg_sampler_sink *sink, struct erg_error *err);
 
 /*
- * Until this time, energy and power of all GPUs are read every 5 ms beside the schedule, and heat,
- * clock, reasons and violations once, at once: what describes the end of a window.
+ * Until this time, energy and power of all GPUs are read every 5 ms in addition to the schedule,
+ * and heat, clock, reasons and violations once, at once: these describe the end of a window.
  */
 void erg_sampler_look_closely(struct erg_sampler *sampler, int64_t until_ns);
 
@@ -58,7 +58,7 @@ void erg_sampler_stats(const struct erg_sampler *sampler, size_t gpu,
                        struct erg_sampler_stats *stats);
 
 /*
- * Stops the threads, puts what is on its way and ends. A thread that hangs in the driver is waited
+ * Stops the threads, delivers pending samples and ends. A thread that hangs in the driver is waited
  * for up to a second and then left to end by itself.
  */
 void erg_sampler_stop(struct erg_sampler *sampler);

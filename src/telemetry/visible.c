@@ -1,6 +1,6 @@
 /*
- * Which GPUs a list means: indices, UUIDs and beginnings of UUIDs, from an option or from the
- * environment variables by which a vendor's programs are told (CUDA_VISIBLE_DEVICES).
+ * The GPUs of a list: indices, UUIDs and beginnings of UUIDs, from an option or from the
+ * environment variables of a vendor's programs (CUDA_VISIBLE_DEVICES).
  */
 #include "base/log.h"
 #include "base/memory.h"
@@ -126,8 +126,8 @@ static bool are_of_one_kind(const struct erg_gpus *gpus)
     return true;
 }
 
-/* Chooses instead what the vendor's own library shows. Returns false where it does not say, or
- * shows what is not here. */
+/* Chooses the GPUs that the vendor's own library shows instead. Returns false where it gives no
+ * answer, or shows GPUs that are not here. */
 static bool choose_as_shown(struct selection *selection)
 {
     const struct erg_gpus *gpus = selection->gpus;
@@ -161,7 +161,7 @@ static void follow_order(struct selection *selection, const char *list, const ch
         where, list, info->index, info->name);
 }
 
-/* Keeps what one list asks for; `where` it came from, a variable or not. */
+/* Keeps the GPUs of one list; `where` it came from, a variable or not. */
 static int select_from(struct erg_gpus *gpus, const char *text, const char *where, bool variable,
                        struct erg_error *err)
 {

@@ -21,7 +21,7 @@ static double now_s(void)
 
 /* ---- marks ---- */
 
-/* What is known at once. */
+/* The values that are known at once. */
 static void set_mark(struct mark *mark, const struct watched *watched, double at_s)
 {
     *mark = (struct mark){
@@ -32,7 +32,7 @@ static void set_mark(struct mark *mark, const struct watched *watched, double at
     };
 }
 
-/* What later samples tell; again until they cannot change it any more. */
+/* The values from later samples; repeated until these cannot change them any more. */
 static void settle_mark(struct mark *mark, const struct watched *watched, double at_s)
 {
     if (mark->settled)
@@ -95,7 +95,7 @@ struct erg_window *erg_window_begin(struct erg_meter *meter)
     look(meter);
     window->next = meter->windows;
     meter->windows = window;
-    window->begin_s = now_s(); /* last: what this call cost is not the window's */
+    window->begin_s = now_s(); /* last: the time of this call is not part of the window */
     for (size_t i = 0; i < meter->count; i++)
         set_mark(&window->gpus[i].begin, &meter->watched[i], window->begin_s);
     pthread_mutex_unlock(&meter->lock);
@@ -139,7 +139,8 @@ static bool is_hopeless(const struct erg_window *window, size_t gpu)
     return stats.lost || silent || has_answered(window, gpu);
 }
 
-/* Under the lock: waits until all GPUs that answer have told what surrounds the window's ends. */
+/* Under the lock: waits until all GPUs that answer have delivered the samples around the window's
+ * ends. */
 static void wait_for_marks(struct erg_meter *meter, const struct erg_window *window)
 {
     for (size_t i = 0; i < meter->count;) {
@@ -202,7 +203,7 @@ static void set_energy(struct erg_window_gpu *out, const struct window_gpu *at,
     out->power_mean_w = mean_power(out, watched, time_s, brief);
 }
 
-/* `at`: both ends. `lost`: it has not told what surrounds them, nor will it. */
+/* `at`: both ends. `lost`: its samples around them are missing for good. */
 static void set_gpu(struct erg_window_gpu *out, const struct window_gpu *at,
                     const struct watched *watched, double time_s, bool lost, bool open)
 {

@@ -105,7 +105,7 @@ struct erg_cupti {
     size_t name_slots, name_count;
 };
 
-/* Callbacks are told of no client. */
+/* Callbacks get no client pointer. */
 static struct erg_cupti *client;
 
 static int check(const struct erg_cupti *cupti, CUptiResult status, const char *what,
@@ -207,7 +207,7 @@ static const char *copy_name(uint8_t kind)
     }
 }
 
-/* One that has not ended has no times; one of before was still in a buffer. */
+/* A record that has not ended lacks times; an earlier one was still in a buffer. */
 static void add(struct erg_cupti *cupti, struct erg_kernel_record record)
 {
     record.wait_ns = -1;
@@ -518,7 +518,7 @@ int erg_cupti_stop(struct erg_cupti *cupti, struct erg_cupti_records *records,
     size_t dropped = 0;
     disable(cupti); /* first, so that nothing comes after the flush */
     int result = check(cupti, cupti->table.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED),
-                       "taking what it has recorded", err);
+                       "taking its records", err);
     wait_for_writer(cupti);
     if (result != 0)
         return -1;

@@ -22,20 +22,20 @@ struct erg_cupti;
 int erg_cupti_open(struct erg_cupti **cupti, struct erg_error *err);
 void erg_cupti_close(struct erg_cupti *cupti); /* NULL is fine */
 
-/* From now on what begins is recorded. */
+/* Records kernels that begin from now on. */
 int erg_cupti_start(struct erg_cupti *cupti, struct erg_error *err);
 
-/* What this thread launches between the two has this number, which is not 0. They nest. NULL is
- * fine, and not recording. */
+/* Launches of this thread between the two calls have this number, which is not 0. The calls nest.
+ * NULL is allowed and does not record. */
 void erg_cupti_push(struct erg_cupti *cupti, uint64_t number);
 void erg_cupti_pop(struct erg_cupti *cupti);
 
 /* In no order; categories are not set. All lives until the next start or close. */
 struct erg_cupti_records {
     const struct erg_kernel_record *items;
-    const uint64_t *numbers; /* of each, what it was launched under; 0: nothing */
+    const uint64_t *numbers; /* of each, the number of its launch; 0: none */
     size_t count;
-    int64_t overhead_ns; /* that the library says it cost, on any thread */
+    int64_t overhead_ns; /* of overhead by the library's report, on any thread */
 };
 
 /* After the GPU has done all that is to be recorded. Fails where records were dropped. */

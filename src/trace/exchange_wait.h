@@ -1,7 +1,6 @@
 /*
  * Exchange waits: how long the ranks of a group wait for the last of them, from the starts of the
- * same exchange on all. Kernels of exchanges spin until then, so what they take is wait and
- * transfer.
+ * same exchange on all. Kernels of exchanges spin until then, so their time is wait and transfer.
  *
  * The n-th exchange of a group is the same on all its ranks. Messages between two ranks are left
  * out, since traces do not say between which.
@@ -11,7 +10,7 @@
 
 #include "trace/kernel_record.h"
 
-/* At most so many exchanges are held, 16 MiB; of more no wait is known. */
+/* The most exchanges that are held, 16 MiB; the waits of further ones are not known. */
 enum { ERG_EXCHANGES_MOST = 1 << 19 };
 
 struct erg_exchange_waits;
@@ -19,7 +18,7 @@ struct erg_exchange_waits;
 struct erg_exchange_waits *erg_exchange_waits_new(void);
 void erg_exchange_waits_free(struct erg_exchange_waits *waits);
 
-/* A record of a GPU, `lane`, with its category; passes over what is no exchange of a group. */
+/* A record of a GPU, `lane`, with its category; ignores records other than exchanges of a group. */
 void erg_exchange_waits_add(struct erg_exchange_waits *waits, uint32_t lane,
                             const struct erg_kernel_record *record);
 

@@ -28,7 +28,7 @@ struct erg_interval_sort {
         size_t count, capacity;
     } ends;
     struct run *runs; /* once taking has begun */
-    size_t *order;    /* of them, a heap by what comes next */
+    size_t *order;    /* of them, a heap by the next interval */
     size_t run_count; /* that have something */
     bool taking;
 };

@@ -1,6 +1,7 @@
 /*
- * Interval sort: more intervals than memory should hold, put in any order and taken by their start.
- * What does not fit goes in sorted runs to a temporary file without a name, in $TMPDIR or /tmp.
+ * Interval sort: sorts more intervals than fit into the memory limit: they are put in any order and
+ * taken by their start. Intervals beyond the limit go in sorted runs to an unnamed temporary file
+ * in $TMPDIR or /tmp.
  */
 #ifndef ERG_TRACE_INTERVAL_SORT_H
 #define ERG_TRACE_INTERVAL_SORT_H
@@ -15,12 +16,12 @@ struct erg_kernel_interval {
     int64_t start_ns, end_ns; /* end >= start */
     uint32_t lane;            /* the GPU of a file */
     uint8_t category;
-    bool computes; /* it hides communication and copies beside it */
+    bool computes; /* it hides concurrent communication and copies */
 };
 
 struct erg_interval_sort;
 
-/* Holds so many in memory; 0: 12 MiB of them. */
+/* The number of intervals in memory; 0: 12 MiB. */
 struct erg_interval_sort *erg_interval_sort_new(size_t most);
 void erg_interval_sort_free(struct erg_interval_sort *sort); /* NULL is fine */
 

@@ -126,8 +126,8 @@ int erg_kernel_names_load(struct erg_kernel_names **names, enum erg_kernel_rule 
     char *path = erg_data_find("kernels", "categories.csv");
     if (!path)
         return erg_fail(err, ERG_FAILED,
-                        "the data folder has no kernels/categories.csv, by which kernels get their "
-                        "categories; expected it in the installed tree or in $ERGON_DATA");
+                        "the data folder has no kernels/categories.csv with the categories of "
+                        "kernels; expected it in the installed tree or in $ERGON_DATA");
     int result = erg_kernel_names_load_file(names, path, err);
     free(path);
     return result;

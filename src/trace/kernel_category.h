@@ -2,9 +2,10 @@
  * Categories of kernels by their names.
  *
  * The dictionary is data/kernels/categories.csv: pattern, category and sub-category; the first
- * pattern that a name contains decides, whatever its case; "*" in a pattern stands for any text.
- * A kernel of an exchange library, which often hides what it does, is looked up by the name of its
- * exchange where that is known. The rule `charllm` is that of a published study of training.
+ * pattern that a name contains decides, case-insensitively; "*" in a pattern stands for any text.
+ * The names of kernels of an exchange library often do not show the operation, so such a kernel is
+ * looked up by the name of its exchange where that is known. The rule `charllm` is that of a
+ * published study of training.
  */
 #ifndef ERG_TRACE_KERNEL_CATEGORY_H
 #define ERG_TRACE_KERNEL_CATEGORY_H
@@ -25,9 +26,9 @@ int erg_kernel_names_load_file(struct erg_kernel_names **names, const char *path
                                struct erg_error *err);
 void erg_kernel_names_free(struct erg_kernel_names *names); /* NULL is fine */
 
-/* Sets category and sub-category by name, source and exchange, unless `ergon` is the rule and the
- * trace has told them; remembers names. False: the rule
- * leaves this record out, as `charllm` does with copies. */
+/* Sets category and sub-category by name, source and exchange, except if `ergon` is the rule and
+ * the trace contains them; remembers names. False: the rule leaves this record out, as `charllm`
+ * does with copies. */
 bool erg_kernel_names_apply(struct erg_kernel_names *names, struct erg_kernel_record *record);
 
 #endif

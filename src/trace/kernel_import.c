@@ -74,7 +74,7 @@ static int add(void *context, const struct erg_kernel_record *given, struct erg_
     return erg_interval_sort_put(importing->sort, &interval, err);
 }
 
-/* "rank-12.json": the rank that a file's name says, or -1. */
+/* "rank-12.json": the rank in a file's name, or -1. */
 static int rank_of_name(const char *path)
 {
     const char *slash = strrchr(path, '/'), *at = strstr(slash ? slash + 1 : path, "rank");
@@ -245,7 +245,7 @@ int erg_kernel_import(struct erg_kernel_lanes *lanes, const char *const *files, 
         result = erg_fail(err, ERG_FAILED, "%s: no kernel that the rule counts", files[0]);
     if (result == 0 && !erg_exchange_waits_find(importing.waits, unix_of_lane, add_wait, lanes))
         erg_log(ERG_LOG_WARNING,
-                "the traces have more than %d exchanges: how long they wait is not said",
+                "the traces have more than %d exchanges: their waits are not known",
                 ERG_EXCHANGES_MOST);
     if (result == 0)
         result = measure(&importing, recording, err);

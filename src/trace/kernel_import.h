@@ -22,7 +22,7 @@ struct erg_kernel_lane {
     double sub_ns[ERG_CATEGORIES][ERG_SUBS]; /* summed */
     size_t sub_count[ERG_CATEGORIES][ERG_SUBS];
     double wait_ns[ERG_CATEGORIES];
-    size_t waits[ERG_CATEGORIES]; /* kernels of which the wait is known */
+    size_t waits[ERG_CATEGORIES]; /* kernels with a known wait */
     struct erg_kernel_time time;
 };
 
@@ -32,7 +32,7 @@ struct erg_kernel_lanes {
     size_t left_out; /* records that the rule does not count */
 };
 
-/* `recording` NULL: no energies. To be released, whatever becomes of it. */
+/* `recording` NULL: no energies. The caller releases it in any case. */
 int erg_kernel_import(struct erg_kernel_lanes *lanes, const char *const *files, size_t file_count,
                       enum erg_kernel_rule rule, const char *recording, struct erg_error *err);
 void erg_kernel_lanes_release(struct erg_kernel_lanes *lanes);

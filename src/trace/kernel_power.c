@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kept before and after what is asked for. */
+/* Kept before and after the requested time. */
 #define MARGIN_NS 5000000000
 
 struct edge {

@@ -14,7 +14,7 @@
 
 struct erg_kernel_power;
 
-/* Keeps what is known from a little before one moment until a little after the other, Unix ns. */
+/* Keeps the data from a little before one moment until a little after the other, Unix ns. */
 int erg_kernel_power_open(struct erg_kernel_power **power, const char *recording, int64_t from_ns,
                           int64_t to_ns, struct erg_error *err);
 void erg_kernel_power_close(struct erg_kernel_power *power); /* NULL is fine */

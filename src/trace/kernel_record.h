@@ -1,7 +1,8 @@
 /*
- * Kernel records: what ran on a GPU, when, and of which category; a trace is those of one rank.
+ * Kernel records: the kernels of a GPU with their times and categories; a trace contains those of
+ * one rank.
  *
- * Times are nanoseconds of any one clock; a trace says how far that is from Unix time.
+ * Times are nanoseconds of any one clock; a trace gives the clock's offset from Unix time.
  */
 #ifndef ERG_TRACE_KERNEL_RECORD_H
 #define ERG_TRACE_KERNEL_RECORD_H
@@ -18,7 +19,7 @@ enum erg_kernel_sub {
     ERG_SUB_ROUTER,
     ERG_SUB_PERMUTE,
     ERG_SUB_OPTIMIZER,
-    ERG_SUB_OVERLAP, /* communication of a product that runs beside it */
+    ERG_SUB_OVERLAP, /* communication of a product that runs concurrently */
     ERG_SUB_COPY,
     ERG_SUB_ALL_TO_ALL,
     ERG_SUBS,
@@ -39,9 +40,9 @@ enum erg_kernel_source {
     ERG_SOURCE_MEMSET,
 };
 
-/* Of an exchange between ranks; texts are NULL and numbers 0 where they are not known. */
+/* An exchange between ranks; texts are NULL and numbers 0 where they are not known. */
 struct erg_kernel_collective {
-    const char *name;  /* "all_to_all": NULL for what is none */
+    const char *name;  /* "all_to_all": NULL for other kernels */
     const char *dtype; /* "BFloat16" */
     const char *group; /* its name */
     const char *ranks; /* "[0, 1]" */
@@ -55,19 +56,19 @@ struct erg_kernel_record {
     const char *name;
     int32_t device, stream;
     enum erg_kernel_source source;
-    bool told; /* the trace itself says its category */
+    bool told; /* the trace itself contains its category */
     enum erg_kernel_category category;
     enum erg_kernel_sub sub;
     uint32_t correlation;      /* with the call that launched it */
     int32_t grid[3], block[3]; /* 0: not known */
-    uint64_t bytes;            /* copied or filled; of an exchange what a rank puts in */
+    uint64_t bytes;            /* copied or filled; of an exchange: a rank's contribution */
     uint64_t flops;            /* 0: not known */
     struct erg_kernel_collective collective;
     const size_t *needs; /* records of the trace that it waited for, each earlier than this one */
     size_t need_count;
 };
 
-/* Whether it hides communication and copies beside it. */
+/* Whether it hides concurrent communication and copies. */
 static inline bool erg_kernel_computes(const struct erg_kernel_record *record)
 {
     return record->source == ERG_SOURCE_KERNEL && !erg_kernel_communicates(record->category);

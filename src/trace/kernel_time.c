@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What runs now and when that ends; a heap. */
+/* The running kernels and their ends; a heap. */
 struct kernel_running {
     int64_t end_ns;
     uint8_t category;

@@ -1,9 +1,9 @@
 /*
- * Kernel time: how a GPU spends a window, from the intervals of what ran on it.
+ * Kernel time: how a GPU spends a window, from the intervals of its work.
  *
  * At every moment a GPU computes, or only communicates and copies, or is idle; kernels that compute
- * hide communication and copies beside them. `exposed` of a category is the time in which it runs
- * and, if it computes nothing, nothing computes. What the GPU takes meanwhile is shared alike among
+ * hide concurrent communication and copies. `exposed` of a category is the time in which it runs
+ * and, if it computes nothing, nothing computes. The GPU's energy meanwhile is shared equally among
  * the categories that are exposed at that moment.
  */
 #ifndef ERG_TRACE_KERNEL_TIME_H
@@ -18,7 +18,7 @@ typedef double erg_energy_at(void *context, int64_t time_ns);
 struct erg_kernel_time {
     int64_t begin_ns, end_ns; /* of the window: first start, last end */
     int64_t compute_ns, exposed_ns, idle_ns;
-    double energy_j, idle_energy_j; /* NaN: nobody knows the energy */
+    double energy_j, idle_energy_j; /* NaN: not known */
     struct erg_kernel_share {
         double summed_ns; /* exact below 2^53 */
         int64_t exposed_ns;
@@ -27,8 +27,8 @@ struct erg_kernel_time {
     } category[ERG_CATEGORIES];
 };
 
-/* Of the records of one device, with their categories and in any order; `energy` NULL: not known.
- */
+/* The kernel time of the records of one device, with their categories and in any order; `energy`
+ * NULL: not known. */
 void erg_kernel_time_of(struct erg_kernel_time *time, const struct erg_kernel_record *records,
                         size_t count, int32_t device, erg_energy_at *energy, void *context);
 

@@ -21,7 +21,7 @@ struct kineto_reader {
     erg_kineto_each *each;
     void *context;
     size_t kernels;
-    /* Of the event that is being read. */
+    /* The event that is being read. */
     struct erg_kernel_record record;
     struct erg_text name, category, phase, collective, dtype, group, ranks;
     struct erg_json_spot spot;
@@ -45,7 +45,7 @@ static int fail_value(const struct kineto_reader *reader, const char *key, const
 /* ---- numbers ---- */
 
 /* Decimals with up to `places` digits behind the point, as a whole number of the last place; finer
- * digits are rounded. False for what does not fit. */
+ * digits are rounded. False for numbers that do not fit. */
 static bool parse_decimal(const char *text, int places, int64_t *value)
 {
     bool negative = *text == '-';
@@ -67,7 +67,7 @@ static bool parse_decimal(const char *text, int places, int64_t *value)
         sum = sum * 10 + (uint64_t)(*at - '0');
         shifted += shifted >= 0;
     }
-    if (*at) { /* an exponent: a double says it as well as its writer could */
+    if (*at) { /* an exponent: a double is as precise as the writer's number */
         double number;
         if (!erg_parse_double(text, &number) || !(fabs(number) < 1e18))
             return false;
@@ -252,7 +252,7 @@ static void clear(struct erg_text *text)
     erg_text_add(text, "");
 }
 
-/* Whether the event ran on a GPU, and then as what; older profilers write "Kernel". */
+/* Whether the event ran on a GPU, and its kind; older profilers write "Kernel". */
 static bool is_of_gpu(const char *category, enum erg_kernel_source *source)
 {
     static const char *const names[][2] = {

@@ -10,7 +10,7 @@
 
 enum { ERG_KINETO_DEVICES = 64, ERG_KINETO_UUID_BYTES = 64 };
 
-/* What the document says besides. */
+/* Further values of the document. */
 struct erg_kineto_about {
     int64_t base_ns; /* Unix time of moment 0 of all its times; with has_base */
     bool has_base;
@@ -23,8 +23,8 @@ struct erg_kineto_about {
     size_t events; /* of any kind */
 };
 
-/* Texts of the record live during the call; its category is set where the trace tells it. -1 ends
- * the reading. */
+/* Texts of the record live during the call; its category is set where the trace contains it. -1
+ * ends the reading. */
 typedef int erg_kineto_each(void *context, const struct erg_kernel_record *record,
                             struct erg_error *err);
 

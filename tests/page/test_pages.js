@@ -411,12 +411,12 @@ sequence: 256
     assert.match(page.byId("tip").textContent, /^\d+\u00a0s ago\ncap 9\.00\u00a0kW\npower 5\.12\u00a0kW$/);
     /* Old, without an answer of the resource manager, without an answer at all, and well again. */
     page.take({ ...next, at_unix_s: next.at_unix_s + 2 }, 75);
-    assert.strictEqual(state.textContent, "The controller looked at the cluster last 1\u00a0min 15\u00a0s ago. What is shown is as old as that.");
+    assert.strictEqual(state.textContent, "The controller looked at the cluster last 1\u00a0min 15\u00a0s ago. The page shows that state.");
     assert.strictEqual(main.getAttribute("class"), "old");
     page.take({ ...next, answers: false, at_unix_s: next.at_unix_s + 4 }, 0);
     assert.match(state.textContent, /^The resource manager does not answer\./);
     page.fail("The controller does not answer.");
-    assert.match(state.textContent, /^The controller has not answered for \d+\u00a0s\. What is shown is of \d\d:\d\d:\d\d\.$/);
+    assert.match(state.textContent, /^The controller has not answered for \d+\u00a0s\. The page shows the state of \d\d:\d\d:\d\d\.$/);
     page.fail("The controller does not answer.");
     assert.strictEqual(page.moments.length, 5); /* one gap */
     page.take({ ...next, at_unix_s: next.at_unix_s + 6 }, 0);
@@ -448,7 +448,7 @@ sequence: 256
     assert.match(rowsOf(page, "waiting")[0].textContent, /^1001 /);
     same(page.byId("notes").all("thead")[0].all("th").map(th => th.textContent), ["time", "what", "why", "expected gain", "cost"]);
     same(cellsOf(rowsOf(page, "notes")[1]).slice(1), ["job 14: stop", "a job came", "12 min", "–"]);
-    assert.match(page.byId("tiles").textContent, /there is no cap/);
+    assert.match(page.byId("tiles").textContent, /no cap/);
     writeLive("empty.html", liveStatus({ jobs: [], notes: [], nodes: [], power: {}, answers: true }));
     page = openPage(inFolder("empty.html"), []);
     checkWhole(page);

@@ -1,4 +1,4 @@
-/* The policy's decisions, made what the reconciler's records intend. */
+/* Turns the policy's decisions into the intents of the reconciler's records. */
 #include "cluster/live/controller_internal.h"
 
 #include "io/json.h"

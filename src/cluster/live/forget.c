@@ -1,4 +1,4 @@
-/* What a controller forgets, so that neither it nor its files grow with the jobs of all days. */
+/* The data that a controller drops, so that neither its memory nor its files grow for ever. */
 #include "cluster/live/controller_internal.h"
 
 #include "base/clock.h"

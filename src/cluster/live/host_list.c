@@ -11,7 +11,7 @@ static const char digits[] = "0123456789";
 
 static int fail(struct erg_error *err, const char *text, const char *why)
 {
-    return erg_fail(err, ERG_FAILED, "\"%.80s\" is no list of nodes such as h[001-004],x3: %s",
+    return erg_fail(err, ERG_FAILED, "\"%.80s\" is not a list of nodes such as h[001-004],x3: %s",
                     text, why);
 }
 
@@ -38,7 +38,7 @@ static const char *read_range(struct host_range *range, const char *at)
     return (*at == ',' || *at == ']') && range->to >= range->from ? at : NULL;
 }
 
-/* Appends the names that begin with `head`, of what is left of one entry. */
+/* Appends the names that begin with `head`, from the rest of one entry. */
 static int add_entry(struct erg_host_list *hosts, const char *head, const char *rest,
                      const char *whole, struct erg_error *err)
 {

@@ -17,7 +17,7 @@ struct erg_host_list {
     size_t count, capacity;
 };
 
-/* Appends the names in `text`. The message of a failure says what of the text is wrong. */
+/* Appends the names in `text`. The message of a failure names the invalid part of the text. */
 int erg_host_list_add(struct erg_host_list *hosts, const char *text, struct erg_error *err);
 void erg_host_list_release(struct erg_host_list *hosts);
 

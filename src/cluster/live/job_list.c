@@ -115,7 +115,7 @@ bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct er
     return true;
 }
 
-/* What the folder says; of an unreadable one nothing. */
+/* The folder's state; none for an unreadable folder. */
 static void read_folder(struct erg_live_line *line, const char *spool, struct erg_arena *arena)
 {
     struct erg_report_reader reader = {0};
@@ -139,9 +139,9 @@ static void read_folder(struct erg_live_line *line, const char *spool, struct er
             fmax(0, line->request.iterations - line->report.iteration) * line->report.iteration_s;
 }
 
-/* ---- what the controller says ---- */
+/* ---- the controller's state ---- */
 
-/* Older than that it is of a controller that is no more. */
+/* The age beyond which it belongs to a controller that has ended. */
 static const double fresh_s = 300;
 
 void erg_live_list_status(struct erg_live_list *list, const char *text, size_t length,
@@ -171,7 +171,7 @@ void erg_live_list_status(struct erg_live_list *list, const char *text, size_t l
     json_decref(root);
 }
 
-/* Anybody may put a file into the spool: only that of its owner or root counts. */
+/* Any user may put a file into the spool: only that of its owner or root counts. */
 static void read_status(struct erg_live_list *list, const char *spool)
 {
     struct stat above, info;

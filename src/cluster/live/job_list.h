@@ -1,6 +1,6 @@
 /*
- * Managed jobs as their users see them: what Slurm says of each, what its folder does, and what the
- * controller has written of it into the spool's .controller/status.json lately.
+ * Managed jobs as their users see them: their states in Slurm, in their folders, and in the
+ * controller's latest .controller/status.json in the spool.
  */
 #ifndef ERG_CLUSTER_LIVE_JOB_LIST_H
 #define ERG_CLUSTER_LIVE_JOB_LIST_H
@@ -9,7 +9,7 @@
 #include "cluster/live/job_folder.h"
 
 struct erg_live_line {
-    const char *id, *user, *state, *reason, *nodes; /* as Slurm says them */
+    const char *id, *user, *state, *reason, *nodes; /* in Slurm's notation */
     char token[ERG_TOKEN_LENGTH + 1];
     int gpus;          /* that it has; 0: none */
     double since_s;    /* for how long it has run; NAN: it does not */
@@ -31,20 +31,20 @@ struct erg_live_list {
 };
 
 /* Those of a partition whose folders are in the spool; `all`: also other users', and ended ones
- * that Slurm still knows. */
+ * that Slurm still lists. */
 int erg_live_list_read(struct erg_live_list *list, const char *partition, const char *spool,
                        bool all, struct erg_error *err);
 void erg_live_list_release(struct erg_live_list *list);
 
-/* A line of "squeue -o" in the format of this file; false where it is no managed job's. Exposed for
- * tests. */
+/* A line of "squeue -o" in the format of this file; false where it is not a managed job's. Exposed
+ * for tests. */
 bool erg_live_line_parse(struct erg_live_line *line, const char *text, struct erg_arena *arena);
 
-/* Fills what the controller says of jobs; `text` is the document. */
+/* Fills in the controller's state of jobs; `text` is the document. */
 void erg_live_list_status(struct erg_live_list *list, const char *text, size_t length,
                           double now_unix_s);
 
-/* What a person is told: "runs", "waits for its place", … */
+/* The state for people: "runs", "waits for its place", ... … */
 const char *erg_live_line_says(const struct erg_live_line *line);
 
 #endif

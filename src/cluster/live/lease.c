@@ -19,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of the time that a lease holds, the part in which its holder may renew it: what it does then is
- * done long before others may take the next one. */
+/* The part of a lease's time in which its holder may renew it: its actions then end long before
+ * others may take the next lease. */
 static const double renewable = 2.0 / 3;
 
 static const char nobody[] = "-";
@@ -81,7 +81,7 @@ static double modified(const struct stat *info)
     return (double)info->st_mtim.tv_sec + 1e-9 * (double)info->st_mtim.tv_nsec;
 }
 
-/* One that cannot be read is somebody's, and over a while after it was written. */
+/* An unreadable lease belongs to another controller, and expires a while after it was written. */
 static void read_lease(struct written *lease, const char *folder, long number)
 {
     char *path = path_of(folder, number), *text, pid[24], seconds[32];
@@ -106,8 +106,8 @@ static void read_lease(struct written *lease, const char *folder, long number)
     free(path);
 }
 
-/* The highest number, 0 where there is no lease yet; -1 where the folder cannot be read. Removes
- * those below `keep`. */
+/* The highest number, 0 without a lease yet; -1 where the folder cannot be read. Removes those
+ * below `keep`. */
 static long highest_in(const char *folder, long keep)
 {
     DIR *files = opendir(folder);
@@ -145,7 +145,7 @@ static int lose(struct erg_lease *lease, const char *folder, const struct writte
                     holder->pid, holder->space.host, folder, left_s > 0 ? left_s : 0);
 }
 
-/* Somebody has taken the next one. */
+/* Another controller has taken the next one. */
 static int lose_to(struct erg_lease *lease, const char *folder, long number, struct erg_error *err)
 {
     struct written holder;
@@ -228,7 +228,7 @@ int erg_lease_renew(struct erg_lease *lease, const char *folder, double seconds,
     if (result) {
         result = renew(lease, folder, own, modified(&info), seconds, err);
     } else {
-        /* Nobody can take it as long as nobody can write. */
+        /* No controller can take it while none can write. */
         const long highest = highest_in(folder, 0);
         result =
             lease->number > 0 && highest > lease->number ? lose_to(lease, folder, highest, err) : 1;

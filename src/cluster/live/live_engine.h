@@ -1,9 +1,9 @@
 /*
- * The engine: what a live controller asks of the cluster's resource manager.
+ * The engine: the interface of a live controller to the cluster's resource manager.
  *
  * Slurm is one (slurm_engine.c), a fake one in memory with a virtual clock another (fake_engine.c).
- * Nothing above this interface knows which. All calls are synchronous and bounded in time; none
- * executes anything of a user's.
+ * Code above this interface does not depend on the manager. All calls are synchronous and bounded
+ * in time; none executes anything of a user's.
  *
  * Times are seconds of the engine's own clock, which never goes back.
  */
@@ -37,15 +37,15 @@ struct erg_live_job {
     uid_t uid;
     const char *user, *account, *name;
     enum erg_live_state state;
-    const char *state_text, *reason; /* as the resource manager says them */
+    const char *state_text, *reason; /* as the resource manager reports them */
     bool held_by_administrator;
     bool single;                    /* neither of an array nor of a heterogeneous job */
     bool in_partition;              /* the controller's */
     int exit_status;                /* of the last incarnation; -1: none known */
     int restarts;                   /* no fencing token: it can go back */
-    double submitted_unix_s;        /* NAN: not said */
-    double started_unix_s;          /* this incarnation; 0: not said, or it does not run */
-    struct erg_placement placement; /* what it has; what it asks for is nobody's business */
+    double submitted_unix_s;        /* NAN: not known */
+    double started_unix_s;          /* this incarnation; 0: not known, or it does not run */
+    struct erg_placement placement; /* what it has; its request is not used */
 };
 
 enum erg_live_node_state {
@@ -65,7 +65,7 @@ struct erg_live_node {
     const char *reason;
 };
 
-/* What the resource manager says at one moment. To be released; empty at first. */
+/* The state of the resource manager at one moment. The caller releases it; empty at first. */
 struct erg_live_snapshot {
     double at_s;
     struct erg_live_job *jobs;
@@ -114,7 +114,7 @@ struct erg_live_engine_calls {
      * Never one that its user cancelled. */
     enum erg_engine_answer (*kill)(struct erg_live_engine *engine, uint32_t id, const char *token,
                                    struct erg_error *err);
-    /* A waiting job is given back to the manager's own scheduling: any node, so many GPUs. */
+    /* A waiting job returns to the manager's own scheduling: any node, this number of GPUs. */
     enum erg_engine_answer (*hand_back)(struct erg_live_engine *engine, uint32_t id,
                                         const char *token, int gpus, struct erg_error *err);
     enum erg_engine_answer (*wake)(struct erg_live_engine *engine, int node, struct erg_error *err);
@@ -132,7 +132,7 @@ struct erg_live_engine {
 /*
  * Slurm, by its commands (sinfo is not needed: scontrol, scancel). `node_names`: by node of the
  * fleet; `partition`: where managed jobs are. Fails where the commands are missing, the partition
- * or a node is unknown, or a node has other GPUs than the fleet says.
+ * or a node is unknown, or a node has other GPUs than the fleet's file.
  */
 int erg_slurm_engine_open(struct erg_live_engine **engine, const struct erg_fleet *fleet,
                           const char *const *node_names, const char *partition,

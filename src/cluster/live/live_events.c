@@ -1,4 +1,4 @@
-/* What happens on a live cluster, in the columns of the simulator's events.csv. */
+/* Events of a live cluster, in the columns of the simulator's events.csv. */
 #include "cluster/live/controller_internal.h"
 
 #include "cluster/simulate/results.h"

@@ -78,8 +78,8 @@ static int fill_from_folder(struct erg_controller *controller, struct erg_speeds
     return result;
 }
 
-/* A job that brings its profile has a workload of its own, named by its token: what it says is
- * nobody else's concern. */
+/* A job that brings its profile has a workload of its own, named by its token: its profile affects
+ * no other job. */
 int erg_controller_fill_speeds(void *context, struct erg_speeds *speeds, int workload,
                                const struct erg_trace_workload *what, struct erg_error *err)
 {
@@ -135,7 +135,7 @@ json_t *erg_controller_measured(const struct erg_controller *controller)
         if (!is_forgotten(controller, workloads[measured->workload].family))
             json_array_append_new(rows, measured_json(controller->scheduler, measured));
     }
-    /* Of workloads that have not come again yet. */
+    /* Speeds of workloads that have not returned yet. */
     json_array_foreach(controller->recalled_speeds, k, row) json_array_append(rows, row);
     return rows;
 }

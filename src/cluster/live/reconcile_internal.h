@@ -1,4 +1,4 @@
-/* What the files of the reconciler share. */
+/* Declarations shared by the files of the reconciler. */
 #ifndef ERG_CLUSTER_LIVE_RECONCILE_INTERNAL_H
 #define ERG_CLUSTER_LIVE_RECONCILE_INTERNAL_H
 

@@ -1,4 +1,4 @@
-/* Reads slurm.conf, as slurmctld has it, and says what of it live jobs miss. */
+/* Reads slurmctld's slurm.conf, and lists the settings that live jobs lack. */
 #include "cluster/live/slurm_advice.h"
 
 #include "cluster/live/host_list.h"
@@ -36,7 +36,8 @@ static void judge_number(struct erg_slurm_setting *setting, const char *value, l
     long seconds = value ? strtol(value, NULL, 10) : -1;
     setting->fine = seconds >= least;
     if (seconds < 0)
-        snprintf(setting->fact, sizeof setting->fact, "%s is not told", setting->name);
+        snprintf(setting->fact, sizeof setting->fact, "%s is not in the configuration",
+                 setting->name);
     else
         snprintf(setting->fact, sizeof setting->fact, "%s is %ld s", setting->name, seconds);
     setting->advice = setting->fine ? NULL : advice;
@@ -156,7 +157,7 @@ void erg_slurm_judge(const char *config, const char *partitions, const char *par
     snprintf(setting->fact, sizeof setting->fact, "%s",
              value && strstr(value, "lua")
                  ? "JobSubmitPlugins has lua, for the job_submit.lua of examples/live"
-                 : "JobSubmitPlugins has no lua: users may change what ergon asked for their jobs "
+                 : "JobSubmitPlugins has no lua: users may change ergon's requests for their jobs "
                    "(optional)");
     erg_arena_release(&arena);
 }

@@ -1,6 +1,4 @@
-/*
- * What slurm.conf has for live jobs, and what it lacks.
- */
+/* The settings for live jobs in slurm.conf, and missing ones. */
 #ifndef ERG_CLUSTER_LIVE_SLURM_ADVICE_H
 #define ERG_CLUSTER_LIVE_SLURM_ADVICE_H
 

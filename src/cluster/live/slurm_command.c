@@ -1,4 +1,4 @@
-/* Runs Slurm's commands and says what their failures mean. */
+/* Runs Slurm's commands and explains their failures. */
 #define _GNU_SOURCE /* strcasestr */
 #include "cluster/live/slurm_command.h"
 
@@ -39,7 +39,7 @@ static const char **make_environment(void)
     return made;
 }
 
-/* ---- what it means ---- */
+/* ---- meaning of failures ---- */
 
 enum erg_engine_answer erg_slurm_classify(const char *text)
 {
@@ -115,7 +115,7 @@ static enum erg_engine_answer judge(const struct erg_subprocess *process, const 
     } else if (process->signal > 0) {
         erg_text_printf(&line, ": ended by signal %d", process->signal);
     } else if (process->signal < 0) {
-        erg_text_add(&line, ": nobody can say how it ended");
+        erg_text_add(&line, ": its exit status is not known");
     } else if (process->status == 0) {
         erg_text_printf(&line, ": more than %d MiB of answer", ERG_SUBPROCESS_MOST_BYTES >> 20);
         answer = ERG_ENGINE_BROKEN;

@@ -1,5 +1,5 @@
 /*
- * One command of Slurm: run without a shell, for at most so long, and what its answer means.
+ * One command of Slurm: run without a shell, with a time limit, and the meaning of its answer.
  *
  * Its environment is this process's without the variables of Slurm's commands and of a job (all of
  * SLURM_* but SLURM_CONF, SBATCH_*, SCANCEL_*, SCONTROL_*), in the locale C and in UTC.
@@ -10,19 +10,19 @@
 #include "base/text.h"
 #include "cluster/live/live_engine.h"
 
-/* Of a command that is not installed; a shell's exit status. */
+/* A shell's exit status for a command that is not installed. */
 enum { ERG_SLURM_MISSING = 127 };
 
 /*
- * Runs `words` (ends with NULL; the first is looked up in PATH). DONE: `out` has all that it
- * printed, in place of what it had, and is to be released in any case; it may be NULL. All other
- * answers have their sentence in `err`; BROKEN with the status ERG_SLURM_MISSING where there is no
- * such command.
+ * Runs `words` (ends with NULL; the first is looked up in PATH). DONE: `out` contains its whole
+ * output instead of the former content; it may be NULL, and the caller releases it in any case. All
+ * other answers have their sentence in `err`; BROKEN with the status ERG_SLURM_MISSING for a
+ * missing command.
  */
 enum erg_engine_answer erg_slurm_command(const char *const *words, double limit_s,
                                          struct erg_text *out, struct erg_error *err);
 
-/* What a command that failed with this on its standard error says. */
+/* The meaning of a failed command's standard error. */
 enum erg_engine_answer erg_slurm_classify(const char *text);
 
 #endif

@@ -65,7 +65,7 @@ static enum erg_engine_answer answer_with(enum erg_engine_answer answer, struct 
     return answer;
 }
 
-/* Whoever's it is. What is printed is of this job alone, however many lines it has. */
+/* Reads a job of any user. The output contains only this job, with any number of lines. */
 static enum erg_engine_answer look_at(struct slurm_engine *engine, uint32_t id,
                                       struct erg_slurm_job *job, struct erg_arena *arena,
                                       struct erg_error *err)
@@ -182,10 +182,10 @@ static bool names_nodes(const struct slurm_engine *engine, const char *list,
 }
 
 /*
- * All that has to change together, as one request: tasks and CPUs, too, or a job that shrinks asks
- * for more than its nodes may give (BadConstraints). The type is not named: a request that names
- * one keeps the former one beside it. `Gres=` because each release writes TresPerNode in its own
- * way.
+ * All values that have to change together, as one request: tasks and CPUs, too, otherwise a job
+ * that shrinks requests more than its nodes may give (BadConstraints). The type is not named: a
+ * request with a type keeps the former one in addition. `Gres=` because each release writes
+ * TresPerNode in its own way.
  */
 static enum erg_engine_answer ask_for(const struct erg_slurm_job *job, int nodes, const char *list,
                                       int gpus, const char *start, struct erg_error *err)
@@ -241,7 +241,7 @@ static enum erg_engine_answer place(struct erg_live_engine *base, uint32_t id, c
     return answer;
 }
 
-/* How many nodes have so many GPUs, as many on each, on the fleet's largest nodes. */
+/* The nodes that the given number of GPUs needs, equally on each, on the fleet's largest nodes. */
 static int nodes_for(const struct erg_fleet *fleet, int gpus)
 {
     int most = 1, nodes = 1;
@@ -461,7 +461,7 @@ static enum erg_engine_answer read_jobs(struct slurm_engine *engine, struct slur
     return answer;
 }
 
-/* What nodes say of their GPUs. */
+/* The nodes' report of their GPUs. */
 struct in_use {
     uint64_t *gpus; /* by node */
     bool *known;    /* by node: Slurm says which */
@@ -504,7 +504,7 @@ static void add_job(struct erg_live_snapshot *snapshot, const struct erg_live_jo
     snapshot->jobs[snapshot->jobs_count++] = *job;
 }
 
-/* Of a foreign job, the GPUs that its nodes confirm: it may have ended since. */
+/* The GPUs of a foreign job that its nodes confirm: the job may have ended since. */
 static void confirm(struct erg_placement *placement, const struct in_use *use)
 {
     int kept = 0;
@@ -518,8 +518,8 @@ static void confirm(struct erg_placement *placement, const struct in_use *use)
     placement->count = kept;
 }
 
-/* A job that completes still has its GPUs, which its node counts as free: of those it is given so
- * many. */
+/* A completing job still has its GPUs, which its node counts as free: it gets this number of the
+ * free ones. */
 static void choose(const struct slurm_engine *engine, struct erg_placement *placement,
                    const struct in_use *use)
 {

@@ -224,7 +224,7 @@ static const char *find_fields(struct slurm_span span)
         struct slurm_span user = {rest.at, group}, group_rest = {group + 9, span.end};
         const char *label = find(group_rest, " MCS_label=");
         bool good = user.at < user.end && user.end[-1] == ')' && label && label[-1] == ')';
-        /* Nothing of what follows may be within them. */
+        /* None of the following may be within them. */
         struct slurm_span both = {user.at, label ? label : user.end};
         for (const char *c = both.at; good && c < both.end; c++)
             good = *c != '=' || (c >= group && c < group + 9);
@@ -278,7 +278,7 @@ static enum erg_live_state state_of(struct slurm_span text, bool no_priority)
     return ERG_LIVE_UNKNOWN;
 }
 
-/* "7:0" as a shell says it. */
+/* "7:0" as in a shell. */
 static int exit_of(struct slurm_span text)
 {
     long status = take_number(&text), number = -1;
@@ -506,7 +506,7 @@ bool erg_slurm_read_job(struct erg_slurm_job *read, const struct erg_slurm_nodes
     const char *het = find((struct slurm_span){title, begin}, " HetJobIdSet=");
     read->job.name = keep((struct slurm_span){title, het ? het : begin}, arena);
     read_token(read->job.token, (struct slurm_span){end, all.end});
-    /* What was asked for is the user's to change and nobody's to trust: only compared. */
+    /* The user can change the request, so it is not trusted, only compared. */
     const char *asked = NULL;
     for (struct slurm_span tail = {end, all.end}; (tail.at = find(tail, " TresPerNode=")) != NULL;)
         asked = tail.at += 13;

@@ -1,6 +1,6 @@
 /*
- * What Slurm's commands print, read: "scontrol -a -d -o show job", "... show node", "... show
- * partition" and "show config", of releases from 20.11 on, in UTC.
+ * Parsers of the output of Slurm's commands: "scontrol -a -d -o show job", "... show node", "...
+ * show partition" and "show config", of releases from 20.11 on, in UTC.
  *
  * Users choose some of that text: names, comments, paths and, without slurmdbd, accounts may have
  * blanks and line breaks, and "JobState=RUNNING" or a whole line of another job in them. So fields
@@ -24,7 +24,7 @@ struct erg_slurm_gres {
 
 void erg_slurm_read_gres(struct erg_slurm_gres *gres, const char *text, size_t length);
 
-/* The fleet's nodes, found by name. Borrows what it is made of; to be released. */
+/* The fleet's nodes, found by name. Borrows its arguments; to be released. */
 struct erg_slurm_nodes {
     const struct erg_fleet *fleet;
     const char *const *names;
@@ -43,13 +43,13 @@ struct erg_slurm_job {
     int cpus_per_task;       /* at least 1 */
     const char *asked_nodes; /* as Slurm writes a list; "": none */
     int asked_gpus;          /* on each node; -1: not said */
-    bool which_unknown; /* so many GPUs of each node, but their bits mean nothing: it completes */
-    bool is_started;    /* its batch script: RUNNING and no longer CONFIGURING */
+    bool which_unknown;      /* GPUs of each node, whose bits are invalid: the job completes */
+    bool is_started;         /* its batch script: RUNNING and no longer CONFIGURING */
 };
 
 /*
- * The next job of a list of them: moves *text behind it. False at the end. A record begins at a
- * line with "JobId=", whoever wrote it.
+ * The next job of a list of them: moves *text behind it. False at the end. A record begins at any
+ * line with "JobId=".
  */
 bool erg_slurm_next_job(const char **text, const char **record, size_t *length);
 /* All of `record` is about one job. False where it does not begin with a job's id. */

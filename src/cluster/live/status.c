@@ -1,4 +1,4 @@
-/* What a controller knows, as a document: for people, pages and metrics. */
+/* The state of a controller as a document: for people, pages and metrics. */
 #include "cluster/live/controller_internal.h"
 
 #include "base/clock.h"
@@ -40,7 +40,8 @@ struct releases {
     size_t count, capacity;
 };
 
-/* When so many GPUs will be free, if jobs end as expected and none grows; takes them. */
+/* The time at which the given number of GPUs will be free, if jobs end as expected and none grows;
+ * takes them. */
 static double take(struct releases *releases, int gpus)
 {
     int found = 0;

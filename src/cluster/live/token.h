@@ -1,4 +1,4 @@
-/* Tokens: what a live job is known by, beside its number, which is given again. */
+/* Tokens: they identify a live job in addition to its number, since Slurm reuses numbers. */
 #ifndef ERG_CLUSTER_LIVE_TOKEN_H
 #define ERG_CLUSTER_LIVE_TOKEN_H
 

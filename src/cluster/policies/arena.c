@@ -2,20 +2,20 @@
  * Arena (once Crius): GPU type and number of every job are changed as the cluster fills and
  * empties.
  *
- * Source: "Arena", EuroSys 2026 (arXiv 2403.16125), by what its published program does. A new job
- * gets the type and number that it asked for; where there is no room, running jobs are compacted,
- * shrunk or moved to other types (arena_internal.h). Jobs that find no room wait in a queue that is
- * tried in order when jobs end. A job placed while older ones wait is opportunistic: its GPUs count
- * as free for them, and it waits again when they are taken. What is left over goes, step by step,
- * to the job that gains most by another type or twice the GPUs.
+ * Source: "Arena", EuroSys 2026 (arXiv 2403.16125), following its published program. A new job gets
+ * its requested type and number; where these are not free, running jobs are compacted, shrunk or
+ * moved to other types (arena_internal.h). Jobs that do not fit wait in a queue that is tried in
+ * order when jobs end. A job placed while older ones wait is opportunistic: its GPUs count as free
+ * for them, and it waits again when they are taken. Remaining GPUs go, step by step, to the job
+ * that gains most by another type or twice the GPUs.
  *
  * Under the published comparison's own accounting (research/) this agrees with its golden rounds
- * exactly as long as the cluster is not full, then for 510 rounds but for which of equal jobs
- * restart, and within 1 % in what all rounds come to. Of equal jobs the published program seems to
- * take that on the first nodes, and to change no other job's type once it has shrunk the new one:
- * with both, rounds agree until the 1,159th, and sums less well (3 %), since from the first other
- * decision on they wander. Departures: jobs of nodes that failed go to the head of the queue; a job
- * that names no type begins with the fastest.
+ * exactly as long as the cluster is not full, then for 510 rounds except for the choice of equal
+ * jobs that restart, and within 1 % in the totals of all rounds. Among equal jobs the published
+ * program seems to take the one on the first nodes, and to change no other job's type once it has
+ * shrunk the new one: with both rules, rounds agree until the 1,159th, and totals less well (3 %),
+ * since they diverge after the first different decision. Departures: jobs of nodes that failed go
+ * to the head of the queue; a job that names no type begins with the fastest.
  */
 #include "cluster/policies/arena_internal.h"
 #include "cluster/policies/policies.h"
@@ -40,7 +40,7 @@ struct arena {
     struct erg_placement placement;
 };
 
-/* Jobs that wait line up as they came. Which of those that run are opportunistic says load(). */
+/* Jobs that wait line up as they came. load() marks the opportunistic ones among running jobs. */
 static void take_over(struct arena *arena, const struct erg_scheduler *scheduler)
 {
     int *jobs;
@@ -132,7 +132,7 @@ static bool as_placed(const struct erg_trial *table, int seat,
     return true;
 }
 
-/* Makes the schedule what the table says. */
+/* Makes the schedule equal to the table. */
 static void commit(struct arena *arena)
 {
     struct erg_scheduler *scheduler = arena->scheduler;
@@ -201,7 +201,7 @@ static void dequeue(struct arena *arena, int job)
                 (--arena->queue.count - at) * sizeof *arena->queue.items);
 }
 
-/* A job of the queue got GPUs. Those at its head wait for nobody any more. */
+/* A job of the queue got GPUs. The jobs at its head no longer wait for others. */
 static void settle_queue(struct arena *arena, int placed)
 {
     if (placed >= 0)
@@ -288,7 +288,7 @@ static void restart_waiting(struct arena *arena)
     }
 }
 
-/* Tries one way of having more, beside the best one so far. */
+/* Compares one way of growing with the best one so far. */
 static double try_upgrade(struct arena *arena, int seat, int type, int gpus, double best_gain)
 {
     const struct erg_trial_seat *what = &arena->table.seats[seat];
@@ -392,7 +392,7 @@ static void undo_needless_moves(struct arena *arena)
     erg_trial_load(table);
     for (int i = 0, k = 0; i < table->seats_count; i++) {
         const struct erg_trial_seat *is = &table->seats[i];
-        /* Those that ran before are the first, in the same order, but for some that are gone. */
+        /* The jobs that ran before come first, in the same order, without those that ended. */
         while (k < before->seats_count && before->seats[k].job != is->job)
             k++;
         if (k == before->seats_count)

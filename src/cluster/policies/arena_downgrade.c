@@ -1,8 +1,8 @@
 /*
  * Arena's search for room at the expense of others: breadth-first over plans in which running jobs
- * were shrunk or moved to another type. That a target with a type to go to goes before all others,
- * and that gains of moved jobs count twice, was found by the golden rounds. What the published
- * program makes of jobs that are changed more than once in a plan is not known.
+ * were shrunk or moved to another type. Two rules were derived from the golden rounds: a target
+ * with a type to move to precedes all others, and gains of moved jobs count twice. How the
+ * published program treats jobs that change more than once in a plan is not known.
  */
 #include "cluster/policies/arena_internal.h"
 
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A table that was changed in some ways, in which the target has no GPUs. */
+/* A changed table in which the target does not have GPUs yet. */
 struct plan {
     struct erg_trial table;
     double gain; /* of all changes so far, the target's own among them */
@@ -47,7 +47,7 @@ static void free_plan(struct plan *plan)
     free(plan);
 }
 
-/* Every job can run as it is now. */
+/* Every job can run with its present GPUs. */
 static bool counts(const struct downgrade_search *search, const struct plan *plan)
 {
     for (int seat = 0; seat < plan->table.seats_count; seat++)
@@ -88,7 +88,7 @@ static void try_plan(struct downgrade_search *search, struct plan *plan, bool lo
         free_plan(plan);
 }
 
-/* What a seat has, and what the target would have at best. */
+/* The speed of a seat, and the target's best possible speed. */
 static double speed_now(const struct downgrade_search *search, const struct erg_trial *table,
                         int seat)
 {
@@ -130,7 +130,7 @@ static void halve(const struct downgrade_search *search, struct plan *plan, int 
     what->gpus /= 2;
 }
 
-/* Of the larger jobs of a type the one that loses least by it. */
+/* Among the larger jobs of a type, the one that loses least by shrinking. */
 static int whom_to_halve(const struct downgrade_search *search, const struct erg_trial *table,
                          int type)
 {
@@ -152,8 +152,8 @@ static int whom_to_halve(const struct downgrade_search *search, const struct erg
     return best;
 }
 
-/* Moves a seat to another type in a copy of the plan; NULL where there is no room for it. A running
- * job's gain counts twice: as what the type promises, and as what the search then finds. */
+/* Moves a seat to another type in a copy of the plan; NULL where it does not fit. A running job's
+ * gain counts twice: as the type's best speed, and as the speed that the search then finds. */
 static struct plan *change_type(const struct downgrade_search *search, const struct plan *from,
                                 int seat, int type)
 {

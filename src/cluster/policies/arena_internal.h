@@ -1,10 +1,10 @@
 /*
- * Arena's tables: who has which GPUs in a plan that is only being tried, and the search for room in
- * it, which may move other jobs. Sources: arena.c.
+ * Arena's tables: the GPUs of each job in a tentative plan, and the search for free GPUs in it,
+ * which may move other jobs. Sources: arena.c.
  *
- * A table knows the running jobs and at most one more, the target, by seats: small numbers in the
- * order of the running jobs. Tables are copied as a whole, since a plan is tried by the hundred and
- * a table has a few kilobytes.
+ * A table contains the running jobs and at most one more, the target, as seats: small numbers in
+ * the order of the running jobs. Tables are copied as a whole: hundreds of plans are tried, and a
+ * table has a few kilobytes.
  */
 #ifndef ERG_CLUSTER_POLICIES_ARENA_INTERNAL_H
 #define ERG_CLUSTER_POLICIES_ARENA_INTERNAL_H
@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a variant leaves out; those of the publication are in research/. */
+/* The parts that a variant leaves out; the publication's variants are in research/. */
 struct erg_arena_rules {
     bool no_scaling, no_types, no_opportunism;
     bool deadlines; /* a speed with which a job misses its deadline counts as none */
@@ -26,9 +26,9 @@ struct erg_arena_rules {
 /* A job in a table. */
 struct erg_trial_seat {
     int job;
-    int type, gpus; /* what it has, or is to have */
+    int type, gpus; /* its GPUs, or its future GPUs */
     int nodes;      /* on which it has GPUs */
-    double speed;   /* samples/s there; 0: it has no GPUs yet */
+    double speed;   /* samples/s there; 0: no GPUs yet */
 };
 
 struct erg_trial {
@@ -76,13 +76,13 @@ enum { ARENA_BUDGET = 4096, ARENA_SEARCH_BUDGET = 256, ARENA_GPUS_MOST = 256 };
 
 struct erg_trial_room {
     bool relaxed; /* on more nodes than need be */
-    double gain;  /* samples/s beyond what the seat had */
+    double gain;  /* samples/s beyond those of the seat before */
 };
 
 /*
  * Finds GPUs for a seat that has none, of its type and number, and takes them: on idle nodes, on a
- * node that has room, by compacting partly used nodes, or on more nodes. False where there is no
- * room; the table may have been compacted then.
+ * node that has room, by compacting partly used nodes, or on more nodes. False where there are not
+ * enough GPUs; the table may have been compacted then.
  */
 bool erg_trial_search(struct erg_trial *table, int seat, int *budget, struct erg_trial_room *room);
 

@@ -11,7 +11,7 @@ struct partial_nodes {
     int count;
 };
 
-/* `enough`: the list ends where it has so many free GPUs; 0: it has all nodes. */
+/* `enough`: the list ends once it has this many free GPUs; 0: it has all nodes. */
 static void list_partial(const struct erg_trial *table, int type, int enough,
                          struct partial_nodes *partial)
 {
@@ -69,7 +69,7 @@ static bool take_partial(struct erg_trial *table, int seat, const struct partial
     return false;
 }
 
-/* What one job has on a pair of nodes. */
+/* The GPUs of one job on a pair of nodes. */
 struct node_piece {
     int seat, gpus;
     int nodes[2]; /* GPUs on each */

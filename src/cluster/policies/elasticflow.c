@@ -2,18 +2,18 @@
  * ElasticFlow: shares that grow and shrink, with and without deadlines.
  *
  * Source: Gu et al., ElasticFlow, ASPLOS 2023, and its form in Arena's published comparison. A job
- * keeps its type (one that names none that which it was admitted to, the fastest where it was); its
- * share is a power of two. The minimum share is the smallest that meets the
- * job's deadline (elasticflow) or runs at all (elasticflow-ls, "loose": nobody has a deadline). A
- * job is admitted when the minimum shares of all jobs of its type fit; what is left goes, doubling
- * by doubling, to whom it makes faster by most samples per second. Jobs that are not admitted wait,
- * and the first that still is not blocks those behind it of its type, unless no share meets its
- * deadline; a job whose deadline has passed waits for ever.
+ * keeps its type (a job without a type gets the fastest type that admits it); its share is a power
+ * of two. The minimum share is the smallest that meets the job's deadline (elasticflow) or runs at
+ * all (elasticflow-ls, "loose": no job has a deadline). A job is admitted when the minimum shares
+ * of all jobs of its type fit; the remaining GPUs go, doubling by doubling, to the job that gains
+ * the most samples per second. Jobs that are not admitted wait, and the first of them blocks later
+ * jobs of its type, unless no share meets its deadline; a job whose deadline has passed waits for
+ * ever.
  *
- * Departures: shares are also dealt out when jobs end, and jobs with an unchanged share stay where
- * they are as long as the others find room (the published rules: elasticflow.h); an admitted job
- * that cannot meet its deadline any more keeps the smallest share that runs; what does not fit for
- * want of whole nodes is halved until it does.
+ * Departures: shares are also assigned when jobs end, and jobs with an unchanged share keep their
+ * GPUs as long as the others find room (the published rules: elasticflow.h); an admitted job that
+ * cannot meet its deadline any more keeps the smallest share that runs; a share that does not fit
+ * into whole nodes is halved until it fits.
  */
 #include "cluster/policies/elasticflow.h"
 #include "cluster/policies/policies.h"
@@ -56,8 +56,8 @@ static const struct erg_speed *speed_of(const struct elastic *elastic,
     return erg_speed_at(elastic->rules.speeds, scheduler->jobs[job].request->workload, shape);
 }
 
-/* The speed of a job that has no GPUs, on a type, by which it chooses: the best of what it asked
- * for and of smaller shares; 0: there is none, or the job asked for another type. */
+/* The speed on a type by which a job without GPUs chooses: the best of its requested share and
+ * smaller ones; 0: there is none, or the job requested another type. */
 static double speed_on(const struct elastic *elastic, const struct erg_scheduler *scheduler,
                        int job, int type)
 {
@@ -132,8 +132,8 @@ static void set_share(const struct elastic *elastic, const struct erg_scheduler 
         erg_speed_feasible(twice) ? twice->samples_per_s - now->samples_per_s : -INFINITY;
 }
 
-/* Minimum shares of all running jobs of the type and of `newest` (-1: none); what is left after
- * them, negative where they do not fit. */
+/* Minimum shares of all running jobs of the type and of `newest` (-1: none); the rest after them,
+ * negative where they do not fit. */
 static int begin_shares(struct elastic *elastic, struct erg_scheduler *scheduler, int type,
                         int newest)
 {
@@ -207,8 +207,8 @@ static bool place(const struct elastic *elastic, struct erg_scheduler *scheduler
     return false;
 }
 
-/* Members whose share is other than what they have are placed in what the others leave; false
- * where one finds no room. */
+/* Members whose share changed are placed on the GPUs that the others leave; false where one finds
+ * no room. */
 static bool place_changed(struct elastic *elastic, struct erg_scheduler *scheduler, int type)
 {
     size_t count = elastic->members.count;

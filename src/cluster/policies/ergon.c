@@ -1,67 +1,70 @@
 /*
- * ergon's own policy: a market for GPUs in which jobs bid with what their progress is worth now.
+ * ergon's own policy: a market for GPUs in which jobs bid the present worth of their progress.
  *
- * What is maximized, at every decision, is the sum over jobs of
+ * Every decision maximises the sum over jobs of
  *
  *     weight x speed x thrift x keep
  *
  * subject to the GPUs of each type and to the power cap, over all (type, number of GPUs, locality,
- * operating point) that a job can run on, and nothing at all.
+ * operating point) on which a job can run, and over no GPUs.
  *
- * speed: in GPU equivalents, so that samples of different models add: a job's samples/s over what a
- *   GPU gives that workload at best, in the mean over the types that it runs on.
- * weight: rank^0.7, where the job with most work left has rank 1. Every job that has more work left
- *   waits for this one's, so an hour of its GPUs, saved, is saved as often as its rank says. If all
- *   jobs had speeds that are powers p of their GPUs, weights of rank^p would give the least mean
- *   time to completion for p near 1 (heSRPT, Berg, Vesilo and Harchol-Balter, 2020); the smaller
- *   exponent gives up a little of it for throughput. Weights by 1/work instead would give small
- *   jobs GPUs that hardly speed them up. Weights also rise with
+ * speed: in GPU equivalents, so that samples of different models can be added: a job's samples/s
+ *   divided by the best of one GPU for that workload, the mean over the types on which it runs.
+ * weight: rank^0.7, where the job with most work left has rank 1. Every job with more work left
+ *   waits for this one, so an hour of its GPUs is saved as many times as its rank. If all jobs had
+ *   speeds that are powers p of their GPUs, weights of rank^p would give the least mean time to
+ *   completion for p near 1 (heSRPT, Berg, Vesilo and Harchol-Balter, 2020); the smaller exponent
+ *   gives up a little of it for throughput. Weights by 1/work instead would give small jobs GPUs
+ *   that hardly speed them up. Weights also rise with
  *   - being late: they double for each two lengths of long jobs by which a job has been here longer
- *     than it needed, at its fastest, for what it has done. Long are the jobs in which a quarter of
- *     the work left lies. Without bound, so that whatever else arrives, each job runs in the end.
- *     And they double for each ten lengths of its own, or with jobs for three times the cluster
- *     short ones waited up to 25 times as long as in a share of their own; now 3.6 times at most.
- *   - being critical: a job that needs longer at its fastest than all GPUs need for all work that
- *     there is ends last whatever is done, and for as long as it is delayed the rest of the cluster
- *     idles in the end. It weighs as much as the job with least work, less where it takes much of
- *     the cluster itself; others that come near it the less, the shorter they are. What idles
- *     counts as energy of its samples, so slower clocks rarely save any. On Philly's trace run to
- *     its end that is 30 % more throughput and 8 % less energy for 2 % more mean completion.
+ *     than its finished work takes at its fastest. Long jobs are those with a quarter of the
+ *     remaining work. The weight has no bound, so each job runs in the end, regardless of arrivals.
+ *     It also doubles for each ten lengths of the job itself: without that rule, with jobs for
+ *     three times the cluster, short ones waited up to 25 times as long as in a share of their own;
+ *     with it, 3.6 times at most.
+ *   - being critical: a job that at its fastest needs longer than all GPUs need for all work ends
+ *     last in any case, and the rest of the cluster idles in the end for as long as it is delayed.
+ *     It weighs as much as the job with the least work, less where it takes much of the cluster
+ *     itself; jobs that are nearly as long weigh less, the shorter they are. Idle GPUs count as
+ *     energy of its samples, so slower clocks rarely save any. On Philly's trace run to its end
+ *     that is 30 % more throughput and 8 % less energy for 2 % more mean completion.
  *   - a deadline that can still be met and is near: up to twice.
- *   - a tenant's share: by the square root of what a tenant is owed over what it had lately.
- * thrift: (least energy of a sample / energy of a sample)^0.1. GPUs are hardly shared out by it.
- * The operating point of each offer is picked by speed x (the same ratio)^0.3, which lowers clocks
- *   where most of an iteration is waiting; times what energy costs and emits now over its mean,
- *   where there is a tariff. Then,
- *   - where all GPUs are taken, energy has a price: what GPUs draw beyond idling costs 0.31 of what
- *     they are worth, by the market's prices. A slower job then delays others, too; so those save
- *     that weigh least, and jobs keep their clocks for which many wait. (An exponent for all jobs
- *     that saves as much costs more than twice as much mean completion.) Long jobs keep theirs,
- *     since the last to end are among them. A clock is left for 2 % of what a job is worth: prices
- *     waver by as much, and without that clocks change three to eight times as often;
- *   - as GPUs get free, the 0.3 rises to 5, for slower jobs then delay nobody but themselves. So
- *     that they do not by much, a job's time counts as its part of five times what the cluster
- *     draws idle, as if that were the job's to pay for: of many jobs the large slow down, few on an
- *     empty cluster hardly do. The thrifty variant raises the 0.3 to 2 only, but counts time for
- *     nothing but of the longest jobs.
- * keep: the share of an hour, or of what the job has left if that is less, that remains after a
- *   restart; to a job without GPUs the restart that it needs in any case is part of what it has
- *   left. Staying counts as more than one by three times as much, since a job that has to go comes
- *   back, and somebody gives way to it where it goes. So GPUs do not change hands for less than it
- *   costs, jobs that are about to end keep theirs, and those that lost them then are not worth
- *   least of all.
+ *   - a tenant's share: by the square root of a tenant's due share divided by its recent share.
+ * thrift: (least energy of a sample / energy of a sample)^0.1. It hardly affects the assignment of
+ *   GPUs. The operating point of each offer maximises speed x (the same ratio)^0.3, which lowers
+ *   clocks where most of an iteration is waiting; with a tariff, the exponent is multiplied by the
+ *   present cost and emissions of energy relative to their mean. Then,
+ *   - where all GPUs are taken, energy has a price: the power of GPUs beyond idle costs 0.31 of the
+ *     GPUs' worth at the market's prices. A slower job then delays others, too, so the jobs with
+ *     the least weight save energy, and jobs for which many others wait keep their clocks. (A
+ *     common exponent that saves as much costs more than twice as much mean completion.) Long jobs
+ *     keep their clocks, since the last jobs to end are among them. A clock changes only for more
+ *     than 2 % of a job's worth: prices fluctuate by as much, and without this rule clocks change
+ *     three to eight times as often;
+ *   - as GPUs get free, the 0.3 rises to 5, since slower jobs then delay only themselves. To limit
+ *     that delay, a job's time costs its part of five times the cluster's idle power: with many
+ *     jobs the large ones slow down, and a few jobs on an empty cluster hardly do. The thrifty
+ *     variant raises the 0.3 only to 2, but charges time only to the longest jobs.
+ * keep: the share of an hour, or of the job's remaining time if that is less, that remains after a
+ *   restart; for a job without GPUs the restart, which it needs in any case, is part of the
+ *   remaining time. A job that stays gets a bonus of three times the loss, since a job that has to
+ *   go comes back and displaces another one. So GPUs change hands only for more than the cost, jobs
+ *   that are about to end keep theirs, and jobs that lost theirs shortly before their end are not
+ *   worth least of all.
  *
- * The market (market.h) finds prices of GPUs at which demand meets supply. Below a power cap, power
- * has a price by itself, found by bisection, if that of energy does not keep the cap. What the
- * market gave is placed large jobs first, moving small ones where GPUs are scattered; what cannot
- * be placed, and what is left, goes to waiting jobs by value, so that no GPU idles that a job could
- * use; if they then draw more than the cap, clocks are lowered for all as under any policy.
+ * The market (market.h) finds prices of GPUs at which demand meets supply. Under a power cap, power
+ * has a price of its own, found by bisection, if the price of energy does not keep the cap. The
+ * market's result is placed with large jobs first, and small ones move where free GPUs are
+ * scattered. GPUs that were not sold or could not be placed go to waiting jobs by value, so that no
+ * usable GPU idles; if the jobs then draw more than the cap, all clocks are lowered as under any
+ * policy.
  *
- * Where nodes are switched off, they are as soon as idling has drawn what waking does (linger()),
- * and what they do not draw below a cap others may. Time still counts as its part of what all GPUs
- * would draw idle, or jobs would end later than under policies that run at the fastest clocks. That
- * a job waits for nodes to wake is not in its offers: with it, to the end of the job or to that of
- * an hour, neither means nor energy got better, since the fastest GPUs are mostly worth the wait.
+ * Where nodes are switched off, this happens as soon as their idle energy equals the energy of
+ * waking (linger()), and other nodes may use their power under a cap. Time still costs its part of
+ * the idle power of all GPUs, otherwise jobs would end later than under policies that run at the
+ * fastest clocks. Offers exclude the wait for nodes to wake: including it, up to the job's end or
+ * for an hour, improved neither mean times nor energy, since the fastest GPUs are mostly worth the
+ * wait.
  *
  * Decisions are made at events, at most once in 0.2 s per job, which is soon enough for jobs that
  * run for hours, and every half an hour without any.
@@ -79,8 +82,10 @@
 #define BETWEEN_S 60.0   /* decisions, at most, */
 #define AT_MOST_S 1800.0 /* and where nothing happens */
 #define CLOCK_THRIFT 0.3
-#define FREE_SHARE 0.3   /* of all GPUs: so many are enough for whoever comes */
-#define TAKEN_SHARE 0.01 /* of all GPUs: where more are free, nobody waits for a slower job's */
+#define FREE_SHARE 0.3 /* share of all GPUs that is enough for new jobs */
+#define TAKEN_SHARE                                                                                \
+    0.01 /* of all GPUs: where more are free, no job waits for those of a slower                   \
+          * one */
 #define ENERGY_SHARE 0.31
 
 static void *open_ergon(const struct erg_scheduler *scheduler, const void *rules)
@@ -164,7 +169,7 @@ static void load_ergon(void *state, const struct erg_scheduler *scheduler, const
             fmax(0, erg_remembered_number(tenants, tenant_name(scheduler, i), 0));
 }
 
-/* Of all GPUs, the share that nobody took at the last clearing. */
+/* The share of all GPUs that no job took at the last clearing. */
 static double free_share(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double free = 0, all = 0;
@@ -172,7 +177,7 @@ static double free_share(const struct ergon *ergon, const struct erg_scheduler *
         free += ergon->market.left[type];
         all += ergon->market.supply[type];
     }
-    if (all == 0) { /* before the first: if all who wait got what they asked for */
+    if (all == 0) { /* before the first clearing: as if all waiting jobs got their request */
         all = free = scheduler->fleet->gpus;
         for (int id = scheduler->waiting.first; id >= 0; id = scheduler->jobs[id].next)
             free -= scheduler->jobs[id].request->gpus;
@@ -180,16 +185,16 @@ static double free_share(const struct ergon *ergon, const struct erg_scheduler *
     return free / all;
 }
 
-/* What energy costs and emits now over its mean; 1 without a tariff. */
+/* The present cost and emissions of energy relative to their mean; 1 without a tariff. */
 static double relative_cost(const struct erg_scheduler *scheduler)
 {
     return scheduler->tariff ? erg_tariff_relative(scheduler->tariff, scheduler->now_s) : 1;
 }
 
 /*
- * How much speed is given up for energy by slower clocks. Energy counts in proportion to what it
- * costs and emits now. A slower job delays itself and, where no GPUs are free, also those that
- * could have had its own: so more is saved where some are.
+ * How much speed is given up for energy by slower clocks. Energy counts in proportion to its
+ * present cost and emissions. A slower job delays itself and, where no GPUs are free, also those
+ * that could have had its own: so more is saved where some are.
  */
 static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
@@ -199,7 +204,7 @@ static double clock_thrift(const struct ergon *ergon, const struct erg_scheduler
     return rint(STEPS * thrift * relative_cost(scheduler)) / STEPS;
 }
 
-/* Value of a watt for its energy: where all GPUs are taken, so much of what they are worth. */
+/* Value of a watt for its energy: where all GPUs are taken, this share of their worth. */
 static double energy_price(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double taken = 1 - free_share(ergon, scheduler) / TAKEN_SHARE;
@@ -216,7 +221,7 @@ static double time_power(const struct ergon *ergon, const struct erg_scheduler *
     return power_w > 0 ? exp2(rint(STEPS * log2(power_w)) / STEPS) : 0;
 }
 
-/* Does what the market decided, as far as GPUs lie together. */
+/* Carries out the market's decisions where GPUs are contiguous. */
 static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
     ergon->orders.count = 0;
@@ -237,7 +242,7 @@ static void apply(struct ergon *ergon, struct erg_scheduler *scheduler)
     erg_orders_place(scheduler, ergon->orders.items, ergon->orders.count);
 }
 
-/* Gives a job without GPUs the best of what is free. */
+/* Gives a job without GPUs the best free ones. */
 static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, size_t index)
 {
     int id = ergon->bidders.items[index].job;
@@ -254,7 +259,7 @@ static bool fit_somewhere(struct ergon *ergon, struct erg_scheduler *scheduler, 
     return false;
 }
 
-/* What could not be placed, and what waits, on GPUs that are still free. */
+/* Places jobs that could not be placed and jobs that wait on GPUs that are still free. */
 static void use_rest(struct ergon *ergon, struct erg_scheduler *scheduler)
 {
     int free = 0;
@@ -322,9 +327,9 @@ static int decide_ergon(void *state, struct erg_scheduler *scheduler,
 }
 
 /*
- * Who rents skis until the rent is their price pays at most twice as much as one who knows how long
- * he will ski (Karlin, Manasse, Rudolph and Sleator, 1988): a node stays on until it has drawn as
- * much as waking it does.
+ * The ski rental rule: renting until the rent reaches the price costs at most twice the optimum
+ * (Karlin, Manasse, Rudolph and Sleator, 1988): a node stays on until it has drawn as much as
+ * waking it does.
  */
 static double linger(const struct erg_scheduler *scheduler)
 {

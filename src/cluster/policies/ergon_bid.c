@@ -1,4 +1,4 @@
-/* What jobs bid for GPUs, and the market cleared, under a power cap or without. */
+/* The bids of jobs for GPUs, and the clearing of the market with and without a power cap. */
 #include "cluster/policies/ergon_internal.h"
 
 #include "base/memory.h"
@@ -6,13 +6,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Moves that one move leads to: the job's, its way back, and that of whoever gave way to it. */
+/* Moves that one move leads to: the job's, its way back, and that of the job that it displaces. */
 #define STAYING 3
 /* Share of a job's worth for which it does not change its clock: worths and prices waver by as much
  * with each arrival. */
 #define STAYING_CLOCK 0.02
 
-/* What a job bids on: a shape. */
+/* A shape on which a job bids. */
 struct lot {
     const struct ergon_bidder *bidder;
     const struct erg_menu *menu;
@@ -22,7 +22,7 @@ struct lot {
     double base_w; /* of each */
 };
 
-/* Finds what all operating points of a menu's choices are worth, anew only for another clocking. */
+/* Finds the worth of all operating points of a menu's choices, again only for another clocking. */
 static void find_worths(const struct ergon *ergon, const struct erg_scheduler *scheduler,
                         int workload)
 {
@@ -61,9 +61,9 @@ static struct ergon_worth worth_of(const struct ergon *ergon, const struct lot *
                                 erg_menu_merit(lot->menu, speed, lot->gpus, at, 0, ERGON_THRIFT)};
 }
 
-/* Picks the operating point by what it is worth less what its energy costs; `now` (-1: none) is
- * left for more than a little only. Returns what GPUs are shared out by: what it is worth, less
- * what its power costs below a cap. */
+/* Picks the operating point by its worth less the cost of its energy; `now` (-1: none) is left for
+ * more than a little only. Returns the value for the assignment of GPUs: its worth less the cost of
+ * its power under a cap. */
 static double pick_point(const struct ergon *ergon, const struct lot *lot, double keep, int now,
                          int *point)
 {
@@ -115,8 +115,8 @@ static void offer_point(struct ergon *ergon, const struct erg_scheduler *schedul
     erg_market_offer(&ergon->market, &(struct erg_offer){type, lot.gpus, value});
 }
 
-/* Of an hour, or of what the job has left if that is less, the share that remains after a restart.
- * A job never has so little left that GPUs are worth nothing to it. */
+/* The share of an hour, or of the job's remaining time if that is less, that remains after a
+ * restart. It stays above 0, so GPUs are always worth something to a job. */
 static double keep_of(double left_s, double cost_s)
 {
     double keep_s = fmax(1, fmin(ERGON_HORIZON_S, left_s));
@@ -144,7 +144,7 @@ static double cost_of(const struct erg_scheduler *scheduler, const struct ergon_
     return erg_scheduler_cost(scheduler, bidder->job, choice->type, choice->gpus);
 }
 
-/* Of getting GPUs, on the choice that costs least. */
+/* The cost of getting GPUs, for the cheapest choice. */
 static double least_cost(const struct erg_scheduler *scheduler, const struct ergon_bidder *bidder,
                          const struct erg_menu *menu)
 {
@@ -199,8 +199,8 @@ static double clear_market(struct ergon *ergon, const struct erg_scheduler *sche
     return extra_w;
 }
 
-/* Watts that jobs may draw beyond the base power of all GPUs, if they have so many (by type). Other
- * GPUs of nodes that are on idle. */
+/* The watts that jobs may draw beyond the base power of all GPUs, if they have these numbers of
+ * GPUs (by type). Other GPUs of nodes that are on idle. */
 static double allowed_power(const struct erg_scheduler *scheduler, const int *gpus)
 {
     const struct erg_fleet *fleet = scheduler->fleet;
@@ -215,8 +215,8 @@ static double allowed_power(const struct erg_scheduler *scheduler, const int *gp
     return scheduler->power_cap_w - others_w;
 }
 
-/* Clears the market, and says how many watts are wanted and how many more might be; below 0: the
- * cap is not kept. */
+/* Clears the market, and returns the demanded watts and the possible further ones; below 0: the cap
+ * is not kept. */
 static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *scheduler,
                               double *wanted_w)
 {
@@ -233,8 +233,9 @@ static double clear_below_cap(struct ergon *ergon, const struct erg_scheduler *s
     return left_w;
 }
 
-/* Clears the market at a price of power that uses the cap but for half a percent, or is the lowest
- * to a few percent that keeps it. Returns the watts beyond the base power of GPUs. */
+/* Clears the market at a price of power that uses the cap to within half a per cent, or that is
+ * the lowest, to within a few per cent, that keeps it. Returns the watts beyond the base power
+ * of GPUs. */
 static double find_power_price(struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     enum { STEPS = 12 };
@@ -243,7 +244,7 @@ static double find_power_price(struct ergon *ergon, const struct erg_scheduler *
     double low_w = clear_below_cap(ergon, scheduler, &wanted_w), high_w;
     if (low_w >= 0)
         return wanted_w;
-    if (high == 0) /* no price yet: what a watt is worth in the mean */
+    if (high == 0) /* no price yet: the mean worth of a watt */
         high = erg_market_value(&ergon->market) / wanted_w;
     for (ergon->power_price = high; (high_w = clear_below_cap(ergon, scheduler, &wanted_w)) < 0;
          ergon->power_price *= 2) {
@@ -272,7 +273,7 @@ static double find_power_price(struct ergon *ergon, const struct erg_scheduler *
     return wanted_w;
 }
 
-/* What GPUs are worth for each watt that they draw beyond base power. */
+/* The worth of GPUs for each watt beyond base power. */
 static double rent_per_watt(const struct erg_market *market, double extra_w)
 {
     double rent = 0;

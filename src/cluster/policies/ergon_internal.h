@@ -1,4 +1,4 @@
-/* What the parts of ergon's own policy share; ergon.c says what it does and why. */
+/* Declarations shared by the parts of ergon's own policy; ergon.c explains the policy. */
 #ifndef ERG_CLUSTER_POLICIES_ERGON_INTERNAL_H
 #define ERG_CLUSTER_POLICIES_ERGON_INTERNAL_H
 
@@ -13,8 +13,8 @@ struct ergon_clocking {
     double thrift, rest_w;
 };
 
-/* What a workload's progress is worth at an operating point, by which one is picked and by which
- * GPUs are shared out; see erg_menu_merit(). */
+/* The worth of a workload's progress at an operating point: one value selects the point, the other
+ * one assigns GPUs; see erg_menu_merit(). */
 struct ergon_worth {
     double clocked, shared;
 };
@@ -42,31 +42,30 @@ struct erg_menu {
         int *items;
         size_t count, capacity;
     } localities;
-    /* Samples/s that count as one GPU equivalent: what a GPU of the fleet gives it at best, in the
-     * mean over GPUs of those types that it can run on. */
+    /* Samples/s that count as one GPU equivalent: the best of one GPU, the mean over the fleet's
+     * GPUs of the types on which it can run. */
     double unit;
     double fastest_s; /* an iteration on the fastest choice, */
     int fastest_gpus; /* and how many GPUs those are */
     double least_j;   /* energy of a sample on the most economical choice and operating point */
     struct ergon_worth *worths;      /* ergon's alone, */
-    struct ergon_clocking worths_by; /* and by which they were found */
+    struct ergon_clocking worths_by; /* and the settings that found them */
 };
 
-/* Of a job's workload, made when it is first asked for; `menus`: of all workloads, at first 0. */
+/* The menu of a job's workload, made at its first use; `menus`: of all workloads, at first 0. */
 const struct erg_menu *erg_menu_of(struct erg_menu *menus, const struct erg_scheduler *scheduler,
                                    int job);
 void erg_menu_release(struct erg_menu *menu);
 
 /*
- * What a speed at an operating point is worth: GPU equivalents, less what the energy of a sample
- * takes from it: `least_j / energy`, to the power of `thrift`. A hundredth less energy is worth as
- * much as that share of a hundredth more speed. `rest_w` is drawn elsewhere for as long as it
- * lasts.
+ * The worth of a speed at an operating point: GPU equivalents times (`least_j` / energy of a
+ * sample) to the power of `thrift`. One per cent less energy is worth `thrift` per cent more speed.
+ * `rest_w`: the power drawn elsewhere meanwhile.
  */
 double erg_menu_merit(const struct erg_menu *menu, double samples_per_s, int gpus,
                       const struct erg_operating_point *point, double rest_w, double thrift);
 
-/* The thrift by which GPUs are shared out. */
+/* The thrift for the assignment of GPUs. */
 #define ERGON_THRIFT 0.1
 
 /* For how long decisions look ahead. */
@@ -109,7 +108,7 @@ struct ergon_bidder {
     double rest_w;    /* and of GPUs that idle meanwhile */
 };
 
-/* What stands behind an offer. */
+/* The choice behind an offer. */
 struct ergon_bid {
     int choice; /* of the menu; -1: GPUs that the job has, though fewer of them were faster */
     bool stays; /* on the GPUs that it has */
@@ -117,9 +116,9 @@ struct ergon_bid {
     double extra_w; /* beyond the base power of its GPUs */
 };
 
-/* Where the variants differ: what time is worth beside energy. */
+/* The difference between the variants: the worth of time relative to energy. */
 struct ergon_taste {
-    double thrift_free;    /* by which operating points are picked where GPUs are free */
+    double thrift_free;    /* for the choice of operating points where GPUs are free */
     double idle_share;     /* a job's time counts as its part of so much of the idle power */
     double critical_power; /* of critical, by which it counts as all of that: a job is the surer
                             * the last, the nearer it comes to the longest */
@@ -157,7 +156,7 @@ struct ergon {
     struct ergon_clocking clocking; /* now */
 };
 
-/* What happened to tenants' shares since the last decision. */
+/* Updates tenants' shares for the time since the last decision. */
 void erg_bidders_keep_accounts(struct ergon *ergon, const struct erg_scheduler *scheduler);
 
 /* Lists all jobs by falling work with their weights. */

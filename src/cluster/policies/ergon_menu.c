@@ -1,4 +1,4 @@
-/* What a workload can run on, and what each of that is worth. */
+/* The shapes on which a workload can run, and the worth of each. */
 #include "cluster/policies/ergon_internal.h"
 
 #include "base/memory.h"
@@ -19,7 +19,8 @@ double erg_menu_merit(const struct erg_menu *menu, double samples_per_s, int gpu
     return speed / menu->unit * (energy_j > 0 ? pow(menu->least_j / energy_j, thrift) : 1);
 }
 
-/* Lists the shapes of so many GPUs of a type on which the workload runs, the fastest first. */
+/* Lists the shapes with the given number of GPUs of a type on which the workload runs, the fastest
+ * first. */
 static int list_localities(struct erg_menu *menu, const struct erg_speeds *speeds, int workload,
                            int type, int gpus)
 {
@@ -74,7 +75,7 @@ static const struct erg_speed *speed_of(const struct erg_speeds *speeds, int wor
     return erg_speed_at(speeds, workload, choice->shape);
 }
 
-/* What to measure merits by: a GPU equivalent and the least energy of a sample. */
+/* The units of merits: a GPU equivalent and the least energy of a sample. */
 static void find_units(struct erg_menu *menu, const struct erg_speeds *speeds, int workload)
 {
     double sum = 0, gpus = 0;

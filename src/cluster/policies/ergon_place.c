@@ -1,4 +1,4 @@
-/* Places for what a market gave: the largest jobs first. */
+/* Places the market's assignments: the largest jobs first. */
 #include "cluster/policies/ergon_internal.h"
 
 #include "base/memory.h"

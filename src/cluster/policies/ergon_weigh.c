@@ -1,4 +1,4 @@
-/* What each job's progress is worth; ergon.c says why. */
+/* The worth of each job's progress; ergon.c explains it. */
 #include "cluster/policies/ergon_internal.h"
 
 #include "base/memory.h"
@@ -8,8 +8,8 @@
 
 #define RANK_POWER 0.7
 #define LONG_SHARE 0.25 /* of the work left lies in long jobs */
-/* The weight of a job doubles by so many times the length of long jobs by which it is late, or of
- * its own, whichever is less. */
+/* The weight of a job doubles for each of these multiples of the length of long jobs, or of its own
+ * length, by which it is late; the smaller number of doublings counts. */
 #define AGEING_BY_LONG 2
 #define AGEING_BY_OWN 10
 #define TENANT_MEMORY_S (24 * 3600.0)
@@ -76,7 +76,7 @@ static void list_bidders(struct ergon *ergon, const struct erg_scheduler *schedu
     }
 }
 
-/* What all GPUs need for all work. */
+/* The time that all GPUs need for all work. */
 static double backlog(const struct ergon *ergon, const struct erg_scheduler *scheduler)
 {
     double work = 0;
@@ -86,9 +86,9 @@ static double backlog(const struct ergon *ergon, const struct erg_scheduler *sch
 }
 
 /*
- * Jobs that need longer, at their fastest, than all GPUs for all work: whoever of them ends last is
- * alone at the end, and what it does not use idles then. The longest is critical, others as far as
- * they come near it.
+ * Jobs that need longer, at their fastest, than all GPUs for all work: the last of them to end is
+ * alone at the end, and the GPUs that it does not use idle then. The longest is critical, others as
+ * far as they come near it.
  */
 static void find_critical(struct ergon *ergon, const struct erg_scheduler *scheduler,
                           double backlog_s)
@@ -118,8 +118,8 @@ static double long_length(const struct ergon *ergon, double work)
     return fmax(1, length_s);
 }
 
-/* By how many doublings a job weighs more for being late: for having been here for longer than it
- * needed, at its fastest, for what it has done. */
+/* The doublings of a late job's weight. A job is late when it has been here for longer than its
+ * finished work takes at its fastest. */
 static double age(struct ergon *ergon, const struct erg_scheduler *scheduler,
                   const struct ergon_bidder *bidder)
 {

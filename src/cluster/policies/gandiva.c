@@ -1,17 +1,17 @@
 /*
- * Gandiva: first come, first served, with jobs that migrate to better places and grow into GPUs
- * that would idle.
+ * Gandiva: first come, first served, with jobs that migrate to better places and grow into idle
+ * GPUs.
  *
  * Source: Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI 2018,
- * sections 3.2 to 3.4, in the form of Arena's published comparison. A job keeps the type that it
- * asked for and waits while an earlier one of that type waits (queues.h), on more nodes than it
- * needs where few are free. When GPUs are free, jobs that are spread over more nodes than they need
+ * sections 3.2 to 3.4, in the form of Arena's published comparison. A job keeps its requested type
+ * and waits while an earlier one of that type waits (queues.h). It runs on more nodes than it needs
+ * where few GPUs are free. When GPUs are free, jobs that are spread over more nodes than they need
  * migrate together, and jobs of one node double their GPUs there as long as that makes them faster.
- * What they have beyond what they asked for goes back as soon as somebody waits for it.
+ * They return GPUs beyond their request as soon as another job waits for them.
  *
  * Departures: no time slicing and no packing of two jobs on a GPU, since here every suspension
- * costs a restart, and profiles know nothing of shared GPUs. For the same reason a job migrates or
- * grows only if it will end earlier so.
+ * costs a restart, and profiles do not cover shared GPUs. For the same reason a job migrates or
+ * grows only if it then ends earlier.
  */
 #include "cluster/policies/policies.h"
 #include "cluster/policies/queues.h"
@@ -58,7 +58,7 @@ static bool has_grown(const struct erg_scheduler *scheduler, int job)
     return gpus_of(scheduler, job) > scheduler->jobs[job].request->gpus;
 }
 
-/* Takes back what a job has beyond its request; it keeps the first GPUs of its node. */
+/* Takes back GPUs beyond a job's request; it keeps the first GPUs of its node. */
 static void shrink(struct gandiva *gandiva, struct erg_scheduler *scheduler, int id)
 {
     const struct erg_cluster_job *job = &scheduler->jobs[id];

@@ -8,8 +8,8 @@
  *
  *     sum over t of y[j,t] <= 1 for each job, sum over j of gpus[j] y[j,t] <= GPUs of type t
  *
- * gavel maximizes the sum of speeds; gavel-fair the least of all jobs' speeds, each over what the
- * job would have with equal shares of all types, times its GPUs: whoever needs twice as many has
+ * gavel maximizes the sum of speeds; gavel-fair the least of all jobs' speeds, each relative to the
+ * job's speed with equal shares of all types, times its GPUs: a job that needs twice as many has
  * them half of the time. Which jobs run in a round follows from the quotients of y[j,t] and the
  * share of its time that a job has had on that type: the largest ones first.
  *
@@ -30,7 +30,8 @@
 
 #define ROUND_S 360.0
 #define RESTARTS_PER_ROUND 20
-/* Of the sum of speeds in gavel-fair: breaks ties, and uses what the slowest job cannot. */
+/* The weight of the sum of speeds in gavel-fair: it breaks ties and uses GPUs that the slowest job
+ * cannot. */
 #define SUM_WEIGHT 1e-3
 
 struct gavel {
@@ -174,7 +175,7 @@ static void admit(struct gavel *gavel, struct erg_scheduler *scheduler,
         gavel->changed = true;
 }
 
-/* What jobs had since the last decision. */
+/* The GPU time of jobs since the last decision. */
 static void keep_accounts(struct gavel *gavel, const struct erg_scheduler *scheduler)
 {
     for (size_t i = 0; i < gavel->count; i++) {

@@ -1,4 +1,4 @@
-/* The market: prices, who gets what at them, and who buys what is left. */
+/* The market: prices, the assignment at these prices, and the sale of the rest. */
 #include "cluster/policies/market.h"
 
 #include "base/memory.h"
@@ -85,7 +85,7 @@ static long best_offer(const struct erg_market *market, const struct erg_bidder 
 #define GROWTH 1.5    /* while it goes on in one direction, */
 #define SHRINKAGE 0.4 /* and when it turns */
 
-/* The mean over bidders and types of what a GPU is worth at best. */
+/* The mean over bidders and types of the best worth of a GPU. */
 static double mean_rate(const struct erg_market *market, double *best)
 {
     double sum = 0;
@@ -106,7 +106,8 @@ static double mean_rate(const struct erg_market *market, double *best)
     return count > 0 ? sum / (double)count : 0;
 }
 
-/* Fills `left` with what is not taken at the present prices: negative where too much is. */
+/* Fills `left` with the GPUs that are not sold at the present prices: negative where demand exceeds
+ * supply. */
 static void demand(struct erg_market *market)
 {
     for (int type = 0; type < market->types; type++)
@@ -118,7 +119,7 @@ static void demand(struct erg_market *market)
     }
 }
 
-/* Moves a price to where more or less is wanted of its type; false where it stays. */
+/* Moves a price towards more or less demand of its type; false where it stays. */
 static bool move_price(struct erg_market *market, int type, double least)
 {
     struct erg_market_pace *pace = &market->paces[type];
@@ -140,8 +141,8 @@ static bool move_price(struct erg_market *market, int type, double least)
  * Prices move in proportion to themselves: values span orders of magnitude. Each has a step of its
  * own, which grows while demand stays on one side of supply and shrinks when it changes sides
  * (Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the RPROP
- * algorithm", 1993), since how much demand follows a price is not known. A price that nobody has
- * paid yet begins at the mean value of a GPU.
+ * algorithm", 1993), since the response of demand to a price is not known. A price that no bidder
+ * has paid yet begins at the mean value of a GPU.
  */
 static void find_prices(struct erg_market *market)
 {
@@ -203,7 +204,7 @@ static void sort_steps(struct erg_market *market, size_t count)
     qsort(market->steps, count, sizeof *market->steps, compare_steps);
 }
 
-/* The best of what is left. */
+/* The best of the rest. */
 static long best_that_fits(const struct erg_market *market, const struct erg_bidder *bidder)
 {
     double best = 0;
@@ -248,9 +249,9 @@ static void serve(struct erg_market *market)
 }
 
 /*
- * Sells what is left, whatever its price, to those to whom it adds most value per GPU. One pass
- * considers every offer that fits once. As gains change on the way, what is still left may find a
- * buyer in a second pass.
+ * Sells the remaining GPUs at any price to the bidders to whom they add most value per GPU. One
+ * pass considers every offer that fits once. As gains change meanwhile, a second pass may sell
+ * more.
  */
 static bool sell_rest(struct erg_market *market)
 {

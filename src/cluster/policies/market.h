@@ -1,15 +1,15 @@
 /*
- * A market for GPUs: bidders, each with offers of which it gets one or none, and types of GPU with
- * so many GPUs each. Finds who gets what, such that the values of the offers given add up to nearly
- * the most that is possible, and the price of a GPU of each type.
+ * A market for GPUs. Each bidder has several offers and gets at most one of them; each type has a
+ * number of GPUs. Finds an assignment whose total value is nearly the largest possible, and the
+ * price of a GPU of each type.
  *
  * This is a multiple-choice knapsack problem of as many dimensions as there are types. Its
  * Lagrangian relaxation is a market: at given prices every bidder takes the offer with the largest
- * surplus, value less price, and prices rise where more is taken than there is. With many bidders
- * the gap between that bound and the best assignment is small: at most one bidder per type is
- * divided (Sinha and Zoltners 1979). The assignment that follows serves the largest surplus per GPU
- * first, then sells what is left: to those without anything, and to those who gain most per GPU
- * from more. Prices are kept from one clearing to the next, so that most clearings need few steps.
+ * surplus, value less price, and prices rise where demand exceeds supply. With many bidders the gap
+ * between that bound and the best assignment is small: at most one bidder per type is divided
+ * (Sinha and Zoltners 1979). The assignment serves the largest surplus per GPU first, then sells
+ * the remaining GPUs to bidders without GPUs and to those who gain most per GPU from more. Prices
+ * are kept from one clearing to the next, so that most clearings need few steps.
  */
 #ifndef ERG_CLUSTER_POLICIES_MARKET_H
 #define ERG_CLUSTER_POLICIES_MARKET_H
@@ -25,7 +25,7 @@ struct erg_offer {
 struct erg_market {
     int types;
     int *supply;    /* by type: GPUs */
-    int *left;      /* by type: not given to anybody, after clearing */
+    int *left;      /* by type: not sold, after clearing */
     double *prices; /* by type: of one GPU, in units of value; at least 0 */
     struct {
         struct erg_offer *items;
@@ -53,10 +53,10 @@ void erg_market_reset(struct erg_market *market);
 void erg_market_bid(struct erg_market *market);
 void erg_market_offer(struct erg_market *market, const struct erg_offer *offer);
 
-/* To be called with `supply` set. */
+/* Call it with `supply` set. */
 void erg_market_clear(struct erg_market *market);
 
-/* The sum of the values of what was given, and the most that any assignment can reach at most. */
+/* The total value of the assignment, and an upper bound of the total value of any assignment. */
 double erg_market_value(const struct erg_market *market);
 double erg_market_bound(const struct erg_market *market);
 

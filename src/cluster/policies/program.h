@@ -40,7 +40,7 @@ void erg_program_entry(struct erg_program *program, int row, double value);
 
 /*
  * Fills `solution`, by column. With `integers`, all columns are whole numbers, and the value within
- * a share `gap` of the best. Fails where nothing is feasible or the value has no bound.
+ * a share `gap` of the best. Fails where the program is infeasible or unbounded.
  */
 int erg_program_solve(const struct erg_program *program, bool integers, double gap,
                       double *solution, struct erg_error *err);

@@ -30,7 +30,7 @@ static int list_types(struct erg_queues *queues, const struct erg_scheduler *sch
     return count;
 }
 
-/* The queue of so many types in `queues->types`. */
+/* The queue of the given number of types in `queues->types`. */
 static struct erg_queue *queue_of(struct erg_queues *queues, int types)
 {
     size_t bytes = (size_t)types * sizeof *queues->types;

@@ -23,18 +23,18 @@ struct erg_queues {
     struct erg_queue *items;
     size_t count, capacity;
     int *types;    /* scratch */
-    bool *blocked; /* by type, while served: somebody waits for it */
+    bool *blocked; /* by type, while served: a job waits for it */
 };
 
-/* Places a job, as it asked, on GPUs of a type; false where there is no room. */
+/* Places a job with its requested number on GPUs of a type; false where it does not fit. */
 typedef bool erg_queues_fit(void *policy, struct erg_scheduler *scheduler, int job, int type);
 
-/* Those that the policy was told of and that wait are in their queues. */
+/* Reported jobs that wait are in their queues. */
 void erg_queues_init(struct erg_queues *queues, const struct erg_scheduler *scheduler);
 void erg_queues_release(struct erg_queues *queues);
 
-/* Lines up who came and who lost a node, turns away who cannot run as asked, and places whoever
- * finds room when it is their turn. */
+/* Queues new jobs and jobs that lost a node, rejects jobs that cannot run with their request, and
+ * places jobs that fit when it is their turn. */
 void erg_queues_serve(struct erg_queues *queues, struct erg_scheduler *scheduler,
                       const struct erg_occasion *occasion, erg_queues_fit *fit, void *policy);
 

@@ -1,4 +1,4 @@
-/* What policies keep of jobs in JSON. */
+/* The state of jobs that policies save as JSON. */
 #include "cluster/policies/remembered.h"
 
 #include "base/memory.h"

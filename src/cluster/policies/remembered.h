@@ -1,5 +1,6 @@
 /*
- * What policies keep of jobs in JSON (policy.h): jobs by name, in the order of submission.
+ * The state of jobs that policies save as JSON (policy.h): jobs by name, in the order of
+ * submission.
  */
 #ifndef ERG_CLUSTER_POLICIES_REMEMBERED_H
 #define ERG_CLUSTER_POLICIES_REMEMBERED_H
@@ -21,14 +22,15 @@ void erg_remembered_release(struct erg_remembered *remembered);
 /* -1: none of them. */
 int erg_remembered_find(const struct erg_remembered *remembered, const char *name);
 
-/* A number of an object, or what it is without. */
+/* A number of an object, or the default. */
 double erg_remembered_number(const json_t *object, const char *key, double otherwise);
 
-/* A time of an object, not after now, or what it is without. */
+/* A time of an object, not after now, or the default. */
 double erg_remembered_time(const json_t *object, const char *key,
                            const struct erg_scheduler *scheduler, double otherwise);
 
-/* An array of so many numbers; what there is of it, at least 0, replaces those that are there. */
+/* Reads an array of the given number of numbers; those that are at least 0 replace the present
+ * ones. */
 json_t *erg_remembered_array(const double *numbers, size_t count);
 void erg_remembered_read_array(const json_t *array, double *numbers, size_t count);
 

@@ -13,8 +13,8 @@
  * events, at most once a minute, and every ten minutes without any. Programs of up to 60 columns
  * are solved by Cbc, unless a market (market.h) proves by its bound that it is within 0.5 % of the
  * best; larger ones by the market alone, which comes within 1 or 2 % there in a thousandth of the
- * time. Jobs keep their GPUs where they keep their configuration; what does
- * not lie together for it takes the best of what is left.
+ * time. Jobs keep their GPUs where they keep their configuration; a job without contiguous GPUs for
+ * it takes the best of the rest.
  */
 #include "cluster/policies/ergon_internal.h"
 #include "cluster/policies/policies.h"
@@ -102,7 +102,7 @@ static bool has(const struct erg_scheduler *scheduler, int id, const struct erg_
     return shape->type == choice->type && erg_shape_gpus(shape) == choice->gpus;
 }
 
-/* The objective, turned round: what it gains by giving a job each configuration. */
+/* The objective with the opposite sign: the gain of each configuration for a job. */
 static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
 {
     const struct erg_menu *menu = erg_menu_of(sia->menus, scheduler, id);
@@ -125,7 +125,7 @@ static void bid(struct sia *sia, const struct erg_scheduler *scheduler, int id)
     }
 }
 
-/* The same program for Cbc; what it gives replaces what the market gave. */
+/* The same program for Cbc; its assignment replaces the market's. */
 static int solve_exactly(struct sia *sia, struct erg_error *err)
 {
     struct erg_program *program = &sia->program;

@@ -11,7 +11,8 @@
  * that it asked for; one that names no type lines up where it is fastest, and takes GPUs of another
  * type when those would idle. Thresholds are to be set for a cluster; here they are decades of
  * GPU-hours. Instead of guessing from a model's tensors whether it must be consolidated, its known
- * speeds say on how many nodes it can run. Nobody is preempted unless somebody above gets the room.
+ * speeds say on how many nodes it can run. A job is preempted only if a job of a higher queue gets
+ * its GPUs.
  */
 #include "cluster/policies/policies.h"
 #include "cluster/schedule/asked.h"
@@ -27,7 +28,7 @@
 static const double thresholds_gpu_s[] = {1 * HOUR_S, 10 * HOUR_S, 100 * HOUR_S};
 enum { THRESHOLDS = sizeof thresholds_gpu_s / sizeof *thresholds_gpu_s };
 
-/* What comes so soon is now: rounding alone must not call the policy again. */
+/* Events this near count as now, so that rounding alone does not call the policy again. */
 #define ROUNDING_S 1e-6
 
 /* The jobs of a type that have not ended, by priority. */
@@ -157,7 +158,7 @@ static void note_stop(struct tiresias *tiresias, const struct erg_scheduler *sch
     erg_event_heap_set(&tiresias->sinking, job, INFINITY);
 }
 
-/* Queues follow from what jobs have had. */
+/* Queues follow from the GPU time of jobs. */
 static void take_over(struct tiresias *tiresias, const struct erg_scheduler *scheduler)
 {
     int *jobs;
@@ -284,7 +285,7 @@ static void serve(struct tiresias *tiresias, struct erg_scheduler *scheduler, in
         tiresias->chosen[line->items[i]] = false;
 }
 
-/* A job that waits and names no type goes where GPUs are left that nobody there can use. */
+/* A waiting job without a type goes to a type with free GPUs that no job there can use. */
 static bool change_line(struct tiresias *tiresias, struct erg_scheduler *scheduler, int job)
 {
     struct type_line *from = &tiresias->lines[tiresias->type_of[job]];

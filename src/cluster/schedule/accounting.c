@@ -1,4 +1,4 @@
-/* Accounting of work: fair, with exact progress between events, and live, by what jobs report. */
+/* Accounting of work: fair, with exact progress between events, and live, by jobs' reports. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include <math.h>

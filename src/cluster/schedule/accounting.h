@@ -15,17 +15,17 @@
 #include "cluster/job_trace.h"
 #include "cluster/schedule/policy.h"
 
-/* A job's account. What it says holds from the last change of the job's allocation on. */
+/* A job's account. Its values hold from the last change of the job's allocation on. */
 struct erg_work {
     double iterations; /* to do in all */
     double since_s;    /* of that change */
     double remaining;  /* iterations, then */
     double executed_s; /* all time that ever counted, then; for those who ask for it */
     double overhead_s; /* what the change cost */
-    double resume_s;   /* no progress before; INFINITY while it has no GPUs */
+    double resume_s;   /* no progress before; INFINITY without GPUs */
     double iteration_s;
     double saved, saved_s; /* iterations left at the last checkpoint, and when that was */
-    /* What the job itself said last of its present run; the live accounting's. */
+    /* The job's last report about its present run; for live accounting. */
     bool reported;     /* it did */
     double reported_s; /* when, */
     double due_s;      /* and when it will again */
@@ -43,17 +43,17 @@ struct erg_accounting {
     void (*submit)(struct erg_cluster_job *job, struct erg_work *work);
     /* Iterations left at a time from since_s on. */
     double (*remaining)(const struct erg_work *work, double now_s);
-    /* Seconds that a change to so many GPUs of a type costs a job; -1: any. */
+    /* Seconds that a change to the given number of GPUs of a type costs a job; -1: any. */
     double (*cost)(const struct erg_scheduler *scheduler, int job, int type, int gpus);
-    /* The allocation changed: iterations take iteration_s now, INFINITY: it has no GPUs. `cost_s`:
-     * of the restart; 0: it needs none. */
+    /* The allocation changed: iterations now take iteration_s, INFINITY without GPUs. `cost_s`: of
+     * the restart; 0: none is needed. */
     void (*change)(struct erg_work *work, double now_s, double iteration_s, double cost_s);
     /* The job goes on where it is, at another pace. */
     void (*pace)(struct erg_work *work, const struct erg_fleet *fleet, double now_s,
                  double iteration_s);
     /* Work since the last checkpoint is lost; to be followed by change(). */
     void (*lose)(struct erg_work *work, const struct erg_fleet *fleet, double now_s);
-    /* When it will have no iterations left, if nothing changes; INFINITY without GPUs. */
+    /* The time of its last iteration, if nothing changes; INFINITY without GPUs. */
     double (*end)(const struct erg_work *work);
     /* Which share of its speed counts as throughput at a time, and when that will change next;
      * INFINITY: never. */
@@ -62,17 +62,18 @@ struct erg_accounting {
 
 extern const struct erg_accounting erg_accounting_fair;
 
-/* By the fleet's file: what changing to so many GPUs costs, for the first time or again. */
+/* Accounting by the fleet's file: the cost of a change to a number of GPUs, for the first time or
+ * again. */
 double erg_fleet_restart_cost(const struct erg_fleet *fleet, bool first, int gpus);
 
 /*
- * By what jobs report (control.h). What a job has left is what its last report says, less what it
- * did since then at the pace that it measured, but no less than its next report can say; where that
- * is overdue, and until the first of each run, the job counts as standing still. It ends when it
- * says so, so a job that is there has an iteration left. What a restart costs is the mean of what
- * this job's restarts took, else of restarts on the type of GPU, else what the fleet's file says;
- * first starts are kept apart. With a node is lost what came after the checkpoint that was reported
- * last.
+ * Accounting by jobs' reports (control.h). A job's remaining iterations are those of its last
+ * report, less the iterations since then at its measured pace, but not fewer than its next report
+ * may contain; while that report is overdue, and until the first report of each run, the job counts
+ * as standing still. A job ends when it reports so; until then it has at least one iteration left.
+ * The cost of a restart is the mean of this job's restarts, else of restarts on the type of GPU,
+ * else the value of the fleet's file; first starts count separately. The failure of a node loses
+ * the work after the last reported checkpoint.
  */
 extern const struct erg_accounting erg_accounting_live;
 

@@ -1,4 +1,4 @@
-/* What a job asked for, in shapes of GPUs. */
+/* The request of a job, in shapes of GPUs. */
 #include "cluster/schedule/asked.h"
 
 #include <math.h>

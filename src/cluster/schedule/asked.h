@@ -1,6 +1,4 @@
-/*
- * What a job asked for, in shapes; for policies that give each job the GPUs of its request.
- */
+/* The request of a job, in shapes; for policies that give each job the GPUs of its request. */
 #ifndef ERG_CLUSTER_SCHEDULE_ASKED_H
 #define ERG_CLUSTER_SCHEDULE_ASKED_H
 
@@ -21,11 +19,11 @@ int erg_asked_type(const struct erg_scheduler *scheduler, int job);
  */
 int erg_asked_next_type(const struct erg_scheduler *scheduler, int job, int after);
 
-/* Samples/s of what a job asked for, on a type; 0: it cannot run so. */
+/* Samples/s of a job with its requested GPUs on a type; 0: it cannot run so. */
 double erg_asked_speed(const struct erg_scheduler *scheduler, int job, int type);
 
-/* Places a job on as many GPUs of a type as it asked for, on few nodes or, where there is no room,
- * on ever more. */
+/* Places a job on its requested number of GPUs of a type, on few nodes or, where these are not
+ * free, on more and more. */
 bool erg_asked_fit(struct erg_scheduler *scheduler, int job, int type, enum erg_node_order order);
 
 /* The same on the fastest type that has room; -1: none has. */

@@ -1,4 +1,4 @@
-/* When a policy is called, what it is told then, and how it is opened anew in between. */
+/* The times of a policy's calls, the events that it gets, and its restarts in between. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include "base/memory.h"
@@ -7,10 +7,10 @@
 #include <stdlib.h>
 
 /*
- * When a policy is called that wants to be at a time, though nothing need have happened until then.
- * So that simulating does not take the longer, the longer jobs run, its times between calls double
- * with each call once it has been called so often in vain, and now and then once it has been called
- * for long while nothing happened, whatever it changed.
+ * The time of the call that a policy requested without an event. So that the simulation of long
+ * jobs does not take longer, the time between such calls doubles with each call after this many
+ * calls without a change, and sometimes after many calls without an event, even if the policy made
+ * changes.
  */
 static double call_time(const struct erg_scheduler *scheduler, double wanted_s)
 {
@@ -56,7 +56,7 @@ double erg_course_next_wake(const struct erg_scheduler *scheduler)
     return allowed(scheduler, call_time(scheduler, scheduler->changes->wake_s));
 }
 
-/* When electricity will cost something else, if the policy wants to know and has jobs. */
+/* The next change of the price of electricity, if the policy needs it and has jobs. */
 double erg_course_next_tariff(const struct erg_scheduler *scheduler)
 {
     double until_s = INFINITY;

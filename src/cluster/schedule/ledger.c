@@ -1,10 +1,10 @@
-/* What a policy decided, booked in the accounts of the jobs that it changed. */
+/* Records a policy's decisions in the accounts of the changed jobs. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* The accounts begin anew: what the job had until now is added up. */
+/* Resets the accounts: adds up the job's use until now. */
 static void add_used(struct erg_scheduler *scheduler, int id, const struct erg_placement *had)
 {
     scheduler->changes->used_s[id] +=

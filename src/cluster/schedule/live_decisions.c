@@ -1,4 +1,4 @@
-/* Time, decisions, and what is to be read of them, for a live controller. */
+/* Time, decisions, and their results, for a live controller. */
 #include "cluster/schedule/scheduler_internal.h"
 #include "cluster/schedule/throttle.h"
 
@@ -29,7 +29,7 @@ double erg_scheduler_due(const struct erg_scheduler *scheduler)
 
 /* ---- the cap ---- */
 
-/* What running jobs draw at the points that they have, in a list to be freed. */
+/* The power of running jobs at their points, in a list that the caller frees. */
 static struct erg_power_draw *list_draws(const struct erg_scheduler *scheduler, bool capped)
 {
     size_t count = 0;
@@ -82,7 +82,7 @@ static void throttle(struct erg_scheduler *scheduler)
     if (isinf(cap_w))
         return;
     struct erg_power_draw *draws = list_draws(scheduler, false);
-    /* Foreign GPUs may draw all that there is: what is left of it, the slowest points. */
+    /* Foreign GPUs may draw their maximum: the jobs get the rest, and run at the slowest points. */
     scheduler->throttle =
         cap_w > idle_w ? erg_throttle_for(draws, (size_t)scheduler->running.count, idle_w, cap_w)
                        : SLOWEST;
@@ -133,7 +133,7 @@ int erg_scheduler_decide(struct erg_scheduler *scheduler, const int **changed, s
     return 0;
 }
 
-/* Whether a shape is what a job asked for; of none that is, all on which it can run count. */
+/* Whether a shape matches a job's request; of none that is, all on which it can run count. */
 static bool is_asked(const struct erg_scheduler *scheduler, const struct erg_trace_job *request,
                      int shape)
 {

@@ -1,4 +1,4 @@
-/* Jobs, nodes and GPUs of others, as whoever drives a scheduler says that they come and go. */
+/* Arrivals and departures of jobs, nodes and foreign GPUs, reported by a scheduler's driver. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include "base/memory.h"
@@ -169,7 +169,7 @@ bool erg_scheduler_arrive(struct erg_scheduler *scheduler, int id)
     return true;
 }
 
-/* Takes GPUs for a job, some of which may have counted as somebody else's. */
+/* Takes GPUs for a job, some of which may have counted as foreign. */
 static void take_any(struct erg_scheduler *scheduler, int id, const struct erg_placement *placement)
 {
     struct erg_occupancy *occupancy = scheduler->occupancy;
@@ -237,7 +237,7 @@ static struct erg_slice *slice_on(struct erg_placement *placement, int node)
     return NULL;
 }
 
-/* Another job's GPU of a node becomes one of those of the node that nobody has any more. */
+/* Replaces another job's GPU of a node by a GPU of that node that became free. */
 static void exchange(struct erg_scheduler *scheduler, int other, int node, uint64_t gpu,
                      uint64_t for_gpu)
 {
@@ -275,7 +275,7 @@ void erg_scheduler_correct(struct erg_scheduler *scheduler, int id,
     erg_placement_assign(&job->placement, placement);
 }
 
-/* The policy has been told of a job that is not there any more, and waits for it still. */
+/* The policy got the event of a job that has gone, and still waits for it. */
 static void make_forget(struct erg_scheduler *scheduler, int id)
 {
     struct erg_course *course = scheduler->course;
@@ -387,8 +387,8 @@ void erg_scheduler_switch_node(struct erg_scheduler *scheduler, int node, bool o
     scheduler->ready_s[node] = off ? 0 : scheduler->now_s + up_in_s;
 }
 
-/* The cap is one of all GPUs, of which foreign ones may draw the most that they can. A policy needs
- * one that is above what its GPUs draw idle. */
+/* The cap covers all GPUs, and foreign ones may draw their maximum. A policy needs a cap above the
+ * idle power of its GPUs. */
 static void keep_cap_for_foreign(struct erg_scheduler *scheduler)
 {
     const struct erg_occupancy *occupancy = scheduler->occupancy;

@@ -1,4 +1,4 @@
-/* What jobs report, what was measured, and what of that and of a policy is kept for later. */
+/* Reports of jobs, measurements, and the state of these and of a policy that is saved. */
 #include "cluster/schedule/scheduler_internal.h"
 
 #include <math.h>
@@ -71,7 +71,7 @@ void erg_scheduler_measured(struct erg_scheduler *scheduler, int workload, int s
         scheduler->course->stale = true;
 }
 
-/* ---- what is kept ---- */
+/* ---- saved state ---- */
 
 static json_t *pack_times(const struct erg_time_sum *times)
 {
@@ -123,7 +123,7 @@ static void load_restarts(struct erg_scheduler *scheduler, const json_t *saved)
     }
 }
 
-/* Jobs that the policy had been told of do not arrive anew. */
+/* Jobs that were reported to the policy do not arrive again. */
 static void recognize(struct erg_scheduler *scheduler, const json_t *told)
 {
     struct erg_job_ids *arrived = &scheduler->course->arrived;

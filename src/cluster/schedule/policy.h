@@ -1,8 +1,8 @@
 /*
  * Policies: who gets which GPUs. One file policies/NAME.c each, behind this interface.
  *
- * A policy states its source and where it departs from it at the top of its file. It keeps what it
- * needs between calls (queues, solutions of linear programs) in a state of its own.
+ * A policy states its source and where it departs from it at the top of its file. Its own state
+ * persists between calls (queues, solutions of linear programs).
  */
 #ifndef ERG_CLUSTER_SCHEDULE_POLICY_H
 #define ERG_CLUSTER_SCHEDULE_POLICY_H
@@ -17,14 +17,14 @@ enum erg_event {
     ERG_EVENT_FAILURE = 1 << 2, /* nodes failed; their jobs wait */
     ERG_EVENT_REPAIR = 1 << 3,  /* nodes came back, empty */
     ERG_EVENT_ROUND = 1 << 4,   /* the policy's round, or the time it asked for */
-    /* What electricity costs or emits has changed. A policy that keeps all jobs waiting for this
-     * must ask to be called (scheduler.h), because a simulation ends when nothing runs and nothing
-     * is due. */
+    /* The price or the emissions of electricity have changed. A policy that keeps all jobs waiting
+     * for this must request a call (scheduler.h), because a simulation ends when nothing runs and
+     * nothing is due. */
     ERG_EVENT_TARIFF = 1 << 5,
     ERG_EVENTS_OF_JOBS = ERG_EVENT_ARRIVAL | ERG_EVENT_END | ERG_EVENT_FAILURE | ERG_EVENT_REPAIR,
 };
 
-/* What happened since the last call; jobs by id, in the order of events. */
+/* The events since the last call; jobs by id, in the order of events. */
 struct erg_occasion {
     unsigned events;
     const int *arrived; /* all still waiting */
@@ -44,9 +44,9 @@ struct erg_policy {
     /*
      * A state of the policy's own, which close() frees. A policy is opened before the first job,
      * and then closed and opened anew at any moment: when tables grow, speeds change, or the
-     * process that it runs in is another one. It takes over all jobs that wait or run and are
-     * `told`; those that came since the last decision are not, and the next one names them. Jobs
-     * that ended or were evicted before open() are not named after it.
+     * process that it runs in is another one. It takes over all jobs that wait or run and were
+     * reported (`told`); those that came since the last decision are not, and the next one names
+     * them. Jobs that ended or were evicted before open() are not named after it.
      */
     void *(*open)(const struct erg_scheduler *scheduler, const void *rules);
     /* Fails only where something outside it does, such as a solver. */
@@ -54,21 +54,22 @@ struct erg_policy {
                   struct erg_error *err);
     void (*close)(void *state);
     /*
-     * What open() cannot know: save() before close() makes an object of it, load() after open()
-     * takes from it what is about jobs, tenants and types that there are, and bears any other JSON.
-     * Jobs go by the names of their requests, since numbers are of one process. NULL: nothing.
+     * State that open() cannot derive: save(), before close(), returns it as an object; load(),
+     * after open(), restores the part about present jobs, tenants and types, and ignores any other
+     * JSON. Jobs have the names of their requests, since numbers hold only in one process. NULL: no
+     * state.
      */
     json_t *(*save)(const void *state, const struct erg_scheduler *scheduler);
     void (*load)(void *state, const struct erg_scheduler *scheduler, const json_t *saved);
-    /* Where power is saved: seconds for which a node stays on that no job has any more; it never
-     * stays on for longer than the fleet says. NULL: as long as that. */
+    /* Where power is saved: seconds for which a node stays on that no job has any more; it stays on
+     * at most for the fleet's time. NULL: as long as that. */
     double (*linger)(const struct erg_scheduler *scheduler);
 };
 
 /* All policies, ends with NULL. */
 extern const struct erg_policy *const erg_policies[];
 
-/* By name; an unknown one is an error with those there are. */
+/* Finds a policy by name; the error for an unknown name lists the policies. */
 int erg_policy_find(const struct erg_policy **policy, const char *name, struct erg_error *err);
 
 #endif

@@ -169,7 +169,7 @@ void erg_scheduler_free(struct erg_scheduler *scheduler)
     free(scheduler);
 }
 
-/* Notes what a job was before it is changed for the first time. */
+/* Records a job's state before its first change. */
 static struct erg_cluster_job *touch(struct erg_scheduler *scheduler, int id)
 {
     struct erg_change_log *changes = scheduler->changes;

@@ -1,13 +1,13 @@
 /*
- * The scheduler: what a policy sees of the cluster, and how it decides.
+ * The scheduler: a policy's view of the cluster, and its decisions.
  *
  * A policy is called at moments that it chose (policy.h), looks at the jobs and GPUs of now, and
  * changes the schedule in place: every change is seen at once by what it does next, and may be
  * undone. When it returns, jobs whose GPUs or operating point differ from before are reconfigured,
  * and pay for it once; a job that ended up where it was pays nothing.
  *
- * It sees what a real scheduler would know: requests as submitted, progress as reported, speeds as
- * known, failures that happened. It does not see the future.
+ * It sees the information of a real scheduler: submitted requests, reported progress, known speeds,
+ * past failures. It does not see the future.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_SCHEDULER_H
 #define ERG_CLUSTER_SCHEDULE_SCHEDULER_H
@@ -30,7 +30,7 @@ struct erg_live_tables;
 
 enum erg_cluster_job_state {
     ERG_JOB_FUTURE,   /* not submitted yet; policies never see one */
-    ERG_JOB_WAITING,  /* has no GPUs */
+    ERG_JOB_WAITING,  /* without GPUs */
     ERG_JOB_RUNNING,  /* has GPUs, though it may still be restarting on them */
     ERG_JOB_ENDED,    /* did all its iterations */
     ERG_JOB_REJECTED, /* the policy turned it away for good */
@@ -76,8 +76,8 @@ struct erg_scheduler {
     const struct erg_tariff *tariff; /* of electricity, as announced; NULL: none */
     double power_cap_w;              /* of all GPUs together; INFINITY: none */
 
-    double throttle; /* for the cap, what GPUs compute takes so many times as long at least; 1: as
-                      * the policy has it */
+    double throttle; /* the least factor on the time of computation for the cap; 1: the policy's
+                      * points */
 
     const struct erg_accounting *accounting;
     const struct erg_policy *policy;
@@ -97,8 +97,8 @@ static inline bool erg_scheduler_before(const struct erg_scheduler *scheduler, i
     return a_s < b_s || (a_s == b_s && a < b);
 }
 
-/* All jobs that wait or run and are told, in the order of submission, for open(): how many; `jobs`
- * is to be freed. */
+/* All jobs that wait or run and were reported, in the order of submission, for open(): their
+ * number; the caller frees `jobs`. */
 size_t erg_scheduler_told(const struct erg_scheduler *scheduler, int **jobs);
 
 /* Iterations that a job has left, and GPU-seconds that it had, now. */
@@ -109,23 +109,23 @@ double erg_scheduler_attained(const struct erg_scheduler *scheduler, int job);
 const struct erg_speed *erg_scheduler_speed(const struct erg_scheduler *scheduler, int job,
                                             int shape);
 
-/* Seconds that a job would lose by getting so many GPUs of a type, if their nodes are up; of job
- * -1, or type -1, that of a restart of any. */
+/* Seconds that a job would lose by getting the given number of GPUs of a type, if their nodes are
+ * up; job -1 or type -1: any. */
 double erg_scheduler_cost(const struct erg_scheduler *scheduler, int job, int type, int gpus);
 
-/* Whether a job that gets so many GPUs of a type now, at that speed, ends before its deadline; the
- * restart and the rest of a round pass before it gets on. */
+/* Whether a job that gets the given number of GPUs of a type now, at that speed, ends before its
+ * deadline; the restart and the rest of a round pass before it progresses. */
 bool erg_scheduler_meets_deadline(const struct erg_scheduler *scheduler, int job, int type,
                                   int gpus, const struct erg_speed *speed);
 
-/* Seconds beside that until all nodes of a placement are up; those that are off are to be woken. */
+/* Further seconds until all nodes of a placement are up; nodes that are off have to be woken. */
 double erg_scheduler_wait(const struct erg_scheduler *scheduler,
                           const struct erg_placement *placement);
 
 /*
  * Gives a waiting job these GPUs, or a running one these instead of its own (which may be among
- * them). All must be free but for its own, and their number per node equal. The placement is
- * copied. `point` 0 is the fastest.
+ * them). All except its own must be free, and their number per node equal. The placement is copied.
+ * `point` 0 is the fastest.
  */
 void erg_scheduler_place(struct erg_scheduler *scheduler, int job,
                          const struct erg_placement *placement, int point);
@@ -147,9 +147,9 @@ void erg_scheduler_suspend(struct erg_scheduler *scheduler, int job);
 /* Turns a waiting job away for good. */
 void erg_scheduler_reject(struct erg_scheduler *scheduler, int job);
 
-/* Has the policy called at that time, whatever happens until then (the nearest time counts), if
- * there are jobs then. A policy that did nothing when it was called so, while no job runs and
- * nothing else is to come, is not called again: the simulation ends. */
+/* Requests a call of the policy at that time, regardless of events until then (the nearest time
+ * counts), if there are jobs then. If such a call changes nothing while no job runs and no event is
+ * due, the policy is not called again, and the simulation ends. */
 void erg_scheduler_wake(struct erg_scheduler *scheduler, double at_s);
 
 #endif

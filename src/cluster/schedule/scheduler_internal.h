@@ -1,4 +1,4 @@
-/* What the files of schedule/ and the simulator do with a scheduler that policies cannot. */
+/* Functions for a scheduler that are open to schedule/ and the simulator, but not to policies. */
 #ifndef ERG_CLUSTER_SCHEDULE_SCHEDULER_INTERNAL_H
 #define ERG_CLUSTER_SCHEDULE_SCHEDULER_INTERNAL_H
 
@@ -24,7 +24,7 @@ struct erg_job_ids {
     size_t count, capacity;
 };
 
-/* What happened since the policy was last called, and when that was. */
+/* The events since the last call of the policy, and its time. */
 struct erg_course {
     unsigned events;
     struct erg_job_ids arrived, ended, evicted;
@@ -43,14 +43,14 @@ struct erg_time_sum {
     long count;
 };
 
-/* What restarts took. */
+/* Measured times of restarts. */
 struct erg_restart_times {
     struct erg_time_sum *of_jobs; /* by id: restarts but the first start */
     struct erg_time_sum *starts;  /* by type: first ones, */
     struct erg_time_sum *again;   /* and the others */
 };
 
-/* What of a live scheduler grows. */
+/* The arrays of a live scheduler that grow. */
 struct erg_live_tables {
     struct erg_job_trace trace;
     struct erg_name_table names, tenants, workloads;
@@ -71,7 +71,7 @@ void erg_scheduler_strip(struct erg_scheduler *scheduler, struct erg_cluster_job
 int erg_scheduler_shape(const struct erg_scheduler *scheduler,
                         const struct erg_placement *placement);
 
-/* Makes room for so many jobs. */
+/* Allocates memory for the given number of jobs. */
 void erg_scheduler_reserve(struct erg_scheduler *scheduler, size_t jobs);
 
 /* A job of the trace that is not there yet. */
@@ -102,7 +102,7 @@ void erg_scheduler_settle(struct erg_scheduler *scheduler);
 
 /* ---- calls of the policy ---- */
 
-/* When it is to be called if nothing happens until then; INFINITY: never. */
+/* The time of its next call if nothing happens until then; INFINITY: never. */
 double erg_course_next_round(const struct erg_scheduler *scheduler);
 double erg_course_next_wake(const struct erg_scheduler *scheduler);
 double erg_course_next_tariff(const struct erg_scheduler *scheduler);
@@ -114,7 +114,7 @@ int erg_course_call(struct erg_scheduler *scheduler, struct erg_error *err);
 void erg_course_open(struct erg_scheduler *scheduler);
 void erg_course_release(struct erg_scheduler *scheduler);
 
-/* Nothing is told any more about a job that the policy has not been told of. */
+/* Drops the pending events of a job that was not reported to the policy yet. */
 void erg_course_forget(struct erg_scheduler *scheduler, int job);
 
 #endif

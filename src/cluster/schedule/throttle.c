@@ -1,4 +1,4 @@
-/* The rule by which a power cap is kept whatever a policy decides. */
+/* The rule that keeps a power cap under any policy. */
 #include "cluster/schedule/throttle.h"
 
 double erg_throttled_power(const struct erg_power_draw *draws, size_t count, double idle_w,
@@ -23,7 +23,7 @@ double erg_throttle_for(const struct erg_power_draw *draws, size_t count, double
 {
     enum { STEPS_MOST = 100 };
     double tolerance_w = 1e-7 * cap_w;
-    double slow = 0, slow_w = idle_w; /* speed, with what keeps the cap */
+    double slow = 0, slow_w = idle_w; /* speed, with the slowdown that keeps the cap */
     double fast = 1, fast_w = erg_throttled_power(draws, count, idle_w, 1);
     if (fast_w <= cap_w)
         return 1;

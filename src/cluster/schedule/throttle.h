@@ -1,6 +1,6 @@
 /*
- * Throttling: how a power cap is kept whatever a policy decides. The clocks of all GPUs are lowered
- * to one share of the highest, the largest that keeps the cap; those that are lower anyway stay.
+ * Throttling: keeps a power cap under any policy. The clocks of all GPUs are lowered to one share
+ * of the highest clock, the largest share that keeps the cap; clocks that are already lower stay.
  */
 #ifndef ERG_CLUSTER_SCHEDULE_THROTTLE_H
 #define ERG_CLUSTER_SCHEDULE_THROTTLE_H
@@ -18,8 +18,8 @@ struct erg_power_draw {
     double idle_w; /* of one GPU */
 };
 
-/* Watts of all GPUs where what they compute takes at least `slowdown` times as long; `idle_w`: of
- * all that are up, if none had a job. */
+/* Watts of all GPUs if their computation takes at least `slowdown` times as long; `idle_w`: of all
+ * that are up, if none had a job. */
 double erg_throttled_power(const struct erg_power_draw *draws, size_t count, double idle_w,
                            double slowdown);
 

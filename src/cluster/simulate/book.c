@@ -1,4 +1,4 @@
-/* What a policy decided, booked: accounts, meters and records of the jobs that it changed. */
+/* Records a policy's decisions in the accounts, meters and records of the changed jobs. */
 #include "cluster/simulate/simulation_internal.h"
 
 #include "base/memory.h"
@@ -58,7 +58,7 @@ static void record_change(struct simulator *sim, const struct change *before)
                              job->id, -1);
 }
 
-/* In the records, a placement's GPUs are a job's from now on; -1: nobody's. */
+/* In the records, a placement's GPUs are a job's from now on; -1: free. */
 static void hold(const struct simulator *sim, int *holders, const struct erg_placement *placement,
                  int job)
 {

@@ -1,4 +1,4 @@
-/* What a simulation measures: integrals of power, throughput and use, and their summary. */
+/* The meters of a simulation: integrals of power, throughput and use, and their summary. */
 #include "cluster/simulate/cluster_meter_internal.h"
 
 #include "base/memory.h"
@@ -46,7 +46,8 @@ void erg_cluster_meter_release(struct meter *meter)
     free(meter->family_of);
 }
 
-/* What the present power costs and emits from one time to another, so many times, rate by rate. */
+/* Adds the cost and the emissions of the present power from one time to another, times a factor,
+ * rate by rate. */
 static void pay_rates(struct meter *meter, double at_s, double end_s, double times)
 {
     double until_s;
@@ -111,7 +112,7 @@ void erg_cluster_meter_advance(struct meter *meter, double now_s)
     meter->now_s = now_s;
 }
 
-/* Adds what a job did since its last event to its result. */
+/* Adds a job's work since its last event to its result. */
 static void settle(struct meter *meter, int id)
 {
     struct job_meter *job = &meter->jobs[id];
@@ -125,7 +126,7 @@ static void settle(struct meter *meter, int id)
     job->since_s = meter->now_s;
 }
 
-/* A family's jobs do so many samples/s more from now on. */
+/* The samples/s of a family's jobs grow by this much from now on. */
 static void change_family(struct meter *meter, struct family_meter *family, double by)
 {
     double passed_s = meter->now_s - family->since_s;
@@ -222,7 +223,7 @@ static double quantile(const double *values, size_t count, double share)
     return values[low] + (at - (double)low) * (values[high] - values[low]);
 }
 
-/* Seconds that a job would take alone on what it asked for; NAN where that cannot run. */
+/* Seconds that a job would take alone on its requested GPUs; NAN where that cannot run. */
 static double alone_s(const struct meter *meter, const struct erg_cluster_job *job)
 {
     const struct erg_speeds *speeds = meter->simulation->speeds;
@@ -236,7 +237,7 @@ static double alone_s(const struct meter *meter, const struct erg_cluster_job *j
     return isinf(best_s) ? NAN : best_s * job->iterations;
 }
 
-/* JCT over the time in a share of its own; NAN where that cannot be said. */
+/* JCT over the time in a share of its own; NAN where undefined. */
 static double finish_time_fairness(const struct meter *meter, int id, double alone)
 {
     const struct erg_job_result *result = &meter->results[id];
@@ -331,8 +332,8 @@ static void summarize(const struct meter *meter, struct erg_summary *summary)
     summary->reconfiguration_gpu_s = lost_s;
     summary->undone_gpu_s = undone_s;
     summary->deadlines_met = met / (double)with_deadline;
-    /* Where no time passed, what is drawn at that moment. Where nothing ever is, neither the
-     * cluster nor the profiles say what GPUs draw. */
+    /* Where no time passed, the power at that moment. Where nothing ever is, neither the cluster
+     * nor the profiles say what GPUs draw. */
     const double peak_w = meter->peak_power_w > 0 ? meter->peak_power_w : meter->power_w;
     const bool drawn = peak_w > 0;
     summary->energy_j = drawn ? meter->energy_j : NAN;

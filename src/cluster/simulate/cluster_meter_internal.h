@@ -1,6 +1,6 @@
 /*
- * What the simulator measures while it runs: integrals of power, throughput and use, per job and of
- * the cluster, and the summary that follows from them.
+ * The simulator's meters: integrals of power, throughput and use, per job and of the cluster, and
+ * the summary that follows from them.
  */
 #ifndef ERG_CLUSTER_SIMULATE_METER_INTERNAL_H
 #define ERG_CLUSTER_SIMULATE_METER_INTERNAL_H
@@ -8,11 +8,11 @@
 #include "cluster/schedule/scheduler.h"
 #include "cluster/simulate/simulation.h"
 
-/* What a job does from one of its events to the next. */
+/* The rates of a job from one of its events to the next. */
 struct job_meter {
     double since_s;
     int gpus;
-    double power_w; /* of its GPUs, and what they would draw without it */
+    double power_w; /* of its GPUs, and their power without it */
     double idle_w;
     double samples_per_s; /* as the accounting counts it */
     double share;         /* of its speed */
@@ -34,7 +34,7 @@ struct meter {
     size_t families_count;
     size_t *family_of; /* by workload */
     double now_s;
-    /* Of the cluster, now. */
+    /* The cluster now. */
     double power_w, samples_per_s;
     double idle_w; /* of all GPUs that are up, those of nodes that are off included, if no job had
                     * any */
@@ -44,7 +44,7 @@ struct meter {
     double jobs_s; /* of the number of jobs that wait or run */
     double energy_j, busy_gpu_s, up_gpu_s, counted_s, counted_samples;
     double off_gpu_s;
-    double free_gpu_s, pieces_gpu_s; /* of free GPUs, and of those beside a job */
+    double free_gpu_s, pieces_gpu_s; /* of free GPUs, and of free GPUs on a node with a job */
     double cost_usd, co2_g;
     double peak_power_w, peak_samples_per_s;
     double throttled_s;
@@ -54,7 +54,7 @@ void erg_cluster_meter_init(struct meter *meter, const struct erg_simulation *si
                             const struct erg_scheduler *scheduler);
 void erg_cluster_meter_release(struct meter *meter);
 
-/* Everything goes on as it is until then. */
+/* Nothing changes until then. */
 void erg_cluster_meter_advance(struct meter *meter, double now_s);
 
 /* A job was submitted: from now on it waits. */
@@ -63,8 +63,8 @@ void erg_cluster_meter_submit(struct meter *meter, int job);
 /* A job's allocation or share of speed is different from now on. */
 void erg_cluster_meter_update(struct meter *meter, int job);
 
-/* So many iterations of so many seconds that a job has done are to be done again; until the next
- * update its GPUs are still its own. */
+/* A job has to repeat the given iterations of the given seconds each; until the next update its
+ * GPUs are still its own. */
 void erg_cluster_meter_undo(struct meter *meter, int job, double iterations, double iteration_s);
 
 /* A node's GPUs went down or came up; no job had them. */

@@ -1,6 +1,7 @@
 /*
  * Comparison: one or several simulations of the same trace on the same fleet, as one document for
- * people to look at (report/report.h): what each policy did to jobs, and the course of the cluster.
+ * people to look at (report/report.h): the results of each policy for jobs, and the course of the
+ * cluster.
  *
  * Schema "ergon.cluster": the fleet, the trace, and for each policy its summary (the document of
  * results.h), the cluster over time in COMPARISON_STEPS equal steps (means over a step), the
@@ -17,10 +18,10 @@
 enum {
     ERG_COMPARISON_STEPS = 360,
     ERG_COMPARISON_ROWS = 80,   /* of nodes, at most */
-    ERG_COMPARISON_USES = 4000, /* of GPUs, drawn one by one up to so many */
+    ERG_COMPARISON_USES = 4000, /* the most GPUs that are drawn one by one */
 };
 
-/* A new document without a policy. Of the simulation it reads fleet and trace. */
+/* A new document without a policy. It reads only the simulation's fleet and trace. */
 json_t *erg_comparison_new(const struct erg_simulation *simulation);
 
 /* A simulation that kept events and samples. */

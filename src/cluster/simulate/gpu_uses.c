@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* Since when a job has what it has: the record that gave it. */
+/* The begin of a job's present allocation: the record of it. */
 static void close_use(struct erg_gpu_uses *uses, const struct erg_simulated *result,
                       const struct erg_cluster_record **held, int job, double now_s)
 {

@@ -18,7 +18,7 @@ struct erg_gpu_uses {
     size_t count, capacity;
 };
 
-/* Of a simulation that kept its events. What goes on at the end of the simulation ends there. */
+/* For a simulation that kept its events. Uses that go on at the end of the simulation end there. */
 void erg_gpu_uses_read(struct erg_gpu_uses *uses, const struct erg_simulated *result);
 void erg_gpu_uses_release(struct erg_gpu_uses *uses);
 

@@ -1,4 +1,4 @@
-/* Keeping the power cap whatever the policy decides. */
+/* Keeps the power cap under any policy. */
 #include "cluster/simulate/simulation_internal.h"
 
 #include "base/memory.h"
@@ -11,7 +11,7 @@ static const struct erg_speed *speed_of(const struct simulator *sim,
     return erg_speed_at(sim->simulation->speeds, job->request->workload, job->shape);
 }
 
-/* What running jobs draw. */
+/* The power of running jobs. */
 static void list_draws(struct simulator *sim)
 {
     const struct erg_scheduler *scheduler = sim->scheduler;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* An outage and the row of the table that says it. */
+/* An outage and its row in the table. */
 struct outage_row {
     const struct erg_outage *outage;
     size_t row;

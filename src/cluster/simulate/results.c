@@ -62,7 +62,7 @@ static json_t *unserved(const struct erg_simulated *result, const struct erg_sim
 #key, offsetof(struct erg_summary, key)                                                    \
     }
 
-/* Numbers of a summary; null where they cannot be said. */
+/* Numbers of a summary; null where undefined. */
 static const struct {
     const char *key;
     size_t offset;
@@ -180,7 +180,7 @@ static void jobs_table(struct erg_text *out, const struct erg_simulated *result,
     }
 }
 
-/* "0:1111 3:0011": which GPUs of which nodes. */
+/* "0:1111 3:0011": nodes, and a bit for each of their GPUs. */
 static void add_gpus(struct erg_text *out, const struct erg_event_row *row)
 {
     struct erg_text gpus = {0};

@@ -15,7 +15,7 @@
 json_t *erg_simulated_document(const struct erg_simulated *result,
                                const struct erg_simulation *simulation);
 
-/* The first key that is missing in such a document, or has no such value; NULL: it is whole. */
+/* The first key of such a document that is missing or has an invalid value; NULL: none. */
 const char *erg_simulated_missing(const json_t *document);
 
 /* A row of events.csv. */
@@ -24,7 +24,7 @@ struct erg_event_row {
     enum erg_record_kind kind;
     const char *job;  /* "": none */
     int node;         /* -1: none */
-    const char *type; /* of its GPUs; NULL: it has none, and the rest says nothing */
+    const char *type; /* of its GPUs; NULL: none, and the other members are undefined */
     int nodes, gpus_per_node, point;
     const struct erg_slice *slices;
     int slices_count;
@@ -39,8 +39,8 @@ void erg_event_row_add(struct erg_text *out, const struct erg_event_row *row);
 int erg_simulated_trace(const struct erg_simulated *result, const struct erg_simulation *simulation,
                         const char *path, struct erg_error *err);
 
-/* summary.json, jobs.csv, and events.csv, cluster.csv and trace.json where the simulation kept what
- * is in them. */
+/* summary.json, jobs.csv, and events.csv, cluster.csv and trace.json where the simulation kept
+ * their data. */
 int erg_simulated_write(const struct erg_simulated *result, const struct erg_simulation *simulation,
                         const char *folder, struct erg_error *err);
 

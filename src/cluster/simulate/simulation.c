@@ -59,7 +59,7 @@ static void pass_submissions(struct simulator *sim)
         submit_job(sim, sim->order[sim->submitted++]);
 }
 
-/* Calls the policy if it wants to be called now. */
+/* Calls the policy if it requested a call now. */
 static int call_policy(struct simulator *sim, struct erg_error *err)
 {
     struct erg_scheduler *scheduler = sim->scheduler;
@@ -113,7 +113,7 @@ static int run(struct simulator *sim, struct erg_error *err)
             next_s = fmin(fmin(next_s, erg_course_next_wake(scheduler)),
                           fmin(erg_course_next_round(scheduler), tariff_s));
         if (isinf(next_s) && isinf(until_s))
-            break; /* nodes that would be switched off some time are no reason to go on */
+            break; /* the simulation does not go on only to switch nodes off */
         next_s = fmin(next_s, erg_event_heap_next(&sim->switching));
         if (next_s >= until_s || isinf(next_s))
             break;

@@ -5,18 +5,18 @@
  * and wishes of the policy. At equal times: ends, then failures and repairs, then submissions, then
  * one call of the policy, so that it sees all that has happened. Between events nothing is
  * computed: each job's progress, energy and attained service are closed forms of time from its last
- * change on, and the next event comes from a heap. A policy that asks to be called again and again
- * while nothing happens, a thousand times in vain or five thousand times, is called less and less.
- * Equal inputs give equal results.
+ * change on, and the next event comes from a heap. A policy that keeps requesting calls while
+ * nothing happens is called less and less often after a thousand calls without a change, or five
+ * thousand calls without an event. Equal inputs give equal results.
  *
- * Where the fleet saves power (fleet.h), a node that no job had for so long as it says is switched
- * off, after all else at that moment. The first job that gets a GPU of it wakes it, and restarts
- * when it is up, for what a restart costs. A node that fails while it is off, or wakes, is up when
- * it is back.
+ * Where the fleet saves power (fleet.h), a node without jobs for that time is switched off, after
+ * all other events at that moment. The first job that gets a GPU of it wakes it, and restarts when
+ * it is up, at the cost of a restart. A node that fails while it is off, or wakes, is up when it is
+ * back.
  *
- * Under a power cap the GPUs of all nodes together never draw more. A policy is told the cap and
- * may keep it by what it decides; where more would be drawn, the clocks of all GPUs are lowered to
- * one share of the highest, the largest that keeps the cap, and those that are lower anyway stay as
+ * Under a power cap the GPUs of all nodes together never draw more. A policy gets the cap and may
+ * keep it by its decisions; where more would be drawn, the clocks of all GPUs are lowered to one
+ * share of the highest, the largest that keeps the cap, and those that are lower anyway stay as
  * they are: what an operator does who caps clocks, only that he does it at every moment anew.
  */
 #ifndef ERG_CLUSTER_SIMULATE_SIMULATION_H
@@ -45,7 +45,7 @@ struct erg_simulation {
     double work;    /* every job does this share of its iterations, rounded down, at least one */
     double until_s; /* after the first submission; INFINITY: until nothing runs and nothing can */
     double power_cap_w;               /* see above; INFINITY: none */
-    const struct erg_tariff *tariff;  /* told to the policy, and paid; NULL: none */
+    const struct erg_tariff *tariff;  /* reported to the policy, and paid; NULL: none */
     const struct erg_outage *outages; /* in any order */
     size_t outages_count;
     bool keep_events, keep_samples; /* in the result */
@@ -73,13 +73,13 @@ struct erg_cluster_record {
     enum erg_record_kind kind;
     int job, node;
     int shape, point; /* that it has now; -1: none */
-    /* The GPUs that it has now, or had until it was evicted or ended: so many of the result's
-     * slices from this one on. */
+    /* The GPUs that it has now, or had until it was evicted or ended: the first of the result's
+     * slices and their number. */
     size_t first_slice;
     int slices;
 };
 
-/* What happened to a job. Times are NAN where they never came. */
+/* The history of a job. Times that never came are NAN. */
 struct erg_job_result {
     enum erg_cluster_job_state state; /* at the end of the simulation */
     double submitted_s, started_s, ended_s;
@@ -103,20 +103,22 @@ struct erg_cluster_sample {
     double power_w;       /* of all GPUs of nodes that are up */
 };
 
-/* The keys of the JSON summary; what cannot be said (a mean of nothing) is NAN. */
+/* The keys of the JSON summary; undefined values (a mean over nothing) are NAN. */
 struct erg_summary {
     long submitted_jobs, finished_jobs, rejected_jobs, unrunnable_jobs;
     double mean_jct_s, median_jct_s, p99_jct_s; /* of finished jobs */
     double mean_time_in_system_s; /* of all submitted jobs; those that are left count until now */
     double mean_queue_s;          /* of all submitted jobs */
-    double mean_slowdown;         /* of finished jobs: JCT over the time on what they asked for */
-    /* Of finished jobs: JCT over the time that a job would have taken on what it asked for in a
-     * share of its own, one of as many equal ones as there were jobs in its time (Themis). */
+    double mean_slowdown;         /* of finished jobs: JCT divided by the time on their requested
+                                   * GPUs */
+    /* For finished jobs: JCT divided by the time that the job would have taken on its requested
+     * GPUs in a share of the cluster; the shares are equal and as many as there were jobs in its
+     * time (Themis). */
     double mean_finish_time_fairness, worst_finish_time_fairness;
     double mean_throughput, peak_throughput; /* samples/s over time */
     double utilization;                      /* GPU-seconds that jobs had of those that were up */
     double goodput;                          /* that without restarts and lost work */
-    double fragmentation; /* of GPU-seconds that were free: those beside a job on the same node */
+    double fragmentation;                    /* share of free GPU-seconds on nodes with a job */
     long reconfigurations;
     double reconfiguration_gpu_s, undone_gpu_s; /* restarts; lost work */
     double deadlines_met; /* share of jobs with one that ended, are overdue, or will never end */

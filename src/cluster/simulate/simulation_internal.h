@@ -72,14 +72,14 @@ int erg_simulator_book(struct simulator *sim, struct erg_error *err);
 /* The pace of a running job that stays on its GPUs is another from now on. */
 void erg_simulator_pace(struct simulator *sim, int job);
 
-/* Slows down as much as the power cap asks for, to be called when all else has been booked. */
+/* Slows down to keep the power cap; call it when everything else was recorded. */
 void erg_simulator_throttle(struct simulator *sim);
 
 /* Wakes nodes that are off and have jobs. */
 void erg_simulator_wake_nodes(struct simulator *sim);
 
 /* Switches off nodes that no job has had for long enough, and finds out when that will be of
- * others; to be called when all else has been booked. */
+ * others; call it when everything else was recorded. */
 void erg_simulator_switch_off(struct simulator *sim);
 
 /* Outages by the times at which they begin and end. */

@@ -24,7 +24,7 @@ struct results {
 
 /* ---- reading ---- */
 
-/* Every number of a summary that is no mere label; one that could not be said is null. */
+/* Every number of a summary except labels; an undefined one is null. */
 static bool is_metric(const char *key, const json_t *value)
 {
     return (json_is_number(value) || json_is_null(value)) && strcmp(key, "schema_version") != 0 &&
@@ -80,7 +80,7 @@ static void release(struct results *results)
 
 /* ---- intervals ---- */
 
-/* What is compared: everything of a point but trace (where pooled) and seed. */
+/* The key of a comparison: all parts of a point except the trace (where pooled) and the seed. */
 struct compared {
     struct erg_sweep_point point;
     size_t metric;
@@ -94,7 +94,7 @@ static double value_at(const struct results *results, const struct compared *pla
         ->values[erg_sweep_index(results->sweep, &point) * results->metrics_count + place->metric];
 }
 
-/* Of one simulation, or how it compares with the reference's. */
+/* The numbers of one simulation, or their comparison with the reference's. */
 enum quantity { VALUE, DIFFERENCE, LOG_RATIO };
 
 static double one_value(const struct results *results, const struct compared *place,
@@ -233,7 +233,7 @@ int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *stor
     int result = read_results(&results, store, err);
     if (result == 0 && !results.values)
         result = erg_fail(err, ERG_FAILED,
-                          "%s: none of its %zu simulations is there, so nothing can be said",
+                          "%s: none of its %zu simulations is there, so there are no results",
                           sweep->path, erg_sweep_points(sweep));
     if (result == 0) {
         const char *slash = strrchr(sweep->path, '/');

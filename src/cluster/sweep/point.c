@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Policies change fastest, so that what is compared is simulated together. */
+/* Policies change fastest, so that compared points are simulated together. */
 size_t erg_sweep_points(const struct erg_sweep *sweep)
 {
     return (size_t)sweep->clusters_count * sweep->traces_count * sweep->power_caps_count *

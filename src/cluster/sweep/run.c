@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What a child writes first. */
+/* The first data that a child writes. */
 enum { ANSWER_DOCUMENT = '=', ANSWER_ERROR = '!' };
 
 struct worker {
@@ -47,14 +47,14 @@ struct running {
 
 /* ---- the child ---- */
 
-/* Never returns. It says nothing but its answer: what it would warn of, every point would. */
+/* Never returns. It prints only its answer: every point would print the same warnings. */
 static void become_point(const struct erg_sweep *sweep, const struct erg_sweep_point *point,
                          int answer, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(ERG_FAILED);   /* it died before the line above */
-    signal(SIGINT, SIG_IGN); /* the parent gets it too, and says what becomes of its children */
+    signal(SIGINT, SIG_IGN); /* the parent gets it, too, and decides about its children */
     signal(SIGTERM, SIG_DFL);
     erg_log_set_sink(NULL);
     struct erg_error err;
@@ -93,7 +93,7 @@ static int begin_point(struct running *run, struct worker *worker, struct erg_er
     return 0;
 }
 
-/* What the child left behind: a document, or the error with which it ended. */
+/* The child's result: a document, or the error with which it ended. */
 static int read_answer(const struct worker *worker, int status, json_t **document,
                        struct erg_error *err)
 {

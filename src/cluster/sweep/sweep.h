@@ -1,6 +1,6 @@
 /*
  * Sweeps: many simulations, of every policy at every load on every cluster with every seed, and
- * what they say together. A YAML file says which:
+ * their summary. A YAML file lists them:
  *
  *   clusters: [cluster.yaml]         # paths are relative to this file
  *   traces: [week1.csv, week2.csv]
@@ -16,9 +16,9 @@
  *   rounds: 2000                     # of 300 s; else until no job runs and none can
  *   work: 1                          # share of its iterations that a job does
  *
- * A point is one simulation. Its key is a hash of all that it depends on, contents of files and
- * the version of ergon included, and of nothing else: a sweep that gets another load or policy
- * keeps its finished points, and one whose trace was changed is run anew.
+ * A point is one simulation. Its key is a hash of exactly its inputs, including the contents of
+ * files and the version of ergon: a sweep with an added load or policy keeps its finished points,
+ * and a point whose trace changed is run again.
  *
  * A seed draws the same failures and the same jobs for every policy, load and cluster, so policies
  * are compared in pairs.
@@ -54,7 +54,7 @@ struct erg_sweep {
     bool resample, pool_traces;
     struct erg_sweep_failures failures; /* mean_h of 0: none are drawn */
     double work;
-    /* What follows. */
+    /* Derived values. */
     char *path;
     const struct erg_policy **policy; /* by policy */
     unsigned reference_index;
@@ -62,11 +62,11 @@ struct erg_sweep {
     uint64_t *cluster_hashes, *trace_hashes, profiles_hash;
 };
 
-/* Reads the sweep and all that it names. Every error says file and line where there is one. */
+/* Reads the sweep and all that it names. Errors name file and line where there is one. */
 int erg_sweep_load(struct erg_sweep **sweep, const char *path, struct erg_error *err);
 void erg_sweep_free(struct erg_sweep *sweep);
 
-/* Reads a sweep alone, and nothing that it names: it has no inputs, and cannot be run. */
+/* Reads only the sweep, not the files that it names: it has no inputs and cannot be run. */
 int erg_sweep_parse(struct erg_sweep **sweep, const char *name, const char *text, size_t length,
                     struct erg_error *err);
 
@@ -99,22 +99,22 @@ int erg_sweep_simulate(const struct erg_sweep *sweep, const struct erg_sweep_poi
 
 /* ---- running ---- */
 
-/* Every so many points, beginning with that one: {0, 1} are all. */
+/* Every count-th point, beginning with `index`; {0, 1}: all points. */
 struct erg_sweep_part {
     unsigned index, count;
 };
 
 /*
- * The store of a part: FOLDER/parts/1-of-8.db, or FOLDER/sweep.db of all, which takes over whatever
- * parts there are. Folders are made.
+ * The store of a part: FOLDER/parts/1-of-8.db, or FOLDER/sweep.db of all, which imports the
+ * existing parts. Creates missing folders.
  */
 int erg_sweep_store_open(struct erg_documents **store, const char *folder,
                          const struct erg_sweep_part *part, struct erg_error *err);
 
 /*
- * Simulates the points of a part that the store does not have, each in a process of its own, as
- * many at a time as there are cores, and stores each result before the next point begins. What ends
- * in whatever way loses at most the points that are being simulated.
+ * Simulates the points of a part that the store does not have, each in a process of its own, one
+ * per core at a time, and stores each result before the next point begins. An interruption of any
+ * kind loses at most the points that are being simulated.
  *
  * A point that fails or crashes does not stop the others; the error then names the first such one.
  * Forks, so the caller has no other threads.
@@ -122,17 +122,17 @@ int erg_sweep_store_open(struct erg_documents **store, const char *folder,
 int erg_sweep_run(const struct erg_sweep *sweep, struct erg_documents *store,
                   const struct erg_sweep_part *part, struct erg_error *err);
 
-/* ---- what they say ---- */
+/* ---- results ---- */
 
 /*
  * Schema "ergon.sweep": for each cluster, trace (or all pooled) and cap, each load and policy, the
  * mean of every number of the summaries with its 95 % confidence interval (Student's t), the same
- * of its difference to the reference policy, in pairs, and of its change relative to it: the mean
- * and the ends of its interval of the pairs' ratios (of their logarithms). The values are those of
- * the seeds; of pooled traces, the means of each trace over its seeds, since only traces are
- * independent of each other. Points that the store lacks are left out and counted. Of each group,
- * the jobs that were not served (unserved.h) in some of its points are named, by policy and once,
- * as in the trace.
+ * for its paired difference to the reference policy, and for its relative change: the mean of the
+ * pairs' ratios (of their logarithms) with its interval. The values are those of the seeds; for
+ * pooled traces they are the means of each trace over its seeds, since only traces are independent
+ * of each other. Points that the store lacks are left out and counted. For each group, the jobs
+ * that were not served (unserved.h) in some of its points are listed by policy, once, by their
+ * names in the trace.
  */
 int erg_sweep_document(const struct erg_sweep *sweep, struct erg_documents *store,
                        json_t **document, struct erg_error *err);

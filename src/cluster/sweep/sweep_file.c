@@ -103,7 +103,7 @@ static int find_policies(struct erg_sweep *sweep, const struct erg_yaml *yaml,
     return 0;
 }
 
-/* What a list that is not there stands for. */
+/* The defaults of missing lists. */
 static void set_default(double **list, unsigned *count, double value)
 {
     if (*list)
@@ -160,9 +160,9 @@ static int check_values(struct erg_sweep *sweep, const struct erg_yaml *yaml, st
     set_default(&sweep->loads, &sweep->loads_count, 1);
     set_default(&sweep->power_caps, &sweep->power_caps_count, NAN);
     if (sweep->pool_traces && sweep->traces_count < 2)
-        return erg_yaml_fail(yaml, "pool_traces", err,
-                             "expected at least two traces, of which the variation between traces "
-                             "can be seen");
+        return erg_yaml_fail(
+            yaml, "pool_traces", err,
+            "expected at least two traces, so that the variation between traces can be estimated");
     if (erg_sweep_points(sweep) > 10000000)
         return erg_fail(err, ERG_FAILED, "%s: these are %zu points, expected at most 10 million",
                         sweep->path, erg_sweep_points(sweep));
@@ -171,7 +171,7 @@ static int check_values(struct erg_sweep *sweep, const struct erg_yaml *yaml, st
 
 /* ---- files ---- */
 
-/* The path of what a file calls so, seen from the file; a new text. */
+/* The path of a name in a file, relative to the file; a new text. */
 static char *path_from(const char *file, const char *name)
 {
     const char *slash = strrchr(file, '/');
@@ -182,7 +182,7 @@ static char *path_from(const char *file, const char *name)
     return path.data;
 }
 
-/* Of a file that a key names: where it cannot be read the key is told. */
+/* Adds the key to an error about a file that the key names. */
 static int hash_file(uint64_t *hash, const char *path, const struct erg_yaml *yaml, const char *key,
                      struct erg_error *err)
 {
@@ -226,10 +226,10 @@ static int load_inputs(struct erg_sweep *sweep, struct erg_sweep_inputs *inputs,
         return -1;
     inputs->power_w = peak_power_w(inputs->fleet);
     if (!isnan(sweep->power_caps[0]) && !(inputs->power_w > 0))
-        return erg_fail(err, ERG_FAILED,
-                        "%s: the file does not say what its GPUs draw, of which the power_caps of "
-                        "%s are shares",
-                        cluster, sweep->path);
+        return erg_fail(
+            err, ERG_FAILED,
+            "%s: the file lacks the power of its GPUs; the power_caps of %s are shares of it",
+            cluster, sweep->path);
     return 0;
 }
 
@@ -283,7 +283,7 @@ int erg_sweep_parse(struct erg_sweep **out, const char *name, const char *text, 
     return result;
 }
 
-/* The files that a sweep names; what is wrong with one is said of its key. */
+/* The files that a sweep names; errors in one name its key. */
 static int load_named_files(struct erg_sweep *sweep, const char *text, size_t length,
                             struct erg_error *err)
 {

@@ -4,7 +4,7 @@
 
 #include "cluster/sweep/sweep.h"
 
-/* What `rounds` counts. */
+/* The unit of `rounds`. */
 #define SWEEP_ROUND_S 300
 
 /* The summary of a point, a new reference, or NULL where the store has none; a damaged one is an
@@ -16,7 +16,7 @@ int erg_sweep_point_get(const struct erg_sweep *sweep, struct erg_documents *sto
 /* ---- jobs that were not served ---- */
 
 struct sweep_unserved_job {
-    unsigned cluster, trace, cap, policy; /* whatever load and seed */
+    unsigned cluster, trace, cap, policy; /* for any load and seed */
     int job;                              /* of the trace as it was read */
     int fate;                             /* enum erg_unserved_fate */
 };

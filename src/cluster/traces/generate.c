@@ -187,8 +187,8 @@ static int find_models(struct recipe *recipe, const struct erg_trace_maker *make
 enum recipe_list { GPUS, TYPES, MODELS, RECIPE_LISTS };
 static const char *const recipe_lists[] = {[GPUS] = "gpus", [TYPES] = "types", [MODELS] = "models"};
 
-/* Whether one item of a list can be drawn: any model runs on any number of GPUs of any type, of
- * which it is one. */
+/* Whether one item of a list can be drawn: some combination of model, number of GPUs and type that
+ * contains it can run. */
 static bool can_be_drawn(const struct recipe *recipe, enum recipe_list list, unsigned item,
                          const struct erg_trace_maker *maker)
 {
@@ -225,7 +225,7 @@ static int check_runs(const struct recipe *recipe, const struct erg_trace_maker 
     return 0;
 }
 
-/* What the file leaves to the fleet and the profiles. */
+/* The defaults from the fleet and the profiles. */
 static void add_defaults(struct recipe *recipe, const struct erg_trace_maker *maker,
                          const struct erg_yaml *yaml)
 {

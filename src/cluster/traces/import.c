@@ -1,4 +1,4 @@
-/* Logs of other clusters as traces: what they do not say is drawn. */
+/* Logs of other clusters as traces: values that they lack are drawn. */
 #include "cluster/traces/import.h"
 
 #include "base/random.h"
@@ -25,7 +25,7 @@ static double uniform(const struct importing *at, const struct erg_log_job *job,
         erg_hash_u64(erg_hash_u64(at->log->seed, erg_hash_text(job->id)), what));
 }
 
-/* Whether a workload is what the log says of a job's model. */
+/* Whether a workload matches the model, size and batch of the log's job. */
 static bool is_of(const struct erg_trace_workload *workload, const struct erg_log_job *job)
 {
     return strcasecmp(workload->family, job->model) == 0 &&
@@ -97,7 +97,7 @@ static int choose_type(struct importing *at, const struct erg_log_job *job, bool
     return chosen;
 }
 
-/* Leaves out jobs of which only the iterations are known, of models that profiles do not know. */
+/* Leaves out jobs with iterations but no run time whose model the profiles lack. */
 static void leave_out_unknown(struct importing *at)
 {
     struct erg_log *log = at->log;
@@ -119,7 +119,7 @@ static void leave_out_unknown(struct importing *at)
     log->count = kept;
 }
 
-/* Since the first submission, without what the difference of two dates in seconds is off by. */
+/* Since the first submission, without the rounding error of the difference of two dates. */
 static double since(double first_s, double time_s)
 {
     return round((time_s - first_s) * 1e6) / 1e6;
@@ -177,7 +177,7 @@ static int add_jobs(struct erg_trace_import *import, struct erg_trace_maker *mak
     return result;
 }
 
-/* Fills the log, and says in which layout it is. */
+/* Fills the log, and returns its layout. */
 static int read_table(struct erg_log *log, const char **layout, const char *text, size_t length,
                       struct erg_error *err)
 {

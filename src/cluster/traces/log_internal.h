@@ -1,6 +1,4 @@
-/*
- * Logs of clusters as they were published: the jobs of one, whatever its layout.
- */
+/* Published logs of clusters: the jobs of one log, in any layout. */
 #ifndef ERG_CLUSTER_TRACES_LOG_INTERNAL_H
 #define ERG_CLUSTER_TRACES_LOG_INTERNAL_H
 
@@ -10,12 +8,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is drawn for a job, from random numbers of its own: erg_hash_u64(erg_hash_u64(seed,
- * erg_hash_text(id)), this). */
+/* The values that are drawn for a job, each from a random number of its own:
+ * erg_hash_u64(erg_hash_u64(seed, erg_hash_text(id)), this). */
 enum erg_log_draw { ERG_LOG_DRAW_DURATION = 1, ERG_LOG_DRAW_TYPE, ERG_LOG_DRAW_MODEL };
 
-/* What became of a job. All but those that ran are left out. Of several tasks the first that one
- * of them has is the job's. */
+/* The end of a job. All jobs that did not run are left out. A job with several tasks gets the first
+ * of these ends that one of its tasks has. */
 enum erg_log_fate {
     ERG_LOG_STILL_RAN, /* when the log ended, so how long it ran is not known */
     ERG_LOG_RAN,
@@ -30,7 +28,7 @@ struct erg_log_job {
     const char *tenant;       /* "": none */
     const char *type;         /* of GPUs, as the log calls it; "": none */
     const char *model, *size; /* "": not said */
-    long batch;               /* of an iteration; 0: not said */
+    long batch;               /* of an iteration; 0: not given */
     double submit_s;
     double duration_s; /* of its run; NAN: not said */
     double iterations; /* NAN: not said */
@@ -83,15 +81,15 @@ const struct erg_log_layout *erg_log_layout_of(const struct erg_csv *csv);
 void erg_log_read_table(struct erg_log *log, const struct erg_log_layout *layout,
                         const struct erg_csv *csv);
 
-/* The same with the entries of Philly's log; fails where it is no array. */
+/* The same with the entries of Philly's log; fails where it is not an array. */
 int erg_log_read_philly(struct erg_log *log, const char *text, size_t length,
                         struct erg_error *err);
 
 /*
  * "2017-10-07 01:12:09", or with a zone, "2023-03-01T00:00:00.5+08:00", in seconds after 1970;
- * false where it is no such text. What says no zone is the clock of Greenwich; in the other
- * function that of the Pacific coast of the United States. That is put back by an hour in November:
- * of two moments that it shows alike the first is taken that is not before `least_s`.
+ * false for other text. A time without a zone is UTC; in the other function it is US Pacific time.
+ * When that clock is set back in November, a time names two moments: the first one that is not
+ * before `least_s` is taken.
  */
 bool erg_log_time(const char *text, double *seconds);
 bool erg_log_time_pacific(const char *text, double least_s, double *seconds);

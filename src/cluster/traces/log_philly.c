@@ -1,4 +1,4 @@
-/* The job log of Philly, which is JSON. What is read of it: import.h. */
+/* The job log of Philly, which is JSON. Its fields: import.h. */
 #include "cluster/traces/log_internal.h"
 
 #include "io/json.h"
@@ -105,7 +105,7 @@ static int read_entry(struct erg_log *log, const json_t *entry, struct erg_log_j
     if (job->fate == ERG_LOG_NEVER_RAN && job->has_wrong_part)
         job->fate = ERG_LOG_WRONG;
     if (job->fate == ERG_LOG_RAN && isinf(submit_s))
-        return read_time(&place, "submitted_time", 0, &submit_s, err); /* says that it is missing */
+        return read_time(&place, "submitted_time", 0, &submit_s, err); /* reports the missing key */
     job->submit_s = submit_s;
     return 0;
 }

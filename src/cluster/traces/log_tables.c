@@ -1,4 +1,4 @@
-/* Logs of clusters that are tables. What is read of each: import.h. */
+/* Logs of clusters that are tables. The columns of each: import.h. */
 #include "cluster/traces/log_internal.h"
 
 #include "base/random.h"
@@ -23,7 +23,7 @@ static const char *field(const struct erg_csv *csv, size_t row, const char *colu
     return index < 0 ? "" : erg_csv_text(csv, row, (size_t)index);
 }
 
-/* A number of 0 to `most`; what is not there is `missing`. */
+/* A number of 0 to `most`; an empty value is `missing`. */
 static int read_number(const struct erg_csv *csv, size_t row, const char *column, double most,
                        double missing, double *value, struct erg_error *err)
 {
@@ -38,7 +38,7 @@ static int read_number(const struct erg_csv *csv, size_t row, const char *column
     return 0;
 }
 
-/* What is not there is NAN. */
+/* Missing values are NAN. */
 static int read_time(const struct erg_csv *csv, size_t row, const char *column, double *seconds,
                      struct erg_error *err)
 {
@@ -96,7 +96,7 @@ static bool is_reversed(const struct erg_csv *csv, size_t row)
 
 /* ---- Helios and Acme ---- */
 
-/* A stated duration counts, but for times that contradict it. */
+/* A given duration is used unless the times contradict it. */
 static int read_helios(struct erg_log *log, const struct erg_csv *csv, size_t row,
                        struct erg_log_job *job, struct erg_error *err)
 {
@@ -140,8 +140,8 @@ static int read_pai(struct erg_log *log, const struct erg_csv *csv, size_t row,
 
 /* ---- Pollux ---- */
 
-/* The least GPU-hours of an application's class in Pollux's table 1, each of which ends at ten
- * times as many; 0: it is not there. */
+/* The least GPU-hours of an application's class in Pollux's table 1; the class ends at ten times as
+ * many; 0: not in the table. */
 static double least_hours(const char *application)
 {
     static const struct {

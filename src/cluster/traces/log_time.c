@@ -10,7 +10,7 @@
 #define DAY_S 86400.0
 #define HOUR_S 3600.0
 
-/* Days from 1970-01-01 to a date of the Gregorian calendar; false where there is no such day. */
+/* Days from 1970-01-01 to a date of the Gregorian calendar; false for an invalid date. */
 static bool days_of(int year, int month, int day, long *days)
 {
     struct tm date = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
@@ -18,7 +18,7 @@ static bool days_of(int year, int month, int day, long *days)
     return year >= 1 && date.tm_mon == month - 1 && date.tm_mday == day;
 }
 
-/* "", "Z", "+08", "+0800" or "+08:00": whether it says a zone, and how far it is east. */
+/* "", "Z", "+08", "+0800" or "+08:00": whether it is a zone, and its offset to the east. */
 static bool parse_zone(const char *text, bool *has_zone, double *east_s)
 {
     int hours, minutes = 0, end = 0;

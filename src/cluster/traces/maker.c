@@ -1,4 +1,4 @@
-/* Jobs of which only submission, GPUs and run time are known, as a trace. */
+/* Jobs with only a submission, GPUs and a run time, as a trace. */
 #include "cluster/traces/maker.h"
 
 #include "base/memory.h"

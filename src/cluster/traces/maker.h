@@ -1,10 +1,10 @@
 /*
- * Traces made: jobs of which only submission, GPUs and run time are known, or drawn, become jobs of
- * models that profiles speak of.
+ * Makes traces: jobs with only a submission, GPUs and a run time, known or drawn, become jobs of
+ * models in the profiles.
  *
- * A job that ran for so long does as many iterations as fit into that time on the GPUs that it asks
- * for, on as few nodes as possible. So a trace means the same work whatever a policy does with it.
- * Source: the rule by which the traces of Arena's published comparison were made.
+ * A job gets as many iterations as fit into its run time on the GPUs that it requests, on as few
+ * nodes as possible. So a trace stands for the same work under every policy. Source: the rule of
+ * the traces of Arena's published comparison.
  */
 #ifndef ERG_CLUSTER_TRACES_MAKER_H
 #define ERG_CLUSTER_TRACES_MAKER_H
@@ -42,8 +42,7 @@ double erg_trace_maker_iteration(const struct erg_trace_maker *maker, int worklo
 /* The job must be able to run. It does at least one iteration. */
 void erg_trace_maker_add(struct erg_trace_maker *maker, const struct erg_made_job *made);
 
-/* Puts all jobs, each of which has a name of its own, in the order of their submission, equals in
- * that of their lines. */
+/* Sorts all jobs, which have distinct names, by submission, then by line. */
 void erg_trace_maker_finish(struct erg_trace_maker *maker);
 
 /* Appends the trace as the file that erg_job_trace_load() reads. */

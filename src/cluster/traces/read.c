@@ -135,8 +135,8 @@ static int read_all(struct erg_job_trace *trace, struct trace_reading *reading,
     for (int i = 0; i < COLUMNS; i++)
         if (erg_csv_require(reading->csv, headers[i], &reading->columns[i], err) != 0)
             return layout ? erg_fail_context(err,
-                                             "a log as of %s is no trace yet; \"ergon import "
-                                             "trace\" makes one of it",
+                                             "a log in the format of %s is not a trace; \"ergon "
+                                             "import trace\" converts it",
                                              layout->name)
                           : -1;
     reading->tenant_column = erg_csv_find(reading->csv, "tenant");

@@ -50,7 +50,7 @@ static int compare_arrivals(const void *a, const void *b)
     return (x->job > y->job) - (x->job < y->job);
 }
 
-/* By submission. Before the first job there was none; it gets the mean gap. */
+/* Gaps in the order of submission. The first job has no gap before it and gets the mean gap. */
 static struct arrival *read_arrivals(const struct erg_job_trace *trace)
 {
     size_t count = trace->count;

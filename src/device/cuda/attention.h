@@ -15,16 +15,17 @@
  * Budget of SMs. On Hopper both main kernels are persistent: one CTA per SM takes tiles until none
  * are left, so that the number of CTAs changes the time and not the result (bit for bit in the
  * forward pass). A call with `ctas` lowers the grid of that kernel, as a node of a CUDA graph:
- *   - while the stream is being captured, the node just captured is edited where it is, so
- *     that whoever captures a longer piece of work (a partition) has nothing else to do;
- *   - otherwise the call is captured, edited, launched and forgotten on the spot, which costs the
- *     host some tens of microseconds: right for tests, wrong for a training loop.
- * A collective that shall run beside attention is launched first, or attention leaves it its SMs:
- * the persistent CTAs hold their SMs until the end. The small kernels of the backward pass (row
- * sums, conversion of dQ, sums over a group's heads) use all SMs whatever `ctas` says.
+ *   - while the stream is being captured, the node just captured is edited in place, so a caller
+ *     that captures a longer piece of work (a partition) need not do more;
+ *   - otherwise the call is captured, edited, launched and freed at once, which costs the host some
+ *     tens of microseconds: enough for tests, too slow for a training loop.
+ * A collective that is to run concurrently with attention must be launched first, or attention must
+ * leave it its SMs: the persistent CTAs hold their SMs until the end. The small kernels of the
+ * backward pass (row sums, conversion of dQ, sums over a group's heads) use all SMs regardless of
+ * `ctas`.
  *
  * The GPU given to erg_cudnn_open() must be the calling thread's in every call (erg_cuda_bind()).
- * One thread at a time uses an erg_cudnn and what was made of it.
+ * Only one thread at a time may use an erg_cudnn and objects made from it.
  */
 #ifndef ERG_CUDA_ATTENTION_H
 #define ERG_CUDA_ATTENTION_H
@@ -52,8 +53,8 @@ void erg_cudnn_close(struct erg_cudnn *cudnn); /* after everything made of it; N
 enum erg_attention_mask {
     ERG_MASK_NONE,   /* every query sees all keys */
     ERG_MASK_CAUSAL, /* query i sees keys 0..i */
-    /* Query i sees keys 0..i + keys - queries: the last queries of a longer sequence, which is
-     * what a rank has under context parallelism once it has gathered the keys before them. */
+    /* Query i sees keys 0..i + keys - queries: the last queries of a longer sequence, which a rank
+     * has under context parallelism once it has gathered the keys before them. */
     ERG_MASK_CAUSAL_LAST,
 };
 
@@ -81,7 +82,7 @@ struct erg_attention_shape {
 struct erg_attention_shape erg_attention_packed(int64_t batch, int64_t query_heads,
                                                 int64_t kv_heads, int64_t head_dim, int64_t tokens);
 
-/* Whether the numbers make sense, whatever cuDNN can do with them. */
+/* Whether the numbers are valid, independent of cuDNN's support. */
 int erg_attention_check_shape(const struct erg_attention_shape *shape, struct erg_error *err);
 
 /* The plans of both directions for one shape. */
@@ -129,12 +130,12 @@ int erg_attention_backward(struct erg_attention *attention,
                            struct CUstream_st *stream, struct erg_error *err);
 
 /*
- * Checks once, before training starts, what the budget relies on, on the caller's own buffers:
- * that the main kernels have one CTA per SM, and that the forward pass with fewer writes the same
- * O and stats, bit for bit. Q, K, V and dO must hold finite numbers that differ; a sequence's O
- * must have no gaps; all outputs are overwritten. The workspace must do for both directions. The
- * stream must not be captured, and is waited for. It also loads the kernels, so that a later
- * capture meets nothing lazy.
+ * Checks once, before training starts, the assumptions of the budget on the caller's own buffers:
+ * that the main kernels have one CTA per SM, and that the forward pass with fewer writes the same O
+ * and stats, bit for bit. Q, K, V and dO must hold finite numbers that differ; a sequence's O must
+ * have no gaps; all outputs are overwritten. The workspace must be large enough for both
+ * directions. The stream must not be captured; the call waits for it. It also loads the kernels, so
+ * that a later capture triggers no lazy loading.
  */
 int erg_attention_verify(struct erg_attention *attention,
                          const struct erg_attention_buffers *buffers, void *workspace,

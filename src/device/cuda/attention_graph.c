@@ -1,7 +1,7 @@
 /*
- * Attention as the operation graphs that cuDNN recognises as a whole. What it recognises is
- * narrow: the multiplication by one, the fp32 sum of dQ and the row sums in memory of the caller
- * look superfluous, and without them the plans fail, or want gigabytes, or are half as fast.
+ * Attention as the operation graphs that cuDNN recognises as a whole. It recognises few graphs: the
+ * multiplication by one, the fp32 sum of dQ and the row sums in memory of the caller look
+ * superfluous, but without them the plans fail, need gigabytes, or are half as fast.
  */
 #include "device/cuda/attention_internal.h"
 
@@ -313,7 +313,7 @@ static void build_backward(struct builder *b)
     descriptor stats = real(b, ERG_TENSOR_STATS, CUDNN_DATA_FLOAT, rows);
     descriptor scale = scalar(b, ERG_TENSOR_SCALE, CUDNN_DATA_FLOAT);
 
-    /* Row sums of dO O, which is what the gradient of the softmax subtracts. */
+    /* Row sums of dO O, which the gradient of the softmax subtracts. */
     descriptor products =
         binary(b, CUDNN_POINTWISE_MUL, d_o, o, virtual(b, CUDNN_DATA_FLOAT, wide));
     descriptor sums =

@@ -67,7 +67,7 @@ int erg_grid_mark(struct erg_grid_mark *mark, cudaStream_t stream, struct erg_er
 
 /*
  * Lowers the grid of the one persistent kernel captured on the stream since the mark to `ctas`;
- * *full is what it was. It is an error if there is none or more than one.
+ * *full is its former value. It is an error if there is none or more than one.
  */
 int erg_grid_limit(const struct erg_cudnn *cudnn, const struct erg_grid_mark *mark,
                    cudaStream_t stream, int ctas, int *full, struct erg_error *err);

@@ -1,9 +1,9 @@
 /*
  * Shapes of attention, and plans for them: found by cuDNN's heuristics once, then kept as files.
  *
- * A plan's file is one line that names what it was made for, one line with a checksum, then
- * cuDNN's own JSON form, which contains the machine code of the kernels: a plan with a wrong bit
- * in it would not be noticed by cuDNN and must never be run.
+ * A plan's file is one line with the plan's inputs, one line with a checksum, then cuDNN's own JSON
+ * form, which contains the machine code of the kernels: a plan with a wrong bit in it would not be
+ * noticed by cuDNN and must never be run.
  */
 #include "base/log.h"
 #include "base/memory.h"
@@ -82,7 +82,7 @@ int erg_attention_check_shape(const struct erg_attention_shape *s, struct erg_er
 static const char *const pass_names[] = {"forward", "backward"};
 
 /*
- * The workspace of the fused kernels, from which an unrecognised graph is told: that one wants
+ * The workspace of the fused kernels, which distinguishes an unrecognised graph: that one needs
  * memory for the scores.
  */
 static int64_t expected_bytes(const struct erg_cudnn *cudnn, const struct erg_attention_shape *s,
@@ -95,7 +95,7 @@ static int64_t expected_bytes(const struct erg_cudnn *cudnn, const struct erg_at
         bytes += row_bytes * s->keys;
     if (s->repeatable) /* dS in bf16 */
         bytes += 2 * s->batch * s->query_heads * s->queries * s->keys;
-    if (!cudnn->is_hopper) /* the older kernels have their own fp32 dQ besides ours */
+    if (!cudnn->is_hopper) /* the older kernels have a second fp32 dQ of their own */
         bytes += row_bytes * s->queries;
     return bytes;
 }
@@ -110,13 +110,13 @@ static int read_workspace(struct erg_attention_plan *plan, const struct erg_cudn
         return -1;
     if (plan->workspace_bytes < 0 || plan->workspace_bytes > limit)
         return erg_fail(err, ERG_NO_DEVICE,
-                        "the plan wants a workspace of %" PRId64 " bytes, expected at most %" PRId64
+                        "the plan needs a workspace of %" PRId64 " bytes, expected at most %" PRId64
                         ": cuDNN has not recognised the graph as fused attention",
                         plan->workspace_bytes, limit);
     return 0;
 }
 
-/* What a plan depends on, in one line; to be freed. */
+/* The inputs that determine a plan, in one line; the caller frees it. */
 static char *plan_key(const struct erg_cudnn *cudnn, const struct erg_attention_shape *s,
                       enum erg_attention_pass pass)
 {
@@ -186,8 +186,7 @@ static int load(struct erg_attention_plan *plan, const struct erg_cudnn *cudnn,
     plan_header(&header, key, json);
     int result = -1;
     if (strncmp(text, header.data, header.count) != 0)
-        erg_fail(err, ERG_FAILED, "reading '%s': this is no plan for %s, or it is damaged", path,
-                 key);
+        erg_fail(err, ERG_FAILED, "reading '%s': not a plan for %s, or damaged", path, key);
     else if (make_from_json(plan, cudnn, json, err) == 0)
         result = read_workspace(plan, cudnn, shape, pass, err);
     erg_text_release(&header);
@@ -236,7 +235,7 @@ static int make_from_configuration(struct erg_attention_plan *plan, const struct
     return result;
 }
 
-/* Heuristic mode A lists the best first; the SM counts it could be told are not obeyed. */
+/* Heuristic mode A lists the best first; it ignores SM counts. */
 static int ask_heuristics(struct erg_attention_plan *plan, const struct erg_cudnn *cudnn,
                           const struct erg_attention_shape *shape, enum erg_attention_pass pass,
                           const struct erg_attention_graph *graph,
@@ -261,7 +260,7 @@ static int ask_heuristics(struct erg_attention_plan *plan, const struct erg_cudn
                       err))
         return -1;
     if (count <= 0)
-        return erg_fail(err, ERG_NO_DEVICE, "cuDNN knows no kernel for this shape on this GPU");
+        return erg_fail(err, ERG_NO_DEVICE, "cuDNN has no kernel for this shape on this GPU");
     for (int64_t i = 0; i < count; i++) {
         if (make_from_configuration(plan, cudnn, shape, pass, configurations[i], err) == 0)
             return 0;

@@ -16,7 +16,7 @@ struct erg_attention {
     struct erg_cudnn *cudnn;
     struct erg_attention_shape shape;
     struct erg_attention_plan plans[2]; /* of each pass */
-    /* Of the workspace, with the places where the backward pass keeps its sums. */
+    /* The layout of the workspace, with the places of the backward pass's sums. */
     size_t forward_bytes, softmax_sum_at, dq_sum_at, backward_bytes;
     /* cuDNN reads the scalars when a plan is run. */
     float scale, minus_infinity, one;
@@ -83,7 +83,7 @@ size_t erg_attention_backward_bytes(const struct erg_attention *a)
     return a->backward_bytes;
 }
 
-/* What a plan is run on. */
+/* The buffers of a plan's run. */
 struct pack {
     int64_t ids[MAX_TENSORS], count;
     void *pointers[MAX_TENSORS];
@@ -187,7 +187,7 @@ static int capture_and_launch(struct erg_attention *a, enum erg_attention_pass p
     cudaGraphExec_t launch = NULL;
     cudaError_t ended = cudaStreamEndCapture(own, &graph); /* also after a failure */
     if (result != 0)
-        (void)cudaGetLastError(); /* told already */
+        (void)cudaGetLastError(); /* reported already */
     else
         result =
             erg_cuda_check(ended, err, "%s", doing) ||
@@ -215,7 +215,7 @@ static int run(struct erg_attention *a, enum erg_attention_pass pass,
                         POINTER_ALIGNMENT);
     if (ctas < 0 || ctas > a->cudnn->sms)
         return erg_fail(err, ERG_FAILED,
-                        "running attention on %d SMs: expected 0 (all) to %d, what the GPU has",
+                        "running attention on %d SMs: expected 0 (all) to %d, the GPU's number",
                         ctas, a->cudnn->sms);
     if (ctas == 0 || ctas == a->cudnn->sms)
         return execute(a, pass, &pack, stream, err);
@@ -243,7 +243,7 @@ int erg_attention_backward(struct erg_attention *a, const struct erg_attention_b
     return run(a, ERG_ATTENTION_BACKWARD, buffers, workspace, ctas, stream, &full, err);
 }
 
-/* What a forward pass writes, on the host. */
+/* The outputs of a forward pass, on the host. */
 struct outcome {
     size_t o_bytes, stats_bytes;
     char *o, *stats;
@@ -336,7 +336,7 @@ int erg_attention_verify(struct erg_attention *a, const struct erg_attention_buf
         return erg_fail(err, ERG_FAILED,
                         "verifying attention: O has gaps in a sequence, expected [token, head, "
                         "dim]");
-    int some = a->cudnn->sms - a->cudnn->sms / 8; /* leaves what a collective takes */
+    int some = a->cudnn->sms - a->cudnn->sms / 8; /* leaves the SMs of a collective */
     int full = 0, full_backward = 0;
     struct outcome whole, limited;
     outcome_init(&whole, s);

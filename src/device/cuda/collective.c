@@ -65,7 +65,7 @@ static int open_peers(struct erg_collective *c, struct erg_error *err)
         erg_cuda_fill(c->signals.memory, 0, ERG_SIGNAL_BYTES, NULL, err) ||
         erg_cuda_stream_sync(NULL, err))
         return -1;
-    /* Nobody signals before all are cleared. */
+    /* No rank signals before all are cleared. */
     return erg_rendezvous_barrier(c->rendezvous, ERG_COLLECTIVE_WORLD_S, err);
 }
 
@@ -343,8 +343,8 @@ int erg_collective_wait(struct erg_collective *c, struct CUstream_st *stream, st
     cudaError_t status;
     while ((status = cudaStreamQuery(stream)) == cudaErrorNotReady && erg_now_ns() < deadline_ns) {
         if (result == 0 && erg_collective_check(c, err)) {
-            /* Kernels that wait for the missing rank end soon now: let them, so that what they use
-             * can be released. */
+            /* Kernels that wait for the missing rank end soon now: waits for them, so that their
+             * memory can be released. */
             ((volatile struct erg_collective_status *)c->status)->abort = 1;
             deadline_ns = erg_now_ns() + 1000000000;
             result = -1;

@@ -1,6 +1,4 @@
-/*
- * What collective kernels are made of: meeting the same block of the peers, and adding.
- */
+/* The parts of collective kernels: synchronisation with the same block of the peers, and sums. */
 #ifndef ERG_CUDA_COLLECTIVE_CUH
 #define ERG_CUDA_COLLECTIVE_CUH
 
@@ -119,7 +117,7 @@ __device__ inline void store_vector(unsigned char *to, vector v)
     *reinterpret_cast<vector *>(to) = v;
 }
 
-/* Of what is not read again before the call's end. */
+/* For data that is not read again before the call's end. */
 __device__ inline void store_streaming(unsigned char *to, vector v)
 {
     __stcs(reinterpret_cast<vector *>(to), v);

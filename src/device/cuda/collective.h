@@ -4,14 +4,14 @@
  *
  * The ranks of a group (2, 4 or 8 GPUs) map each other's buffers (CUDA IPC, no multicast) and meet
  * in kernels of ours, whose grid is the budget: one block an SM. For a sum, each rank loads its
- * share of the elements from all peers and stores the sums to all peers: the least that NVLink can
- * carry without multicast, half of it in loads and half in stores; a rank that is done helps the
- * next one. Sums are in float, in the order of ranks, and made by one rank for all: the same bits
- * on every rank and for every budget. Method: the two-shot all-reduce over peer memory.
+ * share of the elements from all peers and stores the sums to all peers: the least traffic on
+ * NVLink without multicast, half in loads and half in stores; a rank that has finished helps the
+ * next one. Sums are in float, in the order of ranks, and computed by one rank for all: the same
+ * bits on every rank and for every budget. Method: the two-shot all-reduce over peer memory.
  *
  * Block b of a rank only waits for block b of the others, and blocks start in order: so a
- * collective makes progress on however few free SMs, beside any computation. Launch it on an urgent
- * stream (cuda.h) to let it start first.
+ * collective makes progress on any number of free SMs, concurrently with any computation. Launch it
+ * on an urgent stream (cuda.h) to let it start first.
  *
  * Collective calls: all ranks of a group make the same calls in the same order with the same
  * arguments, one at a time for each group (its next call waits for the previous one on the stream,
@@ -46,7 +46,7 @@ struct erg_collective_options {
     /* Any number for the library; 0: this rank is in no group, and only makes the world calls. */
     int rank_count;
     enum erg_collective_method method;
-    /* A kernel that waited this long for a peer gives up, and erg_collective_check() says so. */
+    /* A kernel that waited this long for a peer gives up, and erg_collective_check() reports it. */
     double timeout_s;
 };
 
@@ -78,8 +78,8 @@ struct erg_collective_buffer {
 int erg_collective_buffer_init(struct erg_collective_buffer *buffer,
                                struct erg_collective *collective, size_t bytes,
                                struct erg_error *err);
-/* Of memory that erg_cuda_alloc() gave, which outlives the buffer; sizes may differ. Collectives
- * want the same offsets on all ranks. */
+/* A buffer over memory of erg_cuda_alloc(), which outlives the buffer; sizes may differ.
+ * Collectives need the same offsets on all ranks. */
 int erg_collective_buffer_adopt(struct erg_collective_buffer *buffer,
                                 struct erg_collective *collective, void *memory, size_t bytes,
                                 struct erg_error *err);
@@ -109,13 +109,13 @@ struct erg_collective_rows {
 
 /*
  * One shard of each rank: that of the group's rank r is the `count` elements from offset + r *
- * count on, or in reverse order of ranks where `descending`. With several pieces the same once more
- * for each of them, `stride` elements further.
+ * count on, or in reverse order of ranks where `descending`. With several pieces, the same for each
+ * of them, `stride` elements further each.
  *
- * Where `local` is set, it stands for this rank's own shard, which a gather reads there (and copies
- * to its place in the buffer, too), and of which a scatter writes the sum there alone. The pieces'
- * shards follow each other in it, those of piece p from row p * local_rows on. With pieces or
- * `local` all sizes are multiples of 16 bytes, and with `local` also of rows.
+ * `local`, if set, replaces this rank's own shard: a gather reads the shard there (and copies it to
+ * its place in the buffer, too), and a scatter writes the sum only there. It holds the pieces'
+ * shards in order, those of piece p from row p * local_rows on. With pieces or `local` all sizes
+ * are multiples of 16 bytes, and with `local` also of rows.
  */
 struct erg_collective_shards {
     const struct erg_collective_buffer *buffer;
@@ -129,7 +129,7 @@ struct erg_collective_shards {
 /*
  * Up to ERG_COLLECTIVE_MOST_PARTS in one kernel. Gather: each rank has written its own shard and
  * gets those of all others. Scatter: each rank gets, in its own shard, the sum of all ranks'; its
- * other shards keep what they held (where `local` is set, and by the library, its own is undefined
+ * other shards are unchanged (where `local` is set, and by the library, its own is undefined
  * afterwards).
  */
 int erg_collective_all_gather(struct erg_collective *collective, enum erg_collective_type type,
@@ -151,8 +151,8 @@ int erg_collective_receive(struct erg_collective *collective, const void *from, 
                            size_t bytes, struct CUstream_st *stream, struct erg_error *err);
 
 /*
- * 0 while all is well; else names the rank that did not come or was lost, and what has been queued
- * ends soon, with undefined results. After that only close makes sense. Cheap.
+ * 0 while all is well; else names the rank that did not come or was lost, and queued work ends
+ * soon, with undefined results. After that only close makes sense. Cheap.
  */
 int erg_collective_check(struct erg_collective *collective, struct erg_error *err);
 

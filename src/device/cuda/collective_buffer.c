@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What each rank says of its memory. */
+/* The data that each rank sends about its memory. */
 struct offer {
     int good; /* whether it could be made */
     char machine[ERG_LAUNCH_MACHINE_BYTES];

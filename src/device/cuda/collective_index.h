@@ -1,8 +1,8 @@
 /*
- * Which rank and which block does what in a collective: plain arithmetic, shared by the host, the
+ * The work of each rank and block in a collective: plain arithmetic, shared by the host, the
  * kernels and the tests of both.
  *
- * A share is a run of elements of which the middle can be moved as 16-byte vectors.
+ * A share is a run of elements whose middle can be moved as 16-byte vectors.
  */
 #ifndef ERG_CUDA_COLLECTIVE_INDEX_H
 #define ERG_CUDA_COLLECTIVE_INDEX_H
@@ -47,7 +47,7 @@ static inline size_t erg_collective_rank_begin(size_t offset, size_t count, int 
     return begin < offset ? offset : begin > end ? end : begin;
 }
 
-/* What rank `rank` sums for all. */
+/* The elements that rank `rank` sums for all. */
 static inline struct erg_collective_share erg_collective_own(size_t offset, size_t count, int rank,
                                                              int ranks, size_t width)
 {

@@ -1,5 +1,5 @@
 /*
- * What the host side of collectives hands to the kernels, and NCCL behind its own small door.
+ * The arguments that the host side of collectives passes to the kernels, and the interface to NCCL.
  */
 #ifndef ERG_CUDA_COLLECTIVE_INTERNAL_H
 #define ERG_CUDA_COLLECTIVE_INTERNAL_H
@@ -38,15 +38,15 @@ struct erg_collective_status {
 struct erg_collective_state {
     uint32_t calls[ERG_COLLECTIVE_MOST_SMS]; /* that each block has taken part in */
     uint32_t ended;                          /* blocks of a sum; zero between calls */
-    uint32_t broken;                         /* somebody did not come: nobody waits any more */
+    uint32_t broken;                         /* a rank did not come: no rank waits any more */
 };
 
 /* One part, for the kernel; sums for all have a single part of a single piece. */
 struct erg_collective_work {
     unsigned char *base[ERG_COLLECTIVE_MOST_RANKS]; /* the buffer on every rank */
-    struct erg_collective_share share;              /* what this rank does of it */
-    struct erg_collective_share next; /* sums: what the next rank does, first of all */
-    ptrdiff_t shift;                  /* sums: bytes from the parts to their sum */
+    struct erg_collective_share share;              /* this rank's part of it */
+    struct erg_collective_share next;               /* sums: the next rank's part, first of all */
+    ptrdiff_t shift;                                /* sums: bytes from the parts to their sum */
     /* Gather and scatter: the same for each piece; bytes from one to the next. */
     size_t pieces, stride;
     struct erg_collective_local local;
@@ -57,7 +57,8 @@ struct erg_collective_call {
     struct erg_collective_work work[ERG_COLLECTIVE_MOST_PARTS];
     int parts;
     int rank; /* in the group */
-    /* signals[r][block * ERG_SIGNAL_STRIDE + s]: rank s tells rank r how far its block is. */
+    /* signals[r][block * ERG_SIGNAL_STRIDE + s]: rank s reports to rank r the progress of its
+     * block. */
     uint32_t *signals[ERG_COLLECTIVE_MOST_RANKS];
     struct erg_collective_state *state;
     struct erg_collective_status *status;
@@ -100,11 +101,11 @@ struct erg_collective {
     uint32_t sent, received; /* messages that were queued */
 };
 
-/* What waits for a message ends. */
+/* Ends the waits for messages. */
 void erg_collective_end_messages(struct erg_collective *collective);
 
 /* World call: all ranks learn whether all have succeeded, so that none waits for one that gave up;
- * `why` says what failed here. */
+ * `why`: the failure here. */
 int erg_collective_agree(const struct erg_collective *collective, int failed,
                          const struct erg_error *why, struct erg_error *err);
 

@@ -1,9 +1,9 @@
 /*
- * Collectives through registers. What bounds a block is latency: a load over NVLink takes more than
- * a microsecond, so every thread has up to 16 vectors on their way, which is 128 KB an SM, uses the
- * older half and asks for the next. Stores are not waited for until the end. 512 threads of 128
- * registers fill an SM, so that blocks are as many SMs. Copies into shared memory were tried, in
- * bulk and by vectors, and are slower on every number of SMs.
+ * Collectives through registers. Latency bounds a block: a load over NVLink takes more than a
+ * microsecond, so every thread has up to 16 vectors in flight, which is 128 KB an SM, uses the
+ * older half and loads the next. It waits for stores only at the end. 512 threads of 128 registers
+ * fill an SM, so the number of blocks is the number of SMs. Copies into shared memory were tried,
+ * in bulk and by vectors, and are slower on every number of SMs.
  */
 #include "device/cuda/collective.cuh"
 
@@ -30,7 +30,7 @@ static __device__ uint32_t *drawn_of(const erg_collective_call &call, int rank)
     return call.signals[rank] + ERG_SIGNAL_WORDS;
 }
 
-/* A rank's share of a sum, as vectors of the buffer, of which any rank may draw chunks. */
+/* A rank's share of a sum, as vectors of the buffer; any rank may draw chunks of it. */
 struct share_line {
     size_t first, end;
     unsigned chunks;
@@ -48,11 +48,11 @@ static __device__ struct share_line line_of(const erg_collective_share &share, u
 /*
  * This rank's share. Every warp draws one chunk of it after the other, because SMs are not equally
  * far from the links: with shares of equal size some would wait for the rest at the end (up to 7
- * %). Some GPUs also end their shares 4 % before others, so a rank that is done helps the next one.
- * A sum has the same bits whoever makes it.
+ * %). Some GPUs also end their shares 4 % before others, so a rank that has finished helps the next
+ * one. A sum has the same bits on every rank that computes it.
  *
- * A draw of the next rank is a trip over NVLink and back. Each is made one chunk ahead, also the
- * first, which a warp makes when those who draw beside it can have taken the rest of the own share.
+ * A draw of the next rank is a trip over NVLink and back. Each is made one chunk ahead. A warp
+ * makes the first one when the other warps may have drawn the rest of the rank's own share.
  */
 template <class TYPE, int RANKS>
 __device__ void sum_vectors(const erg_collective_call &call, const erg_collective_work &work)
@@ -169,7 +169,7 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct move
             base[r] = vectors_of<TYPE>(work, r) + piece * work.stride;
     }
 
-    /* Of a vector of the own shard, which it leaves for the next one of this thread. */
+    /* Takes a vector of the own shard and leaves the next one for this thread. */
     __device__ unsigned char *take_place(erg_collective_spot &spot, size_t index) const
     {
         if (!rows)
@@ -198,7 +198,7 @@ template <class TYPE, int RANKS, erg_collective_operation OPERATION> struct move
         }
     }
 
-    /* Vectors at, at + THREADS, …, of which HALF are asked for, and used, at a time. */
+    /* Vectors at, at + THREADS, …, loaded and used HALF at a time. */
     typedef vector half[HALF][SOURCES];
 
     __device__ void ask(half &in, size_t at, size_t end, erg_collective_spot &spot) const

@@ -1,7 +1,7 @@
 /*
  * Messages between two ranks by copies: the sender writes a number into the receiver's memory, and
  * the receiver's stream waits for it, copies, and writes the number back. Streams wait in front of
- * the GPU's units, so that neither waiting nor copying takes an SM from what runs beside them.
+ * the GPU's units, so neither waits nor copies take an SM from concurrent work.
  */
 #include "device/cuda/collective_internal.h"
 #include "device/cuda/cuda_internal.h"

@@ -181,7 +181,7 @@ int erg_cuda_copy_rows(void *to, size_t to_stride, const void *from, size_t from
                        size_t row_bytes, size_t rows, struct CUstream_st *stream,
                        struct erg_error *err)
 {
-    /* Of a single row no stride is looked at, but it must not be shorter than the row. */
+    /* The stride of a single row is not used, but must not be shorter than the row. */
     if (rows <= 1)
         to_stride = from_stride = row_bytes;
     return erg_cuda_check(cudaMemcpy2DAsync(to, to_stride, from, from_stride, row_bytes, rows,

@@ -6,7 +6,7 @@
  * first call, so a machine without GPUs gets ERG_NO_DEVICE from erg_cuda_count() or
  * erg_cuda_init() and nothing worse.
  *
- * Everything is asynchronous unless said otherwise; an error of a kernel shows up in a later call.
+ * Everything is asynchronous except where noted; an error of a kernel shows up in a later call.
  */
 #ifndef ERG_CUDA_H
 #define ERG_CUDA_H
@@ -30,7 +30,7 @@ struct erg_cuda {
     int sms;        /* streaming multiprocessors */
     size_t memory_bytes;
     char name[128]; /* "NVIDIA H200" */
-    char bus[32];   /* PCI address, by which NVML finds the same GPU: "0000:19:00.0" */
+    char bus[32];   /* PCI address, with which NVML finds the same GPU: "0000:19:00.0" */
 };
 
 int erg_cuda_count(int *count, struct erg_error *err);
@@ -67,14 +67,14 @@ int erg_cuda_event_ms(double *ms, struct CUevent_st *start, struct CUevent_st *e
 int erg_cuda_alloc(void **memory, size_t bytes, struct erg_error *err);
 void erg_cuda_free(void *memory);
 int erg_cuda_memory_free(size_t *bytes, struct erg_error *err); /* what could be had now */
-/* Page-locked host memory: copies to and from it run beside kernels. */
+/* Page-locked host memory: copies to and from it run concurrently with kernels. */
 int erg_cuda_alloc_host(void **memory, size_t bytes, struct erg_error *err);
 void erg_cuda_free_host(void *memory);
 
 /* Between any two of host and GPU. With pageable host memory the call blocks. */
 int erg_cuda_copy(void *to, const void *from, size_t bytes, struct CUstream_st *stream,
                   struct erg_error *err);
-/* `rows` rows of row_bytes, those of either side so many bytes apart; on the GPU. */
+/* `rows` rows of row_bytes, with a pitch in bytes for each side; on the GPU. */
 int erg_cuda_copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
                        size_t row_bytes, size_t rows, struct CUstream_st *stream,
                        struct erg_error *err);
@@ -82,8 +82,8 @@ int erg_cuda_fill(void *memory, int byte, size_t bytes, struct CUstream_st *stre
                   struct erg_error *err);
 
 /*
- * Where plans of attention and choices of products are kept: ergon's folder in the user's cache
- * ($XDG_CACHE_HOME or ~/.cache); NULL when there is no home to put them in. To be freed.
+ * The folder of saved plans of attention and choices of products: ergon's folder in the user's
+ * cache ($XDG_CACHE_HOME or ~/.cache); NULL without a home folder. The caller frees it.
  */
 char *erg_cuda_plan_folder(void);
 

@@ -1,4 +1,4 @@
-/* The CUDA device on rank 0: has all ranks do what it is asked, and reads their sensors. */
+/* The CUDA device on rank 0: passes its requests to all ranks, and reads their sensors. */
 #include "device/cuda/cuda_device_internal.h"
 #include "device/packed_steps.h"
 
@@ -30,7 +30,7 @@ static struct cuda_device *self(struct erg_device *device)
     return (struct cuda_device *)(void *)device;
 }
 
-/* Of all ranks, this one included. */
+/* The data of all ranks, this one included. */
 static int command(struct cuda_device *device, struct device_message message, char *bytes,
                    struct erg_error *err)
 {
@@ -234,7 +234,7 @@ static const struct erg_device_methods methods = {
 
 /* ---- the door ---- */
 
-/* PCI addresses end alike, "0000:1b:00.0", whoever writes the domain. */
+/* PCI addresses have the same end, "0000:1b:00.0", in every notation of the domain. */
 static bool same_bus(const char *a, const char *b)
 {
     size_t x = strlen(a), y = strlen(b);

@@ -1,4 +1,4 @@
-/* What rank 0 of a CUDA device and its followers share. */
+/* Declarations shared by rank 0 of a CUDA device and the other ranks. */
 #ifndef ERG_CUDA_DEVICE_INTERNAL_H
 #define ERG_CUDA_DEVICE_INTERNAL_H
 
@@ -15,8 +15,8 @@ enum device_command {
     COMMAND_CLOSE,
 };
 
-/* What rank 0 tells the others; the bytes of an enqueue's steps follow in a message of their own.
- */
+/* A message of rank 0 to the others; the bytes of an enqueue's steps follow in a message of their
+ * own. */
 struct device_message {
     uint32_t command;
     uint32_t steps;
@@ -27,7 +27,7 @@ struct device_message {
 
 enum { DEVICE_ANSWER_S = 60 }; /* how long one rank waits for the others' answer */
 
-/* What each rank has, and knows of all. */
+/* The state of each rank, and its data about all ranks. */
 struct device_rank {
     const struct erg_worker_options *options;
     struct erg_worker *worker;
@@ -42,7 +42,7 @@ int erg_device_rank_open(struct device_rank *rank, const struct erg_worker_optio
                          struct erg_error *err);
 int erg_device_rank_close(struct device_rank *rank, struct erg_error *err);
 
-/* Does what rank 0 told all ranks, itself included; `bytes` are an enqueue's steps. */
+/* Executes a command of rank 0 to all ranks, itself included; `bytes` are an enqueue's steps. */
 int erg_device_obey(struct device_rank *rank, const struct device_message *message, char *bytes,
                     struct erg_error *err);
 

@@ -1,4 +1,4 @@
-/* What every rank of a CUDA device does, and how those follow that are not rank 0. */
+/* The work of every rank of a CUDA device, and the loop of the ranks that follow rank 0. */
 #include "device/cuda/cuda_device_internal.h"
 #include "device/packed_steps.h"
 
@@ -115,7 +115,7 @@ int erg_device_obey(struct device_rank *rank, const struct device_message *messa
     return 0;
 }
 
-/* Of an enqueue's steps; the caller frees. */
+/* The encoding of an enqueue's steps; the caller frees it. */
 static int receive(const struct erg_worker_options *options, size_t count, char **bytes,
                    struct erg_error *err)
 {

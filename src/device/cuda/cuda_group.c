@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SMs of an exchange that has no budget: as many as reach NVLink's rate. */
+/* SMs of an exchange without a budget: enough for NVLink's rate. */
 enum { EXCHANGE_SMS = 16 };
 
 /* Where a group's exchanges lie in a rank's memory, and its messages by turns. */
@@ -92,13 +92,13 @@ void erg_cuda_group_window(struct erg_cuda_group *group, const void *first, size
 
 /* ---- over peers' memory ---- */
 
-/* What each rank says of its memory. */
+/* The data that each rank sends about its memory. */
 struct memory_place {
     char machine[ERG_LAUNCH_MACHINE_BYTES];
     uint64_t layout;
 };
 
-/* What each rank says of one of its groups. */
+/* The data that each rank sends about one of its groups. */
 struct group_place {
     int reaches; /* whether peers' memory serves it */
     struct exchange_window window;
@@ -355,8 +355,8 @@ static int exchange_by_nccl(struct erg_cuda_groups *groups, const struct erg_cud
 
 /* ---- both ---- */
 
-/* World call. Where peers' memory cannot be reached, as between GPUs that are not linked, NCCL
- * knows other ways. */
+/* World call. Where peers' memory cannot be reached, as between GPUs without a link, NCCL has other
+ * ways. */
 static int connect_group(struct erg_cuda_groups *groups, struct erg_cuda_group *group,
                          const struct memory_place *memories, struct erg_error *err)
 {

@@ -35,7 +35,7 @@ int erg_cudnn_check(const struct erg_cudnn *cudnn, cudnnStatus_t status, const c
     char detail[512] = "";
     cudnn->get_last_error_string(detail, sizeof detail);
     bool unsupported = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
-    return erg_fail(err, unsupported ? ERG_NO_DEVICE : ERG_FAILED, "%s: cuDNN %zu says %s (%s)",
+    return erg_fail(err, unsupported ? ERG_NO_DEVICE : ERG_FAILED, "%s: cuDNN %zu reports %s (%s)",
                     doing, cudnn->get_version(), cudnn->get_error_string(status), detail);
 }
 

@@ -2,8 +2,8 @@
  * cuDNN at run time: the entry points of its C backend API, opened by dlopen, and the few calls on
  * its descriptors that are needed here.
  *
- * The backend API knows descriptors (tensors, operations, graphs, plans) that are made, given
- * attributes and finalized. Only the vendor's header is needed to compile this, for the enums.
+ * The backend API has descriptors (tensors, operations, graphs, plans) that are created, get
+ * attributes and are finalized. Only the vendor's header is needed to compile this, for the enums.
  */
 #ifndef ERG_CUDA_CUDNN_INTERNAL_H
 #define ERG_CUDA_CUDNN_INTERNAL_H
@@ -40,7 +40,7 @@ struct erg_cudnn {
     int sms;
     bool is_hopper;    /* has the kernels that take a budget of SMs */
     char *plan_folder; /* NULL: plans are not kept */
-    char *identity;    /* what a kept plan depends on besides its graph: cuDNN and the GPU */
+    char *identity;    /* the inputs of a saved plan other than its graph: cuDNN and the GPU */
 };
 
 /* "doing: cuDNN says …", with its own last message. Lack of support is ERG_NO_DEVICE. */

@@ -1,5 +1,5 @@
 /*
- * Decoder: layers of a transformer on one GPU, where wanted with the embedding before and the head
+ * Decoder: layers of a transformer on one GPU, optionally with the embedding before and the head
  * and the loss after them: their weights, gradients, activations and operations, named by the codes
  * that op lists carry (device/work.h). Measuring and training run the same operations on the same
  * buffers.
@@ -8,18 +8,18 @@
  * microbatch, so its rows are a piece of every buffer: sequential and nanobatched execution of any
  * op may follow each other.
  *
- * Tensor parallelism: this rank holds its share of the heads and of the FFN. What the ranks have
- * to add up (outputs of proj and fc2, input gradients of qkv and fc1) is written straight into two
- * buffers that all of them reach: REDUCE_A for the attention half of a layer, REDUCE_M for the MLP
- * half, in both directions.
+ * Tensor parallelism: this rank holds its share of the heads and of the FFN. Tensors that the ranks
+ * have to add up (outputs of proj and fc2, input gradients of qkv and fc1) are written directly
+ * into two buffers that all ranks reach: REDUCE_A for the attention half of a layer, REDUCE_M for
+ * the MLP half, in both directions.
  *
  * Context parallelism: this rank holds the tokens of its two chunks of each sequence
  * (ops/context.h). Keys and values of all ranks are gathered before each attention, forward and
  * backward, into a buffer that all layers share, and the gradients of all are scattered after it.
  * Attention runs once for each chunk, one after the other on the stream of computation.
  *
- * Backward, a weight's gradient is added to what is there. All operations are queued on a stream
- * and may be captured into CUDA graphs; those of one decoder that compute belong on one stream.
+ * The backward pass adds to a weight's gradient. All operations are queued on a stream and may be
+ * captured into CUDA graphs; those of one decoder that compute belong on one stream.
  */
 #ifndef ERG_CUDA_DECODER_H
 #define ERG_CUDA_DECODER_H
@@ -50,9 +50,9 @@ struct erg_decoder_options {
      * backward a layer's forward is run again. */
     bool replay;
     /* Layers are those of the middle of a model: they read a stream of their own, several times as
-     * large as what a layer adds to it, whatever the embedding writes. So tokens stay different
-     * however often a layer is run on what it has added. For measurements: tokens that have become
-     * alike draw less power (data/profiles/h200/README.md). */
+     * large as the values that a layer adds to it, instead of the embedding's output. So tokens
+     * stay different even if a layer runs many times on its own output. For measurements: tokens
+     * that have become alike draw less power (data/profiles/h200/README.md). */
     bool middle;
     uint64_t seed; /* of weights and data, equal on all ranks */
 };
@@ -67,7 +67,7 @@ int erg_decoder_open(struct erg_decoder **decoder, const struct erg_decoder_opti
                      struct erg_error *err);
 int erg_decoder_close(struct erg_decoder *decoder, struct erg_error *err); /* a world call, too */
 
-/* Where an op runs. `sms`: what a collective beside it leaves free; 0 = all. */
+/* The place of an op. `sms`: the SMs that a concurrent collective leaves free; 0 = all. */
 struct erg_decoder_launch {
     struct CUstream_st *stream;
     int sms;
@@ -83,8 +83,8 @@ int erg_decoder_op(struct erg_decoder *decoder, size_t layer, const struct erg_o
 
 /*
  * From now on the backward of attention, which else sums by atomics, gives the same bits in every
- * run; it is slower then, takes all SMs, and wants memory for all scores of a layer. Or as before.
- * ERG_NO_DEVICE when cuDNN has no such kernel for this GPU.
+ * run; it is then slower, takes all SMs, and needs memory for all scores of a layer. False: by
+ * atomics again. ERG_NO_DEVICE when cuDNN has no such kernel for this GPU.
  */
 int erg_decoder_repeat(struct erg_decoder *decoder, bool repeatable, struct erg_error *err);
 
@@ -103,9 +103,9 @@ int erg_decoder_verify(struct erg_decoder *decoder, struct CUstream_st *stream,
                        struct erg_error *err);
 
 /*
- * Tensors, for tests and for what comes before and after the layers: input and output of the
- * decoder [tokens, hidden], and their gradients. The caller fills input and output_gradient. Here
- * and below `tokens` are those of this rank, sequence after sequence.
+ * Tensors, for tests and for the work before and after the layers: input and output of the decoder
+ * [tokens, hidden], and their gradients. The caller fills input and output_gradient. Here and below
+ * `tokens` are those of this rank, sequence after sequence.
  */
 struct erg_decoder_ends {
     erg_bf16 *input, *output, *output_gradient, *input_gradient;
@@ -115,9 +115,9 @@ struct erg_decoder_ends {
 struct erg_decoder_ends erg_decoder_ends(const struct erg_decoder *decoder);
 
 /*
- * What a step trains on, [tokens] each, from host memory: ids of the tokens (with an embedding),
- * and of those that should come next (with a head; negative: not counted). Each loss pass adds
- * to a sum on the GPU, the mean over the microbatch (of context ranks: this one's share of it):
+ * The data of a step, [tokens] each, from host memory: ids of the tokens (with an embedding), and
+ * of those that should come next (with a head; negative: not counted). Each loss pass adds to a sum
+ * on the GPU, the mean over the microbatch (of context ranks: this one's share of it):
  * erg_decoder_ends.loss.
  */
 int erg_decoder_set_tokens(struct erg_decoder *decoder, const int32_t *ids, const int32_t *targets,
@@ -133,8 +133,8 @@ int erg_decoder_tune(struct erg_decoder *decoder, int sms, struct CUstream_st *s
 
 /*
  * Queues one forward and one backward of the microbatch through everything, op by op, with the
- * communication in between. What is measured alone later finds the tensors that training would have
- * left, and no kernel is loaded while another one is captured.
+ * communication in between. Later measurements of single ops then find the tensors that training
+ * would have left, and no kernel is loaded during a capture.
  */
 int erg_decoder_pass(struct erg_decoder *decoder, struct CUstream_st *stream,
                      struct erg_error *err);
@@ -146,10 +146,10 @@ struct erg_decoder_tensor {
     const char *name;
     erg_bf16 *weight;
     float *gradient;
-    size_t count; /* 0 where the model has no such weight */
+    size_t count; /* 0 where the model lacks this weight */
 };
 
-/* Of a layer; shapes are [outputs, inputs]. */
+/* The weights of a layer; shapes are [outputs, inputs]. */
 enum erg_decoder_weight {
     ERG_WEIGHT_NORM_A,
     ERG_WEIGHT_QKV,

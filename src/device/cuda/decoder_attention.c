@@ -127,7 +127,7 @@ int erg_decoder_verify(struct erg_decoder *decoder, struct CUstream_st *stream,
 
 /* ---- the exchange ---- */
 
-/* What this rank has of keys (0) or values (1) of a chunk, as rows of the packed tensors. */
+/* This rank's keys (0) or values (1) of a chunk, as rows of the packed tensors. */
 static erg_bf16 *own_rows(const struct erg_decoder *decoder, const struct decoder_activations *act,
                           bool gather, int which, size_t first_row)
 {

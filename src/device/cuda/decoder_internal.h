@@ -29,13 +29,14 @@ struct decoder_layer {
     struct decoder_activations act;
 };
 
-/* What the ranks add up: outputs and input gradients of the two halves of a layer; embeddings. The
- * last two only when a partition is measured that computes none of these (executor.c). */
+/* Tensors that the ranks add up: outputs and input gradients of the two halves of a layer;
+ * embeddings. The last two only for measurements of a partition that computes none of these
+ * (executor.c). */
 enum {
     DECODER_REDUCE_A,
     DECODER_REDUCE_M,
     DECODER_INPUT,  /* of the layers, too, unless those are of the middle of a model */
-    DECODER_STREAM, /* what the sum that opens the last layer leaves, in the steady state */
+    DECODER_STREAM, /* the result of the sum that opens the last layer, in the steady state */
     DECODER_MID,    /* gradient of the stream between the halves of a layer */
     DECODER_REDUCES
 };
@@ -43,7 +44,7 @@ enum {
 /* Keys, then values [sequences, S, K] of whole sequences, and their gradients (c > 1). */
 struct decoder_exchange {
     struct erg_collective_buffer kv, d_kv;
-    erg_bf16 *d_low;    /* what the low chunk adds: of keys, then of values in each [S, K] */
+    erg_bf16 *d_low;    /* the low chunk's addend: of keys, then of values in each [S, K] */
     size_t row, values; /* K; where the values begin */
 };
 
@@ -61,7 +62,8 @@ struct decoder_vocabulary {
 };
 
 struct decoder_attention {
-    /* Of the microbatch and of half of it (or NULL); of each chunk (c = 1: the first one only). */
+    /* Plans for the microbatch and for half of it (or NULL); for each chunk (c = 1: only the first
+     * one). */
     struct erg_attention *calls[2][2];
     void *workspace;
 };
@@ -79,9 +81,9 @@ struct erg_decoder {
     erg_bf16 *input, *output;
     /* Gradients of one layer at a time: of the stream between its halves, … */
     erg_bf16 *d_mid, *d_act, *d_gate_up, *d_attn, *d_qkv;
-    /* Of rotated queries and keys: d_qkv itself, but for normalised heads of context ranks. Their
-     * partitions turn back what another one has written, and over and over in place it would grow
-     * without bounds. */
+    /* Gradients of rotated queries and keys: d_qkv itself, except for normalised heads of context
+     * ranks. Partitions of these rotate back data that another partition has written, and repeated
+     * in place it would grow without bounds. */
     erg_bf16 *d_rotated;
     erg_bf16 *d_output; /* of the last layer: an instruction run over and over leaves it alone */
     erg_bf16 *d_out[2]; /* of the others by turns: a layer reads one and writes the other */
@@ -91,7 +93,7 @@ struct erg_decoder {
     struct decoder_exchange exchange;
     float *rope_table;
     void *scratch, *gemm_workspace;                 /* of kernels; of products */
-    struct decoder_attention attention, repeatable; /* the latter when it is first wanted */
+    struct decoder_attention attention, repeatable; /* the latter at its first use */
     bool repeats;                                   /* the latter is the one for the backward */
 
     struct {
@@ -105,8 +107,8 @@ struct decoder_rows {
     size_t first, count;
 };
 
-/* The gradients of a layer's output and of its input. What is measured over and over does not feed
- * itself with what it wrote, which would grow without bounds. */
+/* The gradients of a layer's output and of its input. A repeated measurement must not read its own
+ * output, which would grow without bounds. */
 static inline erg_bf16 *decoder_output_gradient(const struct erg_decoder *decoder, size_t layer)
 {
     size_t above = (size_t)decoder->options.layers - 1 - layer;
@@ -124,7 +126,7 @@ int erg_decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned part
 int erg_decoder_backward(struct erg_decoder *decoder, size_t layer, const struct erg_op_code *code,
                          struct decoder_rows rows, const struct erg_decoder_launch *launch,
                          struct erg_error *err);
-/* Ops of the embedding, the head and the loss; *known says whether it was one. */
+/* Ops of the embedding, the head and the loss; *known: whether it was one. */
 int erg_decoder_vocabulary_op(struct erg_decoder *decoder, const struct erg_op_code *code,
                               struct decoder_rows rows, const struct erg_decoder_launch *launch,
                               bool *known, struct erg_error *err);

@@ -30,8 +30,8 @@ static int norm_a(struct erg_decoder *decoder, size_t layer, bool add, struct de
     struct decoder_activations *act = &decoder->layers[layer].act;
     erg_bf16 *residual = act->x_a, *sum = NULL;
     if (add) {
-        /* The first layer has nothing before it; where it is measured in the steady state, its
-         * input stands for the stream and must stay what it is. */
+        /* The first layer has nothing before it; in steady-state measurements its input stands for
+         * the stream and must not change. */
         residual = layer ? decoder->layers[layer - 1].act.x_m : decoder->input;
         sum = at(layer ? act->x_a : decoder->output, decoder->hidden, rows);
     }
@@ -111,7 +111,7 @@ int erg_decoder_forward(struct erg_decoder *decoder, size_t layer, unsigned part
         return linear(decoder, rows, decoder->ffn, h, act->act, w[ERG_WEIGHT_FC2],
                       decoder->reduce[DECODER_REDUCE_M], launch, err);
     case PART(BDA_M):
-        /* Only the last layer's sum is wanted; of the others, when they are replayed, it is the
+        /* Only the last layer's sum is needed; of the others, when they are replayed, it is the
          * input of the next one, which was kept. */
         if (layer + 1 < (size_t)decoder->options.layers)
             return 0;

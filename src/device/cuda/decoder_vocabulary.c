@@ -1,6 +1,6 @@
 /*
- * What a decoder has before and after its layers: the embedding, the final norm, the head and the
- * loss, split over the vocabulary.
+ * The parts of a decoder before and after its layers: the embedding, the final norm, the head and
+ * the loss, split over the vocabulary.
  */
 #include "device/cuda/decoder_internal.h"
 

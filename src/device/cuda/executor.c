@@ -132,7 +132,7 @@ static int run_step(struct erg_executor *executor, const struct erg_run_step *it
 
 /* ---- runs ---- */
 
-/* What the compute of a step leaves that ranks can add up, as the bits of communications' parts. */
+/* The outputs of a step's compute that ranks can add up, as the bits of communications' parts. */
 static unsigned written_parts(const struct erg_task *task)
 {
 #define PART(id) (1u << ERG_MODEL_##id)

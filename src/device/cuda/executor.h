@@ -4,7 +4,7 @@
  * the end of the step. While our own communication runs, the persistent kernels of matrix products
  * and attention leave it the SMs of its budget.
  *
- * A sequence of steps is captured into a CUDA graph once and launched as often as wanted, so the
+ * A sequence of steps is captured into a CUDA graph once and launched any number of times, so the
  * host does nothing per kernel. The same runs measure a partition and train a model.
  *
  * Source of the launch protocol: Kareus section 4.
@@ -33,8 +33,9 @@ struct erg_run_step {
 
 /* Which layer the ops of a run belong to. */
 enum erg_run_mode {
-    /* All to the last: what is measured over and over. Nanobatches take turns from one launch to
-     * the next, so that what the one has summed is computed anew before it is summed again. */
+    /* All ops belong to the last layer: for repeated measurements. Nanobatches take turns from
+     * one launch to the next, so that the operands of one's sum are computed again before the
+     * next sum. */
     ERG_RUN_STEADY,
     ERG_RUN_FORWARD,  /* an instruction, from the first layer to the last */
     ERG_RUN_BACKWARD, /* an instruction, from the last layer to the first */
@@ -43,8 +44,8 @@ enum erg_run_mode {
 struct erg_graph_run;
 
 /*
- * Captures steps as a run. `steps` is not referenced afterwards. ERG_FAILED when an op is one that
- * the decoder has no kernel for.
+ * Captures steps as a run. `steps` is not referenced afterwards. ERG_FAILED when the decoder lacks
+ * a kernel for an op.
  */
 int erg_graph_run_new(struct erg_graph_run **run, struct erg_executor *executor,
                       const struct erg_run_step *steps, size_t count, enum erg_run_mode mode,

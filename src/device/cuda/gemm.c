@@ -93,7 +93,7 @@ void erg_gemm_close(struct erg_gemm *gemm)
     free(gemm);
 }
 
-/* A bias has an element for each row of what cuBLASLt computes: the outputs of y'. */
+/* A bias has an element for each row of cuBLASLt's result: the outputs of y'. */
 static cublasStatus_t describe_bias(const struct erg_cublaslt *library, cublasLtMatmulDesc_t desc,
                                     const void *bias)
 {
@@ -108,8 +108,8 @@ static cublasStatus_t describe_bias(const struct erg_cublaslt *library, cublasLt
 }
 
 /*
- * cuBLASLt's matrices are column-major, so that ours are the transposes of what it sees, and it
- * computes the transpose of c:
+ * cuBLASLt's matrices are column-major, so ours are the transposes of cuBLASLt's, and it computes
+ * the transpose of c:
  *     y' = weight x'        (outputs x tokens): weight stored as its transpose
  *     d_x' = weight' d_y'   (inputs x tokens)
  *     d_weight' = x' d_y    (inputs x outputs): d_y stored as its transpose
@@ -184,7 +184,7 @@ static bool has_small_clusters(const struct erg_cublaslt *library,
            cluster == CUBLASLT_CLUSTER_SHAPE_2x1x1 || cluster == CUBLASLT_CLUSTER_SHAPE_1x2x1;
 }
 
-/* Keeps the answers that fit beside a collective, in their order; all if none does. */
+/* Keeps the answers that fit next to a collective, in their order; all if none does. */
 static void drop_large_clusters(const struct erg_cublaslt *library,
                                 struct erg_gemm_product *product)
 {
@@ -221,8 +221,8 @@ const struct erg_gemm_choice *erg_gemm_chosen(const struct erg_gemm *gemm,
     return NULL;
 }
 
-/* What was chosen for a product's shape becomes its best answer, if it can compute the product: one
- * more, or where there is no room the last one. */
+/* Makes the choice for a product's shape its best answer, if it can compute the product: as an
+ * additional answer, or in place of the last one if the list is full. */
 static void take_choice(const struct erg_gemm *gemm, struct erg_gemm_product *product,
                         const struct erg_gemm_choice *choice)
 {

@@ -3,11 +3,11 @@
  * erg_ops_linear_forward(), …_input_gradient() and …_weight_gradient() define them (ops/ops.h).
  *
  * A product can leave SMs free for a collective that starts later: `sms` bounds the SMs it takes.
- * cuBLASLt's own choice for fewer SMs are kernels with large clusters of blocks, which find no room
- * beside a collective and stall. So the algorithm always comes from the answers for all SMs, and
+ * cuBLASLt's own choice for fewer SMs are kernels with large clusters of blocks, which do not fit
+ * next to a collective and stall. So the algorithm always comes from the answers for all SMs, and
  * runs with the bound (its result stays the same, bit for bit); for a bounded product answers with
- * clusters of more than two blocks are passed over where there are others. Measured on one H200,
- * 16384 x 3072 x 4096: beside a copy on 16 SMs 1.3 times the time alone, not 1.4 to 1.75.
+ * clusters of more than two blocks are skipped where there are others. Measured on one H200, 16384
+ * x 3072 x 4096: with a concurrent copy on 16 SMs 1.3 times the time alone, instead of 1.4 to 1.75.
  *
  * cuBLASLt is opened at run time. One erg_gemm belongs to one thread and one GPU, and remembers the
  * algorithm of each shape; the products it enqueues do not depend on it any more.
@@ -40,10 +40,10 @@ struct erg_gemm_shape {
     size_t tokens, inputs, outputs;
 };
 
-/* The memory a product may use besides; work on two streams needs two. */
+/* The scratch memory of a product; work on two streams needs two. */
 enum { ERG_GEMM_WORKSPACE_BYTES = 64 << 20 };
 
-/* For the calling thread's GPU. ERG_NO_DEVICE when there is no cuBLASLt of CUDA's version. */
+/* For the calling thread's GPU. ERG_NO_DEVICE without a cuBLASLt of CUDA's version. */
 int erg_gemm_open(struct erg_gemm **gemm, struct erg_error *err);
 void erg_gemm_close(struct erg_gemm *gemm);
 
@@ -56,7 +56,7 @@ int erg_gemm_run(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, cons
                  const void *b, const void *bias, void *c, bool adds, int sms, void *workspace,
                  struct CUstream_st *stream, struct erg_error *err);
 
-/* What tuning found, milliseconds. */
+/* The results of tuning, milliseconds. */
 struct erg_gemm_timing {
     size_t answers; /* algorithms that were timed */
     size_t best;    /* the one chosen, 0 = cuBLASLt's first */
@@ -65,9 +65,9 @@ struct erg_gemm_timing {
 
 /*
  * Times cuBLASLt's first answers for this shape on a hot GPU and keeps the fastest for all later
- * runs of the shape that are bounded (sms > 0) and have a bias, or not, as this one is and has;
- * takes about a second and blocks. What should run beside it, the caller keeps running. c is
- * overwritten, or added to many times.
+ * runs of the shape that are bounded (sms > 0) and have a bias as in this call; takes about a
+ * second and blocks. The caller keeps any concurrent work running. c is overwritten, or added to
+ * many times.
  */
 int erg_gemm_tune(struct erg_gemm *gemm, const struct erg_gemm_shape *shape, const void *a,
                   const void *b, const void *bias, void *c, int sms, void *workspace,

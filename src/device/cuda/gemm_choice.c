@@ -154,7 +154,7 @@ static int compute_rows(const struct search *s, const cublasLtMatmulAlgo_t *algo
 {
     const struct erg_gemm_trial *trial = &s->trial;
     const bool adds = trial->product->shape.kind == ERG_GEMM_WEIGHT_GRADIENT;
-    /* What is not added to must be written: all bits set are no number. */
+    /* Outputs without accumulation must be written completely: all bits set are NaN. */
     if (erg_cuda_fill(trial->operands.c, adds ? 0 : 0xff, s->bytes, trial->stream, err) ||
         erg_gemm_enqueue(trial->gemm, trial->product, algorithm, &trial->operands, 0,
                          trial->workspace, trial->stream, err))
@@ -208,8 +208,8 @@ static int by_time(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Once each, the first time to load the kernel; leaves the fastest and cuBLASLt's first. What turns
- * out not to run is left out, be it the first. */
+/* Once each, the first time to load the kernel; keeps the fastest and cuBLASLt's first. Algorithms
+ * that fail are dropped, even the first. */
 static int preselect(struct search *s, struct erg_error *err)
 {
     size_t run = 0;
@@ -310,7 +310,7 @@ static int search(struct erg_gemm *gemm, const struct erg_gemm_shape *shape,
 
 /* ---- files ---- */
 
-/* What a choice depends on, in one line; to be freed. */
+/* The inputs that determine a choice, in one line; the caller frees it. */
 static char *choice_key(const struct erg_gemm *gemm, const struct erg_cuda *cuda,
                         const struct erg_gemm_shape *shape)
 {

@@ -1,4 +1,4 @@
-/* What the files of gemm share: cuBLASLt's functions, and a product as it is remembered. */
+/* Declarations shared by the files of gemm: cuBLASLt's functions, and a cached product. */
 #ifndef ERG_CUDA_GEMM_INTERNAL_H
 #define ERG_CUDA_GEMM_INTERNAL_H
 
@@ -35,7 +35,7 @@ struct erg_cublaslt {
     __typeof__(cublasLtMatmulPreferenceSetAttribute) *preference_set;
 };
 
-/* A shape with everything that cuBLASLt wants to know of it. */
+/* A shape with all its descriptors for cuBLASLt. */
 struct erg_gemm_product {
     struct erg_gemm_shape shape;
     bool bounded;       /* to fewer SMs than all */
@@ -47,7 +47,7 @@ struct erg_gemm_product {
     size_t count, best;
 };
 
-/* What erg_gemm_choose() found for a shape. */
+/* The result of erg_gemm_choose() for a shape. */
 struct erg_gemm_choice {
     struct erg_gemm_shape shape;
     cublasLtMatmulAlgo_t algorithm;
@@ -67,7 +67,7 @@ struct erg_gemm {
     int64_t timed_ns; /* when the last timing ended */
 };
 
-/* What a product reads and writes. */
+/* The operands of a product. */
 struct erg_gemm_operands {
     const void *a, *b, *bias;
     void *c;
@@ -76,7 +76,7 @@ struct erg_gemm_operands {
 
 const char *erg_gemm_kind_name(enum erg_gemm_kind kind);
 
-/* The product as it is remembered, or asked for now. */
+/* The cached product, or a new one from cuBLASLt. */
 int erg_gemm_find(struct erg_gemm *gemm, struct erg_gemm_product **found,
                   const struct erg_gemm_shape *shape, const struct erg_gemm_operands *operands,
                   bool bounded, struct erg_error *err);

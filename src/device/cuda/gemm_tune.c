@@ -5,8 +5,8 @@
 #include "device/cuda/gemm_internal.h"
 
 enum { ROUNDS = 5 };
-/* Of running before timing, unless another product was timed less than hot_ms before; of one
- * timing. */
+/* Milliseconds of warm-up before timing, skipped if another product was timed less than hot_ms
+ * before; and of one timing. */
 static const double warm_ms = 300, hot_ms = 100, timing_ms = 4;
 
 int erg_gemm_trial_begin(struct erg_gemm_trial *trial, struct erg_error *err)

@@ -1,13 +1,13 @@
 /*
  * Kernels: the memory-bound operations of ops/ops.h on the GPU, with the same arguments and then
  * the stream. All pointers are GPU memory, 16-byte aligned, and rows are multiples of 8 elements
- * (16 bytes); a shape that breaks this is refused with a sentence.
+ * (16 bytes); other shapes are errors.
  *
  * Each kernel passes once over its tensors, 16 bytes a load, and adds in float. Results do not
- * depend on the number of free SMs or on what runs beside, bit for bit: sums over tokens (the
+ * depend on the number of free SMs or on concurrent work, bit for bit: sums over tokens (the
  * gradients of weights) and over weights have a fixed order in two stages, without atomics. Their
- * first stage writes into `scratch`, whose size a function beside the kernel says; two streams need
- * two.
+ * first stage writes into `scratch`, whose size a function next to the kernel returns; two streams
+ * need two.
  */
 #ifndef ERG_CUDA_KERNELS_H
 #define ERG_CUDA_KERNELS_H

@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(THREADS)
     store(d_gate_up + row + width, pack(up));
 }
 
-/* GELU is x p(x); p, and its derivative. By tanh p is the logistic function at twice its argument.
- */
+/* GELU is x p(x); p, and its derivative. In the tanh form p is the logistic function at twice its
+ * argument. */
 template <bool TANH_FORM> __device__ inline float gelu_share(float x, float *slope)
 {
     if (TANH_FORM) {
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(THREADS)
     store(out + i * VECTOR, pack(values));
 }
 
-/* The bias before GELU has the sums of d_x for its gradient: of what is stored, in partials[blocks
- * of rows][width] (NULL: there is no bias). */
+/* The gradient of the bias before GELU is the sum of the stored d_x, in partials[blocks of
+ * rows][width] (NULL: no bias). */
 template <bool TANH_FORM>
 __global__ void __launch_bounds__(COLUMN_THREADS, GELU_BLOCKS_OF_AN_SM)
     gelu_backward(uint32_t tokens, uint32_t width, const erg_bf16 *x, const erg_bf16 *d_out,

@@ -87,10 +87,10 @@ __device__ float4 add_run(float4 sum, uint32_t at, int32_t id, uint32_t tokens, 
 
 /*
  * Each block has PLACES of the order; where a new id starts, it adds up all the id's tokens, which
- * follow in the order. What is known at once is asked for at once: the tokens and ids of all places
- * and their neighbours, then the gradients and rows of the table; one place beyond is among them,
- * as most ids occur once or twice. Neighbouring blocks have
- * neighbouring columns, and one thread four of a row.
+ * follow in the order. Independent loads are issued together: the tokens and ids of all places and
+ * their neighbours, then the gradients and rows of the table; one place beyond is among them, as
+ * most ids occur once or twice. Neighbouring blocks have neighbouring columns, and one thread four
+ * of a row.
  */
 __global__ void __launch_bounds__(BACK_THREADS)
     embedding_backward(uint32_t tokens, uint32_t hidden, uint32_t blocks_per_row, size_t first,

@@ -29,7 +29,7 @@ __device__ inline vector cut(vector v, uint32_t count)
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* A thread's next vectors of a row, of which the first `valid` elements count; then -inf. */
+/* A thread's next vectors of a row, whose first `valid` elements count; the others are -inf. */
 __device__ inline void load_ahead(vector (&ahead)[AHEAD], const erg_bf16 *row, uint32_t column,
                                   uint32_t valid)
 {
@@ -53,7 +53,7 @@ struct partial_sum {
     float largest, sum;
 };
 
-/* exp() of two numbers' distance; numbers may be -inf, of which at most the first counts. */
+/* exp() of two numbers' distance; numbers may be -inf, which counts only for the first one. */
 __device__ inline float exp_below(float number, float largest)
 {
     return number == largest ? 1 : __expf(number - largest);

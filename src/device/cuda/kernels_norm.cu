@@ -25,7 +25,7 @@ enum {
     AHEAD = 4, /* partial sums a thread reads at a time: those of 2048 blocks at once */
 };
 
-/* What comes before a norm: nothing, x, or x with a bias. */
+/* The addend before a norm: none, x, or x with a bias. */
 enum added { NOTHING, X, BIASED_X };
 
 /* The tensors of a norm, forward; `bias` is LayerNorm's. */

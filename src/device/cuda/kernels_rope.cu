@@ -7,7 +7,7 @@ using namespace erg;
 
 enum { THREADS = 128 };
 
-/* Of a place. The norm has more to do for each, and so hides more. */
+/* Tokens per place. The norm does more work for each, and so hides more latency. */
 __host__ __device__ constexpr int heads_of(bool norm)
 {
     return norm ? 2 : 1;

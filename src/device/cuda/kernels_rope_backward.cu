@@ -10,7 +10,7 @@ enum {
     STAGES = 2, /* tokens of a segment on their way or worked on */
     PARTS = 4,  /* vectors of a stage: d low, d high, x low, x high */
     MAX_BLOCKS = 2 * PARTIAL_BLOCKS,
-    MAX_RUN = 4, /* enough that angles are few beside what they turn */
+    MAX_RUN = 4, /* enough that there are few angles per rotated element */
 };
 
 /*
@@ -22,7 +22,7 @@ struct runs {
     uint32_t count, positions /* blocks for those of a sequence */, sequences;
 };
 
-/* What of a run is left to do, for one segment. */
+/* The remaining work of a run, for one segment. */
 struct block_run {
     uint32_t token, position;
     uint32_t left; /* sequences, the same for all threads of a block */
@@ -219,11 +219,12 @@ struct grid divide_backward(struct rope_task *task, const struct erg_ops_qkv *sh
 }
 
 /*
- * Two blocks of an SM run at once. Where blocks of equal work end together, that many are best, as
- * each costs its start and a partial sum: on H200, whose memory has six stacks, 91.5 % of a copy's
- * rate, and 89.2 with twice as many. On H100, which has five, some end later, and twice as many, of
- * which who ends early gives way to the next, reach 91.7 %, the others 89.5. (Timed in turns with
- * other numbers of blocks and threads, at the shape of bench_kernels.)
+ * Two blocks of an SM run at once. Where blocks of equal work end together, that number is best, as
+ * each block costs its start and a partial sum: on H200, whose memory has six stacks, it reaches
+ * 91.5 % of a copy's rate, and twice as many blocks reach 89.2 %. On H100, which has five stacks,
+ * some blocks end later: twice as many, where a block that ends early makes room for the next,
+ * reach 91.7 %, the smaller number 89.5 %. (Timed in turns with other numbers of blocks and
+ * threads, at the shape of bench_kernels.)
  */
 int most_blocks(size_t *blocks, struct erg_error *err)
 {

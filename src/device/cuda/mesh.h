@@ -25,7 +25,7 @@ struct erg_mesh_options {
     const struct erg_launch_environment *env; /* tensor x context ranks */
     struct erg_rendezvous *rendezvous;        /* outlives the mesh */
     int tensor, context;
-    bool library;     /* also connect by NCCL, which wants a GPU for every rank */
+    bool library;     /* also connect by NCCL, which needs a GPU for every rank */
     double timeout_s; /* as in device/cuda/collective.h */
 };
 

@@ -1,6 +1,6 @@
 /*
- * NCCL as it is opened at run time: the functions that collectives and groups of ranks call.
- * Private to device/cuda.
+ * NCCL, opened at run time: the functions that collectives and groups of ranks call. Private to
+ * device/cuda.
  */
 #ifndef ERG_CUDA_NCCL_LIBRARY_H
 #define ERG_CUDA_NCCL_LIBRARY_H

@@ -1,6 +1,6 @@
 /*
- * Numbers: what a pass through a decoder's layers leaves in its tensors, kept on the host, and how
- * far two passes are apart.
+ * Numbers: the tensors after a pass through a decoder's layers, copied to the host, and the
+ * difference between two passes.
  */
 #ifndef ERG_CUDA_NUMBERS_H
 #define ERG_CUDA_NUMBERS_H
@@ -15,7 +15,8 @@ int erg_numbers_new(struct erg_numbers **numbers, const struct erg_decoder *deco
                     struct CUstream_st *stream, struct erg_error *err);
 void erg_numbers_free(struct erg_numbers *numbers);
 
-/* Of two passes through one decoder: a line per tensor, all layers together; how many lines. */
+/* Compares two passes through one decoder: a line per tensor, all layers together; returns the
+ * number of lines. */
 size_t erg_numbers_compare(const struct erg_numbers *numbers, const struct erg_numbers *reference,
                            struct erg_difference list[ERG_DIFFERENCES]);
 

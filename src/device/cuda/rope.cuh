@@ -24,7 +24,7 @@ struct rope_task {
     const float *table;
 };
 
-/* What a thread keeps for all its tokens. */
+/* The values that a thread keeps for all its tokens. */
 struct head_place {
     uint32_t token;                 /* of the tokens of the block */
     uint32_t head, step, heads_end; /* head, head + step, …: neighbouring places together have

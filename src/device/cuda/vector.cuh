@@ -1,6 +1,7 @@
 /*
- * What the kernels share: eight bf16 as one 16-byte load, sums over warps and blocks, and the
- * check of shapes. bf16 is converted by hand: the vendor's header doubles the time of compiling.
+ * Functions shared by the kernels: eight bf16 as one 16-byte load, sums over warps and blocks, and
+ * the check of shapes. bf16 is converted by hand: the vendor's header doubles the time of
+ * compiling.
  */
 #ifndef ERG_CUDA_VECTOR_CUH
 #define ERG_CUDA_VECTOR_CUH
@@ -42,7 +43,7 @@ __device__ inline void store_floats(float *to, const float (&values)[VECTOR])
     quads[1] = make_float4(values[4], values[5], values[6], values[7]);
 }
 
-/* What is written leaves the second-level cache before what others read. */
+/* Written data leaves the second-level cache before data that other blocks read. */
 __device__ inline void store_stream(erg_bf16 *to, vector value)
 {
     __stcs(reinterpret_cast<vector *>(to), value);
@@ -160,8 +161,9 @@ __device__ inline void sum_over_block(float (&values)[N], float (&shared)[N][LAN
 }
 
 /*
- * The second stage of a weight's gradient: to[c] += the sum of partials[p][c] over p < count. Of
- * the stream's last kernel, whose blocks let_next_begin() before they store their partial sums.
+ * The second stage of a weight's gradient: to[c] += the sum of partials[p][c] over p < count. The
+ * stream's last kernel computed these; its blocks call let_next_begin() before they store their
+ * partial sums.
  */
 struct partials {
     uint32_t count;

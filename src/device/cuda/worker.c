@@ -29,7 +29,7 @@ struct erg_worker {
     struct erg_gemm *gemm;
     struct erg_mesh mesh;
     struct erg_decoder *decoder;
-    bool repeats; /* what is captured now gives the same bits in every run */
+    bool repeats; /* captures from now on give the same bits in every run */
     struct erg_executor *executor;
     struct {
         struct prepared **items;
@@ -217,8 +217,8 @@ static int open_gpu(struct erg_worker *worker, struct erg_error *err)
         if (erg_cuda_event_new(&worker->starts[i], true, err) ||
             erg_cuda_event_new(&worker->ends[i], true, err))
             return -1;
-    /* 8 SMs saturate the links between GPUs, more are not of much use to a collective; the stack
-     * says so too (tuned_beside_sms), for the emulated device. */
+    /* 8 SMs saturate the links between GPUs, and more hardly speed up a collective; for the
+     * emulated device the stack's file has the same number (tuned_beside_sms). */
     const int beside = worker->cuda.sms - 8;
     struct CUstream_st *stream = erg_executor_stream(worker->executor);
     return erg_decoder_pass(worker->decoder, stream, err) ||
@@ -292,7 +292,7 @@ const struct erg_cuda *erg_worker_cuda(const struct erg_worker *worker)
     return &worker->cuda;
 }
 
-/* The GPU counts time from an event; this says when that was on the host's clock. */
+/* The GPU counts time from an event; this is its time on the host's clock. */
 int erg_worker_begin(struct erg_worker *worker, struct erg_error *err)
 {
     struct CUstream_st *stream = erg_executor_stream(worker->executor);

@@ -1,9 +1,9 @@
 /*
- * Worker: what one process does for the CUDA device on its GPU. Keeps runs of steps ready as
+ * Worker: the work of one process for the CUDA device on its GPU. Keeps runs of steps ready as
  * graphs, feeds the GPU from a thread of its own, and remembers when things ran.
  *
  * Steps of a nanobatch alternate: each run of a partition computes one nanobatch and communicates
- * what the other one computed in the run before, as in training.
+ * the other one's results of the run before, as in training.
  */
 #ifndef ERG_CUDA_WORKER_H
 #define ERG_CUDA_WORKER_H
@@ -32,8 +32,8 @@ int erg_worker_close(struct erg_worker *worker, struct erg_error *err);
 
 const struct erg_cuda *erg_worker_cuda(const struct erg_worker *worker);
 
-/* As the device's methods of these names (device/device.h); spans are on erg_now_ns()'s axis. What
- * is queued begins `delay_ns` after what was queued before it was fed to the GPU. */
+/* As the device's methods of these names (device/device.h); spans are on erg_now_ns()'s axis. The
+ * work begins `delay_ns` after the previously queued work was submitted to the GPU. */
 int erg_worker_begin(struct erg_worker *worker, struct erg_error *err);
 int erg_worker_enqueue(struct erg_worker *worker, const struct erg_step *steps, size_t count,
                        size_t repeats, int64_t delay_ns, struct erg_error *err);

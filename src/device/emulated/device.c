@@ -200,7 +200,8 @@ static int64_t run_work(struct emulated *self, const struct erg_step *steps, siz
     return at_ns;
 }
 
-/* What the first GPU draws until the others come: `from_ns` on, as long as the history says. */
+/* The power of the first GPU before the others join: from `from_ns` on, to the end of the
+ * history. */
 static void wait_for_others(struct emulated *self, int64_t from_ns)
 {
     const struct erg_gpu *gpu = self->gpu;
@@ -242,7 +243,7 @@ static int queue(struct erg_device *device, const struct erg_step *steps, size_t
     self->spans[self->span_count++ % ERG_DEVICE_SPANS] =
         (struct erg_device_span){start_ns, self->busy_until_ns};
 
-    /* What comes if nothing else does. */
+    /* The state after the last queued work. */
     const struct erg_gpu *gpu = self->gpu;
     struct erg_load idle = {.static_w = gpu->static_power_w,
                             .leak_per_k = self->history.heat ? gpu->leak_per_k : 0,

@@ -1,10 +1,9 @@
 /*
  * The emulated device's inside: its history of power and heat in virtual time, and its sensors.
  *
- * Power is constant dynamic power plus static power that follows the die's temperature, in
- * pieces of time; within a piece temperature and energy have a closed form, so that reading a
- * sensor never changes anything. The last piece has no end: what the GPU does when nothing more
- * comes.
+ * Power is constant dynamic power plus static power that follows the die's temperature, in pieces
+ * of time; within a piece temperature and energy have a closed form, so that reading a sensor never
+ * changes anything. The last piece has no end: it is the state of the GPU without further work.
  */
 #ifndef ERG_DEVICE_EMULATED_DEVICE_INTERNAL_H
 #define ERG_DEVICE_EMULATED_DEVICE_INTERNAL_H
@@ -18,7 +17,7 @@
 struct erg_history_mode {
     double rate_per_s;     /* 0 = nothing of it is ever gone */
     double gain_c, sink_c; /* all of it, of the die and of the sink */
-    double static_swing_j; /* what it adds to the energy, all of it */
+    double static_swing_j; /* its contribution to the energy */
 };
 
 struct erg_history_piece {
@@ -33,7 +32,7 @@ struct erg_history_piece {
     uint32_t reasons;
 };
 
-/* What one GPU of the group adds to a piece. */
+/* The contribution of one GPU of the group to a piece. */
 struct erg_piece_gpu {
     double energy_j; /* counted from the beginning to the start of the piece */
     double factor;   /* on the dynamic power */
@@ -68,7 +67,7 @@ struct erg_history {
 void erg_history_begin(struct erg_history *history);
 void erg_history_release(struct erg_history *history);
 
-/* What a stretch of time draws: `static_w` at the reference temperature, growing by leak. */
+/* The power of a stretch of time: `static_w` at the reference temperature, growing by leak. */
 struct erg_load {
     double dynamic_w, static_w, leak_per_k;
     double clock_mhz;
@@ -98,7 +97,7 @@ double erg_history_settled(const struct erg_history *history, const struct erg_l
 
 /* ---- the device ---- */
 
-/* What the sensors show until their next tick. */
+/* The values of the sensors until their next tick. */
 struct sensor_latch {
     int64_t tick;
     uint64_t energy_mj;

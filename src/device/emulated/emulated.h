@@ -33,10 +33,10 @@ struct erg_emulated_result {
 
 /*
  * Runs `steps` back to back at the requested SM clock, all under one power cap: the clock is one
- * for the group, so that a step of low power lends its budget to the others. An instruction made
- * of many partitions is one call; profiling a partition alone is a call with one step.
- * An empty op list with a communication is legal, and so is no communication.
- * Fails (ERG_FAILED) on a clock, slot, SM count or size that makes no sense.
+ * for the group, so that a step of low power lends its budget to the others. An instruction of many
+ * partitions is one call; profiling a partition alone is a call with one step. An empty op list
+ * with a communication is legal, and so is no communication. Fails (ERG_FAILED) on an invalid
+ * clock, slot, SM count or size.
  */
 int erg_emulated_run(const struct erg_gpu *gpu, const struct erg_stack *stack,
                      const struct erg_step *steps, size_t count, int clock_mhz,
@@ -48,7 +48,7 @@ int erg_emulated_run_at(const struct erg_gpu *gpu, const struct erg_stack *stack
                         double temperature_c, struct erg_emulated_result *out,
                         struct erg_error *err);
 
-/* What ran when, for pictures. */
+/* The work over time, for figures. */
 enum erg_span_lane { ERG_SPAN_COMPUTE, ERG_SPAN_COMM, ERG_SPAN_JOIN };
 
 struct erg_emulated_span {
@@ -92,14 +92,14 @@ void erg_emulated_calibrate(const struct erg_gpu *gpu, const struct erg_stack *s
                             const double *log_ratio, struct erg_gpu *gpu_out,
                             struct erg_stack *stack_out);
 
-/* How the emulated device departs from the exact model, and what it refuses. */
+/* The deviations of the emulated device from the exact model, and its refusals. */
 struct erg_emulated_options {
     size_t gpus; /* of the lockstep group; >= 1 */
     uint64_t seed;
     bool noise; /* false: no random factors at all (sensors stay quantised) */
     bool heat;  /* false: the die stays at the reference temperature */
-    /* The GPUs are as hot as the hottest of this chassis, all of whose GPUs do the same and have
-     * trained for hours; it outlives the device. NULL: as the GPU's file says. */
+    /* The GPUs have the temperature of the hottest one of this chassis after hours of the same
+     * training on all its GPUs; it outlives the device. NULL: the temperature of the GPU's file. */
     const struct erg_chassis *chassis;
     bool refuse_clocks;  /* clock locks are refused, as without privileges */
     bool refuse_counter; /* the energy counter cannot be read */

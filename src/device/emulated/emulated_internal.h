@@ -7,7 +7,8 @@
 #include "device/emulated/emulated.h"
 #include "device/emulated/power.h"
 
-/* What one pass of the event loop over all steps yields; the totals do not depend on the clock. */
+/* The result of one pass of the event loop over all steps; the totals do not depend on the
+ * clock. */
 struct erg_sim {
     double time_s;
     double active_s;  /* all but the joins: launch gaps and lone communication count too */

@@ -184,7 +184,7 @@ void erg_history_release(struct erg_history *history)
 
 size_t erg_history_find(const struct erg_history *history, int64_t at_ns)
 {
-    size_t i = history->count - 1; /* what is asked for is nearly always recent */
+    size_t i = history->count - 1; /* requested times are nearly always recent */
     while (i > 0 && history->pieces[i].start_ns > at_ns)
         i--;
     return i;

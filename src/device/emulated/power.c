@@ -42,8 +42,8 @@ static double over_cap(const struct erg_cap *cap, double clock_mhz)
     return energy_j / time_s - cap->power_w;
 }
 
-/* By the Illinois variant of the false position: it keeps the bracket and needs a third of the
- * evaluations of a bisection. */
+/* Uses the Illinois variant of the false position method, which keeps the bracket and needs a third
+ * of the evaluations of a bisection. */
 double erg_cap_clock(const struct erg_cap *cap, double low, double high)
 {
     double over_low = over_cap(cap, low), over_high = over_cap(cap, high);

@@ -28,7 +28,7 @@ struct erg_cap {
  * nearest to it. */
 double erg_cap_clock(const struct erg_cap *cap, double low_mhz, double high_mhz);
 
-/* What the regulator makes of a request when the power equals the cap at `cap_mhz`. */
+/* The regulator's clock for a request when the power equals the cap at `cap_mhz`. */
 struct erg_regulation {
     double clock_mhz;
     double throttle; /* 0: the cap does not act; towards 1: it sets the clock */

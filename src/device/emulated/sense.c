@@ -1,4 +1,4 @@
-/* The sensors of the emulated device: what they show, and how often they look. */
+/* The sensors of the emulated device: their values and their periods. */
 #include "device/emulated/device_internal.h"
 
 #include <math.h>

@@ -17,8 +17,8 @@ struct comm {
     double rate[2]; /* bytes/s [compute is queued]; < 0 = not computed yet */
 };
 
-/* Hidden states travel as keys and values do: what is scattered at one rate, what is gathered at
- * the other, as a factor of a sum's. */
+/* Hidden states travel like keys and values: scatters at one rate, gathers at the other, as a
+ * factor of a sum's. */
 static double hidden_rate(const struct erg_gpu *gpu, const struct erg_comm *asked)
 {
     double gathered =
@@ -30,8 +30,8 @@ static double hidden_rate(const struct erg_gpu *gpu, const struct erg_comm *aske
 }
 
 /*
- * Bytes/s that a block sends. It has a fixed amount on its way, of which a sum brings more from
- * other GPUs the more ranks there are; a sum goes both ways at once, an exchange one way.
+ * Bytes/s that a block sends. It has a fixed number of bytes in flight. The more ranks a sum has,
+ * the more of these come from other GPUs; a sum goes both ways at once, an exchange one way.
  */
 static double sm_rate(const struct erg_gpu *gpu, const struct erg_comm *asked)
 {
@@ -71,7 +71,7 @@ static struct comm resolve_comm(const struct erg_gpu *gpu, const struct erg_stac
     return comm;
 }
 
-/* Smooth minimum of what the blocks can copy and what the link can carry. */
+/* Smooth minimum of the blocks' copy rate and the link's rate. */
 static double comm_rate(const struct erg_gpu *gpu, struct comm *comm, double clock_ratio,
                         int compute_queued)
 {
@@ -100,16 +100,16 @@ static double taken_sms(const struct comm *comm, double rate)
 /* Queries, or backward keys, that a block works on at a time. */
 static const double attention_tile = 128;
 
-/* Rates of attention are those of heads of so many elements. */
+/* The head dimension to which the rates of attention apply. */
 static const double usual_head = 128;
 
 /*
  * The share of a backward pass's extra work that is done once for each query: sums of rows,
- * conversion of the gradient. By its bytes, 9 % of the time for 4096 tokens.
+ * conversion of the gradient. Its bytes take 9 % of the time for 4096 tokens.
  */
 static const double per_query = 0.35;
 
-/* Whole sequences: short ones are mostly diagonal, of which half is computed for nothing. */
+/* Whole sequences: short ones are mostly diagonal, and half of the diagonal is computed in vain. */
 static double sequence_cost(const struct erg_gpu *gpu, const struct erg_op *op, double k0,
                             double sms)
 {
@@ -121,10 +121,10 @@ static double sequence_cost(const struct erg_gpu *gpu, const struct erg_op *op, 
 
 /*
  * Context ranks call once for each of their two chunks; those of the middle rank stand for all.
- * Forward, a tile of queries of chunk i sees i chunks of keys and half of the diagonal one, of
- * which the other half may be computed and masked. Backward, each tile of i + 1 chunks of keys
- * works on one chunk of queries, or on half of it on the diagonal; tiles are alike, so that a last
- * wave on few SMs takes as long as any.
+ * Forward, a tile of queries of chunk i sees i chunks of keys and half of the diagonal one, whose
+ * other half may be computed and masked. Backward, each tile of i + 1 chunks of keys works on one
+ * chunk of queries, or on half of it on the diagonal; tiles are alike, so a last wave on few SMs
+ * takes as long as any other.
  */
 static double chunks_cost(const struct erg_gpu *gpu, const struct erg_op *op, double k0, double sms)
 {
@@ -146,8 +146,8 @@ static double chunks_cost(const struct erg_gpu *gpu, const struct erg_op *op, do
 }
 
 /*
- * What an attention costs over its FLOPs: a tile pays for what it sees and for k0 / 2 tokens more.
- * `sms` = 0: without those that wait for the last tiles.
+ * The cost of an attention relative to its FLOPs: a tile pays for the tokens that it sees and for
+ * k0 / 2 more. `sms` = 0: without SMs that wait for the last tiles.
  */
 static double attention_cost(const struct erg_gpu *gpu, const struct erg_op *op, double sms)
 {
@@ -173,13 +173,13 @@ static double product_flops(const struct erg_gpu *gpu, const struct erg_op *op)
     return factor * op->flops;
 }
 
-/* What an op has of the GPU. */
+/* The resources of an op. */
 struct compute_share {
     double sms;   /* SM-equivalents */
     double tuned; /* a product: SMs that its algorithm was chosen for, more are idle; 0: its own */
 };
 
-/* What of the last wave of tiles is lost, as a factor of the time that all waves take. */
+/* The loss by the last wave of tiles, as a factor on the time of all waves. */
 static double last_wave(const struct erg_gpu *gpu, double waves)
 {
     return waves > 0 ? 1 + gpu->wave_weight * (ceil(waves) / waves - 1) : 1;
@@ -187,10 +187,10 @@ static double last_wave(const struct erg_gpu *gpu, double waves)
 
 /*
  * A product that leaves SMs free is run by the algorithm that was fastest on `tuned` SMs
- * (device/cuda/gemm.h). The tiles of that algorithm are not known. On the SMs it was tuned for they
- * fill its waves but for a share that is equally likely to be anything up to gemm_slack. On fewer
- * SMs some tiles are left over and need one more wave, or several: wave n + 1 is needed if there
- * are more tiles than n * sms.
+ * (device/cuda/gemm.h). The tiles of that algorithm are not known. On the SMs for which it was
+ * tuned they fill its waves except for a share that is uniformly distributed up to gemm_slack. On
+ * fewer SMs some tiles remain and need one more wave, or several: wave n + 1 is needed if there are
+ * more tiles than n * sms.
  */
 static double tuned_cost(const struct erg_gpu *gpu, const struct erg_op *op, double sms,
                          double tuned)
@@ -284,7 +284,7 @@ static double still_time(const struct erg_gpu *gpu, const struct erg_step *step,
     return time;
 }
 
-/* What a step does, whatever time it takes: its energy follows from that. */
+/* The work of a step, independent of its time: its energy follows from it. */
 static void count_work(const struct erg_gpu *gpu, const struct erg_step *step, double wire_bytes,
                        struct erg_sim *sim)
 {
@@ -317,7 +317,7 @@ static void run_step(const struct erg_gpu *gpu, const struct erg_stack *stack,
 
     for (;;) {
         if (state == COMM_WAIT && i >= slot) {
-            /* A persistent GEMM owns every SM: what is launched before it starts after it. */
+            /* A persistent GEMM owns every SM: kernels launched before it start after it. */
             bool held = gpu->persistent_gemm && !(comm.left_sms > 0) && i == slot && i < count &&
                         ops[i].kind == ERG_OP_GEMM;
             if (!held) {

@@ -23,7 +23,7 @@ enum item_kind {
     ITEM_COUNT
 };
 
-/* What is queued on a stream. */
+/* The work that is queued on a stream. */
 struct host_item {
     enum item_kind kind;
     uint64_t number; /* in the order of queueing */
@@ -46,7 +46,7 @@ struct erg_stream {
     struct erg_stream *next; /* of all streams */
 };
 
-/* Recorded `queued` times, of which `happened` have been reached. */
+/* Recorded `queued` times; `happened` of these have been reached. */
 struct erg_event {
     uint64_t queued, happened;
     int64_t time_ns; /* when it happened last */
@@ -178,7 +178,7 @@ static void host_free(struct erg_backend *backend, void *memory)
     free(memory);
 }
 
-/* As the kernel says that it could give programs without swapping. */
+/* The kernel's estimate of memory for programs without swapping. */
 static int host_memory_free(struct erg_backend *backend, size_t *bytes, struct erg_error *err)
 {
     static const char path[] = "/proc/meminfo", key[] = "\nMemAvailable:";

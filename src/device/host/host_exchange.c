@@ -31,7 +31,7 @@ static void send(const struct erg_host_exchange *e, struct erg_peers *peers, siz
     erg_peers_send(peers, e->group->ranks[place], e->group->channel, bytes, count);
 }
 
-/* What the rank at `place` has sent, of `bytes`; to be freed. */
+/* The data of `bytes` that the rank at `place` has sent; the caller frees it. */
 static void *take(const struct erg_host_exchange *e, struct erg_peers *peers, size_t place,
                   size_t bytes)
 {

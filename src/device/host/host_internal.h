@@ -1,4 +1,4 @@
-/* The host as a device: what its files share. */
+/* The host as a device: declarations shared by its files. */
 #ifndef ERG_DEVICE_HOST_INTERNAL_H
 #define ERG_DEVICE_HOST_INTERNAL_H
 
@@ -15,8 +15,8 @@ struct erg_group {
 };
 
 /*
- * An exchange under way, in steps that never wait: each sends what the other ranks need next, after
- * what they sent for the step before it has come.
+ * An exchange under way, in steps that never wait: each sends the data that the other ranks need
+ * next, after their data of the previous step has arrived.
  */
 struct erg_host_exchange {
     struct erg_exchange exchange;

@@ -1,6 +1,6 @@
 /*
  * Passes, copies and messages of all stages, event by event. Between two events all rates are
- * constant: a copy's changes where a message between nodes begins or ends on what both cross.
+ * constant: a copy's rate changes where a message between nodes begins or ends on the shared link.
  */
 #include "layout/copies/traffic.h"
 
@@ -132,7 +132,8 @@ static void end_transfer(struct stage *stage, size_t item, double now)
     stage->found->end_s = fmax(stage->found->end_s, now);
 }
 
-/* Opens the lane's next copy if that has begun, and sets the rate and the end of what runs. */
+/* Opens the lane's next copy if that has begun, and sets the rate and the end of the running
+ * copy. */
 static void run_lane(struct pipeline *at, struct stage *stage, int direction)
 {
     const struct erg_memory_stage_speed *speed = stage->speed;

@@ -3,18 +3,18 @@
  * GPU of each stage, and what compute waits for.
  *
  * A stage runs its passes in the order of memory/copies.h, each as soon as the one before it has
- * ended, its input is there, and so are the copies that must have ended. What a pass makes is sent
- * at once: one message at a time leaves a GPU, and one arrives, on the links inside a node and on
- * those between nodes each. In each direction a GPU has one link to host memory; copies out
- * take theirs one after the other, so do copies in.
+ * ended, its input is there, and so are the copies that must have ended. The output of a pass is
+ * sent at once: one message at a time leaves a GPU, and one arrives, on the links inside a node and
+ * on those between nodes each. In each direction a GPU has one link to host memory; copies out take
+ * theirs one after the other, so do copies in.
  *
  * Messages between nodes may share something with copies, the GPU's link to a switch where the
  * network adapter is, or host memory: sends with copies out, receives with copies in. Together they
  * never have more than its bandwidth. A message goes first, since another stage waits for it, and
- * copies go on at what it leaves.
+ * copies use the remaining bandwidth.
  *
- * Left out: the embedding, sums of gradients and the optimizer, which follow the pipeline, and that
- * copies slow down what runs beside them (engine: offload_interference).
+ * Left out: the embedding, sums of gradients and the optimizer, which follow the pipeline, and the
+ * slowdown of kernels that run during copies (engine: offload_interference).
  */
 #ifndef ERG_LAYOUT_COPIES_TRAFFIC_H
 #define ERG_LAYOUT_COPIES_TRAFFIC_H
@@ -68,7 +68,8 @@ struct erg_memory_speeds {
          * the slower one's. */
         double message;
         bool between_nodes; /* they are */
-        double shared; /* of what copies and messages between nodes both cross; INFINITY: nothing */
+        double shared;      /* of the link that copies and messages between nodes share; INFINITY:
+                             * nothing */
     } * stages;
     double head_s; /* of the last stage: loss and all, a third of it forward */
 };
@@ -82,8 +83,8 @@ void erg_memory_traffic_release(struct erg_memory_traffic *traffic);
 /*
  * All of a layout whose stages each run on an engine and its machine, `on` [pipeline]. Stages that
  * follow each other on the same machine, which is the same pointer then, fill its nodes one after
- * the other; others lie on different nodes. *shared_s is what its iteration takes longer because
- * copies and messages share something.
+ * the other; others lie on different nodes. *shared_s is the additional time of an iteration
+ * because copies and messages share a link.
  */
 void erg_memory_traffic_of_layout(struct erg_memory_traffic *traffic, double *shared_s,
                                   const struct erg_memory_request *request,

@@ -33,7 +33,7 @@ static bool is_between_nodes(const struct erg_layout *layout, const struct erg_t
     return erg_layout_leaves_node(ranks, node_gpus, stage - run.first, other - run.first);
 }
 
-/* What a stage runs on; `apart`: as if copies and messages shared nothing. */
+/* The speeds of a stage; `apart`: as if copies and messages shared nothing. */
 static struct erg_time_request seen(const struct erg_time_request *on, bool apart,
                                     struct erg_time_machine *own)
 {

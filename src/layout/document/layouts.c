@@ -40,7 +40,7 @@ void erg_layout_name(struct erg_text *out, const struct erg_layout *layout, long
         erg_text_printf(out, ",fsdp=%ld", layout->fsdp);
 }
 
-/* What each stage does, and needs by the closed form. */
+/* Each stage: its layers and its memory by the closed form. */
 static json_t *stages_json(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
     const struct erg_model *model = search->model;
@@ -151,7 +151,7 @@ static json_t *places_json(const struct erg_layout_answer *answer,
     return places;
 }
 
-/* How many GPUs of which kinds, where there are several. */
+/* The number of GPUs of each kind, where there are several kinds. */
 static void add_kinds_used(json_t *json, const struct erg_layout_answer *answer,
                            const struct erg_layout_candidate *candidate)
 {
@@ -228,7 +228,7 @@ static json_t *frontier_json(const struct erg_layout_frontier *frontier)
     return list;
 }
 
-/* A layout at the point that the query picks, with what it is at the highest clock. */
+/* A layout at the query's point, with its values at the highest clock. */
 static json_t *picked_json(const struct erg_layout_answer *answer,
                            const struct erg_layout_pick *pick)
 {
@@ -400,7 +400,7 @@ static json_t *points_json(const struct erg_layout_answer *answer)
                          bytes);
 }
 
-/* What the GPUs are, and the most that one of them has. */
+/* The GPUs, and the largest memory of one of them. */
 static void add_kinds(json_t *document, const struct erg_layout_search *search)
 {
     struct erg_text gpus = {0}, engines = {0};
@@ -430,7 +430,7 @@ static void add_kinds(json_t *document, const struct erg_layout_search *search)
     erg_text_release(&engines);
 }
 
-/* What was asked. */
+/* The request. */
 static json_t *question_json(const struct erg_layout_answer *answer)
 {
     const struct erg_layout_search *search = answer->searches;

@@ -11,13 +11,14 @@
 
 #include <jansson.h>
 
-/* What was asked and found. */
+/* The request and its results. */
 struct erg_layout_answer {
     const struct erg_job *job;
-    /* By how many GPUs of which kinds, which are all that differs. */
+    /* The numbers of GPUs of each kind; the requests differ in nothing else. */
     const struct erg_layout_search *searches;
     size_t search_count;
-    const struct erg_layout_results *found; /* at the highest clock; may be NULL beside a choice */
+    const struct erg_layout_results *found; /* at the highest clock; may be NULL where there is a
+                                             * choice */
     /* Over clocks, the best for the query first: in place of those that were found. NULL: not
      * asked. */
     const struct erg_layout_choice *choice;
@@ -34,15 +35,15 @@ struct erg_layout_answer {
 /* Schema "ergon.layouts", version 1; owned by the caller. */
 json_t *erg_layout_document(const struct erg_layout_answer *answer);
 
-/* What would fit in place of what was asked; what is 0 is not known. */
+/* Alternatives that would fit; 0: not known. */
 struct erg_layout_remedy {
     struct erg_layout_candidate layout; /* of tensor degree 0: none; to be released */
     double memory_bytes;                /* of a GPU for tensors */
     long gpus, batch;
 };
 
-/* The same schema where nothing fits or is within bounds: the reason as people are told it, and
- * what would fit; `remedy` may be NULL. */
+/* The same schema where nothing fits or is within bounds: the reason for people, and layouts that
+ * would fit; `remedy` may be NULL. */
 json_t *erg_layout_refusal_document(const struct erg_layout_answer *answer, const char *reason,
                                     const struct erg_layout_remedy *remedy);
 

@@ -1,4 +1,4 @@
-/* What a job trains beside frozen weights, as JSON and for people. */
+/* The adapters that a job trains on frozen weights, as JSON and for people. */
 #include "layout/document/memory_document.h"
 
 #include "io/json.h"
@@ -27,7 +27,7 @@ void erg_lora_add_line(struct erg_text *out, const struct erg_model *model)
     const char *between = " ";
     if (!erg_lora_is_on(model))
         return;
-    erg_text_printf(out, "all weights are frozen; trained is LoRA of rank %ld beside",
+    erg_text_printf(out, "all weights are frozen; LoRA of rank %ld is trained for",
                     model->lora.rank);
     for (int i = 0; i < ERG_LORA_TARGETS; i++)
         if (model->lora.targets & 1u << i) {

@@ -148,7 +148,7 @@ static json_t *passes_document(const struct erg_memory_stage_traffic *traffic)
                          microbatches, "start_s", starts, "end_s", ends);
 }
 
-/* Columns, one entry per transfer; null where a kind has no such thing. */
+/* Columns, one entry per transfer; null where a kind lacks the column. */
 static json_t *transfers_document(const struct erg_memory_stage_traffic *traffic)
 {
     static const char *const keys[] = {"kind", "pass",          "chunk", "microbatch", "layer",

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-/* What was asked and found; pointers that may be NULL say so. */
+/* The request and its results; pointers may be NULL only where noted. */
 struct erg_memory_answer {
     const struct erg_job *job;
     struct erg_memory_request request;
@@ -26,11 +26,12 @@ struct erg_memory_answer {
     bool per_stage;                             /* the layout is the solution's, stage by stage */
     const struct erg_memory_change *change;     /* NULL: it fits */
     const struct erg_memory_traffic *traffic;   /* NULL: no engine was named */
-    double shared_s; /* what the iteration takes longer since copies and messages share something */
+    double shared_s; /* the additional time of the iteration because copies and messages share a
+                      * link */
 };
 
-/* Finds the stages that bind, and whether all fit; the GPUs but for what the solution is short of.
- */
+/* Finds the stages that bind, and whether all fit; GPUs may exceed their memory by the solution's
+ * excess. */
 void erg_memory_answer_judge(struct erg_memory_answer *answer);
 
 /* Whole bytes that something needs by the closed form: with less it would not do. */
@@ -40,7 +41,7 @@ json_t *erg_memory_needed(double bytes);
 const struct erg_gpu *erg_memory_answer_gpu(const struct erg_memory_answer *answer, long stage);
 bool erg_memory_answer_is_mixed(const struct erg_memory_answer *answer);
 
-/* Host memory of a node for what is offloaded, if all its GPUs are of this stage. */
+/* Host memory of a node for offloading, if all its GPUs are of this stage. */
 double erg_memory_answer_host_bytes(const struct erg_memory_answer *answer, long stage);
 
 /* GPUs of the stages by their kinds, for example "32 H800-SXM-80GB, 64 A100-SXM4-80GB". */
@@ -49,8 +50,8 @@ void erg_memory_answer_gpus(struct erg_text *out, const struct erg_memory_answer
 /* Schema "ergon.memory", version 1; owned by the caller. */
 json_t *erg_memory_document(const struct erg_memory_answer *answer);
 
-/* Of a model that trains adapters alone (model/lora.h): a member `lora` of a document, and a line
- * for people. Else nothing. */
+/* For a model that trains only adapters (model/lora.h): a member `lora` of a document, and a line
+ * for people. For other models, nothing. */
 void erg_lora_add_document(json_t *document, const struct erg_model *model);
 void erg_lora_add_line(struct erg_text *out, const struct erg_model *model);
 

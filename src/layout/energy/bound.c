@@ -1,4 +1,4 @@
-/* Lower bounds of layouts' frontiers, and what they answer. */
+/* Lower bounds of layouts' frontiers, and queries of them. */
 #include "layout/energy/bound.h"
 
 #include "base/memory.h"
@@ -23,7 +23,7 @@ static int by_time(const void *left, const void *right)
     return (a->energy_j > b->energy_j) - (a->energy_j < b->energy_j);
 }
 
-/* What a second more saves between two points. */
+/* The energy that one more second saves between two points. */
 static double saving_w(const struct erg_bound_point *from, const struct erg_bound_point *to)
 {
     return (from->energy_j - to->energy_j) / (to->time_s - from->time_s);
@@ -68,7 +68,7 @@ struct change {
     double time_s, slope_w;
 };
 
-/* What the hull of an instruction depends on. */
+/* The parameters that determine the hull of an instruction. */
 struct kind {
     size_t place;
     long layers;
@@ -124,7 +124,7 @@ static const struct hull *hull_of(struct bound_sum *at, long stage, long chunk, 
     return &at->hulls[place];
 }
 
-/* A stage's own instructions of one kind: so many on its chain, so many beside it. */
+/* A stage's own instructions of one kind: their numbers on its chain and off it. */
 struct share {
     long chunk;
     bool backward;
@@ -165,8 +165,8 @@ static void add_stage(struct bound_sum *at, long stage, const struct share *shar
     free(list);
 }
 
-/* What chains pass on their way to a stage and back: one chunk of every stage before it or after
- * it, forward and backward, at the fastest. */
+/* The fastest time of a chain on its way to a stage and back: one chunk of every stage before it or
+ * after it, forward and backward. */
 struct passage {
     double before_s, after_s;
 };
@@ -235,12 +235,12 @@ static int earliest_first(const void *left, const void *right)
     return (a->time_s > b->time_s) - (a->time_s < b->time_s);
 }
 
-/* What the pipeline's times are within. */
+/* The range of the pipeline's times. */
 struct limits {
     double shortest_s, slowest_s;
 };
 
-/* By its schedule. */
+/* The limits that the schedule gives at the highest and the lowest clocks. */
 static struct limits follow_schedule(const struct erg_clocked_layout *clocked)
 {
     const size_t count = erg_clocked_layout_table_count(clocked->layout);

@@ -1,22 +1,23 @@
 /*
- * What no plan of a layout can beat: a lower bound of its frontier of time and energy, without
- * solving its pipeline. It says which layouts need not be solved (choice.h).
+ * A lower bound of a layout's frontier of time and energy, without solving its pipeline. It rules
+ * out layouts that need not be solved (choice.h).
  *
  * Every chain of instructions that a schedule runs one after the other takes no longer than the
- * iteration. Of each stage one chain is taken, with everything of other stages on it at its
- * fastest, so that the time that is left is a budget for the stage's own instructions alone:
+ * iteration. For each stage one chain is taken, on which the instructions of other stages run at
+ * their fastest; the time that is left is a budget for the stage's own instructions:
  *
  *   - 1F1B: the first forward down all stages, its backward up to the stage, there forwards and
  *     backwards in turn, the last forward down to the last stage, its backward up to the first;
- *   - interleaved, and with few microbatches: down to the stage, all that it does, up again; with
- *     as many microbatches as stages also down and up between its forwards and its backwards.
+ *   - interleaved, and with few microbatches: down to the stage, all its instructions, up again;
+ *     with as many microbatches as stages also down and up between its forwards and its backwards.
  *
  * Within the budget each stage may choose the clock of each of its instructions, or a mixture of
  * two: the lower hull of the options. Waiting costs the blocking power. The sum over stages is a
  * convex function of time, made of some hundred straight pieces.
  *
- * Seen to be one to five per cent below the solver's optimum, least at the least energy and where
- * microbatches are many. No plan is faster than the closed form at the highest clock.
+ * In our runs the bound was one to five per cent below the solver's optimum. The gap was smallest
+ * at the least energy and with many microbatches. No plan is faster than the closed form at the
+ * highest clock.
  */
 #ifndef ERG_LAYOUT_ENERGY_BOUND_H
 #define ERG_LAYOUT_ENERGY_BOUND_H
@@ -50,10 +51,10 @@ void erg_layout_bound_init(struct erg_layout_bound *bound, const struct erg_cloc
 void erg_layout_bound_release(struct erg_layout_bound *bound);
 
 /*
- * Raises an exact bound to the optimum of the continuous problem (iteration.h), which no plan
- * beats and which plans come within some hundredths of a per cent of: from the slowest time on down
- * to where that answers the query, or shows that nothing is better than `enough`; and for times
- * before that to what the optimum's slope there says. Milliseconds to the least energy of some
+ * Raises an exact bound to the optimum of the continuous problem (iteration.h), which no plan beats
+ * and which plans come within some hundredths of a per cent of: from the slowest time on down to
+ * where that answers the query, or shows that nothing is better than `enough`; and for earlier
+ * times to the value by the optimum's slope there. Milliseconds to the least energy of some
  * thousand instructions, up to seconds to the fastest. Fails only when interrupted.
  */
 int erg_layout_bound_raise(struct erg_layout_bound *bound, const struct erg_clocked_layout *clocked,
@@ -88,7 +89,7 @@ bool erg_layout_bound_answer(struct erg_bound_point *answer, const struct erg_la
 /* Watts that no plan's mean power is below, however slow it is. */
 double erg_layout_bound_least_power(const struct erg_layout_bound *bound);
 
-/* What the goal makes least there; INFINITY: no plan is within the query's bounds. */
+/* The least value of the goal there; INFINITY: no plan is within the query's bounds. */
 double erg_layout_bound_objective(const struct erg_layout_bound *bound,
                                   const struct erg_goal *query);
 

@@ -14,8 +14,8 @@ void erg_layout_candidate_energy(struct erg_layout_energy *energy,
                                  const struct erg_layout_search *search,
                                  const struct erg_layout_candidate *candidate);
 
-/* Where the stages of one layout lie: fills `energy`, `layout` and what is about places. Returns
- * what these point to, to be freed by free(). */
+/* The places of one layout's stages: fills `energy`, `layout` and the members about places. Returns
+ * the memory that these point to, which the caller frees with free(). */
 void *erg_layout_locate(struct erg_layout_frontier_request *request,
                         const struct erg_layout_search *search,
                         const struct erg_layout_candidate *candidate);

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Seconds beyond which nothing is asked; 0: there is no such bound. */
+/* The deadline of the query, seconds; 0: none. */
 static double limit_s(const struct erg_choice_state *at)
 {
     double limit_s = 0;
@@ -42,8 +42,8 @@ static unsigned wanted_recomputes(void *context, const struct erg_layout *degree
 }
 
 /* On several kinds of GPUs: a search does not ask for layouts that cannot be among those with the
- * best bounds, or take longer than all deadlines. Where none is wanted, the fastest says whether
- * any fits. */
+ * best bounds, or take longer than all deadlines. Where none is requested, the fastest shows
+ * whether any fits. */
 static int search_mixed(struct erg_layout_results *found, struct erg_choice_state *at,
                         struct erg_layout_search *search, struct erg_error *err)
 {
@@ -113,7 +113,7 @@ static void add_union_questions(struct erg_choice_state *at, const double *range
     }
 }
 
-/* In place of what was asked so far. */
+/* Replaces the questions so far. */
 static int ask_all(struct erg_choice_state *at, struct erg_error *err)
 {
     double range_s[2];
@@ -126,8 +126,9 @@ static int ask_all(struct erg_choice_state *at, struct erg_error *err)
 }
 
 /*
- * Where nothing is within the bounds, what is nearest to each of them within the others is solved,
- * so that the message is right; and what is best of the first bound, where that is nothing, either.
+ * Where nothing is within the bounds, the layout nearest to each bound within the others is solved,
+ * so that the message is right; and the best layout by the first bound, where there is none,
+ * either.
  */
 static int solve_nearest(struct erg_choice_state *at, double fastest_s, struct erg_error *err)
 {
@@ -224,7 +225,7 @@ static int rank(struct erg_layout_choice *choice, const struct erg_goal *query,
 static void start(struct erg_choice_state *at, struct erg_layout_choice *choice,
                   const struct erg_layout_choice_request *request)
 {
-    size_t most = 2 * (request->most + request->more); /* once more for what is nearest */
+    size_t most = 2 * (request->most + request->more); /* once more for the nearest one */
     *at = (struct erg_choice_state){.request = request, .choice = choice};
     *choice = (struct erg_layout_choice){0};
     const struct erg_layout_search *search = request->searches;

@@ -23,8 +23,8 @@ struct erg_bounded_layout {
     } deadlines, times;
 };
 
-/* What is asked of all layouts: the query, the least energy within a deadline, or what is nearest
- * to a bound that none keeps. */
+/* A question about all layouts: the query, the least energy within a deadline, or the layout
+ * nearest to a bound that none keeps. */
 enum { ERG_QUESTION_ENTRIES = 128 };
 struct erg_layout_question {
     struct erg_goal query;
@@ -88,8 +88,8 @@ double erg_question_gap(const struct erg_layout_question *question);
 
 /* ---- plans (choice_solve.c) ---- */
 
-/* Solves what questions ask for until they are proven, or so many layouts as the request says are
- * solved. */
+/* Solves layouts until the answers of all questions are proven, or until the request's limit on
+ * solved layouts is reached. */
 int erg_choice_solve(struct erg_choice_state *at, struct erg_error *err);
 
 /* Solves one layout for all questions. Takes the reference. */
@@ -99,8 +99,8 @@ int erg_choice_solve_one(struct erg_choice_state *at, struct erg_bounded_layout 
 /*
  * Solves what was solved again where the union of the frontiers has a step between two points, or
  * where another layout could do better there. Each layout was solved at deadlines of its own, so at
- * some time between two points another one could do better than the union shows. What each could do
- * is known for all times: the optimum of its continuous problem.
+ * some time between two points another one could do better than the union shows. The optimum of its
+ * continuous problem gives each layout's potential at all times.
  */
 int erg_choice_fill_union(struct erg_choice_state *at, struct erg_error *err);
 

@@ -1,4 +1,4 @@
-/* What is asked of all layouts, and which may be the answers: those with the best bounds. */
+/* The questions about all layouts and their candidates: the layouts with the best bounds. */
 #include "layout/energy/choice_internal.h"
 
 #include "base/memory.h"
@@ -12,7 +12,7 @@
 
 /* ---- bounds ---- */
 
-/* Of layouts on one kind of GPUs a search finds many with the same degrees, one after the other. */
+/* On one kind of GPUs a search finds many layouts with the same degrees in a row. */
 static const struct erg_clock_table *table_for(struct erg_choice_state *at,
                                                const struct erg_layout *layout)
 {
@@ -29,7 +29,8 @@ static const struct erg_clock_table *table_for(struct erg_choice_state *at,
     return &at->table;
 }
 
-/* A layout with tables of its own; returns what these point to, to be freed after them. */
+/* A layout with tables of its own; returns the memory that these point to, which the caller frees
+ * after them. */
 static void *locate(struct erg_clocked_layout *clocked,
                     const struct erg_layout_choice_request *request,
                     const struct erg_layout_candidate *candidate)
@@ -77,7 +78,7 @@ void erg_bounded_layout_drop(struct erg_bounded_layout *layout)
     free(layout);
 }
 
-/* Whether the continuous problem says more than the chains do of how good the answer is. To sweep
+/* Whether the continuous problem gives a tighter bound on the answer than the chains. To sweep
  * longer pipelines takes longer than to solve what stands for them. */
 static bool has_optimum(const struct erg_layout *layout, const struct erg_goal *query)
 {
@@ -165,7 +166,7 @@ bool erg_questions_want(struct erg_choice_state *at, const struct erg_layout_bou
     return false;
 }
 
-/* By the bound that costs a hundredth of an exact one. */
+/* Ranks layouts by the bound that costs a hundredth of an exact one. */
 static bool may_be_wanted(struct erg_choice_state *at, const struct erg_layout_candidate *candidate)
 {
     struct erg_layout_bound bound;
@@ -178,7 +179,7 @@ static bool may_be_wanted(struct erg_choice_state *at, const struct erg_layout_c
 void erg_questions_consider(void *context, const struct erg_layout_candidate *candidate)
 {
     struct erg_choice_state *at = context;
-    bool exact = at->request->query.power_w > 0; /* only that says how slow plans can be */
+    bool exact = at->request->query.power_w > 0; /* only that gives the slowest time of plans */
     struct erg_bounded_layout *layout = NULL;
     struct erg_layout_bound bound;
     at->choice->fitting++;
@@ -236,8 +237,8 @@ struct erg_bounded_layout *erg_question_take_first(struct erg_layout_question *q
 
 /* ---- bounds raised where that decides something ---- */
 
-/* Those that are raised at the same time, on as many cores as there are: always so many, so that
- * the answer is the same everywhere. */
+/* The number of layouts whose bounds are raised at the same time, on all cores; constant, so that
+ * the answer is the same on every machine. */
 enum { TOGETHER = 4 };
 
 struct raise_batch {
@@ -253,8 +254,8 @@ static int raise_one(void *context, size_t i, struct erg_error *err)
     return erg_question_raise(batch->entries[i], batch->at, batch->query, batch->enough, err);
 }
 
-/* Whoever has a bound of this or more is not the best: so does one that was solved, but for the
- * tolerance, or one whose bound cannot be raised. */
+/* A layout with this bound or a higher one is not the best. This is the lowest value, within the
+ * tolerance, of a layout that was solved or whose bound cannot be raised. */
 static double enough_for(const struct erg_layout_question *question)
 {
     double enough = question->best / (1 + question->tolerance);
@@ -283,7 +284,7 @@ int erg_question_settle(struct erg_choice_state *at, struct erg_layout_question 
 {
     for (;;) {
         struct raise_batch batch = {at, &question->query, {0}, enough_for(question)};
-        /* The optimum of the first one says how far others are to be raised. */
+        /* The optimum of the first one limits how far others are raised. */
         const size_t most = isfinite(batch.enough) ? TOGETHER : 1;
         size_t count = 0;
         for (size_t i = 0; i < question->count && count < most; i++) {

@@ -16,7 +16,7 @@ static bool has_budget(const struct erg_goal *query)
     return query->energy_j > 0 || query->power_w > 0;
 }
 
-/* ---- what a layout is to meet ---- */
+/* ---- the deadlines of a layout ---- */
 
 /*
  * From the bound's own answer on, some deadlines close to each other, closest where the bound is
@@ -54,7 +54,8 @@ static void ask(struct erg_bounded_layout *layout, const struct erg_layout_quest
 
 /* ---- some layouts at the same time ---- */
 
-/* On as many cores as there are: always so many, so that the answer is the same everywhere. */
+/* The number of layouts solved at a time, on all cores; constant, so that the answer is the same on
+ * every machine. */
 enum { BATCH = 4 };
 
 struct solve_batch {
@@ -64,7 +65,7 @@ struct solve_batch {
     size_t count, added; /* added: that were not solved before */
 };
 
-/* What was solved before is not solved again. */
+/* Layouts that were solved before are not solved again. */
 static int solve_one(void *context, size_t i, struct erg_error *err)
 {
     struct solve_batch *batch = context;
@@ -86,7 +87,8 @@ static int solve_one(void *context, size_t i, struct erg_error *err)
     return status;
 }
 
-/* What is only shown need not end just at the deadline, so not the points but the curve counts. */
+/* A layout that is only shown need not end exactly at the deadline, so its curve counts, not its
+ * points. */
 static void note_best(struct erg_layout_question *question, const struct erg_layout_option *option)
 {
     const struct erg_goal *query = &question->query;
@@ -134,8 +136,8 @@ static int solve(struct erg_choice_state *at, struct solve_batch *batch, struct 
     return status;
 }
 
-/* Takes the question's first layout into the batch, unless that is full. By the query all that are
- * solved are listed, so each is asked for that, too. */
+/* Adds the question's first layout to the batch unless the batch is full. The query lists all
+ * solved layouts, so each is solved for the query, too. */
 static void claim(struct solve_batch *batch, struct erg_layout_question *question, size_t left)
 {
     struct erg_bounded_layout *layout = question->entries[0].layout;
@@ -147,7 +149,7 @@ static void claim(struct solve_batch *batch, struct erg_layout_question *questio
     erg_question_take_first(question);
     ask(layout, question);
     if (layout->solved || place < batch->count)
-        erg_bounded_layout_drop(layout); /* somebody else has a reference */
+        erg_bounded_layout_drop(layout); /* another owner has a reference */
     if (place == batch->count) {
         if (question->of_union && !layout->solved)
             ask(layout, &batch->at->questions.items[0]);
@@ -156,7 +158,8 @@ static void claim(struct solve_batch *batch, struct erg_layout_question *questio
     }
 }
 
-/* What the query and the least energy of all find closes others: so they come first, alone. */
+/* Answers to the query and to the least energy of all rule out candidates of the other questions,
+ * so these two come first, alone. */
 enum { ALONE = 2 };
 
 /* The first layouts of questions that are open: at most `left` that are not solved yet, or
@@ -168,7 +171,7 @@ static int fill_batch(struct solve_batch *batch, struct erg_choice_state *at, si
     for (size_t i = 0; i < at->questions.count; i++) {
         struct erg_layout_question *question = &at->questions.items[i];
         if (question->of_union && isinf(at->questions.items[0].best))
-            return 0; /* the union is shown beside an answer only */
+            return 0; /* the union is shown only with an answer */
         if (erg_question_settle(at, question, err) != 0)
             return -1;
         if (!question->count || erg_question_gap(question) <= question->tolerance)
@@ -219,8 +222,8 @@ int erg_choice_solve_one(struct erg_choice_state *at, struct erg_bounded_layout 
 /* Points of the union are at times that are so far apart, as a share. */
 #define STEP 0.015
 
-/* Whether a time shows more than `tolerance` below what the union has until then: if so, the layout
- * that could take the least energy is asked for it. */
+/* Whether a layout could be more than `tolerance` below the union at a time: if so, the layout that
+ * could take the least energy is solved for that time. */
 static void ask_at(struct erg_choice_state *at, const struct erg_frontier *all, double time_s,
                    double tolerance)
 {

@@ -1,4 +1,4 @@
-/* What the passes of layouts cost at every clock, and the pipelines that are made of them. */
+/* Costs of the passes of layouts at every clock, and the pipelines made of these passes. */
 #include "layout/energy/clock_table.h"
 
 #include "base/memory.h"

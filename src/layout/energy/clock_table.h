@@ -1,7 +1,7 @@
 /*
- * What the passes of layouts cost at every clock that a search considers: one table for all layouts
- * of the same degrees, microbatch and sequence on one kind of GPUs, whatever their stages are; and
- * a layout with the tables of the GPUs that its stages lie on.
+ * The costs of the passes of layouts at every clock that a search considers: one table for all
+ * layouts of the same degrees, microbatch and sequence on one kind of GPUs, for any number of
+ * stages; and a layout with the tables of its stages' GPUs.
  */
 #ifndef ERG_LAYOUT_ENERGY_CLOCK_TABLE_H
 #define ERG_LAYOUT_ENERGY_CLOCK_TABLE_H
@@ -11,21 +11,21 @@
 struct erg_clock_table {
     const struct erg_layout_energy_request *request;
     struct erg_time_parts parts;
-    /* The highest clock first, then from what the cap leaves of it down to the lowest: what is
-     * requested above that changes nothing. */
+    /* The highest clock first, then from the clock that the cap leaves down to the lowest: requests
+     * above that clock have no effect. */
     struct erg_clock_row {
         int clock_mhz;
         struct erg_layout_costs costs;
     } * rows;
     size_t count;
-    /* Of what follows the pipeline: at the lowest clock at which memory-bound kernels take no
-     * longer than at the highest. */
+    /* The cost after the pipeline, at the lowest clock at which memory-bound kernels take no longer
+     * than at the highest. */
     struct erg_clock_row tail;
 };
 
 /*
- * `clocks`: about so many, evenly; 0: all that a search considers. `request` must outlive it. Takes
- * some microseconds and one more a clock. To be released.
+ * `clocks`: the approximate number of clocks, evenly spaced; 0: all that a search considers.
+ * `request` must outlive it. Takes some microseconds and one more a clock. To be released.
  */
 void erg_clock_table_init(struct erg_clock_table *table,
                           const struct erg_layout_energy_request *request,
@@ -63,11 +63,11 @@ static inline size_t erg_clocked_layout_place(const struct erg_clocked_layout *c
     return place;
 }
 
-/* Of one instruction of a chunk, at the clock of a row. */
+/* The cost of one instruction of a chunk, at the clock of a row. */
 struct erg_pass_cost erg_clocked_layout_cost(const struct erg_clocked_layout *clocked, long stage,
                                              long chunk, bool backward, size_t row);
 
-/* What a GPU that waits draws, the mean over the stages. */
+/* The power of a waiting GPU, W, the mean over the stages. */
 double erg_clocked_layout_waiting_w(const struct erg_clocked_layout *clocked);
 
 /* Schedule, stages, microbatches, the power of waiting (the mean over the stages), and between the
@@ -77,9 +77,9 @@ struct erg_pipeline erg_clocked_layout_pipeline(const struct erg_clocked_layout 
 
 /*
  * The options of every instruction, the highest clock first; recipe: the clock in MHz. The solver
- * knows one power of waiting for all stages, the mean. While a stage works it does not wait, so
- * what its own GPUs would draw more or less than that is taken off or added there; over the
- * iteration both come out right. As many as erg_clocked_layout_table_count(), to be released by
+ * uses one power of waiting for all stages, the mean. While a stage works it does not wait, so the
+ * difference of its own GPUs' waiting power to the mean is subtracted there; over the iteration
+ * both come out right. As many as erg_clocked_layout_table_count(), to be released by
  * erg_clocked_layout_free_tables().
  */
 struct erg_frontier *erg_clocked_layout_tables(const struct erg_clocked_layout *clocked);
@@ -96,10 +96,10 @@ int erg_pipeline_time(double *time_s, const struct erg_pipeline *pipeline,
                       const struct erg_frontier *tables, bool last, struct erg_error *err);
 
 /*
- * What follows the pipeline, over all GPUs, at the clocks of the tables' tails: erg_layout_tail(),
- * the bytes of messages between stages, whose time is the pipeline's, and the drift, which it
- * returns: what the closed form counts beyond the schedule is waiting. `pipeline_s`: of the
- * schedule at the highest clocks; INFINITY: there is no drift.
+ * The cost after the pipeline, over all GPUs, at the clocks of the tables' tails:
+ * erg_layout_tail(), the bytes of messages between stages, whose time is part of the pipeline, and
+ * the drift, which it returns: the time by which the closed form exceeds the schedule counts as
+ * waiting. `pipeline_s`: the time of the schedule at the highest clocks; INFINITY: no drift.
  */
 double erg_clocked_layout_tail(struct erg_layout_tail *tail,
                                const struct erg_clocked_layout *clocked, double pipeline_s);

@@ -28,7 +28,7 @@ static int find_fastest(struct erg_layout_count *count,
     return 0;
 }
 
-/* Whether a layout is one of a search's, of which none has another's. */
+/* Whether a layout belongs to a search; no two searches share a layout. */
 static bool holds(const struct erg_layout_search *search,
                   const struct erg_layout_candidate *candidate)
 {

@@ -34,7 +34,7 @@ static void add_pass(struct erg_pass_cost *sum, const struct erg_pass_cost *pass
         sum->items[i] += times * pass->items[i];
 }
 
-/* A forward pass that runs again: what its FLOPs and bytes take goes under another name. */
+/* A recomputed forward pass: the energy of its FLOPs and bytes counts in another item. */
 static void add_again(struct erg_pass_cost *sum, const struct erg_pass_cost *forward, double times)
 {
     sum->time_s += times * forward->time_s;
@@ -112,7 +112,7 @@ double erg_layout_stage_parameters(const struct erg_time_request *request,
     return sum;
 }
 
-/* What the stages of a place do, and how long they take, without waiting for those of others. */
+/* The work and the time of the stages of a place, without waits for stages of other places. */
 static double add_tail(struct erg_layout_tail *tail, double *stalls_s, double *busy_s,
                        const struct erg_layout_energy_place *place, const struct erg_layout *layout)
 {

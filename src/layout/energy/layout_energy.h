@@ -1,11 +1,11 @@
 /*
  * The energy of an iteration of a layout, item by item, in closed form, at any clock.
  *
- * Work is what the time model counts: its FLOPs and the bytes of its memory-bound kernels are read
- * back from its seconds, so that nothing is counted twice or differently; bytes of matrix products
- * and of attention and what travels come from the same op lists (model/model.h). Power constants
- * are those of the GPU's file, used as the emulated device uses them (device/emulated/power.h):
- * with v the voltage at clock f and r = f / highest clock, one GPU draws
+ * Work comes from the time model: FLOPs and the bytes of memory-bound kernels are derived from its
+ * seconds, so that nothing is counted twice or differently; the bytes of matrix products, attention
+ * and communication come from the same op lists (model/model.h). Power constants are those of the
+ * GPU's file, used as the emulated device uses them (device/emulated/power.h): with v the voltage
+ * at clock f and r = f / highest clock, one GPU draws
  *
  *   v^2 e_flop per FLOP + e_hbm(v) per HBM byte + e_wire per byte that it sends
  *   + static power + v^2 r (active power + spin power of a collective's blocks)  while it works,
@@ -16,26 +16,26 @@
  *
  * Clock. A pass (forward or backward of one layer, its balanced recomputation, the head) takes
  *
- *   products x F / f + memory-bound x i(f) / i(F) + the rest, at least what the host needs,
+ *   products x F / f + memory-bound x i(f) / i(F) + the rest, at least the host's time,
  *
  * where i is 1 down to the clock below which the SMs cannot ask for all of the HBM's bandwidth, and
  * F the clock at which the engine's rates hold. Exposed communication and the gaps between kernels
  * do not depend on the clock here; on the emulated device communication does a little.
  *
  * Cap. The mean power of a pass is kept under the GPU's cap by the emulated device's regulator. An
- * engine's rates are measured: where its GPUs were at the cap, its rates are those of the clock
- * that the cap left. So F is, of each pass, the clock that the cap allows at the engine's time; at
- * the highest clock an iteration takes what the time model says and no pass is over the cap, and a
- * lower clock costs time only from F on. Rates that were not measured under the cap (of an engine
- * that was counted, or measured on another board) hold at `rates_mhz` instead, and there the cap
- * slows what is over it.
+ * engine's rates are measured: where its GPUs were at the cap, its rates hold at the clock that the
+ * cap left. So F of each pass is the clock that the cap allows at the engine's time. At the highest
+ * clock an iteration takes the time model's time, no pass exceeds the cap, and a lower clock costs
+ * time only below F. Rates that were not measured under the cap (of an engine that was counted, or
+ * measured on another board) hold at `rates_mhz` instead, and there the cap slows passes that
+ * exceed it.
  *
  * FSDP. Gathers and scatters cost their bytes and the power of their blocks; a pass of a layer that
- * is shorter than they are waits. What is sent while it computes counts for its cap.
+ * is shorter than they are waits. Bytes sent while it computes count towards its cap.
  *
- * Left out, as there: the embedding. Heat: static power is that of the reference temperature.
- * Hosts, network adapters and switches. A byte on the network costs the GPU what one on its links
- * does.
+ * Left out: the embedding, as in the time model; heat: static power is that of the reference
+ * temperature; hosts, network adapters and switches. A byte on the network costs the GPU as much as
+ * a byte on its links.
  *
  * Source: the emulated device's power model (its constants' origins are in data/gpus).
  */
@@ -45,7 +45,7 @@
 #include "layout/time/time.h"
 
 enum erg_layout_energy_item {
-    /* What FLOPs and bytes take. */
+    /* The energy of FLOPs and bytes. */
     ERG_LAYOUT_ENERGY_LINEAR, /* matrix products of the layers */
     ERG_LAYOUT_ENERGY_ATTENTION,
     ERG_LAYOUT_ENERGY_MEMORY, /* memory-bound kernels of the layers */
@@ -55,7 +55,7 @@ enum erg_layout_energy_item {
     ERG_LAYOUT_ENERGY_HEAD,
     ERG_LAYOUT_ENERGY_GRADIENTS,
     ERG_LAYOUT_ENERGY_OPTIMIZER,
-    /* What time takes. */
+    /* Seconds, by kind of work. */
     ERG_LAYOUT_ENERGY_ACTIVE,  /* while it works, beyond static power */
     ERG_LAYOUT_ENERGY_STATIC,  /* while it works */
     ERG_LAYOUT_ENERGY_WAITING, /* at blocking power */
@@ -82,13 +82,13 @@ struct erg_layout_energy_request {
 enum erg_layout_pass {
     ERG_PASS_FORWARD, /* of a layer */
     ERG_PASS_BACKWARD,
-    ERG_PASS_NORMS, /* what is run again of them, and of the activation */
+    ERG_PASS_NORMS, /* the recomputed part of them and of the activation */
     ERG_PASS_ACTIVATION,
     ERG_PASS_HEAD, /* both directions */
     ERG_PASSES,
 };
 
-/* What the passes for one microbatch do on one GPU, at whatever clock. */
+/* The work of the passes for one microbatch on one GPU, independent of the clock. */
 struct erg_layout_work {
     struct erg_pass_work {
         double product_s, memory_s, fixed_s; /* at the clock of the rates */
@@ -100,8 +100,8 @@ struct erg_layout_work {
         double cap_mhz;                 /* at which it draws the cap's power */
     } passes[ERG_PASSES];
     double message_bytes; /* of a chunk, one way */
-    /* FSDP: what the network carries beside a pass of a layer forward, and backward, and what it
-     * does for a microbatch beyond layers. */
+    /* FSDP: the network's work during a forward pass of a layer, during a backward pass, and for a
+     * microbatch outside layers. */
     struct erg_layout_network {
         double time_s[2], bytes[2];
         double beside_bytes[2]; /* of these, sent while the pass computes: in its wire_bytes */
@@ -109,12 +109,13 @@ struct erg_layout_work {
     } network;
 };
 
-/* Of a layout as if it sharded no weights: `parts` are of the same one; about as fast as those. */
+/* The work of a layout as if it sharded no weights. `parts` belong to the same layout. Takes about
+ * as long as computing those. */
 void erg_layout_work_unsharded(struct erg_layout_work *work,
                                const struct erg_layout_energy_request *request,
                                const struct erg_time_parts *parts, const struct erg_layout *layout,
                                long gpus);
-/* Of a layout, with what FSDP does beside the passes. */
+/* The work of a layout, with FSDP's during the passes. */
 void erg_layout_work_of(struct erg_layout_work *work,
                         const struct erg_layout_energy_request *request,
                         const struct erg_time_parts *parts, const struct erg_layout *layout,
@@ -128,7 +129,7 @@ void erg_layout_work_of(struct erg_layout_work *work,
 void erg_layout_work_recap(struct erg_layout_work *work,
                            const struct erg_layout_energy_request *request);
 
-/* What they take at one clock. Well below a microsecond. */
+/* The costs of the passes at one clock. Takes well below a microsecond. */
 struct erg_layout_costs {
     struct erg_pass_cost {
         double time_s;
@@ -137,7 +138,7 @@ struct erg_layout_costs {
         double clock_mhz;                           /* that the cap leaves */
         double wait_s; /* of time_s, at blocking power: for weights that are gathered */
     } passes[ERG_PASSES];
-    double hbm_byte_j, wire_byte_j; /* wires: with what they move through HBM */
+    double hbm_byte_j, wire_byte_j; /* wires: including their traffic in HBM */
     double message_j;               /* of a chunk, one way */
     double memory_slowdown; /* of memory-bound kernels, over their time at the highest clock */
     double active_w, static_w, blocking_w;
@@ -172,26 +173,26 @@ void erg_layout_energy_whole(struct erg_layout_energy *energy,
 /* Where the cap acts on a pass, and the clock at which its seconds hold. */
 void erg_layout_find_clocks(struct erg_pass_work *pass,
                             const struct erg_layout_energy_request *request);
-/* What the network takes beside passes at a clock. */
+/* The cost of the network's work during passes at a clock. */
 void erg_layout_network_costs(struct erg_layout_costs *costs, const struct erg_gpu *gpu,
                               const struct erg_layout_work *work, double clock_mhz);
-/* Adds what it does beside passes of layers, and what they wait for it; `again`: with a forward
- * pass that runs again, for which nothing is gathered. */
+/* Adds FSDP's work during passes of layers, and the time that they wait for it; `again`: with a
+ * recomputed forward pass, for which nothing is gathered. */
 void erg_layout_add_network(struct erg_pass_cost *sum, const struct erg_layout_costs *costs,
                             double layers, bool backward, bool again);
 
 /* ---- pieces, for the frontier ---- */
 
-/* What one direction of one microbatch costs a GPU on a chunk of `layers` layers; with `head`, the
- * head's share of that direction: a third forward, two thirds backward. */
+/* The cost of one direction of one microbatch for a GPU with a chunk of `layers` layers; with
+ * `head`, the head's share of that direction: a third forward, two thirds backward. */
 struct erg_pass_cost erg_layout_chunk_cost(const struct erg_layout_energy_request *request,
                                            const struct erg_time_parts *parts,
                                            const struct erg_layout_costs *costs, long layers,
                                            bool backward, bool head, enum erg_recompute recompute,
                                            double offload);
 
-/* What the copies of a chunk's activations cost it, out or in: compute is slower beside them, and
- * the HBM is read or written. A part of erg_layout_chunk_cost(). */
+/* The cost of copying a chunk's activations out or in: compute is slower during the copies, and the
+ * HBM is read or written. It is part of erg_layout_chunk_cost(). */
 struct erg_pass_cost erg_layout_copy_cost(const struct erg_layout_energy_request *request,
                                           const struct erg_time_parts *parts,
                                           const struct erg_layout_costs *costs, long layers,
@@ -202,7 +203,8 @@ double erg_layout_stage_parameters(const struct erg_time_request *request,
                                    const struct erg_time_parts *parts,
                                    const struct erg_layout *layout, long stage);
 
-/* What follows the pipeline, over all GPUs: waits for copies, sums of gradients, the optimizer. */
+/* The cost after the pipeline, over all GPUs: waits for copies, sums of gradients, the
+ * optimizer. */
 struct erg_layout_tail {
     double time_s;
     double items[ERG_LAYOUT_ENERGY_ITEMS];

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What all steps share. */
+/* The state that all steps share. */
 struct frontier_build {
     const struct erg_layout_frontier_request *request;
     struct erg_clocked_layout clocked;
@@ -45,7 +45,7 @@ static double all_gpus_j(const struct erg_layout_frontier *frontier, double pipe
     return frontier->replicas * pipeline_j + frontier->tail.total_j;
 }
 
-/* The pipeline's plans with what follows, over all GPUs. */
+/* The pipeline's plans with the work after it, over all GPUs. */
 static void collect(struct erg_layout_frontier *frontier)
 {
     erg_frontier_clear(&frontier->points);
@@ -97,8 +97,8 @@ double erg_layout_frontier_optimum(const struct erg_layout_frontier *frontier, d
 }
 
 /*
- * The deadlines that the pipeline can meet, without what follows it. Those of a shorter pipeline
- * are about the same share of its time: some tries, of which one will hardly be early or late.
+ * The deadlines that the pipeline can meet, without what follows it. The deadlines of a shorter
+ * pipeline are about the same share of its time, so a few tries suffice.
  */
 enum { TRIES = 6, NEAR = 2 }; /* to meet one; to be near it */
 
@@ -158,9 +158,9 @@ static int by_time(const void *left, const void *right)
 }
 
 /*
- * Repeats what the middle of each plan does; time and energy are then those of the whole plan.
- * Stages that drift a little behind in the middle of a plan stall when that is repeated, so the
- * fastest plan is another one, with everything at the highest clock.
+ * Repeats the middle of each plan; time and energy are then those of the whole plan. Stages that
+ * drift a little behind in the middle of a plan stall when that is repeated, so the fastest plan is
+ * another one, with everything at the highest clock.
  */
 static int stretch(struct erg_layout_frontier *frontier, const struct frontier_build *build,
                    struct erg_error *err)

@@ -1,6 +1,6 @@
 /*
  * The clock axis of layouts: from one layout to its frontier of time and energy, and from the
- * frontiers of several layouts to the one that a bound or a goal asks for.
+ * frontiers of several layouts to the layout that is best for a bound or a goal.
  *
  * Every pass of one microbatch through one chunk (an instruction, iteration/iteration.h) may run at
  * its own clock; the options of an instruction are those of layout_energy.h at the clocks that a
@@ -9,14 +9,15 @@
  * gradients and the optimizer, at the lowest clock at which memory-bound kernels are no slower.
  * Layouts that save energy at no cost in time (an uneven split leaves stages waiting) show it here.
  *
- * Of very many instructions only as many microbatches are solved (at least four times the stages),
- * and every plan is stretched by repeating its middle. Its time and energy are those of the whole
- * plan; what is lost is that another plan of the same time might need less energy: seen up to 0.5 %
- * where most microbatches were solved, and some per cent towards the fastest where a quarter was.
+ * A pipeline with very many instructions is solved for fewer microbatches (at least four times the
+ * stages), and every plan is stretched by repeating its middle. Its time and energy are those of
+ * the whole plan. Another plan of the same time might need less energy: up to 0.5 % less in our
+ * runs where most microbatches were solved, and some per cent towards the fastest where a quarter
+ * was.
  *
- * The schedule is followed, not summed up. Where the closed form of time.h takes longer at the
- * highest clock, as it does by up to some per cent for interleaved schedules, the rest is added to
- * every plan as waiting: engines are fitted to measured iterations by the closed form.
+ * Times follow the schedule's dependencies, not a sum. Where the closed form of time.h takes longer
+ * at the highest clock, as it does by up to some per cent for interleaved schedules, the difference
+ * is added to every plan as waiting: engines are fitted to measured iterations by the closed form.
  */
 #ifndef ERG_LAYOUT_ENERGY_FRONTIER_H
 #define ERG_LAYOUT_ENERGY_FRONTIER_H
@@ -38,11 +39,11 @@ struct erg_layout_frontier_request {
     const struct erg_time_place *places;
     size_t place_count; /* at most ERG_LAYOUT_MOST_KINDS */
     double closed_s;
-    double uneven_s;      /* of all on one kind: what the schedule takes beyond the closed form */
+    double uneven_s;      /* of all on one kind: the time of the schedule beyond the closed form */
     size_t points;        /* from the fastest to the least energy, 0 or at least 2 */
     size_t slower_points; /* beyond it: more energy, less power */
-    /* About so many clocks; 0: all that a search considers. Nine cost at most some tenths of a per
-     * cent of energy and take a third of the time of 27. */
+    /* The approximate number of clocks; 0: all that a search considers. Nine clocks lose at most
+     * some tenths of a per cent of energy and take a third of the time of 27. */
     size_t clocks;
     /* Longer pipelines are solved as shorter ones; 0: ERG_LAYOUT_MOST_INSTRUCTIONS. */
     size_t most_instructions;
@@ -54,7 +55,7 @@ struct erg_layout_frontier_request {
     size_t time_count;
 };
 
-/* Of a layout's pipeline. */
+/* The sizes of a layout's pipeline. */
 static inline long erg_layout_instructions(const struct erg_layout *layout)
 {
     return 2 * layout->pipeline * layout->virtual_stages * layout->microbatches;
@@ -67,11 +68,11 @@ struct erg_layout_frontier {
     struct erg_frontier frontier; /* of these, those that nothing beats */
     /* The pipeline alone, one GPU of each stage. A stretched one has no `planned` curve. */
     struct erg_iteration iteration;
-    struct erg_frontier *tables; /* what the options mean; recipe: the clock in MHz */
+    struct erg_frontier *tables; /* the meaning of the options; recipe: the clock in MHz */
     size_t table_count;
     struct erg_layout_tail tail; /* what follows the pipeline, and the drift */
     double tail_clock_mhz;
-    double drift_s;  /* of the tail: what the closed form counts beyond the schedule */
+    double drift_s;  /* of the tail: the time of the closed form beyond the schedule */
     double replicas; /* of the pipeline */
 };
 
@@ -87,9 +88,9 @@ void erg_layout_frontier_take(struct erg_layout_frontier *frontier,
                               struct erg_layout_frontier *from);
 
 /*
- * Energy that no plan of the layout within a time beats, and that plans come close to: the optimum
- * of the continuous problem; of a stretched pipeline, of which that is not known, what lies on the
- * lines between its points. INFINITY: no plan is that fast.
+ * A lower bound of the energy of the layout's plans within a time, which plans come close to: the
+ * optimum of the continuous problem. That is not known for a stretched pipeline, whose energy is
+ * interpolated between its points. INFINITY: no plan is that fast.
  */
 double erg_layout_frontier_optimum(const struct erg_layout_frontier *frontier, double time_s);
 
@@ -103,7 +104,7 @@ void erg_layout_plan_clocks(struct erg_layout_clocks *clocks,
 
 /* ---- which layout, and which of its points ---- */
 
-/* One layout among others that train the same batch, on whatever number of GPUs. */
+/* One layout among others that train the same batch, on any number of GPUs. */
 struct erg_layout_option {
     const struct erg_layout *layout;
     const struct erg_layout_frontier *frontier;
@@ -116,12 +117,13 @@ struct erg_layout_pick {
     long gpus;
 };
 
-/* What the goal makes least. */
+/* The quantity that the goal minimises. */
 double erg_layout_pick_value(const struct erg_layout_pick *pick, enum erg_objective goal);
 
 /*
- * Of equal ones the fewest GPUs, then the first. ERG_INFEASIBLE when no point is within the bounds;
- * the message names the bound that binds and the smallest change with which something is.
+ * Ties go to the fewest GPUs, then to the first option. ERG_INFEASIBLE when no point is within the
+ * bounds; the message names the bound that binds and the smallest change that makes a point
+ * feasible.
  */
 int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option *options,
                     size_t count, const struct erg_goal *query, struct erg_error *err);
@@ -136,9 +138,10 @@ int erg_layout_fail_pick(const struct erg_layout_option *options, size_t count,
 #define ERG_LAYOUT_TIE 1e-3
 
 /*
- * The points of all options that nothing beats, time up; recipe: option << 32 | point. Every layout
- * was planned at deadlines of its own, a little apart: so those that another one beats but for a
- * thousandth of time, or of energy, are left out, except the fastest and that of least energy.
+ * The Pareto points of all options, time up; recipe: option << 32 | point. Every layout was planned
+ * at slightly different deadlines, so points that another point beats within a tolerance of a
+ * thousandth of time or energy are left out, too, except the fastest and the one with the least
+ * energy.
  */
 void erg_layout_union(struct erg_frontier *out, const struct erg_layout_option *options,
                       size_t count);

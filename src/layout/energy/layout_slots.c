@@ -1,4 +1,4 @@
-/* What the groups of a layout take and draw at any clock, for their placement in slots. */
+/* Time and power of a layout's groups at any clock, for their placement in slots. */
 #include "layout/energy/layout_slots.h"
 
 #include "base/text.h"

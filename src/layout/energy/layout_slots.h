@@ -1,7 +1,4 @@
-/*
- * The tensor groups of a layout on one node, as a question of which slots they take
- * (thermal/slots.h).
- */
+/* The tensor groups of a layout on one node, as a request for their slots (thermal/slots.h). */
 #ifndef ERG_LAYOUT_SLOTS_H
 #define ERG_LAYOUT_SLOTS_H
 
@@ -13,15 +10,14 @@ struct erg_layout_slots {
     int layers[ERG_CHASSIS_GPUS];
     double more_s[ERG_CHASSIS_GPUS];
     long stage[ERG_CHASSIS_GPUS]; /* of each group */
-    long node, nodes;             /* from 0; the one with most to do, of so many */
+    long node, nodes;             /* from 0; the node with most work, and the number of nodes */
 };
 
 /*
- * Fills the question, but for what is wished of it. The groups are those of the node that has most
- * to do, with stages in the order of the ranks, a stage's data ranks together. Passes of a layer
- * take what they take at two clocks, and a part that goes with the clock and one that does not
- * between them. ERG_FAILED for a layout whose groups are whole nodes or no part of one, or with
- * virtual stages.
+ * Fills the request except its goal. The groups are those of the node with most work, stages in the
+ * order of the ranks, a stage's data ranks together. The time of a layer's passes is taken at two
+ * clocks and interpolated by a part that scales with the clock and a constant part. ERG_FAILED for
+ * a layout with virtual stages, or whose groups fill whole nodes or span nodes.
  */
 int erg_layout_slots_init(struct erg_layout_slots *slots,
                           const struct erg_layout_energy_request *energy,

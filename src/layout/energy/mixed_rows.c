@@ -12,7 +12,7 @@ void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_layout_se
     *rows = (struct erg_mixed_rows){.search = search};
 }
 
-/* ---- what a layer costs ---- */
+/* ---- the cost of a layer ---- */
 
 /* Both ways, at two clocks. */
 struct layer {
@@ -47,8 +47,8 @@ static size_t list_layers(struct layer *layers, const struct erg_clock_table *ta
     return count;
 }
 
-/* What copies of a layer and the head may take less than waiting, at the clock at which that is
- * most; not above 0. */
+/* The most energy that copies of a layer and the head may save compared with waiting, over all
+ * clocks, as a negative number; at most 0. */
 static double less_than_waiting(const struct erg_clock_table *table, long layers)
 {
     double copy_j = 0, head_j = 0;
@@ -66,7 +66,7 @@ static double less_than_waiting(const struct erg_clock_table *table, long layers
 
 /* ---- of all layouts with the same degrees ---- */
 
-/* From what a layer takes at least beyond waiting to where even slow ways are worth their price. */
+/* From the least energy of a layer beyond waiting to the price at which even slow ways pay off. */
 static void choose_prices(struct erg_mixed_rows *rows, double least_j, double most_j)
 {
     const double beyond = 3;

@@ -1,13 +1,13 @@
 /*
- * What no layout on given numbers of stages can beat, whatever their order, chunks, split of the
- * layers and clocks: so that a search need not look at them one by one. A lower bound of their
- * frontiers in a microsecond, far below bound.h where pipelines are not full.
+ * A lower bound of the frontiers of all layouts with given numbers of stages per kind, for any
+ * order of stages, chunks, split of the layers and clocks, so that a search need not examine them
+ * one by one. It takes a microsecond, and lies far below bound.h where pipelines are not full.
  *
  * In an iteration of T seconds of the pipeline each of the s_k stages on kind k has T seconds to
  * run layers, at any mixture of clocks. Let L layers run for m microbatches, a layer both ways
- * taking a GPU t seconds and e joules beyond what it draws when it waits, P_k watts. Then, whatever
- * the price u of a layer (the dual of the linear program that gives layers to kinds and clocks),
- * all replicas' GPUs of one stage being g,
+ * taking a GPU t seconds and e joules beyond its power when it waits, P_k watts. Then, for any
+ * price u of a layer (the dual of the linear program that gives layers to kinds and clocks), all
+ * replicas' GPUs of one stage being g,
  *
  *   E(T) >= g (m L u + T x sum over kinds of s_k (P_k - max over clocks of (u - e) / t or 0)).
  *
@@ -24,7 +24,7 @@ enum { ERG_MIXED_PRICES = 32 };
 
 struct erg_mixed_rows {
     const struct erg_layout_search *search;
-    struct erg_layout degrees; /* of which the rest is known: tensor, context and microbatch */
+    struct erg_layout degrees; /* for the other degrees: tensor, context and microbatch */
     struct erg_mixed_row_kind {
         double fastest_s;                                 /* of a layer */
         double saved_w[ERG_RECOMPUTES][ERG_MIXED_PRICES]; /* the maximum above, at every price */
@@ -36,8 +36,8 @@ struct erg_mixed_rows {
 /* Lists nothing yet. */
 void erg_mixed_rows_init(struct erg_mixed_rows *rows, const struct erg_layout_search *search);
 
-/* Of layouts with these tensor, context and data degrees and microbatch, on these blocks, with one
- * of `recomputes` in each stage. To be released. */
+/* For layouts with these tensor, context and data degrees and microbatch, on these blocks, with one
+ * of `recomputes` in each stage. The caller releases it. */
 void erg_mixed_rows_bound(struct erg_layout_bound *bound, struct erg_mixed_rows *rows,
                           const struct erg_layout *degrees, const struct erg_layout_block *blocks,
                           size_t count, unsigned recomputes);

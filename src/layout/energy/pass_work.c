@@ -1,4 +1,4 @@
-/* What the passes of a layer and of the head do, and what that takes at a clock. */
+/* The work of the passes of a layer and of the head, and its time at a clock. */
 #include "layout/energy/layout_energy.h"
 
 #include "device/emulated/power.h"
@@ -13,7 +13,7 @@ static double issue_slowdown(const struct erg_gpu *gpu, double clock_mhz)
     return fmax(1, gpu->clock_max_mhz / (gpu->memory_issue * clock_mhz));
 }
 
-/* Bytes of what the time model counts by its FLOPs alone, and of what travels. */
+/* Bytes of the work that the time model counts only by its FLOPs, and of communication. */
 static void count_ops(struct erg_pass_work *pass, const struct erg_model_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++) {
@@ -52,7 +52,7 @@ static double spin_sm_s(const struct erg_layout_energy_request *request,
     return seconds * request->gpu->library_blocks;
 }
 
-/* What the seconds of a time model's pass of a layer stand for. */
+/* The work behind the seconds of a time model's pass of a layer. */
 static void read_layer(struct erg_pass_work *pass, const struct erg_layout_energy_request *request,
                        const double *items, double expert_s, double scores, long heads, long tensor,
                        long sequence, bool backward)
@@ -116,7 +116,7 @@ static double active_power(const struct erg_gpu *gpu, double clock_mhz)
     return voltage * voltage * gpu->active_power_w * clock_mhz / gpu->clock_max_mhz;
 }
 
-/* J of a pass that takes `time_s`, without what the regulator's dithering adds. */
+/* J of a pass that takes `time_s`, without the effect of the regulator's dithering. */
 static void pass_energy(double *items, const struct erg_gpu *gpu, const struct erg_pass_work *pass,
                         double clock_mhz, double time_s)
 {

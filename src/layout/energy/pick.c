@@ -35,7 +35,7 @@ static void list_bounds(double *bounds, const struct erg_goal *query)
         bounds[i] = given[i] > 0 ? given[i] : INFINITY;
 }
 
-/* A deadline that a point was made for is met whatever the last bit says. */
+/* The tolerance lets a point meet the deadline that it was planned for despite rounding. */
 static bool within(double value, double bound)
 {
     return value <= bound * (1 + 1e-9);
@@ -82,8 +82,8 @@ static void quantity(char *text, size_t size, int bound, double value)
     snprintf(text, size, "%.6g%s", value / (bound == MEMORY ? GIB : 1), units[bound]);
 }
 
-/* Of all points that keep the other bounds, the one nearest to keeping this one too. False: there
- * is none. */
+/* Among the points that keep the other bounds, finds the one that exceeds this bound least. False:
+ * there is none. */
 static bool nearest(struct seen *nearest, const struct erg_layout_option *options, size_t count,
                     const double *bounds, int bound)
 {
@@ -100,7 +100,7 @@ static bool nearest(struct seen *nearest, const struct erg_layout_option *option
     return found;
 }
 
-/* With as many digits as are said, what is no less: asked for, it is enough. */
+/* Rounded up to the printed digits, so that the printed value is enough as a bound. */
 static double rounded_up(double value)
 {
     const int digits = 6;
@@ -108,14 +108,14 @@ static double rounded_up(double value)
     return ceil(value / step * (1 - 1e-9)) * step;
 }
 
-/* The number and unit of what is needed of a bound. */
+/* The needed value of a bound, with its unit. */
 static void need(char *text, size_t size, int bound, double value)
 {
     const double unit = bound == MEMORY ? GIB : 1;
     quantity(text, size, bound, unit * rounded_up(value / unit));
 }
 
-/* By how much all bounds have to be raised, alike. */
+/* The common factor by which all bounds have to be raised. */
 static double share_of(const struct seen *seen, const double *bounds)
 {
     double most = 0;
@@ -161,7 +161,8 @@ static int fail_all(const struct erg_layout_option *options, size_t count, const
                     all == 1 ? "no plan" : "no layout that fits the GPUs", given, layout, list);
 }
 
-/* Of as many layouts as `all`, 0: of any number, whose nearest are the options. */
+/* `all`: the number of layouts whose points nearest to the bounds are the options; 0: any
+ * number. */
 static int fail_bounds(const struct erg_layout_option *options, size_t count, const double *bounds,
                        unsigned long long all, struct erg_error *err)
 {
@@ -183,7 +184,7 @@ static int fail_bounds(const struct erg_layout_option *options, size_t count, co
     quantity(given, sizeof given, binding, bounds[binding]);
     need(needed, sizeof needed, binding, closest.values[binding]);
     describe(layout, sizeof layout, options[closest.option].layout);
-    const char *beside = given_bounds > 1 ? " beside the other bounds" : "";
+    const char *beside = given_bounds > 1 ? " with the other bounds" : "";
     if (all == 1)
         return erg_fail(err, ERG_INFEASIBLE, "%s is not within %s of %s%s: it needs %s", layout,
                         names[binding], given, beside, needed);
@@ -239,7 +240,7 @@ int erg_layout_pick(struct erg_layout_pick *pick, const struct erg_layout_option
     return 0;
 }
 
-/* Of a frontier. */
+/* Points of a frontier. */
 static void leave_out_near_ties(struct erg_frontier *frontier)
 {
     struct erg_point *points = frontier->points;

@@ -1,4 +1,4 @@
-/* What a step costs beyond its iteration. */
+/* The cost of a training step after its iteration. */
 #include "layout/energy/step_end.h"
 
 #include "device/emulated/power.h"

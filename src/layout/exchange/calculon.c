@@ -43,7 +43,7 @@ static int read_row(const struct erg_json_place *place, const char *key, const j
     return 0;
 }
 
-/* `unit`: what a size of the table counts. */
+/* `unit`: the unit of the table's sizes. */
 static int read_efficiency(const struct erg_json_place *place, const char *key, double unit,
                            struct erg_calculon_efficiency *efficiency, struct erg_error *err)
 {
@@ -103,8 +103,8 @@ static int read_capacity(const struct erg_json_place *memory, double least, doub
         return 0;
     if (least > 0)
         return erg_json_fail(memory, "GiB", err,
-                             "%.3g GiB stand for endless memory, and layouts are planned within "
-                             "what a GPU has; expected at most %g, for example 80",
+                             "%.3g GiB mean unlimited memory, but layouts must fit a GPU's memory; "
+                             "expected at most %g, for example 80",
                              *gib, most);
     *gib = INFINITY;
     return 0;
@@ -168,7 +168,7 @@ static int read_networks(struct erg_calculon_system *system, const struct erg_js
             read_network(&system->networks[i], &place, err) != 0)
             return -1;
     }
-    /* A node is what the first network connects. */
+    /* A node consists of the GPUs that the first network connects. */
     if (system->networks[0].size > 1024)
         return erg_json_fail(root, "networks", err,
                              "the first one connects the GPUs of a node, expected a size of at "

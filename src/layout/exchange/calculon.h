@@ -1,30 +1,30 @@
 /*
  * Models and systems of Calculon (Isaev et al., "Calculon: a methodology and tool for high-level
  * co-design of systems and large language models", SC 2023), read from its JSON files and written
- * as those that ergon plans with: a Hugging Face config, a GPU, an engine and a job.
+ * as the files that ergon reads: a Hugging Face config, a GPU, an engine and a job.
  *
  * A model has the keys hidden, feedforward, seq_size, attn_heads, attn_size and num_blocks. It is a
  * GPT: two linears in the MLP, LayerNorm, biases. Its embeddings are not modelled there but counted
- * with 51200 words, which are used here too.
+ * with 51200 words; ergon uses the same number.
  *
  * ergon takes from a system
  *   matrix.float16 (or bfloat16): tflops, and the efficiency at the size of the model's products;
  *   mem1: GiB, GBps, and the efficiency at the size of the model's hidden states;
  *   mem2: GiB and GBps as host memory behind the host link, the efficiency of the largest copies;
- *   processing_mode: whether the bytes of products are moved beside their FLOPs or after them;
+ *   processing_mode: whether the bytes of products are moved during their FLOPs or after them;
  *   networks[0]: the links within a node, whose GPUs are its size; networks[1], if there is one:
  *   those between nodes; bandwidth (GB/s of a GPU, one direction), efficiency and latency.
  * Sizes are those of one sequence whose layers are split over a node, as far as heads and MLP can
  * be. Attention writes its scores to memory, with the bytes of Calculon's layers.
  *
- * What it leaves, since its own model of time has no place for it, or since executions say it:
+ * ergon ignores these, since its model of time lacks them or executions give them:
  *   vector: kernels outside products are bound by memory bandwidth here;
  *   networks: ops (rings are assumed: no reduction in switches), must_be_filled, processor_usage,
  *     and all after the second;
- *   what the host and gaps between kernels cost, which Calculon does not have either.
- * Times are therefore lower bounds: of Calculon's own and, the more so, of measured ones.
- * What Calculon's systems do not say, power and clocks above all, is that of the catalogue's GPU
- * that is nearest to the system.
+ *   the cost of the host and of gaps between kernels, which Calculon lacks, too.
+ * Times are therefore lower bounds: of Calculon's own and, even more, of measured ones. Constants
+ * that Calculon's systems lack, such as power and clocks, come from the catalogue's GPU that is
+ * nearest to the system.
  */
 #ifndef ERG_LAYOUT_EXCHANGE_CALCULON_H
 #define ERG_LAYOUT_EXCHANGE_CALCULON_H
@@ -73,7 +73,7 @@ int erg_calculon_model_parse(struct erg_calculon_model *model, const char *name,
 int erg_calculon_system_parse(struct erg_calculon_system *system, const char *name,
                               const char *text, size_t length, struct erg_error *err);
 
-/* What is written, and under which names. */
+/* The documents to write and their names. */
 struct erg_calculon_import {
     const struct erg_calculon_model *model;
     const struct erg_calculon_system *system;
@@ -88,7 +88,7 @@ int erg_calculon_base_gpu(struct erg_gpu **gpu, const struct erg_calculon_system
 
 /*
  * Writes config.json, gpu.yaml, engine.yaml and job.yaml into `folder`, which is made. `base` gives
- * what a system does not say. Each file is one that ergon reads: erg_job_load() of job.yaml checks
+ * values that a system lacks. Each file is one that ergon reads: erg_job_load() of job.yaml checks
  * them all.
  */
 int erg_calculon_write(const struct erg_calculon_import *import, const struct erg_gpu *base,

@@ -1,4 +1,4 @@
-/* What Calculon's files say, in files of ours. */
+/* Writes the content of Calculon's files as files of ours. */
 #include "layout/exchange/calculon.h"
 
 #include "io/file.h"
@@ -60,7 +60,7 @@ struct origins {
     const char *system, *base; /* the comments of a GPU's numbers */
 };
 
-/* What a number of the GPU's file rests on. */
+/* The source of a number in the GPU's file. */
 static const char *origin(const void *context, size_t member)
 {
     static const size_t of_system[] = {
@@ -96,7 +96,7 @@ static int write_gpu(const struct erg_calculon_import *import, const struct erg_
     gpu.comm_latency_s = links->latency_s;
     erg_text_add(&name, import->system_name);
     erg_text_printf(&confidence,
-                    "imported from a system of Calculon; what that does not say, as in %s",
+                    "imported from a system of Calculon; values that it lacks are those of %s",
                     base->name);
     erg_text_printf(&heading, "Written by ergon import from Calculon's system %s.",
                     import->system_name);
@@ -127,7 +127,7 @@ static int write_config(const struct erg_calculon_import *import, const char *pa
         (json_int_t)model->sequence, "vocab_size", (json_int_t)CALCULON_WORDS,
         "tie_word_embeddings", 1);
     int status = config ? erg_json_write(path, config, err)
-                        : erg_fail(err, ERG_FAILED, "the model's name '%.100s' is no UTF-8",
+                        : erg_fail(err, ERG_FAILED, "the model's name '%.100s' is not UTF-8",
                                    import->model_name);
     json_decref(config);
     return status;
@@ -140,7 +140,7 @@ static void add_number(struct erg_text *out, const char *key, double value, cons
     erg_text_printf(out, "%-33s # %s\n", field, comment);
 }
 
-/* ---- what the model's operations reach ---- */
+/* ---- efficiencies of the model's operations ---- */
 
 /* Over how many GPUs of a node a layer can be split. */
 static long node_split(const struct erg_calculon_import *import)
@@ -204,8 +204,8 @@ static void add_engine(struct erg_text *out, const struct erg_calculon_import *i
     erg_text_printf(out,
                     "# Written by ergon import from Calculon's system %s. How much of a "
                     "transfer is\n"
-                    "# hidden is no matter of its systems but of its executions: nothing is here. "
-                    "Layers have no\n"
+                    "# hidden belongs to its executions, not to its systems: nothing is hidden "
+                    "here. Layers have no\n"
                     "# overhead, so times are lower bounds. ergon fit finds both from measured "
                     "iterations.\n"
                     "name: ",

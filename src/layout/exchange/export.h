@@ -1,14 +1,14 @@
 /*
- * Layouts in the words of other training software, so that a plan can be run there as it is.
+ * Layouts as settings of other training software, so that a plan can be run there unchanged.
  *
  * Megatron-LM: arguments of pretrain_gpt.py, one a line; names as of megatron-core 0.16.
  * torchtitan: sections of its TOML file, as of 0.2. Later versions are configured in Python, and
  * the same sections and keys are options of their command line.
  *
- * Both hold what follows from model and layout alone: no data, tokenizer, learning rate or length
- * of the training. What the other software cannot do as planned is said in a comment (lines that
- * start with "#"), with the nearest that it can do as the setting. Neither has a word for GPU
- * clocks.
+ * Both contain only settings that follow from model and layout: no data, tokenizer, learning rate
+ * or length of the training. Where the other software cannot run the plan exactly, a comment (lines
+ * that start with "#") says so, and the setting is the nearest supported one. Neither has settings
+ * for GPU clocks.
  */
 #ifndef ERG_LAYOUT_EXCHANGE_EXPORT_H
 #define ERG_LAYOUT_EXCHANGE_EXPORT_H

@@ -1,4 +1,4 @@
-/* What other software is told of mixtures of experts and of attention by short rows. */
+/* Mixtures of experts and grouped attention in exports to other software. */
 #include "layout/exchange/export_internal.h"
 
 /* ---- Megatron-LM ---- */
@@ -21,8 +21,8 @@ static void add_router(struct erg_text *out, const struct erg_experts *experts)
     else if (!experts->renormalised)
         erg_text_add(out, "--moe-router-pre-softmax\n");
     if (experts->sigmoid && !experts->renormalised)
-        erg_text_add(out, "# NOT THE SAME: scores of the chosen experts are not made to sum up to "
-                          "1; Megatron-LM does that to\n# sigmoids. That changes neither time nor "
+        erg_text_add(out, "# NOT THE SAME: the scores of the chosen experts are not normalised to "
+                          "1; Megatron-LM normalises\n# sigmoids. That changes neither time nor "
                           "memory.\n");
     if (experts->scale != 1)
         erg_text_printf(out, "--moe-router-topk-scaling-factor %.10g\n", experts->scale);
@@ -116,12 +116,11 @@ void erg_export_torchtitan_degrees(struct erg_text *out, const struct erg_model 
         erg_text_add(out, "# NOT THE SAME: where experts are not spread, torchtitan ignores the "
                           "degree above.\n");
     if (layout->expert_capacity > 0)
-        erg_text_printf(
-            out,
-            "# NOT THE SAME: planned is that an expert takes %.4g times its even share of "
-            "a rank's rows, filled up\n"
-            "# and cut; torchtitan takes as many as come.\n",
-            layout->expert_capacity);
+        erg_text_printf(out,
+                        "# NOT THE SAME: in the plan an expert takes %.4g times its even share of "
+                        "a rank's rows, padded\n"
+                        "# and truncated; torchtitan takes all rows.\n",
+                        layout->expert_capacity);
 }
 
 void erg_export_torchtitan_experts(struct erg_text *out, const struct erg_model *model)

@@ -1,4 +1,4 @@
-/* What the exports to other software have in common. */
+/* Functions that the exports to other software share. */
 #ifndef ERG_LAYOUT_EXCHANGE_EXPORT_INTERNAL_H
 #define ERG_LAYOUT_EXCHANGE_EXPORT_INTERNAL_H
 
@@ -13,13 +13,13 @@ void erg_export_torchtitan(struct erg_text *out, const struct erg_model *model,
 bool erg_export_is_even(const struct erg_layout *layout);
 
 /*
- * What all stages recompute where they cannot differ: the most that any does, so that each fits
- * into the memory it was planned for. Says so in a comment where they were to differ.
+ * The recomputation of all stages where they cannot differ: the most that any stage has, so that
+ * each fits into the planned memory. Writes a comment where the plan's stages differ.
  */
 enum erg_recompute erg_export_recompute(struct erg_text *out, const struct erg_layout *layout,
                                         const char *software);
 
-/* A comment on what was to be offloaded; false, and nothing, when nothing was. */
+/* A comment on planned offloading; false, and nothing, when nothing was. */
 bool erg_export_offload(struct erg_text *out, const struct erg_layout *layout);
 
 /* ---- mixtures of experts (export_experts.c): nothing of models without ---- */

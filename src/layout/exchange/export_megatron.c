@@ -125,7 +125,7 @@ static void add_yarn(struct erg_text *out, const struct erg_rope *rope)
         rope->whole_range ? "" : "no-");
 }
 
-/* By Llama 3's numbers, of which Megatron-LM has all but the factor built in. */
+/* With Llama 3's numbers; Megatron-LM has all of them built in except the factor. */
 static void add_llama3(struct erg_text *out, const struct erg_rope *rope)
 {
     if (rope->low != 1 || rope->high != 4 || rope->positions != 8192)
@@ -146,7 +146,7 @@ static void add_rotary(struct erg_text *out, const struct erg_model *model)
 {
     static const char cannot[] = "# NOT THE SAME: the model's rotary frequencies are scaled in a "
                                  "way that Megatron-LM's arguments cannot\n"
-                                 "# say%s. That changes neither time nor memory.\n";
+                                 "# express%s. That changes neither time nor memory.\n";
     const struct erg_rope *rope = &model->rope;
     erg_text_printf(out,
                     "--position-embedding-type %s\n"
@@ -161,7 +161,7 @@ static void add_rotary(struct erg_text *out, const struct erg_model *model)
         if (rope->factor == floor(rope->factor) && rope->factor < 1e9)
             erg_text_printf(out, "--rotary-seq-len-interpolation-factor %.0f\n", rope->factor);
         else
-            erg_text_printf(out, cannot, ": by a factor that is no whole number");
+            erg_text_printf(out, cannot, ": by a factor that is not a whole number");
         break;
     case ERG_ROPE_LLAMA3:
         add_llama3(out, rope);
@@ -177,7 +177,8 @@ static void add_rotary(struct erg_text *out, const struct erg_model *model)
         erg_text_add(out, "# NOT THE SAME: the model also scales queries by their position.\n");
 }
 
-/* By what the software pads a vocabulary, times the tensor degree, so that this one stays. */
+/* The padding of a vocabulary divided by the tensor degree, with which this vocabulary stays
+ * unchanged. */
 static long padding_of(long vocabulary, long tensor)
 {
     long padding = 128;
@@ -228,16 +229,16 @@ static void add_recompute(struct erg_text *out, enum erg_recompute recompute)
                      "--recompute-modules layernorm\n");
         break;
     case ERG_RECOMPUTE_ACTIVATION:
-        erg_text_add(out, "# NOT THE SAME: planned is the activation of the MLP, which Megatron-LM "
-                          "recomputes alone in mixtures of\n"
-                          "# experts only; this also recomputes its products.\n"
+        erg_text_add(out, "# NOT THE SAME: the plan recomputes the MLP's activation, which "
+                          "Megatron-LM can do only in mixtures\n"
+                          "# of experts; this also recomputes its products.\n"
                           "--recompute-granularity selective\n"
                           "--recompute-modules mlp\n");
         break;
     case ERG_RECOMPUTE_BALANCED:
         erg_text_add(out,
-                     "# NOT THE SAME: planned are norms and the activation of the MLP. Megatron-LM "
-                     "recomputes norms that\n"
+                     "# NOT THE SAME: the plan recomputes norms and the MLP's activation. "
+                     "Megatron-LM recomputes norms that\n"
                      "# Transformer Engine has not fused into the product after them, and the "
                      "activation in mixtures of\n"
                      "# experts only. If memory does not suffice, 'mlp' as a second module also "
@@ -273,7 +274,7 @@ void erg_export_megatron(struct erg_text *out, const struct erg_model *model,
                          const struct erg_layout *layout)
 {
     erg_text_add(out, "#\n"
-                      "# Arguments of Megatron-LM's pretrain_gpt.py: $(grep -v '^#' FILE) beside "
+                      "# Arguments of Megatron-LM's pretrain_gpt.py: $(grep -v '^#' FILE) and "
                       "those of your data,\n"
                       "# tokenizer and optimizer.\n");
     if (erg_layout_is_sharded(layout))

@@ -46,8 +46,8 @@ static void add_sharding(struct erg_text *out, const struct erg_layout *layout)
                     "fsdp_reshard_after_forward = \"always\"\n",
                     layout->data * layout->context / layout->fsdp, layout->fsdp / layout->context);
     if (layout->tensor > 1)
-        erg_text_add(out, "# NOT THE SAME: planned is a residual stream that every tensor rank has "
-                          "whole; torchtitan splits it\n"
+        erg_text_add(out, "# NOT THE SAME: in the plan every tensor rank has the whole residual "
+                          "stream; torchtitan splits it\n"
                           "# over them (sequence parallelism), which takes less memory.\n");
 }
 
@@ -70,9 +70,9 @@ static void add_parallelism(struct erg_text *out, const struct erg_model *model,
                     "data_parallel_shard_degree = %ld\n",
                     layout->data);
     if (layout->data * layout->context > 1)
-        erg_text_add(out, "# NOT THE SAME: planned is an optimizer sharded over data and context "
+        erg_text_add(out, "# NOT THE SAME: the plan shards the optimizer over data and context "
                           "ranks. torchtitan shards\n"
-                          "# weights and gradients as well; nearest is to keep the weights "
+                          "# weights and gradients, too; the nearest setting keeps the weights "
                           "gathered after the forward pass.\n"
                           "fsdp_reshard_after_forward = \"never\"\n");
 }
@@ -82,24 +82,24 @@ static void add_training(struct erg_text *out, const struct erg_layout *layout)
     /* Without stages the microbatches of a step are accumulated outside the model; with stages its
      * schedule cuts the local batch. */
     long local = layout->pipeline > 1 ? layout->microbatches : 1;
-    erg_text_printf(out,
-                    "\n[training]\n"
-                    "local_batch_size = %ld\n"
-                    "global_batch_size = %ld\n"
-                    "seq_len = %ld\n"
-                    "# Later in tokens: num_tokens_per_microbatch_per_dp_rank = %ld, "
-                    "num_tokens_per_train_step = %ld,\n"
-                    "# max_context_length = %ld.\n"
-                    "mixed_precision_param = \"bfloat16\"\n"
-                    "%s"
-                    "mixed_precision_reduce = \"float32\"\n",
-                    local * layout->microbatch, erg_layout_batch(layout), layout->sequence,
-                    layout->microbatch * layout->sequence,
-                    erg_layout_batch(layout) * layout->sequence, layout->sequence,
-                    erg_layout_is_sharded(layout)
-                        ? "# NOT THE SAME: planned are sums of gradients in bf16; torchtitan has "
-                          "them in fp32.\n"
-                        : "");
+    erg_text_printf(
+        out,
+        "\n[training]\n"
+        "local_batch_size = %ld\n"
+        "global_batch_size = %ld\n"
+        "seq_len = %ld\n"
+        "# Later in tokens: num_tokens_per_microbatch_per_dp_rank = %ld, "
+        "num_tokens_per_train_step = %ld,\n"
+        "# max_context_length = %ld.\n"
+        "mixed_precision_param = \"bfloat16\"\n"
+        "%s"
+        "mixed_precision_reduce = \"float32\"\n",
+        local * layout->microbatch, erg_layout_batch(layout), layout->sequence,
+        layout->microbatch * layout->sequence, erg_layout_batch(layout) * layout->sequence,
+        layout->sequence,
+        erg_layout_is_sharded(layout)
+            ? "# NOT THE SAME: the plan sums gradients in bf16; torchtitan sums them in fp32.\n"
+            : "");
 }
 
 static void add_memory(struct erg_text *out, const struct erg_layout *layout)
@@ -113,13 +113,13 @@ static void add_memory(struct erg_text *out, const struct erg_layout *layout)
     case ERG_RECOMPUTE_NORMS:
     case ERG_RECOMPUTE_ACTIVATION:
     case ERG_RECOMPUTE_BALANCED:
-        erg_text_printf(out,
-                        "# NOT THE SAME: planned %s; this also recomputes every second\n"
-                        "# matrix product.\n",
-                        recompute == ERG_RECOMPUTE_NORMS ? "are norms"
-                        : recompute == ERG_RECOMPUTE_ACTIVATION
-                            ? "is the activation of the MLP"
-                            : "are norms and the activation of the MLP");
+        erg_text_printf(
+            out,
+            "# NOT THE SAME: the plan recomputes %s; this also recomputes every second\n"
+            "# matrix product.\n",
+            recompute == ERG_RECOMPUTE_NORMS        ? "norms"
+            : recompute == ERG_RECOMPUTE_ACTIVATION ? "the activation of the MLP"
+                                                    : "norms and the activation of the MLP");
         erg_text_add(out, "mode = \"selective\"\n"
                           "selective_ac_option = \"op\"\n");
         break;
@@ -132,7 +132,7 @@ static void add_memory(struct erg_text *out, const struct erg_layout *layout)
                           "memory than a GPU has.\n");
 }
 
-/* What a model has beside its shape, behind commas. */
+/* The model's features other than its shape, after commas. */
 static void add_traits(struct erg_text *out, const struct erg_model *model)
 {
     const struct {
@@ -157,21 +157,21 @@ static void add_traits(struct erg_text *out, const struct erg_model *model)
         erg_text_add(out, "\n");
 }
 
-/* What no model of torchtitan has, or few have. */
+/* Features that no model of torchtitan has, or few have. */
 static void add_rotary(struct erg_text *out, const struct erg_model *model)
 {
     const struct erg_rope *rope = &model->rope;
     if (rope->scaling == ERG_ROPE_LINEAR)
         erg_text_printf(out,
-                        "# NOT THE SAME: rotary frequencies are scaled by a factor of %.10g, all "
-                        "alike (linear), which must be\n"
+                        "# NOT THE SAME: rotary frequencies are all scaled by a factor of %.10g "
+                        "(linear), which must be\n"
                         "# added there. That changes neither time nor memory.\n",
                         rope->factor);
     if (rope->scaling == ERG_ROPE_YARN)
         erg_text_printf(out,
-                        "# NOT THE SAME: rotary frequencies are scaled by YaRN, which 0.2 has in "
-                        "deepseek_v3 only; later versions\n"
-                        "# say it as scaling \"yarn\", rope_factor %.10g, original_seq_len %ld, "
+                        "# NOT THE SAME: rotary frequencies are scaled by YaRN, which 0.2 supports "
+                        "only in deepseek_v3; later versions\n"
+                        "# set it as scaling \"yarn\", rope_factor %.10g, original_seq_len %ld, "
                         "beta_fast %.10g, beta_slow %.10g.\n",
                         rope->factor, rope->positions, rope->fast, rope->slow);
     if (rope->scaling == ERG_ROPE_OTHER)
@@ -187,7 +187,7 @@ static void add_rotary(struct erg_text *out, const struct erg_model *model)
         erg_text_add(out, "# NOT THE SAME: the model also scales queries by their position.\n");
 }
 
-/* Models are Python objects there, so their shape is said to whoever writes one. */
+/* Models are Python objects in torchtitan, so comments give the shape to the author of one. */
 static void add_model(struct erg_text *out, const struct erg_model *model,
                       const struct erg_layout *layout)
 {
@@ -215,18 +215,18 @@ static void add_model(struct erg_text *out, const struct erg_model *model,
         add_rotary(out, model);
     if (model->kv_heads < layout->tensor)
         erg_text_printf(out,
-                        "# NOT THE SAME: planned are %ld KV heads of which each is on several of "
-                        "%ld tensor ranks; torchtitan\n"
-                        "# splits them, and refuses that.\n",
+                        "# NOT THE SAME: in the plan each of %ld KV heads is on several of %ld tensor "
+                        "ranks; torchtitan\n"
+                        "# splits KV heads over ranks and refuses this.\n",
                         model->kv_heads, layout->tensor);
     if (model->tied && layout->pipeline > 1)
         erg_text_add(out,
                      "# NOT THE SAME: torchtitan refuses tied embeddings with pipeline stages. "
-                     "Untied ones are planned as\n"
+                     "ergon plans untied ones with\n"
                      "# \"tie_word_embeddings\": false in the model's config.json.\n");
     if (model->layer_norm || model->learned_positions || !model->gated)
-        erg_text_add(out, "# NOT THE SAME: no model of torchtitan is like that; it must be added "
-                          "there.\n");
+        erg_text_add(out,
+                     "# NOT THE SAME: torchtitan has no such model; it must be added there.\n");
 }
 
 void erg_export_torchtitan(struct erg_text *out, const struct erg_model *model,
@@ -236,9 +236,9 @@ void erg_export_torchtitan(struct erg_text *out, const struct erg_model *model,
         out, "#\n"
              "# Sections for the --job.config_file of torchtitan 0.2. From 0.3 on configurations "
              "are Python: the same\n"
-             "# keys stand there, or are options such as --parallelism.tensor_parallel_degree, "
-             "but for activation\n"
-             "# checkpointing and where a comment says so.\n");
+             "# keys are used there, or are options such as --parallelism.tensor_parallel_degree, "
+             "except for\n"
+             "# activation checkpointing and where a comment says so.\n");
     add_model(out, model, layout);
     add_parallelism(out, model, layout);
     add_training(out, layout);

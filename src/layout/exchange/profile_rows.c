@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Six digits are more than a time model knows. */
+/* Six digits exceed the accuracy of the time model. */
 static double rounded(double value)
 {
     char digits[32];
@@ -60,7 +60,7 @@ void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *
     erg_csv_end_row(out);
 }
 
-/* The slowest of the points that are no more than a step slower than this one, or the next. */
+/* The slowest of the points that are at most one step slower than this one, or the next. */
 static size_t next_point(const struct erg_frontier *frontier, size_t at)
 {
     const double step = 0.03, most_s = (1 + step) * frontier->points[at].time_s;

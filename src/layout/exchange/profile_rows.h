@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "layout/energy/choice.h"
 
-/* What all rows about a number of GPUs begin with. */
+/* The first columns of all rows about a number of GPUs. */
 struct erg_profile_shape {
     const struct erg_model *model;
     const char *gpu; /* the type's name */
@@ -25,7 +25,7 @@ void erg_profile_rows_row(struct erg_text *out, const struct erg_profile_shape *
 /*
  * Appends rows of prof_optimal.csv (cluster/speed_table.h) with their header: for each number of
  * GPUs of the request's searches the frontier over layouts and clocks, at most six points from the
- * fastest to the least energy, or a row that says that nothing fits. `gpu` is the type's name,
+ * fastest to the least energy, or a row for "nothing fits". `gpu` is the type's name,
  * `gpus_per_node` that of its nodes. All searches must ask for the same batch.
  */
 int erg_profile_rows(struct erg_text *out, const struct erg_layout_choice_request *request,

@@ -59,7 +59,7 @@ double erg_estimate_forward_s(const struct erg_estimate_setting *setting,
     return alone_s * pow(fmax((double)gpus_of(setting) / 2, 1), c->scaling_loss);
 }
 
-/* Every microbatch reads or writes the weights so often, whatever its size. */
+/* The number of times that every microbatch of any size reads or writes the weights. */
 static double weight_passes_s(const struct erg_estimate_setting *setting, double weights,
                               int passes)
 {

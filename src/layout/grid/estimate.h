@@ -1,7 +1,7 @@
 /*
- * How long an iteration of a job takes on given GPUs, from shapes alone: nothing of the job is run.
- * Computation follows from the operations of the model (grid_model.h) and the limits of the GPU,
- * communication from a network (grid.h), the pipeline from the published formula (grid.h).
+ * The time of an iteration of a job on given GPUs, from shapes alone: nothing is run. Computation
+ * follows from the operations of the model (grid_model.h) and the limits of the GPU, communication
+ * from a network (grid.h), the pipeline from the published formula (grid.h).
  *
  * The model, per stage and microbatch of m samples in shape (d, t), x = m / (d t) of a sample's
  * work to a GPU:
@@ -11,9 +11,10 @@
  *           + (traffic x + weights) / (memory_efficiency bandwidth) + operations x kernel_s
  *   backward = 3 x that: the forward pass again (rematerialization), two gradients, and the sum of
  *             gradients over microbatches read and written
- *   both but for the passes over weights (gpus / 2)^scaling_loss times as long beyond two GPUs of
- *           the job: what spreading costs in measurements, and neither network nor formula see
- *   collectives as the network says: sums over tensor groups, exchanges of experts, and gradients
+ *   both, without the passes over weights, (gpus / 2)^scaling_loss times as long beyond two GPUs of
+ *           the job: the measured cost of spreading that neither network nor formula explains
+ *   collectives by the network's model: sums over tensor groups, exchanges of experts, and
+ *   gradients
  *           once an iteration; sends too, of all GPUs of a stage side by side
  *   update = 7 passes over the weights
  * Memory: 4 tensors of weights, the inputs of layers of all microbatches in flight, and all
@@ -35,7 +36,7 @@ struct erg_estimate_constants {
     double kernel_s; /* launch and gap of an operation */
 };
 
-/* A job on GPUs of an allocation; what it points to must stay. */
+/* A job on GPUs of an allocation; memory that it points to must stay valid. */
 struct erg_estimate_request {
     const char *name; /* of the model, in messages */
     const struct erg_grid_ops *ops;
@@ -73,7 +74,8 @@ struct erg_grid_estimate {
 double erg_estimate_forward_s(const struct erg_estimate_setting *setting,
                               const struct erg_grid_layer *layer, struct erg_shape shape);
 
-/* One plan, whatever it needs; fails where the network lacks a group that it communicates over. */
+/* One plan, regardless of memory; fails where the network lacks a group that it communicates
+ * over. */
 int erg_estimate_plan(const struct erg_estimate_setting *setting, const struct erg_grid_plan *plan,
                       bool shares_experts, struct erg_grid_estimate *estimate,
                       struct erg_error *err);
@@ -83,7 +85,7 @@ struct erg_estimate_best {
     struct erg_grid_estimate best;
     bool found, priced;
     double least_bytes;       /* of plans that do not fit */
-    struct erg_error missing; /* what the network did not know */
+    struct erg_error missing; /* groups unknown to the network */
 };
 void erg_estimate_try(const struct erg_estimate_setting *setting, const struct erg_grid_plan *plan,
                       bool shares_experts, struct erg_estimate_best *best);
@@ -100,7 +102,7 @@ int erg_estimate_proxy(const struct erg_estimate_setting *setting,
 
 /*
  * The plan of the grid with that number of stages, and those of its Pareto set (grid_plan.h).
- * ERG_INFEASIBLE where it has none; whether each fits is said, not required.
+ * ERG_INFEASIBLE where it has none; whether each fits is reported, not required.
  */
 struct erg_grid_estimates {
     struct erg_grid_estimate plan;

@@ -1,10 +1,9 @@
 /*
- * Grids: one job on fixed resources with a fixed number of pipeline stages. What is left open is
- * which layers each stage has and how each stage spreads over its GPUs.
+ * Grids: one job on fixed resources with a fixed number of pipeline stages. Free are the layers of
+ * each stage and its parallelism over its GPUs.
  *
  * A stage of n GPUs has a shape: `data` replicas, each of `tensor` GPUs, data x tensor = n, both
- * powers of two. Layers are pipeline layers: what a model was cut into, of about equal work, 16 or
- * fewer.
+ * powers of two. Layers are pipeline layers: 16 or fewer parts of a model with about equal work.
  *
  * Source of the method: Arena (published under that name and as Crius): grids, disaggregated
  * profiles, parallelism planner.
@@ -62,9 +61,9 @@ struct erg_comm_group {
 /* The group of `size` GPUs `stride` apart from GPU `first` on. */
 struct erg_comm_group erg_comm_group_of(long first, long stride, long size, long gpus_per_node);
 
-/* What knows how long a collective over a group takes. */
+/* A model of the time of a collective over a group. */
 struct erg_grid_network {
-    /* Adds seconds for `elements` of fp32 of each replica. Fails, and says what is not known. */
+    /* Adds seconds for `elements` of fp32 of each replica. Fails, and names the unknown part. */
     int (*time)(const void *context, const struct erg_allocation *allocation,
                 enum erg_grid_collective op, struct erg_comm_group group, double elements,
                 double *seconds, struct erg_error *err);
@@ -84,16 +83,16 @@ struct erg_grid_network erg_grid_network_of(const struct erg_grid_links *links);
 
 /* ---- Iteration time (grid_time.c) ---- */
 
-/* Seconds of one stage: of one microbatch, or of an iteration where said. */
+/* Seconds of one stage: of one microbatch, or of an iteration where noted. */
 struct erg_stage_time {
-    double forward_s, backward_s;             /* computation; backward with what it recomputes */
+    double forward_s, backward_s;             /* computation; backward, including recomputation */
     double forward_intra_s, backward_intra_s; /* communication within the stage */
     double forward_send_s, backward_send_s;   /* to the next stage, to the previous stage */
     double gradient_sync_s;                   /* once an iteration */
     double apply_s, apply_intra_s;            /* update of the weights, once an iteration */
 };
 
-/* The sum and what it is made of; of a stage that is the slowest, each in its own part. */
+/* The sum and its parts; of a stage that is the slowest, each in its own part. */
 struct erg_iteration_time {
     double total_s;
     double compute_s, intra_s, inter_s;

@@ -59,7 +59,7 @@ void erg_grid_add_head(struct erg_grid_ops *ops, double tokens, double hidden, d
     erg_grid_add_elementwise(ops, false, tokens, tokens * vocabulary, ERG_GRID_SOFTMAX);
 }
 
-/* One kernel that skips what is masked: half of both products, and no scores in memory. */
+/* One kernel that skips masked scores: half of both products, and no scores in memory. */
 static void add_attention(struct erg_grid_ops *ops, const struct erg_model *model, double tokens)
 {
     double hidden = (double)model->hidden, q = (double)(model->heads * model->head_dim),

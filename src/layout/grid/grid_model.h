@@ -1,9 +1,9 @@
 /*
- * What a grid's planner and estimator know of a model: its operations with their work, and its
- * pipeline layers, which are runs of operations of about equal work.
+ * A model for a grid's planner and estimator: its operations with their work, and its pipeline
+ * layers, which are runs of operations of about equal work.
  *
- * Numbers are of the forward pass of one sample unless said; tensors in elements. Convolutions and
- * experts are of models that only the replays of research/ make.
+ * Numbers are for the forward pass of one sample where not stated otherwise; tensors in elements.
+ * Only the models of research/'s replays have convolutions and experts.
  */
 #ifndef ERG_LAYOUT_GRID_MODEL_H
 #define ERG_LAYOUT_GRID_MODEL_H

@@ -23,7 +23,7 @@ static int time_of_links(const void *context, const struct erg_allocation *alloc
     const double gpus_of_node = floor((double)group.size / (double)group.nodes);
     double rate =
         group.nodes == 1 ? links->node_bandwidth : links->network_bandwidth * gpus_of_node;
-    double sent = (double)(group.size - 1) / (double)group.size; /* of what each GPU has */
+    double sent = (double)(group.size - 1) / (double)group.size; /* of each GPU's share */
     (void)allocation;
     (void)err;
     if (op == ERG_SEND)

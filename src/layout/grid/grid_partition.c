@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define LEAST_SHARE 0.7 /* of an equal share, that every stage must have */
-#define TOLERANCE 0.9   /* eta: what is kept is at most 1 / (1 - eta) times as bad as the best */
+#define TOLERANCE 0.9   /* eta: kept ones are at most 1 / (1 - eta) times as bad as the best */
 
 double erg_grid_stage_sizes(const double *fractions, size_t stages, long gpus, long *sizes)
 {
@@ -44,7 +44,7 @@ struct cut_walk {
     double least;                          /* of a stage */
 };
 
-/* All ways to cut what is left from stage `stage` on, which begins at first[stage]. */
+/* All ways to cut the rest from stage `stage` on, which begins at first[stage]. */
 static void cut(struct cut_walk *walk, size_t stage)
 {
     const struct erg_grid_problem *problem = walk->problem;

@@ -6,7 +6,7 @@
  * 2. Partitions of the layers, with all stage sizes (powers of two), are kept where the stage sizes
  *    come near to the fractions, and then where they communicate little. The best balanced one of
  *    them is the grid's partition. Its stages take the shapes that communicate least.
- * The Pareto set is what a later search among real plans need not look beyond.
+ * A later search among real plans can be limited to the Pareto set.
  *
  * Source of the method and of all constants: Arena, as implemented. Deviations from exact
  * arithmetic that the published plans contain are kept: fractions have three decimals, the least
@@ -61,8 +61,9 @@ struct erg_grid_problem {
 };
 
 /*
- * At most ERG_GRID_MAX_STAGES layers; gpus a power of two up to as many. Layer l's load counts
- * (1 + l skew) times its roofline; 0 but for convolutions, of which later ones reach less of it.
+ * At most ERG_GRID_MAX_STAGES layers; gpus: a power of two up to the same limit. Layer l's load is
+ * (1 + l skew) times its roofline time; skew is 0 except for convolutions, whose later layers reach
+ * less of the roofline.
  */
 void erg_grid_problem_init(struct erg_grid_problem *problem,
                            const struct erg_planner_layers *layers,
@@ -99,8 +100,8 @@ struct erg_shape_cost {
     double per_stage, additional;
 };
 
-/* What layers [first, end) on `gpus` communicate in every shape whose replicas all have samples,
- * fewest replicas first; returns how many shapes there are (at most 5). */
+/* The communication of layers [first, end) on `gpus` in every shape whose replicas all have
+ * samples, fewest replicas first; returns how many shapes there are (at most 5). */
 enum { ERG_GRID_MAX_SHAPES = 5 };
 size_t erg_grid_shape_costs(const struct erg_grid_problem *problem, size_t first, size_t end,
                             long gpus, struct erg_shape_cost *costs);
@@ -122,7 +123,7 @@ struct erg_grid_plan_set {
     struct erg_grid_candidate {
         struct erg_grid_plan plan;
         double imbalance, communication;
-        bool insignificant;          /* its communication beside its computation */
+        bool insignificant;          /* its communication relative to its computation */
     } items[ERG_GRID_SET_PLANS + 1]; /* one more while the set is being made */
     size_t count;
 };
@@ -134,7 +135,7 @@ int erg_grid_plan_set(const struct erg_grid_problem *problem,
 /*
  * Where the stages lie: first_gpu[s] of `stages` stages with sizes that sum up to the GPUs of the
  * allocation. A stage of a node or more takes whole nodes; smaller ones fill the node that was
- * begun, across its end where the next stage is twice what is left.
+ * begun, across its end where the next stage has twice the remaining GPUs.
  */
 void erg_grid_place(const long *sizes, size_t stages, long gpus_per_node, long *first_gpu);
 

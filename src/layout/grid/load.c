@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* Operations below both have no intensity worth speaking of: memory limits them. */
+/* Operations below both have a negligible intensity: memory limits them. */
 #define SMALL_GFLOP 0.1
 #define SMALL_GB 0.1
 

@@ -11,7 +11,7 @@
 /* Where it is, this share of another plan's imbalance beats that. */
 #define CLEARLY_BALANCED 0.1
 
-/* What is being enumerated: the shapes of one partition. */
+/* The enumeration of the shapes of one partition. */
 struct shape_walk {
     const struct erg_grid_problem *problem;
     const struct erg_grid_partition *partition;
@@ -136,8 +136,8 @@ static void walk_shapes(const struct shape_walk *walk, size_t stage, size_t *cho
 }
 
 /*
- * Shapes of a partition's stages, and whether what they communicate hides: the published look-up
- * takes bytes for elements.
+ * Shapes of a partition's stages, and whether their communication is hidden: the published look-up
+ * mistakes bytes for elements.
  */
 static int prepare(struct shape_walk *walk, const struct erg_grid_network *network,
                    const struct erg_allocation *allocation, struct erg_error *err)

@@ -1,4 +1,4 @@
-/* Shapes of stages by what they communicate, and the plan of a grid. */
+/* Shapes of stages by their communication, and the plan of a grid. */
 #include "layout/grid/grid_plan.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ static void choose_shapes(const struct erg_grid_problem *problem,
     }
 }
 
-/* What a partition communicates, in bytes per microbatch. */
+/* The communication of a partition, in bytes per microbatch. */
 static double objective(const struct erg_grid_problem *problem,
                         const struct erg_grid_partition *partition)
 {

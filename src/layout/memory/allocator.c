@@ -1,4 +1,4 @@
-/* The caching allocator's rules, and the sums of what is allocated. */
+/* The caching allocator's rules, and the sums of allocated bytes. */
 #include "layout/memory/allocator.h"
 
 #include "base/memory.h"
@@ -103,7 +103,7 @@ static uint32_t find_cached(struct erg_memory_allocator *memory, const struct er
     return pool->items[place];
 }
 
-/* Cuts what is more than `size` off the end, where the rules allow it. */
+/* Splits the bytes beyond `size` off the end, where the rules allow it. */
 static void cut(struct erg_memory_allocator *memory, uint32_t number, int64_t size)
 {
     bool small = memory->blocks[number].small;
@@ -179,7 +179,7 @@ static void give_block(struct erg_memory_allocator *memory, uint32_t number)
 
 /* ---- the worst moment ---- */
 
-/* To be called before there is less. */
+/* Call it before memory is freed. */
 static void keep_worst(struct erg_memory_allocator *memory)
 {
     if (memory->is_worst)

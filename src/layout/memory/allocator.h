@@ -1,13 +1,13 @@
 /*
- * Where the tensors of a simulation lie: what is allocated at each moment, by item, and the worst
- * moment. In the arena every tensor takes its bytes. In the framework a caching allocator is
- * emulated: it hands out addresses of a device that does not exist, as PyTorch's does with
- * max_split_size_mb:21 (c10/cuda/CUDACachingAllocator.cpp). Requests are rounded to 512 B. Those up
- * to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones
- * get segments of their size in multiples of 2 MiB. The smallest free block that fits serves a
- * request, of equal ones that of the lowest address. Blocks of 21 MiB and more are never cut and
- * serve only requests that are also that large and less than 20 MiB smaller. Streams share nothing.
- * Nothing is ever given back to the device.
+ * The tensors of a simulation: the allocated bytes at each moment, by item, and the worst moment.
+ * In the arena every tensor takes its bytes. In the framework a caching allocator is emulated: it
+ * hands out addresses of a device that does not exist, as PyTorch's does with max_split_size_mb:21
+ * (c10/cuda/CUDACachingAllocator.cpp). Requests are rounded to 512 B. Those up to 1 MiB are cut
+ * from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones get segments of
+ * their size in multiples of 2 MiB. The smallest free block that fits serves a request, of equal
+ * ones that of the lowest address. Blocks of 21 MiB and more are never cut and serve only requests
+ * that are also that large and less than 20 MiB smaller. Streams share nothing. Nothing is ever
+ * given back to the device.
  */
 #ifndef ERG_LAYOUT_MEMORY_ALLOCATOR_H
 #define ERG_LAYOUT_MEMORY_ALLOCATOR_H
@@ -27,7 +27,7 @@ struct erg_memory_allocator {
     struct erg_memory_moment now, worst; /* see erg_memory_worst() */
     bool is_worst;                       /* the items of worst are those of now */
     struct erg_memory_block {
-        int64_t bytes, held; /* of the tensor, and what it takes; of a free block its size */
+        int64_t bytes, held; /* of the tensor, and its allocated bytes; of a free block its size */
         int64_t address;
         uint32_t before, after; /* neighbours in its segment */
         enum erg_memory_item item;
@@ -38,7 +38,7 @@ struct erg_memory_allocator {
     struct {
         uint32_t *items;
         size_t count, capacity;
-    } spare; /* numbers of blocks that are no more */
+    } spare; /* numbers of released blocks */
     /* Free blocks of one stream, small or large, by size, then address. */
     struct erg_memory_pool {
         uint32_t *items;
@@ -49,7 +49,7 @@ struct erg_memory_allocator {
 
 void erg_memory_allocator_release(struct erg_memory_allocator *memory);
 
-/* A tensor of no bytes has no block. */
+/* A tensor of 0 bytes does not have a block. */
 uint32_t erg_memory_take(struct erg_memory_allocator *memory, enum erg_memory_item item,
                          int64_t bytes, int stream);
 /* Frees the block, if it is one, and forgets it. */

@@ -61,7 +61,7 @@ static double stage_trained(const struct erg_memory_request *request,
                            : stage_parameters(request, sizes, stage, layers);
 }
 
-/* What is kept of so many parameters, of which some are trained. */
+/* Bytes kept for the given parameters, some of which are trained. */
 static void add_parameters(double *items, const struct erg_memory_request *request,
                            double parameters, double trained)
 {
@@ -73,7 +73,7 @@ static void add_parameters(double *items, const struct erg_memory_request *reque
         erg_memory_shards(items, request, parameters, trained);
 }
 
-/* What does not depend on microbatches in flight. */
+/* Memory that does not depend on microbatches in flight. */
 static void add_static(struct erg_memory_stage *stage, const struct erg_memory_request *request,
                        const struct erg_memory_sizes *sizes, long index, long layers)
 {
@@ -104,8 +104,8 @@ static void add_static(struct erg_memory_stage *stage, const struct erg_memory_r
 struct group {
     double kept;     /* all tensors */
     double moved;    /* of them in host memory when the group waits */
-    double split;    /* the tensor of which only a part is moved */
-    double rounding; /* what the rest of that takes beyond its bytes */
+    double split;    /* the tensor that is moved only in part */
+    double rounding; /* the bytes that the rest takes beyond its size */
 };
 
 static struct group group_of(const struct erg_memory_request *request,
@@ -135,8 +135,8 @@ static struct group group_of(const struct erg_memory_request *request,
  * Layers in flight at the worst moment, in units of the largest chunk: as many groups as are in
  * flight where chunks are equal. The forward passes run ahead of the backward passes by the
  * warm-up, so the set of groups in flight repeats after every period. As long as both go through
- * one chunk each, what is in flight changes evenly, so the worst moment is where one of them leaves
- * its chunk.
+ * one chunk each, memory in flight changes evenly, so the peak is where one of them leaves its
+ * chunk.
  */
 static double groups_in_flight(const struct erg_memory_request *request, long index, long most,
                                long groups)
@@ -184,14 +184,14 @@ static long most_layers(const struct erg_layout *layout, long layers, long index
     return most;
 }
 
-/* What is in flight: units of what is copied at once. */
+/* Units of copying in flight. */
 struct flight {
     long most, unit; /* layers of the largest chunk, and of a unit */
     double units;
     bool apart;   /* see is_apart() */
     bool once;    /* one forward pass follows the first backward pass */
     double head;  /* of the units those of the head's chunk, which is never moved */
-    long waiting; /* heads that wait for their backward pass beside the one at hand */
+    long waiting; /* further heads that wait for their backward pass */
 };
 
 static struct flight flight_of(const struct erg_memory_request *request, long index)
@@ -242,9 +242,9 @@ static double sum_of(const struct moment *moment)
 /*
  * Hidden tensors between stages: the output being sent, the next input and both gradients. Where
  * all forward passes come first no input is still to come, and at first no gradient to be sent; nor
- * is there an output on the last stage. Without virtual stages the worst is at the first of few
- * backward passes, so that how many forward passes are still to come says what is there: with one
- * the next input or the gradient being sent, with two both.
+ * is there an output on the last stage. Without virtual stages the peak is at the first of few
+ * backward passes, so the remaining forward passes determine the buffers: with one, the next input
+ * or the gradient being sent, with two both.
  */
 static void fill_pipeline(struct moment *moments, const struct erg_memory_request *request,
                           double hidden, long index)
@@ -262,7 +262,7 @@ static void fill_pipeline(struct moment *moments, const struct erg_memory_reques
         moments[i].pipeline = (i == FORWARD ? forward : i == HEAD ? head : backward) * hidden;
 }
 
-/* What FSDP has gathered. */
+/* The weights that FSDP has gathered. */
 static void fill_gathered(struct moment *moments, const struct erg_memory_request *request,
                           const struct erg_memory_sizes *sizes)
 {
@@ -396,9 +396,9 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
 }
 
 /*
- * After its last forward pass a stage has begun to go backward through a period: of the last chunk
- * less than all microbatches are in flight, or of the first more, and of the others as many as
- * there are stages. What is in flight at that moment is no more than at the worst.
+ * After its last forward pass a stage has begun the backward passes of a period: the last chunk has
+ * fewer than all microbatches in flight, or the first chunk more, and each other chunk has as many
+ * as there are stages. Memory in flight at that moment does not exceed the peak.
  */
 static void fill_flying(struct erg_memory_floor *floor, const struct erg_layout *layout, long index)
 {

@@ -1,10 +1,10 @@
 /*
- * What one stage runs in an iteration, and the copies between its GPU and host memory: the order in
- * which a training engine executes them. When that is: copies/traffic.h.
+ * The passes of one stage in an iteration and the copies between its GPU and host memory, in the
+ * order in which a training engine executes them. Their times: copies/traffic.h.
  *
  * Places are counted in layers: position i is the moment before the i-th layer that the stage runs,
- * forward or backward. A copy may begin at its `begin`; compute does not go on at its `end` before
- * it has ended. Copies out and copies in each have a stream of their own and run one after the
+ * forward or backward. A copy may begin at its `begin`; compute does not pass its `end` before the
+ * copy has ended. Copies out and copies in each have a stream of their own and run one after the
  * other in the order of the list.
  *
  * Source: Megatron-Kwai's schedule of offloading (see stage_memory.h), which copies whole groups.
@@ -37,12 +37,12 @@ struct erg_memory_copies {
     } passes;
 };
 
-/* The copies of all microbatches, with the layout's ratios. Of the static accounting they are those
+/* The copies of all microbatches, with the layout's ratios. In the static accounting they are those
  * of erg_static_copies_init(). */
 void erg_memory_copies_init(struct erg_memory_copies *copies,
                             const struct erg_memory_request *request, long stage);
-/* Those that ergon's own training makes on a stage of a checked layout, layer by layer, where it
- * moves so many bytes of each. 0: none. */
+/* The copies of ergon's own training on a stage of a checked layout, layer by layer; `bytes`: moved
+ * per layer, 0: none. */
 void erg_static_copies_init(struct erg_memory_copies *copies, const struct erg_layout *layout,
                             long layers, long stage, int64_t bytes);
 void erg_memory_copies_release(struct erg_memory_copies *copies);

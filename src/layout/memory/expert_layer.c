@@ -1,4 +1,4 @@
-/* The FFN half of a layer with a mixture of experts: what it allocates and frees, op by op. */
+/* The allocations of the FFN half of a layer with a mixture of experts, op by op. */
 #include "layout/memory/memory_simulation.h"
 
 #define NO_BLOCK ERG_MEMORY_NO_BLOCK

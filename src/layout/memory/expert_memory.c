@@ -1,5 +1,5 @@
-/* What a mixture of experts keeps of its parameters, and what lives while it runs, in closed form.
- */
+/* Memory of a mixture of experts in closed form: what it keeps per parameter, and its live
+ * tensors. */
 #include "layout/memory/memory_internal.h"
 
 #include "base/memory.h"
@@ -67,7 +67,7 @@ static bool is_kept(const struct expert_walk *walk, enum erg_memory_role role)
     return walk->sizes->tensors[role].saved & 1u << walk->recompute;
 }
 
-/* It is there already in what the layer keeps, or goes again. */
+/* It is already among the layer's kept tensors, or is freed again. */
 static void make(struct expert_walk *walk, enum erg_memory_role role)
 {
     take(walk, bytes_of(walk, role));
@@ -155,7 +155,7 @@ double erg_memory_experts_forward(const struct erg_memory_sizes *sizes,
 
 /* ---- backward ---- */
 
-/* What was kept goes, or what was made again of it. */
+/* Frees the kept tensor, or its recomputed copy. */
 static void use(struct expert_walk *walk, enum erg_memory_role role)
 {
     give(walk, bytes_of(walk, role));

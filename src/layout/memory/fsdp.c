@@ -1,5 +1,5 @@
 /*
- * What FSDP keeps on a GPU: its share of every parameter's state, and what is gathered of the
+ * Memory of FSDP on a GPU: its share of every parameter's state, and the gathered part of the
  * model.
  *
  * Units are gathered whole, in bf16: the embedding, each layer, the head with the norm before it.

@@ -1,9 +1,9 @@
 /*
- * What one layer allocates and frees, op by op. The lifetimes are those of a framework with
- * automatic differentiation: a tensor lives until the last op that was handed it has returned.
- * The attention runs in two halves under context parallelism, one of them on a second stream.
- * Linears with a tensor group make their whole output and then reduce and scatter it; what they
- * gather lies in a buffer that all share.
+ * The allocations of one layer, op by op. The lifetimes are those of a framework with automatic
+ * differentiation: a tensor lives until the last op that was handed it has returned. The attention
+ * runs in two halves under context parallelism, one of them on a second stream. Linears with a
+ * tensor group compute their whole output and then reduce and scatter it; their gathered inputs are
+ * in a buffer that all share.
  */
 #include "layout/memory/memory_simulation.h"
 
@@ -59,7 +59,8 @@ static uint32_t make(struct forward *f, enum erg_memory_role role)
     return NO_BLOCK;
 }
 
-/* Queries, keys and values; the result is what the context group gathered, if there is one. */
+/* Queries, keys and values; the result is the gathered tensor of the context group, if there is
+ * one. */
 static uint32_t forward_projections(struct forward *f)
 {
     struct erg_memory_simulation *s = f->s;
@@ -282,7 +283,7 @@ uint32_t erg_memory_embedding_forward(struct erg_memory_simulation *s)
     return own;
 }
 
-/* Logits in bf16, a copy in fp32 and the softmax beside them until the loss is there. */
+/* Logits in bf16, with a copy in fp32 and the softmax until the loss is computed. */
 void erg_memory_head_forward(struct erg_memory_simulation *s, struct erg_memory_group *group,
                              uint32_t input)
 {

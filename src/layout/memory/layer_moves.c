@@ -35,7 +35,7 @@ static double left_of(const struct layer_moves *at, long stage)
     return at->rooms[stage].gpu_bytes - erg_memory_stage_peak(&at->request, &at->sizes, stage);
 }
 
-/* What would be left with one layer more. */
+/* The free memory with one more layer. */
 static double left_with_more(struct layer_moves *at, long stage)
 {
     long *chunk = chunk_of(at, stage, false);
@@ -52,7 +52,7 @@ static long layers_of(const struct layer_moves *at, long stage)
     return erg_layout_stage_layers(&at->layout, 0, stage);
 }
 
-/* Whether a stage with one layer more has no more than one like it has. */
+/* Whether a stage with one more layer has at most as many as a stage with the same memory. */
 static bool is_free(const struct layer_moves *at, const long *before, long stage)
 {
     for (long other = 0; other < at->layout.pipeline; other++)

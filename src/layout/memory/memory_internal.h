@@ -8,13 +8,13 @@
  * some: forward and backward, and one more for products that overlap with their tensor group. */
 enum { ERG_MEMORY_WORKSPACE_BYTES = 32 << 20 };
 
-/* What the allocator of the framework does (PyTorch with max_split_size_mb:21). */
+/* Constants of the framework's allocator (PyTorch with max_split_size_mb:21). */
 enum {
     ERG_CACHE_SMALL_BYTES = 1 << 20,     /* requests up to this share segments of 2 MiB */
     ERG_CACHE_UNSPLIT_BYTES = 21 << 20,  /* blocks from this size on are never split … */
     ERG_CACHE_OVERSIZE_BYTES = 20 << 20, /* … and serve requests that are less than this smaller */
     ERG_CACHE_ROUND_BYTES = 2 << 20,     /* new segments are a multiple of this */
-    ERG_OFFLOAD_ROUND_BYTES = 1 << 20,   /* what is moved is a multiple of this */
+    ERG_OFFLOAD_ROUND_BYTES = 1 << 20,   /* moved sizes are multiples of this */
 };
 
 /* ---- which bytes of a group move to host memory ---- */
@@ -38,7 +38,7 @@ void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory
 void erg_memory_choice_release(struct erg_memory_choice *choice);
 
 /* The class of blocks that a tensor of `bytes` is served from in the framework once all sizes of a
- * layer are in its cache; what it takes. */
+ * layer are in its cache; its allocated bytes. */
 int64_t erg_memory_served_bytes(const struct erg_memory_sizes *sizes, int64_t bytes);
 
 /* Whether a stage moves anything: it needs time between forward and backward of a group. */
@@ -46,8 +46,9 @@ bool erg_memory_offloads(const struct erg_layout *layout, long stage);
 
 /* ---- what lives while a layer runs, in closed form (transient.c) ---- */
 
-/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of a
- * backward pass, each also with what was used until then in a buffer, and in the head between. */
+/* The moments at which a stage may need most: in a forward pass, in the FFN and the attention of
+ * a backward pass, each also with the tensors used until then in a buffer, and in the head
+ * between. */
 enum {
     ERG_MEMORY_FORWARD,
     ERG_MEMORY_FFN,
@@ -58,10 +59,10 @@ enum {
 };
 
 /*
- * Going backward, what a layer kept is freed op by op, unless it lies in a buffer: first through
- * the FFN, then through the norm before it and the attention, when what was kept for the FFN has
- * gone. What is used first moves last: the _MOVED are where all but `stays` was moved, so that what
- * is used until then is among it.
+ * In a backward pass a layer's kept tensors are freed op by op, except those in a buffer: first
+ * through the FFN, then, when the FFN's tensors are freed, through the norm before it and the
+ * attention. Tensors that are used first move last: the _MOVED moments are those where all but
+ * `stays` was moved, which includes the tensors used until then.
  */
 void erg_memory_transients(double transient[ERG_MEMORY_MOMENTS],
                            const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
@@ -80,7 +81,7 @@ struct erg_memory_weights {
 long erg_memory_dense_layers(const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long stage, long layers);
 
-/* What is kept of so many parameters of experts. */
+/* Bytes kept for the given parameters of experts. */
 void erg_memory_add_experts(double items[ERG_MEMORY_ITEMS],
                             const struct erg_memory_request *request, double parameters);
 
@@ -89,9 +90,9 @@ void erg_memory_expert_weights(struct erg_memory_weights *weights,
                                const struct erg_memory_request *request,
                                const struct erg_memory_sizes *sizes, long stage, long chunk);
 
-/* What lives beside what the layer keeps, in a forward pass through the FFN half, and in a backward
- * one up to the sum into the residual stream's gradient: at most, in closed form. Where a layer has
- * not kept yet, or keeps no more, what it keeps in all, that is less. */
+/* The most bytes that live in addition to a layer's kept tensors, in a forward pass through the FFN
+ * half and in a backward pass up to the sum into the residual stream's gradient, in closed form. It
+ * is less while the layer does not keep all its tensors yet, or no longer. */
 double erg_memory_experts_forward(const struct erg_memory_sizes *sizes,
                                   enum erg_recompute recompute);
 double erg_memory_experts_backward(const struct erg_memory_sizes *sizes,
@@ -99,7 +100,8 @@ double erg_memory_experts_backward(const struct erg_memory_sizes *sizes,
 
 /* ---- FSDP (fsdp.c) ---- */
 
-/* What is gathered as a whole, in the order of the forward pass. A tied head is the embedding. */
+/* The units that are gathered as a whole, in the order of the forward pass. A tied head is the
+ * embedding. */
 enum erg_memory_unit { ERG_MEMORY_EMBEDDING_UNIT, ERG_MEMORY_LAYER_UNIT, ERG_MEMORY_HEAD_UNIT };
 
 /* Bytes of one, gathered in bf16, and of its gradient. */
@@ -107,12 +109,12 @@ double erg_memory_unit_bytes(const struct erg_memory_sizes *sizes, enum erg_memo
 double erg_memory_unit_gradient_bytes(const struct erg_memory_sizes *sizes,
                                       enum erg_memory_unit unit);
 
-/* A GPU's share of what is kept of so many parameters, of which some are trained. */
+/* A GPU's share of the bytes kept for the given parameters, some of which are trained. */
 void erg_memory_shards(double items[ERG_MEMORY_ITEMS], const struct erg_memory_request *request,
                        double parameters, double trained);
 
-/* What is gathered at each moment, and the gradients that are there. Where that is most when fewer
- * layers keep something, or fewer logits are there, so much less. */
+/* The gathered weights and the gradients at each moment. Where their maximum falls on a moment with
+ * fewer kept layers or fewer logits, those are subtracted. */
 void erg_memory_gathered(double weights[ERG_MEMORY_MOMENTS], double gradients[ERG_MEMORY_MOMENTS],
                          const struct erg_memory_request *request,
                          const struct erg_memory_sizes *sizes);
@@ -125,11 +127,12 @@ void erg_memory_static_closed(struct erg_memory_stage *stage,
 void erg_memory_static_lines(struct erg_memory_lines *lines,
                              const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long index);
-/* But for what is in flight. */
+/* Without memory in flight. */
 void erg_memory_static_floor(struct erg_memory_floor *floor,
                              const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long index);
-/* Adds the passes of an iteration of so many microbatches, which all need what the stage does. */
+/* Adds the passes of an iteration with the given number of microbatches, all with the stage's
+ * needs. */
 void erg_memory_static_course(struct erg_memory_course *course,
                               const struct erg_memory_request *request,
                               const struct erg_memory_stage *stage, long index, long microbatches);
@@ -152,8 +155,8 @@ void erg_memory_chunk_trained(struct erg_memory_weights *weights,
 void erg_memory_shard(const struct erg_memory_weights *weights, long ranks, long rank,
                       int64_t *shard);
 
-/* What the moments of each data x context rank take beyond their bytes when blocks of activations
- * serve them, into rounding[]. */
+/* Writes to rounding[] the bytes that the moments of each data x context rank take beyond their
+ * size when blocks of activations serve them. */
 void erg_memory_moments_rounding(const struct erg_memory_request *request,
                                  const struct erg_memory_sizes *sizes, long stage,
                                  int64_t *rounding);

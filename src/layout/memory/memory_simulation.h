@@ -5,12 +5,12 @@
 #include "layout/memory/allocator.h"
 #include "layout/memory/memory_internal.h"
 
-/* What one microbatch keeps of one chunk. */
+/* The tensors that one microbatch keeps of one chunk. */
 struct erg_memory_group {
     long chunk, microbatch, layers;
     bool head, moves; /* it is of the head's chunk; a part of it is moved to host memory */
-    /* [layer * ERG_MEMORY_ROLES + role]: the tensor, what is kept of one of which a part
-     * is in host memory, and what of it was put together again. */
+    /* [layer * ERG_MEMORY_ROLES + role]: the tensor, the rest of a tensor that is partly in host
+     * memory, and the reassembled tensor. */
     struct erg_memory_kept {
         uint32_t block, rest[2];
     } * kept;
@@ -66,7 +66,7 @@ long erg_memory_microbatches(const struct erg_layout *layout);
 double erg_memory_stage_peak(const struct erg_memory_request *request,
                              const struct erg_memory_sizes *sizes, long stage);
 
-/* Frees what a group keeps of one tensor. */
+/* Frees the part of one tensor that a group keeps. */
 void erg_memory_drop(struct erg_memory_simulation *s, struct erg_memory_kept *kept);
 
 #endif

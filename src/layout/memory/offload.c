@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What a layer keeps, tensor by tensor; what is too small to move is left out. */
+/* The tensors that a layer keeps, without those too small to move. */
 static void list_pieces(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                         enum erg_recompute recompute, long layers,
                         enum erg_memory_accounting accounting)
@@ -91,12 +91,12 @@ static void choose_in_order(struct erg_memory_choice *choice, const struct erg_m
 
 /*
  * A knapsack of bytes, in which a tensor is worth more the longer it would wait unused, and one
- * tensor may be split: filling it in the order of worth is best. The
- * backward pass needs last what was saved first, so that is the order in the arena. While a group
- * runs backward, all that was moved of it lies in a receive buffer, and what was not is freed
- * tensor by tensor. At least U - moved of U bytes that are still to be used were not moved, and in
- * this order there are no more at any moment: no other choice of as many bytes, however many
- * tensors it splits, needs less memory.
+ * tensor may be split: filling it in the order of worth is optimal. The backward pass uses the
+ * tensor that was saved first last, so the arena moves tensors in the order in which they were
+ * saved. During a group's backward pass all its moved tensors are in a receive buffer, and the
+ * others are freed one by one. At least U - moved of U bytes that are still to be used were not
+ * moved, and in this order there are never more: no other choice of as many bytes, even with more
+ * split tensors, needs less memory.
  */
 void erg_memory_choose(struct erg_memory_choice *choice, const struct erg_memory_sizes *sizes,
                        enum erg_recompute recompute, long layers, double offload,

@@ -41,8 +41,8 @@ static double stage_peak(const struct ratio_search *work, long stage, enum erg_r
 static const double RESOLUTION = 1e-5;
 
 /* Where the stage needs the least, of the ratios from `from` on: in the arena its peak is convex.
- * More offloading may need more, where receive buffers of few groups in flight are larger than what
- * leaves. */
+ * More offloading may need more, where receive buffers of few groups in flight are larger than the
+ * offloaded bytes. */
 static struct least least_from(const struct ratio_search *work, long stage,
                                enum erg_recompute recompute, double from)
 {
@@ -60,7 +60,7 @@ static struct least least_from(const struct ratio_search *work, long stage,
 
 /*
  * The smallest ratio from `from` on with which the stage fits in the arena; above 1: none, and
- * *least says where it needs the least.
+ * *least is the ratio with the least memory.
  */
 static double arena_ratio(const struct ratio_search *work, long stage, enum erg_recompute recompute,
                           double from, struct least *least)
@@ -113,8 +113,8 @@ static double static_ratio(const struct ratio_search *work, long stage,
     return 2;
 }
 
-/* The framework's allocator never needs less than its tensors, but rounds what is left of a split
- * tensor, so there the first ratio that fits is looked for, in small steps. */
+/* The framework's allocator never needs less than its tensors, but rounds the rest of a split
+ * tensor, so there the first ratio that fits is searched in small steps. */
 static double smallest_ratio(const struct ratio_search *work, long stage,
                              enum erg_recompute recompute, double from, struct least *least)
 {
@@ -214,8 +214,8 @@ static int solve_stage(void *context, size_t index, struct erg_error *err)
     return 0;
 }
 
-/* Every budget that is missed by no more than `slack` of it is then what its stage needs at least.
- */
+/* Then every budget that is exceeded by at most `slack` of it is raised to its stage's least
+ * memory. */
 static int check_budgets(struct erg_memory_solution *solution, const struct ratio_search *work,
                          double slack, struct erg_error *err)
 {
@@ -233,8 +233,8 @@ static int check_budgets(struct erg_memory_solution *solution, const struct rati
     return 0;
 }
 
-/* The smallest ratio with which all stages fit; NAN: none, since what one needs is too much for
- * another. */
+/* The smallest ratio with which all stages fit; NAN: none, since the ratio that one stage needs is
+ * too large for another. */
 static double ratio_of_all(const struct ratio_search *work)
 {
     const struct erg_layout *layout = work->request->layout;

@@ -1,4 +1,4 @@
-/* What one layer's tensors weigh: the table from which all sums and all events follow. */
+/* The sizes of one layer's tensors: the table from which all sums and all events follow. */
 #include "layout/memory/memory_internal.h"
 
 #include "model/lora.h"
@@ -30,7 +30,7 @@ static void list_tensors(struct erg_memory_sizes *sizes, const struct erg_model 
     int64_t local = sizes->kv - shared;
     set(sizes, ERG_MEMORY_INPUT, hidden, own, ALL);
     const unsigned qkv = erg_lora_needs_input(model, ERG_LORA_QKV) ? UNLESS_NORMS : 0;
-    /* Experts keep what they keep, with LoRA too. */
+    /* The kept tensors of experts do not change with LoRA. */
     const bool experts = sizes->arrived > 0;
     const unsigned fc1 = experts || erg_lora_needs_input(model, ERG_LORA_FC1) ? UNLESS_NORMS : 0;
     const unsigned fc2 =
@@ -53,7 +53,8 @@ static void list_tensors(struct erg_memory_sizes *sizes, const struct erg_model 
         sizes->tensors[ERG_MEMORY_FC1_OUTPUT].views = 2;
 }
 
-/* What a mixture of experts keeps beside that. Its activation is one kernel, so that no gate is. */
+/* Tensors that a mixture of experts keeps in addition. Its activation is one kernel, so no gate is
+ * kept. */
 static void list_experts(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_model_rows *rows, int64_t tokens)
 {
@@ -124,7 +125,7 @@ static size_t list_layer(int64_t *weights, double *sum, const struct erg_model *
     return count;
 }
 
-/* Of the experts of a GPU, and of layers that have none. */
+/* For the experts of a GPU, and for layers without experts. */
 static void list_expert_weights(struct erg_memory_sizes *sizes, const struct erg_model *model,
                                 const struct erg_model_shape *shape)
 {

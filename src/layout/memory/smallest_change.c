@@ -43,7 +43,7 @@ static bool has_room(const struct change_search *search, const struct erg_memory
     return fits;
 }
 
-/* Takes a layout as the change if it fits; *fits says so. */
+/* Takes a layout as the change if it fits; *fits: the result. */
 static int try_layout(struct change_search *search, const struct erg_layout *layout, bool *fits,
                       struct erg_error *err)
 {
@@ -83,7 +83,7 @@ static int try_moves(struct change_search *search, const struct erg_layout *layo
 
 /*
  * The ratio of offloading nearest to the layout's own with which it fits: the least that its GPUs
- * need where that is more, else the most that the host takes. In thousandths, as it will be said.
+ * need where that is more, else the most that the host takes. In thousandths, as it is printed.
  */
 static int try_ratios(struct change_search *search, const struct erg_layout *layout,
                       struct erg_error *err)
@@ -108,7 +108,8 @@ static int try_ratios(struct change_search *search, const struct erg_layout *lay
         *err = inner;
         return -1;
     }
-    /* What was found is near the least, and may lie on the other side of a thousandth. */
+    /* The ratio that was found is near the least one and may lie on the other side of a
+     * thousandth. */
     long low = (long)floor(STEPS * least) - 1;
     for (fits = false; !fits && low < STEPS;) {
         tried.offload = (double)++low / STEPS;
@@ -182,8 +183,8 @@ static int try_changes(struct change_search *search, const struct erg_layout *la
 }
 
 /*
- * What GPUs are short of with all that can be recomputed and offloaded, in closed form: the least
- * of all recomputation that includes the layout's and of no offloading and all, into *best.
+ * The bytes that GPUs lack with all possible recomputation and offloading, in closed form: the
+ * least of all recomputation that includes the layout's and of no offloading and all, into *best.
  */
 static double least_excess(const struct change_search *search, const struct erg_layout *layout,
                            struct erg_layout *best)
@@ -264,7 +265,7 @@ static int try_degrees(struct change_search *search, bool more_gpus, struct erg_
     return 0;
 }
 
-/* What the layout needs with the least memory that it can have, exactly. */
+/* The exact bytes that the layout needs in its smallest form. */
 static int find_least(struct change_search *search, struct erg_error *err)
 {
     struct erg_memory_change *change = search->change;

@@ -1,4 +1,4 @@
-/* Names of what a stage's memory is made of, and what may be asked of it. */
+/* Names of the items of a stage's memory, and checks of requests. */
 #include "layout/memory/stage_memory.h"
 
 #include "model/lora.h"

@@ -1,35 +1,34 @@
 /*
- * Memory of a layout: how many bytes each stage's GPU needs, item by item, in closed form and by
- * following every allocation of two iterations.
+ * Memory of a layout: the bytes that each stage's GPU needs, item by item, in closed form and by
+ * simulating every allocation of two iterations.
  *
- * What lies where: weights in bf16 (2 bytes a parameter), gradients in fp32 (4), fp32 master
- * weights and two moments of Adam (12) sharded over data x context ranks; the residual stream is
- * split over the tensor group along the sequence (sequence parallelism), queries, keys, values and
- * FFN along heads and channels. Keys and values are gathered over the context group for attention,
- * and only the rank's own share of them is kept. Attention is a fused kernel that keeps its output
- * and the log-sum-exp of its scores.
+ * Placement: weights in bf16 (2 bytes a parameter), gradients in fp32 (4), fp32 master weights and
+ * two moments of Adam (12) sharded over data x context ranks; the residual stream is split over the
+ * tensor group along the sequence (sequence parallelism), queries, keys, values and FFN along heads
+ * and channels. Keys and values are gathered over the context group for attention, and only the
+ * rank's own share of them is kept. Attention is a fused kernel that keeps its output and the
+ * log-sum-exp of its scores.
  *
- * An activation group is what one microbatch keeps of one chunk for its backward pass. Offloading
- * moves the first part of each group to host memory: copied out during the next forward, copied
- * back during the backward before its own, into one of two receive buffers. The chunk of the head
- * is never moved, nor are tensors of less than 1 MiB.
+ * An activation group is the set of tensors that one microbatch keeps of one chunk for its backward
+ * pass. Offloading moves the first part of each group to host memory: copied out during the next
+ * forward, copied back during the backward before its own, into one of two receive buffers. The
+ * chunk of the head is never moved, nor are tensors of less than 1 MiB.
  *
  * A mixture of experts (expert_memory.c): a GPU holds the experts of its rank, and of their
- * optimizer state a share over the data ranks that hold the same ones. Of its FFN are kept the
- * norm's output, scores of the router, rows that arrived for the experts, what their first product
- * and activation made, and what came back of the second one. Nothing of it is offloaded.
+ * optimizer state a share over the data ranks that hold the same ones. Its FFN keeps the norm's
+ * output, the router's scores, the rows that arrived for the experts, the outputs of their first
+ * product and activation, and the returned rows of the second product. None of these is offloaded.
  *
- * Three accountings: in the arena every tensor takes its bytes and a tensor that was split is read
- * as two row ranges. In the framework a caching allocator serves requests from blocks that it
- * keeps, and a split tensor is put together again in fresh memory. The static one is of ergon's own
- * training, whose buffers are all taken when it begins (static_memory.h): without sequence
- * parallelism the residual stream is whole, and what is offloaded is whole tensors, copied layer by
- * layer (static_copies.c), also of the head's chunk and with one stage. All sizes are bytes on one
- * GPU.
+ * Three accountings: in the arena every tensor takes its bytes and a split tensor is read as two
+ * row ranges. In the framework a caching allocator serves requests from blocks that it keeps, and a
+ * split tensor is reassembled in new memory. The static accounting is for ergon's own training,
+ * which allocates all buffers when it begins (static_memory.h): without sequence parallelism the
+ * residual stream is whole, and whole tensors are offloaded, layer by layer (static_copies.c), also
+ * from the head's chunk and with one stage. All sizes are bytes on one GPU.
  *
- * With FSDP (fsdp.c) a GPU keeps its share of everything that is kept per parameter, and of the
- * model in bf16 the layer that runs and the next one, and the gradient of the layer that runs.
- * Embedding and head are such layers, too. The residual stream is whole.
+ * With FSDP (fsdp.c) a GPU keeps its share of everything per parameter, the weights in bf16 of the
+ * running layer and the next one, and the gradient of the running layer. Embedding and head are
+ * such layers, too. The residual stream is whole.
  *
  * With LoRA frozen weights have no gradients and no optimizer state, and inputs of frozen linears
  * that nothing else needs are not kept (model/lora.h).
@@ -49,13 +48,13 @@
 enum erg_memory_accounting { ERG_MEMORY_ARENA, ERG_MEMORY_FRAMEWORK, ERG_MEMORY_STATIC };
 const char *erg_memory_accounting_name(enum erg_memory_accounting accounting); /* "arena", … */
 
-/* Behind "also": what the static accounting counts there besides. */
+/* After "also": further buffers that the static accounting counts in the item. */
 enum erg_memory_item {
     ERG_MEMORY_WEIGHTS,
     ERG_MEMORY_GRADIENTS,
     ERG_MEMORY_OPTIMIZER,
-    ERG_MEMORY_ACTIVATIONS, /* of all microbatches in flight, without what is offloaded */
-    ERG_MEMORY_OFFLOAD,     /* receive buffers, and what is put together from them */
+    ERG_MEMORY_ACTIVATIONS, /* of all microbatches in flight, without offloaded tensors */
+    ERG_MEMORY_OFFLOAD,     /* receive buffers, and tensors reassembled from them */
     ERG_MEMORY_ROPE,        /* tables of sines and cosines; also positions */
     ERG_MEMORY_WORKSPACE,   /* of matrix products; also of attention and the optimizer */
     ERG_MEMORY_GATHER,      /* in which the tensor group gathers hidden tensors; also terms of its
@@ -63,14 +62,14 @@ enum erg_memory_item {
     ERG_MEMORY_HEAD,        /* logits and loss */
     ERG_MEMORY_PIPELINE,    /* hidden tensors and gradients between stages; also tokens of a step */
     ERG_MEMORY_TRANSIENT,   /* what lives within one layer */
-    ERG_MEMORY_ROUNDING,    /* what the allocator hands out beyond the request; also gaps */
+    ERG_MEMORY_ROUNDING,    /* bytes that the allocator gives beyond the request; also gaps */
     ERG_MEMORY_ITEMS,
 };
 const char *erg_memory_item_name(enum erg_memory_item item); /* "weights", … */
 struct erg_memory_stage;
 enum erg_memory_item erg_memory_largest(const struct erg_memory_stage *stage);
-/* What to say behind an item that is too large and that other software would shard over data ranks;
- * else nothing. */
+/* A hint after an item that is too large and that other software would shard over data ranks; else
+ * nothing. */
 const char *erg_memory_unsharded(enum erg_memory_item item);
 
 /* ---- sizes ---- */
@@ -88,7 +87,7 @@ enum erg_memory_role {
     ERG_MEMORY_ATTENTION_OUTPUT,
     ERG_MEMORY_FFN_INPUT,
     ERG_MEMORY_FFN_NORM,
-    /* Of a mixture of experts; the roles after them are those of the routed experts then. */
+    /* For a mixture of experts; the roles after them are then those of the routed experts. */
     ERG_MEMORY_SCORES,
     ERG_MEMORY_SHARED_FC1, /* of the experts that all tokens go through */
     ERG_MEMORY_SHARED_ACTIVATED,
@@ -104,7 +103,7 @@ enum erg_memory_role {
 struct erg_memory_tensor {
     int64_t bytes;
     int64_t rows;   /* it can be split between any two */
-    unsigned saved; /* bits 1 << enum erg_recompute: by which modes */
+    unsigned saved; /* bits 1 << enum erg_recompute: the modes */
     /* Framework, unless the activation is made again: that many strided views of one allocation
      * are kept, not it. */
     int views;
@@ -118,11 +117,11 @@ struct erg_memory_sizes {
     int64_t kv;          /* local keys and values (K) */
     int64_t gathered_kv; /* those of all context ranks (K c); 0 without context parallelism */
     int64_t ffn;         /* one width of the FFN (F) */
-    int64_t fc1;         /* what the first linear makes: two widths when gated */
+    int64_t fc1;         /* the first linear's output: two widths when gated */
     int64_t qk;          /* queries and keys before the per-head norm; 0 without */
     int64_t output;      /* of the attention */
-    /* Of a mixture of experts: rows that leave a rank, and those that arrive on it from all tensor
-     * ranks. 0 without. */
+    /* For a mixture of experts: rows that leave a rank, and rows that arrive from all tensor ranks.
+     * 0 without experts. */
     int64_t sent, arrived;
     long expert; /* degree */
     int64_t log_sum_exp;
@@ -131,11 +130,11 @@ struct erg_memory_sizes {
     bool gated, rotary;
     long tensor, context;
     double layer_parameters, embedding_parameters, head_parameters; /* on this GPU */
-    double expert_parameters;  /* of a layer, beside layer_parameters */
+    double expert_parameters;  /* of a layer, in addition to layer_parameters */
     int64_t expert_weights[2]; /* of one expert: its first and its second product */
     long experts_held;
-    /* Of the first layers of a model, which have the plain FFN; else 0. What they keep for their
-     * backward pass is taken to be what the others do. */
+    /* For the first layers of a model, which have the plain FFN; else 0. They are assumed to keep
+     * as much for their backward pass as the others. */
     long dense_layers;
     double dense_parameters; /* of one, in place of layer_parameters */
     int64_t dense_weights[16];
@@ -150,18 +149,18 @@ struct erg_memory_sizes {
     int64_t adapter_weights[2 * ERG_LORA_TARGETS];
     size_t adapter_count;
     struct erg_memory_tensor tensors[ERG_MEMORY_ROLES];
-    /* What a layer keeps for its backward pass under each mode, all tensors together, and of that
-     * what is large enough to be moved to host memory. */
+    /* Bytes that a layer keeps for its backward pass in each mode: all tensors, and those large
+     * enough to be moved to host memory. */
     int64_t kept[ERG_RECOMPUTES], movable[ERG_RECOMPUTES];
-    int64_t kept_of_ffn[ERG_RECOMPUTES];      /* of what is kept: from the FFN's norm on */
+    int64_t kept_of_ffn[ERG_RECOMPUTES];      /* of kept tensors: from the FFN's norm on */
     struct erg_static_tensors static_tensors; /* of the static accounting */
 };
 
-/* Of a layout's degrees, microbatch and sequence. */
+/* The sizes for a layout's degrees, microbatch and sequence. */
 void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_layout *layout);
 
-/* Whether a layer keeps a tensor under a mode, and whether it makes it again of what it keeps. */
+/* Whether a layer keeps a tensor under a mode, and whether it recomputes it from kept tensors. */
 static inline bool erg_memory_keeps(const struct erg_memory_sizes *sizes, enum erg_memory_role role,
                                     enum erg_recompute recompute)
 {
@@ -175,28 +174,28 @@ static inline bool erg_memory_remakes(const struct erg_memory_sizes *sizes,
            !erg_memory_keeps(sizes, role, recompute);
 }
 
-/* Of a layout: with FSDP the residual stream is whole, so `full_hidden` is `hidden` and nothing
- * is gathered: 0. */
+/* The sizes for a layout: with FSDP the residual stream is whole, so `full_hidden` is `hidden` and
+ * nothing is gathered: 0. */
 void erg_memory_sizes_of(struct erg_memory_sizes *sizes, const struct erg_model *model,
                          const struct erg_layout *layout);
 
-/* ---- what a stage needs ---- */
+/* ---- needs of a stage ---- */
 
 struct erg_memory_request {
     const struct erg_model *model;
     const struct erg_layout *layout; /* checked: erg_layout_check() */
     enum erg_memory_accounting accounting;
     /* Copy layer by layer instead of group by group: out while the next layer runs, in while the
-     * layer above it does, through a ring of two slots that each hold what one layer moves. */
+     * layer above it does, through a ring of two slots, each for the moved tensors of one layer. */
     bool layer_copies;
-    /* Of the static accounting: in the others sequence parallelism always is, and the bytes below
-     * which a tensor is never moved are ERG_OFFLOAD_LEAST_BYTES. */
+    /* Only the static accounting uses these: the others always have sequence parallelism, and never
+     * move tensors smaller than ERG_OFFLOAD_LEAST_BYTES. */
     bool sequence_parallel;
     int64_t least_moved;
     double fsdp_bytes; /* as of an engine (hardware/engine.h); 0: ERG_FSDP_BYTES */
 };
 
-/* Of a layout that an engine trains; NULL: none is named, and it is the arena. */
+/* The accounting of a layout that an engine trains; NULL, no engine: the arena. */
 struct erg_memory_request erg_memory_request_of(const struct erg_model *model,
                                                 const struct erg_layout *layout,
                                                 const struct erg_engine *engine);
@@ -210,7 +209,7 @@ static inline bool erg_memory_can_offload(const struct erg_memory_request *reque
 }
 
 /* Whether stages offload that cannot, weights are sharded that cannot be, or ergon's own training
- * would run what it does not. */
+ * would have to run unsupported work. */
 int erg_memory_check(const struct erg_memory_request *request, struct erg_error *err);
 
 /* One stage at its worst moment. */
@@ -221,8 +220,8 @@ struct erg_memory_stage {
     long groups;          /* in flight at once */
     double offload_bytes; /* of one group that is moved; 0 for a stage that moves nothing */
     double host_bytes;    /* of all groups at once */
-    double offload;       /* the share of what could be moved that is: in the static accounting as
-                           * many whole tensors as the ratio allows */
+    double offload;       /* the moved share of movable bytes: in the static accounting as many
+                           * whole tensors as the ratio allows */
 };
 
 /* Forwards before the first backward, and groups in flight at once. */
@@ -239,19 +238,19 @@ void erg_memory_closed(struct erg_memory_stage *stage, const struct erg_memory_r
                        const struct erg_memory_sizes *sizes, long index);
 
 /*
- * The peak of a stage in the arena by its ratio of offloading, whatever the layout's own: the
- * largest of six that are linear in it, least + slope x ratio, those in a forward pass, in the FFN
- * and the attention of a backward pass, where what was used until then has gone and where it lies
- * in a buffer, and in the head. Slopes may be positive: of few groups in flight offloading saves
- * less than its receive buffers take. Fast: with equal chunks some hundred nanoseconds, so that a
- * search can ask for the first and the last stage of every candidate.
+ * The peak of a stage in the arena by its ratio of offloading, instead of the layout's own: the
+ * largest of six lines, least + slope x ratio: in a forward pass, in the FFN and in the attention
+ * of a backward pass (each once with used tensors freed and once with them in a buffer), and in the
+ * head. Slopes may be positive: with few groups in flight offloading saves less than its receive
+ * buffers take. With equal chunks it takes some hundred nanoseconds, so a search can evaluate the
+ * first and the last stage of every candidate.
  */
 enum { ERG_MEMORY_MOMENTS = 6, ERG_MEMORY_RATIOS = 16 };
 struct erg_memory_lines {
     double least[ERG_MEMORY_MOMENTS], slope[ERG_MEMORY_MOMENTS];
     double host_bytes; /* of all groups, when all is offloaded */
-    /* In the static accounting, of which whole tensors move, in place of the lines: the ratios at
-     * which one more does, from 0 on, and what is needed from there. Else a count of 0. */
+    /* In the static accounting, where whole tensors move, steps replace the lines: the ratios, from
+     * 0 on, at which one more tensor moves, and the bytes needed from there. Else a count of 0. */
     struct erg_memory_ratio {
         double offload, bytes, host_bytes;
     } ratios[ERG_MEMORY_RATIOS];
@@ -261,11 +260,11 @@ void erg_memory_lines_init(struct erg_memory_lines *lines, const struct erg_memo
                            const struct erg_memory_sizes *sizes, long index);
 
 /*
- * What a stage needs at least in the arena, whatever its chunks and its ratio of offloading, by its
- * layers: fixed_bytes + layer_bytes for each, and for each layer in flight what is kept of it, of
- * which all that is movable may be in host memory. At least flying n + beyond of n layers are in
- * flight at once, counted with their microbatches: all chunks but the last have one layer. Some ten
- * nanoseconds.
+ * The least that a stage needs in the arena for its layers, for any chunks and any ratio of
+ * offloading: fixed_bytes + layer_bytes for each layer, and for each layer in flight its kept
+ * tensors, except that all movable ones may be in host memory. At least flying n + beyond of n
+ * layers are in flight at once, counted with their microbatches: all chunks but the last have one
+ * layer. Takes some ten nanoseconds.
  */
 struct erg_memory_floor {
     double fixed_bytes, layer_bytes;
@@ -310,12 +309,12 @@ void erg_memory_result_release(struct erg_memory_result *result);
 
 /* ---- how much to offload ---- */
 
-/* Tensors of fewer bytes are never moved, unless a job of ergon's own training says so. */
+/* Tensors of fewer bytes are never moved, except by a key in jobs of ergon's own training. */
 enum { ERG_OFFLOAD_LEAST_BYTES = 1 << 20 };
 
-/* The model's own error, relative. A budget that somebody names, like the 64 GiB of the published
- * runs, may be missed by as much where all is offloaded that can be, since one of those runs does;
- * what a GPU has may not. */
+/* The model's own error, relative. A budget from the user, like the 64 GiB of the published runs,
+ * may be exceeded by as much where all possible tensors are offloaded, since one of those runs
+ * exceeds it; a GPU's memory may not. */
 #define ERG_MEMORY_ERROR 0.004
 
 struct erg_memory_solution {
@@ -326,16 +325,16 @@ struct erg_memory_solution {
     double *stage_offload;
     enum erg_recompute *stage_recompute;
     long count;
-    /* What all stages of a pipeline copy out in an iteration (and in again), one GPU of each; the
-     * first NAN with `offload`. */
+    /* The bytes that all stages of a pipeline copy out in an iteration (and in again), one GPU of
+     * each; the first NAN with `offload`. */
     double offload_bytes, stage_offload_bytes;
 };
 
 /*
  * The least offloading with which every stage fits into its budget, budgets[pipeline] in bytes of a
- * GPU, whatever the layout's own ratio. Where a stage fits with no ratio, its budget may be missed
- * by the share `slack` of it. ERG_INFEASIBLE when nothing fits; the message says which stage needs
- * what.
+ * GPU, instead of the layout's own ratio. Where a stage fits with no ratio, it may exceed its
+ * budget by the share `slack` of it. ERG_INFEASIBLE when nothing fits; the message names the stage
+ * and the bytes that it needs.
  */
 int erg_memory_solve(struct erg_memory_solution *solution, const struct erg_memory_request *request,
                      const double *budgets, double slack, struct erg_error *err);

@@ -23,7 +23,7 @@ static void give(struct erg_memory_stage_run *run, uint32_t *block)
     erg_memory_give(&run->s.memory, block);
 }
 
-/* Copies of whole groups: what the steps of the schedule begin and end. */
+/* Copies of whole groups: those that steps of the schedule begin and end. */
 static void groups_out(struct erg_memory_stage_run *run, long k)
 {
     if (run->s.request->layer_copies)
@@ -121,7 +121,7 @@ static void backward(struct erg_memory_stage_run *run, long k)
     erg_memory_fsdp_done(run);
 }
 
-/* Memory for what forward step k, or backward step k, will be sent. */
+/* Memory for the data that forward step k, or backward step k, will receive. */
 static void receive_input(struct erg_memory_stage_run *run, long k)
 {
     if (k < run->steps && !(run->s.stage == 0 && run->groups[k].chunk == 0))
@@ -188,7 +188,7 @@ static void iterate(struct erg_memory_stage_run *run)
     (void)left;
 }
 
-/* ---- what is there from the start ---- */
+/* ---- memory from the start ---- */
 
 static double sum_of(const struct erg_memory_weights *weights)
 {
@@ -227,7 +227,7 @@ static void take_state(struct erg_memory_stage_run *run, const struct erg_memory
     }
 }
 
-/* Of the dense part, and of the experts, which fewer ranks share. */
+/* For the dense part, and for the experts, which fewer ranks share. */
 static void take_states(struct erg_memory_stage_run *run, const struct erg_memory_weights *weights,
                         const struct erg_memory_weights *experts, bool moments)
 {
@@ -315,7 +315,7 @@ static void release(struct erg_memory_stage_run *run)
     erg_memory_allocator_release(&run->s.memory);
 }
 
-/* Follows both iterations; what is wanted of the second is in `run`. */
+/* Follows both iterations; the results of the second are in `run`. */
 static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course *course,
                      struct erg_memory_copies *copies)
 {
@@ -328,7 +328,7 @@ static void simulate(struct erg_memory_stage_run *run, struct erg_memory_course 
     for (long chunk = 0; chunk < run->chunks; chunk++) {
         erg_memory_chunk_weights(&all, request, run->s.sizes, run->s.stage, chunk);
         erg_memory_chunk_trained(&trained[chunk], request, run->s.sizes, run->s.stage, chunk);
-        if (shards) /* in the one chunk that there is */
+        if (shards) /* in the only chunk */
             erg_memory_fsdp_take_shards(run, sum_of(&all), sum_of(&trained[chunk]));
         else
             take_weights(run, &all, &trained[chunk]);

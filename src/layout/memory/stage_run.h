@@ -25,7 +25,8 @@ struct erg_memory_stage_run {
     struct erg_memory_course *course; /* NULL: not wanted */
     struct erg_memory_copies *copies; /* NULL: not wanted */
     size_t open_out, open_in;         /* of them, not ended; else SIZE_MAX */
-    /* With FSDP: weights of what runs and of what runs next, and the gradient of what runs. */
+    /* With FSDP: weights of the running unit and the next one, and the gradient of the running
+     * unit. */
     uint32_t unit, next_unit, unit_gradient;
 };
 
@@ -39,7 +40,8 @@ static inline struct erg_memory_group *erg_memory_group_back(const struct erg_me
 
 /* ---- FSDP (fsdp.c): nothing happens where weights are not sharded ---- */
 
-/* A unit is gathered before it runs, and the next one beside it; its gradient grows; it has run. */
+/* The states of a unit: gathered before it runs, and the next one while it runs; its gradient
+ * grows; it has run. */
 void erg_memory_fsdp_first(struct erg_memory_stage_run *run, enum erg_memory_unit unit);
 void erg_memory_fsdp_next(struct erg_memory_stage_run *run, enum erg_memory_unit unit);
 void erg_memory_fsdp_gradient(struct erg_memory_stage_run *run, enum erg_memory_unit unit);
@@ -55,7 +57,8 @@ void erg_memory_fsdp_take_shards(struct erg_memory_stage_run *run, double parame
 void erg_memory_begin_copy_out(struct erg_memory_stage_run *run, long k, long layer);
 void erg_memory_end_copy_out(struct erg_memory_stage_run *run);
 
-/* For backward step k, or for one of its layers. What was copied in before is needed now. */
+/* For backward step k, or for one of its layers. Tensors that were copied in before are needed
+ * now. */
 void erg_memory_begin_copy_in(struct erg_memory_stage_run *run, long k, long layer);
 /* While a layer of backward step k runs: for the layer below it, or the next step's highest. */
 void erg_memory_begin_copy_in_below(struct erg_memory_stage_run *run, long k, long layer);

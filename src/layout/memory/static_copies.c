@@ -1,6 +1,6 @@
 /*
- * The copies of ergon's own training, layer by layer, and the room that they need: of what moves of
- * each layer, on the device and in host memory.
+ * The copies of ergon's own training, layer by layer, and the memory of the moved tensors, on the
+ * device and in host memory.
  *
  * A copy out runs while the layer after its own does, forward or backward. A copy in runs from the
  * moment at which the layer that goes backward before its own begins, which the forward pass
@@ -46,7 +46,7 @@ static size_t turned(const struct layer_flight *flight, size_t k)
     return erg_pass_order_forward(&flight->order, erg_pass_order_nth(&flight->order, true, k));
 }
 
-/* Follows the passes, in the order in which the stage runs them; tells `copies` of them. */
+/* Follows the passes, in the order in which the stage runs them; adds them to `copies`. */
 static void flight_init(struct layer_flight *flight, const struct erg_layout *layout, long layers,
                         long stage, size_t microbatches, struct erg_memory_copies *copies)
 {
@@ -209,7 +209,7 @@ static size_t opened(const struct layer_flight *flight, size_t k)
 }
 
 /*
- * Where there are more microbatches than it takes to fill the pipeline what is in flight repeats,
+ * Where there are more microbatches than needed to fill the pipeline, memory in flight repeats,
  * unless the last group of interleaved passes is smaller.
  */
 static size_t microbatches_of(const struct erg_layout *layout)
@@ -219,8 +219,7 @@ static size_t microbatches_of(const struct erg_layout *layout)
     return (size_t)(repeats ? erg_memory_microbatches(layout) : layout->microbatches);
 }
 
-/* What follows from a walk, for those that ask the same again: a search does for each mode, degree
- * and ratio. */
+/* Cached results of a walk: a search requests the same walk for each mode, degree and ratio. */
 struct walked {
     struct walk_key {
         long stages, stage, microbatches, chunks, inputs;
@@ -241,7 +240,7 @@ static void walk(struct walked *found, const struct erg_layout *layout, long lay
         for (size_t layer = 0; layer < layers_of(&flight, k); layer++) {
             const size_t from = layer || !inputs ? flight.forward[k] + layer : opened(&flight, k);
             const bool leaves = moves(&flight, k, layer);
-            /* What stays is there until its whole pass has gone backward. */
+            /* Tensors that stay are freed after the backward pass of the whole pass. */
             hold(device, from,
                  leaves ? out_end(&flight, k, layer) : flight.backward[k] + layers_of(&flight, k));
         }

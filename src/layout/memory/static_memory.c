@@ -1,4 +1,4 @@
-/* Every buffer of a rank that trains: what it is, and how large. */
+/* Every buffer of a training rank, and its size. */
 #include "layout/memory/static_memory.h"
 
 #include "device/cuda/gemm.h"
@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* ---- what there is ---- */
+/* ---- the buffers ---- */
 
 static const struct buffer_kind {
     const char *name;
@@ -100,7 +100,7 @@ static bool is_of_layer(int buffer)
     return kinds[buffer].set == ERG_STATIC_LAYERS || kinds[buffer].set == ERG_STATIC_LAYER_INPUTS;
 }
 
-/* Of a layer that is computed again all but its input is there once. */
+/* All tensors of recomputed layers except their inputs exist once. */
 static enum erg_static_set set_of(const struct erg_static_shape *shape, int buffer)
 {
     return !is_of_layer(buffer)                     ? kinds[buffer].set
@@ -150,7 +150,7 @@ size_t erg_static_scratch(const struct erg_stage_widths *w, const struct erg_sta
     return larger(ERG_GEMM_WORKSPACE_BYTES, attention);
 }
 
-/* Bytes of what a stage has once. */
+/* Bytes of the buffers that a stage has once. */
 static void fill_once(size_t *bytes, const struct erg_static_shape *shape,
                       const struct erg_stage_widths *w)
 {
@@ -179,7 +179,7 @@ static void fill_once(size_t *bytes, const struct erg_static_shape *shape,
     bytes[ERG_STATIC_SCRATCH] = shape->scratch;
 }
 
-/* Of what a pass has. */
+/* The buffers of a pass. */
 static void fill_passes(size_t *bytes, const struct erg_static_shape *shape,
                         const struct erg_stage_widths *w)
 {
@@ -213,7 +213,7 @@ static void fill_passes(size_t *bytes, const struct erg_static_shape *shape,
     bytes[ERG_STATIC_LOSS_STATS] = 3 * floats * (size_t)shape->tensor;
 }
 
-/* Of what is beside the stage. */
+/* The buffers outside the stage. */
 static void fill_engine(size_t *bytes, const struct erg_static_shape *shape,
                         const struct erg_stage_widths *w)
 {
@@ -327,8 +327,8 @@ static size_t further_layers(const struct erg_layout *layout, long layers, long 
 }
 
 /*
- * Follows passes where that says more than their number: the backward passes begin when `passes`
- * are in flight, and follow the forward passes at that distance, so that what is in flight repeats
+ * Simulates passes where their number is not sufficient: the backward passes begin when `passes`
+ * are in flight, and follow the forward passes at that distance, so that memory in flight repeats
  * after a group has gone through all chunks, unless the last group is smaller.
  */
 static void follow(struct erg_stage_room *room, const struct erg_pass_order *order,

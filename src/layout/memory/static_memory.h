@@ -18,23 +18,23 @@ struct erg_stage_room {
     size_t layers; /* of those passes, but the first layer of each */
     size_t inputs; /* passes that are open */
     size_t heads;  /* passes of the last chunk */
-    /* Where parts of layers move to host memory, else 0: what of them is on the device, because it
-     * is being written or copied out or stays; what is in host memory. */
+    /* Where parts of layers move to host memory, else 0: their bytes on the device, which are being
+     * written or copied out or which stay; their bytes in host memory. */
     size_t moved, hosted;
 };
 
-/* Of a stage of a checked layout, of which nothing moves; `layers` of the model. Heads are of the
- * last stage alone. */
+/* For a stage of a checked layout without offloading; `layers` of the model. Only the last stage
+ * has heads. */
 struct erg_stage_room erg_stage_room_of(const struct erg_layout *layout, long layers, long stage);
 
 /*
- * Adds the room of what moves of layers, bits of erg_static_shape: of the copies of the layout
+ * Adds the memory of moved tensors of layers, bits of erg_static_shape, by the copies of the layout
  * (copies.h). Where a layer's input moves, that of a pass is received into such a part.
  */
 void erg_stage_room_move(struct erg_stage_room *room, const struct erg_layout *layout, long layers,
                          long stage, uint64_t moves);
 
-/* What the sizes of a rank's buffers follow from. */
+/* The inputs that determine the sizes of a rank's buffers. */
 struct erg_static_shape {
     const struct erg_model *model;
     long tensor, context;     /* degrees */
@@ -46,8 +46,9 @@ struct erg_static_shape {
     size_t element; /* bytes */
     size_t scratch; /* bytes: the most that a kernel of the passes needs */
     enum erg_recompute recompute;
-    uint64_t moves; /* bits 1 << enum erg_static_buffer: what of layers moves to host memory … */
-    double offload; /* … and its share of what could move */
+    uint64_t moves; /* bits 1 << enum erg_static_buffer: the tensors of layers that move to host
+                     * memory ... … */
+    double offload; /* ... and their share of the movable bytes */
     /* Beside the stage. */
     bool previous, next;      /* there are stages that pass messages to it, and back */
     size_t microbatches;      /* of a step */
@@ -67,7 +68,7 @@ struct erg_stage_widths {
 struct erg_stage_widths erg_stage_widths_of(const struct erg_static_shape *shape);
 
 enum erg_static_buffer {
-    /* Of the stage: once. */
+    /* Once per stage. */
     ERG_STATIC_VALUES,
     ERG_STATIC_GRADIENTS,
     ERG_STATIC_REDUCE,
@@ -90,10 +91,10 @@ enum erg_static_buffer {
     ERG_STATIC_ROPE_TABLE,
     ERG_STATIC_PLACE_OF,
     ERG_STATIC_SCRATCH,
-    /* Of each open pass; of each layer in flight but the first of its pass. */
+    /* Once per open pass; once per layer in flight except the first of its pass. */
     ERG_STATIC_INPUT,
     ERG_STATIC_X_A,
-    /* Of each layer in flight; of all layers once, where a layer is computed again. */
+    /* Once per layer in flight; where layers are recomputed, once for all layers. */
     ERG_STATIC_N_A,
     ERG_STATIC_QKV,
     ERG_STATIC_ROTATED,
@@ -105,16 +106,16 @@ enum erg_static_buffer {
     ERG_STATIC_STATS_A,
     ERG_STATIC_STATS_M,
     ERG_STATIC_STATS,
-    /* What moves of a layer, where it comes back. */
+    /* The buffer to which a layer's offloaded tensors return. */
     ERG_STATIC_RETURNED,
-    /* Of each pass of the last chunk. */
+    /* Once per pass of the last chunk. */
     ERG_STATIC_OUTPUT,
     ERG_STATIC_N_FINAL,
     ERG_STATIC_STATS_FINAL,
     ERG_STATIC_LOGITS,
     ERG_STATIC_LOG_SUM,
     ERG_STATIC_LOSS_STATS,
-    /* Beside the stage: messages, two that take turns but for the last. */
+    /* Outside the stage: messages, two buffers that take turns, except the last one. */
     ERG_STATIC_SENT_OUTPUT,
     ERG_STATIC_SENT_GRADIENT,
     ERG_STATIC_RECEIVED_GRADIENT,
@@ -135,7 +136,7 @@ enum erg_static_set {
     ERG_STATIC_MOVED, /* what moves of layers */
     ERG_STATIC_RETURNS,
     ERG_STATIC_HEADS,
-    ERG_STATIC_OUTPUTS, /* the first beside the stage */
+    ERG_STATIC_OUTPUTS, /* the first outside the stage */
     ERG_STATIC_SENT_GRADIENTS,
     ERG_STATIC_RECEIVED_GRADIENTS,
     ERG_STATIC_ENGINE,
@@ -156,8 +157,8 @@ struct erg_static_memory {
     size_t counts[ERG_STATIC_SETS], pieces[ERG_STATIC_SETS]; /* pieces: bytes of one time */
     size_t begins[ERG_STATIC_SETS];
     size_t stage_bytes, total; /* of the stage alone, which lies first; of all */
-    size_t host_bytes;         /* beside it, of host memory */
-    double offload;            /* the share of what a layer can move that it moves */
+    size_t host_bytes;         /* outside it, in host memory */
+    double offload;            /* the moved share of a layer's movable bytes */
 };
 
 /* Nothing is allocated: about a hundred nanoseconds. */
@@ -178,7 +179,7 @@ static inline void *erg_static_at(const struct erg_static_memory *memory, void *
     return memory->bytes[buffer] ? (char *)first + erg_static_offset(memory, buffer, index) : NULL;
 }
 
-/* Bytes from one buffer to what lies behind it. */
+/* Bytes from one buffer to the next. */
 static inline size_t erg_static_place(const struct erg_static_memory *memory,
                                       enum erg_static_buffer buffer)
 {
@@ -190,16 +191,17 @@ static inline size_t erg_static_place(const struct erg_static_memory *memory,
 void erg_static_items(double items[ERG_MEMORY_ITEMS], const struct erg_static_memory *memory);
 
 /*
- * Of a stage of a checked layout, as a GPU takes it: elements of two bytes, and scratch as bounded
- * by erg_static_scratch(). `tensors` are of the model and the layout's tensor degree.
+ * The shape of a stage of a checked layout on a GPU: elements of two bytes, and scratch as bounded
+ * by erg_static_scratch(). `tensors` are those of the model and the layout's tensor degree.
  */
 void erg_static_shape_init(struct erg_static_shape *shape, const struct erg_memory_request *request,
                            const struct erg_static_tensors *tensors, long stage);
 
 /*
- * Makes it that of a stage that offloads at this ratio. Tensors move as a whole, those first that
- * were made first, which would wait longest, and as many as are no more than that share of what can
- * move: what the shape's mode keeps and has no less than the request's bytes.
+ * Changes it to the shape of a stage that offloads at this ratio. Tensors move as a whole, in the
+ * order in which they were made (the first would wait longest), and together they are at most that
+ * share of the movable bytes: tensors that the shape's mode keeps and that are not smaller than the
+ * request's bytes.
  */
 void erg_static_move(struct erg_static_shape *shape, const struct erg_memory_request *request,
                      long stage, double offload);
@@ -214,10 +216,11 @@ void erg_static_memory_of(struct erg_static_memory *memory,
                           const struct erg_memory_sizes *sizes, long index);
 
 /*
- * No less than what a kernel of the passes needs on a GPU like the H100: what products may use, or
- * attention's backward pass with the largest workspace that device/cuda/attention_plan.c takes
- * (where several heads share keys and values, gradients of these for each head) and its sums in
- * float. The engine takes what its kernels say, and says when that is more.
+ * At least the bytes that a kernel of the passes needs on a GPU like the H100: the limit of
+ * products, or attention's backward pass with the largest workspace that
+ * device/cuda/attention_plan.c takes (where several heads share keys and values, gradients of these
+ * for each head) and its sums in float. The engine allocates the bytes that its kernels report, and
+ * warns if these are more.
  */
 size_t erg_static_scratch(const struct erg_stage_widths *widths,
                           const struct erg_static_shape *shape);

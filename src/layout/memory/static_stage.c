@@ -46,11 +46,11 @@ void erg_memory_static_closed(struct erg_memory_stage *stage,
     stage->peak_bytes = (double)memory.total;
 }
 
-/* What a stage needs by what moves, from what it needs where nothing does. */
+/* The bytes that a stage needs by its offloaded tensors, from its bytes without offloading. */
 struct moving {
     const struct erg_static_memory *without;
     struct erg_stage_room room;
-    size_t piece, kept; /* places of a layer that move, and what they took where they were kept */
+    size_t piece, kept; /* places of a layer that move, and their bytes where they were kept */
 };
 
 /* One tensor more moves. */
@@ -72,7 +72,7 @@ static void add_ratio(struct erg_memory_lines *lines, double offload, const stru
         (double)(moving->room.hosted * moving->piece)};
 }
 
-/* The ratio from which so many bytes of all move, in thousandths, as it will be said. */
+/* The ratio from which the given bytes of all move, in thousandths, as it is printed. */
 static double ratio_of(size_t bytes, size_t all)
 {
     enum { STEPS = 1000 };
@@ -117,13 +117,13 @@ void erg_memory_static_lines(struct erg_memory_lines *lines,
         lines->least[i] = lines->ratios[0].bytes;
 }
 
-/* Bytes of a weight: in use and its gradient, and of what ranks share of it. */
+/* Bytes of a weight: the weight in use with its gradient, and the state that ranks share. */
 static const double own_bytes = 2 + 4, shared_bytes = 12;
 
 /*
- * The stage without layers, and what each adds. Layers share two buckets, of heads' norms and of
- * vectors, whose rounding the sum may have twice, as that of the buffers of weights: it is left
- * out.
+ * The stage without layers, and the addend of each layer. Layers share two buckets, of heads' norms
+ * and of vectors, whose rounding the sum may have twice, as that of the buffers of weights: it is
+ * left out.
  */
 void erg_memory_static_floor(struct erg_memory_floor *floor,
                              const struct erg_memory_request *request,
@@ -137,7 +137,8 @@ void erg_memory_static_floor(struct erg_memory_floor *floor,
     struct erg_memory_request without = *request;
     struct erg_static_shape shape;
     struct erg_static_memory memory;
-    equal.chunk_layers = NULL; /* the first layers of passes are as many whatever chunks have */
+    equal.chunk_layers = NULL; /* the number of first layers of passes does not depend on the
+                                * chunks */
     without.layout = &equal;
     erg_static_shape_init(&shape, &without, tensors, index);
     erg_static_move(&shape, request, index, 0);
@@ -152,7 +153,7 @@ void erg_memory_static_floor(struct erg_memory_floor *floor,
     double movable = 0;
     for (int i = 0; i < ERG_STATIC_BUFFERS; i++)
         movable += bytes[i] ? (double)erg_static_place(&memory, (enum erg_static_buffer)i) : 0;
-    /* An input that moves has no room of its own. */
+    /* An input that moves does not have a buffer of its own. */
     const double inputs =
         movable > 0 ? (double)(memory.counts[ERG_STATIC_INPUTS] * memory.pieces[ERG_STATIC_INPUTS] -
                                shape.room.passes * memory.pieces[ERG_STATIC_INPUTS])

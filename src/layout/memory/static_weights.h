@@ -36,14 +36,14 @@ static inline size_t erg_weight_room(size_t elements)
     return (elements + ERG_WEIGHT_ELEMENTS - 1) / ERG_WEIGHT_ELEMENTS * ERG_WEIGHT_ELEMENTS;
 }
 
-/* Elements of a bucket whose state so many ranks share. */
+/* Elements of a bucket whose state the given number of ranks share. */
 static inline size_t erg_bucket_room(size_t elements, size_t ranks)
 {
     size_t multiple = ERG_WEIGHT_ELEMENTS * ranks;
     return (elements + multiple - 1) / multiple * multiple;
 }
 
-/* Elements of each bucket: of one layer, of what comes before the layers, of what comes after. */
+/* Elements of each bucket: of one layer, of the part before the layers, of the part after. */
 struct erg_static_tensors {
     size_t layer[ERG_BUCKETS], first[ERG_BUCKETS], last[ERG_BUCKETS];
     bool tied;
@@ -56,8 +56,8 @@ struct erg_static_weights {
     size_t state;    /* of one rank's parts of the optimizer's state */
 };
 
-/* Of so many layers, with the embedding or the head where they are the rank's own; `ranks` share
- * the state. A tied head whose embedding is here is the embedding. */
+/* The weights of the given layers, with the embedding or the head where the rank has them; `ranks`
+ * share the state. A tied head whose embedding is here is the embedding. */
 struct erg_static_weights erg_static_weights_of(const struct erg_static_tensors *tensors,
                                                 size_t layers, bool embedding, bool head,
                                                 size_t ranks);

@@ -1,4 +1,4 @@
-/* Moving what a group keeps to host memory and back: what is allocated and freed, and when. */
+/* Moves a group's kept tensors to host memory and back: the allocations and their times. */
 #include "base/memory.h"
 #include "layout/memory/stage_run.h"
 

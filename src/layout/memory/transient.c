@@ -1,5 +1,5 @@
-/* What lives in closed form while a layer runs, without the groups and the tensors of the pipeline.
- * In which order layer.c follows it. */
+/* Live tensors while a layer runs, in closed form, without the groups and the tensors of the
+ * pipeline. layer.c simulates the same tensors in order. */
 #include "layout/memory/memory_internal.h"
 
 static double larger(double a, double b)
@@ -7,15 +7,15 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* In the forward pass of the FFN, next to what it keeps. */
+/* In the forward pass of the FFN, in addition to its kept tensors. */
 static double ffn_output(const struct erg_memory_sizes *sizes)
 {
     double full = sizes->tensor > 1 ? (double)sizes->full_hidden : 0;
     return (double)sizes->gathered_kv + 2 * (double)sizes->hidden + full;
 }
 
-/* What the FFN makes and does not keep, without the outputs of the norm and of the activation's
- * gate, which are gone before its output is there. */
+/* The FFN's tensors that it does not keep, without the outputs of the norm and of the activation's
+ * gate, which are freed before its output exists. */
 static double unkept_of_ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recompute)
 {
     if (recompute == ERG_RECOMPUTE_FULL)
@@ -49,21 +49,21 @@ static double used_first(const struct erg_memory_sizes *sizes)
     return (double)(kept + sizes->gated) * (double)sizes->ffn;
 }
 
-/* What the FFN's backward pass needs beyond what is kept: as much, and where the activated tensor
- * is not kept the gradient of it as well. */
+/* The bytes that the FFN's backward pass needs beyond the kept tensors: as many, and where the
+ * activated tensor is not kept, its gradient, too. */
 static double ffn_gradients(const struct erg_memory_sizes *sizes)
 {
     const bool kept = erg_memory_keeps(sizes, ERG_MEMORY_ACTIVATED, ERG_RECOMPUTE_NONE);
     return (double)((kept ? 1 : 2) + sizes->gated) * (double)sizes->ffn;
 }
 
-/* What full recomputation makes again of a layer before its backward pass. */
+/* The tensors of a layer that full recomputation restores before its backward pass. */
 static double made_again(const struct erg_memory_sizes *sizes)
 {
     return (double)(sizes->kept[ERG_RECOMPUTE_NONE] - sizes->kept[ERG_RECOMPUTE_FULL]);
 }
 
-/* Where a layer that is made again ends: it has an output, too, that nobody needs. */
+/* The end of a recomputed layer: it also has an output, which is not needed. */
 static double output_again(const struct erg_memory_sizes *sizes)
 {
     double share = sizes->context > 1 ? (double)sizes->kv : 0;
@@ -91,7 +91,7 @@ static double ffn(const struct erg_memory_sizes *sizes, enum erg_recompute recom
 }
 
 /* The attention's sums for the queries' gradient are in fp32; with context ranks it has the
- * gradients of all keys and values, and those of half of them once more. `norm_stays` is what is
+ * gradients of all keys and values, and those of half of them once more. `norm_stays`: the bytes
  * kept for the norm before the FFN. */
 static double attention(const struct erg_memory_sizes *sizes, enum erg_recompute recompute,
                         double norm_stays)
@@ -102,7 +102,7 @@ static double attention(const struct erg_memory_sizes *sizes, enum erg_recompute
     double norm = larger((double)sizes->fc1 + full, hidden) + keys +
                   (erg_memory_remakes(sizes, ERG_MEMORY_FFN_NORM, recompute) ? 2 : 1) * hidden;
     double sums = 4 * (double)sizes->query + (sizes->context > 1 ? 2.5 * keys : (double)sizes->kv);
-    if (sizes->arrived) /* through the norm is among what the experts' backward pass takes */
+    if (sizes->arrived) /* through the norm is included in the experts' backward pass */
         return sums;
     return larger(norm + norm_stays, sums);
 }

@@ -1,28 +1,26 @@
 /*
- * Splits for pipelines with virtual stages, by what their stages wait for each other.
+ * Splits for pipelines with virtual stages, by the time that their stages wait for each other.
  *
- * Such a pipeline runs in rounds: all stages do their turns of one chunk, and who is done early
- * waits. So what counts is less how long each stage takes for all of its chunks, of which
- * stage_split.c makes the longest short, than the longest turn of every round. Here layers are
- * given out one by one, each to the chunk with which the iteration grows the least by
+ * Such a pipeline runs in rounds: all stages run their turns of one chunk, and a stage that ends
+ * early waits. So the longest turn of every round matters more than the time of each stage for all
+ * its chunks, whose maximum stage_split.c minimises. Here layers are assigned one by one, each to
+ * the chunk with which the iteration grows the least by
  *
  *   (m - 1 / v) x the sum over rounds of the longest turn + (1 / v) x the sum over stages,
  *
- * and of both splits that is taken which is faster when its schedule is followed. The layouts that
- * a search keeps are changed from there: as long as some chunk can give a layer to another one, or
- * some stages in a row one from the same chunk of theirs to another, and the iteration gets
- * shorter, they do. Of small models all splits are tried instead. What the closed form takes at the
- * least bounds how much faster another split may be.
+ * and the split whose simulated schedule is faster is taken. The layouts that a search keeps are
+ * improved from there: layers move from one chunk to another, or in several stages in a row from
+ * the same chunk to another, as long as the iteration gets shorter. For small models all splits are
+ * tried instead. The least time by the closed form bounds how much faster another split may be.
  */
 #include "layout/search/layout_search_internal.h"
 
 #include <math.h>
 
-/* Two iterations that are no further apart, relatively, take equally long. */
+/* The relative difference up to which two iterations take equally long. */
 static const double tie = 1e-9;
 
-/* What a turn of a stage takes without layers; on the last one the head comes with the last chunk.
- */
+/* The time of a stage's turn without layers; on the last one the head comes with the last chunk. */
 static double turn_s(const struct erg_time_stage *cost, const struct erg_layout *layout, long stage,
                      long chunk)
 {
@@ -37,8 +35,8 @@ static void stage_cost(struct erg_time_stage *cost, const struct erg_layout_plac
     erg_time_stage_init(cost, &places->time[erg_layout_place_of(places, stage)], layout, stage);
 }
 
-/* A split whose rounds are as level as layers allow, whatever memory it needs: into the splitter's
- * round_layers. Some microseconds. */
+/* A split whose rounds are as level as layers allow, regardless of memory; written to the
+ * splitter's round_layers. Takes some microseconds. */
 static void split_rounds(struct erg_layout_splitter *splitter,
                          const struct erg_layout_places *places, const struct erg_layout *layout)
 {
@@ -76,9 +74,9 @@ static void split_rounds(struct erg_layout_splitter *splitter,
 }
 
 /*
- * The candidate with other chunks; where each stage does what is best for it, its lists are those
- * of `stages`. False: it does not fit, or is no faster than `limit`. What is followed is taken off
- * *passes_left, unless that is NULL.
+ * The candidate with other chunks; where each stage has its own recomputation and offloading, its
+ * lists are those of `stages`. False: it does not fit, or is not faster than `limit`. Simulated
+ * passes are subtracted from *passes_left (NULL: no limit).
  */
 static bool settle(struct erg_layout_candidate *other, const struct erg_layout_candidate *candidate,
                    const long *chunk_layers, double limit, struct erg_layout_splitter *splitter,
@@ -121,7 +119,7 @@ void erg_layout_follow_split(struct erg_layout_candidate *candidate,
                NULL);
 }
 
-/* Takes what is faster, with lists of its own. */
+/* Takes the faster candidate, with lists of its own. */
 static void take(struct erg_layout_candidate *candidate, const struct erg_layout_candidate *other)
 {
     struct erg_layout_candidate own = *candidate;
@@ -222,8 +220,8 @@ static bool try_all(struct erg_layout_candidate *candidate, long *chunk_layers, 
     return any;
 }
 
-/* What a split takes by the closed form at the least: whole layers, and where all stages offload
- * one ratio what fits, but no waiting for others. */
+/* The least time of a split by the closed form: with whole layers and, where all stages offload one
+ * ratio, only splits that fit, but without waits between stages. */
 static double closed_s(const struct erg_layout_candidate *candidate,
                        struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                        const struct erg_layout_places *places)

@@ -1,4 +1,4 @@
-/* One layout of a search: what it costs, and why it is none of those that fit. */
+/* One layout of a search: its cost, or the reason why it does not fit. */
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
 
@@ -77,8 +77,8 @@ static void split_one(struct erg_layout_splitter *splitter, const struct erg_lay
     layout->chunk_layers = splitter->chunk_layers;
 }
 
-/* Of a layout that no split makes fit its GPUs: that which needs least of them, to half a
- * thousandth, so that what is said to be missing is enough. False: one does fit. */
+/* For a layout that fits its GPUs with no split: the split that needs the least memory, to half a
+ * thousandth, so that the reported shortage is enough. False: a split fits. */
 static bool split_nearest(struct erg_layout_splitter *splitter,
                           const struct erg_layout_places *places, struct erg_layout *layout)
 {
@@ -111,7 +111,7 @@ static bool split_nearest(struct erg_layout_splitter *splitter,
     return true;
 }
 
-/* Adds which stage of a layout that is too large needs most, and of what. */
+/* Adds the stage of a too large layout that needs most, and its largest item. */
 static void say_binding(struct erg_error *err, const struct erg_layout *layout,
                         const struct erg_layout_places *places)
 {
@@ -135,8 +135,7 @@ static void say_binding(struct erg_error *err, const struct erg_layout *layout,
              erg_memory_unsharded(item));
 }
 
-/* The same with the recomputation from whose split stages that each do what is best for them are
- * the fastest. */
+/* The same with the recomputation whose split is the best start for settings per stage. */
 static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                          const struct erg_layout_places *places, struct erg_layout *layout)
 {
@@ -164,7 +163,7 @@ static void split_stages(struct erg_layout_splitter *splitter, struct erg_layout
     layout->recompute = asked;
 }
 
-/* Memory and time; the error says what is missing. */
+/* Memory and time; the error names the shortage. */
 static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_stages *stages,
                       const struct erg_layout_places *places, struct erg_error *err)
 {
@@ -181,7 +180,7 @@ static int settle_one(struct erg_layout_candidate *candidate, struct erg_layout_
         erg_fail(err, ERG_INFEASIBLE, "needs %.1f GiB more than the %.1f GiB of a GPU%s",
                  erg_layout_gib_up(search->per_stage ? excess
                                                      : erg_layout_memory_excess(layout, places)),
-                 kind->memory_bytes / 0x1p30, offloads ? ", whatever is offloaded" : "");
+                 kind->memory_bytes / 0x1p30, offloads ? " with any offloading" : "");
         if (err) {
             candidate->layout.offload = offloads ? 1 : layout->offload;
             say_binding(err, layout, places);
@@ -214,8 +213,8 @@ static int fail_batch(const struct erg_layout_search *search, const struct erg_l
     return erg_fail(err, ERG_INFEASIBLE,
                     "%s batch of %s sequences is %s multiple of data %ld x "
                     "microbatch %ld%s",
-                    exact ? "a" : "no", batch, exact ? "no" : "a", layout->data, layout->microbatch,
-                    stages);
+                    exact ? "a" : "no", batch, exact ? "not a" : "a", layout->data,
+                    layout->microbatch, stages);
 }
 
 /* The data degree and the block of a layout on one kind. */
@@ -233,7 +232,7 @@ static int fill_data(struct erg_layout_candidate *candidate, const struct erg_la
     }
     if (pipeline < 1 || search->gpus % pipeline != 0)
         return erg_fail(err, ERG_INFEASIBLE,
-                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld are no "
+                        "tensor %ld x context %ld x pipeline %ld are %ld GPUs, and %ld is not a "
                         "multiple of that",
                         own->tensor, own->context, own->pipeline, pipeline, search->gpus);
     own->data = search->gpus / pipeline;
@@ -303,7 +302,7 @@ static int settle_chunks(struct erg_layout_candidate *candidate, bool split,
     return status;
 }
 
-/* A candidate of which the degrees and the blocks are known. */
+/* A candidate with given degrees and blocks. */
 static int evaluate(struct erg_layout_candidate *candidate, const struct erg_layout_search *search,
                     struct erg_error *err)
 {

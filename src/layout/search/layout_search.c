@@ -13,18 +13,18 @@
 struct walk {
     const struct erg_layout_search *search;
     struct erg_layout_shortlist list;
-    bool any; /* is wanted, and what does not fit does not matter */
+    bool any; /* is requested, and layouts that do not fit do not matter */
     struct erg_layout_site site;
     struct erg_layout_places places; /* of the stages at hand, on these blocks */
     const struct erg_layout_block *blocks;
     struct erg_layout_splitter splitter;
     struct erg_layout_stages own; /* of search->per_stage */
-    /* Of what does not fit while nothing does, without its pointers. */
+    /* The layout nearest to fitting, while none fits; without its pointers. */
     struct erg_layout_candidate nearest;
     double nearest_excess, nearest_host_excess;
 };
 
-/* Whether nothing more is wanted. */
+/* Whether the search is complete. */
 static bool is_done(const struct walk *walk)
 {
     return walk->any && walk->list.found->count > 0;
@@ -68,8 +68,8 @@ static void note_unfit(struct walk *walk, const struct erg_layout_candidate *can
     }
 }
 
-/* Notes a layout of which no split fits, unless it may be the nearest to that: on several kinds,
- * which have many, only what needs little may. */
+/* Notes a layout without a split that fits, if it may be the nearest to fitting. On several kinds,
+ * which have many such layouts, only one that needs little may be. */
 static bool is_far(struct walk *walk, const struct erg_layout *layout)
 {
     const struct erg_layout_search *search = walk->search;
@@ -169,8 +169,8 @@ static void consider_splits(struct walk *walk, const struct erg_layout *layout, 
 }
 
 /*
- * Seconds that no split takes less than, whatever memory it needs: if everything but messages could
- * be cut so that all stages end at once. Of stages in several places is_too_slow() has asked.
+ * The least seconds of any split regardless of memory: everything except messages is cut so that
+ * all stages end at once. For stages in several places is_too_slow() checks this.
  */
 static double floor_s(const struct walk *walk, const struct erg_layout *layout)
 {
@@ -212,7 +212,7 @@ static void consider_recomputes(struct walk *walk, struct erg_layout *layout, un
     }
 }
 
-/* ---- stages that each do what is best for them ---- */
+/* ---- settings per stage ---- */
 
 /* Takes the candidate if it is faster than the best of its degrees. */
 static void keep_faster(struct erg_layout_candidate *best, const struct erg_layout_candidate *one)
@@ -247,8 +247,7 @@ static void settle_stages(struct walk *walk, struct erg_layout_candidate *best,
 
 /*
  * The same degrees once, with equal stages or with the fastest splits for one recomputation and
- * ratio of all. What nothing beats whatever stages do bounds them: without offloading, with the
- * recomputation that takes least.
+ * ratio of all. The time without offloading and with the fastest recomputation bounds them.
  */
 static void consider_stages(struct walk *walk, struct erg_layout *layout, bool equal, bool unequal,
                             long batch)
@@ -348,8 +347,8 @@ static void walk_chunks(struct walk *walk, struct erg_layout *layout,
     }
 }
 
-/* The same with weights sharded over some of the ranks of its stage, of which a bound by degrees
- * alone says nothing. */
+/* The same with weights sharded over some of the ranks of its stage, which a bound by degrees alone
+ * does not cover. */
 static void walk_shards(struct walk *walk, struct erg_layout *layout,
                         const struct erg_layout_block *blocks, size_t count)
 {
@@ -386,9 +385,9 @@ static void walk_orders(struct walk *walk, struct erg_layout *layout,
 }
 
 /*
- * Whether stages on several kinds are slower than all that are kept, whatever their order, chunks
- * and recomputation: a microbatch takes no less than if all GPUs only ran layers, and layers could
- * be cut so that all stages end at once. On one kind floor_s() says more.
+ * Whether stages on several kinds are slower than all that are kept, for any order, chunks and
+ * recomputation: a microbatch takes at least the time in which all GPUs only run layers that are
+ * cut so that all stages end at once. On one kind floor_s() is the tighter bound.
  */
 static bool is_too_slow(struct walk *walk, const struct erg_layout *layout,
                         const struct erg_layout_block *blocks, size_t count)
@@ -408,7 +407,7 @@ static bool is_too_slow(struct walk *walk, const struct erg_layout *layout,
     return microbatch_s * (double)microbatches > slowest_wanted(walk, microbatches * replicas);
 }
 
-/* The recomputations with which stages on these blocks may be among what is wanted. */
+/* The recomputations with which stages on these blocks may be among the requested layouts. */
 static unsigned wanted_recomputes(struct walk *walk, const struct erg_layout *layout,
                                   const struct erg_layout_block *blocks, size_t count)
 {
@@ -419,7 +418,7 @@ static unsigned wanted_recomputes(struct walk *walk, const struct erg_layout *la
                           : search->recomputes;
 }
 
-/* Whether the groups of so many stages lie within nodes. */
+/* Whether the groups of the given number of stages lie within nodes. */
 static bool hold_groups(const struct erg_layout_kind *kind, const struct erg_layout *layout,
                         long stages)
 {
@@ -427,7 +426,7 @@ static bool hold_groups(const struct erg_layout_kind *kind, const struct erg_lay
     return erg_nodes_hold_groups(kind->machine.node_gpus, group, stages * group * layout->data);
 }
 
-/* The fewest and the most stages that a kind may have behind so many others. */
+/* The fewest and the most stages that a kind may have after the given number of other stages. */
 static void find_range(long *least, long *most, const struct walk *walk,
                        const struct erg_layout *layout, size_t kind)
 {
@@ -567,7 +566,7 @@ static int check_accountings(const struct erg_layout_search *search, struct erg_
     return 0;
 }
 
-/* What would be refused of each layout otherwise. */
+/* Checks the conditions for which every layout would be refused. */
 static int check_model(const struct erg_layout_search *search, struct erg_error *err)
 {
     const struct erg_layout none = {.pipeline = 1};
@@ -577,7 +576,7 @@ static int check_model(const struct erg_layout_search *search, struct erg_error 
     if (experts->dense_layers > 0)
         return erg_fail(err, ERG_FAILED,
                         "%ld of the %ld layers of %s have no experts, and times of layers that "
-                        "differ are not modelled; ergon memory knows the model",
+                        "differ are not modelled; ergon memory supports the model",
                         experts->dense_layers, search->model->layers, search->model->name);
     return erg_memory_check(&request, err);
 }
@@ -605,7 +604,7 @@ int erg_layout_check_search(const struct erg_layout_search *search, struct erg_e
     return erg_model_check_sequence(search->model, 1, search->sequence, err);
 }
 
-/* That no layout fits, or that none is on these GPUs, and what is nearest. */
+/* The error that no layout fits, or that none uses these GPUs, with the nearest one. */
 static int fail_unfit(const struct walk *walk, struct erg_error *err)
 {
     const struct erg_layout *layout = &walk->nearest.layout;

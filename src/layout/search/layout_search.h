@@ -1,5 +1,5 @@
 /*
- * Which layouts of a job are the fastest: all are tried.
+ * An exhaustive search for the fastest layouts of a job.
  *
  * The stages of a layout lie on GPUs of one kind or several. Each stage lies on GPUs of one kind,
  * and the stages of a kind follow each other: a block. On one kind of GPUs there is one block.
@@ -8,44 +8,45 @@
  * kinds runs at the network of the slower one, and the sender's exposed share of it counts; stages
  * of a kind that lie in one node send within it (time/time.h).
  *
- * Experts are spread over every divisor of theirs that divides the data ranks; beside experts there
- * are no context groups and no virtual stages (job/layout.h).
+ * Experts are spread over every divisor of theirs that divides the data ranks; layouts with experts
+ * have no context groups and no virtual stages (job/layout.h).
  *
  * The space: tensor and context degrees whose groups stay within nodes, every number of stages on
  * each kind and every order of the kinds, every number of chunks that the layers allow, every
  * microbatch, every recomputation, and the least offloading that fits, which is the fastest, since
- * offloading only costs time. Of each, the layers are split equally where that is possible and all
- * stages are alike, and where stages may differ, in the fastest of all ways to split them if that
- * is faster, by the speed and the memory of each stage's GPUs. Batches are the largest multiple
- * within the bounds that the replicas share evenly and, for interleaved schedules, that fills the
- * pipeline. Offloading is one ratio for all stages, and a layout with a kind whose engine does not
- * say how fast that is does without; where each stage does what is best for it, those of the other
- * kinds offload.
+ * offloading only costs time. Layers are split equally where that is possible and all stages are
+ * alike. Where stages may differ, the fastest of all splits by the speed and the memory of each
+ * stage's GPUs is used if it is faster. Batches are the largest multiple within the bounds that the
+ * replicas share evenly and, for interleaved schedules, that fills the pipeline. Offloading is one
+ * ratio for all stages, and a layout with a kind whose engine does not give its speed does not
+ * offload; where each stage has its own recomputation and offloading, the stages of the other kinds
+ * offload.
  *
- * Nothing is dropped by a guess; these bounds are exact:
- * - Time if everything but messages could be cut so that all stages end at once; of several kinds,
+ * No layout is dropped by a heuristic; these bounds are exact:
+ * - Time if everything but messages could be cut so that all stages end at once; on several kinds,
  *   if all their GPUs only ran layers.
  * - Time without offloading: a layout that is slower even so than the slowest that is kept needs no
  *   memory model.
- * - Time of splits (time/split.h): the longest stage takes at least what all would if layers
- *   could be cut, and gradients likewise.
- * - Memory of splits: a stage that alone would take too long needs no room for more layers, and
- *   with all others full it must have room for the rest.
- * - Memory of all splits: what a layer takes at least in each stage says how many all could hold.
- * - Offloading of splits: between two ratios at which a stage can take one more layer nothing is
- *   gained.
+ * - Time of splits (time/split.h): the longest stage takes at least the time of all stages if
+ *   layers could be cut, and gradients likewise.
+ * - Memory of splits: a stage needs no more layers than it can run in time, and with all other
+ *   stages full it must hold the rest.
+ * - Memory of all splits: the least bytes of a layer in each stage limit the layers that all stages
+ *   could hold.
+ * - Offloading of splits: between two ratios at which a stage can take one more layer more
+ *   offloading has no benefit.
  *
- * With virtual stages that of the closed form is the first split, of which the chunks of a stage
- * are as even as fits. It takes no account of what stages wait for each other's longer chunks
- * (time.h). So of the layouts that may be among the fastest by it the schedule is followed, and in
- * those that are kept, 16 or more, layers move from chunk to chunk as long as that makes them
- * faster (chunk_split.c); of few splits all are tried. `bound_s` is what the closed form says that
- * no split takes less than, and `gap` how much faster than the first any layout may be by these
- * bounds, those included that were not kept because another split of theirs was too slow.
+ * With virtual stages the first split is that of the closed form, with the chunks of a stage as
+ * even as fits. It neglects waits for longer chunks of other stages (time.h). So the schedules of
+ * layouts that may be among the fastest are simulated, and in those that are kept, 16 or more,
+ * layers move from chunk to chunk as long as that makes them faster (chunk_split.c); if there are
+ * few splits, all are tried. `bound_s` is the least time of any split by the closed form. `gap` is
+ * the most by which any layout may be faster than the first by these bounds, including layouts that
+ * were not kept because another of their splits was too slow.
  *
- * What remains is checked stage by stage in closed form (memory.h): with equal chunks the first and
- * the last, since those between keep fewer groups than the first and have no head. The answer does
- * not depend on the order of evaluation: ties go to the smaller degrees.
+ * The remaining layouts are checked stage by stage in closed form (memory.h): with equal chunks the
+ * first and the last, since those between keep fewer groups than the first and have no head. The
+ * answer does not depend on the order of evaluation: ties go to the smaller degrees.
  */
 #ifndef ERG_LAYOUT_SEARCH_H
 #define ERG_LAYOUT_SEARCH_H
@@ -61,8 +62,8 @@ struct erg_layout_kind {
         *gpu; /* for energy (energy/layout_energy.h); a search does not ask for it */
     const struct erg_engine *engine;
     struct erg_time_machine machine;
-    long gpus;           /* that there are */
-    double memory_bytes; /* of one GPU, for what memory.h counts */
+    long gpus;           /* available */
+    double memory_bytes; /* of one GPU, for the items of memory.h */
     double host_bytes;   /* of one node, for offloaded activations; 0: no bound */
 };
 
@@ -90,10 +91,10 @@ struct erg_layout_search {
     long gpus;         /* of all stages together, exactly; 0: any number of them */
     unsigned used;     /* bits 1 << kind: stages lie on these and no others; 0: on any */
     long sequence;
-    long batch_least, batch_most; /* sequences of an iteration; equal: exactly so many */
+    long batch_least, batch_most; /* sequences of an iteration; exact if both are equal */
     double expert_capacity;       /* as of a layout */
-    /* How far, relative, a layout that offloads all may be above a kind's memory: ERG_MEMORY_ERROR
-     * (memory.h) where that is a budget that somebody names, 0 where it is what the GPUs have. */
+    /* The relative excess over a kind's memory that a layout may have if it offloads all:
+     * ERG_MEMORY_ERROR (memory.h) for a budget from the user, 0 for the memory of the GPUs. */
     double memory_slack;
     unsigned recomputes; /* bits 1 << enum erg_recompute: those that are tried */
     bool offload;        /* activations may be offloaded */
@@ -111,12 +112,12 @@ struct erg_layout_search {
      * wanted. The candidate is valid during the call only. */
     void (*each)(void *context, const struct erg_layout_candidate *candidate);
     double limit_s;
-    /* Of which recomputations, bits 1 << enum erg_recompute, layouts of these degrees may be
-     * wanted, whatever their order of these blocks and their chunks. NULL: of all. */
+    /* The recomputations, bits 1 << enum erg_recompute, with which layouts of these degrees may be
+     * wanted, for any order of these blocks and any chunks. NULL: all. */
     unsigned (*wanted)(void *context, const struct erg_layout *degrees,
                        const struct erg_layout_block *blocks, size_t count);
     void *context;
-    /* Of the layouts that are tried the tensor and context degree, stages, virtual stages,
+    /* Restricts the tried layouts to this tensor and context degree, stages, virtual stages,
      * microbatch and data degree; 0: any. */
     struct erg_layout_degrees {
         long tensor, context, pipeline, virtual_stages, microbatch, data;
@@ -127,7 +128,7 @@ struct erg_layout_search {
 
 struct erg_layout_candidate {
     struct erg_layout layout;
-    long *chunk_layers; /* what the layout's points to, NULL where stages are equal */
+    long *chunk_layers; /* memory that the layout's member points to, NULL where stages are equal */
     /* Likewise; where stages differ the layout's own `recompute` is that of the first, its
      * `offload` the most of any. */
     enum erg_recompute *stage_recompute;
@@ -147,16 +148,16 @@ struct erg_layout_candidate {
 struct erg_layout_results {
     struct erg_layout_candidate *items; /* the fastest first */
     size_t count;
-    /* Layouts of the space by what became of them; `evaluated` is their sum. Equal stages and those
-     * that differ are two. Of several kinds `memory` also counts those that no split makes fit into
-     * the nodes' host memory. */
+    /* Layouts of the space by result; `evaluated` is their sum. Equal and unequal stages count
+     * separately. On several kinds `memory` also counts layouts that do not fit into the nodes'
+     * host memory with any split. */
     uint64_t evaluated;
     uint64_t feasible, slower, memory, host_memory; /* slower: than all that are kept */
-    /* Numbers of stages on several kinds that are slower than all that are kept whatever else is
-     * chosen; what could be is not in `evaluated`. */
+    /* Numbers of stages on several kinds that are slower than all kept layouts for any other
+     * choice; their layouts are not in `evaluated`. */
     uint64_t bounded;
-    /* By how much, relative, a layout may be faster than the first of the items, whatever the split
-     * of its layers, at most. 0: that is proven to be the fastest. */
+    /* The most, relative, by which a layout with any split of its layers may be faster than the
+     * first item. 0: the first item is proven to be the fastest. */
     double gap;
 };
 
@@ -168,7 +169,7 @@ int erg_layout_search(struct erg_layout_results *found, const struct erg_layout_
                       struct erg_error *err);
 void erg_layout_results_release(struct erg_layout_results *found);
 
-/* Leaves no more than so many. */
+/* Keeps at most the given number of items. */
 void erg_layout_results_shorten(struct erg_layout_results *found, size_t count);
 
 /* Whether the search would find any. False also where it was interrupted. */
@@ -187,7 +188,7 @@ int erg_layout_evaluate(struct erg_layout_candidate *candidate,
                         const struct erg_layout_block *blocks, size_t count, struct erg_error *err);
 void erg_layout_candidate_release(struct erg_layout_candidate *candidate);
 
-/* FLOP/s of the datasheet of all GPUs that a layout uses: what its MFU refers to. */
+/* FLOP/s of the datasheet of all GPUs that a layout uses: the reference of its MFU. */
 double erg_layout_peak_flops(const struct erg_layout_candidate *candidate,
                              const struct erg_layout_search *search);
 

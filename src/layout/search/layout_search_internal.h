@@ -10,8 +10,8 @@
 
 /* ---- where the stages of a layout lie (places.c) ---- */
 
-/* Of a kind of GPUs, what is the same for all layouts of one tensor, context, expert and FSDP
- * degree and one microbatch; on one kind alone, of those on as many GPUs. */
+/* Values of a kind of GPUs that all layouts of one tensor, context, expert and FSDP degree and one
+ * microbatch share; on one kind alone, all such layouts on as many GPUs. */
 struct erg_layout_pieces {
     long gpus; /* whose groups are looked at */
     struct erg_time_request time;
@@ -19,7 +19,7 @@ struct erg_layout_pieces {
     struct erg_memory_sizes sizes;
 };
 
-/* What is known of each place of a layout: time[i] and on[i] belong together. */
+/* The models of each place of a layout: time[i] and on[i] belong together. */
 struct erg_layout_places {
     size_t count;
     struct erg_time_place time[ERG_LAYOUT_MOST_KINDS];
@@ -31,11 +31,11 @@ struct erg_layout_places {
     } on[ERG_LAYOUT_MOST_KINDS];
 };
 
-/* Where places are made: what is known of the layouts looked at last. */
+/* Working state for places: data of the latest layouts. */
 struct erg_layout_site {
     const struct erg_layout_search *search;
     long tensor, context, microbatch, expert, shards, gpus;
-    /* By kinds: of stages that all lie in one node, and of others. */
+    /* By kind: stages that all lie in one node, and other stages. */
     struct erg_layout_site_pieces {
         bool known;
         struct erg_layout_pieces pieces;
@@ -54,8 +54,8 @@ void erg_layout_site_init(struct erg_layout_site *site, const struct erg_layout_
 const struct erg_layout_pieces *erg_layout_site_pieces(struct erg_layout_site *site, size_t kind,
                                                        bool nodes, const struct erg_layout *layout);
 
-/* Where the stages of a layout lie. Valid until the site is asked for a layout of another tensor or
- * context degree or microbatch. Of the layout chunks, recomputation and batch do not count. */
+/* The places of a layout's stages. Valid until a call for a layout of another tensor or context
+ * degree or microbatch. The layout's chunks, recomputation and batch have no effect. */
 void erg_layout_places_init(struct erg_layout_places *places, struct erg_layout_site *site,
                             const struct erg_layout *layout, const struct erg_layout_block *blocks,
                             size_t count);
@@ -77,10 +77,10 @@ void erg_layout_fill_peaks(struct erg_layout_candidate *candidate,
 
 int erg_layout_check_search(const struct erg_layout_search *search, struct erg_error *err);
 
-/* The candidate's time and rate, as it is, by the closed form alone. */
+/* The time and rate of the unchanged candidate, by the closed form alone. */
 void erg_layout_settle_time(struct erg_layout_candidate *candidate,
                             const struct erg_layout_places *places);
-/* And with the schedule followed (time/time.h), which is no faster. */
+/* The time of the simulated schedule (time/time.h), which is not faster. */
 void erg_layout_follow(struct erg_layout_candidate *candidate, struct erg_time_follower *follower,
                        const struct erg_layout_places *places);
 
@@ -101,7 +101,7 @@ void erg_layout_own_lists(struct erg_layout_candidate *candidate);
 
 /*
  * Whether stages of equal layers need memory in another order than that of the pipeline: with few
- * microbatches the first ones have none but forward passes before their first backward pass, and
+ * microbatches the first ones have only forward passes before their first backward pass, and
  * receive nothing until then.
  */
 static inline bool erg_layout_is_short(const struct erg_layout *layout)
@@ -111,7 +111,7 @@ static inline bool erg_layout_is_short(const struct erg_layout *layout)
 
 enum erg_layout_verdict { ERG_LAYOUT_FITS, ERG_LAYOUT_TOO_LARGE, ERG_LAYOUT_HOST_TOO_SMALL };
 
-/* What a stage needs by its ratio of offloading. */
+/* The memory that a stage needs by its ratio of offloading. */
 void erg_layout_stage_lines(struct erg_memory_lines *lines, const struct erg_layout_on *on,
                             const struct erg_layout *layout, long stage);
 double erg_layout_stage_peak(const struct erg_memory_lines *lines, double offload);
@@ -124,44 +124,44 @@ bool erg_layout_stage_fits(const struct erg_layout_on *on, const struct erg_memo
 
 /*
  * Raises *offload to the smallest ratio with which a stage fits its GPUs. False: there is none, and
- * *excess is what is missing.
+ * *excess is the shortage.
  */
 bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_memory_lines *lines,
                               double *offload, double *excess);
 
-/* False: a stage has no room for so many layers with this ratio of offloading, in whatever chunks.
- * A few nanoseconds. */
+/* False: the layers do not fit into a stage with this ratio of offloading, in any chunks. Takes a
+ * few nanoseconds. */
 bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_layout *layout,
                                long stage, double layers, double offload);
 
 /*
  * False: no split of the layers of these degrees, chunks and microbatches fits with any ratio of
- * offloading and, for each stage, any of `recomputes`, bits 1 << enum erg_recompute. True says
- * nothing. Bounds from below how many bytes a layer takes in each stage (memory/memory.h), so some
- * ten nanoseconds a stage.
+ * offloading and, for each stage, any of `recomputes`, bits 1 << enum erg_recompute. True is not
+ * conclusive. Bounds from below how many bytes a layer takes in each stage (memory/memory.h), so
+ * some ten nanoseconds a stage.
  */
 bool erg_layout_may_fit(const struct erg_layout_places *places, const struct erg_layout *layout,
                         unsigned recomputes);
 
-/* False: every split of the layers, with any ratio of offloading, misses its memory by this much or
- * more, whatever hosts have. As fast. */
+/* False: every split of the layers, with any ratio of offloading, exceeds the memory by this much
+ * or more, with any amount of host memory. As fast. */
 bool erg_layout_may_miss(const struct erg_layout_places *places, const struct erg_layout *layout,
                          double excess);
 
-/* How many bytes more of its GPUs a layout that is too large would fit with, offloading what is
- * best for that. For what is said, not for a search: some ten microseconds. */
+/* The additional GPU memory with which a layout that is too large would fit, with the best
+ * offloading for that. For messages, not for a search: takes some ten microseconds. */
 double erg_layout_memory_excess(const struct erg_layout *layout,
                                 const struct erg_layout_places *places);
 
-/* GiB with one decimal that are no less than these bytes. */
+/* These bytes in GiB, rounded up to one decimal. */
 static inline double erg_layout_gib_up(double bytes)
 {
     return ceil(10 * bytes / 0x1p30) / 10;
 }
 
 /*
- * Sets the layout's offloading to the least that fits, and the candidate's peak. *excess is what
- * the first stage that is too large misses, which is no more than what the layout does.
+ * Sets the layout's offloading to the least that fits, and the candidate's peak. *excess is the
+ * shortage of the first stage that is too large, which is at most that of the layout.
  */
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
                                                  const struct erg_layout_places *places,
@@ -173,8 +173,8 @@ enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *ca
 void erg_layout_set_even(long *chunk_layers, const struct erg_layout *layout, long stage,
                          long layers);
 
-/* Whether a stage has room for so many layers in some chunks, with this ratio of all stages whose
- * GPUs offload: then the list has the most even that fit. */
+/* Whether the layers fit into a stage in some chunks, with this ratio of all stages whose GPUs
+ * offload: then the list has the most even that fit. */
 bool erg_layout_stage_holds(long *chunk_layers, const struct erg_layout_places *places,
                             const struct erg_layout *layout, long stage, long layers,
                             double offload);
@@ -185,11 +185,12 @@ double erg_layout_stage_ratio(long *chunk_layers, const struct erg_layout_places
                               const struct erg_layout *layout, long stage, long layers,
                               double offload);
 
-/* ---- stages that each do what is best for them (stage_ways.c) ---- */
+/* ---- recomputation and offloading per stage (stage_ways.c) ---- */
 
-/* Room for what the stages of any layout of a model do. */
+/* Memory for the ways of the stages of any layout of a model. */
 struct erg_layout_stages {
-    enum erg_recompute *recompute, *least; /* chosen; that takes least whatever memory there is */
+    enum erg_recompute *recompute, *least; /* chosen; the one that takes least time, regardless of
+                                            * memory */
     double *offload;
     struct erg_layout_stage_option {
         double offload, peak_bytes, moved_s; /* copied of a layer */
@@ -220,12 +221,12 @@ enum erg_layout_verdict erg_layout_settle(struct erg_layout_candidate *candidate
 
 /* ---- layers of stages that may differ (stage_split.c) ---- */
 
-/* Room for what is found and looked at, for as many stages as the model has layers. */
+/* Memory for the results and the candidates, for as many stages as the model has layers. */
 struct erg_layout_splitter {
     struct erg_split_group *groups; /* of one stage each */
     struct erg_layout_room {
         long layers; /* that fit with the offloading at hand */
-        long useful; /* more would be slower than what is wanted */
+        long useful; /* more would be slower than the limit */
         double next; /* ratio of offloading with which one more fits; INFINITY: none */
     } * rooms;
     long *stage_layers, *chunk_layers;     /* found; of chunks in model order */
@@ -238,7 +239,7 @@ struct erg_layout_splitter {
 void erg_layout_splitter_init(struct erg_layout_splitter *splitter, long layers);
 void erg_layout_splitter_release(struct erg_layout_splitter *splitter);
 
-/* Seconds of the fastest split whatever memory it needs; above `limit` less may be said. */
+/* Seconds of the fastest split regardless of memory; above `limit` the result may be too low. */
 double erg_layout_split_bound(struct erg_layout_splitter *splitter,
                               const struct erg_layout_places *places,
                               const struct erg_layout *layout, double limit);
@@ -248,9 +249,9 @@ void erg_layout_split_of_any_memory(struct erg_layout_splitter *splitter,
                                     const struct erg_layout *layout);
 
 /*
- * Seconds of the fastest split that fits, with the least offloading that it fits with: into the
- * splitter. INFINITY: none takes less than `limit`. Of the layout the offloading and the layers do
- * not count.
+ * Seconds of the fastest split that fits, with the least offloading with which it fits; the split
+ * is written to the splitter. INFINITY: none takes less than `limit`. The layout's own offloading
+ * and layers have no effect.
  */
 double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
                                 const struct erg_layout_places *places,
@@ -259,33 +260,33 @@ double erg_layout_split_fastest(struct erg_layout_splitter *splitter,
 /* ---- the same by rounds, of layouts with virtual stages (chunk_split.c) ---- */
 
 /* Follows the schedule of a split that fits, and with virtual stages that by rounds, too: the
- * candidate becomes that which is faster. Where each stage does what is best for it (per_stage of
- * the search) its lists are those of `stages`, else that may be NULL. */
+ * candidate becomes that which is faster. With settings per stage (per_stage of the search) its
+ * lists are those of `stages`, else `stages` may be NULL. */
 void erg_layout_follow_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places);
 
 /*
- * Of a followed candidate with lists of its own, equal stages or others, layers move from chunk to
- * chunk until that makes it no faster, or for a tenth of a second; of few splits all are tried. Its
- * bound_s becomes what no split takes less than. Of splits that take `limit_s` or longer nothing is
- * asked. Returns whether it is faster then.
+ * Improves a simulated candidate with lists of its own: layers move from chunk to chunk until no
+ * move makes it faster, or for a tenth of a second; if there are few splits, all are tried. Sets
+ * its bound_s to the least time of any split. Splits that take `limit_s` or longer are not
+ * considered. Returns whether it got faster.
  */
 bool erg_layout_refine_split(struct erg_layout_candidate *candidate,
                              struct erg_layout_splitter *splitter, struct erg_layout_stages *stages,
                              const struct erg_layout_places *places, double limit_s);
 
-/* ---- what is kept while a search goes on (shortlist.c) ---- */
+/* ---- layouts that a search keeps (shortlist.c) ---- */
 
-/* So many are kept at least: when their layers have moved the fastest may be another one of them,
- * whatever number is asked for. */
+/* The least number of layouts kept, even if fewer are requested: after their layers have moved
+ * another one may be the fastest. */
 enum { ERG_LAYOUT_SHORTLIST_LEAST = 16 };
 
 struct erg_layout_shortlist {
     struct erg_layout_results *found;       /* the fastest first */
     size_t most;                            /* of them */
     double others;                          /* tokens per second that nothing else does more than */
-    const struct erg_layout_search *search; /* whose `each` is told of all that are let go */
+    const struct erg_layout_search *search; /* whose `each` is called for all dropped ones */
 };
 
 /* Nothing is found yet, and there is room for as many as are kept. */

@@ -1,4 +1,4 @@
-/* What a candidate needs of memory, and the least offloading with which it fits. */
+/* The memory that a candidate needs, and the least offloading with which it fits. */
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
 
@@ -21,7 +21,7 @@ static double at(const struct erg_memory_lines *lines, int moment, double offloa
     return lines->least[moment] + offload * lines->slope[moment];
 }
 
-/* Of whole tensors, as many as the ratio allows. */
+/* As many whole tensors as the ratio allows. */
 static const struct erg_memory_ratio *ratio_at(const struct erg_memory_lines *lines, double offload)
 {
     size_t i = 0;
@@ -58,7 +58,7 @@ static double budget_of(const struct erg_layout_on *on, double offload)
     return on->kind->memory_bytes * (1 + slack_at(on->search, offload));
 }
 
-/* What a node has too little of for what each of its GPUs offloads. */
+/* The host memory that a node lacks for the offloading of its GPUs. */
 static double host_excess(const struct erg_layout_kind *kind, double host_bytes)
 {
     double needed = host_bytes * (double)kind->machine.node_gpus;
@@ -109,8 +109,8 @@ bool erg_layout_stage_offload(const struct erg_layout_on *on, const struct erg_m
 
 /*
  * The next stage after `stage` whose memory must be looked at, `pipeline` after the last. In a
- * place with equal chunks the first has most microbatches in flight, the very first beside more
- * weights but, without virtual stages, fewer messages; the last stage has the head.
+ * place with equal chunks the first has most microbatches in flight; the first of the pipeline has
+ * more weights but, without virtual stages, fewer messages; the last stage has the head.
  */
 static long next_stage(const struct erg_layout_places *places, const struct erg_layout *layout,
                        long stage)
@@ -146,7 +146,7 @@ static enum erg_layout_verdict try_offload(struct erg_layout_candidate *candidat
     return ERG_LAYOUT_HOST_TOO_SMALL;
 }
 
-/* The stages share a ratio: what one needs may be more than another can receive. */
+/* The stages share a ratio: the ratio that one needs may be more than another can receive. */
 enum erg_layout_verdict erg_layout_settle_memory(struct erg_layout_candidate *candidate,
                                                  const struct erg_layout_places *places,
                                                  double *excess)
@@ -175,8 +175,8 @@ bool erg_layout_stage_may_hold(const struct erg_layout_on *on, const struct erg_
            budget_of(on, offload) * (1 + rounding);
 }
 
-/* More layers than this are too many for a stage, with so much memory of its GPUs and `host` bytes
- * for what each offloads. */
+/* The most layers of a stage with the given memory of its GPUs and `host` bytes for the offloading
+ * of each. */
 static double most_layers(const struct erg_layout_on *on, const struct erg_layout *layout,
                           long stage, double budget, double host)
 {
@@ -232,7 +232,7 @@ bool erg_layout_may_miss(const struct erg_layout_places *places, const struct er
     return may_hold_all(places, layout, 1u << layout->recompute, excess, false);
 }
 
-/* ---- what is missing ---- */
+/* ---- the shortage ---- */
 
 /* Stages whose memory must be looked at. */
 struct looked_at {
@@ -242,7 +242,7 @@ struct looked_at {
     double slack; /* with all offloaded, relative */
 };
 
-/* What the stage that is furthest above its own budget is above it, with one ratio for all. */
+/* The largest excess of a stage over its budget, with one ratio for all. */
 static double excess_at(const struct looked_at *stages, double offload)
 {
     double excess = -INFINITY, slack = offload < 1 ? 1 : 1 + stages->slack;

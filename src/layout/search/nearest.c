@@ -8,8 +8,8 @@
 
 enum field { TENSOR, CONTEXT, PIPELINE, CHUNKS, MICROBATCH, EXPERT, RECOMPUTE, FIELDS };
 
-/* False: that cannot be. Chunks of which it is said how many layers each has keep so many with
- * other stages; other virtual stages may differ in layers otherwise. */
+/* False: impossible. Chunks with given numbers of layers keep them with other stages; with other
+ * virtual stages the numbers may change. */
 static bool set(struct erg_layout *layout, enum field field, long value, long layers)
 {
     const long own = layout->pipeline * layout->virtual_stages;
@@ -96,7 +96,7 @@ static void try_fields(struct erg_layout_change *change, const struct erg_layout
         }
 }
 
-/* The least memory with which the layout fits as it is, to a thousandth. */
+/* The least memory with which the unchanged layout fits, to a thousandth. */
 static double needed_memory(const struct erg_layout_search *search, const struct erg_layout *layout)
 {
     struct erg_layout_search larger = *search;
@@ -123,7 +123,7 @@ void erg_layout_find_change(struct erg_layout_change *change,
     struct erg_layout_search plain = *search;
     *change = (struct erg_layout_change){.memory_bytes = needed_memory(search, layout)};
     try_fields(change, search, layout, 0, 1, 1);
-    plain.equal_stages = true; /* splits of so many layouts would take long */
+    plain.equal_stages = true; /* splits of that many layouts would take long */
     if (!change->changed)
         try_fields(change, &plain, layout, 0, 2, 2);
 }

@@ -1,4 +1,4 @@
-/* Where the stages of a layout lie, and what is known of the GPUs there. */
+/* The places of a layout's stages, and the models of the GPUs there. */
 #include "layout/search/layout_search_internal.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@ int erg_layout_kind_init(struct erg_layout_kind *kind, const struct erg_cluster 
 {
     if (!engine)
         return erg_fail(err, ERG_USAGE,
-                        "the cluster does not say what trains on its nodes with %s; expected the "
-                        "key 'engine' beside it (data/engines)",
+                        "the cluster does not name the engine of its nodes with %s; expected the "
+                        "key 'engine' next to it (data/engines)",
                         nodes->gpu);
     if (erg_engine_check_gpu(engine, gpu, err) != 0)
         return -1;

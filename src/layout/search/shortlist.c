@@ -1,4 +1,4 @@
-/* What is kept while a search goes on, and the fastest splits of the layers of that. */
+/* The layouts that a search keeps, and the fastest splits of their layers. */
 #include "base/interrupt.h"
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
@@ -135,8 +135,8 @@ static bool has_split(const struct erg_layout_results *found,
     return any;
 }
 
-/* One layout with the fastest split of its layers, of those that may be among the wanted. Of equal
- * chunks, if some of the same stages' layers are not found yet. */
+/* One layout with the fastest split of its layers, if it may be among the wanted ones. With equal
+ * chunks, if the splits of some of the same stages are not found yet. */
 static void refine_one(struct erg_layout_results *refined, const struct erg_layout_shortlist *list,
                        size_t index, struct erg_layout_site *site,
                        struct erg_layout_splitter *splitter, struct erg_layout_stages *stages)
@@ -172,7 +172,7 @@ static void refine_one(struct erg_layout_results *refined, const struct erg_layo
     refined->feasible += equal;
 }
 
-/* The fastest of what was refined; nothing else does more than `others`. */
+/* The fastest of the refined layouts; nothing else does more than `others`. */
 static void take_fastest(struct erg_layout_shortlist *list)
 {
     struct erg_layout_results *found = list->found;

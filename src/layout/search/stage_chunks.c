@@ -1,14 +1,14 @@
 /*
- * The chunks of one stage: in which a number of layers fits.
+ * The chunks of one stage into which a number of layers fits.
  *
- * How long a stage takes depends on its layers alone, but for what stages wait for each other, and
- * that is least where its chunks have as many layers each. Its memory grows with the layers in
- * flight, with those of its largest chunk, for which there are buffers, and where all forward
- * passes come first with those of the head's chunk, which is never offloaded. A later chunk's
- * forward passes come after and its backward passes before those of an earlier one, so that fewer
- * of its microbatches wait at any moment. So of all chunks of at most so many layers those need
- * least of which the last ones are full, or, where the head's chunk waits, the first ones; which
- * number is best is tried, from equal chunks on.
+ * The time of a stage depends only on its layers, except for waits between stages, which are
+ * shortest where all its chunks have as many layers. Its memory grows with the layers in flight,
+ * with those of its largest chunk, for which there are buffers, and where all forward passes come
+ * first with those of the head's chunk, which is never offloaded. A later chunk's forward passes
+ * come after and its backward passes before those of an earlier one, so that fewer of its
+ * microbatches wait at any moment. So with a given largest chunk, memory is least where the last
+ * chunks are full, or, where the head's chunk waits, the first ones. The largest chunk itself is
+ * found by trial, from equal chunks on.
  */
 #include "layout/search/layout_search_internal.h"
 
@@ -30,7 +30,7 @@ void erg_layout_set_even(long *chunk_layers, const struct erg_layout *layout, lo
             few + (first ? chunk < more : chunk >= chunks - more);
 }
 
-/* At most so many layers a chunk. */
+/* The limit on layers per chunk. */
 static void set_full(long *chunk_layers, const struct erg_layout *layout, long stage, long layers,
                      long most)
 {
@@ -85,7 +85,7 @@ bool erg_layout_stage_holds(long *chunk_layers, const struct erg_layout_places *
         return true;
     if (chunks == 1 || !erg_layout_stage_may_hold(on, layout, stage, (double)layers, own))
         return false;
-    if (own == 0) { /* without buffers what is in flight alone counts */
+    if (own == 0) { /* without buffers only memory in flight counts */
         set_full(chunk_layers, layout, stage, layers, most);
         if (!fits(chunk_layers, on, layout, stage, own))
             return false;

@@ -1,5 +1,5 @@
 /*
- * Layers of stages that may differ: of all splits that fit the fastest.
+ * Layers of stages that may differ: the fastest of all splits that fit.
  *
  * A stage has room for as many layers as fit in the chunks that need least (stage_chunks.c), and
  * gets the most even ones that fit.
@@ -7,7 +7,7 @@
  * More offloading lets stages have more layers, and slows all of them. So a split is fastest either
  * without offloading or at a ratio at which some stage could just take one more layer: those ratios
  * are visited from below, each with the fastest split of the layers that the stages can hold there
- * (time/split.h), until even a split that fits whatever it needs would be slower.
+ * (time/split.h), until even the fastest split regardless of memory would be slower.
  */
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
@@ -133,7 +133,7 @@ static size_t add_alike(struct erg_split_group *groups, size_t count,
     return count;
 }
 
-/* Of each place the two ends, and by their messages to both sides what lies between. */
+/* The two ends of each place, and the stages between them by their messages to both sides. */
 enum { MOST_ALIKE = 6 * ERG_LAYOUT_MOST_KINDS };
 
 /* Stages that are alike in one group each. */
@@ -201,14 +201,14 @@ static double bound(const struct split_problem *at, double offload, double limit
 
 /* ---- memory ---- */
 
-/* Whether a stage has room for so many layers, with this ratio of all stages whose GPUs offload. */
+/* Whether the layers fit into a stage, with this ratio of all stages whose GPUs offload. */
 static bool holds(const struct split_problem *at, long stage, long layers, double offload)
 {
     return erg_layout_stage_holds(at->splitter->chunk_layers, at->places, at->layout, stage, layers,
                                   offload);
 }
 
-/* The smallest ratio from `offload` on with which a stage has room for so many layers. */
+/* The smallest ratio from `offload` on with which the layers fit into a stage. */
 static double ratio_for(const struct split_problem *at, long stage, long layers, double offload)
 {
     return erg_layout_stage_ratio(at->splitter->chunk_layers, at->places, at->layout, stage, layers,
@@ -239,9 +239,9 @@ static long useful_layers(const struct split_problem *at, long stage, double lea
 }
 
 /*
- * Finds what each stage could have in a split that takes less than `limit`, and with the others
- * full, so what it must have at least. Returns a ratio of offloading below which none fits:
- * INFINITY where it is above 1.
+ * Finds the most layers of each stage in a split that takes less than `limit`, and, with the others
+ * full, its least layers. Returns a ratio of offloading below which none fits: INFINITY where it is
+ * above 1.
  */
 static double find_useful(const struct split_problem *at, double limit)
 {
@@ -272,8 +272,8 @@ static double find_useful(const struct split_problem *at, double limit)
     return offload;
 }
 
-/* Rooms at the first ratio. Of stages that are alike none has room for fewer layers than the one
- * before it. */
+/* The most layers per stage at the first ratio. Among equal stages, each holds at least as many
+ * layers as the one before it. */
 static void find_rooms(const struct split_problem *at, double offload)
 {
     struct erg_layout_room *rooms = at->splitter->rooms;
@@ -341,7 +341,7 @@ static bool hold_all(const struct split_problem *at)
 
 /* ---- both ---- */
 
-/* The stages' layers of what was solved last. */
+/* The stages' layers in the latest solution. */
 static void take_layers(const struct split_problem *at)
 {
     struct erg_layout_splitter *splitter = at->splitter;

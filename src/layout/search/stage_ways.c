@@ -1,4 +1,4 @@
-/* What each stage of a layout recomputes and offloads, when each may do what is best for it. */
+/* Recomputation and offloading of each stage, when each stage has the best ones for itself. */
 #include "base/memory.h"
 #include "layout/search/layout_search_internal.h"
 
@@ -54,7 +54,7 @@ static enum erg_layout_verdict fill_option(struct erg_layout_stage_option *optio
     return ERG_LAYOUT_FITS;
 }
 
-/* All of them; *missing is what the one that is nearest to fitting misses. */
+/* All of them; *missing: the shortage of the one that is nearest to fitting. */
 static enum erg_layout_verdict fill_stage(struct erg_layout_stage_option *options,
                                           const struct erg_layout *layout,
                                           const struct erg_layout_places *places, long stage,
@@ -95,8 +95,8 @@ static int best_way(const struct erg_layout_stages *stages, long stage, double w
     return best;
 }
 
-/* What of the iteration depends on the ways, when no stage waits longer; *longest_s is how long one
- * does. INFINITY: a stage has no such way. */
+/* The part of the iteration that depends on the ways, with a limit on waits; *longest_s is the
+ * longest wait. INFINITY: a stage has no way within the limit. */
 static double try_wait(const struct erg_layout_stages *stages, const struct erg_layout *layout,
                        double wait_s, double *longest_s)
 {
@@ -114,8 +114,8 @@ static double try_wait(const struct erg_layout_stages *stages, const struct erg_
     return ((double)layout->microbatches - share) * most + share * sum + *longest_s;
 }
 
-/* Stages are independent but for the wait, of which the longest counts: shorter and shorter ones
- * are tried. */
+/* Stages are independent except for the longest wait, so shorter and shorter limits on it are
+ * tried. */
 static double best_wait(const struct erg_layout_stages *stages, const struct erg_layout *layout)
 {
     double wait_s = INFINITY, longest_s, best = INFINITY, best_s = INFINITY;

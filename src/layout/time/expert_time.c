@@ -1,4 +1,4 @@
-/* What a mixture of experts exchanges, and what its parameters cost at the end of an iteration. */
+/* Exchanges of a mixture of experts, and the cost of its parameters at the end of an iteration. */
 #include "layout/time/time.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ long erg_time_expert_members(const struct erg_time_request *request,
     return fewest ? fewest : expert;
 }
 
-/* Of all rows that a rank sends its share of the group's go to each rank. */
+/* A rank sends an equal share of its rows to each rank of the group. */
 static double all_to_all_s(const struct erg_time_request *request, const struct erg_layout *layout,
                            double wire_bytes, long gpus)
 {

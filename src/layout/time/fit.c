@@ -95,10 +95,11 @@ struct erg_fit_errors erg_fit_judge(const double *time_s, const struct erg_fit_r
 
 /* ---- fitting ---- */
 
-/* Of the logarithm of a measured time, for the scale of a prior. */
+/* The deviation of the logarithm of a measured time, for the scale of a prior. */
 static const double row_sd = 0.01;
-/* Of a constant's logarithm: the prior, so wide that it only keeps constants without any influence
- * from running away, and what is left of it when the rows do not tell. */
+/* Deviations of a constant's logarithm: the prior, which is wide and only keeps constants without
+ * influence from diverging, and the share of it that remains when the rows do not determine the
+ * constant. */
 static const double prior_sd = 10, untold_sd = 1;
 
 struct engine_fit {
@@ -140,7 +141,7 @@ static int residuals(void *context, const double *logs, double *out, struct erg_
 
 /* ---- folds ---- */
 
-/* What the stages and chunks of two layouts of the same degrees hold and do. */
+/* Compares the stages and chunks of two layouts of the same degrees. */
 static bool are_stages_alike(const struct erg_layout *x, const struct erg_layout *y, long layers)
 {
     for (long stage = 0; stage < x->pipeline; stage++) {
@@ -166,8 +167,8 @@ static bool is_repeated(const struct erg_fit_row *a, const struct erg_fit_row *b
 }
 
 /*
- * Rows that repeat a layout follow the first one of it into its fold: held out beside them, it
- * would be predicted from itself. With fewer layouts than folds every row is its own.
+ * Rows that repeat a layout belong to the fold of its first row: in another fold they would predict
+ * it from itself. With fewer layouts than folds every row is a fold of its own.
  */
 static size_t *cut_folds(const struct erg_fit_request *request)
 {
@@ -193,7 +194,7 @@ static const char *place_of(const struct erg_fit_request *request, size_t row,
                          : erg_arena_printf(arena, "row %zu", row + 1);
 }
 
-/* Times that are no numbers would leave the constants where they were, as if those fitted. */
+/* Times that are not finite would leave the constants unchanged, as if they fitted. */
 static int check_predicted(const struct erg_fit_request *request, const struct erg_engine *engine,
                            struct erg_error *err)
 {
@@ -286,7 +287,7 @@ static int check(const struct erg_fit_request *request, struct engine_fit *fitti
     return check_predicted(request, request->start, err);
 }
 
-/* What an engine's file may not have would be no use to anybody. */
+/* A constant outside the range of an engine's file could not be loaded. */
 static int check_fitted(const struct engine_fit *fitting, const struct erg_fit *fit,
                         struct erg_error *err)
 {

@@ -17,13 +17,13 @@
 /* More constants than that explain noise. */
 enum { ERG_FIT_MOST_CONSTANTS = 8, ERG_FIT_MOST_FOLDS = 20 };
 
-/* What a run of ergon's own training says beside its time. Not known is NaN. */
+/* Values of a run of ergon's own training other than its time. NaN: not known. */
 struct erg_fit_run {
-    long steps;    /* that the time is the median of, in windows */
-    double spread; /* half of what lies between the quartiles of the windows, over the median */
-    double memory_bytes;  /* of the rank with most */
-    double energy_j;      /* of a step, all ranks together */
-    size_t lines;         /* of its log that count */
+    long steps;          /* that the time is the median of, in windows */
+    double spread;       /* half of the interquartile range of the windows, divided by the median */
+    double memory_bytes; /* of the rank with most */
+    double energy_j;     /* of a step, all ranks together */
+    size_t lines;        /* of its log that count */
     size_t lines_damaged; /* left out: no line of a log */
     size_t lines_other;   /* left out: of another layout, device or model */
     const char *model;    /* its name */
@@ -31,7 +31,7 @@ struct erg_fit_run {
 };
 
 enum erg_fit_sequence_parallel {
-    ERG_FIT_AS_ENGINE, /* as the engine's file says */
+    ERG_FIT_AS_ENGINE, /* as in the engine's file */
     ERG_FIT_WHOLE,
     ERG_FIT_PARALLEL,
 };
@@ -52,7 +52,7 @@ struct erg_fit_row {
 struct erg_fit_rows {
     struct erg_fit_row *items;
     size_t count, capacity;
-    struct erg_arena arena; /* of what the rows point to */
+    struct erg_arena arena; /* of the data that the rows point to */
     bool of_tokens;         /* the table has tokens_per_s in place of time_s */
     struct {
         struct erg_fit_model {
@@ -66,15 +66,15 @@ struct erg_fit_rows {
 /*
  * Reads a table: model (a name of the catalogue or a path), sequence, gpus, batch, t, c, p, and
  * time_s or tokens_per_s (of all GPUs together); where they matter l (layers of a chunk) or v
- * (chunks of a stage), microbatch, recompute (none, norms, activation, balanced, full), offload
- * and device. Every layout is checked. The rows are to be released, also after a failure.
+ * (chunks of a stage), microbatch, recompute (none, norms, activation, balanced, full), offload and
+ * device. Every layout is checked. The caller releases the rows, also after a failure.
  */
 int erg_fit_rows_load(struct erg_fit_rows *rows, const char *path, struct erg_error *err);
-/* Whether the machine says what a time of each row takes: what joins its nodes, where a row was
- * measured on several. The message names file, line and the cluster's key. */
+/* Whether the machine has the values for the time of each row: the network between its nodes, where
+ * a row was measured on several. The message names file, line and the cluster's key. */
 int erg_fit_rows_check(const struct erg_fit_rows *rows, const struct erg_time_machine *machine,
                        struct erg_error *err);
-/* Whether all rows that say what they were measured on were on this GPU, and in one type. */
+/* Whether all rows with a known GPU were measured on this one, and in one type. */
 int erg_fit_rows_check_devices(const struct erg_fit_rows *rows, const struct erg_gpu *gpu,
                                struct erg_error *err);
 /* Whether no row of a table is slower than 5 % of the engine's peak, as tokens per second of one
@@ -92,7 +92,7 @@ struct erg_fit_request {
     const struct erg_engine *start;
     const char *const *keys; /* of the constants to fit, as in the engine's file; NULL ends them */
     size_t folds;            /* 2 to ERG_FIT_MOST_FOLDS */
-    const char *path;        /* what the rows are of, for messages; NULL: they have numbers */
+    const char *path;        /* the source of the rows, for messages; NULL: they have numbers */
 };
 
 struct erg_fit_errors {
@@ -104,17 +104,17 @@ struct erg_fit_errors {
 struct erg_fit {
     struct erg_engine engine; /* the start's name and strings, fitted constants */
     size_t constants;
-    /* Of each, relative, one standard deviation. INFINITY: the rows do not tell. Had each been
-     * measured to a percent, the constant could still be e times as large, be it that no row
-     * depends on it, or that another constant does the same to all of them. */
+    /* One standard deviation of each constant, relative. INFINITY: the rows do not determine it.
+     * Even if each row were measured to a per cent, the constant could be e times as large, because
+     * no row depends on it or because another constant has the same effect on all rows. */
     double uncertainty[ERG_FIT_MOST_CONSTANTS];
     struct erg_fit_errors fitted;         /* of the rows that it was fitted to */
     struct erg_fit_errors held_out;       /* of each row by the fit without its fold */
     double fold_mean[ERG_FIT_MOST_FOLDS]; /* of each fold, held out */
 };
 
-/* Fails where a row has no finite predicted time: nothing could be fitted to it; and where a
- * constant comes out beyond what an engine's file may have. */
+/* Fails where a row has no finite predicted time: nothing could be fitted to it; also fails where a
+ * fitted constant is outside the range of an engine's file. */
 int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
                    struct erg_error *err);
 
@@ -122,7 +122,7 @@ int erg_fit_engine(struct erg_fit *fit, const struct erg_fit_request *request,
 struct erg_engine erg_fit_row_engine(const struct erg_fit_row *row,
                                      const struct erg_engine *engine);
 
-/* Predicted seconds of each row, and what they are off. */
+/* Predicted seconds of each row, and their errors. */
 void erg_fit_predict(double *time_s, const struct erg_fit_row *rows, size_t count,
                      const struct erg_engine *engine, const struct erg_time_machine *machine);
 struct erg_fit_errors erg_fit_judge(const double *time_s, const struct erg_fit_row *rows,

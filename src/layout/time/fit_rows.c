@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the peak; what is below is a mistake in a table, since no training is so slow. */
+/* A share of the peak. A row below it is an error in a table, since no training is so slow. */
 static const double LEAST_UTILISATION = 0.05;
 
 /* Columns of the table; those that it need not have are -1 where it has not. */
@@ -134,10 +134,10 @@ static int read_row(struct erg_fit_rows *rows, const struct erg_csv *csv, size_t
     if (!status && columns->l >= 0) {
         long chunk = layout->pipeline * layers;
         if (out.model->layers % chunk != 0)
-            return erg_csv_fail(csv, row, err,
-                                "column 'l': the %ld layers of %s are no multiple of %ld stages x "
-                                "%ld layers",
-                                out.model->layers, name, layout->pipeline, layers);
+            return erg_csv_fail(
+                csv, row, err,
+                "column 'l': the %ld layers of %s are not a multiple of %ld stages x %ld layers",
+                out.model->layers, name, layout->pipeline, layers);
         layout->virtual_stages = out.model->layers / chunk;
     }
     status = status || erg_layout_fill(layout, gpus, out.batch, err) ||
@@ -189,7 +189,7 @@ int erg_fit_rows_check(const struct erg_fit_rows *rows, const struct erg_time_ma
     return 0;
 }
 
-/* What a device is called in a sentence. */
+/* The name of a device in a sentence. */
 static const char *device_words(const char *device)
 {
     return strcmp(device, "host") == 0 ? "the host's CPU" : device;

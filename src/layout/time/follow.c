@@ -1,4 +1,4 @@
-/* What a pipeline takes when its schedule is followed pass by pass. */
+/* The time of a pipeline by simulating its schedule pass by pass. */
 #include "base/memory.h"
 #include "iteration/pass_order.h"
 #include "layout/time/time.h"
@@ -6,15 +6,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What a pass of a virtual stage takes, forward and backward, with the messages that nothing hides,
- * each counted to the pass that makes it as in the closed form; the head is a third forward.
- * Layers x (layer_s + ratio of offloading x copy_s) + fixed_s seconds. */
+/* The time of a virtual stage's pass, forward and backward, with its exposed messages, each counted
+ * in the pass that sends it, as in the closed form; a third of the head is forward. Layers x
+ * (layer_s + ratio of offloading x copy_s) + fixed_s seconds. */
 struct chunk {
     double layer_s[2], fixed_s[2];
     double copy_s;
 };
 
-/* A pass, after what it waits for: the one before it on its stage, and its input's. */
+/* A pass, after its dependencies: the one before it on its stage, and its input's. */
 struct followed_pass {
     uint32_t before, input; /* which passes; 0: none */
     uint32_t table;
@@ -26,7 +26,7 @@ struct erg_time_follower {
     double *ends_s;
     size_t count;
     double *times_s;       /* of the passes of each virtual stage */
-    struct chunk *chunks;  /* what they are made of */
+    struct chunk *chunks;  /* their inputs */
     size_t virtual_stages; /* room */
 };
 
@@ -53,7 +53,7 @@ static const struct erg_time_place *place_of(const struct erg_time_place *places
     return places;
 }
 
-/* chunks[pipeline x virtual stages], in model order. Of the layout the layers do not count. */
+/* chunks[pipeline x virtual stages], in model order. The layout's own layers have no effect. */
 static void fill_chunks(struct chunk *chunks, const struct erg_time_place *places,
                         const struct erg_layout *layout)
 {
@@ -68,7 +68,7 @@ static void fill_chunks(struct chunk *chunks, const struct erg_time_place *place
         double after_s = erg_time_hop_after(place, layout, stage).time_s;
         double before_s = erg_time_hop_before(place, layout, stage).time_s;
         double share = stages > 1 ? erg_time_message_share(engine, layout) : 0;
-        if (i == 0) /* sends nothing back, and waits for what comes back to it */
+        if (i == 0) /* sends nothing back, and waits for data that comes back to it */
             before_s = after_s;
         if (i == virtual_stages - 1)
             after_s = before_s;
@@ -103,7 +103,7 @@ static void fill_times(struct erg_time_follower *follower, const struct erg_time
 
 /* ---- the order ---- */
 
-/* What a stage has done. */
+/* The progress of a stage. */
 struct stage_state {
     size_t warmup, done[2]; /* passes forward and backward */
     uint32_t last;          /* the last pass */

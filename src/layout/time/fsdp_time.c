@@ -1,6 +1,6 @@
 /*
- * Time of layouts with FSDP: what a network carries of weights and gradients, and what of it
- * nothing hides. What the rest takes is that of the same layout without it (time.c).
+ * Time of layouts with FSDP: communication of weights and gradients, and its exposed part. The rest
+ * is the time of the same layout without FSDP (time.c).
  */
 #include "layout/time/time.h"
 
@@ -52,9 +52,10 @@ static double shard_s(const struct erg_time_request *request, const struct erg_l
 }
 
 /*
- * All that a microbatch takes, in order; compute of a unit, and what the network carries beside it.
- * `backward_s` is with what is recomputed. Behind the last layer forward comes the head, behind the
- * first one backward the embedding, of which only the scatter is left when nothing runs any more.
+ * The work of a microbatch, in order: the compute of each unit and the communication during it.
+ * `backward_s` includes recomputation. The head follows the last layer forward, and the embedding
+ * follows the first layer backward; only the embedding's scatter remains when no compute runs any
+ * more.
  */
 static double microbatch_s(const struct erg_time_parts *parts, double layers, double forward_s,
                            double backward_s)
@@ -74,8 +75,8 @@ static double microbatch_s(const struct erg_time_parts *parts, double layers, do
     return sum + shards->layer_scatter_s + shards->embedding_scatter_s;
 }
 
-/* Layers that all take equally long for a pass, at least what the network needs for it; what a
- * microbatch takes beyond that is at its ends. */
+/* Layers with equal times per pass, at least the network's time; the rest of a microbatch's time is
+ * at its ends. */
 static void apply_shards(struct erg_time_parts *parts, const struct erg_time_request *request)
 {
     const struct erg_time_shards *shards = &parts->shards;

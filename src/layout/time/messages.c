@@ -1,4 +1,4 @@
-/* Where stages lie, and what they send to their neighbours. */
+/* The places of stages, and their messages to neighbours. */
 #include "layout/time/time.h"
 
 #include <math.h>
@@ -158,7 +158,7 @@ void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t c
                             erg_time_hop_after(place, layout, stage).time_s;
         double back_s = erg_time_message_share(next->request->engine, layout) * next->before.time_s;
         double *out_s = &hops_s[place->end - 1];
-        *out_s = fmax(*out_s, back_s); /* a schedule knows one for both ways */
+        *out_s = fmax(*out_s, back_s); /* a schedule has one for both ways */
     }
 }
 

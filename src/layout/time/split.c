@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Two sums of the same seconds in another order are no further apart than this, relatively. */
+/* The most, relative, by which sums of the same seconds in different orders differ. */
 static const double tie = 1e-12;
 
 /* Calls of fmax() and fmin() would take a fifth of a search's time. */
@@ -28,7 +28,7 @@ static double seconds(const struct erg_split_group *group, bool once, long layer
                 : group->layer_s * (double)layers + group->fixed_s;
 }
 
-/* What bounds and holds the number of layers of a level. */
+/* The bounds on a level's number of layers, and the number. */
 static long most_of(const struct erg_split_group *group, bool once)
 {
     return once ? group->pace : group->most;
@@ -123,7 +123,7 @@ static bool lowest_level(struct erg_split *split, bool once)
 
 /* ---- the sum ---- */
 
-/* Of the groups' seconds of a layer, the largest below one, and the smallest above one. */
+/* The largest of the groups' seconds per layer below a value, and the smallest above it. */
 static double dearest(const struct erg_split *split, double below)
 {
     double found = -1;
@@ -179,8 +179,8 @@ static double cut_cap(const struct erg_split_group *group, double level)
 /*
  * No split whose longest stage takes `level` or longer has a smaller pace_weight x longest +
  * sum_weight x sum. If layers can be cut, stages are filled up to the level, those with the
- * cheapest layers first, and the sum falls with the level, ever more slowly: where that gains less
- * than the level costs, nothing above it is better. Else only this is sure: the sum is no less than
+ * cheapest layers first, and the sum falls with the level, ever more slowly: where it falls by less
+ * than the level costs, no higher level is better. Else the only bound is that the sum is at least
  * `least`.
  */
 static double bound_above(const struct erg_split *split, double level, double least)

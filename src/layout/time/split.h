@@ -10,10 +10,10 @@
  * of different GPUs; those that are alike form a group.
  *
  * The longest X is that of some stage with some number of layers, so there are few values that it
- * can have; each of them says how many layers every stage may have at most, and so does each value
- * of the longest Y. Among splits under both, the one that takes layers from the stages whose layers
- * are dearest has the least sum. Values are tried from below and end where even stages of cut
- * layers and the least Y could not be faster: so no split is faster than the one that is found.
+ * can have; each of them limits the layers of every stage, and so does each value of the longest Y.
+ * Among splits under both, the one that takes layers from the stages whose layers are dearest has
+ * the least sum. Values are tried from below and end where even stages of cut layers and the least
+ * Y could not be faster: so no split is faster than the one that is found.
  */
 #ifndef ERG_LAYOUT_TIME_SPLIT_H
 #define ERG_LAYOUT_TIME_SPLIT_H
@@ -25,7 +25,7 @@ struct erg_split_group {
     double layer_s, fixed_s;
     double layer_once_s, fixed_once_s;
     long least, most; /* layers of each, at least 0 */
-    long layers;      /* found: at most so many, each */
+    long layers;      /* found: the most layers of each stage */
     long pace, cap;   /* private */
 };
 
@@ -37,8 +37,8 @@ struct erg_split {
 };
 
 /*
- * Seconds of the fastest split, INFINITY where stages cannot hold so many layers, or so few. Not
- * all that is slower than `limit` is looked at: an answer above it is a lower bound.
+ * Seconds of the fastest split, INFINITY where the layers are too many or too few for the stages.
+ * Splits slower than `limit` may be skipped: an answer above it is a lower bound.
  */
 double erg_split_solve(struct erg_split *split, double limit);
 

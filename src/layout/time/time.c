@@ -51,7 +51,7 @@ int erg_time_machine_check(const struct erg_time_machine *machine, long gpus, st
                     gpus, machine->node_gpus);
 }
 
-/* A rate that no more than what copies and messages share allows. */
+/* A rate limited by the link that copies and messages share. */
 static double within_shared(const struct erg_time_machine *machine, double rate)
 {
     double shared = machine->shared_bandwidth;
@@ -161,7 +161,7 @@ double erg_time_score_bytes(const struct erg_engine *engine, long heads, bool ba
     return softmax_is_fused(engine, heads) ? bytes : bytes + engine->unfused_score_bytes;
 }
 
-/* What the sums over an op list need. */
+/* The inputs of sums over an op list. */
 struct pass_rates {
     const struct erg_time_request *request;
     double scores; /* of one layer's attention on this GPU */
@@ -276,7 +276,7 @@ static double sum_pass(double *items, double *expert_s, const struct pass_rates 
     return paced_s;
 }
 
-/* What a mode runs again of norms and activation. */
+/* The norms and activations that a mode recomputes. */
 static double again_s(const struct pass_rates *pass, const struct erg_model_ops *forward,
                       enum erg_recompute recompute)
 {
@@ -482,8 +482,8 @@ double erg_time_stalls(const struct erg_time_place *place, const struct erg_layo
                                 parts->backward_s + parts->recompute_s[recompute]);
 }
 
-/* The next stage that may take longer than `stage`: with equal chunks those of a place that send
- * as it does take what it takes, its first stage not excepted. */
+/* The next stage that may take longer than `stage`: with equal chunks all stages of a place with
+ * the same messages, including its first one, take the same time. */
 static long next_stage(const struct erg_time_place *place, const struct erg_layout *layout,
                        long stage)
 {

@@ -1,53 +1,51 @@
 /*
- * How long an iteration of a layout takes, item by item, in closed form.
+ * The time of an iteration of a layout, item by item, in closed form.
  *
  * FLOPs, HBM bytes and wire bytes come from the model's op lists (model/model.h); an engine
- * (hardware/engine.h) says what share of peak and links they reach and what share of each transfer
- * nothing hides. A pass of a layer costs
+ * (hardware/engine.h) gives the share of peak and links that they reach and the exposed share of
+ * each transfer. A pass of a layer costs
  *
  *   products / (e_g X) + attention / (e_a X) + memory-bound bytes / (e_m H)
  *   + exposed share x (wire bytes / (e_l link) + latency) of every collective + overhead,
  *
- * or, if that is near it or longer, what the host needs to launch it (erg_time_paced()).
- * Recomputing everything costs one more forward pass with its communication, norms and activation
- * their bytes. Where X_s is what stage s does for one microbatch (its layers both ways, its
+ * or, if that is near it or longer, the host's time to launch it (erg_time_paced()). Recomputing
+ * everything costs one more forward pass with its communication; recomputing norms and activation
+ * costs their bytes. Where X_s is the time of stage s for one microbatch (its layers both ways, its
  * messages, on the last stage the head), v the chunks of a stage and m the microbatches, the
  * pipeline takes
  *
  *   m max X + (sum of X - max X) / v,
  *
  * which is 1F1B's fill and drain (exact where the last stage is the slowest, else a few per cent
- * too long), and with v > 1 about that of interleaved 1F1B, as long as all stages take equally long
- * for their turn of each chunk. Where chunks differ in layers, messages or GPUs stages also wait
- * for each other's longer turns: there the schedule itself is followed (erg_time_followed()), and
- * what it takes longer is an item of its own. While the pipeline fills and drains nothing else runs
- * that could hide a message between two of its p v chunks: there messages have an exposed share of
- * their own. Gradients are summed after it, then the optimizer steps; nothing hides either. A
- * collective between nodes can only use the network adapters of its own GPUs: it runs at one GPU's
- * share of the network times the smallest number of its group's ranks in any node, in the rank
- * order of layout.h.
+ * too long), and with v > 1 about that of interleaved 1F1B, if all stages take equally long for
+ * their turn of each chunk. Where chunks differ in layers, messages or GPUs stages also wait for
+ * each other's longer turns: there the schedule itself is simulated (erg_time_followed()), and its
+ * additional time is an item of its own. While the pipeline fills and drains no other work can hide
+ * a message between two of its p v chunks, so messages have a separate exposed share there. After
+ * it gradients are summed and the optimizer steps; both are exposed. A collective between nodes can
+ * only use the network adapters of its own GPUs: it runs at one GPU's share of the network times
+ * the smallest number of its group's ranks in any node, in the rank order of layout.h.
  *
  * A message from a stage to its neighbour runs at the node's links where both stages lie in one
  * node, else at a GPU's share of the network: all GPUs of a stage send at once, so the slowest
- * message counts. Where GPUs share adapters the share is that of those of the stage, for the others
- * send nothing meanwhile; collectives are of all GPUs of a node at once. The ends of the pipeline
- * have a neighbour less; what they wait for of the one that they have is charged in its place, so
- * that where all messages take equally long each stage is charged one each way for each of its
- * chunks, as published.
+ * message counts. Where GPUs share adapters only the stage's GPUs share them, since the others send
+ * nothing meanwhile; collectives use all GPUs of a node at once. The ends of the pipeline have one
+ * neighbour; the messages of that one are charged twice, so that where all messages take equally
+ * long each stage is charged one each way for each of its chunks, as published.
  *
  * With FSDP (fsdp_time.c) a layer is gathered before each of its passes and its gradients are
  * scattered after the backward one, in bf16, over one network. The next layer is gathered while one
  * runs, and backward the gradients of the one before are scattered, too, so that a pass of a layer
- * takes the longer of its compute and of what the network carries beside it. Embedding and head are
- * such layers, too. What is left at the ends of a microbatch, from its first gather to its last
- * scatter, nothing hides. The tensor group sums whole tensors, once in each half of a layer, and
- * nothing hides that: the sum is needed before anything else can run.
+ * takes the longer of its compute and its communication. Embedding and head are such layers, too.
+ * Communication at the ends of a microbatch, from its first gather to its last scatter, is exposed.
+ * The tensor group sums whole tensors, once in each half of a layer, and that is exposed, too:
+ * nothing else can run without the sum.
  *
  * Experts (expert_time.c). Rows that leave a node and those that stay in it travel at once, so that
- * an all-to-all takes the longer of the two: the node's links carry (n - 1) / e of what a rank
- * sends where n of the e ranks of its group lie in its node, the network (e - n) / e. What tensor
- * ranks gather and scatter around the experts' products runs at the tensor group's links. All of
- * that has one exposed share. Experts' gradients are summed over the data ranks that hold the same
+ * an all-to-all takes the longer of the two: where n of the e ranks of a group are in one node, its
+ * links carry (n - 1) / e of a rank's bytes and the network carries (e - n) / e. Gathers and
+ * scatters of tensor ranks around the experts' products use the tensor group's links. All of these
+ * have one exposed share. Experts' gradients are summed over the data ranks that hold the same
  * ones.
  *
  * Left out: the embedding (no products), the loss's exchange of statistics, a tied head's sum of
@@ -96,28 +94,28 @@ struct erg_time_machine {
     long node_gpus;
     double host_bandwidth;   /* its share of the node's host memory while all copy both ways; 0: not
                               * known */
-    double shared_bandwidth; /* of what its copies and its messages between nodes both cross; 0:
-                              * nothing */
+    double shared_bandwidth; /* of the link that its copies and its messages between nodes share; 0:
+                              * none */
     long adapter_gpus;       /* that share a network adapter; 0 or 1: none do */
 };
 
-/* `gpu`'s links, and each GPU's share of what the cluster's nodes have between them. */
+/* `gpu`'s links, and each GPU's share of the network between the cluster's nodes. */
 void erg_time_machine_init(struct erg_time_machine *machine, const struct erg_gpu *gpu,
                            const struct erg_cluster *cluster);
 
-/* Fails where so many GPUs are more than a node has and nothing is known to join nodes. */
+/* Fails where the GPUs exceed a node and the cluster has no network between nodes. */
 int erg_time_machine_check(const struct erg_time_machine *machine, long gpus,
                            struct erg_error *err);
 
 /*
- * What a pass takes for which the GPU alone needs gpu_s and the host host_s. With a blend of b the
- * norm of the two of order 1 / b: never less than the longer, and most beyond it where they are
- * alike, because then which of them waits for the other changes from kernel to kernel.
+ * The time of a pass for which the GPU alone needs gpu_s and the host host_s: with a blend of b the
+ * norm of the two of order 1 / b. It is never less than the longer of them, and exceeds it most
+ * where they are equal, because then the one that waits changes from kernel to kernel.
  */
 double erg_time_paced(double gpu_s, double host_s, double blend);
 
-/* Of a pass of a layer forward: the host's seconds, and the bytes of a score, where attention keeps
- * them. `heads`: of all sequences on the GPU. */
+/* A forward pass of a layer: the host's seconds, and the bytes of a score where attention keeps
+ * scores. `heads`: of all sequences on the GPU. */
 double erg_time_host(const struct erg_engine *engine, long tensor, long heads);
 double erg_time_score_bytes(const struct erg_engine *engine, long heads, bool backward);
 
@@ -157,8 +155,8 @@ struct erg_time_parts {
     double head[ERG_TIME_TENSOR + 1]; /* its items; less than head_s where the host sets the pace */
     double hop_bytes;
     struct erg_time_hop hops[2]; /* within a node, between nodes when all GPUs send at once */
-    /* With FSDP: passes of layers above are at least what the network needs for them, and this is
-     * what a microbatch takes beyond layers and head, by what is recomputed. */
+    /* With FSDP: passes of layers above take at least the network's time, and this is the time of a
+     * microbatch outside layers and head, by recomputation. */
     double ends_s[ERG_RECOMPUTES];
     struct erg_time_shards {
         double layer_gather_s, layer_scatter_s;
@@ -168,24 +166,24 @@ struct erg_time_parts {
     } shards;
     /* That are trained, on one GPU. */
     double layer_parameters, embedding_parameters, head_parameters;
-    double expert_parameters; /* of a layer, beside layer_parameters */
+    double expert_parameters; /* of a layer, in addition to layer_parameters */
     double expert_s[2];       /* products of experts, of the linear items: each direction */
 };
 
-/* Of a layout as if it sharded no weights. */
+/* The time of a layout as if it sharded no weights. */
 void erg_time_parts_unsharded(struct erg_time_parts *parts, const struct erg_time_request *request,
                               const struct erg_layout *layout, long gpus);
 
-/* Of a layout; where it shards weights, with what that takes. */
+/* The time of a layout, with the cost of sharding where it shards weights. */
 void erg_time_parts_of(struct erg_time_parts *parts, const struct erg_time_request *request,
                        const struct erg_layout *layout, long gpus);
 
-/* Bytes that a GPU sends of so many of its parameters to gather them once, or to scatter their
- * gradients: 0 without FSDP. */
+/* Bytes that a GPU sends to gather the given parameters once, or to scatter their gradients: 0
+ * without FSDP. */
 double erg_time_shard_bytes(const struct erg_layout *layout, double parameters);
 
-/* The group that sums gradients at the iteration's end: its ranks, how far they are apart, and what
- * each sends per parameter of a GPU. With FSDP those are the replicas. */
+/* The group that sums gradients at the iteration's end: its ranks, their distance, and the bytes
+ * that each sends per parameter of a GPU. With FSDP those are the replicas. */
 long erg_time_gradient_ranks(const struct erg_layout *layout);
 long erg_time_gradient_stride(const struct erg_layout *layout);
 double erg_time_gradient_bytes(const struct erg_engine *engine, const struct erg_layout *layout);
@@ -200,7 +198,7 @@ double erg_time_optimizer_bytes(const struct erg_engine *engine, const struct er
 double erg_time_group_bandwidth(const struct erg_time_request *request, long stride, long size,
                                 long gpus);
 
-/* What a layout's operations have as their shape. */
+/* The shape of a layout's operations. */
 struct erg_model_shape erg_time_shape(const struct erg_engine *engine,
                                       const struct erg_layout *layout);
 
@@ -219,7 +217,7 @@ double erg_time_expert_exchange(const struct erg_time_request *request,
                                 const struct erg_layout *layout, const struct erg_comm *comm,
                                 long gpus);
 
-/* The data ranks that hold the same experts, and what each of their parameters costs at the
+/* The data ranks that hold the same experts, and the cost of each of their parameters at the
  * iteration's end: bytes on the wire, and of the HBM. */
 long erg_time_expert_replicas(const struct erg_layout *layout);
 double erg_time_expert_gradient_bytes(const struct erg_engine *engine,
@@ -256,8 +254,8 @@ void erg_time_place_init(struct erg_time_place *place, const struct erg_time_req
 void erg_time_place_cut(struct erg_time_place *place, const struct erg_layout *layout, long first,
                         long end, struct erg_time_hop before, struct erg_time_hop after);
 
-/* The message from a stage to the next one, and to the one before it. What an end of a pipeline
- * without virtual stages has no neighbour for is that to the other one. */
+/* The message from a stage to the next one, and to the one before it. At an end of a pipeline
+ * without virtual stages the missing message equals the other one. */
 struct erg_time_hop erg_time_hop_after(const struct erg_time_place *place,
                                        const struct erg_layout *layout, long stage);
 struct erg_time_hop erg_time_hop_before(const struct erg_time_place *place,
@@ -272,11 +270,11 @@ long erg_time_alike(const struct erg_time_place *place, const struct erg_layout 
  * one kind of GPUs. */
 bool erg_time_places_are_alike(const struct erg_time_place *places, size_t count);
 
-/* By the closed form alone: ERG_TIME_UNEVEN is 0. */
+/* The time by the closed form alone: ERG_TIME_UNEVEN is 0. */
 void erg_time_compose_places(struct erg_time *time, const struct erg_time_place *places,
                              size_t count, const struct erg_layout *layout);
 
-/* What schedules are followed with: it remembers the last one. */
+/* The state for simulating schedules; it caches the last one. */
 struct erg_time_follower *erg_time_follower_new(void);
 void erg_time_follower_free(struct erg_time_follower *follower);
 
@@ -300,7 +298,7 @@ void erg_time_hops(double *hops_s, const struct erg_time_place *places, size_t c
                    const struct erg_layout *layout);
 
 /*
- * What a stage costs by its layers: layer_s and fixed_s seconds of every microbatch, layer_once_s
+ * The cost of a stage by its layers: layer_s and fixed_s seconds of every microbatch, layer_once_s
  * and fixed_once_s at the iteration's end. The iteration takes
  *   (m - 1 / v) x the longest + (1 / v) x the sum over stages + the longest end + stalls.
  */
@@ -316,7 +314,7 @@ void erg_time_stage_init(struct erg_time_stage *cost, const struct erg_time_plac
 /* Seconds of a stage's messages for one microbatch that nothing hides. */
 double erg_time_message(const struct erg_time_place *place, const struct erg_layout *layout,
                         long stage);
-/* Of all stages of a place together. */
+/* The sum over all stages of a place. */
 double erg_time_messages(const struct erg_time_place *place, const struct erg_layout *layout);
 
 /* The share of a message that nothing hides while all stages are busy. Plain 1F1B has nothing to
@@ -328,7 +326,7 @@ static inline double erg_time_message_share(const struct erg_engine *engine,
 }
 
 /*
- * What messages add while an interleaved pipeline fills and drains: the first microbatch goes
+ * The time of messages while an interleaved pipeline fills and drains: the first microbatch goes
  * through all chunks one after the other before the last stage's first backward pass, and the last
  * one's gradients go back through all of them.
  */
@@ -338,24 +336,24 @@ double erg_time_passage(const struct erg_time_place *places, size_t count,
 /* Bytes/s of a copy to or from host memory: the engine's link, or what host memory can take. */
 double erg_time_copy_rate(const struct erg_time_request *request);
 
-/* Bytes/s of a GPU's message to another one in the same node, or elsewhere, where so many GPUs that
- * follow each other send at once. */
+/* Bytes/s of a GPU's message to another one in the same node, or in another one, while the given
+ * number of consecutive GPUs send at once. */
 double erg_time_message_rate(const struct erg_time_request *request, bool between_nodes,
                              long senders);
 
-/* A message of so many bytes from each of so many GPUs that follow each other. */
+/* A message of the given bytes from each of the given number of consecutive GPUs. */
 struct erg_time_hop erg_time_hop_of(const struct erg_time_request *request, double bytes,
                                     bool between_nodes, long senders);
 
 /*
- * What an iteration waits for a stage's copies, which are those of whole chunks: where they take
- * longer than a pass forward, while a pipeline with virtual stages fills, and longer than a pass
- * each way, for every microbatch and in the pipeline's bubble. (Without virtual stages the fill has
- * time enough between a stage's first passes.) Messages of the stage keep copies from what both
- * cross, one in a pass. Copies of a layer take copy_s in each direction (0: none, nothing waits),
- * its passes forward_s and backward_s. Of several stages the most counts.
+ * The time that an iteration waits for a stage's copies of whole chunks: where they take longer
+ * than a pass forward, while a pipeline with virtual stages fills, and longer than a pass each way,
+ * for every microbatch and in the pipeline's bubble. (Without virtual stages the fill has time
+ * enough between a stage's first passes.) Messages of the stage delay copies on a link that both
+ * use, one in a pass. Copies of a layer take copy_s in each direction (0: none, nothing waits), its
+ * passes forward_s and backward_s. The largest wait of the stages counts.
  *
- * Layers are taken to be spread evenly. Followed event by event (copies/traffic.h), an iteration
+ * Layers are assumed to be spread evenly. Simulated event by event (copies/traffic.h), an iteration
  * with such waits is 3 % shorter or longer in the mean, 11 % at most.
  */
 double erg_time_copy_stalls(const struct erg_time_place *place, const struct erg_layout *layout,

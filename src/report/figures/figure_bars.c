@@ -73,7 +73,7 @@ static void add_category(struct bar *bar, const struct erg_result_category *cate
         bar->exposed_communication_s += share * category->exposed_s;
 }
 
-/* Of the traced GPUs of a stage, or of all (-1), the mean. */
+/* The mean over the traced GPUs of a stage, or of all stages (-1). */
 static struct bar bar_of(const struct erg_collected *mark, long stage)
 {
     const struct erg_study_result *result = mark->result;
@@ -123,7 +123,7 @@ static void draw_bar(struct bars *at, struct erg_text *out, const struct svg_sca
         erg_figure_describe(&title, bar->mark);
         if (bar->stage >= 0)
             erg_text_printf(&title, ", stage %ld", bar->stage);
-        erg_text_printf(&title, "\n%s: %.4g s, of which %.4g s exposed", bar->categories[i].name,
+        erg_text_printf(&title, "\n%s: %.4g s, including %.4g s exposed", bar->categories[i].name,
                         seconds, bar->categories[i].exposed_s);
         if (wait > 0)
             erg_text_printf(&title, ", %.4g s waiting", wait);
@@ -311,8 +311,8 @@ static void draw_stages(struct bars *at, const struct bar *bars)
                   "pipeline stage");
 }
 
-/* Of the study's first model the layouts, with the smallest microbatch and, if there is, that of 4
- * or else the largest. */
+/* The layouts of the study's first model, with the smallest microbatch and with that of 4, or else
+ * the largest. */
 static void keep_two_rows(struct figure_marks *marks, const char *model)
 {
     long least = 0, most = 0, second;

@@ -10,7 +10,7 @@
 
 enum {
     LABELS = 86, /* width of the layouts' names, without variants */
-    TOTALS = 46, /* width of what stands behind a row */
+    TOTALS = 46, /* width of the text after a row */
     CELL = 7,
     ROW = 14,
     NODE_GAP = 3,
@@ -353,11 +353,12 @@ bool erg_figure_maps(struct figure *figure, const struct erg_collection *collect
     }
     figure->title = figure->number == 5 ? "Bytes that every GPU receives"
                                         : "Heat of every GPU, and what holds its clock";
-    figure->caption = figure->number == 5
-                          ? "Columns are GPUs in the order of ranks. PCIe has what goes to other "
-                            "nodes and copies to host memory. Colours are logarithmic."
-                          : "Columns are GPUs in the order of ranks; the strip above says which "
-                            "slots the air reaches first (light) and which behind them (dark).";
+    figure->caption =
+        figure->number == 5
+            ? "Columns are GPUs in the order of ranks. PCIe has what goes to other "
+              "nodes and copies to host memory. Colours are logarithmic."
+            : "Columns are GPUs in the order of ranks; the strip above shows the slots that the "
+              "air reaches first (light) and those behind them (dark).";
     if (at.gpus > 0) {
         at.labels = LABELS + erg_figure_variant_width(&at.marks);
         for (long rank = 0; rank < at.gpus; rank++)

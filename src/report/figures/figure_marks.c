@@ -43,7 +43,7 @@ bool erg_figure_has_optimisation(const struct erg_collection *collection, const 
 
 /* ---- order ---- */
 
-/* Of the model, the optimisation or the variant in the study: its first mark's place. */
+/* The place of a model, an optimisation or a variant in the study: that of its first mark. */
 static size_t first_of(const struct erg_collection *collection, const struct erg_collected *mark,
                        const char *(*key)(const struct erg_collected *mark))
 {
@@ -68,7 +68,7 @@ static const char *variant_of(const struct erg_collected *mark)
     return mark->variant;
 }
 
-/* A mark and what it is sorted by, the most important first. */
+/* A mark and its sort keys, the most important first. */
 struct ranked {
     const struct erg_collected *mark;
     long rank[9];

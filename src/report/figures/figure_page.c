@@ -22,7 +22,7 @@ static const char print_colours[] = "--fig-card:#fff;--fig-ink:#000;--fig-quiet:
                                     "--fig-grid:#ddd;--fig-band:#d5dae0;--fig-blue:#0b62a8;"
                                     "--fig-green:#0a7d55;--fig-wait:#ffffffb0;";
 
-/* Of what is inside an SVG. */
+/* The style of an SVG's elements. */
 static const char marks_style[] =
     "text{font:11px system-ui,sans-serif;fill:var(--fig-ink)}"
     ".tick,.lack{font-size:9.5px;fill:var(--fig-quiet)}.lack{fill:var(--fig-ink)}"
@@ -177,7 +177,7 @@ static void add_figure(struct erg_text *out, const struct figure *figure)
                     figure->number, figure->number);
     for (size_t i = 0; i < figure->count; i++) {
         const struct figure_part *part = &figure->parts[i];
-        /* Text stays readable: what is much wider than a telephone scrolls. */
+        /* Text stays readable: content that is much wider than a telephone scrolls. */
         erg_text_printf(out,
                         "%s<div class=\"part%s\"><svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
                         "role=\"img\" style=\"--least:%.0fpx\">\n",
@@ -202,9 +202,9 @@ static void add_cell(struct erg_text *out, const char *label, const char *style,
 
 static void add_findings(struct erg_text *out, const struct erg_findings *findings)
 {
-    erg_text_add(out, "<section id=\"findings\"><h2>Findings</h2>\n<p>What the published study "
-                      "found, as it is told elsewhere, checked on these points. What is not "
-                      "reproduced stays here.</p>\n<div class=\"wrap\"><table><thead><tr>"
+    erg_text_add(out, "<section id=\"findings\"><h2>Findings</h2>\n<p>Findings of the published "
+                      "study, checked on these points. Findings that are not reproduced are "
+                      "listed, too.</p>\n<div class=\"wrap\"><table><thead><tr>"
                       "<th>#</th><th>claim</th><th>expected here</th><th>ours</th><th>verdict</th>"
                       "</tr></thead><tbody>\n");
     for (size_t i = 0; i < findings->count; i++) {
@@ -352,8 +352,8 @@ static bool has_twins(const struct erg_collection *collection)
 static void add_twins(struct erg_text *out, const struct erg_collection *collection)
 {
     erg_text_add(out,
-                 "<section id=\"twins\"><h2>Measured and emulated</h2>\n<p>Every point that was "
-                 "measured, beside the same point on an emulated machine: an iteration.</p>\n<div "
+                 "<section id=\"twins\"><h2>Measured and emulated</h2>\n<p>Every measured point "
+                 "and the same point on an emulated machine: values of an iteration.</p>\n<div "
                  "class=\"wrap\"><table><thead><tr><th>point</th><th class=\"n\">time, s</th><th "
                  "class=\"n\">emulated</th><th class=\"n\">%</th><th class=\"n\">energy, "
                  "J</th><th class=\"n\">emulated</th><th class=\"n\">%</th><th "
@@ -425,13 +425,11 @@ void erg_figure_page(struct erg_text *out, const struct figure *figures, size_t 
         add_findings(out, findings);
     add_points(out, collection);
     erg_text_add(
-        out,
-        "<section><h2>What these numbers do not say</h2>\n<p>Emulated points come from a model of "
-        "the GPU, its power and its cooling, whose constants are partly assumed: what each rests "
-        "on "
-        "stands in the files of data/gpus, data/engines and data/chassis. Energy of emulated "
-        "points "
-        "is exact for the model; what sensors would have shown is apart. Nothing was checked with "
-        "an external meter. Peaks depend on the regulator of the power cap and are not "
-        "required to agree with anything.</p></section>\n</main>\n</body>\n</html>\n");
+        out, "<section><h2>Limits of these numbers</h2>\n<p>Emulated points come from a model of "
+             "the GPU, its power and its cooling, whose constants are partly assumed: the files of "
+             "data/gpus, data/engines and data/chassis give the source of each. Energy of emulated "
+             "points is exact for the model; the values that sensors would have shown are listed "
+             "separately. Nothing was checked with "
+             "an external meter. Peaks depend on the regulator of the power cap and are not "
+             "required to agree with anything.</p></section>\n</main>\n</body>\n</html>\n");
 }

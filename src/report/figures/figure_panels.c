@@ -1,5 +1,5 @@
-/* Figures 4, 8 and 13: temperature, power and clock of points beside each other, and how efficient
- * each is. */
+/* Figures 4, 8 and 13: temperature, power and clock of points next to each other, and the
+ * efficiency of each. */
 #include "report/figures/figures_internal.h"
 
 #include "io/csv.h"
@@ -36,7 +36,7 @@ struct panels {
     struct svg_scale left_scales[PANELS], right_scales[PANELS];
 };
 
-/* What a panel has of a mark; NaN: nothing. */
+/* The value of a mark in a panel; NaN: none. */
 struct panel_values {
     double mean, peak, least_mean, most_mean, least_peak, most_peak;
 };
@@ -82,7 +82,7 @@ static double efficiency(const struct erg_collected *mark, enum erg_figure_right
                                              : metrics->j_per_token;
 }
 
-/* Of the mark, or of it over the highest of its model. */
+/* The value of the mark, or its ratio to the highest one of its model. */
 static double right_value(const struct panels *at, size_t index)
 {
     const struct erg_collected *mark = at->marks.items[index];
@@ -362,8 +362,8 @@ bool erg_figure_panels(struct figure *figure, const struct erg_collection *colle
         (figure->number == 13 && count_microbatches(collection) < 2))
         return false;
     figure->title = figure->number == 4   ? "Temperature, power and clock by layout"
-                    : figure->number == 8 ? "What overlap and recomputation change"
-                                          : "What larger microbatches change";
+                    : figure->number == 8 ? "Effects of overlap and recomputation"
+                                          : "Effects of larger microbatches";
     figure->caption =
         figure->number == 4 ? "Each column is a layout; all share the axes. eff_edp counts speed "
                               "twice: samples per "

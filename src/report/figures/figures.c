@@ -1,4 +1,4 @@
-/* Figures: which a study wants, and writing them beside its points. */
+/* Figures: selects those of a study and writes them next to its points. */
 #include "report/figures/figures.h"
 #include "report/figures/figures_internal.h"
 

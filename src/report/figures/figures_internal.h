@@ -2,8 +2,8 @@
  * Shared by the files of figures only: a figure in the making, and its SVG.
  *
  * A figure is a list of parts, small pictures with axes of their own. The file has them in rows as
- * wide as a screen; the page puts as many beside each other as there is room for, so that on a
- * telephone they stand below each other.
+ * wide as a screen; the page puts as many next to each other as fit, so that on a telephone they
+ * are below each other.
  */
 #ifndef ERG_REPORT_FIGURES_INTERNAL_H
 #define ERG_REPORT_FIGURES_INTERNAL_H
@@ -60,7 +60,7 @@ size_t erg_figure_layout_end(const struct figure_marks *marks, size_t first);
 double erg_figure_variant_width(const struct figure_marks *marks);
 
 bool erg_figure_is_ok(const struct erg_collected *mark);
-/* "OOM", "n/a", "failed", "not run": what is drawn where there is no result. */
+/* "OOM", "n/a", "failed", "not run": drawn where there is no result. */
 const char *erg_figure_lack(const struct erg_collected *mark);
 
 /* "gpt3-175b TP2 PP16, 1 sequence, cc": for titles. */
@@ -103,7 +103,7 @@ double erg_svg_at(const struct svg_scale *scale, double value);
 void erg_svg_axis(struct erg_text *out, const struct svg_scale *scale, double x, double to_x,
                   bool right);
 
-/* Grey, with the word for what is missing; its sentence is the title. */
+/* Grey, with the word for the missing result; its sentence is the title. */
 void erg_svg_lack(struct erg_text *out, double x, double y, double width, double height,
                   const struct erg_collected *mark, bool upright);
 

@@ -161,7 +161,7 @@ void erg_svg_lack(struct erg_text *out, double x, double y, double width, double
 
 /* ---- colours ---- */
 
-/* Each from light to dark with lightness falling evenly, so that they can be told apart without
+/* Each from light to dark with lightness falling evenly, so that they can be distinguished without
  * their hues. */
 void erg_svg_map_colour(char out[8], enum svg_map map, double share)
 {

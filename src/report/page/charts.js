@@ -28,7 +28,7 @@ function limits(values, below, above) {
 }
 
 /* A line from `top` to `bottom` of a chart that goes through its `places`, x from left to right, with the pointer and
- * the arrow keys, and shows textAt(index) beside it. The keys begin at place `at`. */
+ * the arrow keys, and shows textAt(index) next to it. The keys begin at place `at`. */
 function addCursor(svg, { top, bottom, places, at, textAt }) {
   const cursor = s("line", { class: "guide", y1: top, y2: bottom, visibility: "hidden" });
   const show = (index, px, py) => {

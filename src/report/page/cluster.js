@@ -1,4 +1,4 @@
-/* The page of a shared cluster: what each policy did to the jobs, and the cluster over time. */
+/* The page of a shared cluster: the results of each policy for the jobs, and the cluster over time. */
 const steps = plan.steps;
 
 function heading() {

@@ -5,7 +5,7 @@ const pointTimes = list(points.time_s), pointBytes = list(points.peak_bytes), po
 const degrees = layout => ["t", "c", "p", layout.layers ? "v" : "l", "d", ...(layout.e > 1 ? ["e"] : []), "microbatch"]
   .map(key => `${key === "microbatch" ? "b" : key}\u00a0${layout[key]}`).join(" ");
 
-/* What tells two rows of the same degrees apart: the recomputation, and which GPUs stages lie on. */
+/* The difference between two rows of the same degrees: the recomputation, and the GPUs of the stages. */
 const placesOf = layout => list(layout.places)
   .map(({ gpu, gpus, stages }) => `${gpus}\u00a0${gpu} in ${plural(stages, "stage")}`).join(", ");
 const rowDetails = layout => [`recomputes ${layout.recompute}`, layout.offload > 0 && `offload ${digits(layout.offload)}`,
@@ -125,7 +125,7 @@ function counts() {
   const heads = ["GPUs", ...kinds, "the fastest layout", "time", "tokens/s", "MFU", "energy", "GPU-hours", ""];
   const usedOf = ({ places }, gpu) => list(places).filter(place => place.gpu === gpu).reduce((sum, place) => sum + place.gpus, 0);
   const isBest = fastest => fastest.gpus === best.gpus && kinds.every(gpu => usedOf(fastest, gpu) === usedOf(best, gpu));
-  /* Of a number with which nothing fits, whatever kinds it is of, one row. */
+  /* One row for a number of GPUs with which nothing fits on any kinds. */
   const shown = plan.counts.filter(({ gpus, fits }, i) => fits ||
     (plan.counts.every(other => other.gpus !== gpus || !other.fits) && plan.counts.findIndex(other => other.gpus === gpus) === i));
   byId("counts").append(h("table", {},
@@ -221,7 +221,7 @@ function items() {
         onpointerleave: hideTip }))))));
 }
 
-/* What one GPU of each stage needs. A function that shows the stages of another layout. */
+/* The memory of one GPU of each stage. Returns a function that shows the stages of another layout. */
 function bytes() {
   const used = MEMORY_PARTS.filter(part => layouts.some(layout => list(layout.stages).some(stage => bytesOf(part, stage.items) > 0)));
   const most = Math.max(plan.memory_budget_bytes, ...layouts.map(layout => layout.peak_bytes));

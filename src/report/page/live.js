@@ -6,7 +6,7 @@ const POWER_UNITS = [["MW", 1e6], ["kW", 1e3], ["W", 1]];
 const numbers = new Intl.NumberFormat("en");
 const grouped = value => numbers.format(Math.round(value));
 
-/* What is known, when it came by this machine's clock, and how old it was then. */
+/* The latest status, its time of arrival on this machine's clock, and its age at that time. */
 const live = { status: null, jobs: new Map(), cameMs: 0, ageS: 0, failedMs: null, why: "" };
 const nowS = () => live.status.at_unix_s + live.ageS + (Date.now() - live.cameMs) / 1000;
 
@@ -41,7 +41,7 @@ const isOver = job => OVER.includes(job.phase) && !hasGpus(job);
 const shareDone = job => (isNumber(job.iteration) && job.iterations > 0 ? Math.min(1, job.iteration / job.iterations) : null);
 const percentDone = job => (shareDone(job) === null ? NONE : `${Math.floor(100 * shareDone(job))}\u00a0%`);
 
-/* "h[001-004], h007" of names in order. */
+/* "h[001-004], h007" from sorted names. */
 function nodesText(names) {
   const runs = [];
   for (const name of names) {
@@ -114,7 +114,7 @@ function heading(status, jobs) {
     tile(grouped(use.free), `free${use.foreign ? `; ${use.foreign} with other jobs` : ""}${use.unavailable ? `; ${use.unavailable} on nodes that are not up` : ""}`),
     tile(grouped(waiting), waiting === 1 ? "job waits" : "jobs wait"),
     isNumber(power.now_w) ? tile(quantity(power.now_w, POWER_UNITS), isNumber(power.cap_w)
-      ? `of a cap of ${quantity(power.cap_w, POWER_UNITS)}: ${percent(100 * power.now_w / power.cap_w)}` : "drawn by all nodes; there is no cap") : null,
+      ? `of a cap of ${quantity(power.cap_w, POWER_UNITS)}: ${percent(100 * power.now_w / power.cap_w)}` : "drawn by all nodes; no cap") : null,
   ].filter(Boolean));
 }
 
@@ -143,7 +143,7 @@ function squareText(square) {
   const node = live.status.nodes[square.place], id = node.gpus[square.gpu], kind = useOf(node, id, live.jobs), job = live.jobs.get(id);
   return `${node.name}, GPU ${square.gpu}, ${node.type}\n` + (job
     ? `job ${jobName(job)} of ${job.user || NONE}\n${job.phase}, ${plural(job.gpus, "GPU")}, ${shareDone(job) === null ? "progress not known" : `${percentDone(job)} done`}`
-    : kind === "foreign" ? `job ${id}, which is not managed by ergon` : kind === "free" ? "free" : "nobody’s") +
+    : kind === "foreign" ? `job ${id}, which is not managed by ergon` : kind === "free" ? "free" : "unassigned") +
     (node.state === "up" ? "" : `\nnode: ${node.state}${node.reason ? `, ${node.reason}` : ""}`);
 }
 
@@ -193,7 +193,7 @@ function makeMap(nodes) {
       }))))));
   };
   const groups = types.map(group);
-  /* By type in the picture, and so for the keys. */
+  /* Sorted by type in the picture, and so for the arrow keys. */
   map.squares.forEach((square, i) => { square.index = i; });
   const order = [...new Set(map.squares.map(square => square.node))];
   map.squares.forEach(square => { square.place = square.node; square.node = order.indexOf(square.place); });
@@ -319,7 +319,7 @@ const charts = [
     { key: "cap", color: "var(--memory-rounding)", dashed: true, text: value => (isNumber(value) ? `cap ${watts(value)}` : "no cap") },
     { key: "power", color: "var(--ergon)", text: value => `power ${watts(value)}` }]),
   momentChart("GPUs with managed jobs", "Those of jobs that start or stop among them.", [["GPUs", 1]], [{ key: "busy", color: "var(--sequential-clocks)", text: value => plural(value, "GPU") }]),
-  momentChart("Jobs that wait", "All managed jobs that are not over and have no GPUs.", [["jobs", 1]], [{ key: "waiting", color: "var(--nanobatching)", text: value => plural(value, "job") }]),
+  momentChart("Jobs that wait", "All managed jobs that have not ended and do not have GPUs.", [["jobs", 1]], [{ key: "waiting", color: "var(--nanobatching)", text: value => plural(value, "job") }]),
 ];
 
 /* ---- decisions ---- */
@@ -345,10 +345,10 @@ function notes(status) {
 function showState() {
   const state = byId("state"), main = byId("state").parentNode;
   const age = live.status ? nowS() - live.status.at_unix_s : null;
-  const text = live.failedMs !== null && live.status ? `The controller has not answered for ${length((Date.now() - live.failedMs) / 1000)}. What is shown is of ${clock(live.status.at_unix_s, true)}.`
+  const text = live.failedMs !== null && live.status ? `The controller has not answered for ${length((Date.now() - live.failedMs) / 1000)}. The page shows the state of ${clock(live.status.at_unix_s, true)}.`
     : live.failedMs !== null ? live.why
-    : age > OLD_S ? `The controller looked at the cluster last ${length(age)} ago. What is shown is as old as that.`
-    : live.status && live.status.answers === false ? "The resource manager does not answer. What is shown is what was last known; running jobs run on." : "";
+    : age > OLD_S ? `The controller looked at the cluster last ${length(age)} ago. The page shows that state.`
+    : live.status && live.status.answers === false ? "The resource manager does not answer. The page shows the last known state; running jobs continue." : "";
   state.hidden = !text;
   if (state.textContent !== text) state.textContent = text;
   if (main) main.setAttribute("class", !live.status ? "empty" : text ? "old" : "");
@@ -358,10 +358,10 @@ function showState() {
     (live.failedMs === null ? `updated ${length(age)} ago.` : `updated last at ${clock(live.status.at_unix_s, true)}.`);
 }
 
-/* A status that was so many seconds old when it came. */
+/* Shows a status with its age in seconds at its arrival. */
 function take(status, ageS) {
   const fresh = !live.status || status.at_unix_s !== live.status.at_unix_s;
-  /* By id, which another job may have had before. */
+  /* Found by id, which another job may have had before. */
   const jobs = new Map(list(status.jobs).filter(job => !isOver(job)).map(job => [job.id, job]));
   Object.assign(live, { status, jobs, cameMs: Date.now(), ageS, failedMs: null });
   heading(status, jobs);

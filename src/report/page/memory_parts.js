@@ -1,4 +1,4 @@
-/* What pages about memory share: the items of a GPU's memory that stand together, from the bottom up. */
+/* Shared by pages about memory: the groups of items of a GPU's memory, from the bottom up. */
 const GIB = 2 ** 30;
 const MEMORY_PARTS = [
   ["weights", "Weights", ["weights"]],

@@ -1,4 +1,4 @@
-/* What pages of policies share: the policies, each with its colour, and what summaries say of them. */
+/* Shared by pages of policies: the policies, each with its colour, and their summaries. */
 const HUES = [212, 28, 290, 350, 48, 185, 250, 75, 320, 10]; /* far from the green of ergon, neighbours from each other */
 const policies = list(plan.policies).map((policy, i) => ({
   ...policy, strong: policy.name === "ergon",

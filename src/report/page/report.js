@@ -1,4 +1,4 @@
-/* What all parts of the page use: the plan, elements, numbers as text, scales, the tip. */
+/* Shared by all parts of the page: the plan, elements, numbers as text, scales, the tip. */
 const plan = JSON.parse(document.getElementById("plan").textContent);
 const NONE = "–";
 const list = value => (Array.isArray(value) ? value : []);
@@ -92,7 +92,7 @@ function heat(share) {
   const x = Math.min(1, Math.max(0, share)) * (HEAT.length - 1), i = Math.min(HEAT.length - 2, Math.floor(x));
   return HEAT[i].map((low, k) => Math.round(low + (HEAT[i + 1][k] - low) * (x - i)));
 }
-/* Of the job of this number; neighbours differ. */
+/* The colour of the job with this number; neighbours differ. */
 const jobColor = number => `hsl(${(number * 137.5) % 360} 55% ${44 + (number * 29) % 22}%)`;
 const rgb = color => `rgb(${color.join(",")})`;
 const inkOn = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 125 ? "#14202c" : "#ffffff");

@@ -5,7 +5,7 @@ const groups = list(plan.groups), reference = plan.reference;
 const capOf = group => (isNumber(group.power_cap) ? group.power_cap : Infinity);
 const capsLike = group => groups.filter(other => other.cluster === group.cluster && other.trace === group.trace)
   .sort((a, b) => capOf(a) - capOf(b));
-const shown = { group: groups.length ? capsLike(groups[0]).pop() : null, load: null }; /* what the reader chose */
+const shown = { group: groups.length ? capsLike(groups[0]).pop() : null, load: null }; /* the reader's choice */
 /* A file's name without its folder where that says enough. */
 function shortNames(paths) {
   const names = paths.map(path => path.replace(/.*\//, ""));
@@ -19,7 +19,7 @@ const groupName = group => (isNumber(group.power_cap) ? `${placeName(group)}, ${
 const entry = (load, policy) => list(load.policies).find(p => p.name === policy.name) || { metrics: {} };
 const metricOf = (load, policy, key) => entry(load, policy).metrics[key] || {};
 
-/* Of a metric's change relative to the reference, in percent: {mean, low, high, sure}; null without one. */
+/* The change of a metric relative to the reference, in percent: {mean, low, high, sure}; null without one. */
 function changeOf(load, policy, key) {
   const { change } = metricOf(load, policy, key);
   if (!change || !isNumber(change.mean)) return null;
@@ -217,7 +217,7 @@ function caps() {
   byId("caps-section").hidden = lines.length === 0;
   if (!lines.length) return;
   byId("caps-text").textContent = `${placeName(shown.group)} at load ${shown.load.load}: each point is a cap on the power of all GPUs. Further left is sooner, further down is less energy` +
-    `${new Set(lines.flatMap(line => line.points.map(p => p.finished))).size > 1 ? "; where fewer jobs finish, less energy is no merit." : "."}`;
+    `${new Set(lines.flatMap(line => line.points.map(p => p.finished))).size > 1 ? "; where fewer jobs finish, less energy is not an advantage." : "."}`;
   byId("caps-legend").replaceChildren(...lines.map(({ policy }) => h("span", {}, lineIcon(policy), policy.name)));
   byId("caps").replaceChildren(capChart(lines));
 }
@@ -233,7 +233,7 @@ function method() {
     texts.push(`Each of the ${plan.seeds} seeds draws ${draws} anew; the intervals are those of the mean over such draws. ` +
       "They get narrower with more seeds, and say nothing of how far the trace is from what users will do next.");
   else
-    texts.push("Each case was simulated once: nothing is known of how much the values would vary, so there are no intervals.");
+    texts.push("Each case was simulated once: the variation of the values is not known, so there are no intervals.");
   if (plan.resample)
     texts.push("Jobs are drawn as runs of consecutive jobs of the trace with the times between them, so what comes in short bursts stays " +
       "together, while days and nights are lost.");

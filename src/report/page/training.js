@@ -45,14 +45,14 @@ function smooth(values) {
   });
 }
 
-/* Of a loss from the twentieth part of the run on, where there are many rows: what lies before would leave the rest
+/* The range of a loss after the first twentieth of a run with many rows: the values before would leave the rest
  * a flat line. */
 function rangeOfLoss(lines) {
   const from = rows > 160 ? Math.floor(rows / 20) : 0;
   return limits(lines.flatMap(line => line.values.slice(from)).filter(isNumber), 0.05, from ? 0.25 : 0.05);
 }
 
-/* Of values without the few that stick out, such as the first step's time; the scale begins at 0 if `zero`. */
+/* The range of values without outliers, such as the first step's time; the scale begins at 0 if `zero`. */
 function rangeOf(values, zero) {
   const sorted = values.filter(isNumber).sort((a, b) => a - b), at = share => sorted[Math.round(share * (sorted.length - 1))];
   const [low, high] = [at(0.01), at(0.99)], room = (high - low || Math.abs(high) || 1) * 0.6;
@@ -160,13 +160,13 @@ function charts() {
   const [many, speedSize] = unitOf(lastOf("tokens_per_s") / 10, COUNT_UNITS);
   byId("speed-text").textContent = isNumber(lastOf("j_per_token"))
     ? "Means between two lines of the log. The band around the energy of a token is its uncertainty, 95\u00a0%."
-    : "Means between two lines of the log. No sensor told the energy.";
+    : "Means between two lines of the log. No sensor measured the energy.";
   card("speed-charts", "Speed", "Checkpoints and what lies between steps are left out.",
     { title: `${many}tokens/s`, zero: true, lines: one("tokens_per_s", "var(--ergon)", value => `${grouped(value * speedSize)} tokens/s`, 1 / speedSize) });
-  card("speed-charts", "Energy of a token", onHost ? "All CPU packages, whatever ran on them." : "All GPUs of the run.",
+  card("speed-charts", "Energy of a token", onHost ? "All CPU packages, including other work on them." : "All GPUs of the run.",
     { title: unit, zero: true, band: half.map(value => (isNumber(value) ? value / size : null)),
       lines: one("j_per_token", "var(--dynamic)", (value, i) => `${perToken(value * size, half[i]).join(" ± ")} a token`, 1 / size) });
-  card("speed-charts", "Power", onHost ? "Of all CPU packages." : "Of all GPUs together.",
+  card("speed-charts", "Power", onHost ? "All CPU packages." : "All GPUs together.",
     { title: "W", zero: true, lines: one("power_w", "var(--memory-rounding)", value => `${grouped(value)} W`) });
   card("speed-charts", "MFU", "The model’s FLOPs over the GPU’s peak; what is computed again does not count.",
     { title: "%", zero: true, lines: one("mfu", "var(--nanobatching-clocks)", value => `${value.toFixed(1)} %`, 100) });
@@ -178,7 +178,7 @@ function charts() {
       lines: one("learning_rate", "var(--nanobatching)", value => `rate ${minus((value * 10 ** power).toExponential(2))}`, 10 ** -power) });
 }
 
-/* What the engine takes of a device: one bar, its parts named with their sizes. */
+/* The engine's memory on a device: one bar, its parts named with their sizes. */
 function memory() {
   const items = Object.entries(plan.memory_items || {}).filter(([, bytes]) => bytes > 0);
   const all = items.reduce((sum, [, bytes]) => sum + bytes, 0), size = bytes => quantity(bytes, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]);
@@ -192,7 +192,7 @@ function memory() {
       onpointermove: event => showTip(`${text(item)}\n${percent((100 * item[1]) / all)}`, event.clientX, event.clientY), onpointerleave: hideTip }))));
 }
 
-/* What was tried on steps of the run, the way that runs in bold. */
+/* The ways that were tried on steps of the run, the running way in bold. */
 function trials() {
   const found = plan.trials, saved = found && found.saved;
   byId("trials-title").parentNode.hidden = !found;

@@ -3,20 +3,20 @@
  *
  *     RUN/step-00001000/manifest.json            what it is, and every piece with its hash
  *                       state-00000.safetensors  masters and moments of rank 0, float
- *                       job.yaml, config.json    as they were when the run began; plan.json of a
+ *                       job.yaml, config.json    as at the start of the run; plan.json of a
  *                                                run by a plan; files of the tokenizer
  *     RUN/latest                                 a link to the newest
  *
  * A piece is a rectangle of a tensor of a Hugging Face checkpoint, of the masters or of a moment:
- * "master/NAME@r0:r1,c0:c1". So another layout finds its own parts by name, and padding is in no
- * checkpoint. Weights in use are rounded from masters and not kept. Order of data and learning rate
- * are functions of the numbers in the manifest; there is no other state.
+ * "master/NAME@r0:r1,c0:c1". So another layout finds its own parts by name, and checkpoints contain
+ * no padding. Weights in use are rounded from masters and not saved. Order of data and learning
+ * rate are functions of the numbers in the manifest; there is no other state.
  *
- * Each rank writes its share of the state; of what several ranks hold one alone. All see the
- * folder.
+ * Each rank writes its share of the state; one rank writes the parts that several ranks hold. All
+ * ranks see the folder.
  *
  * Files are written into a folder of a temporary name, synced, and the folder is renamed last. A
- * folder without a manifest is no checkpoint. The manifest, the config and pieces are checked by
+ * folder without a manifest is not a checkpoint. The manifest, the config and pieces are checked by
  * XXH3 when they are read.
  */
 #ifndef ERG_TRAIN_CHECKPOINT_H
@@ -41,13 +41,13 @@ struct erg_checkpoint_state {
     int rank;
     struct erg_rendezvous *rendezvous; /* of the ranks; NULL: one rank */
     float *master, *m, *v;
-    /* What the order of samples is a function of, beside seed and sequence; NULL: it is not said.
-     * `changed`: a run may go on from a checkpoint of another batch, seed or data. */
+    /* The inputs of the order of samples other than seed and sequence; NULL: not given. `changed`:
+     * a run may go on from a checkpoint of another batch, seed or data. */
     const char *data;
     bool changed;
     const char *plan; /* the text of the plan that the run is trained by; NULL: none */
     /* Asked at rank 0 before a checkpoint gets its name, which it does not get if this fails. NULL:
-     * nobody objects. */
+     * no objection. */
     int (*may_commit)(void *context, struct erg_error *err);
     void *commit_context;
 };
@@ -56,11 +56,11 @@ struct erg_checkpoint_state {
  * A checkpoint that is being written, RUN/step-N. It is begun, each rank's share is written by a
  * thread of that rank's, and it is finished: `latest` points at it, and checkpoints before the
  * newest `keep` are removed. Until then no other one is begun in this run. After a failure (a full
- * disk) there is no new one, and older ones are as they were.
+ * disk) there is no new checkpoint, and older ones are unchanged.
  */
 struct erg_checkpoint_writer;
 
-/* World call. What the state points to stays unchanged until the writer is gone. */
+/* World call. The memory to which the state points must not change until the writer is freed. */
 int erg_checkpoint_begin(struct erg_checkpoint_writer **writer, const char *run,
                          const struct erg_job *job, const struct erg_checkpoint_place *place,
                          const struct erg_checkpoint_state *state, int keep, struct erg_error *err);
@@ -72,12 +72,12 @@ int erg_checkpoint_finish(struct erg_checkpoint_writer *writer, struct erg_error
 void erg_checkpoint_give_up(struct erg_checkpoint_writer *writer);
 
 /*
- * World call: reads the checkpoint in a folder; or of a run's folder, or through its link
- * `latest`, the newest one, and where that is damaged the one before it, with a warning. Every
- * element must be covered exactly once by pieces of its name and kind. The model and the sequence
- * must be the job's, and, if they may not have changed, batch, seed, data and what the model
- * computes beside its sizes. *found: the folder that was read, to be freed; NULL where the
- * run has no checkpoint, which is no failure.
+ * World call: reads the checkpoint in a folder; or of a run's folder, or through its link `latest`,
+ * the newest one, and where that is damaged the one before it, with a warning. Every element must
+ * be covered exactly once by pieces of its name and kind. The model's sizes and the sequence must
+ * be the job's, and, if changes are not allowed, so must batch, seed, data and the model's other
+ * properties. *found: the folder that was read, which the caller frees; NULL where the run has no
+ * checkpoint, which is not a failure.
  */
 int erg_checkpoint_load(const char *path, const struct erg_job *job,
                         struct erg_checkpoint_place *place,
@@ -90,7 +90,7 @@ int erg_checkpoint_export(const char *folder, const struct erg_job *job,
                           const struct erg_checkpoint_state *state, bool bf16,
                           struct erg_error *err);
 
-/* What must be alike for a checkpoint to be of a model; to be freed. */
+/* The properties that a checkpoint and a model must share; the caller frees them. */
 char *erg_checkpoint_model(const struct erg_model *model);
 
 /* Whether a text is a manifest; `name` stands for it in messages. */

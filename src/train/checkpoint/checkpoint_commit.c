@@ -110,7 +110,7 @@ struct erg_checkpoint_writer {
     pthread_t thread;
     bool threaded; /* whether it is to be joined */
     atomic_bool written, given_up;
-    /* What came of this rank's share, of whoever writes it until `written` is set. */
+    /* The result of this rank's share; it belongs to the writing thread until `written` is set. */
     json_t *pieces;
     int result;
     struct erg_error err;

@@ -23,10 +23,10 @@ struct erg_checkpoint_manifest {
     uint64_t seed;
     long batch, sequence;
     char *model; /* architecture and sizes, as erg_checkpoint_model() writes them */
-    char *data;  /* what samples are dealt from (struct erg_checkpoint_state); NULL: not said */
-    /* XXH3 of the document without its own key, as it says and as it is. */
+    char *data;  /* what samples are dealt from (struct erg_checkpoint_state); NULL: not given */
+    /* XXH3 of the document without its own key: the stored and the computed one. */
     uint64_t hash, found_hash;
-    uint64_t config_hash; /* XXH3 of the config.json beside it */
+    uint64_t config_hash; /* XXH3 of the config.json in the same folder */
     bool has_config_hash; /* older ones say none */
     struct erg_checkpoint_piece *pieces;
     size_t count, capacity;
@@ -36,9 +36,7 @@ struct erg_checkpoint_manifest {
 void erg_checkpoint_piece_name(char *text, size_t capacity,
                                const struct erg_checkpoint_piece *piece);
 
-/* XXH3 of a manifest's keys and values but the hash itself, whatever white space it is written
- * with.
- */
+/* XXH3 of a manifest's keys and values except the hash itself, independent of white space. */
 uint64_t erg_checkpoint_manifest_hash(const json_t *document);
 
 /* "step-00001000" of a run, the newest first, ending with NULL; or `leftovers` of killed runs. */
@@ -51,8 +49,8 @@ void erg_checkpoint_remove(const char *folder);
 /* World call: rank 0 makes an empty folder. */
 int erg_checkpoint_make_folder(const char *folder, const struct erg_checkpoint_state *state,
                                struct erg_error *err);
-/* This rank's share of the first `kinds` kinds; *pieces: what it has, also after a failure, such as
- * that somebody has set *given_up, which may be NULL. */
+/* This rank's share of the first `kinds` kinds; *pieces: the written ones, also after a failure,
+ * for example if another thread has set *given_up, which may be NULL. */
 int erg_checkpoint_write_share(const char *folder, const struct erg_checkpoint_state *state,
                                int kinds, const atomic_bool *given_up, json_t **pieces,
                                struct erg_error *err);

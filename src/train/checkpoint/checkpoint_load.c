@@ -1,4 +1,4 @@
-/* Loads checkpoints, whatever layout wrote them. */
+/* Loads checkpoints of any layout. */
 #include "train/checkpoint/checkpoint_internal.h"
 
 #include "base/log.h"
@@ -93,7 +93,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Copies what a piece has of a span; *covered counts elements. */
+/* Copies a piece's part of a span; *covered counts elements. */
 static int copy_common(struct files *files, const struct erg_checkpoint_piece *piece,
                        const struct erg_weight_span *span, float *state, uint64_t *covered,
                        struct erg_error *err)
@@ -173,7 +173,7 @@ static int check_job(const char *folder, const struct erg_checkpoint_manifest *m
     return result || erg_model_file_check_config(folder, job, &terms, err) ? -1 : 0;
 }
 
-/* The config is what the run was trained as, if it is the one that was written. */
+/* The config describes the trained run, if it is the written one. */
 static int check_config_hash(const char *folder, const struct erg_checkpoint_manifest *manifest,
                              struct erg_error *err)
 {
@@ -206,7 +206,7 @@ int erg_checkpoint_read_manifest(const char *folder, struct erg_checkpoint_manif
     if (result == 0 && (*manifest)->hash != (*manifest)->found_hash) {
         result = erg_fail(err, ERG_FAILED,
                           "%s: this manifest is damaged: its hash is %016" PRIx64
-                          ", expected the %016" PRIx64 " that it says",
+                          ", expected the %016" PRIx64 " that it gives",
                           path, (*manifest)->found_hash, (*manifest)->hash);
     }
     if (result == 0)
@@ -254,7 +254,8 @@ static int load_one(const char *folder, const struct erg_job *job,
 
 /* Checkpoints that may be taken, in this order; a name is "." where the folder is one itself. */
 struct candidates {
-    bool behind_link; /* they lie beside the run's link `latest`, which is asked for */
+    bool behind_link; /* they are in the folder of the run's link `latest`, which the caller
+                       * named */
     size_t count;
     char (*names)[32];
 };

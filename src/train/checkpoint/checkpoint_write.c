@@ -183,7 +183,7 @@ static int write_text(const char *folder, const char *name, const char *text, si
     return result;
 }
 
-/* What the run was started with, whatever has become of the files since. */
+/* The files as at the start of the run, even if they changed since. */
 static int write_inputs(const char *folder, const struct erg_job *job,
                         const struct erg_checkpoint_state *state, struct erg_error *err)
 {

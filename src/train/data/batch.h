@@ -32,7 +32,7 @@ int erg_batches_open(struct erg_batches *batches, const struct erg_job *job,
                      const struct erg_batch_files *files, struct erg_error *err);
 void erg_batches_release(struct erg_batches *batches);
 
-/* What samples are dealt from, and how, but for the seed; to be freed. */
+/* The source and the order of samples, without the seed; the caller frees it. */
 char *erg_batches_describe(const struct erg_batches *batches);
 
 /* Which part of a step's samples a rank trains on. */
@@ -41,10 +41,10 @@ struct erg_batch_share {
 };
 
 /*
- * What a rank trains on in the next step, microbatch after microbatch: ids and targets
- * [microbatches * microbatch * sequence / context], of its chunks (ops/context.h) of each sequence.
- * A target that does not count is -1. *counted: of all ranks; with ids NULL nothing is read, and it
- * is 0.
+ * A rank's data of the next step, microbatch after microbatch: ids and targets [microbatches *
+ * microbatch * sequence / context], of its chunks (ops/context.h) of each sequence. A target that
+ * does not count is -1. *counted: the targets of all ranks that count; with ids NULL nothing is
+ * read, and it is 0.
  */
 int erg_batches_next(struct erg_batches *batches, const struct erg_batch_share *share, int32_t *ids,
                      int32_t *targets, uint64_t *counted, struct erg_error *err);

@@ -54,7 +54,8 @@ static int add_plain(struct erg_corpus *corpus, const char *path, struct erg_err
 static int add_line(struct erg_corpus *corpus, const char *path, long number, const char *line,
                     size_t length, struct erg_error *err)
 {
-    /* Not io/json.h's parser: a text may hold U+0000, and what it says of lines is of this one. */
+    /* Not io/json.h's parser: a text may contain U+0000, and messages need the line of this
+     * file. */
     json_error_t reason;
     json_t *object = json_loadb(line, length, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &reason);
     if (!object)
@@ -66,7 +67,7 @@ static int add_line(struct erg_corpus *corpus, const char *path, long number, co
         result = add_document(corpus, json_string_value(text), json_string_length(text), err);
     else
         result = erg_fail(err, ERG_FAILED, "key '%s': expected the text of a document%s",
-                          corpus->key, text ? "" : "; the line has no such key");
+                          corpus->key, text ? "" : "; the line lacks this key");
     json_decref(object);
     return result == 0 ? 0 : erg_fail_context(err, "%s:%ld", path, number);
 }

@@ -14,13 +14,13 @@ struct erg_corpus {
     struct erg_token_writer *writer;
     long end;        /* the token behind every document */
     const char *key; /* of the text in JSON lines; NULL: a file is one document of plain text */
-    /* What was read. */
+    /* Counts of what was read. */
     uint64_t text_bytes;
     uint64_t empty; /* documents without text, which are left out */
 };
 
 /*
- * Adds the documents of a file, bytes that are not UTF-8 as U+FFFD. A line of JSON that is no
+ * Adds the documents of a file, bytes that are not UTF-8 as U+FFFD. A line of JSON that is not an
  * object with a text under the key is an error, which names file and line. Interruptible.
  */
 int erg_corpus_add(struct erg_corpus *corpus, const char *path, struct erg_error *err);

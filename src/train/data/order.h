@@ -1,13 +1,12 @@
 /*
- * The order of data: which sample of which set each place of a run has. It is a function of the
- * number of samples that came before, so one integer resumes a run on any layout.
+ * The order of data: the sample and the set for each place of a run. It is a function of the number
+ * of samples that came before, so one integer resumes a run on any layout.
  *
  * A set of n tokens has (n - 1) / S samples of S tokens; sample k has the inputs [k S, k S + S) and
- * the targets one further. In epoch e its samples are dealt in the order of a permutation of (seed,
- * e): a Feistel network of six rounds, walked until the result is a sample (Black and Rogaway
- * 2002).
+ * the targets one further. In epoch e its samples come in the order of a permutation of (seed, e):
+ * a Feistel network of six rounds, walked until the result is a sample (Black and Rogaway 2002).
  *
- * Of several sets with weights the next sample is of the one that is furthest behind its share.
+ * With several weighted sets the next sample comes from the set that is furthest behind its share.
  */
 #ifndef ERG_TRAIN_DATA_ORDER_H
 #define ERG_TRAIN_DATA_ORDER_H
@@ -22,7 +21,7 @@ uint64_t erg_order_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64
 struct erg_order_set {
     double weight;    /* of all sets together 1 */
     uint64_t samples; /* at least 1 */
-    uint64_t dealt;   /* so many came before */
+    uint64_t dealt;   /* samples that came before */
 };
 
 struct erg_data_order {

@@ -72,8 +72,7 @@ int erg_token_index_parse(struct erg_token_index *index, const char *name, const
 {
     const unsigned char *at = bytes;
     if (length < 34 || memcmp(at, "MMIDIDX\0", 9) != 0 || get(at + 9, 8) != 1)
-        return erg_fail(err, ERG_FAILED, "%s: this is no index of Megatron's data of version 1",
-                        name);
+        return erg_fail(err, ERG_FAILED, "%s: not an index of Megatron's data, version 1", name);
     *index = (struct erg_token_index){.type = at[17], .sequences = get(at + 18, 8)};
     index->token_bytes = bytes_of_type(index->type);
     uint64_t documents = get(at + 26, 8), n = index->sequences;
@@ -151,16 +150,16 @@ static int open_llmc(struct erg_token_file *file, struct erg_error *err)
                   : magic == LLMC_MAGIC_32 && version == 7 ? 4
                                                            : 0;
     if (!file->bytes)
-        return erg_fail(
-            err, ERG_FAILED,
-            "%s: expected tokens of llm.c, or a file PREFIX.idx beside it (Megatron's data), "
-            "or a key 'type' that says what plain tokens are",
-            file->path);
+        return erg_fail(err, ERG_FAILED,
+                        "%s: expected tokens of llm.c, or a file PREFIX.idx next to it (Megatron's "
+                        "data), or a key 'type' with the type of plain tokens",
+                        file->path);
     file->count = get(header + 8, 4);
     file->tokens = header + header_bytes;
     if ((uint64_t)(file->length - header_bytes) != file->count * file->bytes)
         return erg_fail(err, ERG_FAILED,
-                        "%s: its header says %" PRIu64 " tokens of %zu bytes, but %zu bytes follow",
+                        "%s: its header gives %" PRIu64
+                        " tokens of %zu bytes, but %zu bytes follow",
                         file->path, file->count, file->bytes, file->length - header_bytes);
     return 0;
 }
@@ -172,8 +171,9 @@ static int open_plain(struct erg_token_file *file, enum erg_token_type type, str
     file->tokens = file->mapped;
     file->count = (uint64_t)file->length / file->bytes;
     if (file->length % file->bytes)
-        return erg_fail(err, ERG_FAILED, "%s: %zu bytes are no whole number of tokens of %zu bytes",
-                        file->path, file->length, file->bytes);
+        return erg_fail(err, ERG_FAILED,
+                        "%s: %zu bytes are not a whole number of tokens of %zu bytes", file->path,
+                        file->length, file->bytes);
     return 0;
 }
 

@@ -1,12 +1,12 @@
 /*
- * Token sets: files of token ids that a model trains on, one behind the other.
+ * Token sets: files of token ids that a model trains on, one after the other.
  *
- *   plain      tokens alone: uint16, uint32 or int32, as the job says
- *   Megatron   PREFIX.bin with PREFIX.idx beside it (data/token_writer.h)
+ *   plain      only tokens: uint16, uint32 or int32, by the job's key
+ *   Megatron   PREFIX.bin with PREFIX.idx next to it (data/token_writer.h)
  *   llm.c      256 int32 of header, then uint16 or uint32 tokens
  *
- * Files are mapped. Every id is checked when it is read: one that is negative or no word of the
- * model is an error with file and place.
+ * Files are mapped. Every id is checked when it is read: an id that is negative or outside the
+ * model's vocabulary is an error with file and place.
  *
  * Source of llm.c's form: its dev/data/data_common.py.
  */
@@ -35,8 +35,8 @@ int erg_token_set_read(const struct erg_token_set *set, uint64_t first, size_t c
                        int32_t *ids, struct erg_error *err);
 
 /*
- * Checks an index of Megatron's data against the size of its .bin and says how many bytes a token
- * has and which type it is of. For erg_token_set_add() and a fuzz target.
+ * Checks an index of Megatron's data against the size of its .bin and returns the bytes and the
+ * type of a token. For erg_token_set_add() and a fuzz target.
  */
 struct erg_token_index {
     size_t token_bytes;

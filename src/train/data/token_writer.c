@@ -60,8 +60,8 @@ int erg_token_writer_open(struct erg_token_writer **writer, const char *prefix, 
         struct stat info;
         if (stat(paths[i], &info) == 0)
             result = erg_fail(err, ERG_FAILED,
-                              "writing '%s': this file is there already, and what it holds is not "
-                              "replaced; expected another prefix, or that you remove it",
+                              "writing '%s': this file exists and is not replaced; expected "
+                              "another prefix, or that you remove the file",
                               paths[i]);
     }
     if (result != 0 || erg_file_begin(&made->bin, made->bin_path, err) != 0) {

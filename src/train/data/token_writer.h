@@ -25,8 +25,9 @@
 struct erg_token_writer;
 
 /*
- * `words`: ids are below it. Up to 65,536 words a token is a uint16, beyond an int32. The two files
- * appear with their names when the writer is closed. Refuses a prefix of which one of them exists.
+ * `words`: the upper limit of ids, exclusive. Up to 65,536 words a token is a uint16, beyond an
+ * int32. The two files appear with their names when the writer is closed. Refuses a prefix if one
+ * of them exists.
  */
 int erg_token_writer_open(struct erg_token_writer **writer, const char *prefix, long words,
                           struct erg_error *err);

@@ -2,16 +2,16 @@
  * Clock controller: sets the SM clock of this rank's GPU from instruction to instruction, because a
  * user asked for it by name.
  *
- * Whoever queues instructions runs ahead of the device and never waits for it, so it cannot set a
- * clock itself: what the device runs now would still be an earlier instruction. It says which clock
- * an instruction is to run at, and how many instructions will have been finished before it. A
- * thread (telemetry/clock_thread.h) looks at the number that the device counts up (`count` of
+ * The thread that queues instructions runs ahead of the device and never waits for it, so it cannot
+ * set a clock itself: the device would still run an earlier instruction. It passes the clock of an
+ * instruction, and the number of instructions that finish before it. A thread
+ * (telemetry/clock_thread.h) looks at the number that the device counts up (`count` of
  * device/backend.h) every 0.2 ms while something waits, and calls the driver when the instruction
  * before has ended. A call that takes longer than an instruction makes several clocks due at once:
  * the latest one is set.
  *
  * Where the driver refuses, or the guardian of the clocks ends, GPUs are left at their own clocks
- * for the rest of the run: that is said once, or fails the run where clocks are required.
+ * for the rest of the run: that is logged once, or fails the run where clocks are required.
  */
 #ifndef ERG_TRAIN_ENGINE_CLOCK_CONTROLLER_H
 #define ERG_TRAIN_ENGINE_CLOCK_CONTROLLER_H
@@ -44,10 +44,10 @@ int erg_clock_controller_open(struct erg_clock_controller **controller,
 int erg_clock_controller_close(struct erg_clock_controller *controller, struct erg_error *err);
 
 /*
- * What is queued next runs at `clock_mhz`, 0: at whatever clock there is. It is set once *finished
- * is `due` or more, which never falls from one call to the next. Called by one thread, which waits
- * neither for the device nor for the driver. Fails only with ERG_NO_DEVICE, where clocks are
- * required and an earlier one was refused.
+ * Work that is queued next runs at `clock_mhz`, 0: at the present clock. The clock is set once
+ * *finished is `due` or more, which never falls from one call to the next. Called by one thread,
+ * which waits neither for the device nor for the driver. Fails only with ERG_NO_DEVICE, where
+ * clocks are required and an earlier one was refused.
  */
 int erg_clock_controller_ask(struct erg_clock_controller *controller, int clock_mhz, uint64_t due,
                              struct erg_error *err);
@@ -66,7 +66,7 @@ struct erg_clock_numbers {
     int32_t refused; /* clocks are not set, or not any more */
 };
 
-/* By any thread. */
+/* May be called by any thread. */
 void erg_clock_controller_read(struct erg_clock_controller *controller,
                                struct erg_clock_numbers *numbers);
 

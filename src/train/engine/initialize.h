@@ -1,13 +1,13 @@
 /*
  * Initialisation: every element of a weight is a function of (seed, name of its tensor, index in
- * it), so it is the same whatever the layout, and equal bits come out in C, CUDA and NumPy.
+ * it), so it is the same in every layout, and has the same bits in C, CUDA and NumPy.
  *
  * Element i of a tensor: key = erg_hash_u64(seed, erg_hash_text(name)); the twelve 16-bit quarters
  * of outputs 3i, 3i + 1, 3i + 2 of SplitMix64 from the state `key` add up to s; the value is mean +
  * deviation (s - 393210) / 65536, rounded once. That is normal enough: within 6 deviations, with
  * variance 1 - 2e-10.
  *
- * Matrices have the deviation that the model's config says, or 0.02, and proj and fc2 that over
+ * Matrices have the deviation of the model's config, default: 0.02, and proj and fc2 that over
  * sqrt(2 layers); weights of norms are 1, biases 0.
  */
 #ifndef ERG_TRAIN_ENGINE_INITIALIZE_H

@@ -11,7 +11,7 @@
 struct offload_lane {
     enum erg_lane lane;
     struct erg_stream *stream;
-    struct erg_event *reached; /* what the passes had queued when it began */
+    struct erg_event *reached; /* the passes' queued work when it began */
     struct erg_event *moved;   /* it has ended */
     const struct erg_memory_copy *open;
     size_t next; /* of the list */
@@ -30,7 +30,7 @@ struct erg_offload {
     bool *host_taken; /* [host_count] */
     size_t host_count, most_layers;
     size_t *host_of; /* [chunks][microbatches][most_layers]: where a layer is there */
-    char *reads;     /* where the layer that goes backward reads what has returned, or NULL */
+    char *reads;     /* where a layer's backward pass reads the returned tensors, or NULL */
 };
 
 /* ---- opening ---- */
@@ -59,7 +59,7 @@ static void close_lane(struct erg_offload *offload, struct offload_lane *lane)
 
 static int move(void *context, size_t pass, size_t layer, bool done, struct erg_error *err);
 
-/* What nobody has written yet is no number, for tests. */
+/* Memory that was not written yet holds NaN, for tests. */
 static int spoil(struct erg_offload *offload, void *memory, size_t bytes, struct erg_error *err)
 {
     struct erg_backend *backend = offload->options.backend;
@@ -168,8 +168,8 @@ static const struct erg_memory_copy *next_copy(struct erg_offload *offload,
     return lane->open = &copies->items[lane->next++];
 }
 
-/* Copies behind what the passes have queued so far: what is copied out is written then, and who
- * read last where it is copied in has done so. */
+/* Copies after the work that the passes have queued so far: then the source of a copy out is
+ * written, and the last reader of a copy in's place has finished. */
 static int begin(struct erg_offload *offload, struct offload_lane *lane, void *to, const void *from,
                  struct erg_error *err)
 {
@@ -198,7 +198,8 @@ static int end(struct erg_offload *offload, struct offload_lane *lane, bool *end
                   : 0;
 }
 
-/* After a layer of a pass: the copy out that ran beside it has ended, and its own begins. */
+/* After a layer of a pass: the copy out that ran during it has ended, and the layer's own
+ * begins. */
 static int copy_out(struct erg_offload *offload, size_t pass, size_t layer, struct erg_error *err)
 {
     struct offload_lane *lane = &offload->out;
@@ -234,7 +235,7 @@ static char *place(const struct erg_offload *offload, size_t turn)
            erg_static_offset(offload->options.buffers, ERG_STATIC_RETURNED, turn % ERG_STATIC_RING);
 }
 
-/* Before a layer of a pass: what it reads has returned, and the next copy in begins. */
+/* Before a layer of a pass: its tensors have returned, and the next copy in begins. */
 static int copy_in(struct erg_offload *offload, size_t pass, size_t layer, struct erg_error *err)
 {
     struct offload_lane *lane = &offload->in;
@@ -254,7 +255,7 @@ static int copy_in(struct erg_offload *offload, size_t pass, size_t layer, struc
                 : 0;
 }
 
-/* Nobody reads what has returned any more. */
+/* The returned tensors are no longer read. */
 static int forget(struct erg_offload *offload, struct erg_error *err)
 {
     char *reads = offload->reads;
@@ -266,7 +267,7 @@ static int move(void *context, size_t pass, size_t layer, bool done, struct erg_
 {
     struct erg_offload *offload = context;
     if (offload->forward_alone) {
-        /* The layer has read what the one before it handed on. */
+        /* The layer has read the input from the layer before. */
         if (done && layer > 0)
             erg_stage_give_moved(offload->options.stage, pass, layer - 1);
         return 0;

@@ -1,12 +1,12 @@
 /*
- * Offload: what moves of the layers of a stage to host memory and back, beside its passes. The list
- * of layout/memory/copies.h is the program: a copy begins where it says, and the passes wait for it
- * where it says.
+ * Offload: copies of tensors of a stage's layers to host memory and back, concurrent with its
+ * passes. The list of layout/memory/copies.h gives the begin of each copy and the place where the
+ * passes wait for it.
  *
- * What moves of a layer is, one after the other, written in a slot of the stage, copied out, in
- * host memory, copied in, and read in one of two places that take turns. A slot is another layer's
- * when the copy out has ended; a place when the layer before in it has gone backward. Copies out
- * and in have a stream each. Everything waits by events, the host for nothing.
+ * The offloaded tensors of a layer are written in a slot of the stage, copied out to host memory,
+ * copied in, and read in one of two places that take turns. A slot is free for another layer when
+ * the copy out has ended, a place when the backward pass of its layer has ended. Copies out and in
+ * have a stream each. Streams wait by events; the host never waits.
  */
 #ifndef ERG_TRAIN_ENGINE_LAYER_OFFLOAD_H
 #define ERG_TRAIN_ENGINE_LAYER_OFFLOAD_H
@@ -27,12 +27,12 @@ struct erg_offload_options {
     struct erg_timeline *timeline;
 };
 
-/* Of a stage of which nothing moves *offload is NULL, with which all calls do nothing. */
+/* *offload is NULL for a stage that offloads nothing; all calls accept NULL and then do nothing. */
 int erg_offload_open(struct erg_offload **offload, const struct erg_offload_options *options,
                      struct erg_error *err);
 void erg_offload_close(struct erg_offload *offload);
 
-/* The passes of a step begin: all of them, or the forward passes alone, of which nothing moves. */
+/* The passes of a step begin: all of them, or only the forward passes, which offload nothing. */
 void erg_offload_begin(struct erg_offload *offload, bool forward_alone);
 
 #endif

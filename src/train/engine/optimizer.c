@@ -43,8 +43,8 @@ static int compare_ranges(const void *a, const void *b)
     return one->begin < other->begin ? -1 : one->begin > other->begin;
 }
 
-/* This rank's shares of all buckets but for what other ranks count: padding is 0 and does no harm.
- */
+/* This rank's shares of all buckets except the parts that other ranks count; padding is 0 and does
+ * not change the sum. */
 static void list_counted(struct element_ranges *list, const struct erg_weights *weights,
                          const struct erg_weight_spans *spans)
 {
@@ -150,7 +150,7 @@ float *erg_optimizer_state(struct erg_optimizer *optimizer)
 
 /* ---- streams ---- */
 
-/* Sums and gathers wait for what was queued on the stream of the passes. */
+/* Sums and gathers wait for the work that was queued on the stream of the passes. */
 static int follow_passes(struct erg_optimizer *optimizer, struct erg_error *err)
 {
     return erg_backend_follow(optimizer->options.backend, optimizer->reached, optimizer->stream,
@@ -367,7 +367,7 @@ int erg_optimizer_round(struct erg_optimizer *optimizer, struct erg_error *err)
                : 0;
 }
 
-/* What lies behind a weight is 0 and stays so: kernels take eight elements at a time. */
+/* The padding after a weight is 0 and stays so: kernels process eight elements at a time. */
 static int update_part(struct erg_optimizer *optimizer, const struct erg_weight *weight,
                        struct erg_error *err)
 {

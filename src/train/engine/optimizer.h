@@ -29,7 +29,7 @@ struct erg_optimizer_options {
     struct erg_timeline *timeline;
 };
 
-/* The most that a kernel of it needs besides, bytes. */
+/* The most scratch memory that one of its kernels needs, bytes. */
 int erg_optimizer_scratch(size_t *bytes, struct erg_backend *backend,
                           const struct erg_weights_request *request, struct erg_error *err);
 
@@ -42,8 +42,8 @@ void erg_optimizer_close(struct erg_optimizer *optimizer);
 /* Masters and moments of the device, [weights->state] each, one behind the other. */
 float *erg_optimizer_state(struct erg_optimizer *optimizer);
 
-/* Of a stage with a group of tied weights: this rank's share of their gradients, which lies
- * elsewhere on the other stage. */
+/* For a stage with a group of tied weights: this rank's share of their gradients, which has another
+ * place on the other stage. */
 float *erg_optimizer_tied(struct erg_optimizer *optimizer);
 
 /* Rounds the weights in use from the masters, gathers them, and waits. */

@@ -1,4 +1,4 @@
-/* From the options of a plan to what a stage runs. */
+/* From the options of a plan to the work of a stage. */
 #include "train/engine/pass_plan.h"
 
 #include "base/memory.h"

@@ -37,7 +37,7 @@ struct erg_pass_plan {
     struct erg_workload workload; /* owns the steps */
 };
 
-/* Whether two options launch alike: at whatever clocks. */
+/* Whether two options have the same launches, regardless of clocks. */
 bool erg_pass_options_are_alike(const struct erg_plan_option *a, const struct erg_plan_option *b);
 
 /* The plan is of this job (erg_plan_check_job()), and outlives the pass plan, as the job does. The

@@ -96,9 +96,9 @@ struct erg_passes {
     struct erg_passes_options options;
     size_t message; /* elements */
     struct channel_end input, output, d_output, d_input;
-    struct erg_event *reached; /* what the stream of the passes has queued so far */
+    struct erg_event *reached; /* the work on the stream of the passes so far */
     size_t *pass_of;           /* [chunks * microbatches]: of the stage, while it is open */
-    struct erg_event **worked; /* [2 * instructions]: begin and end of each; NULL: nobody asks */
+    struct erg_event **worked; /* [2 * instructions]: begin and end of each; NULL: not needed */
 };
 
 static int open_end(struct erg_passes *passes, struct channel_end *end, enum erg_lane lane,
@@ -126,7 +126,7 @@ static void close_end(struct erg_passes *passes, struct channel_end *end)
     backend->table->stream_free(backend, end->stream);
 }
 
-/* An end that there is gets the first `count` buffers of a kind. */
+/* An existing end gets the first `count` buffers of a kind. */
 static void place_buffers(struct erg_passes *passes, struct channel_end *end,
                           enum erg_static_buffer kind, size_t count)
 {

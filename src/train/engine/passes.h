@@ -3,9 +3,9 @@
  * and the messages between stages.
  *
  * Messages travel on streams of their own, one for each direction and end. An input is received
- * into the pass that it belongs to, as soon as the forward before it has ended; an output is
- * sent from one of two buffers by turns; gradients likewise. A channel's messages are sent and
- * wanted in one order.
+ * into the pass that it belongs to, as soon as the forward before it has ended; an output is sent
+ * from one of two buffers by turns; gradients likewise. A channel's messages are sent and received
+ * in one order.
  */
 #ifndef ERG_TRAIN_ENGINE_PASSES_H
 #define ERG_TRAIN_ENGINE_PASSES_H
@@ -45,15 +45,15 @@ struct erg_passes_options {
     const struct erg_pass_plan *plan;    /* of the stage; NULL: all are sequential */
     struct erg_clock_controller *clocks; /* of the plan; NULL: GPUs keep their own */
     bool times_work;                     /* erg_passes_worked() is asked */
-    uint64_t *finished; /* counts instructions that were finished, where the device says so */
+    uint64_t *finished; /* counts finished instructions, where the device reports them */
 };
 
 int erg_passes_open(struct erg_passes **passes, const struct erg_passes_options *options,
                     struct erg_error *err);
 void erg_passes_close(struct erg_passes *passes);
 
-/* Queues all passes of a step: microbatch i has tokens[i]. Of the first microbatch `reads` is told
- * of weights, of the last one `adds` of gradients. */
+/* Queues all passes of a step: microbatch i has tokens[i]. In the first microbatch `reads` is
+ * called for weights, in the last one `adds` for gradients. */
 int erg_passes_run(struct erg_passes *passes, const struct erg_stage_tokens *tokens,
                    const struct erg_stage_listener *reads, const struct erg_stage_listener *adds,
                    struct erg_error *err);

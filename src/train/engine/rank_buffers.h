@@ -7,9 +7,9 @@
 
 #include "decoder/decoder_stage.h"
 
-/* Of a stage of the layout, of which tensors below `least_moved` bytes are not offloaded, with
- * these options, whose backend is asked for elements and scratch alone; groups are not looked at.
- * *bound, unless NULL: the scratch that `ergon memory` counts. */
+/* The buffers of a stage of the layout that does not offload tensors below `least_moved` bytes,
+ * with these options. Only their backend's elements and scratch are used; groups have no effect.
+ * *bound, if not NULL: the scratch that `ergon memory` counts. */
 int erg_rank_buffers_init(struct erg_static_memory *buffers, size_t *bound,
                           const struct erg_stage_options *options, const struct erg_layout *layout,
                           long stage, int64_t least_moved, struct erg_error *err);

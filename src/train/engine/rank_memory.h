@@ -1,6 +1,6 @@
 /*
  * Rank memory: what training takes of a rank's device, item by item, before anything is allocated.
- * It is what the trainer then takes (erg_trainer_bytes()), to the byte.
+ * It equals the trainer's allocation (erg_trainer_bytes()), to the byte.
  */
 #ifndef ERG_TRAIN_ENGINE_RANK_MEMORY_H
 #define ERG_TRAIN_ENGINE_RANK_MEMORY_H
@@ -22,8 +22,8 @@ extern const char *const erg_rank_item_names[ERG_RANK_ITEMS];
 struct erg_rank_memory {
     size_t items[ERG_RANK_ITEMS]; /* bytes */
     size_t bytes;                 /* their sum */
-    size_t host_bytes;            /* beside them, of host memory: what is offloaded */
-    /* What the items are made of: buffers of one name together, in the order of the items. */
+    size_t host_bytes;            /* in addition, host memory for offloading */
+    /* The buffers in the items: buffers of one name together, in the order of the items. */
     struct erg_rank_part {
         const char *name;
         enum erg_rank_item item;

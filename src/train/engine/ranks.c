@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* What makes the groups of a run, one kind after the other. */
+/* The maker of a run's groups, one kind after the other. */
 struct group_maker {
     struct erg_ranks *ranks;
     const struct erg_layout *layout;

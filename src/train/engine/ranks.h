@@ -11,10 +11,11 @@
 #include "device/backend.h"
 #include "job/layout.h"
 
-/* The groups of a rank; NULL where it would be alone, or has no such neighbour. */
+/* The groups of a rank; NULL where it would be alone or lacks the neighbour. */
 struct erg_rank_groups {
     struct erg_group *tensor;  /* parts of one matrix: within the passes */
-    struct erg_group *vectors; /* the same ranks: gradients of what is whole on all of them */
+    struct erg_group *vectors; /* the same ranks: gradients of weights that all of them have
+                                * whole */
     struct erg_group *keys;    /* of those, the ones with the same keys and values */
     struct erg_group *context; /* parts of one sequence */
     struct erg_group *zero;    /* parts of one optimizer's state: context x data */

@@ -1,4 +1,4 @@
-/* A thread that works beside its owner (train/engine/reader.h). */
+/* A thread that works concurrently with its owner (train/engine/reader.h). */
 #include "train/engine/reader.h"
 
 #include "base/clock.h"

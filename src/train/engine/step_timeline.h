@@ -67,7 +67,7 @@ void erg_timeline_release(struct erg_timeline *timeline);
 int erg_timeline_start(struct erg_timeline *timeline, struct erg_cupti *kernels,
                        struct erg_stream *stream, struct erg_error *err);
 
-/* Around what is queued on a stream in between; nothing where the timeline does not run. */
+/* Around work that is queued on a stream in between; nothing where the timeline does not run. */
 int erg_timeline_begin(struct erg_timeline *timeline, const struct erg_timeline_span *span,
                        struct erg_stream *stream, struct erg_error *err);
 int erg_timeline_end(struct erg_timeline *timeline, enum erg_lane lane, struct erg_stream *stream,

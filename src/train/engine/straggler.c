@@ -29,7 +29,7 @@ static bool stage_seconds(double *seconds, size_t *point, const struct erg_layou
     return known;
 }
 
-/* The same as times of what was planned at the point that it ran, and the largest of them. */
+/* The same as factors on the planned times at the point that it ran, and the largest of them. */
 static double paces_of(double *paces, const struct erg_plan *plan, const struct erg_layout *layout,
                        const struct erg_rank_pace *ranks, long data)
 {

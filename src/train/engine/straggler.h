@@ -10,14 +10,14 @@
 #include "job/layout.h"
 #include "plan/plan.h"
 
-/* Of a rank and step. Plain data, which ranks send each other. */
+/* The times of a rank in a step. Plain data, which ranks send each other. */
 struct erg_rank_pace {
     double worked_s; /* in forward and backward passes; NaN: not known */
     uint64_t point;  /* of the plan's selected method, that it ran */
 };
 
-/* Of the pipeline with the place `data`; `ranks` [world] are in the order of ranks. Where something
- * is not known, that is the point it runs. */
+/* The point for the pipeline with the place `data`; `ranks` [world] are in the order of ranks.
+ * Where a value is not known, the result is the point that the pipeline runs. */
 int erg_straggler_point(size_t *point, const struct erg_plan *plan, const struct erg_layout *layout,
                         const struct erg_rank_pace *ranks, long data, struct erg_error *err);
 

@@ -175,7 +175,7 @@ static int set_weights(struct erg_trainer *trainer, struct erg_error *err)
     return result;
 }
 
-/* All memory of the device; says how much it is where it does not suffice. */
+/* All memory of the device; the message gives the size where it does not suffice. */
 static int take_memory(struct erg_trainer *trainer, struct erg_error *err)
 {
     const struct erg_layout *layout = &trainer->job->layout;
@@ -332,8 +332,8 @@ static int choose_own(const struct erg_trainer *trainer, const struct erg_stage_
 
 /*
  * World call: the device chooses how it runs products, but where all runs are to have the same
- * bits. The ranks of a machine take turns: nobody disturbs what another one times, and what one has
- * found is kept where the next ones read it, so that they run alike.
+ * bits. The ranks of a machine take turns: so no rank disturbs another one's timing, and the next
+ * ones read the saved results of the first, so that all run the same algorithms.
  */
 static int choose_products(struct erg_trainer *trainer, const struct erg_stage_options *options,
                            struct erg_error *err)
@@ -372,7 +372,7 @@ bool erg_trainer_clocks(const struct erg_trainer *trainer, struct erg_clock_numb
     return trainer->clocks != NULL;
 }
 
-/* What each rank does by itself. */
+/* The parts of a step that each rank does by itself. */
 static int open_rank(struct erg_trainer *trainer, const struct erg_stage_options *options,
                      struct erg_error *err)
 {
@@ -490,7 +490,7 @@ int erg_trainer_open(struct erg_trainer **out, const struct erg_trainer_options 
     return 0;
 }
 
-/* What is queued ends: of itself, or where the job has failed with its groups, which go first. */
+/* Waits for queued work. If the job failed, its groups are closed first, which ends the work. */
 static void settle(struct erg_trainer *trainer)
 {
     struct erg_error ignored;
@@ -537,7 +537,7 @@ void erg_trainer_close(struct erg_trainer *trainer)
     free(trainer);
 }
 
-/* ---- what it knows ---- */
+/* ---- its state ---- */
 
 uint64_t erg_trainer_steps(const struct erg_trainer *trainer)
 {

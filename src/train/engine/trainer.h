@@ -13,7 +13,7 @@
  *
  * Calls that say "world call" are made by all ranks, in the same order. A failure that they agree
  * on fails the call on all of them. One that a rank meets by itself, such as that of its device,
- * fails its call alone: the others see it, in this call or the next one, when that rank says it
+ * fails its call alone: the others see it, in this call or the next one, when that rank reports it
  * (erg_rendezvous_explain()), ends, or leaves.
  */
 #ifndef ERG_TRAIN_ENGINE_TRAINER_H
@@ -31,7 +31,7 @@ struct erg_trainer;
 struct erg_trainer_options {
     struct erg_backend *backend; /* outlives the trainer, as do the job and the rendezvous */
     const struct erg_job *job;   /* with a key `train` */
-    const char *init;            /* a model's folder; NULL: as the job says; "random" */
+    const char *init;            /* a model's folder; NULL: the job's; "random" */
     bool changed;                /* goes on from checkpoints of another batch, seed or data, too */
     int rank, world;             /* of this process */
     int local_rank;              /* among the ranks of its machine */
@@ -41,10 +41,10 @@ struct erg_trainer_options {
     bool chooses;                /* another point may be selected later: erg_trainer_choose() */
     /* To set the plan's clocks; `finished` is the trainer's. NULL: GPUs keep their own. */
     const struct erg_clock_controller_options *clocks;
-    /* Of checkpoint/checkpoint.h; may be NULL. */
+    /* See checkpoint/checkpoint.h; may be NULL. */
     int (*may_commit)(void *context, struct erg_error *err);
     void *commit_context;
-    /* Of engine/watchdog.h; may be 0 and NULL. */
+    /* See engine/watchdog.h; may be 0 and NULL. */
     double hang_s;
     void (*stuck)(const char *sentence);
 };
@@ -52,8 +52,9 @@ struct erg_trainer_options {
 /* Whether the job can be trained, and its files are there; reads no token and no weight. */
 int erg_trainer_check(const struct erg_trainer_options *options, struct erg_error *err);
 
-/* World call. ERG_INFEASIBLE for what is not trained: models of erg_stage_check(), and beside a
- * plan that overlaps offloading, or full recomputation under sequence parallelism. */
+/* World call. ERG_INFEASIBLE for jobs that cannot be trained: models that erg_stage_check()
+ * refuses, and a plan that overlaps together with offloading, or with full recomputation under
+ * sequence parallelism. */
 int erg_trainer_open(struct erg_trainer **trainer, const struct erg_trainer_options *options,
                      struct erg_error *err);
 void erg_trainer_close(struct erg_trainer *trainer);
@@ -73,17 +74,17 @@ struct erg_train_step {
                    * erg_trainer_wish of one; 0: none */
 };
 
-/* What a rank may wish in place of a signal, so that all do it after the same step. Signals outrank
- * wishes, and the first wish the second. */
+/* Requests of a rank, which act like a signal, so that all ranks follow them after the same step.
+ * Signals precede requests, and the first request precedes the second. */
 enum erg_trainer_wish {
     ERG_TRAINER_TIME_UP = -1, /* the run's time ends */
     ERG_TRAINER_SAVE = -2,    /* a checkpoint */
 };
 
 /*
- * World call; `signal`: that this rank has been sent, or what it wishes; 0: none. Fails before it
- * has changed anything where tokens of the step cannot be read, and after ERG_TRAINER_MOST_SKIPS
- * steps in a row whose gradients were not finite: erg_trainer_is_whole() then.
+ * World call; `signal`: that this rank received, or its request; 0: none. Fails before it has
+ * changed anything where tokens of the step cannot be read, and after ERG_TRAINER_MOST_SKIPS steps
+ * in a row whose gradients were not finite: erg_trainer_is_whole() then.
  */
 enum { ERG_TRAINER_MOST_SKIPS = 10 };
 int erg_trainer_step(struct erg_trainer *trainer, int signal, struct erg_train_step *step,

@@ -1,4 +1,4 @@
-/* Trainer: what its files and tests share. */
+/* Trainer: declarations shared by its files and tests. */
 #ifndef ERG_TRAIN_ENGINE_TRAINER_INTERNAL_H
 #define ERG_TRAIN_ENGINE_TRAINER_INTERNAL_H
 
@@ -13,17 +13,17 @@
 #include "train/engine/trainer.h"
 #include "train/engine/watchdog.h"
 
-/* What changes from step to step, in memory of the device; kernels read it there. */
+/* Values that change from step to step, in memory of the device, where kernels read them. */
 struct erg_step_scalars {
     float scale; /* one over the targets that count */
     float loss;
 };
 _Static_assert(sizeof(struct erg_step_scalars) <= ERG_STATIC_SCALARS_BYTES, "they have room");
 
-/* What this rank trains on in one step, in memory of the host. */
+/* This rank's data of one step, in memory of the host. */
 struct erg_train_batch {
     int32_t *ids, *order, *targets;
-    uint64_t counted; /* targets, as erg_batches_next() says */
+    uint64_t counted; /* targets, from erg_batches_next() */
 };
 
 struct erg_trainer {
@@ -35,8 +35,8 @@ struct erg_trainer {
     struct erg_pass_plan plan; /* with the options' plan */
     struct erg_clock_controller *clocks;
     size_t point;                /* of the plan, that runs */
-    bool holds;                  /* to it, whoever is late */
-    struct erg_rank_pace *paces; /* [world], of the last step; NULL: nobody may be late */
+    bool holds;                  /* to it, in any late pipeline */
+    struct erg_rank_pace *paces; /* [world], of the last step; NULL: pipelines cannot be late */
     struct erg_layer_range *chunks;
     struct erg_weights_request request; /* of the chunks */
     struct erg_stage *stage;
@@ -59,13 +59,13 @@ struct erg_trainer {
     int skips; /* steps in a row whose gradients were not finite */
 
     size_t inputs; /* tokens of a step on this rank */
-    /* Of the device. */
-    struct erg_static_memory buffers; /* all that there is, and where */
+    /* Memory of the device. */
+    struct erg_static_memory buffers; /* all allocations, and their places */
     void *memory;
     struct erg_step_scalars *scalars;
     int32_t *ids, *order, *targets; /* of all microbatches of a step */
 
-    /* Of the host. Batches take turns: the next one is read while the device computes. */
+    /* Memory of the host. Batches take turns: the next one is read while the device computes. */
     struct erg_train_batch read[2];
     size_t turn;               /* of the next step's */
     struct erg_reader *reader; /* of the next step's; NULL: no step has begun */
@@ -87,10 +87,10 @@ struct erg_trainer {
 /* World call: a sentence that names the first tensor whose weights or gradients are not finite. */
 int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *err);
 
-/* World call: what is being written becomes a checkpoint; if that fails, rank 0 warns. */
+/* World call: completes the checkpoint that is being written; if that fails, rank 0 warns. */
 int erg_trainer_commit(struct erg_trainer *trainer, struct erg_error *err);
 
-/* Queues a copy from memory of the device, or to it; copies now; waits for what was queued. */
+/* Queues a copy from memory of the device, or to it; copies now; waits for queued work. */
 int erg_trainer_copy(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
                      struct erg_error *err);
 int erg_trainer_copy_now(struct erg_trainer *trainer, void *to, const void *from, size_t bytes,
@@ -105,8 +105,8 @@ int erg_trainer_load(struct erg_trainer *trainer, struct erg_batches *batches, u
 /* Waits for passes and messages; the loss is then in host_scalars. */
 int erg_trainer_read_scalars(struct erg_trainer *trainer, struct erg_error *err);
 
-/* What a rank knows of a step, or of a batch that is validated; together the ranks know all of it.
- */
+/* A rank's part of the results of a step, or of a validated batch; the ranks together have all of
+ * them. */
 struct erg_rank_report {
     double loss, squares;
     uint64_t targets; /* 0 on a rank that reads none */
@@ -121,15 +121,15 @@ struct erg_rank_report {
 int erg_trainer_sum_reports(struct erg_trainer *trainer, struct erg_rank_report *report,
                             struct erg_error *err);
 
-/* What this rank adds to the loss, once it has been read: every tensor rank of the last stage has
- * the whole of its tokens, and one counts. */
+/* This rank's term of the loss, after it was read: every tensor rank of the last stage has the
+ * whole loss of its tokens, and only one of them counts. */
 static inline double erg_trainer_own_loss(const struct erg_trainer *trainer)
 {
     bool counts = trainer->request.head && trainer->ranks.tensor == 0;
     return counts ? (double)trainer->host_scalars.loss : 0;
 }
 
-/* Of all ranks. */
+/* The values of all ranks. */
 static inline uint64_t erg_trainer_step_tokens(const struct erg_trainer *trainer)
 {
     const struct erg_layout *layout = &trainer->job->layout;

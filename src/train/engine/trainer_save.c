@@ -1,5 +1,5 @@
-/* Trainer: saves its state, takes it up again, exports it, and looks for what is not finite in it.
- */
+/* Trainer: saves its state, restores it, exports it, and searches it for values that are not
+ * finite. */
 #include "train/engine/trainer_internal.h"
 
 #include "base/log.h"
@@ -145,7 +145,7 @@ int erg_trainer_export(struct erg_trainer *trainer, const char *folder, bool bf1
     return result;
 }
 
-/* ---- what is not finite ---- */
+/* ---- values that are not finite ---- */
 
 /* The first tensor of this rank's share in values of the device; "" where all are finite. */
 static int find_not_finite(struct erg_trainer *trainer, const float *of_device, size_t count,
@@ -166,7 +166,7 @@ static int find_not_finite(struct erg_trainer *trainer, const float *of_device, 
     return result;
 }
 
-/* What a rank has found. */
+/* The result of a rank. */
 struct not_finite {
     char weights[96], gradients[96];
 };
@@ -199,7 +199,7 @@ int erg_trainer_fail_not_finite(struct erg_trainer *trainer, struct erg_error *e
                  "them; the first %s that is not finite is in '%s'",
                  trainer->skips, kind, name);
     if (result == 0 && trainer->ranks.rank != 0)
-        err->message[0] = 0; /* rank 0 says it for all */
+        err->message[0] = 0; /* rank 0 reports it for all */
     free(all);
     return -1;
 }

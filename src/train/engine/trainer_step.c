@@ -9,7 +9,7 @@
 
 /* ---- batches ---- */
 
-/* Reads what this rank trains on in the next batch. */
+/* Reads this rank's data of the next batch. */
 static int read_batch(struct erg_trainer *trainer, struct erg_batches *batches,
                       struct erg_train_batch *batch, struct erg_error *err)
 {
@@ -156,7 +156,7 @@ static struct erg_ops_update update_of(const struct erg_trainer *trainer,
     };
 }
 
-/* World call: the step's loss and gradients, and whether it goes on as `report` says. */
+/* World call: the step's loss and gradients, and whether it goes on, in `report`. */
 static int run_batch(struct erg_trainer *trainer, const struct erg_train_batch *batch,
                      struct erg_rank_report *report, struct erg_error *err)
 {

@@ -14,14 +14,14 @@
 
 enum { DURATIONS = 33 }; /* of steps, from which the median is taken */
 
-/* Rank 0 knows who is behind: the others let it say so first. */
+/* Rank 0 has the progress of all ranks, so the others let it report first. */
 static const double patience_s = 2;
 /* From the failure of the job to the end of a process that does not come back. */
 static const double parting_s = 5;
 
 struct erg_watchdog {
     struct erg_watchdog_options options;
-    uint64_t finished; /* by anybody, atomically */
+    uint64_t finished; /* by any thread, atomically */
     pthread_t thread;
 
     pthread_mutex_t lock; /* of all that follows */
@@ -47,7 +47,7 @@ static double limit_s(const struct erg_watchdog *watchdog)
     return wanted_s > least_s ? wanted_s : least_s;
 }
 
-/* ---- what it says ---- */
+/* ---- its sentence ---- */
 
 /* Instructions of a step, and its end. */
 static uint64_t per_step(const struct erg_watchdog *watchdog)
@@ -71,7 +71,7 @@ static void say_place(const struct erg_watchdog *watchdog, struct erg_text *text
     erg_text_printf(text, "rank %d, at %s of step %" PRIu64, rank, what, watchdog->step - behind);
 }
 
-/* Rank 0 knows of all, others of themselves. */
+/* Rank 0 has the progress of all, others only their own. */
 static void say_who(const struct erg_watchdog *watchdog, struct erg_text *text, uint64_t own)
 {
     struct erg_rendezvous *rendezvous = watchdog->options.rendezvous;
@@ -129,7 +129,7 @@ static void *watch(void *argument)
         uint64_t own = __atomic_load_n(&watchdog->finished, __ATOMIC_RELAXED);
         if (watchdog->options.rendezvous)
             erg_rendezvous_tell(watchdog->options.rendezvous, own);
-        /* A process that was itself stopped knows nothing of that time. */
+        /* A process that was itself stopped cannot judge that time. */
         bool overslept = now_ns - before_ns > 10 * look_ns;
         if (!watchdog->watching || own != last || step != watchdog->step || overslept)
             last_ns = now_ns;
@@ -142,7 +142,7 @@ static void *watch(void *argument)
             sentence = say_hang(watchdog, silent_s, own);
             fail(watchdog, sentence);
         }
-        /* Whoever queues work for a device waits there, and does not look. */
+        /* The thread that queues work for a device waits there, and cannot check. */
         if (alone || !watchdog->watching ||
             erg_rendezvous_check(watchdog->options.rendezvous, &failure) == 0)
             failed_ns = now_ns;

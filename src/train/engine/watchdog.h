@@ -1,14 +1,15 @@
 /*
  * Watchdog: a thread that notices a step in which this rank finishes nothing any more: it hangs, or
- * it waits for a rank that does. It fails the job with one sentence, and so ends the waiting of all
- * ranks. Rank 0 speaks first, since it hears how far each rank is: its sentence says who is
- * furthest behind. That of another rank says where that rank itself is.
+ * it waits for a rank that does. It fails the job with one sentence, and so ends the waits of all
+ * ranks. Rank 0 reports first, since it receives the progress of each rank: its sentence names the
+ * rank that is furthest behind. The sentence of another rank gives that rank's own position.
  *
- * Devices count every instruction that they finish (`count` of device/backend.h). One that does not
- * counts whole steps, so its limit is one for the step, and nobody knows where in a step it is.
+ * Devices count every instruction that they finish (`count` of device/backend.h). A device without
+ * such a count counts whole steps: its limit holds for the whole step, and its position within a
+ * step is not known.
  *
  * The limit is the larger of 60 s and 20 times the median of the last 33 steps. It is 600 s in the
- * first step of a process, before which no step was measured. Only steps are watched: validation
+ * first step of a process, since no step was measured before. Only steps are watched: validation
  * and saving are not.
  */
 #ifndef ERG_TRAIN_ENGINE_WATCHDOG_H
@@ -36,7 +37,7 @@ int erg_watchdog_open(struct erg_watchdog **watchdog, const struct erg_watchdog_
                       struct erg_error *err);
 void erg_watchdog_close(struct erg_watchdog *watchdog); /* NULL is fine */
 
-/* What is counted up, atomically and by any thread, whenever an instruction has been finished. */
+/* The counter that any thread increments atomically when an instruction has finished. */
 uint64_t *erg_watchdog_finished(struct erg_watchdog *watchdog);
 
 /* Between the two the thread watches. */

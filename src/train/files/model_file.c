@@ -69,7 +69,7 @@ static int load_span(float *state, const struct erg_weight_span *span,
     return result;
 }
 
-/* What models keep beside their weights, and can be made anew. */
+/* Buffers that models keep in addition to their weights, and that can be computed again. */
 static bool is_buffer(const char *name)
 {
     static const char *const patterns[] = {"*.rotary_emb.inv_freq", "*h.*.attn.bias",
@@ -89,12 +89,11 @@ static int check_tied_head(const struct erg_safetensor *head, const struct erg_s
     if (embedding && embedding->bytes == head->bytes && embedding->type == head->type &&
         memcmp(embedding->data, head->data, head->bytes) == 0)
         return 0;
-    return erg_fail(
-        err, ERG_FAILED,
-        "%s: tensor '%s' differs from the embedding, but config.json says that they are "
-        "tied (tie_word_embeddings); expected equal ones, or a config that does not tie "
-        "them",
-        head->file, head->name);
+    return erg_fail(err, ERG_FAILED,
+                    "%s: tensor '%s' differs from the embedding, but config.json ties them "
+                    "(tie_word_embeddings); expected equal ones, or a config that does not tie "
+                    "them",
+                    head->file, head->name);
 }
 
 /* Whether every tensor of the folder is one of the model's. */
@@ -203,7 +202,8 @@ int erg_model_file_check_config(const char *folder, const struct erg_job *job,
         erg_model_free(found);
     } else if (terms->tells) {
         erg_log(ERG_LOG_WARNING,
-                "'%s' has no config.json: its weights are taken to be of the job's model", folder);
+                "'%s' has no config.json: its weights are assumed to belong to the job's model",
+                folder);
     }
     free(path);
     return result;
@@ -270,7 +270,7 @@ static uint64_t bytes_of(const struct erg_safetensor_spec *spec)
     return bytes;
 }
 
-/* How many of the tensors go into the next file of at most so many bytes: at least one. */
+/* The number of tensors that go into the next file of the given size: at least one. */
 static size_t count_fitting(const struct erg_safetensor_spec *specs, size_t count, uint64_t most)
 {
     uint64_t bytes = 0;

@@ -1,11 +1,10 @@
 /*
  * safetensors: tensors by name in files, as Hugging Face keeps the weights of models. A file is a
- * length of 8 bytes, a JSON object that says type, shape and place of each tensor, and the data,
+ * length of 8 bytes, a JSON object with type, shape and place of each tensor, and the data,
  * row-major and little-endian.
  *
- * What is read is distrusted: every size is checked against the file before it is used, and the
- * tensors must tile the data without a hole or an overlap. A failure is one sentence with file and
- * tensor.
+ * Input is not trusted: every size is checked against the file before it is used, and the tensors
+ * must tile the data without a hole or an overlap. A failure is one sentence with file and tensor.
  *
  * Source of the format: the README of the safetensors library.
  */
@@ -68,7 +67,7 @@ const struct erg_safetensor *erg_safetensors_find(const struct erg_safetensors *
 int erg_safetensor_read(const struct erg_safetensor *tensor, uint64_t first, size_t count,
                         float *out, struct erg_error *err);
 
-/* What is to be written, in any order: in the file tensors are sorted by name. */
+/* The tensors to write, in any order: in the file they are sorted by name. */
 struct erg_safetensor_spec {
     const char *name;
     enum erg_safetensor_type type; /* F32 or BF16 */

@@ -181,11 +181,10 @@ static int parse_file(struct erg_safetensors *set, const char *file, const unsig
     for (int i = PREFIX_BYTES - 1; i >= 0 && length >= PREFIX_BYTES; i--)
         header = header << 8 | bytes[i];
     if (length < PREFIX_BYTES || header > MOST_HEADER_BYTES || header > length - PREFIX_BYTES)
-        return erg_fail(
-            err, ERG_FAILED,
-            "%s: this is no safetensors file: expected the length of a header that fits "
-            "into the file's %zu bytes",
-            file, length);
+        return erg_fail(err, ERG_FAILED,
+                        "%s: not a safetensors file: expected the length of a header that fits "
+                        "into the file's %zu bytes",
+                        file, length);
     json_t *document;
     struct erg_json_place root;
     const char *text = (const char *)bytes + PREFIX_BYTES;
@@ -231,7 +230,7 @@ static int open_file(struct erg_safetensors *set, const char *path, struct erg_e
         bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, handle, 0);
     close(handle);
     if (bytes == MAP_FAILED)
-        return erg_fail(err, ERG_FAILED, "reading '%s': this is no safetensors file", path);
+        return erg_fail(err, ERG_FAILED, "reading '%s': not a safetensors file", path);
     posix_madvise(bytes, (size_t)info.st_size, POSIX_MADV_SEQUENTIAL);
     add_file(set, path, bytes, (size_t)info.st_size);
     return erg_safetensors_parse(set, path, bytes, (size_t)info.st_size, err);

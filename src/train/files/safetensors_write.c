@@ -68,7 +68,8 @@ static int write_tensor(struct erg_file_writer *file, const struct place *place,
     float *values = erg_xcalloc(count ? count : 1, sizeof *values);
     int result = fill(context, place->index, values, err);
     if (result == 0 && place->spec->type == ERG_SAFETENSOR_BF16) {
-        erg_bf16 *rounded = (erg_bf16 *)(void *)values; /* each lies before what is still to read */
+        erg_bf16 *rounded = (erg_bf16 *)(void *)values; /* each is written before the part that is
+                                                         * still to be read */
         for (size_t i = 0; i < count; i++) {
             erg_bf16 value = erg_bf16_round(values[i]);
             memcpy(rounded + i, &value, sizeof value);

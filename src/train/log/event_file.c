@@ -142,7 +142,7 @@ static int fail(const struct erg_event_file *events, struct erg_error *err)
     return erg_fail(err, ERG_FAILED, "writing '%s': %s", events->path, strerror(errno));
 }
 
-/* Writes what is there to be written; what does not go stays there. */
+/* Writes the pending data; what does not go stays there. */
 static int put(struct erg_event_file *events, struct erg_error *err)
 {
     return erg_file_write_some(events->file, &events->unwritten) == 0 ? 0 : fail(events, err);
@@ -151,7 +151,7 @@ static int put(struct erg_event_file *events, struct erg_error *err)
 int erg_event_file_open(struct erg_event_file *events, const char *folder, double time_s,
                         uint64_t step, struct erg_error *err)
 {
-    char host[256] = "localhost"; /* where the machine has no name */
+    char host[256] = "localhost"; /* if the machine has no name */
     struct erg_text path = {0};
     gethostname(host, sizeof host - 1);
     *events = (struct erg_event_file){.file = -1};

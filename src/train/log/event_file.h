@@ -4,10 +4,10 @@
  *     u64 length | u32 masked crc32c of these 8 bytes | data | u32 masked crc32c of data
  *
  * little-endian, with masked(x) = ((x >> 15 | x << 17) + 0xa282ead8) mod 2^32. The data is a
- * protocol buffer: tensorflow's Event, of which the first holds a version and each other one a
- * Summary; or, second in the file of a run that goes on, a SessionLog that says from which step on
- * events of older files no longer hold. Source: tensorflow, core/lib/io/record_writer.cc,
- * core/util/event.proto, core/framework/summary.proto.
+ * protocol buffer: tensorflow's Event. The first one holds a version, each other one a Summary,
+ * except that the second one in the file of a continued run is a SessionLog: it holds the step from
+ * which events of older files are no longer valid. Source: tensorflow,
+ * core/lib/io/record_writer.cc, core/util/event.proto, core/framework/summary.proto.
  */
 #ifndef ERG_TRAIN_LOG_EVENT_FILE_H
 #define ERG_TRAIN_LOG_EVENT_FILE_H
@@ -39,7 +39,7 @@ struct erg_event_file {
  * run that goes on behind `step`. */
 int erg_event_file_open(struct erg_event_file *events, const char *folder, double time_s,
                         uint64_t step, struct erg_error *err);
-/* What cannot be written is kept, and written with what comes later. */
+/* Data that cannot be written is kept, and written with later data. */
 int erg_event_file_write(struct erg_event_file *events, double time_s, uint64_t step,
                          const struct erg_event_scalar *scalars, size_t count,
                          struct erg_error *err);

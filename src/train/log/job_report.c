@@ -41,7 +41,7 @@ long erg_job_incarnation_highest(const char *folder)
     return highest;
 }
 
-/* Whoever makes the file has the number. */
+/* The run that makes the file has the number. */
 long erg_job_incarnation_take(const char *folder)
 {
     for (;;) {
@@ -89,7 +89,7 @@ static void append(struct erg_job_report *report)
     json_t *line = erg_json_pack(
         "{s:i, s:I, s:s, s:o, s:f, s:f, s:o, s:f, s:f, s:f}", "v", 1, "incarnation",
         (json_int_t)report->incarnation, "state", states[report->state], "iteration",
-        /* Of a run that looks for its checkpoint yet nothing is known. */
+        /* Nothing is known of a run that still looks for its checkpoint. */
         report->state == ERG_JOB_LOADING && !report->iteration
             ? json_null()
             : json_integer((json_int_t)report->iteration),

@@ -1,16 +1,16 @@
 /*
- * Job reports: how a run tells the scheduler of its job how it is getting on. A line of JSON is
+ * Job reports: how a run reports its progress to the scheduler of its job. A line of JSON is
  * appended to FOLDER/reports.jsonl, which is closed after each, at every change of state and every
  * ten seconds:
  *
  *     {"v":1,"incarnation":3,"state":"training","iteration":1234,"iteration_s":0.84,"joules":1.2e6,
  *      "checkpoint":1200,"load_s":21.5,"save_s":9.1,"mono_s":5210.3}
  *
- * What is not known is null. Times are durations, but for mono_s, of this machine's monotonic
- * clock. The incarnation is one more than that of the run before: FOLDER/incarnation.N, made at the
- * start, tells a run that is thought dead from the one that follows it, and that run itself: it
- * commits no checkpoint any more. "ergon run-job" makes the file before it starts a run, which it
- * tells the number by $ERGON_INCARNATION.
+ * null: not known. Times are durations, except mono_s, which is this machine's monotonic clock. The
+ * incarnation is one more than that of the run before: FOLDER/incarnation.N, made at the start,
+ * distinguishes a run that is believed dead from the next one. It also tells the old run itself
+ * that it was replaced, so that it commits no more checkpoints. "ergon run-job" makes the file
+ * before it starts a run, and passes the number in $ERGON_INCARNATION.
  */
 #ifndef ERG_TRAIN_LOG_JOB_REPORT_H
 #define ERG_TRAIN_LOG_JOB_REPORT_H
@@ -31,14 +31,14 @@ enum erg_job_state {
 
 /* All-zero: reports nothing. */
 struct erg_job_report {
-    char *folder, *path; /* of the job, and of its file; NULL: there is no job */
+    char *folder, *path; /* of the job, and of its file; NULL: no job */
     long incarnation;
     enum erg_job_state state;
     uint64_t iteration, checkpoint;             /* steps made; the newest checkpoint, 0: none */
     double iteration_s, joules, load_s, save_s; /* NaN: not known */
     int64_t changed_ns, reported_ns;            /* when the state changed; of the last line */
     bool warned;
-    /* Of the thread that reports while nothing changes. */
+    /* State of the thread that reports while nothing changes. */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -54,7 +54,7 @@ long erg_job_incarnation_take(const char *folder);
  * cannot be written to is a warning, here and later. */
 void erg_job_report_open(struct erg_job_report *report, const char *folder);
 
-/* Where the run goes on: so many steps are made, and a checkpoint has them. */
+/* The number of steps in the checkpoint from which the run continues. */
 void erg_job_report_resumed(struct erg_job_report *report, uint64_t step);
 
 /* Fails with ERG_SUPERSEDED where a later incarnation of the job has begun. */
@@ -67,7 +67,7 @@ void erg_job_report_state(struct erg_job_report *report, enum erg_job_state stat
 void erg_job_report_step(struct erg_job_report *report, uint64_t step, double step_s,
                          double joules);
 
-/* Of the newest checkpoint. */
+/* The step of the newest checkpoint. */
 void erg_job_report_checkpoint(struct erg_job_report *report, uint64_t step);
 
 void erg_job_report_close(struct erg_job_report *report);

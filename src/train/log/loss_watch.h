@@ -1,6 +1,6 @@
 /*
  * Loss watch: notices a loss that is far above those of the steps before it, as when a batch is bad
- * or the learning rate too high. It is a hint for whoever looks at the run; nothing changes.
+ * or the learning rate too high. It is a hint for people who watch the run; nothing changes.
  */
 #ifndef ERG_TRAIN_LOG_LOSS_WATCH_H
 #define ERG_TRAIN_LOG_LOSS_WATCH_H
@@ -15,9 +15,9 @@ struct erg_loss_watch {
     size_t count;                        /* seen so far */
 };
 
-/* Takes the loss of a step. By how many standard deviations it is above the mean of the 128 steps
- * before, which is set, where that is more than 6; else 0. One that is not finite is not looked at.
- */
+/* Takes the loss of a step. Returns the standard deviations by which it exceeds the mean of the 128
+ * steps before, if these are more than 6, and sets the mean; else returns 0. Ignores a loss that is
+ * not finite. */
 double erg_loss_watch_add(struct erg_loss_watch *watch, double loss, double *mean);
 
 #endif

@@ -1,4 +1,4 @@
-/* What one rank measures for the log of its run. */
+/* The measurements of one rank for the log of its run. */
 #include "train/log/rank_meter.h"
 
 #include "base/clock.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const int64_t least_ns = 1000000000; /* that energy is measured over */
-static const int64_t apart_ns = 100000000;  /* marks are no closer */
+static const int64_t apart_ns = 100000000;  /* the least distance of marks */
 
 int erg_rank_find_gpu(struct erg_gpus *gpus, const char *name, int local_rank, size_t *gpu,
                       struct erg_error *err)
@@ -149,7 +149,7 @@ static size_t mark_to_measure_from(const struct erg_rank_meter *meter, int64_t n
     return found;
 }
 
-/* What is measured since a mark. */
+/* Measurements since a mark. */
 static void look(struct erg_rank_meter *meter, const struct erg_rank_mark *from,
                  struct erg_rank_numbers *numbers)
 {

@@ -1,6 +1,7 @@
 /*
- * Rank meter: what one rank measures between two lines of its run's log. On a GPU it is that GPU's
- * energy counter; on the host it is the CPU packages of the machine, which its first rank measures.
+ * Rank meter: the measurements of one rank between two lines of its run's log. On a GPU it is that
+ * GPU's energy counter; on the host it is the CPU packages of the machine, which its first rank
+ * measures.
  *
  * Counters move in steps of 20 to 100 ms, so a window of less than a second is widened: its energy
  * is its share, by time, of that of the latest second or a little more. Only a run that is younger
@@ -15,7 +16,7 @@
 
 #include <stdint.h>
 
-/* What computation waits for. */
+/* The causes of waits of computation. */
 enum erg_exposed {
     ERG_EXPOSED_TENSOR,
     ERG_EXPOSED_CONTEXT,
@@ -34,7 +35,7 @@ enum erg_rank_energy {
 };
 
 /* The numbers of one rank and window. Plain data without pointers, which ranks send each other.
- * What is not known is NaN. */
+ * NaN: not known. */
 struct erg_rank_numbers {
     double window_s;                /* from the end of the window before to that of this one */
     double energy_j, uncertainty_j; /* in it, 95 % */
@@ -55,7 +56,7 @@ struct erg_rank_numbers {
 
 enum { ERG_RANK_MARKS = 16 };
 
-/* A moment from which energy can be told. */
+/* A moment from which energy can be measured. */
 struct erg_rank_mark {
     int64_t time_ns;
     struct erg_window *window;   /* of a GPU */
@@ -72,31 +73,32 @@ struct erg_rank_meter {
     size_t count;
 };
 
-/* *gpu, an index into the list: the GPU of a rank, whose name CUDA says, NULL: any. ERG_NO_DEVICE
- * where that cannot be read, or is another one. */
+/* *gpu, an index into the list: the GPU of a rank by CUDA's name, NULL: any. ERG_NO_DEVICE where
+ * that cannot be read, or is another one. */
 int erg_rank_find_gpu(struct erg_gpus *gpus, const char *name, int local_rank, size_t *gpu,
                       struct erg_error *err);
 
 /*
- * The first window begins when this returns. `gpu` is the name of the rank's GPU as CUDA says it,
- * NULL for the host; `local_rank` counts the ranks of this machine, and GPUs in the order of
- * CUDA_VISIBLE_DEVICES. Where there is nothing to measure with, numbers are not known; that is no
- * error, and a message says why.
+ * The first window begins when this returns. `gpu` is CUDA's name of the rank's GPU, NULL for the
+ * host; `local_rank` counts the ranks of this machine, and GPUs in the order of
+ * CUDA_VISIBLE_DEVICES. Without sensors, numbers are not known; that is not an error, and a message
+ * gives the reason.
  */
 void erg_rank_meter_open(struct erg_rank_meter *meter, const char *gpu, int local_rank);
 void erg_rank_meter_close(struct erg_rank_meter *meter);
 
 /*
- * A time of its own, beside the windows and exact however short: from erg_rank_meter_begin() on.
- * The end fills what the windows have but for window_s, and gives the mark back.
+ * A separate measurement, independent of the windows and exact for short times, too: from
+ * erg_rank_meter_begin() on. The end fills the fields of a window except window_s, and releases the
+ * mark.
  */
 void erg_rank_meter_begin(struct erg_rank_meter *meter, struct erg_rank_mark *mark);
 void erg_rank_meter_end(struct erg_rank_meter *meter, struct erg_rank_mark *mark,
                         struct erg_rank_numbers *numbers);
 
 /*
- * Ends the window and begins the next one. Does not wait for the counter. What only the engine
- * knows (exposed_s, bubble_s and the memory) is NaN.
+ * Ends the window and begins the next one. Does not wait for the counter. Fields that only the
+ * engine can fill (exposed_s, bubble_s and the memory) are NaN.
  */
 void erg_rank_meter_take(struct erg_rank_meter *meter, struct erg_rank_numbers *numbers);
 

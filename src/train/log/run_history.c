@@ -31,7 +31,7 @@ static double number_or_nan(const json_t *value)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
-/* Of all ranks that know theirs. */
+/* Over all ranks that have a value. */
 static double sum_of(const json_t *array)
 {
     double sum = NAN;

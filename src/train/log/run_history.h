@@ -1,7 +1,6 @@
 /*
- * Run history: the course of a run as its page draws it, in a few thousand rows however long it is.
- * Of a longer log every second, fourth, … line is kept; lines with a validation loss are kept
- * first.
+ * Run history: the course of a run as its page draws it, in at most a few thousand rows. From a
+ * longer log every second, fourth, ... line is kept; lines with a validation loss are kept first.
  */
 #ifndef ERG_TRAIN_LOG_RUN_HISTORY_H
 #define ERG_TRAIN_LOG_RUN_HISTORY_H

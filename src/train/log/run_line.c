@@ -18,7 +18,7 @@ static double number_of(const struct erg_run_line *line, size_t rank, size_t off
     return value;
 }
 
-/* Of all ranks; NaN where one does not know its own. */
+/* The sum over all ranks; NaN where one rank's value is not known. */
 static double sum_of(const struct erg_run_line *line, size_t offset)
 {
     double sum = 0;
@@ -136,7 +136,8 @@ static json_t *array_of(const struct erg_run_line *line, size_t offset)
     return array;
 }
 
-/* Of each rank what held its clock down for at least a hundredth of the time; null: not known. */
+/* For each rank the reasons that limited its clock for at least a hundredth of the time; null: not
+ * known. */
 static json_t *throttle_reasons(const struct erg_run_line *line)
 {
     static const double least_share = 0.01;
@@ -162,7 +163,7 @@ static json_t *exposed(const struct erg_run_line *line)
     return object;
 }
 
-/* Of the first rank that sets clocks; null: none does. */
+/* The clock of the first rank that sets clocks; null: none does. */
 static json_t *clocks_of(const struct erg_run_line *line)
 {
     size_t i = 0;
@@ -254,8 +255,8 @@ static void add_grouped(struct erg_text *out, double value)
     }
 }
 
-/* Both to the first digit of the uncertainty. One that is not known better than to 100 % is no
- * number for people. */
+/* Both with the first digit of the uncertainty. A value with an uncertainty of 100 % or more is not
+ * printed for people. */
 static void add_j_per_token(struct erg_text *out, const struct erg_run_line *line)
 {
     double value = line->j_per_token, uncertainty = line->j_per_token_uncertainty;

@@ -7,7 +7,7 @@
 
 #include "train/log/run_log.h"
 
-/* What ranks say together, and what follows. NaN: not known. */
+/* The sums over ranks, and derived values. NaN: not known. */
 struct erg_run_line {
     const struct erg_run_log_entry *entry;
     size_t ranks;
@@ -18,7 +18,7 @@ struct erg_run_line {
     uint64_t undisturbed_steps;           /* of these: nothing but training took their time */
     double undisturbed_s;                 /* their mean; NaN of none */
     double tokens_per_s, tokens_per_s_gpu;
-    double mfu, hfu; /* shares of the peak of all GPUs; hfu with what is computed again */
+    double mfu, hfu; /* shares of the peak of all GPUs; hfu includes recomputation */
     double memory_bytes, memory_outside_bytes; /* of the rank with most */
     double energy_j, uncertainty_j; /* of the window, all ranks together; they err together */
     double j_per_token, j_per_token_uncertainty;
@@ -27,7 +27,7 @@ struct erg_run_line {
     double bubble_s;
 };
 
-/* Of a step that is due, with the window as the log has it. */
+/* For a step with a line in the log, with the log's window. */
 void erg_run_line_make(struct erg_run_line *line, const struct erg_run_log *log,
                        const struct erg_run_log_entry *entry, double time_unix_s);
 
@@ -37,7 +37,7 @@ json_t *erg_run_line_json(const struct erg_run_line *line, const struct erg_run_
 enum { ERG_RUN_SCALARS = 16 };
 size_t erg_run_line_scalars(const struct erg_run_line *line, struct erg_event_scalar *scalars);
 
-/* Leaves out what is not known. `steps`: the last one of the run. */
+/* Leaves out unknown values. `steps`: the last one of the run. */
 void erg_run_line_text(struct erg_text *out, const struct erg_run_line *line, uint64_t steps);
 
 #endif

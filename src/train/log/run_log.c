@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST_STEPS = 3 }; /* of which every one is shown */
+enum { FIRST_STEPS = 3 }; /* every one is shown */
 
 static double unix_now(void)
 {
@@ -31,7 +31,7 @@ static double unix_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Keeps the lines of steps up to `step`; what is no line of a log is not kept. */
+/* Keeps the lines of steps up to `step`; drops lines that are not lines of a log. */
 static int cut_off(struct erg_run_log *log, uint64_t step, struct erg_error *err)
 {
     char *text;
@@ -55,7 +55,7 @@ static int cut_off(struct erg_run_log *log, uint64_t step, struct erg_error *err
     return result;
 }
 
-/* What run.json says of a run; to be freed. */
+/* The content of run.json for a run; the caller frees it. */
 static char *describe(const struct erg_job *job)
 {
     char *model = erg_checkpoint_model(job->model);
@@ -69,7 +69,7 @@ static char *describe(const struct erg_job *job)
     return text;
 }
 
-/* Whether the folder is this run's. That of another run is left alone, whatever else is in it. */
+/* Whether the folder belongs to this run. A folder of another run is left unchanged. */
 static int check_run(const char *folder, const char *there, const char *own, bool anew,
                      struct erg_error *err)
 {
@@ -165,7 +165,7 @@ bool erg_run_log_due(const struct erg_training *training, uint64_t step, bool la
     return last || step <= FIRST_STEPS || step % (uint64_t)training->log_every == 0;
 }
 
-/* Writes what is there to be written; what does not go stays there. */
+/* Writes the pending data; what does not go stays there. */
 static int write_lines(struct erg_run_log *log, struct erg_error *err)
 {
     return erg_file_write_some(log->metrics, &log->unwritten) == 0
@@ -231,7 +231,7 @@ static json_t *memory_items(const struct erg_run_log *log)
     return object;
 }
 
-/* By which plan the passes run, and what it promised of a step. */
+/* The plan of the passes, and its prediction of a step. */
 static json_t *expected_json(const struct erg_run_expected *expected)
 {
     return expected->plan

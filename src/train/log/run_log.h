@@ -16,16 +16,16 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* What a plan expects, all GPUs together; NaN: not known. */
+/* The plan's prediction for all GPUs; NaN: not known. */
 struct erg_run_expected {
-    const char *plan;          /* the file; NULL: there is no plan */
+    const char *plan;          /* the file; NULL: no plan */
     const char *method, *rule; /* of the point, and how it was chosen */
     size_t point, points;      /* from 1; of the frontier */
     double time_s, energy_j;   /* of a step without sums of gradients and optimizer */
     double step_s, step_j;     /* with them */
 };
 
-/* What runs, on what. All that it points to outlives the log. */
+/* The run and its GPUs. All that it points to outlives the log. */
 struct erg_run_about {
     const struct erg_job *job;
     const char *folder; /* of the run; NULL: nothing is kept */
@@ -49,7 +49,7 @@ struct erg_run_log {
     bool warned;
     struct erg_event_file events;
     struct erg_run_history history;
-    double memory_bytes, memory_outside_bytes; /* of the rank with most, as the last line says */
+    double memory_bytes, memory_outside_bytes; /* of the rank with most, in the last line */
     double j_per_token, j_per_token_uncertainty;
     uint64_t last_tokens;                  /* of the step that a line was written of last */
     double spent_s, shortest_s, longest_s; /* of the steps in the window */
@@ -58,17 +58,18 @@ struct erg_run_log {
 };
 
 /*
- * The folder's run.json says which run it is of: the job's model, seed and batch. A run that goes
- * on behind a step takes up its own log, of which lines of later steps are cut off, and opens a new
- * event file; behind step 0 it begins anew where the folder is of the same run, unless `fresh`. A
- * folder whose run.json is of another run is refused, and one without run.json that has a log, a
- * page or a checkpoint: no other run's is lost. After a failure, too, the log is to be closed.
+ * The folder's run.json identifies the run: the job's model, seed and batch. A run that continues
+ * after a step continues its own log without lines of later steps, and opens a new event file;
+ * after step 0 it begins a new log where the folder belongs to the same run, if not `fresh`. A
+ * folder with the run.json of another run is refused, and so is one without run.json that has a
+ * log, a page or a checkpoint, so that no data of another run is lost. Close the log after a
+ * failure, too.
  */
 int erg_run_log_open(struct erg_run_log *log, const struct erg_run_about *about,
                      struct erg_error *err);
 
 /* Before a run opens its log: fails where opening it behind no step would refuse the folder, and
- * touches nothing. `anew`, `changed`: as `fresh` and `changed` of what it is about. */
+ * touches nothing. `anew`, `changed`: as `fresh` and `changed` of the options. */
 int erg_run_log_check(const char *folder, const struct erg_job *job, bool anew, bool changed,
                       struct erg_error *err);
 
@@ -88,15 +89,16 @@ struct erg_run_log_entry {
 };
 
 /*
- * Notes a step. What cannot be written, such as on a full disk, is kept and written with a later
- * line, after one warning. A step that is due gets a line: its own loss, norm and rate, and means
- * over the window since the line before; energy is that of all ranks, known if every rank's is.
- * `line` gets what people read, without a line break, and stays empty for other steps.
+ * Notes a step. Data that cannot be written, for example on a full disk, is kept and written with a
+ * later line, after one warning. A step with a line gets its own loss, norm and rate, and means
+ * over the window since the line before; energy is the sum over all ranks, known if every rank's
+ * energy is. `line` gets the text for people, without a line break, and stays empty for other
+ * steps.
  */
 void erg_run_log_step(struct erg_run_log *log, const struct erg_run_log_entry *entry,
                       struct erg_text *line);
 
-/* A new document with the schema "ergon.training": what runs, on what, and its course so far. */
+/* A new document with the schema "ergon.training": the run, its GPUs, and its course so far. */
 json_t *erg_run_log_document(const struct erg_run_log *log);
 
 int erg_run_log_close(struct erg_run_log *log, struct erg_error *err);

@@ -18,7 +18,7 @@
 struct log_window {
     size_t session;      /* the first one that is like its own */
     double steps, ms;    /* the undisturbed ones, and their mean */
-    bool whole;          /* there are no others in it */
+    bool whole;          /* the log has only steps of this layout */
     double energy_j;     /* of all its steps; NaN: not known */
     double memory_bytes; /* NaN: not known */
 };
@@ -84,9 +84,9 @@ static void read_log(struct log_windows *windows, const struct erg_run_sessions 
     free(copy);
 }
 
-/* ---- what they say together ---- */
+/* ---- the row of all ---- */
 
-/* Of the layout with most undisturbed steps, of equals the later one. */
+/* Uses the layout with the most undisturbed steps, the later one of equals. */
 static size_t choose_session(const struct log_windows *windows,
                              const struct erg_run_sessions *sessions)
 {
@@ -106,8 +106,8 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The time that so many of the steps do not exceed, from windows in the order of their times. In
- * the middle between two where the share is reached just at the end of one. */
+/* The time that this share of the steps does not exceed, from windows sorted by time. Where the
+ * share ends exactly with a window, the middle between it and the next one. */
 static double quantile_ms(const struct log_window *items, size_t count, double steps, double share)
 {
     double sum = 0;
@@ -121,7 +121,7 @@ static double quantile_ms(const struct log_window *items, size_t count, double s
     return NAN;
 }
 
-/* What the windows of one session say; returns the median, s. Sorts them. */
+/* Statistics of the windows of one session; returns the median, s. Sorts them. */
 static double summarize(struct erg_fit_run *run, struct log_window *items, size_t count,
                         double steps)
 {
@@ -176,8 +176,8 @@ static int measure(struct erg_fit_row *row, struct erg_fit_run *run, struct log_
     if (steps < ERG_RUN_ROW_LEAST_STEPS)
         return erg_fail(err, ERG_FAILED,
                         "%s/metrics.jsonl: its %zu line%s of one layout have %g undisturbed steps, "
-                        "expected at least %d: behind the first three of a start, not traced, not "
-                        "behind a validation, without a checkpoint that is written beside them",
+                        "expected at least %d: not among the first three of a start, not traced, "
+                        "not after a validation, not while a checkpoint is written",
                         name, run->lines, erg_plural(run->lines), steps, ERG_RUN_ROW_LEAST_STEPS);
     row->time_s = summarize(run, windows->items, count, steps);
     return 0;
@@ -328,13 +328,13 @@ static int explain_missing(const char *folder, struct erg_error *err)
     free(older);
     return is_run
                ? erg_fail(err, ERG_FAILED,
-                          "%s: the run has no file %s, which says on what and how it was spread; "
-                          "expected a run of this ergon or a later one",
+                          "%s: the run has no file %s with its GPUs and its layout; expected a run "
+                          "of this ergon or a later one",
                           folder, erg_run_sessions_name)
-               : erg_fail(err, ERG_FAILED,
-                          "%s: there is no file %s; expected the folder of a run, as ergon train "
-                          "--output names it",
-                          folder, erg_run_sessions_name);
+               : erg_fail(
+                     err, ERG_FAILED,
+                     "%s: there is no file %s; expected the folder of a run (ergon train --output)",
+                     folder, erg_run_sessions_name);
 }
 
 int erg_run_row_add(struct erg_fit_rows *rows, const char *folder, struct erg_cluster *cluster,

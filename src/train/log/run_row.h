@@ -1,5 +1,5 @@
 /*
- * Run rows: what a run of ergon's own training has measured, as a row that engines are fitted to
+ * Run rows: the measurements of a run of ergon's own training, as a row to which engines are fitted
  * (layout/time/fit.h). A run's folder gives one row: of the layout with which it made most steps
  * that nothing disturbed.
  */
@@ -13,11 +13,11 @@
 enum { ERG_RUN_ROW_LEAST_STEPS = 5 };
 
 /*
- * Adds the row of RUN, from its sessions.jsonl and metrics.jsonl. Lines that are none, and those of
- * another layout, are left out, and a warning says how many. The time is the median over the
- * windows of the log, each of which counts as many times as it has undisturbed steps.
+ * Adds the row of RUN, from its sessions.jsonl and metrics.jsonl. Invalid lines and lines of
+ * another layout are left out, and a warning gives their number. The time is the median over the
+ * windows of the log, weighted by their undisturbed steps.
  *
- * `cluster`, whose strings lie in the rows' arena, becomes that of the run; NULL: nobody asks.
+ * `cluster`, whose strings are in the rows' arena, is set to that of the run; may be NULL.
  */
 int erg_run_row_add(struct erg_fit_rows *rows, const char *folder, struct erg_cluster *cluster,
                     struct erg_error *err);

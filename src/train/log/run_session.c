@@ -1,4 +1,4 @@
-/* The starts of a run: written when it begins, and read to know what its log was measured on. */
+/* The starts of a run: written when it begins, and read for the conditions of its log. */
 #define _DEFAULT_SOURCE /* strsep, gethostname */
 
 #include "train/log/run_session.h"

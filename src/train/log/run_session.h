@@ -1,7 +1,7 @@
 /*
- * Run sessions: RUN/sessions.jsonl, a line for each start of a run. It says what a run's log does
- * not repeat in every line: the device, the model, the layout and the machine. A run that goes on
- * may be spread otherwise than before.
+ * Run sessions: RUN/sessions.jsonl, a line for each start of a run. It contains the data that a
+ * run's log does not repeat in every line: the device, the model, the layout and the machine. A run
+ * that goes on may be spread otherwise than before.
  *
  * A line holds for the steps behind its `behind`, up to where a later line takes over.
  */
@@ -20,12 +20,12 @@ struct erg_run_about;
 
 extern const char erg_run_sessions_name[]; /* of the file */
 
-/* What is unknown is NULL. */
+/* NULL: unknown. */
 struct erg_run_session {
     long behind; /* the step that it goes on behind; 0: none */
     double time_unix_s;
     const char *ergon_version, *host;
-    const char *device; /* the GPU's name as CUDA says it, or "host" */
+    const char *device; /* CUDA's name of the GPU, or "host" */
     const char *type;   /* of weights in use: "bfloat16" */
     long ranks;
     bool sequence_parallel;
@@ -42,7 +42,7 @@ struct erg_run_session {
         long adapters_per_node; /* 0: each GPU has its share */
     } cluster;
     const char *model;  /* its name */
-    const char *config; /* its config.json, with what the job says otherwise: */
+    const char *config; /* its config.json, with the job's changes: */
     bool tied;
     long vocabulary, words;
     size_t layer_count, recompute_count, offload_count; /* private: of the layout's lists */

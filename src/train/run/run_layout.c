@@ -14,8 +14,8 @@ const char erg_run_layout_head[] =
 
 enum { KEPT = 64 }; /* of each search: the fastest ones, which are then asked exactly */
 
-/* Layouts this close are alike as far as the model knows. Of these larger microbatches are better:
- * kernels do more at a time, and two halves can be nanobatches. */
+/* The relative difference up to which the model does not distinguish layouts. Among these, larger
+ * microbatches are better: kernels do more at a time, and two halves can be nanobatches. */
 static const double alike = 0.01;
 
 struct choosing {
@@ -29,14 +29,14 @@ struct choosing {
     long batch;
 };
 
-/* ---- what a layout is to the job ---- */
+/* ---- a layout and the job ---- */
 
 static bool keeps(bool open, long own, long other)
 {
     return open || own == other;
 }
 
-/* Whether a layout is as the job says it. */
+/* Whether a layout has the job's settings. */
 static bool is_of_job(const struct erg_job *job, const struct erg_layout *layout, int world)
 {
     const struct erg_layout *own = &job->layout;
@@ -53,7 +53,7 @@ static bool is_of_job(const struct erg_job *job, const struct erg_layout *layout
            (open->offload || own->offload == layout->offload);
 }
 
-/* A job that says how each stage or chunk is says all. */
+/* A job that describes each stage or chunk leaves nothing open. */
 static bool says_all(const struct erg_job *job)
 {
     const struct erg_job_open *open = &job->open;
@@ -73,12 +73,12 @@ static int check(const struct erg_job *job, struct erg_error *err)
                         job->kind_count);
     if (!open->stages && (open->microbatch || open->microbatches))
         return erg_fail(err, ERG_USAGE,
-                        "the job says how each stage is, but no microbatches; expected the keys "
-                        "'microbatch_size' and 'microbatches', or no list");
+                        "the job lists stages but no microbatches; expected the keys "
+                        "'microbatch_size' and 'microbatches', or no list of stages");
     return 0;
 }
 
-/* Whether the engine trains it, in the room that there is. */
+/* Whether the engine can train it in the available memory. */
 static bool may_run(const struct choosing *choosing, const struct erg_layout *layout)
 {
     const struct erg_run_layout_request *request = choosing->request;
@@ -95,7 +95,7 @@ static bool may_run(const struct choosing *choosing, const struct erg_layout *la
                                                 .job = &job,
                                                 .init = request->init,
                                                 .changed = true,
-                                                .rank = 1, /* says nothing */
+                                                .rank = 1, /* not conclusive */
                                                 .world = request->world};
     return bytes > 0 && (double)bytes <= request->room_bytes &&
            erg_trainer_check(&options, &ignored) == 0;
@@ -114,7 +114,8 @@ static int prepare(struct choosing *choosing, struct erg_error *err)
         if (erg_engine_load(&choosing->engine, "ergon", err) != 0)
             return -1;
         erg_job_apply_training(job, choosing->engine);
-        /* Of any GPU: its shares were found on another one, which is enough to compare layouts. */
+        /* For any GPU: the engine's shares were measured on another one, which is enough to compare
+         * layouts. */
         choosing->engine->peak_flops = erg_gpu_peak_flops(job->gpu);
         engine = choosing->engine;
     }
@@ -149,7 +150,7 @@ static int compare_candidates(const void *left, const void *right)
     return (a->time.total > b->time.total) - (a->time.total < b->time.total);
 }
 
-/* Adds what one search finds; nothing that fits is no failure. */
+/* Adds the results of one search; a search without results is not a failure. */
 static int search_once(struct choosing *choosing, struct erg_error *err)
 {
     struct erg_layout_results found = {0};
@@ -199,8 +200,8 @@ static int search_degrees(struct choosing *choosing, struct erg_error *err)
         microbatches, choosing->batch);
 }
 
-/* What a search counts of memory is a GPU's. Elsewhere it leaves memory alone, and of each
- * recomputation the fastest layouts are asked exactly. */
+/* A search computes the memory of a GPU. For other devices it ignores memory, and the exact memory
+ * of the fastest layouts with each recomputation is computed afterwards. */
 static int search_all(struct choosing *choosing, struct erg_error *err)
 {
     struct erg_layout_search *search = &choosing->search;
@@ -327,7 +328,7 @@ int erg_run_layout_choose(struct erg_run_layout *chosen,
     int result = check(job, err);
     if (result == 0 && says_all(job)) {
         add_layout(&chosen->why, &job->layout);
-        erg_text_add(&chosen->why, ": as the job says");
+        erg_text_add(&chosen->why, ": as in the job");
         write_job(chosen, job, &job->layout);
     } else if (result == 0 && request->before &&
                is_of_job(job, &request->before->layout, request->world)) {

@@ -1,7 +1,7 @@
 /*
- * Run layout: how a run is spread over its ranks where the job leaves that open: the fastest layout
- * by the model of ergon's own engine (layout/search) among those that fit into the memory of the
- * devices that there are, as the engine takes it, to the byte. What the job says stays.
+ * Run layout: the layout of a run where the job leaves it open: the fastest layout by the model of
+ * ergon's own engine (layout/search) among those that fit into the memory of the present devices,
+ * by the engine's exact allocation. Settings of the job stay.
  */
 #ifndef ERG_TRAIN_RUN_RUN_LAYOUT_H
 #define ERG_TRAIN_RUN_RUN_LAYOUT_H
@@ -10,7 +10,7 @@
 #include "device/backend.h"
 #include "job/job.h"
 
-/* What the file of a job with a chosen layout begins with, and no other. */
+/* The first line of the file of a job with a chosen layout; no other file has it. */
 extern const char erg_run_layout_head[];
 
 struct erg_run_layout_request {

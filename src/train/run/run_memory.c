@@ -1,4 +1,4 @@
-/* Whether what each rank will take fits, and what would if it does not. */
+/* Whether the memory of each rank fits, and the change that would help if it does not. */
 #include "train/run/run_memory.h"
 
 #include "base/memory.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What ranks tell each other. */
+/* The data that ranks exchange. */
 struct rank_need {
     size_t items[ERG_RANK_ITEMS];
     size_t bytes, free_bytes, host_bytes;
@@ -49,7 +49,7 @@ static size_t bytes_with(const struct erg_run_memory_request *request,
     return bytes;
 }
 
-/* What the ranks of a machine offload together. */
+/* The sum of bytes that the ranks of a machine offload. */
 static double offloaded_with(const struct erg_run_memory_request *request,
                              const struct rank_need *needs, const struct rank_need *rank)
 {
@@ -59,7 +59,7 @@ static double offloaded_with(const struct erg_run_memory_request *request,
     return bytes;
 }
 
-/* Of a node that the rank's stage lies on, as the job says; 0: it does not. */
+/* The host memory of the node of the rank's stage, from the job; 0: not given. */
 static double host_memory_of(const struct erg_run_memory_request *request, int rank)
 {
     const struct erg_job *job = request->job;
@@ -228,7 +228,7 @@ int erg_run_memory_check(const struct erg_run_memory_request *request, size_t mo
             host_short = &needs[i];
     }
     memcpy(most, largest->items, sizeof largest->items);
-    if (short_of) /* every rank knows: rank 0 says it for all */
+    if (short_of) /* every rank has the result: rank 0 reports it for all */
         result =
             erg_rendezvous_agree(request->rendezvous, refuse(request, needs, short_of, err), err);
     else if (host_short)

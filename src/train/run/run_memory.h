@@ -1,6 +1,6 @@
 /*
- * Run memory: whether what each rank will take fits into the free memory of its device. Asked
- * before anything is allocated.
+ * Run memory: whether the memory of each rank fits into the free memory of its device. Asked before
+ * anything is allocated.
  */
 #ifndef ERG_TRAIN_RUN_RUN_MEMORY_H
 #define ERG_TRAIN_RUN_RUN_MEMORY_H
@@ -15,8 +15,8 @@ struct erg_run_memory_request {
 };
 
 /*
- * World call. *most: what the rank takes that takes most, bytes of each item. ERG_INFEASIBLE where
- * a rank, or on the host the ranks of a machine together, take more than is free: the message names
+ * World call. *most: the bytes of each item on the rank that takes most. ERG_INFEASIBLE where a
+ * rank, or on the host the ranks of a machine together, take more than is free: the message names
  * the largest items, and the smallest change with which it would fit.
  */
 int erg_run_memory_check(const struct erg_run_memory_request *request, size_t most[ERG_RANK_ITEMS],

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was measured on other GPUs says nothing of these; what was emulated is for a kind of them.
+/* A plan measured on other GPUs does not apply to these; an emulated plan applies to a kind of GPU.
  * The host runs any plan, to rehearse it. */
 static int check_gpus(const struct erg_plan *plan, const struct erg_train_options *options,
                       const char *device, long stage, struct erg_error *err)

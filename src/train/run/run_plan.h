@@ -1,6 +1,6 @@
 /*
  * Run plan: the plan that a run is trained by: of its job, for its GPUs, with the point that the
- * options ask for; and what it makes one expect.
+ * options ask for; and its prediction.
  */
 #ifndef ERG_TRAIN_RUN_RUN_PLAN_H
 #define ERG_TRAIN_RUN_RUN_PLAN_H
@@ -9,9 +9,10 @@
 #include "plan/plan.h"
 #include "train/log/run_log.h"
 
-/* *plan: of the options' file with the wanted point selected, or NULL where they name none; *text,
- * which may be NULL: what the file has, to be freed. `device`: the name of the backend of a rank of
- * this stage. ERG_USAGE for a plan of another job, or that was measured on other GPUs. */
+/* *plan: of the options' file with the requested point selected, or NULL where they name none;
+ * *text, which may be NULL: the file's content, which the caller frees. `device`: the name of the
+ * backend of a rank of this stage. ERG_USAGE for a plan of another job, or that was measured on
+ * other GPUs. */
 int erg_run_plan_open(struct erg_plan **plan, char **text, const struct erg_train_options *options,
                       const struct erg_job *job, const char *device, long stage,
                       struct erg_error *err);
@@ -21,7 +22,7 @@ int erg_run_plan_parse(struct erg_plan **plan, const char *name, const char *tex
                        const struct erg_train_options *options, const struct erg_job *job,
                        const char *device, long stage, struct erg_error *err);
 
-/* What the plan, NULL: none, expects of a step. */
+/* The prediction of a step by the plan (NULL: none). */
 void erg_run_plan_expect(struct erg_run_expected *expected, const struct erg_plan *plan,
                          const char *file, const struct erg_job *job);
 

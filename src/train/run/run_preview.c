@@ -1,4 +1,4 @@
-/* What a job would run, and what that takes. */
+/* The preview of a run: its layout and its memory. */
 #include "train/run/run_preview.h"
 
 #include "base/memory.h"
@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what a step is expected to take ---- */
+/* ---- the predicted time of a step ---- */
 
-/* The job's layout, whatever GPUs have: what it takes of memory is asked of the engine. */
+/* The job's layout, without a check of the GPUs' memory: the engine computes its memory. */
 static int evaluate(struct erg_run_preview *preview, struct erg_error *err)
 {
     const struct erg_job *job = preview->job;
@@ -120,7 +120,7 @@ static json_t *stage_document(const struct erg_run_preview *preview, long stage)
                          "buffers", buffers);
 }
 
-/* null: there is no plan. */
+/* null: no plan. */
 static json_t *plan_document(const struct erg_run_preview *preview)
 {
     const struct erg_run_expected *planned = &preview->planned;

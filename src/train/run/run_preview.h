@@ -1,6 +1,6 @@
 /*
- * Run preview: what a job would run on which ranks, what each takes of its device, and what a step
- * is expected to take, before anything starts. One process says it for any number of ranks.
+ * Run preview: the work of a job on each rank, the memory on each device, and the predicted time of
+ * a step, before anything starts. One process computes it for any number of ranks.
  */
 #ifndef ERG_TRAIN_RUN_RUN_PREVIEW_H
 #define ERG_TRAIN_RUN_RUN_PREVIEW_H
@@ -25,7 +25,7 @@ struct erg_run_preview {
     double step_s, step_j;
     double gradients_s, optimizer_s; /* of step_s */
     char unexpected[256];            /* then why */
-    /* The caller's: the plan that the run is trained by, NULL: none, and what it expects. */
+    /* The caller's: the plan of the run, NULL: none, and its prediction. */
     const struct erg_plan *plan;
     struct erg_run_expected planned;
     /* Likewise of a run that looks for the best way to train: its layout and why, NULL: it does

@@ -33,8 +33,8 @@ static bool are_alike(const struct erg_plan *plan, const struct erg_run_way *a,
     return true;
 }
 
-/* Whether one is more promising than another: within the goal's bound by the plan, then by what is
- * to be least. */
+/* Whether one is more promising than another: within the goal's bound by the plan, then by the
+ * goal's quantity. */
 static bool is_better(const struct erg_run_way *a, const struct erg_run_way *b,
                       const struct erg_goal *goal)
 {
@@ -50,7 +50,7 @@ static bool is_better(const struct erg_run_way *a, const struct erg_run_way *b,
     return by_energy ? a->energy_j < b->energy_j : a->time_s < b->time_s;
 }
 
-/* Puts a way where it belongs behind the first; the last one falls out where there is no room. */
+/* Inserts a way in order after the first one; drops the last one if the list is full. */
 static void insert(struct erg_run_way *ways, size_t *count, const struct erg_run_way *way,
                    const struct erg_goal *goal)
 {
@@ -113,7 +113,7 @@ size_t erg_run_ways_find(const struct erg_run_way *ways, size_t count, const str
     return i;
 }
 
-/* ---- what they are called, and what was found ---- */
+/* ---- names and results ---- */
 
 void erg_run_way_name(struct erg_text *out, const struct erg_run_way *way,
                       const struct erg_plan *plan)
@@ -161,7 +161,7 @@ json_t *erg_run_ways_document(const struct erg_run_way *ways, const struct erg_t
                          "energy_uncertainty", saved.energy_half, "ways", rows);
 }
 
-/* "12.3 ± 0.4 %"; what is not known to some digit is "-". */
+/* "12.3 ± 0.4 %"; a value without a significant digit is "-". */
 static void add_share(struct erg_text *out, const json_t *saved, const char *key,
                       const char *uncertainty)
 {
@@ -190,8 +190,8 @@ void erg_run_ways_say(struct erg_text *out, const json_t *document)
     }
     if (!json_is_number(json_object_get(saved, "time_uncertainty"))) {
         erg_text_printf(out,
-                        "%s took least in the one round of %zu ways that there was time for, which "
-                        "does not show what it saves against %s execution",
+                        "%s took least in the one round of %zu ways that the time allowed, which "
+                        "does not show its saving compared with %s execution",
                         best, tried, reference);
         return;
     }

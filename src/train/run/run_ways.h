@@ -15,8 +15,7 @@ struct erg_run_way {
     double time_s, energy_j; /* of an iteration of one pipeline, as planned */
 };
 
-/* What the plan's selection is called that trials have found, and that they are not made again
- * for. */
+/* The name of a plan's selection that trials found; trials are not repeated for it. */
 extern const char erg_run_ways_rule[];
 
 /*
@@ -34,7 +33,7 @@ size_t erg_run_ways_find(const struct erg_run_way *ways, size_t count, const str
 void erg_run_way_name(struct erg_text *out, const struct erg_run_way *way,
                       const struct erg_plan *plan);
 
-/* What trials have found, as an object; and as a sentence. */
+/* The results of trials, as an object and as a sentence. */
 json_t *erg_run_ways_document(const struct erg_run_way *ways, const struct erg_trials *trials,
                               const struct erg_plan *plan);
 void erg_run_ways_say(struct erg_text *out, const json_t *document);

@@ -15,7 +15,7 @@ const char *const erg_train_type_names[] = {"bfloat16", "float32", NULL};
 
 /* ---- opening ---- */
 
-/* Ranks meet before they read the job: what is wrong with it one of them says. */
+/* Ranks meet before they read the job, so that one of them reports its errors. */
 static int meet_ranks(struct erg_train *train, struct erg_error *err)
 {
     enum { MEETING_S = 300 };
@@ -59,8 +59,8 @@ static int find_gpu(struct erg_train *train, size_t *gpu, struct erg_error *err)
                : 0;
 }
 
-/* Whose clocks are set; clocks->gpus stays NULL where none are. A plan of GPUs that chose their
- * clocks themselves has none to set. */
+/* The GPUs whose clocks are set; clocks->gpus stays NULL where none are. A plan for GPUs that chose
+ * their clocks themselves sets none. */
 static int find_clocks(struct erg_train *train, long stage,
                        struct erg_clock_controller_options *clocks, struct erg_error *err)
 {
@@ -125,7 +125,7 @@ static void start(struct erg_train *train, int64_t start_ns)
     train->end = steps && steps < updates ? steps : updates;
     double time_s = train->options.time_s;
     erg_run_plan_expect(&train->expected, train->plan, train->options.plan, train->job);
-    if (time_s > 0) /* what has been spent so far is a part of it */
+    if (time_s > 0) /* the time spent so far is a part of it */
         time_s = fmax(time_s - erg_train_seconds_since(start_ns), 1e-9);
     erg_time_limit_init(&train->limit, time_s, getenv("SLURM_JOB_END_TIME"),
                         train->most[ERG_RANK_OPTIMIZER]);
@@ -249,7 +249,7 @@ static int begin(struct erg_train *train, struct erg_error *err)
     return train->tuning.on ? erg_train_tune_begin(train, err) : 0;
 }
 
-/* What this rank wants after the next step; rank 0 sees to the clock for all. */
+/* This rank's request after the next step; rank 0 watches the time for all. */
 static int wish(struct erg_train *train)
 {
     const struct erg_training_checkpoint *checkpoint = &train->job->training->checkpoint;
@@ -313,9 +313,9 @@ static void write_line(struct erg_train *train, const struct erg_run_log_entry *
                         train->log.history.energy_j);
 }
 
-/* Whether something else takes time of the next step, which then says nothing of a layout's speed:
- * the first ones warm up, and a trace, a checkpoint that is written and what a validation leaves in
- * caches slow down. */
+/* Whether other work slows the next step, which then does not show a layout's speed: the first
+ * steps warm up, and a trace, the writing of a checkpoint and the caches after a validation slow
+ * steps down. */
 static bool is_disturbed(const struct erg_train *train, bool traces)
 {
     enum { WARM_UP_STEPS = 3 };

@@ -1,5 +1,5 @@
-/* Session: what the command line says of a run (ergon/train.h) before its first step, and runs that
- * look for the best way to train on the way. */
+/* Session: a run (ergon/train.h) by the options of the command line before its first step, and runs
+ * that search for the best way to train. */
 #ifndef ERG_TRAIN_RUN_SESSION_H
 #define ERG_TRAIN_RUN_SESSION_H
 
@@ -10,11 +10,11 @@
 #include "frontier/goal.h"
 
 /*
- * A run that looks for the best way to train. What the job leaves open of its layout is chosen
- * (run/run_layout.h), and the options' `folder`, which there must be, gets the job with it as
- * job.yaml. A plan of that job names the ways to run its passes, which are tried on steps of the
- * run (run/trials.h); plan.json in the folder has the best one selected. A run that goes on has
- * both already, and keeps them.
+ * A run that searches for the best way to train. It chooses the parts of the layout that the job
+ * leaves open (run/run_layout.h) and writes the complete job as job.yaml into the options'
+ * `folder`, which is required. A plan of that job lists ways to run its passes, which are tried on
+ * steps of the run (run/trials.h); plan.json in the folder selects the best one. A continued run
+ * has both files already, and keeps them.
  */
 struct erg_train_auto {
     double budget_s;      /* of trials; 0: the default of run/trials.h */
@@ -33,15 +33,15 @@ int erg_train_open_auto(struct erg_train **train, const char *job,
 /* Why passes of such a job run sequentially alone; NULL: they need not. */
 const char *erg_train_auto_sequential(const struct erg_job *job);
 
-/* Of such a run, at rank 0: its layout, and why; and what its trials have found, an empty text
- * where they have found nothing yet. */
+/* For such a run, at rank 0: its layout with the reason, and the results of its trials, an empty
+ * text before there are any. */
 const char *erg_train_auto_layout(const struct erg_train *train);
 void erg_train_auto_found(struct erg_text *out, const struct erg_train *train);
 
 /* All live as long as the run. The name is "host", or the GPU's. */
 const struct erg_job *erg_train_job(const struct erg_train *train);
 const char *erg_train_device_name(const struct erg_train *train);
-/* What the plan of the run expects of a step; expected->plan is NULL where there is none. */
+/* The prediction of a step by the run's plan; expected->plan is NULL without a plan. */
 const struct erg_run_expected *erg_train_expected(const struct erg_train *train);
 
 extern const char *const erg_train_type_names[]; /* by enum erg_train_type, ends with NULL */

@@ -51,8 +51,8 @@ static int share_text(struct erg_rendezvous *rendezvous, char **text, struct erg
 
 /* ---- the layout ---- */
 
-/* World call: what each rank may take of its device, of what is free: the ranks of a machine may
- * share its memory. */
+/* World call: the part of its device's free memory that each rank may take: the ranks of a machine
+ * may share its memory. */
 static int find_room(const struct erg_train *train, double *room_bytes, struct erg_error *err)
 {
     struct {
@@ -79,8 +79,8 @@ static int find_room(const struct erg_train *train, double *room_bytes, struct e
     return result;
 }
 
-/* *before: the job that a run before has left in the folder, NULL: none. Fails where another one is
- * there, or a plan without one: they are somebody's. */
+/* *before: the job that a run before has left in the folder, NULL: none. Fails where another job
+ * exists there, or a plan without a job, since they belong to another run. */
 static int find_before(struct erg_job **before, const struct erg_train *train, const char *path,
                        struct erg_error *err)
 {
@@ -143,8 +143,8 @@ int erg_train_tune_layout(struct erg_train *train, const char *job, struct erg_e
                         job);
     if (!train->options.folder)
         return erg_fail(err, ERG_USAGE,
-                        "a run that looks for the best way to train has no folder; expected one, "
-                        "for its job and its plan");
+                        "a run that searches for the best way to train needs a folder for its job "
+                        "and its plan; expected one in its options");
     if (find_room(train, &room_bytes, err) != 0)
         return -1;
     char *path = path_of(train, "job.yaml");
@@ -169,7 +169,7 @@ const char *erg_train_auto_sequential(const struct erg_job *job)
 {
     return job->layout.tensor * job->layout.context == 1
                ? "its layers have no communication to hide"
-           : !job->even_microbatch   ? "its microbatches have no two equal halves"
+           : !job->even_microbatch   ? "its microbatches cannot be halved"
            : job->layout.offload > 0 ? "its layout offloads activations"
            : job->training && job->training->deterministic
                ? "train.deterministic asks for the same bits, which nanobatches do not have"
@@ -221,8 +221,8 @@ static void select_way(struct erg_train *train, size_t way, const char *rule)
     train->plan->selected = (struct erg_plan_selection){chosen->method, chosen->point, rule};
 }
 
-/* Fills the ways of the plan, of which one that an earlier start has found is the best: it may have
- * been found for another goal, and is then added. */
+/* Fills the ways of the plan. If an earlier start selected one for another goal, that one is
+ * added. */
 static void list_ways(struct erg_train *train, bool clocks)
 {
     struct erg_train_tuning *tuning = &train->tuning;
@@ -283,7 +283,7 @@ static void tell_ways(const struct erg_train *train)
     struct erg_text text = {0};
     if (train->tuning.count < 2) {
         erg_text_printf(&text, "auto: the job's passes run sequentially, as %s",
-                        why ? why : "its plan has no other way");
+                        why ? why : "its plan has only one way");
     } else if (!trials->trying) {
         erg_text_add(&text, "auto: goes on with ");
         add_name(&text, train, trials->best);
@@ -339,7 +339,7 @@ int erg_train_tune_begin(struct erg_train *train, struct erg_error *err)
     return 0;
 }
 
-/* The selected point becomes what runs, and what is expected of a step. */
+/* The selected point runs from now on, and gives the prediction of a step. */
 static void put_into_force(struct erg_train *train, bool follows)
 {
     erg_trainer_choose(train->trainer, follows, train->plan_text);
@@ -348,7 +348,7 @@ static void put_into_force(struct erg_train *train, bool follows)
         train->log.about.expected = train->expected;
 }
 
-/* The plan with what trials have found is that of the folder and of checkpoints from now on. */
+/* The plan with the results of trials is that of the folder and of checkpoints from now on. */
 static void keep_plan(struct erg_train *train)
 {
     struct erg_error err;
@@ -386,10 +386,9 @@ static void tell_end(struct erg_train *train)
 static void tell_change(struct erg_train *train)
 {
     struct erg_text text = {0};
-    erg_text_printf(&text,
-                    "auto: the %s of a step has changed from what it was tried at, for %d blocks "
-                    "in a row: tries again",
-                    train->tuning.trials.why, ERG_TRIALS_PATIENCE);
+    erg_text_printf(
+        &text, "auto: the %s of a step differs from its trials for %d blocks in a row: tries again",
+        train->tuning.trials.why, ERG_TRIALS_PATIENCE);
     tell(train, text.data);
     erg_text_release(&text);
 }
@@ -402,7 +401,7 @@ struct rank_block {
     int32_t disturbed;
 };
 
-/* World call: what the block that has ended took on all ranks. */
+/* World call: time and energy of the ended block on all ranks. */
 static int gather_block(struct erg_train *train, struct erg_trial_block *all, struct erg_error *err)
 {
     struct erg_train_tuning *tuning = &train->tuning;
@@ -467,7 +466,7 @@ int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_erro
     struct erg_train_tuning *tuning = &train->tuning;
     if (tuning->count < 2 || (tuning->done == 0 && disturbed))
         return 0;
-    if (tuning->done == 0) { /* this step has settled what is to be measured from now on */
+    if (tuning->done == 0) { /* this step has fixed the measurements from now on */
         tuning->sum_s = 0;
         tuning->begin_ns = erg_now_ns() - (int64_t)(1e9 * train->stats.step_s);
         tuning->disturbed = false;
@@ -493,7 +492,7 @@ void erg_train_tune_release(struct erg_train *train)
     *tuning = (struct erg_train_tuning){0};
 }
 
-/* ---- what people are told ---- */
+/* ---- messages ---- */
 
 const char *erg_train_auto_layout(const struct erg_train *train)
 {

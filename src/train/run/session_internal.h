@@ -1,4 +1,4 @@
-/* A run of training from inside: what its files share. */
+/* A run of training from inside: declarations shared by its files. */
 #ifndef ERG_TRAIN_RUN_SESSION_INTERNAL_H
 #define ERG_TRAIN_RUN_SESSION_INTERNAL_H
 
@@ -17,7 +17,7 @@
 
 #include <signal.h>
 
-/* Of a run that looks for the best way to train. */
+/* For a run that searches for the best way to train. */
 struct erg_train_tuning {
     bool on; /* it does */
     struct erg_train_auto asked;
@@ -39,7 +39,7 @@ struct erg_train_tuning {
     } texts; /* of the plan, before others were selected */
 };
 
-/* Of a run that records the kernels of traced steps. */
+/* For a run that records the kernels of traced steps. */
 struct erg_train_kernels {
     struct erg_cupti *cupti; /* NULL: it is not open, or refuses */
     bool refused, on;        /* on: in this step */
@@ -63,7 +63,7 @@ struct erg_train {
     struct erg_train_tuning tuning;
     struct erg_gpus *gpus; /* whose clocks are set; NULL: none are */
     struct erg_trainer *trainer;
-    size_t most[ERG_RANK_ITEMS]; /* what the rank with most memory takes */
+    size_t most[ERG_RANK_ITEMS]; /* the memory of the rank with most */
     struct erg_time_limit limit;
     uint64_t end; /* the last step */
     int64_t saved_ns;
@@ -82,7 +82,7 @@ struct erg_train {
     bool begun;
     struct erg_rank_meter meter;
     struct erg_run_log log; /* at rank 0, which writes it for all */
-    uint64_t traced;        /* the step of the latest trace, and what this rank waited for in it */
+    uint64_t traced;        /* the step of the latest trace, and this rank's waits in it */
     double bubble_s, gradients_s;
     struct erg_train_kernels kernels;
     double waited_s; /* for tokens, in the steps since the latest line */
@@ -103,7 +103,7 @@ static inline double erg_train_seconds_since(int64_t start_ns)
  * training goes on. One that cannot be written is a warning: older ones stay. Fails where a newer
  * incarnation of the job has begun. */
 int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err);
-/* What was written meanwhile is there: how long that took is known. */
+/* The files that were written meanwhile are complete, so the time of the writes is known. */
 void erg_train_note_written(struct erg_train *train);
 /* Whether a step's timeline is kept; all ranks answer alike. */
 bool erg_train_traces(const struct erg_train *train, uint64_t step);
@@ -113,9 +113,9 @@ int erg_train_trace_begin(struct erg_train *train, struct erg_error *err);
 int erg_train_trace(struct erg_train *train, uint64_t step, struct erg_error *err);
 
 /*
- * session_kernels.c. Before a traced step: what records its kernels, NULL: nothing does. After it,
- * with the pieces of the step: writes what this rank's GPU ran into the run's folder. What fails
- * there is a warning. At the end: releases what there is.
+ * session_kernels.c. Before a traced step: starts the recorder of its kernels, NULL: none. After
+ * it, with the pieces of the step: writes the kernels of this rank's GPU into the run's folder; a
+ * failure is a warning. At the end: releases the recorder.
  */
 struct erg_cupti *erg_train_kernels_begin(struct erg_train *train);
 void erg_train_kernels_end(struct erg_train *train, uint64_t step,
@@ -125,7 +125,7 @@ void erg_train_kernels_release(struct erg_train *train);
 /*
  * session_auto.c, world calls. Before the trainer opens rank 0 chooses the layout, makes the plan
  * and writes both; all read them. When the first step begins: which ways there are. After a step,
- * where a block of steps ends: what it took. At the end: releases what there is.
+ * where a block of steps ends: its time and energy. At the end: releases what there is.
  */
 int erg_train_tune_layout(struct erg_train *train, const char *job, struct erg_error *err);
 int erg_train_tune_plan(struct erg_train *train, long stage, struct erg_error *err);
@@ -133,7 +133,7 @@ int erg_train_tune_begin(struct erg_train *train, struct erg_error *err);
 int erg_train_tune_step(struct erg_train *train, bool disturbed, struct erg_error *err);
 void erg_train_tune_release(struct erg_train *train);
 
-/* A step has failed: what this rank says of it, after a checkpoint where nothing is lost. -1. */
+/* A step has failed: this rank's message, after a checkpoint where no work is lost. -1. */
 int erg_train_explain(struct erg_train *train, struct erg_error *err);
 
 #endif

@@ -15,7 +15,7 @@
 
 /* ---- recording ---- */
 
-/* By which a recording of this time is joined later (ergon import). */
+/* The key with which a recording of this time is joined later (ergon import). */
 static void find_uuid(struct erg_train *train)
 {
     struct erg_error ignored;
@@ -62,7 +62,7 @@ struct erg_cupti *erg_train_kernels_begin(struct erg_train *train)
 
 /* ---- writing ---- */
 
-/* What is written of a step. */
+/* The recorded data of a step. */
 struct step_kernels {
     struct erg_kernel_record *records;
     size_t count;

@@ -1,4 +1,4 @@
-/* Checkpoints of a run: when they are written, and what a run goes on from. */
+/* Checkpoints of a run: the times of writing, and the checkpoint from which a run continues. */
 #include "train/run/session_internal.h"
 
 #include "base/log.h"
@@ -23,7 +23,8 @@ static void write_page(const struct erg_run_log *log)
     erg_text_release(&path);
 }
 
-/* What is written meanwhile is there, or has failed: how long that took is known. */
+/* The files that were written meanwhile are complete or have failed, so the time of the writes is
+ * known. */
 void erg_train_note_written(struct erg_train *train)
 {
     uint64_t there = erg_trainer_checkpoint(train->trainer);
@@ -84,8 +85,8 @@ int erg_train_save(struct erg_train *train, bool waits, struct erg_error *err)
     return 0;
 }
 
-/* What the rank that speaks for all says of a run that failed at one of its steps, which is saved
- * before where that can be. */
+/* The message of the reporting rank for a run that failed at a step; the run is saved first where
+ * possible. */
 int erg_train_explain(struct erg_train *train, struct erg_error *err)
 {
     const char *folder = train->options.folder;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank brings. */
+/* The contribution of a rank. */
 struct rank_spans {
     uint64_t count;
     int64_t origin_ns;
@@ -36,7 +36,7 @@ static void add_span(struct erg_trace *trace, int rank, double shift_s,
     erg_text_release(&name);
 }
 
-/* Ranks begin at about one moment; on one machine their clock says by how much they differ. */
+/* Ranks begin at about one moment; on one machine the clock gives their difference. */
 static double shift_of(const struct rank_spans *ranks, int world, int rank)
 {
     int64_t first_ns = ranks[rank].origin_ns;

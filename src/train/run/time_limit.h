@@ -13,16 +13,15 @@
 enum { ERG_TIME_LIMIT_STEPS = 16 };
 
 struct erg_time_limit {
-    int64_t end_ns;                       /* of the clock of erg_now_ns(); 0: there is no limit */
-    double steps_s[ERG_TIME_LIMIT_STEPS]; /* of the latest ones, with what follows each */
+    int64_t end_ns;                       /* on the clock of erg_now_ns(); 0: no limit */
+    double steps_s[ERG_TIME_LIMIT_STEPS]; /* of the latest ones, including the work after each */
     size_t next;
-    double write_s; /* of the longest checkpoint, or what is expected of the first */
+    double write_s; /* of the longest checkpoint, or the estimate for the first */
 };
 
 /*
- * `time_s` from now on, 0: no such limit; and `job_end`, the value of $SLURM_JOB_END_TIME (seconds
- * since 1970), NULL or what is no number: no such limit. `state_bytes`: of a checkpoint on this
- * rank.
+ * The limits are `time_s` from now on (0: none) and `job_end`, the value of $SLURM_JOB_END_TIME in
+ * seconds since 1970 (NULL or not a number: none). `state_bytes`: of a checkpoint on this rank.
  */
 void erg_time_limit_init(struct erg_time_limit *limit, double time_s, const char *job_end,
                          size_t state_bytes);

@@ -9,8 +9,7 @@
 
 static const double confidence = 0.95;
 static const double longest_block_s = 5;
-static const double sure_enough = 0.01; /* half-width of what is saved that more rounds need not
-                                         * make smaller */
+static const double sure_enough = 0.01; /* half-width of the saving that needs no further rounds */
 enum { LEAST_STEPS = 2, MOST_DEGREES = 100 };
 
 /* ---- two ways round by round ---- */
@@ -27,7 +26,7 @@ static double energy_of(const struct erg_trial_block *block)
     return block->step_j;
 }
 
-/* Of one way over that of another, less 1: the mean over rounds that have both. */
+/* The ratio of one way to another, less 1: the mean over rounds that have both. */
 static struct erg_interval compare(const struct erg_trials *trials, size_t way, size_t other,
                                    quantity *of)
 {
@@ -55,7 +54,7 @@ static struct erg_interval mean_of(const struct erg_trials *trials, size_t way, 
 
 /* ---- the answer ---- */
 
-/* Whether a way that was tried keeps the goal's bounds; what is not known keeps none. */
+/* Whether a way that was tried keeps the goal's bounds; an unknown value keeps none. */
 static bool is_within(const struct erg_trials *trials, size_t way)
 {
     const struct erg_goal *goal = &trials->options.goal;
@@ -80,7 +79,8 @@ static size_t find_least(const struct erg_trials *trials, quantity *of, bool wit
     return found;
 }
 
-/* Of ways that are not shown to be slower than the fastest, one that is shown to need least. */
+/* Among the ways that are not significantly slower than the fastest, one that needs significantly
+ * less energy. */
 static size_t find_thriftiest(const struct erg_trials *trials, size_t fastest)
 {
     size_t found = fastest;
@@ -216,8 +216,8 @@ static void watch_expect(struct erg_trials_watch *watch, double value)
     watch->count++;
 }
 
-/* Whether it has been elsewhere for long. What blocks vary by is told by neighbours, which no slow
- * change makes differ. */
+/* Whether the values have shifted for a while. Differences of neighbours give the variation of
+ * blocks, since slow changes do not affect them. */
 static bool watch_add(struct erg_trials_watch *watch, double value)
 {
     if (watch->count < ERG_TRIALS_ROUNDS || isnan(value)) {
@@ -293,7 +293,7 @@ enum erg_trials_event erg_trials_add(struct erg_trials *trials, const struct erg
     trials->rounds++;
     if (trials->rounds >= ERG_TRIALS_ROUNDS)
         drop_ways(trials);
-    /* Of later series nothing is believed that is not shown, which one round shows nothing of. */
+    /* Later series need significant results, which one round cannot give. */
     const size_t least = trials->series > 0 ? ERG_TRIALS_ROUNDS : 1;
     const bool over = (trials->rounds >= least && trials->spent_s >= trials->budget_s) ||
                       trials->rounds == ERG_TRIALS_MOST_ROUNDS;
@@ -301,7 +301,7 @@ enum erg_trials_event erg_trials_add(struct erg_trials *trials, const struct erg
                                                                                : ERG_TRIALS_GO_ON;
 }
 
-/* ---- what they say ---- */
+/* ---- results ---- */
 
 void erg_trials_cost(struct erg_trials_cost *cost, const struct erg_trials *trials, size_t way)
 {

@@ -1,5 +1,5 @@
 /*
- * Trials: which of several ways to run a step is best, by what steps of the run itself take.
+ * Trials: find the best of several ways to run a step from steps of the run itself.
  *
  * A block is some steps in a row in one way. While ways are tried they take turns: a round has a
  * block of each, the first way being the reference. So what changes slowly, such as heat, meets all
@@ -8,11 +8,11 @@
  * rounds would change nothing; later ones, which begin when conditions change, not before the
  * third.
  *
- * Then the best way runs, and each of its blocks is compared with what it was tried at. Where its
- * time, or its power where that is known, has been beyond what blocks vary by, and beyond
- * ERG_FOLLOW_NOISE, for ERG_TRIALS_PATIENCE blocks in a row and on one side, conditions have
- * changed: all ways are tried again, but not before the latest trials are ERG_TRIALS_SHARE of the
- * time or less. A way then keeps running unless another one is shown to be better.
+ * Then the best way runs, and each of its blocks is compared with its trials. Where its time, or
+ * its power where that is known, has been beyond what blocks vary by, and beyond ERG_FOLLOW_NOISE,
+ * for ERG_TRIALS_PATIENCE blocks in a row and on one side, conditions have changed: all ways are
+ * tried again, but not before the latest trials are ERG_TRIALS_SHARE of the time or less. A way
+ * then keeps running unless another one is shown to be better.
  *
  * "Shown" is at 95 %, by Student's t over rounds. Nothing here asks a clock or a rank: equal blocks
  * give equal decisions on all ranks.
@@ -37,19 +37,19 @@ enum {
 
 /*
  * The default budget: 5 % of the steps that are left, and at most ten minutes. Steps of trials
- * train as all others do, so they cost no more than what their way is slower by: of 5 %, hardly
- * ever more than a hundredth of the run. A minute would be too short: steps of large jobs take 5 s
- * and more, and two ways in three rounds of two steps, with a step to settle, are 18 steps.
+ * train as all others do, so they only cost the difference to the fastest way: at 5 %, hardly ever
+ * more than a hundredth of the run. A minute would be too short: steps of large jobs take 5 s and
+ * more, and two ways in three rounds of two steps, with a step to settle, are 18 steps.
  */
 #define ERG_TRIALS_SHARE 0.05
 #define ERG_TRIALS_MOST_S 600.0
 
-/* What a block took; of all ranks together. */
+/* Time and energy of a block, over all ranks. */
 struct erg_trial_block {
     double step_s;                /* mean of its steps, without the first */
     double step_j, uncertainty_j; /* likewise, 95 % of the sensors; NaN: not known */
     double spent_s;               /* of all its steps */
-    bool disturbed;               /* something else took time of it: it says nothing */
+    bool disturbed;               /* disturbed by other work: not used */
 };
 
 struct erg_trials_options {
@@ -78,7 +78,7 @@ struct erg_trials {
         struct erg_trial_block blocks[ERG_TRIALS_MOST_ROUNDS]; /* of this series or the latest */
         size_t count;
     } ways[ERG_TRIALS_WAYS];
-    /* Of the way that runs: what each block is compared with. */
+    /* The running way, with which each block is compared. */
     struct erg_trials_watch {
         double sum, squares; /* of `count` blocks; of `changes` differences of neighbours */
         size_t count, changes;
@@ -105,16 +105,16 @@ enum erg_trials_event {
 enum erg_trials_event erg_trials_add(struct erg_trials *trials,
                                      const struct erg_trial_block *block);
 
-/* What a way takes: means over its blocks and their 95 %, that of energy with the sensors'. NaN:
- * not known. */
+/* Time and energy of a way: means over its blocks and their 95 % intervals, for energy with the
+ * sensors' error. NaN: not known. */
 struct erg_trials_cost {
     double step_s, step_s_half;
     double step_j, step_j_half;
 };
 void erg_trials_cost(struct erg_trials_cost *cost, const struct erg_trials *trials, size_t way);
 
-/* What share of the reference's time and energy a way saves, round by round: what sensors err by
- * on both cancels. NaN: not known. */
+/* The share of the reference's time and energy that a way saves, round by round, so that common
+ * errors of the sensors cancel. NaN: not known. */
 struct erg_trials_saved {
     double time, time_half;
     double energy, energy_half;

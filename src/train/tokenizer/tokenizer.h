@@ -1,18 +1,18 @@
 /*
- * Tokenizers: text to token ids, as Hugging Face's tokenizer.json says. Byte-level BPE, which is
- * GPT-2, Llama 3, Qwen and most open models of today; what a file asks for beyond that is refused
- * by name, never left out.
+ * Tokenizers: text to token ids, by Hugging Face's tokenizer.json. Byte-level BPE only, which
+ * GPT-2, Llama 3, Qwen and most open models use; a file with other features is refused, and the
+ * error names the feature.
  *
  * Text becomes ids in these steps:
  *   1. added tokens ("<|end|>") are cut out, the longest first;
- *   2. the rest is brought into Unicode's form NFC where the file says so;
- *   3. regular expressions cut it into pieces (PCRE2); what lies between matches is a piece, too;
+ *   2. the rest is normalised to NFC where the file requires it;
+ *   3. regular expressions cut it into pieces (PCRE2); text between matches is a piece, too;
  *   4. a piece's bytes are the first symbols; as long as a pair of neighbours has a merge, the pair
  *      of the lowest rank, of equal ones the leftmost, becomes one symbol. With `ignore_merges` a
  *      piece that is a word stays whole.
  *
- * Special tokens that a post-processor would add around a text are not: documents of training end
- * with one token, which the caller adds.
+ * Special tokens of a post-processor are not added: documents of training end with one token, which
+ * the caller adds.
  */
 #ifndef ERG_TRAIN_TOKENIZER_H
 #define ERG_TRAIN_TOKENIZER_H
@@ -41,7 +41,7 @@ long erg_tokenizer_id(const struct erg_tokenizer *tokenizer, const char *word);
 
 /*
  * The token that ends a document: of "bytes" 256; of a folder `eos_token_id` of its config.json
- * (the first of several), else `eos_token` of its tokenizer_config.json. -1: neither says one.
+ * (the first of several), else `eos_token` of its tokenizer_config.json. -1: in neither.
  */
 long erg_tokenizer_end(const struct erg_tokenizer *tokenizer);
 
@@ -51,9 +51,9 @@ struct erg_token_ids {
 };
 
 /*
- * Adds the ids of a text, valid UTF-8 (base/text.h makes it so). Fails for a byte that the
- * vocabulary has no word for, and where the regular expression gives up. Not for two threads at
- * once: pieces that were seen before are remembered.
+ * Adds the ids of a text, valid UTF-8 (base/text.h makes it so). Fails for a byte without a word in
+ * the vocabulary, and where the regular expression exceeds its limits. Not thread-safe: pieces are
+ * cached.
  */
 int erg_tokenizer_encode(struct erg_tokenizer *tokenizer, const char *text, size_t length,
                          struct erg_token_ids *ids, struct erg_error *err);

@@ -22,7 +22,7 @@ static const struct erg_added_token *token_at(const struct erg_tokenizer *tokeni
     return NULL;
 }
 
-/* What the expressions from `level` on make of a text. */
+/* Applies the expressions from `level` on to a text. */
 static int encode_pieces(struct erg_tokenizer *tokenizer, size_t level, const char *text,
                          size_t length, struct erg_token_ids *ids, struct erg_error *err)
 {

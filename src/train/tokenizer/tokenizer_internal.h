@@ -17,7 +17,7 @@ struct erg_added_token {
     bool normalized; /* it is looked for in normalised text */
 };
 
-/* What two neighbouring symbols become. Open addressing, a power of two of slots. */
+/* The merges of two neighbouring symbols. Open addressing, a power of two of slots. */
 struct erg_merges {
     struct erg_merge {
         uint64_t pair; /* left id << 32 | right id; UINT64_MAX: no merge lies here */

@@ -153,7 +153,7 @@ static int read_byte_level(struct erg_tokenizer *tokenizer, const struct erg_jso
                            struct erg_error *err)
 {
     bool use_regex = true;
-    if (require(place, "add_prefix_space", false, "a text begins as it is written", err) != 0 ||
+    if (require(place, "add_prefix_space", false, "a text begins unchanged", err) != 0 ||
         (erg_json_has(place, "use_regex") &&
          erg_json_bool(place, "use_regex", &use_regex, err) != 0))
         return -1;
@@ -175,7 +175,7 @@ static int read_split(struct erg_tokenizer *tokenizer, const struct erg_json_pla
     return add_pattern(tokenizer, &pattern, "Regex", text, err);
 }
 
-/* One or several that cut, the last of which turns bytes into characters. */
+/* One or several pre-tokenizers that cut; the last one turns bytes into characters. */
 static int read_cuts(struct erg_tokenizer *tokenizer, const struct erg_json_place *root,
                      struct erg_error *err)
 {
